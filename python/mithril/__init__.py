@@ -44,7 +44,7 @@ from .frontend import from_jax, from_onnx, from_torch
 from .parallel import Layout, Mesh
 from .quantization import quantize
 from .suggestions import absent as _absent
-from .tools import Plan, benchmark, calibrate, check, compare, plan, quantization_report, suggest_backend
+from .tools import Plan, benchmark, calibrate, check, compare, plan, quantization_report, suggest_backend, to_onnx
 from .tracing import Lambda
 from .viewer import view
 from .weights import load_weights, transfer
@@ -110,6 +110,7 @@ __all__ = [
     "save",
     "save_gguf",
     "suggest_backend",
+    "to_onnx",
     "train",
     "transfer",
     "uint8",

@@ -326,6 +326,8 @@ pub struct Spell {
     pub c: Text,
     /// A ggml call.
     pub ggml: Text,
+    /// Uses of ONNX's ops; the grammar is in `mithril-onnx` `export/parse.rs`.
+    pub onnx: Text,
 }
 
 impl Spell {
@@ -341,6 +343,7 @@ impl Spell {
         custom: Text::No,
         c: Text::No,
         ggml: Text::No,
+        onnx: Text::No,
     };
     /// One template for all Python targets.
     pub const fn py(template: &'static str) -> Self {

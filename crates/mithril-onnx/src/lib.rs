@@ -1,4 +1,4 @@
-//! Models of ONNX files.
+//! Models of ONNX files, and files of models ([`export`]).
 //!
 //! [`read`] decodes a file, enters its nodes into a typed graph by the functions in `ops` (an op of ONNX is one entry of
 //! one table), and makes a logical model of that graph. Initializers become parameters, whose values stay where they
@@ -8,6 +8,7 @@
 
 mod context;
 mod control;
+pub mod export;
 mod import;
 mod lift;
 mod names;

@@ -11,6 +11,8 @@ pub struct ModelProto {
     pub ir_version: Option<i64>,
     #[prost(string, tag = "2")]
     pub producer_name: String,
+    #[prost(string, tag = "6")]
+    pub doc_string: String,
     #[prost(message, optional, tag = "7")]
     pub graph: Option<GraphProto>,
     #[prost(message, repeated, tag = "8")]
@@ -33,6 +35,8 @@ pub struct OperatorSetIdProto {
 pub struct GraphProto {
     #[prost(message, repeated, tag = "1")]
     pub node: Vec<NodeProto>,
+    #[prost(string, tag = "2")]
+    pub name: String,
     #[prost(message, repeated, tag = "5")]
     pub initializer: Vec<TensorProto>,
     #[prost(message, repeated, tag = "11")]

@@ -20,6 +20,7 @@ mod ggml;
 mod gguf;
 mod inspect;
 mod model;
+mod onnx;
 mod optimizers;
 mod partition;
 mod rows;
@@ -63,6 +64,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(inspect::passed_over, module)?)?;
     module.add_function(wrap_pyfunction!(compile::eager_types, module)?)?;
     module.add_function(wrap_pyfunction!(target::op_support, module)?)?;
+    module.add_function(wrap_pyfunction!(onnx::onnx_file, module)?)?;
     module.add_function(wrap_pyfunction!(weights::read_onnx, module)?)?;
     module.add_function(wrap_pyfunction!(weights::save_tensors, module)?)?;
     module.add_function(wrap_pyfunction!(weights::plan_weights, module)?)?;
@@ -90,6 +92,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
 fn classes(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<model::PyModel>()?;
     module.add_class::<model::PyUse>()?;
+    module.add_class::<onnx::PyOnnxFile>()?;
     module.add_class::<connection::PyConnection>()?;
     module.add_class::<connection::PyIOKey>()?;
     module.add_class::<connection::PyMethod>()?;

@@ -3,7 +3,7 @@
 //! It holds [`interpreter`], which runs compiled models on the reference evaluations without any tool chain, [`c`],
 //! which compiles, loads and calls generated C, `ggml` (with the feature of that name), which runs
 //! models on ggml, [`training`], which trains them, [`backend`], which runs models on a backend that a user wrote, and
-//! [`weights`], which reads and writes checkpoints; [`host_calls`] calls
+//! [`weights`], which reads and writes checkpoints; [`onnx`] writes compiled models as files of ONNX; [`host_calls`] calls
 //! functions with arrays of a host language, and [`recycled`] keeps the memory of their outputs for later calls.
 
 pub mod backend;
@@ -12,6 +12,7 @@ pub mod c;
 pub mod ggml;
 pub mod host_calls;
 pub mod interpreter;
+pub mod onnx;
 mod pages;
 pub mod recycled;
 mod specialised;

@@ -5,6 +5,7 @@ from .calibration import calibrate
 from .check import CheckResult, check
 from .compare import CompareResult, compare
 from .nans import NanReport, find_nans
+from .onnx import to_onnx
 from .overview import doctor, suggest_backend
 from .plan import Communication, Plan, plan
 from .quantization import quantization_report
@@ -25,4 +26,5 @@ __all__ = [
     "plan",
     "quantization_report",
     "suggest_backend",
+    "to_onnx",
 ]

@@ -73,6 +73,7 @@ pub static RELU: OpDef = OpDef {
     // The result says as much as the input, which then need not be kept.
     grad: Grad::Formula(|v| vec![positive(v.y, v.g, v.cx.lit(0.0))]),
     spell: Spell {
+        onnx: Text::F(super::onnx::relu),
         torch: Text::T("torch.relu({0})"),
         jax: Text::T("jax.nn.relu({0})"),
         c: Text::F(|cx| c_function(cx, "relu")),
@@ -133,6 +134,7 @@ pub static LEAKY_RELU: OpDef = OpDef {
         vec![positive(x, v.g, v.g * slope), positive(x, v.cx.lit(0.0), v.g * x)]
     }),
     spell: Spell {
+        onnx: Text::F(|s| super::onnx::with_alpha(s, "LeakyRelu")),
         ggml: Text::F(|s| {
             super::ggml::number(s, 1).map(|slope| format!("ggml_leaky_relu({{0}}, {slope:?}, false)"))
         }),
@@ -206,6 +208,7 @@ pub static ELU: OpDef = OpDef {
         vec![positive(v.x[0], v.g, v.g * negative_part(v.x[0]).op(&EXP, &[]) * alpha)]
     }),
     spell: Spell {
+        onnx: Text::F(|s| super::onnx::with_alpha(s, "Elu")),
         ggml: Text::F(|s| Some(super::ggml::elu(s.f64(1).ok()?, 1.0, 1.0))),
         torch: Text::T("F.elu({0}, {1})"),
         mlx: Text::T("_elu({0}, {1})"),
@@ -237,6 +240,7 @@ pub static SELU: OpDef = OpDef {
         vec![positive(v.x[0], v.g * SELU_SCALE, v.g * below)]
     }),
     spell: Spell {
+        onnx: Text::T("Selu({0})"),
         ggml: Text::F(|_| Some(super::ggml::elu(SELU_ALPHA, 1.0, SELU_SCALE))),
         torch: Text::T("torch.selu({0})"),
         jax: Text::T("jax.nn.selu({0})"),
@@ -269,6 +273,7 @@ pub static CELU: OpDef = OpDef {
         vec![positive(v.x[0], v.g, v.g * (negative_part(v.x[0]) / alpha).op(&EXP, &[]))]
     }),
     spell: Spell {
+        onnx: Text::F(|s| super::onnx::with_alpha(s, "Celu")),
         ggml: Text::F(|s| s.f64(1).ok().filter(|a| *a > 0.0).map(|a| super::ggml::elu(a, 1.0 / a, 1.0))),
         torch: Text::T("torch.celu({0}, {1})"),
         mlx: Text::T("_celu({0}, {1})"),
@@ -306,6 +311,7 @@ pub static GELU: OpDef = OpDef {
     eval: Some(Eval::Host(|c| map(c, if is_tanh(c)? { gelu_tanh } else { gelu }))),
     grad: Grad::Formula(gelu_grad),
     spell: Spell {
+        onnx: Text::F(super::onnx::gelu),
         numpy: Text::F(|cx| {
             let helper = if is_tanh(cx).ok()? { "_gelu_tanh" } else { "_gelu" };
             Some(format!("{helper}({})", cx.arg(0)))
@@ -388,6 +394,7 @@ pub static SIGMOID: OpDef = OpDef {
     eval: Some(Eval::F1(sigmoid)),
     grad: Grad::Formula(|v| vec![v.g * v.y * (1.0 - v.y)]),
     spell: Spell {
+        onnx: Text::T("Sigmoid({0})"),
         mlx: Text::F(|cx| {
             let function = if cx.out(0)?.dtype == DType::F64 { "_sigmoid" } else { "mx.sigmoid" };
             Some(format!("{function}({})", cx.arg(0)))
@@ -415,6 +422,7 @@ pub static SILU: OpDef = OpDef {
         vec![v.g * (share + v.y * (1.0 - share))]
     }),
     spell: Spell {
+        onnx: Text::T("Mul({0}, Sigmoid({0}))"),
         numpy: Text::T("_silu({0})"),
         torch: Text::T("F.silu({0})"),
         jax: Text::T("jax.nn.silu({0})"),
@@ -441,6 +449,7 @@ fn softplus(x: f64) -> f64 {
 pub static MISH: OpDef = OpDef {
     eval: Some(Eval::F1(|x| x * libm::tanh(softplus(x)))),
     spell: Spell {
+        onnx: Text::T("Mish({0})"),
         numpy: Text::T("_mish({0})"),
         torch: Text::T("F.mish({0})"),
         jax: Text::T("jax.nn.mish({0})"),
@@ -528,6 +537,7 @@ pub static SOFTSIGN: OpDef = OpDef {
         vec![v.g / below / below]
     }),
     spell: Spell {
+        onnx: Text::T("Softsign({0})"),
         ggml: Text::T("ggml_div({0}, ggml_scale_bias(ggml_abs({0}), 1, 1))"),
         torch: Text::T("F.softsign({0})"),
         c: Text::T("mithril_softsign_{t}({0})"),
@@ -542,6 +552,7 @@ pub static HARD_SIGMOID: OpDef = OpDef {
     eval: Some(Eval::F1(|x| smaller(larger(x + 3.0, 0.0), 6.0) / 6.0)),
     grad: Grad::Formula(|v| vec![strictly_inside(v.x[0], -3.0, 3.0, v.g / 6.0)]),
     spell: Spell {
+        onnx: Text::T("HardSigmoid<alpha=0.16666666666666666, beta=0.5>({0})"),
         // Not `F.hardsigmoid`, the gradient of which is 1/6 in single precision and has no gradient.
         torch: Text::T("F.relu6({0} + 3) / 6"),
         jax: Text::T("_held({0} + 3, 0, 6) / 6"),
@@ -569,6 +580,7 @@ pub static HARD_SWISH: OpDef = OpDef {
         vec![above]
     }),
     spell: Spell {
+        onnx: Text::T("HardSwish({0})"),
         torch: Text::T("F.hardswish({0})"),
         c: Text::T("mithril_hard_swish_{t}({0})"),
         ggml: Text::T("ggml_hardswish({0})"),

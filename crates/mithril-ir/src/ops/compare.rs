@@ -61,7 +61,11 @@ macro_rules! by {
 
 /// `left == right`
 pub static EQUAL: OpDef = OpDef {
-    spell: Spell { ggml: Text::T("mithril_equal({0}, {1})"), ..Spell::both("{0} == {1}") },
+    spell: Spell {
+        onnx: Text::T("Equal({0}, {1})"),
+        ggml: Text::T("mithril_equal({0}, {1})"),
+        ..Spell::both("{0} == {1}")
+    },
     layer: "Equal",
     aliases: &["eq"],
     ..comparison("equal", "Whether two elements are equal; NaN equals nothing.", "{0} == {1}", by!(==))
@@ -70,6 +74,7 @@ pub static EQUAL: OpDef = OpDef {
 /// `left != right`
 pub static NOT_EQUAL: OpDef = OpDef {
     spell: Spell {
+        onnx: Text::T("Not(Equal({0}, {1}))"),
         ggml: Text::T("ggml_scale_bias(mithril_equal({0}, {1}), -1, 1)"),
         ..Spell::both("{0} != {1}")
     },
@@ -85,7 +90,11 @@ pub static NOT_EQUAL: OpDef = OpDef {
 
 /// `left < right`
 pub static LESS: OpDef = OpDef {
-    spell: Spell { ggml: Text::T("mithril_less({0}, {1})"), ..Spell::both("{0} < {1}") },
+    spell: Spell {
+        onnx: Text::T("Less({0}, {1})"),
+        ggml: Text::T("mithril_less({0}, {1})"),
+        ..Spell::both("{0} < {1}")
+    },
     layer: "Less",
     aliases: &["lt", "less_than"],
     ..comparison("less", "Whether the left element is smaller; false if either is NaN.", "{0} < {1}", by!(<))
@@ -93,7 +102,11 @@ pub static LESS: OpDef = OpDef {
 
 /// `left <= right`
 pub static LESS_EQUAL: OpDef = OpDef {
-    spell: Spell { ggml: Text::T("mithril_less_equal({0}, {1})"), ..Spell::both("{0} <= {1}") },
+    spell: Spell {
+        onnx: Text::T("LessOrEqual({0}, {1})"),
+        ggml: Text::T("mithril_less_equal({0}, {1})"),
+        ..Spell::both("{0} <= {1}")
+    },
     layer: "LessEqual",
     aliases: &["le"],
     ..comparison(
@@ -106,7 +119,11 @@ pub static LESS_EQUAL: OpDef = OpDef {
 
 /// `left > right`
 pub static GREATER: OpDef = OpDef {
-    spell: Spell { ggml: Text::T("mithril_less({1}, {0})"), ..Spell::both("{0} > {1}") },
+    spell: Spell {
+        onnx: Text::T("Greater({0}, {1})"),
+        ggml: Text::T("mithril_less({1}, {0})"),
+        ..Spell::both("{0} > {1}")
+    },
     layer: "Greater",
     aliases: &["gt", "greater_than"],
     ..comparison(
@@ -119,7 +136,11 @@ pub static GREATER: OpDef = OpDef {
 
 /// `left >= right`
 pub static GREATER_EQUAL: OpDef = OpDef {
-    spell: Spell { ggml: Text::T("mithril_less_equal({1}, {0})"), ..Spell::both("{0} >= {1}") },
+    spell: Spell {
+        onnx: Text::T("GreaterOrEqual({0}, {1})"),
+        ggml: Text::T("mithril_less_equal({1}, {0})"),
+        ..Spell::both("{0} >= {1}")
+    },
     layer: "GreaterEqual",
     aliases: &["ge"],
     ..comparison(
@@ -154,6 +175,7 @@ pub static WHERE: OpDef = OpDef {
         vec![v.none(), condition.op(&WHERE, &[v.g, zero]), condition.op(&WHERE, &[zero, v.g])]
     }),
     spell: Spell {
+        onnx: Text::F(super::onnx::choice),
         c: Text::T("{0} ? {1} : {2}"),
         ggml: Text::T("mithril_select({0}, {1}, {2})"),
         ..Spell::py("{xp}.where({0}, {1}, {2})")
@@ -177,14 +199,20 @@ const fn logic(
     c: &'static str,
     py: &'static str,
     torch: &'static str,
-    ggml: &'static str,
+    [ggml, onnx]: [&'static str; 2],
     f: fn(&[Scalar]) -> Scalar,
 ) -> OpDef {
     OpDef {
         dtype: DTypeRule::Logical,
         eval: Some(Eval::Scalar(f)),
         grad: Grad::Zero,
-        spell: Spell { c: Text::T(c), torch: Text::T(torch), ggml: Text::T(ggml), ..Spell::py(py) },
+        spell: Spell {
+            c: Text::T(c),
+            torch: Text::T(torch),
+            ggml: Text::T(ggml),
+            onnx: Text::T(onnx),
+            ..Spell::py(py)
+        },
         tolerance: Tolerance::Exact,
         ..binary(name, doc, |_, _| 0.0, |_, _| 0)
     }
@@ -200,7 +228,7 @@ pub static LOGICAL_AND: OpDef = OpDef {
         "{xp}.logical_and({0}, {1})",
         // The functions of PyTorch refuse a plain boolean.
         "{0} & {1}",
-        "ggml_mul({0}, {1})",
+        ["ggml_mul({0}, {1})", "And({0}, {1})"],
         |x| Scalar::Bool(x[0].bool() && x[1].bool()),
     )
 };
@@ -214,7 +242,7 @@ pub static LOGICAL_OR: OpDef = OpDef {
         "{0} || {1}",
         "{xp}.logical_or({0}, {1})",
         "{0} | {1}",
-        "mithril_max({0}, {1})",
+        ["mithril_max({0}, {1})", "Or({0}, {1})"],
         |x| Scalar::Bool(x[0].bool() || x[1].bool()),
     )
 };
@@ -229,7 +257,7 @@ pub static LOGICAL_XOR: OpDef = OpDef {
         // Both are booleans here, and MLX has no `logical_xor`.
         "{0} != {1}",
         "{0} != {1}",
-        "ggml_abs(ggml_sub({0}, {1}))",
+        ["ggml_abs(ggml_sub({0}, {1}))", "Xor({0}, {1})"],
         |x| Scalar::Bool(x[0].bool() != x[1].bool()),
     )
 };
@@ -240,6 +268,7 @@ pub static LOGICAL_NOT: OpDef = OpDef {
     eval: Some(Eval::Scalar(|x| Scalar::Bool(!x[0].bool()))),
     grad: Grad::Zero,
     spell: Spell {
+        onnx: Text::T("Not({0})"),
         ggml: Text::T("ggml_scale_bias({0}, -1, 1)"),
         c: Text::T("!{0}"),
         ..Spell::py("{xp}.logical_not({0})")
@@ -260,13 +289,14 @@ const fn bits(
     name: &'static str,
     doc: &'static str,
     template: &'static str,
+    onnx: Text,
     f: fn(i64, i64) -> i64,
 ) -> OpDef {
     OpDef {
         ports: BITS,
         dtype: DTypeRule::Promote,
         grad: Grad::Zero,
-        spell: Spell::both(template),
+        spell: Spell { onnx, ..Spell::both(template) },
         tolerance: Tolerance::Exact,
         cases: BIT_CASES,
         ..binary(name, doc, |_, _| 0.0, f)
@@ -280,6 +310,7 @@ pub static BITWISE_AND: OpDef = OpDef {
         "bitwise_and",
         "Bits set in both integers; of booleans, whether both hold.",
         "{0} & {1}",
+        Text::F(|s| super::onnx::bits(s, "BitwiseAnd({0}, {1})", "And({0}, {1})")),
         |a, b| a & b,
     )
 };
@@ -291,6 +322,7 @@ pub static BITWISE_OR: OpDef = OpDef {
         "bitwise_or",
         "Bits set in either integer; of booleans, whether one holds.",
         "{0} | {1}",
+        Text::F(|s| super::onnx::bits(s, "BitwiseOr({0}, {1})", "Or({0}, {1})")),
         |a, b| a | b,
     )
 };
@@ -302,6 +334,7 @@ pub static BITWISE_XOR: OpDef = OpDef {
         "bitwise_xor",
         "Bits set in exactly one of two integers; of booleans, whether exactly one holds.",
         "{0} ^ {1}",
+        Text::F(|s| super::onnx::bits(s, "BitwiseXor({0}, {1})", "Xor({0}, {1})")),
         |a, b| a ^ b,
     )
 };
@@ -316,6 +349,7 @@ pub static BITWISE_NOT: OpDef = OpDef {
     })),
     grad: Grad::Zero,
     spell: Spell {
+        onnx: Text::F(|s| super::onnx::bits(s, "BitwiseNot({0})", "Not({0})")),
         c: Text::F(|cx| Some(if cx.out(0)?.dtype == DType::Bool { "!{0}" } else { "~{0}" }.into())),
         mlx: Text::T("mx.bitwise_invert({0})"),
         ..Spell::py("~{0}")
@@ -332,6 +366,7 @@ pub static LEFT_SHIFT: OpDef = OpDef {
     ports: SHIFT,
     cases: SHIFT_CASES,
     spell: Spell {
+        onnx: Text::F(super::onnx::left_shift),
         c: Text::T("mithril_left_shift_i64({0}, {1})"),
         torch: Text::T("{0} << {1}"),
         jax: Text::T("{0} << {1}"),
@@ -345,6 +380,7 @@ pub static LEFT_SHIFT: OpDef = OpDef {
         "Shifts bits left by a number of positions; bits shifted out are lost. A shift by its width or more, or by a \
          negative number, gives 0.",
         "",
+        Text::No,
         |a, b| if (0..64).contains(&b) { a << b } else { 0 },
     )
 };
@@ -365,6 +401,7 @@ pub static RIGHT_SHIFT: OpDef = OpDef {
     ports: SHIFT,
     cases: SHIFT_CASES,
     spell: Spell {
+        onnx: Text::F(super::onnx::right_shift),
         c: Text::T("mithril_right_shift_i64({0}, {1})"),
         torch: Text::T("{0} >> {1}"),
         jax: Text::T("{0} >> {1}"),
@@ -378,16 +415,17 @@ pub static RIGHT_SHIFT: OpDef = OpDef {
         "Arithmetic shift right by a number of positions, which keeps the sign. A shift by the width of the dtype or more, or by a \
          negative number, gives 0, or -1 for a negative integer.",
         "",
+        Text::No,
         |a, b| a >> if (0..64).contains(&b) { b } else { 63 },
     )
 };
 
-const fn test(name: &'static str, doc: &'static str, spell: Spell, f: fn(&[Scalar]) -> Scalar) -> OpDef {
+const fn test(name: &'static str, doc: &'static str, spell: &Spell, f: fn(&[Scalar]) -> Scalar) -> OpDef {
     OpDef {
         dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::Bool]))),
         eval: Some(Eval::Scalar(f)),
         grad: Grad::Zero,
-        spell,
+        spell: *spell,
         tolerance: Tolerance::Exact,
         ..unary(name, doc, |x| x)
     }
@@ -405,7 +443,11 @@ pub static ISNAN: OpDef = OpDef {
     ..test(
         "isnan",
         "Whether each element is NaN.",
-        Spell { c: Text::F(|cx| float_test(cx, "isnan({0}) != 0", "0")), ..Spell::py("{xp}.isnan({0})") },
+        &Spell {
+            c: Text::F(|cx| float_test(cx, "isnan({0}) != 0", "0")),
+            onnx: Text::F(|s| super::onnx::float_test(s, "IsNaN({0})", "Not(Equal({0}, {0}))")),
+            ..Spell::py("{xp}.isnan({0})")
+        },
         |x| Scalar::Bool(x[0].f64().is_nan()),
     )
 };
@@ -417,7 +459,11 @@ pub static ISINF: OpDef = OpDef {
     ..test(
         "isinf",
         "Whether each element is infinite, of either sign.",
-        Spell { c: Text::F(|cx| float_test(cx, "isinf({0}) != 0", "0")), ..Spell::py("{xp}.isinf({0})") },
+        &Spell {
+            c: Text::F(|cx| float_test(cx, "isinf({0}) != 0", "0")),
+            onnx: Text::F(|s| super::onnx::float_test(s, "IsInf({0})", "Not(Equal({0}, {0}))")),
+            ..Spell::py("{xp}.isinf({0})")
+        },
         |x| Scalar::Bool(x[0].f64().is_infinite()),
     )
 };
@@ -429,8 +475,11 @@ pub static ISFINITE: OpDef = OpDef {
     ..test(
         "isfinite",
         "Whether each element is neither infinite nor NaN.",
-        Spell {
+        &Spell {
             c: Text::F(|cx| float_test(cx, "isfinite({0}) != 0", "1")),
+            onnx: Text::F(|s| {
+                super::onnx::float_test(s, "Not(Or(IsNaN({0}), IsInf({0})))", "Equal({0}, {0})")
+            }),
             ..Spell::py("{xp}.isfinite({0})")
         },
         |x| Scalar::Bool(x[0].f64().is_finite()),

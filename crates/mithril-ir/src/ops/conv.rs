@@ -50,6 +50,7 @@ pub static CONV_GENERAL: OpDef = OpDef {
     eval: Some(Eval::Host(general_eval)),
     grad: Grad::Formula(general_grad),
     spell: Spell {
+        onnx: Text::F(super::onnx::conv_general),
         ggml: Text::F(loops::general_ggml),
         numpy: Text::T("_conv_general({0}, {1}, {stride}, {pads}, {dilation}, {input_dilation}, {groups})"),
         torch: Text::F(general_torch),
@@ -302,7 +303,7 @@ const fn conv(name: &'static str, doc: &'static str) -> OpDef {
         dtype: DTypeRule::Float,
         expand: Some(conv_expand),
         padded_with: Some(0.0),
-        spell: Spell { torch: Text::F(conv_torch), ..Spell::NONE },
+        spell: Spell { onnx: Text::F(super::onnx::conv), torch: Text::F(conv_torch), ..Spell::NONE },
         tolerance: Tolerance::Contraction,
         precision: Some(Precision::Low),
         low_bit: Some(LowBit { weight: 1, outputs: 0, is_product: false }),
@@ -516,7 +517,11 @@ const fn transposed(name: &'static str, doc: &'static str) -> OpDef {
     OpDef {
         ports: TRANSPOSED_PORTS,
         expand: Some(transposed_expand),
-        spell: Spell { torch: Text::F(transposed_torch), ..Spell::NONE },
+        spell: Spell {
+            torch: Text::F(transposed_torch),
+            onnx: Text::F(super::onnx::conv_transpose),
+            ..Spell::NONE
+        },
         ..conv(name, doc)
     }
 }

@@ -64,6 +64,7 @@ pub static FULL: OpDef = OpDef {
     }),
     eval: Some(Eval::Host(|c| Ok(vec![Tensor::full(c.dtype(), c.shape(), given_scalar(c, 1)?)]))),
     spell: Spell {
+        onnx: Text::T("Expand(cast({1}), sizes())"),
         torch: Text::T("torch.full({shape}, {1}, dtype={dtype}, device=device)"),
         mlx: Text::F(|s| {
             // Of a number that is not an integer, MLX makes floats.
@@ -247,6 +248,7 @@ pub static ARANGE: OpDef = OpDef {
         Ok(vec![Tensor::build(c.dtype(), c.shape(), element)])
     })),
     spell: Spell {
+        onnx: Text::F(super::onnx::arange),
         torch: Text::F(|s| {
             let (text, dtype) = (arange_text(s, ", device=device")?, s.out(0)?.dtype);
             let as_is = dtype == DType::I64 && !matches!(Count::of(s), Ok(Count::Float { .. }));

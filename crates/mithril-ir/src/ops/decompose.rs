@@ -219,6 +219,7 @@ pub static DET: OpDef = OpDef {
     })),
     grad: Grad::Formula(|v| vec![scaled(v.g * v.y, inverse_transpose(v.x[0]))]),
     spell: Spell {
+        onnx: Text::T("Det({0})"),
         mlx: Text::F(|s| {
             let ones = empty_batch(s).map(|(shape, dtype)| format!("mx.ones({shape}, {dtype})"));
             Some(ones.unwrap_or_else(|| format!("_det({})", s.arg(0))))

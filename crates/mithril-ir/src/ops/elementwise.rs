@@ -39,7 +39,11 @@ pub static OPS: &[&OpDef] = &[
 /// `left + right`
 pub static ADD: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g, v.g]),
-    spell: Spell { ggml: Text::F(super::ggml::add), ..Spell::py("{0} + {1}") },
+    spell: Spell {
+        onnx: Text::T("Add({0}, {1})"),
+        ggml: Text::F(super::ggml::add),
+        ..Spell::py("{0} + {1}")
+    },
     loops: Some(|c| Ok(c.arithmetic(|a, b| a + b))),
     layer: "Add",
     aliases: &["plus"],
@@ -55,7 +59,11 @@ pub static ADD: OpDef = OpDef {
 /// `left - right`
 pub static SUBTRACT: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g, -v.g]),
-    spell: Spell { ggml: Text::F(super::ggml::subtract), ..Spell::py("{0} - {1}") },
+    spell: Spell {
+        onnx: Text::T("Sub({0}, {1})"),
+        ggml: Text::F(super::ggml::subtract),
+        ..Spell::py("{0} - {1}")
+    },
     loops: Some(|c| Ok(c.arithmetic(|a, b| a - b))),
     layer: "Subtract",
     aliases: &["sub", "minus"],
@@ -71,7 +79,11 @@ pub static SUBTRACT: OpDef = OpDef {
 /// `left * right`
 pub static MULTIPLY: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * v.x[1], v.g * v.x[0]]),
-    spell: Spell { ggml: Text::F(super::ggml::multiply), ..Spell::py("{0} * {1}") },
+    spell: Spell {
+        onnx: Text::T("Mul({0}, {1})"),
+        ggml: Text::F(super::ggml::multiply),
+        ..Spell::py("{0} * {1}")
+    },
     loops: Some(|c| Ok(c.arithmetic(|a, b| a * b))),
     layer: "Multiply",
     aliases: &["mul", "times"],
@@ -88,7 +100,11 @@ pub static MULTIPLY: OpDef = OpDef {
 pub static DIVIDE: OpDef = OpDef {
     dtype: DTypeRule::Float,
     grad: Grad::Formula(|v| vec![v.g / v.x[1], -(v.g * v.y) / v.x[1]]),
-    spell: Spell { ggml: Text::F(super::ggml::divide), ..Spell::both("{0} / {1}") },
+    spell: Spell {
+        onnx: Text::T("Div({0}, {1})"),
+        ggml: Text::F(super::ggml::divide),
+        ..Spell::both("{0} / {1}")
+    },
     domain: (0.5, 2.0),
     layer: "Divide",
     aliases: &["div", "true_divide"],
@@ -106,6 +122,7 @@ pub static DIVIDE: OpDef = OpDef {
 pub static FLOOR_DIVIDE: OpDef = OpDef {
     grad: Grad::Zero,
     spell: Spell {
+        onnx: Text::F(super::onnx::floor_divide),
         c: Text::F(|cx| c_function(cx, "floor_divide")),
         torch: Text::F(|cx| torch_division(cx, "_floor_divide")),
         jax: Text::T("_floor_divide({0}, {1})"),
@@ -133,6 +150,7 @@ pub static FLOOR_DIVIDE: OpDef = OpDef {
 pub static REMAINDER: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g, -(v.g * v.x[0].op(&FLOOR_DIVIDE, &[v.x[1]]))]),
     spell: Spell {
+        onnx: Text::F(super::onnx::remainder),
         c: Text::F(|cx| c_function(cx, "remainder")),
         torch: Text::F(|cx| torch_division(cx, "_remainder")),
         jax: Text::F(|cx| {
@@ -215,6 +233,7 @@ pub static POWER: OpDef = OpDef {
         vec![by_x, is_flat.op(&WHERE, &[zero, v.g * v.y * x.op(&LOG, &[])])]
     }),
     spell: Spell {
+        onnx: Text::F(super::onnx::power),
         ggml: Text::F(super::ggml::power),
         numpy: Text::F(power_text),
         jax: Text::F(power_text),
@@ -321,6 +340,7 @@ pub(super) const fn number_map(name: &'static str, doc: &'static str, f: fn(&[Sc
 pub static NEGATIVE: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![-v.g]),
     spell: Spell {
+        onnx: Text::T("Neg({0})"),
         ggml: Text::T("ggml_neg({0})"),
         c: Text::F(|cx| float_only(cx, "-{0}").or_else(|| c_function(cx, "negative"))),
         ..Spell::py("-{0}")
@@ -337,6 +357,7 @@ pub static NEGATIVE: OpDef = OpDef {
 pub static ABS: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&SIGN, &[])]),
     spell: Spell {
+        onnx: Text::T("Abs({0})"),
         ggml: Text::T("ggml_abs({0})"),
         jax: Text::F(|cx| float_only(cx, "_abs({0})")),
         c: Text::F(|cx| c_function(cx, "abs")),
@@ -359,6 +380,7 @@ pub static ABS: OpDef = OpDef {
 pub static SIGN: OpDef = OpDef {
     grad: Grad::Zero,
     spell: Spell {
+        onnx: Text::F(super::onnx::sign),
         ggml: Text::T("mithril_sign({0})"),
         c: Text::F(|cx| c_function(cx, "sign")),
         torch: Text::F(sign_with_nan),
@@ -402,6 +424,7 @@ pub static MAXIMUM: OpDef = OpDef {
         vec![a.op(&LESS, &[b]).op(&WHERE, &[zero, share]), a.op(&GREATER, &[b]).op(&WHERE, &[zero, share])]
     }),
     spell: Spell {
+        onnx: Text::T("Max({0}, {1})"),
         ggml: Text::T("mithril_max({0}, {1})"),
         torch: Text::F(|cx| torch_extremum(cx, "maximum")),
         mlx: Text::F(|cx| mlx_extremum(cx, "maximum")),
@@ -427,6 +450,7 @@ pub static MINIMUM: OpDef = OpDef {
         vec![a.op(&GREATER, &[b]).op(&WHERE, &[zero, share]), a.op(&LESS, &[b]).op(&WHERE, &[zero, share])]
     }),
     spell: Spell {
+        onnx: Text::T("Min({0}, {1})"),
         ggml: Text::T("mithril_min({0}, {1})"),
         torch: Text::F(|cx| torch_extremum(cx, "minimum")),
         mlx: Text::F(|cx| mlx_extremum(cx, "minimum")),
@@ -492,6 +516,7 @@ pub static CLIP: OpDef = OpDef {
         g.to_vec()
     }),
     spell: Spell {
+        onnx: Text::F(super::onnx::clip),
         ggml: Text::F(super::ggml::clip),
         numpy: Text::F(|cx| {
             // `np.clip` knows nothing of bfloat16 and computes it as float32.
@@ -564,6 +589,7 @@ pub static CAST: OpDef = OpDef {
     eval: Some(Eval::Host(|c| Ok(vec![c.tensor(0).cast(c.dtype())]))),
     grad: Grad::Formula(|v| vec![v.g.cast(v.x[0].dtype())]),
     spell: Spell {
+        onnx: Text::F(super::onnx::cast),
         ggml: Text::F(super::ggml::cast),
         numpy: Text::F(|cx| conversion(cx, "astype")),
         torch: Text::F(|cx| conversion(cx, "to")),
@@ -626,6 +652,7 @@ pub static STOP_GRADIENT: OpDef = OpDef {
     dtype: DTypeRule::Promote,
     grad: Grad::Zero,
     spell: Spell {
+        onnx: Text::T("{0}"),
         torch: Text::T("{0}.detach()"),
         jax: Text::T("jax.lax.stop_gradient({0})"),
         mlx: Text::T("mx.stop_gradient({0})"),

@@ -59,7 +59,11 @@ fn mlx_function(cx: &SpellCx<'_>, name: &str) -> Option<String> {
 /// `√x`
 pub static SQRT: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g / (v.y * 2.0)]),
-    spell: Spell { ggml: Text::T("ggml_sqrt({0})"), ..call("{xp}.sqrt({0})", "sqrt{f}({0})") },
+    spell: Spell {
+        onnx: Text::T("Sqrt({0})"),
+        ggml: Text::T("ggml_sqrt({0})"),
+        ..call("{xp}.sqrt({0})", "sqrt{f}({0})")
+    },
     tolerance: Tolerance::Rounded,
     domain: (0.1, 4.0),
     layer: "Sqrt",
@@ -70,6 +74,7 @@ pub static SQRT: OpDef = OpDef {
 pub static RSQRT: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * v.y / v.x[0] * -0.5]),
     spell: Spell {
+        onnx: Text::T("Reciprocal(Sqrt({0}))"),
         ggml: Text::T("ggml_div(1, ggml_sqrt({0}))"),
         // A plain 1.0 would make float32 of bfloat16.
         numpy: Text::T("np.reciprocal(np.sqrt({0}))"),
@@ -98,6 +103,7 @@ pub static SQUARE: OpDef = OpDef {
     dtype: DTypeRule::Arith,
     grad: Grad::Formula(|v| vec![v.g * v.x[0] * 2.0]),
     spell: Spell {
+        onnx: Text::T("Mul({0}, {0})"),
         ggml: Text::T("ggml_sqr({0})"),
         c: Text::F(|cx| c_function(cx, "square")),
         ..Spell::py("{xp}.square({0})")
@@ -117,6 +123,7 @@ pub static SQUARE: OpDef = OpDef {
 pub static RECIPROCAL: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![-(v.g * v.y * v.y)]),
     spell: Spell {
+        onnx: Text::T("Reciprocal({0})"),
         ggml: Text::T("ggml_div(1, {0})"),
         numpy: Text::T("np.reciprocal({0})"),
         ..call("1.0 / {0}", "1 / {0}")
@@ -132,6 +139,7 @@ pub static RECIPROCAL: OpDef = OpDef {
 pub static EXP: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * v.y]),
     spell: Spell {
+        onnx: Text::T("Exp({0})"),
         ggml: Text::T("ggml_exp({0})"),
         mlx: Text::F(|cx| mlx_function(cx, "exp")),
         ..call("{xp}.exp({0})", "mithril_exp_{t}({0})")
@@ -144,7 +152,7 @@ pub static EXP: OpDef = OpDef {
 /// `e^x - 1`
 pub static EXPM1: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&EXP, &[])]),
-    spell: call("{xp}.expm1({0})", "mithril_expm1_{t}({0})"),
+    spell: Spell { onnx: Text::T(super::onnx::EXPM1), ..call("{xp}.expm1({0})", "mithril_expm1_{t}({0})") },
     layer: "Expm1",
     precision: Some(Precision::Wide),
     ..unary("expm1", "Exponential function minus one, accurate near 0.", libm::expm1)
@@ -153,7 +161,11 @@ pub static EXPM1: OpDef = OpDef {
 /// `ln x`
 pub static LOG: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g / v.x[0]]),
-    spell: Spell { ggml: Text::T("ggml_log({0})"), ..call("{xp}.log({0})", "mithril_log_{t}({0})") },
+    spell: Spell {
+        onnx: Text::T("Log({0})"),
+        ggml: Text::T("ggml_log({0})"),
+        ..call("{xp}.log({0})", "mithril_log_{t}({0})")
+    },
     domain: (0.1, 4.0),
     layer: "Log",
     aliases: &["ln"],
@@ -165,6 +177,7 @@ pub static LOG: OpDef = OpDef {
 pub static LOG1P: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g / (v.x[0] + 1.0)]),
     spell: Spell {
+        onnx: Text::T(super::onnx::LOG1P),
         jax: Text::F(|cx| exact_f64(cx, "_log1p")),
         ..call("{xp}.log1p({0})", "mithril_log1p_{t}({0})")
     },
@@ -178,6 +191,7 @@ pub static LOG1P: OpDef = OpDef {
 pub static LOG2: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g / (v.x[0] * LN_2)]),
     spell: Spell {
+        onnx: Text::T("Div(Log({0}), 0.6931471805599453)"),
         ggml: Text::T("ggml_scale(ggml_log({0}), 1.4426950408889634)"),
         mlx: Text::F(|cx| mlx_function(cx, "log2")),
         ..call("{xp}.log2({0})", "mithril_log2_{t}({0})")
@@ -192,6 +206,7 @@ pub static LOG2: OpDef = OpDef {
 pub static LOG10: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g / (v.x[0] * LN_10)]),
     spell: Spell {
+        onnx: Text::T("Div(Log({0}), 2.302585092994046)"),
         ggml: Text::T("ggml_scale(ggml_log({0}), 0.4342944819032518)"),
         mlx: Text::F(|cx| mlx_function(cx, "log10")),
         ..call("{xp}.log10({0})", "mithril_log10_{t}({0})")
@@ -206,6 +221,7 @@ pub static LOG10: OpDef = OpDef {
 pub static SIN: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&COS, &[])]),
     spell: Spell {
+        onnx: Text::T("Sin({0})"),
         ggml: Text::T("ggml_sin({0})"),
         mlx: Text::F(|cx| mlx_function(cx, "sin")),
         ..call("{xp}.sin({0})", "mithril_sin{if_near}_{t}({far}{0})")
@@ -218,6 +234,7 @@ pub static SIN: OpDef = OpDef {
 pub static COS: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![-(v.g * v.x[0].op(&SIN, &[]))]),
     spell: Spell {
+        onnx: Text::T("Cos({0})"),
         ggml: Text::T("ggml_cos({0})"),
         mlx: Text::F(|cx| mlx_function(cx, "cos")),
         ..call("{xp}.cos({0})", "mithril_cos{if_near}_{t}({far}{0})")
@@ -230,6 +247,7 @@ pub static COS: OpDef = OpDef {
 pub static TAN: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * (v.y * v.y + 1.0)]),
     spell: Spell {
+        onnx: Text::T("Tan({0})"),
         ggml: Text::T("ggml_div(ggml_sin({0}), ggml_cos({0}))"),
         mlx: Text::F(|cx| mlx_function(cx, "tan")),
         ..call("{xp}.tan({0})", "mithril_tan{if_near}_{t}({far}{0})")
@@ -244,7 +262,7 @@ pub static TAN: OpDef = OpDef {
 pub static ASIN: OpDef = OpDef {
     // (1 - x)(1 + x), since 1 - x² cancels near the ends.
     grad: Grad::Formula(|v| vec![v.g / ((1.0 - v.x[0]) * (1.0 + v.x[0])).op(&SQRT, &[])]),
-    spell: call("{xp}.arcsin({0})", "mithril_asin_{t}({0})"),
+    spell: Spell { onnx: Text::T("Asin({0})"), ..call("{xp}.arcsin({0})", "mithril_asin_{t}({0})") },
     domain: (-0.9, 0.9),
     layer: "Asin",
     aliases: &["arcsin"],
@@ -254,7 +272,7 @@ pub static ASIN: OpDef = OpDef {
 /// `arccos x`
 pub static ACOS: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![-(v.g / ((1.0 - v.x[0]) * (1.0 + v.x[0])).op(&SQRT, &[]))]),
-    spell: call("{xp}.arccos({0})", "mithril_acos_{t}({0})"),
+    spell: Spell { onnx: Text::T("Acos({0})"), ..call("{xp}.arccos({0})", "mithril_acos_{t}({0})") },
     domain: (-0.9, 0.9),
     layer: "Acos",
     aliases: &["arccos"],
@@ -264,7 +282,7 @@ pub static ACOS: OpDef = OpDef {
 /// `arctan x`
 pub static ATAN: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g / (v.x[0] * v.x[0] + 1.0)]),
-    spell: call("{xp}.arctan({0})", "mithril_atan_{t}({0})"),
+    spell: Spell { onnx: Text::T("Atan({0})"), ..call("{xp}.arctan({0})", "mithril_atan_{t}({0})") },
     layer: "Atan",
     aliases: &["arctan"],
     ..unary("atan", "Arc tangent in radians.", libm::atan)
@@ -279,6 +297,7 @@ pub static ATAN2: OpDef = OpDef {
         vec![v.g * x / square, -(v.g * y / square)]
     }),
     spell: Spell {
+        onnx: Text::T(super::onnx::ATAN2),
         torch: Text::F(|s| {
             let dtype = s.out(0)?.dtype;
             Some(format!("torch.atan2({}, {})", s.torch_tensor(0, dtype), s.torch_tensor(1, dtype)))
@@ -300,7 +319,11 @@ pub static ATAN2: OpDef = OpDef {
 /// `sinh x`
 pub static SINH: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&COSH, &[])]),
-    spell: Spell { jax: Text::F(|cx| exact(cx, "_sinh")), ..call("{xp}.sinh({0})", "mithril_sinh_{t}({0})") },
+    spell: Spell {
+        onnx: Text::T("Sinh({0})"),
+        jax: Text::F(|cx| exact(cx, "_sinh")),
+        ..call("{xp}.sinh({0})", "mithril_sinh_{t}({0})")
+    },
     layer: "Sinh",
     precision: Some(Precision::Wide),
     ..unary("sinh", "Hyperbolic sine.", libm::sinh)
@@ -309,7 +332,11 @@ pub static SINH: OpDef = OpDef {
 /// `cosh x`
 pub static COSH: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&SINH, &[])]),
-    spell: Spell { jax: Text::F(|cx| exact(cx, "_cosh")), ..call("{xp}.cosh({0})", "mithril_cosh_{t}({0})") },
+    spell: Spell {
+        onnx: Text::T("Cosh({0})"),
+        jax: Text::F(|cx| exact(cx, "_cosh")),
+        ..call("{xp}.cosh({0})", "mithril_cosh_{t}({0})")
+    },
     layer: "Cosh",
     precision: Some(Precision::Wide),
     ..unary("cosh", "Hyperbolic cosine.", libm::cosh)
@@ -318,7 +345,11 @@ pub static COSH: OpDef = OpDef {
 /// `tanh x`
 pub static TANH: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * (1.0 - v.y * v.y)]),
-    spell: Spell { ggml: Text::T("ggml_tanh({0})"), ..call("{xp}.tanh({0})", "mithril_tanh_{t}({0})") },
+    spell: Spell {
+        onnx: Text::T("Tanh({0})"),
+        ggml: Text::T("ggml_tanh({0})"),
+        ..call("{xp}.tanh({0})", "mithril_tanh_{t}({0})")
+    },
     layer: "Tanh",
     ..unary("tanh", "Hyperbolic tangent.", libm::tanh)
 };
@@ -326,7 +357,7 @@ pub static TANH: OpDef = OpDef {
 /// `arsinh x`
 pub static ASINH: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g / (v.x[0] * v.x[0] + 1.0).op(&SQRT, &[])]),
-    spell: call("{xp}.arcsinh({0})", "mithril_asinh_{t}({0})"),
+    spell: Spell { onnx: Text::T("Asinh({0})"), ..call("{xp}.arcsinh({0})", "mithril_asinh_{t}({0})") },
     layer: "Asinh",
     aliases: &["arcsinh"],
     ..unary("asinh", "Inverse of the hyperbolic sine.", libm::asinh)
@@ -335,7 +366,7 @@ pub static ASINH: OpDef = OpDef {
 /// `arcosh x`
 pub static ACOSH: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g / ((v.x[0] - 1.0) * (v.x[0] + 1.0)).op(&SQRT, &[])]),
-    spell: call("{xp}.arccosh({0})", "mithril_acosh_{t}({0})"),
+    spell: Spell { onnx: Text::T("Acosh({0})"), ..call("{xp}.arccosh({0})", "mithril_acosh_{t}({0})") },
     domain: (1.5, 4.0),
     layer: "Acosh",
     aliases: &["arccosh"],
@@ -349,6 +380,7 @@ pub static ACOSH: OpDef = OpDef {
 pub static ATANH: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g / ((1.0 - v.x[0]) * (1.0 + v.x[0]))]),
     spell: Spell {
+        onnx: Text::T("Atanh({0})"),
         jax: Text::F(|cx| exact_f64(cx, "_atanh")),
         ..call("{xp}.arctanh({0})", "mithril_atanh_{t}({0})")
     },
@@ -363,6 +395,7 @@ pub static ATANH: OpDef = OpDef {
 pub static ERF: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * (-(v.x[0] * v.x[0])).op(&EXP, &[]) * FRAC_2_SQRT_PI]),
     spell: Spell {
+        onnx: Text::T("Erf({0})"),
         numpy: Text::T("_erf({0})"),
         // Of halves near 0 PyTorch gives 0.
         torch: Text::F(|s| {
@@ -473,21 +506,30 @@ macro_rules! round_scalar {
 
 /// `⌊x⌋`
 pub static FLOOR: OpDef = OpDef {
-    spell: round_spell!("floor", "floor{f}({0})", Text::T("ggml_floor({0})")),
+    spell: Spell {
+        onnx: Text::F(|s| super::onnx::rounding(s, "Floor({0})")),
+        ..round_spell!("floor", "floor{f}({0})", Text::T("ggml_floor({0})"))
+    },
     layer: "Floor",
     ..rounding("floor", "Largest integer not above each element.", round_scalar!(libm::floor))
 };
 
 /// `⌈x⌉`
 pub static CEIL: OpDef = OpDef {
-    spell: round_spell!("ceil", "ceil{f}({0})", Text::T("ggml_ceil({0})")),
+    spell: Spell {
+        onnx: Text::F(|s| super::onnx::rounding(s, "Ceil({0})")),
+        ..round_spell!("ceil", "ceil{f}({0})", Text::T("ggml_ceil({0})"))
+    },
     layer: "Ceil",
     ..rounding("ceil", "Smallest integer not below each element.", round_scalar!(libm::ceil))
 };
 
 /// nearest integer
 pub static ROUND: OpDef = OpDef {
-    spell: round_spell!("round", "rint{f}({0})", Text::No),
+    spell: Spell {
+        onnx: Text::F(|s| super::onnx::rounding(s, "Round({0})")),
+        ..round_spell!("round", "rint{f}({0})", Text::No)
+    },
     layer: "Round",
     aliases: &["rint"],
     ..rounding("round", "Rounds to the nearest integer, ties to even.", round_scalar!(f64::round_ties_even))
@@ -495,7 +537,10 @@ pub static ROUND: OpDef = OpDef {
 
 /// whole part
 pub static TRUNC: OpDef = OpDef {
-    spell: round_spell!("trunc", "trunc{f}({0})", Text::T("ggml_trunc({0})")),
+    spell: Spell {
+        onnx: Text::F(|s| super::onnx::rounding(s, "Mul(Sign({0}), Floor(Abs({0})))")),
+        ..round_spell!("trunc", "trunc{f}({0})", Text::T("ggml_trunc({0})"))
+    },
     layer: "Trunc",
     aliases: &["fix"],
     ..rounding("trunc", "Integer part of each element: rounds towards zero.", round_scalar!(libm::trunc))

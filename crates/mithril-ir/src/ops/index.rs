@@ -74,6 +74,7 @@ pub static TAKE: OpDef = OpDef {
     })),
     grad: Grad::Formula(take_gradient),
     spell: Spell {
+        onnx: Text::F(super::onnx::take),
         ggml: Text::F(super::ggml::take),
         torch: Text::F(|s| {
             let (x, indices) = (s.arg(0), torch_indices(s, 1, DType::I32)?);
@@ -219,6 +220,7 @@ pub static TAKE_ALONG_AXIS: OpDef = OpDef {
         vec![zeros.op(&SCATTER_ADD, &[indices, v.g, v.x[2]])]
     }),
     spell: Spell {
+        onnx: Text::F(super::onnx::take_along_axis),
         torch: Text::F(|s| {
             let (x, indices, out) = (&s.ty(0)?.shape, &s.ty(1)?.shape, &s.out(0)?.shape);
             let axis = s.axis(2, x.rank()).ok()?;
@@ -327,6 +329,7 @@ pub static SCATTER_ADD: OpDef = OpDef {
     })),
     grad: Grad::Formula(|v| vec![v.g, v.none(), v.g.op(&TAKE_ALONG_AXIS, &[v.x[1], v.x[3]])]),
     spell: Spell {
+        onnx: Text::F(|s| super::onnx::scatter(s, 3, [1, 2], "add")),
         torch: Text::F(|s| {
             let axis = s.axis(3, s.ty(0)?.shape.rank()).ok()?;
             let at = counted_from_front(s, axis, DType::I32)?;
@@ -357,6 +360,7 @@ pub static INDEX_ADD: OpDef = OpDef {
     })),
     grad: Grad::Formula(|v| vec![v.g, v.none(), v.g.op(&TAKE, &[v.x[1], v.x[3]])]),
     spell: Spell {
+        onnx: Text::F(|s| super::onnx::scatter_slices(s, "add")),
         numpy: Text::T("_index_add({0}, {1}, {2}, {3})"),
         torch: Text::F(|s| {
             let axis = s.axis(3, s.ty(0)?.shape.rank()).ok()?;
@@ -457,6 +461,7 @@ pub static INDEX_COPY: OpDef = OpDef {
         vec![v.g.op(&INDEX_COPY, &[indices, zeros(source), axis]), v.none(), v.g.op(&TAKE, &[indices, axis])]
     }),
     spell: Spell {
+        onnx: Text::F(|s| super::onnx::scatter_slices(s, "none")),
         ggml: Text::F(super::ggml::index_copy),
         numpy: Text::T("_index_copy({0}, {1}, {2}, {3})"),
         torch: Text::F(|s| torch_index_copy(s, "_index_copy")),

@@ -36,6 +36,7 @@ pub static CONCAT: OpDef = OpDef {
         [v.none()].into_iter().chain(parts(v.g, axis, &sizes)).collect()
     }),
     spell: Spell {
+        onnx: Text::F(super::onnx::concat),
         ggml: Text::F(super::ggml::concat),
         numpy: Text::F(|s| joined(s, "np.concatenate", "axis")),
         torch: Text::F(|s| joined(s, "torch.cat", "dim")),
@@ -181,6 +182,7 @@ pub static PAD: OpDef = OpDef {
     }),
     expand: Some(padded),
     spell: Spell {
+        onnx: Text::F(super::onnx::pad),
         ggml: Text::F(|s| {
             let zeros = s.text(2).ok()? == "constant" && s.f64(3).ok()? == 0.0;
             if zeros { super::ggml::pad(s, &pads(s, s.ty(0)?.shape.rank()).ok()?) } else { None }
@@ -214,7 +216,7 @@ pub static PAD: OpDef = OpDef {
 };
 
 /// Numbers of elements before and after each axis.
-fn pads(cx: &impl Attrs, rank: usize) -> Result<Vec<(i64, i64)>> {
+pub(super) fn pads(cx: &impl Attrs, rank: usize) -> Result<Vec<(i64, i64)>> {
     let lit = cx.lit(1);
     let bad = || cx.bad(1, &lit, "a number, a pair, or a pair (before, after) for each axis");
     let number = |l: &Lit| match l {

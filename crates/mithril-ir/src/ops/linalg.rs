@@ -39,6 +39,7 @@ pub static MATMUL: OpDef = OpDef {
     eval: Some(Eval::Host(matmul_eval)),
     grad: Grad::Formula(matmul_grad),
     spell: Spell {
+        onnx: Text::T("MatMul({0}, {1})"),
         ggml: Text::F(super::ggml::matmul),
         numpy: Text::F(|s| Some(numpy_product(s, format!("{} @ {}", s.arg(0), s.arg(1))))),
         mlx: Text::F(|s| {
@@ -122,6 +123,7 @@ pub static LINEAR: OpDef = OpDef {
         vec![v.g.op(&MATMUL, &[weight]), to_weight, if v.x[2].is_some() { v.g } else { v.none() }]
     }),
     spell: Spell {
+        onnx: Text::F(super::onnx::linear),
         ggml: Text::F(super::ggml::linear),
         py: Text::F(|s| (s.xp != "mx" || s.out(0)?.dtype.is_float()).then(|| linear_text(s))),
         numpy: Text::F(|s| Some(numpy_product(s, linear_text(s)))),
@@ -164,6 +166,7 @@ pub static MATRIX_TRANSPOSE: OpDef = OpDef {
     }),
     grad: Grad::Formula(|v| vec![v.g.op(&MATRIX_TRANSPOSE, &[])]),
     spell: Spell {
+        onnx: Text::F(super::onnx::matrix_transpose),
         py: Text::F(|s| {
             let rank = s.ty(0)?.shape.rank();
             let stack = format!("{}.swapaxes({}, -1, -2)", s.xp, s.arg(0));

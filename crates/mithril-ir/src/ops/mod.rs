@@ -27,6 +27,7 @@ pub mod loss;
 pub mod missing;
 pub mod movement;
 pub mod norm;
+mod onnx;
 pub mod order;
 pub mod pool;
 pub mod products;

@@ -59,6 +59,7 @@ pub static RESHAPE: OpDef = OpDef {
     })),
     grad: Grad::Formula(|v| vec![v.g.op(&RESHAPE, &[v.cx.lit(v.x[0].shape().0.to_vec())])]),
     spell: Spell {
+        onnx: Text::T("reshape({0})"),
         ggml: Text::F(|s| {
             Some(format!("reshape({{0}}, {})", super::ggml::list(&super::ggml::known(s.out(0))?)))
         }),
@@ -170,6 +171,7 @@ pub static TRANSPOSE: OpDef = OpDef {
         vec![v.g.op(&TRANSPOSE, &[v.cx.lit(inverse)])]
     }),
     spell: Spell {
+        onnx: Text::F(super::onnx::transpose),
         torch: Text::F(|s| Some(format!("torch.permute({}, {})", s.arg(0), order_text(s)?))),
         py: Text::F(|s| Some(format!("{}.transpose({}, {})", s.xp, s.arg(0), order_text(s)?))),
         ..Spell::NONE
@@ -269,6 +271,7 @@ pub static EXPAND_DIMS: OpDef = OpDef {
     }),
     grad: Grad::Formula(|v| vec![v.g.op(&RESHAPE, &[v.cx.lit(v.x[0].shape().0.to_vec())])]),
     spell: Spell {
+        onnx: Text::T("Unsqueeze({0}, ints({1}))"),
         ggml: Text::F(|s| {
             Some(format!("reshape({{0}}, {})", super::ggml::list(&super::ggml::known(s.out(0))?)))
         }),
@@ -318,6 +321,7 @@ pub static SQUEEZE: OpDef = OpDef {
     }),
     grad: Grad::Formula(|v| vec![v.g.op(&RESHAPE, &[v.cx.lit(v.x[0].shape().0.to_vec())])]),
     spell: Spell {
+        onnx: Text::F(super::onnx::squeeze),
         ggml: Text::F(|s| {
             Some(format!("reshape({{0}}, {})", super::ggml::list(&super::ggml::known(s.out(0))?)))
         }),
@@ -353,7 +357,7 @@ pub static BROADCAST_TO: OpDef = OpDef {
     shape: ShapeRule::Fn(broadcast_shape),
     eval: Some(Eval::Host(eval_broadcast)),
     grad: Grad::Formula(|v| vec![v.g]),
-    spell: Spell::py("{xp}.broadcast_to({0}, {shape})"),
+    spell: Spell { onnx: Text::T("Expand({0}, sizes())"), ..Spell::py("{xp}.broadcast_to({0}, {shape})") },
     loops: Some(|c| Ok(vec![c.output(0, |at| c.broadcast(0, at))])),
     cases: &["[3] shape=(2,3)", "[2,1] shape=(-1,4)", "[] shape=(2,2)", "[1,3] shape=(0,3)", "[2] shape=2"],
     layer: "BroadcastTo",

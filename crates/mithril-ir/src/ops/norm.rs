@@ -146,7 +146,12 @@ pub static BATCH_NORM: OpDef = OpDef {
     shape: ShapeRule::Fn(batch_shape),
     dtype: DTypeRule::Fn(|cx| Ok(like_input(cx, [float(cx, 3), float(cx, 4)]))),
     expand: Some(batch_expand),
-    spell: Spell { ggml: Text::F(super::ggml::batch_norm), torch: Text::F(batch_torch), ..Spell::NONE },
+    spell: Spell {
+        onnx: Text::F(super::onnx::batch_norm),
+        ggml: Text::F(super::ggml::batch_norm),
+        torch: Text::F(batch_torch),
+        ..Spell::NONE
+    },
     domain: (0.1, 2.0),
     cases: &[
         "[4,3,5] [3] [3] [3] [3] training=true",
@@ -253,6 +258,7 @@ pub static LAYER_NORM: OpDef = OpDef {
         vec![affine(y, c.x[1], c.x[2], &like).cast(result(c))]
     }),
     spell: Spell {
+        onnx: Text::F(|s| super::onnx::layer_norm(s, feature_dims(s)?.len())),
         ggml: Text::F(|s| super::ggml::norm(s, "ggml_norm", feature_dims(s)?.len(), s.f64(4).ok()?, Some(2))),
         numpy: Text::F(|s| {
             let dims = feature_dims(s)?.len();
@@ -297,6 +303,7 @@ pub static RMS_NORM: OpDef = OpDef {
         vec![affine(x * (square + eps).op(&RSQRT, &[]), c.x[1], c.cx.none(), &like).cast(result(c))]
     }),
     spell: Spell {
+        onnx: Text::F(|s| super::onnx::rms_norm(s, feature_dims(s)?.len())),
         ggml: Text::F(|s| {
             let eps = if s.absent(3) { s.ty(0)?.dtype.epsilon() } else { s.f64(3).ok()? };
             super::ggml::norm(s, "ggml_rms_norm", feature_dims(s)?.len(), eps, None)
@@ -430,6 +437,7 @@ pub static INSTANCE_NORM: OpDef = OpDef {
         vec![affine(y, c.x[1], c.x[2], &per_channel(x)).cast(result(c))]
     }),
     spell: Spell {
+        onnx: Text::F(super::onnx::instance_norm),
         ggml: Text::F(|s| super::ggml::grouped_norm(s, s.ty(0)?.shape[1].known()?, s.f64(3).ok()?)),
         torch: Text::F(|s| {
             let places = s.ty(0)?.shape.iter().skip(2).fold(Dim::ONE, |n, d| &n * d);

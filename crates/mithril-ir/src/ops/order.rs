@@ -17,6 +17,7 @@ pub static BARRIER: OpDef = OpDef {
     eval: Some(Eval::Host(|c| Ok(vec![c.tensor(0).clone()]))),
     grad: Grad::Formula(|v| vec![v.g]),
     spell: Spell {
+        onnx: Text::T("{0}"),
         jax: Text::T("jax.lax.optimization_barrier(({0}, {1}))[0]"),
         mlx: Text::T("{xp}.depends([{0}], [{1}])[0]"),
         // Python computes one line after the other.

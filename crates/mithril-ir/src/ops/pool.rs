@@ -48,6 +48,7 @@ pub static WINDOWS: OpDef = OpDef {
         vec![v.g.op(&FOLD_WINDOWS, &[v.cx.lit(sizes), v.x[2], v.x[3], v.x[4]])]
     }),
     spell: Spell {
+        onnx: Text::F(super::onnx::windows),
         torch: Text::F(windows_torch),
         jax: Text::T("_windows({0}, {window}, {stride}, {pads}, {dilation}, {value})"),
         mlx: Text::T("_windows({0}, {window}, {stride}, {pads}, {dilation}, {value})"),
@@ -89,6 +90,7 @@ pub static FOLD_WINDOWS: OpDef = OpDef {
         vec![v.g.op(&WINDOWS, &[v.cx.lit(window), v.x[2], v.x[3], v.x[4]])]
     }),
     spell: Spell {
+        onnx: Text::F(super::onnx::fold_windows),
         torch: Text::F(fold_torch),
         jax: Text::T("_fold_windows({0}, {sizes}, {stride}, {pads}, {dilation})"),
         mlx: Text::T("_fold_windows({0}, {sizes}, {stride}, {pads}, {dilation})"),
@@ -238,12 +240,12 @@ static AVG_PORTS: &[Port] = &[
 ];
 
 /// The arguments of a use of a pooling.
-struct Pool {
-    kernel: Vec<i64>,
-    stride: Vec<i64>,
-    dilation: Vec<i64>,
-    padding: Padding,
-    ceil: bool,
+pub(super) struct Pool {
+    pub kernel: Vec<i64>,
+    pub stride: Vec<i64>,
+    pub dilation: Vec<i64>,
+    pub padding: Padding,
+    pub ceil: bool,
 }
 
 impl Pool {
@@ -350,7 +352,7 @@ pub(super) fn nothing_to_pool(cx: &ShapeCx<'_>, i: usize) -> Error {
 }
 
 /// The arguments of a pooling and the pads of all axes.
-fn pool_of(s: &SpellCx<'_>) -> Option<(Pool, window::Pads)> {
+pub(super) fn pool_of(s: &SpellCx<'_>) -> Option<(Pool, window::Pads)> {
     let shape = &s.ty(0)?.shape;
     let pool = Pool::read(s, shape.rank().checked_sub(2)?).ok()?;
     let pads = pool.all_pads(s, shape).ok()?;
@@ -368,6 +370,7 @@ const fn max_pool(name: &'static str, doc: &'static str) -> OpDef {
         loops: Some(loops::max),
         grad: Grad::Formula(max_grad),
         spell: Spell {
+            onnx: Text::F(super::onnx::max_pool),
             numpy: Text::F(max_helper),
             ggml: Text::F(|s| {
                 let (pool, pads) = pool_of(s)?;
@@ -559,6 +562,7 @@ const fn avg_pool(name: &'static str, doc: &'static str) -> OpDef {
         expand: Some(avg_expand),
         loops: Some(loops::avg),
         spell: Spell {
+            onnx: Text::F(super::onnx::avg_pool),
             torch: Text::F(avg_torch),
             jax: Text::F(jax::avg),
             // ggml divides by the size of the window, whatever lies in it.

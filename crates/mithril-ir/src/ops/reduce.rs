@@ -285,6 +285,7 @@ pub static SUM: OpDef = OpDef {
     eval: Some(Eval::Host(|c| fold(c, sum_of))),
     grad: Grad::Formula(|v| vec![spread(v, v.g)]),
     spell: Spell {
+        onnx: Text::F(|s| super::onnx::reduction(s, "ReduceSum")),
         ggml: Text::F(|c| rows_of(c, "ggml_sum_rows")),
         torch: Text::F(|c| torch(c, "torch.sum(", "")),
         mlx: Text::F(|c| mlx_accumulating(c, "sum", "0")),
@@ -336,6 +337,7 @@ pub static MEAN: OpDef = OpDef {
         vec![(sum / c.cx.lit(count(c))).cast(float_of(c.x[0]))]
     }),
     spell: Spell {
+        onnx: Text::F(|s| super::onnx::reduction(s, "ReduceMean")),
         ggml: Text::F(|c| rows_of(c, "ggml_mean")),
         torch: Text::F(|c| torch_float(c, "torch.mean(", "")),
         py: Text::F(|c| statistic(c, "mean", "")),
@@ -361,6 +363,7 @@ pub static PROD: OpDef = OpDef {
     })),
     grad: Grad::Formula(prod_grad),
     spell: Spell {
+        onnx: Text::F(|s| super::onnx::reduction(s, "ReduceProd")),
         torch: Text::F(torch_prod),
         mlx: Text::F(|c| mlx_accumulating(c, "prod", "1")),
         ggml: Text::F(|c| rows_of(c, "mithril_prod_rows")),
@@ -483,6 +486,7 @@ const fn extreme_of(name: &'static str, doc: &'static str) -> OpDef {
 pub static MAX: OpDef = OpDef {
     eval: Some(Eval::Host(|c| choose(c, Ordering::Greater, |values, i| values[i]))),
     spell: Spell {
+        onnx: Text::F(|s| super::onnx::reduction(s, "ReduceMax")),
         torch: Text::F(|c| torch(c, "torch.amax(", "")),
         ggml: Text::F(|c| rows_of(c, "mithril_max_rows")),
         py: Text::F(|c| plain(c, "max")),
@@ -502,6 +506,7 @@ pub static MAX: OpDef = OpDef {
 pub static MIN: OpDef = OpDef {
     eval: Some(Eval::Host(|c| choose(c, Ordering::Less, |values, i| values[i]))),
     spell: Spell {
+        onnx: Text::F(|s| super::onnx::reduction(s, "ReduceMin")),
         torch: Text::F(|c| torch(c, "torch.amin(", "")),
         ggml: Text::F(|c| rows_of(c, "mithril_min_rows")),
         py: Text::F(|c| plain(c, "min")),
@@ -557,6 +562,7 @@ fn mlx_index(c: &SpellCx<'_>, name: &str) -> Option<String> {
 pub static ARGMAX: OpDef = OpDef {
     eval: Some(Eval::Host(|c| choose(c, Ordering::Greater, |_, i| Scalar::Int(i as i64)))),
     spell: Spell {
+        onnx: Text::F(|s| super::onnx::position(s, "ArgMax")),
         numpy: Text::F(|c| plain(c, "argmax")),
         torch: Text::F(|c| torch_index(c, "argmax")),
         mlx: Text::F(|c| mlx_index(c, "argmax")),
@@ -576,6 +582,7 @@ pub static ARGMAX: OpDef = OpDef {
 pub static ARGMIN: OpDef = OpDef {
     eval: Some(Eval::Host(|c| choose(c, Ordering::Less, |_, i| Scalar::Int(i as i64)))),
     spell: Spell {
+        onnx: Text::F(|s| super::onnx::position(s, "ArgMin")),
         numpy: Text::F(|c| plain(c, "argmin")),
         torch: Text::F(|c| torch_index(c, "argmin")),
         mlx: Text::F(|c| mlx_index(c, "argmin")),

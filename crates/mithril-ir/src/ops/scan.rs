@@ -156,6 +156,7 @@ pub static CUMSUM: OpDef = OpDef {
     eval: Some(Eval::Host(|c| run(c, &Running { float: (0.0, |a, b| a + b), int: (0, i64::wrapping_add) }))),
     grad: Grad::Formula(|v| vec![v.g.op(&CUMSUM, &[v.x[1], v.x[2], backwards(v)])]),
     spell: Spell {
+        onnx: Text::F(super::onnx::cumsum),
         ggml: Text::F(super::ggml::cumsum),
         mlx: Text::F(|c| mlx(c, "cumsum")),
         py: Text::F(|c| spelled(c, "cumsum")),
@@ -176,6 +177,7 @@ pub static CUMPROD: OpDef = OpDef {
     eval: Some(Eval::Host(|c| run(c, &Running { float: (1.0, |a, b| a * b), int: (1, i64::wrapping_mul) }))),
     grad: Grad::Formula(cumprod_grad),
     spell: Spell {
+        onnx: Text::F(|s| super::onnx::scan(s, "Mul", "like(1, $y)", s.bool(2).ok()?, s.bool(3).ok()?)),
         mlx: Text::F(|c| mlx(c, "cumprod")),
         py: Text::F(|c| spelled(c, "cumprod")),
         ..Spell::NONE
@@ -312,6 +314,7 @@ pub static CUMULATIVE_MAX: OpDef = OpDef {
     eval: Some(Eval::Host(|c| extremes(c, Ordering::Greater))),
     grad: Grad::Formula(extreme_grad),
     spell: Spell {
+        onnx: Text::F(|s| super::onnx::scan(s, "Max", "lowest($y)", false, s.bool(2).ok()?)),
         numpy: Text::F(|c| extreme_text(c, "np.maximum.accumulate({0}, axis={1})", "_cumulative_max")),
         torch: Text::F(|c| extreme_text(c, "torch.cummax({0}, {1}).values", "_cumulative_max")),
         jax: Text::F(|c| Some(format!("_cumulative_max({}, {}, {})", c.arg(0), c.arg(1), c.arg(2)))),
@@ -332,6 +335,7 @@ pub static CUMULATIVE_MIN: OpDef = OpDef {
     eval: Some(Eval::Host(|c| extremes(c, Ordering::Less))),
     grad: Grad::Formula(extreme_grad),
     spell: Spell {
+        onnx: Text::F(|s| super::onnx::scan(s, "Min", "highest($y)", false, s.bool(2).ok()?)),
         numpy: Text::F(|c| extreme_text(c, "np.minimum.accumulate({0}, axis={1})", "_cumulative_min")),
         torch: Text::F(|c| extreme_text(c, "torch.cummin({0}, {1}).values", "_cumulative_min")),
         jax: Text::F(|c| Some(format!("_cumulative_min({}, {}, {})", c.arg(0), c.arg(1), c.arg(2)))),

@@ -145,6 +145,7 @@ pub static SCATTER_PROD: OpDef = OpDef {
         vec![by_x, v.none(), at(v.g * x) * others]
     }),
     spell: Spell {
+        onnx: Text::F(|s| super::onnx::scatter(s, 3, [1, 2], "mul")),
         numpy: Text::T("_scatter_merged(np.multiply, {0}, {1}, {2}, {3})"),
         torch: Text::F(|s| torch_merging(s, "prod")),
         jax: Text::T("_scatter_merged(\"multiply\", {0}, {1}, {2}, {3})"),
@@ -166,6 +167,7 @@ pub static SCATTER_MAX: OpDef = OpDef {
     eval: Some(Eval::Host(|c| merged(c, larger, i64::max))),
     grad: Grad::Formula(shared),
     spell: Spell {
+        onnx: Text::F(|s| super::onnx::scatter(s, 3, [1, 2], "max")),
         numpy: Text::T("_scatter_merged(np.maximum, {0}, {1}, {2}, {3})"),
         torch: Text::F(|s| torch_merging(s, "amax")),
         jax: Text::T("_scatter_merged(\"max\", {0}, {1}, {2}, {3})"),
@@ -188,6 +190,7 @@ pub static SCATTER_MIN: OpDef = OpDef {
     eval: Some(Eval::Host(|c| merged(c, smaller, i64::min))),
     grad: Grad::Formula(shared),
     spell: Spell {
+        onnx: Text::F(|s| super::onnx::scatter(s, 3, [1, 2], "min")),
         numpy: Text::T("_scatter_merged(np.minimum, {0}, {1}, {2}, {3})"),
         torch: Text::F(|s| torch_merging(s, "amin")),
         jax: Text::T("_scatter_merged(\"min\", {0}, {1}, {2}, {3})"),

@@ -203,6 +203,7 @@ pub static SLICE: OpDef = OpDef {
         vec![zeros.op(&SLICE_UPDATE, &[v.g, v.x[1], v.x[2], v.x[3]])]
     }),
     spell: Spell {
+        onnx: Text::F(super::onnx::slice),
         torch: Text::F(|s| torch_slice(s, 1)),
         py: Text::F(|s| Some(format!("{}[{}]", s.arg(0), index_text(s, 1)?))),
         ggml: Text::F(|s| {
@@ -326,6 +327,7 @@ pub static SLICE_UPDATE: OpDef = OpDef {
         vec![kept, v.g.op(&SLICE, &[v.x[2], v.x[3], v.x[4]])]
     }),
     spell: Spell {
+        onnx: Text::F(super::onnx::slice_update),
         numpy: Text::F(|s| {
             let index = index_text(s, 2)?;
             Some(format!("_slice_update({}, {}, np.s_[{index}])", s.arg(0), s.arg(1)))

@@ -72,6 +72,7 @@ pub static SOFTMAX: OpDef = OpDef {
         vec![v.y * (v.g - total)]
     }),
     spell: Spell {
+        onnx: Text::F(|s| super::onnx::along(s, "Softmax", 1)),
         ggml: Text::F(super::ggml::softmax),
         numpy: Text::T("_softmax({0}, {1})"),
         jax: Text::T("jax.nn.softmax({0}, axis={1})"),
@@ -103,6 +104,7 @@ pub static LOG_SOFTMAX: OpDef = OpDef {
         vec![v.g - v.y.op(&EXP, &[]) * total]
     }),
     spell: Spell {
+        onnx: Text::F(|s| super::onnx::along(s, "LogSoftmax", 1)),
         ggml: Text::F(super::ggml::log_softmax),
         numpy: Text::T("_log_softmax({0}, {1})"),
         torch: Text::T("torch.log_softmax({0}, {1})"),

@@ -96,6 +96,7 @@ pub static ARGSORT: OpDef = OpDef {
     })),
     grad: Grad::Zero,
     spell: Spell {
+        onnx: Text::F(super::onnx::argsort),
         numpy: Text::F(|c| {
             // NumPy has no order for bfloat16 that knows NaN.
             let wide = if c.ty(0)?.dtype == DType::BF16 { ".astype(np.float32)" } else { "" };
@@ -186,6 +187,7 @@ pub static TOPK: OpDef = OpDef {
     }),
     loops: Some(topk_loops),
     spell: Spell {
+        onnx: Text::F(super::onnx::topk),
         numpy: Text::F(|c| {
             if c.ty(0)?.dtype == DType::BF16 {
                 return None;

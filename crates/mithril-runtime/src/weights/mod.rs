@@ -47,6 +47,7 @@ pub use onnx::{read_onnx, read_onnx_bytes};
 pub use value::{List, Value};
 pub use weight::{Stored, Weight};
 pub use write::{Entry, save, save_streamed};
+pub(crate) use write::{Part, streamed};
 
 /// What a file holds.
 #[derive(Debug, Default)]
@@ -225,7 +226,7 @@ fn unreadable(e: &std::io::Error) -> Error {
 }
 
 /// An error of a file, with its path.
-fn within(error: &Error, path: &Path) -> Error {
+pub(crate) fn within(error: &Error, path: &Path) -> Error {
     about(error, &format!("{:?}", path.display().to_string()))
 }
 

@@ -86,7 +86,7 @@ fn into_file(
 }
 
 /// A tensor in a file that is written.
-pub(super) struct Part<'a> {
+pub(crate) struct Part<'a> {
     /// Its place among what the caller gave.
     pub place: usize,
     pub name: &'a str,
@@ -96,7 +96,7 @@ pub(super) struct Part<'a> {
 }
 
 /// Writes a header, then part by part; the file replaces the old one as a whole, or not at all.
-pub(super) fn streamed(
+pub(crate) fn streamed(
     path: &Path,
     header: &[u8],
     parts: &[Part<'_>],

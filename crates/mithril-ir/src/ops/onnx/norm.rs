@@ -1,0 +1,85 @@
+//! Normalization, products and activations in ONNX.
+
+use crate::dtype::DType;
+use crate::literal::Lit;
+use crate::rules::Attrs;
+use crate::spell::SpellCx;
+
+/// Whether the tensors at these ports are there, in the dtype of the first.
+fn all_there(s: &SpellCx<'_>, ports: &[usize]) -> bool {
+    let dtype = s.ty(0).map(|t| t.dtype);
+    ports.iter().all(|&i| s.ty(i).map(|t| t.dtype) == dtype)
+}
+
+/// `Gemm` for one matrix; else a product with the transposed weight.
+pub(in crate::ops) fn linear(s: &SpellCx<'_>) -> Option<String> {
+    let has_bias = s.ty(2).is_some();
+    if !all_there(s, if has_bias { &[1, 2] } else { &[1] }) {
+        return None;
+    }
+    let rank = s.ty(0)?.shape.rank();
+    if rank == 2 && s.out(0)?.dtype.is_float() {
+        let bias = if has_bias { ", {2}" } else { "" };
+        return Some(format!("Gemm<transB=1>({{0}}, {{1}}{bias})"));
+    }
+    let product = "MatMul({0}, Transpose<perm=[1, 0]>({1}))";
+    Some(if has_bias { format!("Add({product}, {{2}})") } else { product.into() })
+}
+
+/// With running statistics, which stay as they are.
+pub(in crate::ops) fn batch_norm(s: &SpellCx<'_>) -> Option<String> {
+    let eps = s.f64(s.op().port("eps")?).ok()?;
+    let is_training = !matches!(s.lit(s.op().port("training")?), Lit::Bool(false));
+    let ports = ["weight", "bias", "running_mean", "running_var"].map(|name| s.op().port(name));
+    let [Some(weight), Some(bias), Some(mean), Some(var)] = ports else { return None };
+    if is_training || !all_there(s, &[weight, bias, mean, var]) {
+        return None;
+    }
+    let attributes = format!("epsilon={eps:e}");
+    Some(format!(
+        "BatchNormalization<{attributes}>({{0}}, {{{weight}}}, {{{bias}}}, {{{mean}}}, {{{var}}}); {{{mean}}}; {{{var}}}"
+    ))
+}
+
+/// Over the last `axes` axes.
+pub(in crate::ops) fn layer_norm(s: &SpellCx<'_>, axes: usize) -> Option<String> {
+    let has_bias = s.ty(2).is_some();
+    if !all_there(s, if has_bias { &[1, 2] } else { &[1] }) {
+        return None;
+    }
+    let (eps, axis) = (s.f64(4).ok()?, -(axes as i64));
+    // The dtype in which mean and variance are computed.
+    let stash = if s.ty(0)?.dtype == DType::F64 { ", stash_type=11" } else { "" };
+    let bias = if has_bias { ", {2}" } else { "" };
+    Some(format!("LayerNormalization<axis={axis}, epsilon={eps:e}{stash}>({{0}}, {{1}}{bias})"))
+}
+
+pub(in crate::ops) fn rms_norm(s: &SpellCx<'_>, axes: usize) -> Option<String> {
+    if !all_there(s, &[1]) {
+        return None;
+    }
+    let eps = if s.absent(3) { s.out(0)?.dtype.epsilon() } else { s.f64(3).ok()? };
+    let stash = if s.ty(0)?.dtype == DType::F64 { ", stash_type=11" } else { "" };
+    let axis = -(axes as i64);
+    Some(format!("RMSNormalization<axis={axis}, epsilon={eps:e}{stash}>({{0}}, {{1}})"))
+}
+
+pub(in crate::ops) fn instance_norm(s: &SpellCx<'_>) -> Option<String> {
+    let eps = s.f64(3).ok()?;
+    all_there(s, &[1, 2]).then(|| format!("InstanceNormalization<epsilon={eps:e}>({{0}}, {{1}}, {{2}})"))
+}
+
+pub(in crate::ops) fn gelu(s: &SpellCx<'_>) -> Option<String> {
+    let approximate = s.text(1).ok()?;
+    Some(format!("Gelu<approximate=\"{approximate}\">({{0}})"))
+}
+
+/// An activation with a parameter of this name.
+pub(in crate::ops) fn with_alpha(s: &SpellCx<'_>, op: &str) -> Option<String> {
+    Some(format!("{op}<alpha={:e}>({{0}})", s.f64(1).ok()?))
+}
+
+/// Integers stay integers.
+pub(in crate::ops) fn relu(s: &SpellCx<'_>) -> Option<String> {
+    Some(if s.out(0)?.dtype.is_float() { "Relu({0})" } else { "Max({0}, 0)" }.into())
+}
