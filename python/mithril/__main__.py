@@ -152,12 +152,32 @@ def _export(given: argparse.Namespace) -> tuple[str, bool]:
     if given.quantize:
         backend = ml.CBackend(dtype=given.dtype, quantize=generation.by_pattern(given.quantize), num_threads=1)
     compiled = ml.compile(source.model, backend, shapes=shapes_of(given.shape), inference=not given.gradients)
-    if source.weights is not None:
+    target = given.target or ("onnx" if given.folder.lower().endswith(".onnx") else "c")
+    if source.weights is not None or target == "onnx":
         source.load_into(compiled)
-    names = ("target", "prefix", "cc", "lanes", "batch", "threads", "memory_limit")
+    if target == "onnx":
+        return _with_note(_export_onnx(compiled, given), source.note), True
+    for name in ("opset", "external_data"):
+        if getattr(given, name) is not None:
+            text = f"--{name.replace('_', '-')} is for files of ONNX"
+            raise ConflictingOptionError(text, hint="add --format onnx, or leave it out")
+    names = ("prefix", "cc", "lanes", "batch", "threads", "memory_limit")
     options = {name: getattr(given, name) for name in names}
-    found = compiled.export(given.folder, gradients=given.gradients, **options)
+    found = compiled.export(given.folder, target=target, gradients=given.gradients, **options)
     return _with_note(str(found), "" if source.weights is None else source.note), True
+
+
+def _export_onnx(compiled: ml.PhysicalModel, given: argparse.Namespace) -> str:
+    usual = {"prefix": "model", "cc": None, "lanes": None, "batch": None, "threads": 1, "memory_limit": None}
+    for name, value in usual.items():
+        if getattr(given, name) != value:
+            text = f"--{name.replace('_', '-')} is for C, and the target is onnx"
+            hint = "write the name in the shape: --shape input=batch,784" if name == "batch" else "leave it out"
+            raise ConflictingOptionError(text, hint=hint)
+    options = {"opset": given.opset, "external_data": given.external_data, "gradients": given.gradients}
+    ml.to_onnx(compiled, given.folder, **options)
+    beside = f", with its weights in {Path(given.folder).name}.data" if given.external_data else ""
+    return f"wrote {given.folder}{beside}"
 
 
 def _check(given: argparse.Namespace) -> tuple[str, bool]:

@@ -9,6 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 from mithril import _core
+from mithril.__main__ import main
 from mithril.errors import UnsupportedOpError
 from mithril.testing import cases
 from onnx.reference import ReferenceEvaluator
@@ -176,7 +177,7 @@ def open_sizes(data):
     }
 
 
-QUICK = ["vit", "gpt", "llama", "bert", "t5_decode", "clip"]
+QUICK = ["resnet18", "vit", "gpt", "llama", "bert", "t5_decode", "clip"]
 
 
 @pytest.mark.parametrize("name", MODELS if ALL else QUICK)
@@ -264,3 +265,239 @@ def test_gradients_and_training_steps():
         trained = {**trained, **own.update(trained, gradients)}
     weights = {name: value for name, value in trained.items() if "weight" in name}
     assert_same({name: state[name] for name in weights}, weights, "trained parameters", 1e-3)
+
+
+# --- names, opsets, dtypes, files -----------------------------------------------------------------------------------
+
+
+def layers(activation=None, **options):
+    model = ml.Model()
+    model |= ml.Linear(4)(input="input", output="hidden")
+    model |= (activation or ml.Gelu())(input="hidden", output="active")
+    model |= ml.LayerNorm()(input="active", output="normal")
+    model |= ml.Linear(2)(input="normal", output="output")
+    compiled = ml.compile(model, ml.NumpyBackend(**options), shapes={"input": ["batch", 3]}, inference=True)
+    return compiled, compiled.randomize_params(seed=0)
+
+
+X = {"input": RANDOM.standard_normal((5, 3)).astype(np.float32)}
+
+
+def test_names_that_our_own_layers_have_are_read_again():
+    model = ml.Model()
+    for i in range(2):
+        model |= ml.Conv2d(2, 3, padding=1)(input="input" if i == 0 else f"x{i}", output=f"c{i}")
+        model |= ml.BatchNorm2d()(input=f"c{i}", output=f"x{i + 1}")
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": ["n", 2, 5, 5]}, inference=True)
+    params = compiled.randomize_params(seed=0)
+    again, weights = ml.from_onnx(ml.to_onnx(compiled, params=params))
+    assert set(weights) == set(params)
+    data = {"input": IMAGES["input"][:, :, :5, :5]}
+    found = ml.compile(again, ml.NumpyBackend(), inference=True).evaluate(weights, data)
+    assert_same(found, compiled.evaluate(params, data), "read again", 1e-5)
+
+
+@pytest.mark.parametrize("opset", [17, 18, 21, 23, 24])
+def test_opsets(opset):
+    compiled, params = layers()
+    model = checked(contents := ml.to_onnx(compiled, params=params, opset=opset))
+    assert [(o.domain, o.version) for o in model.opset_import] == [("", opset)]
+    assert ("Gelu" in {node.op_type for node in model.graph.node}) == (opset >= 20)
+    assert_same(run(contents, X), compiled.evaluate(params, X), str(opset))
+    assert [d.dim_param or d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim] == ["batch", 3]
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float16", 5e-3), ("bfloat16", 4e-2)])
+def test_dtypes(dtype, tolerance):
+    # The reference evaluator computes erf in single precision.
+    compiled, params = layers(ml.Selu(), dtype=dtype)
+    model = checked(contents := ml.to_onnx(compiled, params=params))
+    kinds = {i.data_type for i in model.graph.initializer if i.name in params}
+    assert kinds == {{"float64": 11, "float16": 10, "bfloat16": 16}[dtype]}
+    data = {"input": X["input"].astype(compiled.evaluate(params, X)["output"].dtype)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        evaluator = ReferenceEvaluator(onnx.load_from_string(contents))
+        found = dict(zip(evaluator.output_names, evaluator.run(None, data), strict=True))
+    wanted = compiled.evaluate(params, data)
+    assert_same(
+        {"output": np.asarray(found["output"], float)}, {"output": wanted["output"].astype(float)}, dtype, tolerance
+    )
+
+
+def test_files(tmp_path):
+    compiled, params = layers()
+    path = tmp_path / "net.onnx"
+    assert ml.to_onnx(compiled, path, params=params) == path
+    assert path.read_bytes() == ml.to_onnx(compiled, params=params)
+    assert [file.name for file in tmp_path.iterdir()] == ["net.onnx"]
+    ml.to_onnx(compiled, path, params=params, external_data=True)
+    assert {file.name for file in tmp_path.iterdir()} == {"net.onnx", "net.onnx.data"}
+    onnx.checker.check_model(path, full_check=True)
+    found = session(str(path)).run(None, X)[0]
+    np.testing.assert_allclose(found, compiled.evaluate(params, X)["output"], rtol=1e-5, atol=1e-6)
+    _, weights = ml.from_onnx(path)
+    assert {name: value.tolist() for name, value in weights.items()} == {n: v.tolist() for n, v in params.items()}
+    # A model that is not compiled takes the options of ml.compile.
+    model = ml.Model()
+    model |= ml.Linear(2)(input="input", output="output")
+    values = {"linear.weight": np.ones((2, 3)), "linear.bias": np.zeros(2)}
+    contents = ml.to_onnx(model, params=values, shapes={"input": [None, 3]}, dtype="float64")
+    assert run(contents, {"input": np.ones((7, 3))})["output"].tolist() == [[3.0, 3.0]] * 7
+
+
+def test_command(tmp_path, capsys):
+    model = ml.Model()
+    model |= ml.Linear(2)(input="input", output="output")
+    ml.save(model, tmp_path / "net.json")
+    words = ["export", str(tmp_path / "net.json"), str(tmp_path / "net.onnx"), "--shape", "input=n,3"]
+    assert main([*words]) == 1
+    assert "--random-weights" in capsys.readouterr().err
+    assert main([*words, "--random-weights", "--opset", "18"]) == 0
+    printed = capsys.readouterr().out
+    assert "net.onnx" in printed
+    assert "random numbers" in printed
+    graph = checked((tmp_path / "net.onnx").read_bytes())
+    assert graph.opset_import[0].version == 18
+    # What is read is written with its own weights.
+    again = [str(tmp_path / "net.onnx"), str(tmp_path / "other"), "--format", "onnx", "--external-data"]
+    assert main(["export", *again]) == 0
+    data = {"input": X["input"]}
+    first = run((tmp_path / "net.onnx").read_bytes(), data)["output"]
+    np.testing.assert_allclose(session(str(tmp_path / "other")).run(None, data)[0], first, rtol=1e-6)
+    for wrong in (["--batch", "n"], ["--lanes", "4"], ["--opset", "3"]):
+        assert main([*words, "--random-weights", *wrong]) == 1
+    assert main([*words[:2], str(tmp_path / "c"), *words[3:], "--random-weights", "--opset", "18"]) == 1
+    assert "for files of ONNX" in capsys.readouterr().err
+
+
+def test_what_is_handed_on_and_what_is_constant():
+    x = ml.IOKey("x")
+    model = ml.Model.create(same=use("reshape", x, (2, 3)), twice=use("add", x, x), again=use("add", x, x))
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"x": [2, 3]}, inference=True)
+    data = {"x": RANDOM.standard_normal((2, 3)).astype(np.float32)}
+    checked(contents := ml.to_onnx(compiled))
+    assert_same(run(contents, data), compiled.evaluate({}, data), "outputs of one value")
+
+
+def test_torch_to_onnx_runtime():
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(2, 4, 3, stride=2), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(16, 5), torch.nn.GELU()
+    ).eval()
+    images = torch.from_numpy(IMAGES["input"])
+    model, params = ml.from_torch(module, (images,))
+    contents = ml.to_onnx(model, params=params)
+    checked(contents)
+    found = next(iter(run(contents, {session(contents).get_inputs()[0].name: IMAGES["input"]}).values()))
+    np.testing.assert_allclose(found, module(images).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+# --- mistakes -------------------------------------------------------------------------------------------------------
+
+
+def unsaid():
+    x = ml.IOKey("x")
+    model = ml.Model.create(a=use("inv", use("inv", x)), b=use("qr", x, "reduced")[0])
+    return ml.compile(model, ml.NumpyBackend(), shapes={"x": [3, 3]}, inference=True)
+
+
+MISTAKES = {
+    "no parameters": (lambda c, p: ml.to_onnx(c), ml.errors.ParameterError, "no values for them.*randomize_params"),
+    "one is missing": (
+        lambda c, p: ml.to_onnx(c, params={"linear.weight": p["linear.weight"]}),
+        ml.errors.ParameterError,
+        "linear.bias",
+    ),
+    "another shape": (
+        lambda c, p: ml.to_onnx(c, params={**p, "linear.bias": np.zeros(7)}),
+        ml.errors.ParameterError,
+        r"has shape \[7\], but must be \[4\]",
+    ),
+    "an unknown name": (
+        lambda c, p: ml.to_onnx(c, params={**p, "linear.bais": np.zeros(4)}),
+        ml.errors.KeyNotFoundError,
+        "linear.bias",
+    ),
+    "an old opset": (lambda c, p: ml.to_onnx(c, params=p, opset=9), ml.errors.InvalidValueError, "from 17 to 24"),
+    "no opset": (lambda c, p: ml.to_onnx(c, params=p, opset="20"), ml.errors.InvalidValueError, "give a number"),
+    "no path": (lambda c, p: ml.to_onnx(c, 3, params=p), ml.errors.InvalidValueError, "pass a path"),
+    "no folder": (lambda c, p: ml.to_onnx(c, "no/such/x.onnx", params=p), ml.errors.ModelFileError, "x.onnx"),
+    "no model": (lambda c, p: ml.to_onnx("net", params=p), ml.errors.InvalidValueError, "pass an ml.Model"),
+    "options of compiling": (
+        lambda c, p: ml.to_onnx(c, params=p, shapes={"input": [1, 3]}),
+        ml.errors.ConflictingOptionError,
+        "give it to ml.compile",
+    ),
+    "a loss alone": (
+        lambda c, p: ml.to_onnx(c, params=p, loss="output"),
+        ml.errors.ConflictingOptionError,
+        "gradients=True",
+    ),
+    "an unknown loss": (
+        lambda c, p: ml.to_onnx(c, params=p, loss="los", gradients=True),
+        ml.errors.KeyNotFoundError,
+        "available: output",
+    ),
+    "a class for an optimizer": (
+        lambda c, p: ml.to_onnx(c, params=p, optimizer=ml.optim.Adam),
+        ml.errors.InvalidValueError,
+        "give one",
+    ),
+    "two files as bytes": (
+        lambda c, p: ml.to_onnx(c, params=p, external_data=True),
+        ml.errors.ConflictingOptionError,
+        "give a path",
+    ),
+    "no shapes": (
+        lambda c, p: ml.to_onnx(_pooled(), params={}),
+        ml.errors.UnresolvedShapeError,
+        "shape",
+    ),
+    "a folder of C": (
+        lambda c, p: c.export("x.onnx", target="onnx"),
+        ml.errors.InvalidValueError,
+        "ml.to_onnx",
+    ),
+    "quantized weights": (
+        lambda c, p: ml.to_onnx(_quantized(), params=p),
+        UnsupportedOpError,
+        "compile it without quantize",
+    ),
+}
+
+
+def _pooled():
+    model = ml.Model()
+    model |= ml.Flatten(start_axis=1)(input="input", output="output")
+    return model
+
+
+def _quantized():
+    model = ml.Model()
+    model |= ml.Linear(64)(input="input", output="output")
+    return ml.compile(model, ml.CBackend(quantize="int8"), shapes={"input": [1, 64]}, inference=True)
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes(name):
+    call, kind, text = MISTAKES[name]
+    compiled, params = layers()
+    with pytest.raises(kind, match=f"(?s){text}"):
+        call(compiled, params)
+
+
+def test_one_error_lists_all_ops_that_are_not_said():
+    with pytest.raises(UnsupportedOpError) as caught:
+        ml.to_onnx(unsaid())
+    text = str(caught.value)
+    assert "cannot say some ops" in text
+    assert "`inv`, 2 times, first" in text
+    assert "`qr`" in text
+    assert "help:" in text
+    x = ml.IOKey("x")
+    model = ml.Model.create(y=use("bitwise_and", x, 3))
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"x": [3]}, dtypes={"x": "int64"}, inference=True)
+    with pytest.raises(UnsupportedOpError, match=r"(?s)needs opset 18.*choose a newer opset"):
+        ml.to_onnx(compiled, opset=17)

@@ -31,6 +31,15 @@ impl Model {
         Ok(model)
     }
 
+    /// Enters inputs before what uses them: parts that are added later then take other names than theirs begin with.
+    pub fn declare<'a>(
+        &mut self,
+        inputs: impl IntoIterator<Item = &'a Connection>,
+        place: &Place,
+    ) -> Result<()> {
+        self.change(place, |edit| inputs.into_iter().try_for_each(|input| edit.connection(input).map(|_| ())))
+    }
+
     /// Makes an expression a part of the model (`model |= relu(x)`); what is added next by [`Model::chain`] follows it.
     pub fn include(&mut self, connection: &Connection, place: &Place) -> Result<()> {
         let outputs = [(Arc::from("output"), connection.clone())];

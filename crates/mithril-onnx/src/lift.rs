@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mithril_ir::dim::Atom;
 use mithril_ir::graph::Def;
-use mithril_ir::{Dim, Error, Graph, Lit, Result, Symbol, ValueId};
+use mithril_ir::{Dim, Error, Graph, Lit, Place, Result, Symbol, ValueId};
 use mithril_model::{Arg, Connection, IOKey, Model};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -32,6 +32,7 @@ pub fn lift(
         symbols: FxHashMap::default(),
         sizes: FxHashMap::default(),
     };
+    let named = inputs.clone();
     for (v, connection) in inputs {
         for (axis, dim) in graph.ty(v).map(|t| &*t.shape).unwrap_or_default().iter().enumerate() {
             if let Some(symbol) = dim.as_symbol() {
@@ -64,6 +65,12 @@ pub fn lift(
             lift.args.insert(v, connection.into());
         }
     }
+    let used = graph.nodes().filter(|(n, _)| needed[n.index()]).flat_map(|(_, node)| &node.inputs);
+    let used: FxHashSet<ValueId> = used.copied().collect();
+    // First, so that no part is called as the name of a parameter begins.
+    let first = named.iter().filter(|(v, _)| used.contains(v)).map(|(_, connection)| connection);
+    let mut model = Model::new();
+    model.declare(first, &Place::default())?;
     let mut chosen: Vec<(Arc<str>, Connection)> = Vec::with_capacity(outputs.len());
     for (name, v) in outputs {
         let connection = match lift.arg(v)? {
@@ -77,7 +84,8 @@ pub fn lift(
         };
         chosen.push((name.into(), connection));
     }
-    Model::from_outputs(chosen)
+    model.add_outputs(&chosen, &Place::default())?;
+    Ok(model)
 }
 
 /// A use of an op within a model of its own, whose inputs say which of them are parameters that are not trained: an input
@@ -101,8 +109,10 @@ fn with_frozen(
         });
     }
     let outputs = Connection::op_outputs(op, inner, Vec::new())?;
-    let named = outputs.into_iter().enumerate().map(|(i, c)| (format!("output{i}"), c)).take(1);
-    let model = Model::from_outputs(named)?.named(op)?;
+    let named = outputs.into_iter().enumerate().map(|(i, c)| (format!("output{i}").into(), c));
+    // The class says what it is called: a name of its own could be given only once.
+    let mut model = Model::with_class(op);
+    model.add_outputs(&named.take(1).collect::<Vec<_>>(), &Place::default())?;
     model.call_with(Vec::new(), outer.iter().map(|(name, arg)| (&**name, arg.clone())).collect(), None)
 }
 

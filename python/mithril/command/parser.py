@@ -24,7 +24,7 @@ _TEXTS = {
     "compare": "run a model on several backends; fails beyond rounding",
     "bench": "time a model on several backends",
     "profile": "time each step of a model in C, against what this machine can do",
-    "export": "write a model as a folder of C or for the web, built and checked",
+    "export": "write a model as a folder of C or for the web, built and checked, or as a file of ONNX",
     "quantize": "write quantized weights as GGUF, and report what that costs",
 }
 #: Commands that print tables.
@@ -138,9 +138,12 @@ def _view_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _export_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="FOLDER", help="where the files go")
-    text = "c, or web for WebAssembly with an interface in JavaScript: an npm package (default c)"
-    parser.add_argument("--target", default="c", metavar="TARGET", help=text)
+    parser.add_argument("folder", metavar="FOLDER", help="where the files go; for ONNX the file, usually *.onnx")
+    text = "c, web for an npm package with WebAssembly, or onnx (default: onnx for *.onnx, otherwise c)"
+    parser.add_argument("--target", "--format", metavar="TARGET", help=text)
+    parser.add_argument("--opset", type=int, metavar="N", help="version of ONNX's ops, 17 to 24 (default 20)")
+    text = "write the weights of a file of ONNX into a second one (default: if they are more than 2 GB)"
+    parser.add_argument("--external-data", action="store_true", default=None, help=text)
     parser.add_argument("--prefix", default="model", help="what C symbols and files start with (default model)")
     text = "the C compiler (default: $CC, cc, gcc, clang, ziglang); for the web that for WebAssembly"
     parser.add_argument("--cc", help=text)

@@ -117,6 +117,8 @@ def export(
         raise InvalidValueError(f"the folder is of type {type(folder).__name__}", hint='pass a path, e.g. "out/"')
     if not os.fspath(folder):
         raise InvalidValueError("the folder has no name", hint='pass a path, e.g. "out/", or "." for the current one')
+    if target == "onnx":
+        raise InvalidValueError("target is 'onnx', which is a file", hint='use ml.to_onnx(model, "model.onnx")')
     if target not in _TARGETS:
         raise InvalidValueError(f"target is {target!r}", hint=f"available: {', '.join(_TARGETS)}")
     is_web = target == "web"

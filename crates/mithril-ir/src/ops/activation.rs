@@ -240,7 +240,7 @@ pub static SELU: OpDef = OpDef {
         vec![positive(v.x[0], v.g * SELU_SCALE, v.g * below)]
     }),
     spell: Spell {
-        onnx: Text::T("Selu({0})"),
+        onnx: Text::T("Selu<alpha=1.6732632423543772, gamma=1.0507009873554805>({0})"),
         ggml: Text::F(|_| Some(super::ggml::elu(SELU_ALPHA, 1.0, SELU_SCALE))),
         torch: Text::T("torch.selu({0})"),
         jax: Text::T("jax.nn.selu({0})"),

@@ -115,6 +115,10 @@ impl Writer {
             Some(d) => Some(op.computed_as(d).ok_or_else(|| format!("{name} takes no {d}"))?),
             None => None,
         };
+        let is_rounded = |(_, value): &(String, Attribute)| matches!(value, Attribute::Float(x) if f64::from(*x as f32) != *x);
+        if dtype == Some(DType::F64) && attributes.iter().any(is_rounded) {
+            return Err(format!("attributes of {name} are float32"));
+        }
         let mut given = Vec::with_capacity(inputs.len());
         for (i, input) in inputs.iter().enumerate() {
             given.push(match (input, wide) {

@@ -41,27 +41,29 @@ pub(in crate::ops) fn batch_norm(s: &SpellCx<'_>) -> Option<String> {
     ))
 }
 
+/// Mean and variance are computed in float32 unless an attribute says otherwise, which few implementations know.
+fn is_wide(s: &SpellCx<'_>) -> bool {
+    s.ty(0).is_some_and(|t| t.dtype == DType::F64)
+}
+
 /// Over the last `axes` axes.
 pub(in crate::ops) fn layer_norm(s: &SpellCx<'_>, axes: usize) -> Option<String> {
     let has_bias = s.ty(2).is_some();
-    if !all_there(s, if has_bias { &[1, 2] } else { &[1] }) {
+    if is_wide(s) || !all_there(s, if has_bias { &[1, 2] } else { &[1] }) {
         return None;
     }
     let (eps, axis) = (s.f64(4).ok()?, -(axes as i64));
-    // The dtype in which mean and variance are computed.
-    let stash = if s.ty(0)?.dtype == DType::F64 { ", stash_type=11" } else { "" };
     let bias = if has_bias { ", {2}" } else { "" };
-    Some(format!("LayerNormalization<axis={axis}, epsilon={eps:e}{stash}>({{0}}, {{1}}{bias})"))
+    Some(format!("LayerNormalization<axis={axis}, epsilon={eps:e}>({{0}}, {{1}}{bias})"))
 }
 
 pub(in crate::ops) fn rms_norm(s: &SpellCx<'_>, axes: usize) -> Option<String> {
-    if !all_there(s, &[1]) {
+    if is_wide(s) || !all_there(s, &[1]) {
         return None;
     }
     let eps = if s.absent(3) { s.out(0)?.dtype.epsilon() } else { s.f64(3).ok()? };
-    let stash = if s.ty(0)?.dtype == DType::F64 { ", stash_type=11" } else { "" };
     let axis = -(axes as i64);
-    Some(format!("RMSNormalization<axis={axis}, epsilon={eps:e}{stash}>({{0}}, {{1}})"))
+    Some(format!("RMSNormalization<axis={axis}, epsilon={eps:e}>({{0}}, {{1}})"))
 }
 
 pub(in crate::ops) fn instance_norm(s: &SpellCx<'_>) -> Option<String> {
