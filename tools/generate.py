@@ -549,6 +549,18 @@ def support_page() -> str:
     return "\n".join(out) + "\n"
 
 
+def onnx_page() -> str:
+    """Page about ONNX, with the ops that are read between its marks."""
+    start, end = "<!-- ops: by make generate -->\n", "<!-- end of ops -->"
+    before, rest = (ROOT / "docs" / "onnx.md").read_text(encoding="utf-8").split(start)
+    domains: dict[str, list[str]] = {}
+    for domain, op in _core.onnx_ops():
+        domains.setdefault(domain or "ai.onnx", []).append(f"`{op}`")
+    rows = [f"| `{domain}` | {len(ops)} | {', '.join(ops)} |" for domain, ops in domains.items()]
+    table = "\n".join(["| domain | | ops |", "|---|---|---|", *rows])
+    return f"{before}{start}\n{table}\n\n{end}{rest.split(end)[1]}"
+
+
 def names_page() -> str:
     """Markdown page of other spellings; another process, which imports the package as it is written now."""
     program = [sys.executable, str(ROOT / "tools" / "names.py")]
@@ -574,6 +586,7 @@ FILES: dict[Path, Callable[[], str]] = {
     ROOT / "docs" / "models.md": models_page,
     ROOT / "docs" / "support.md": support_page,
     ROOT / "docs" / "names.md": names_page,
+    ROOT / "docs" / "onnx.md": onnx_page,
 }
 
 

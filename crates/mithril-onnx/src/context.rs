@@ -9,6 +9,8 @@ use mithril_ir::op::Tolerance;
 use mithril_ir::{Builder, Code, DType, Dim, Error, Lit, OpDef, Result, Scalar, Shape, Tensor, ValueId, ops};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::narrow::{self, Narrow};
+
 /// Elements of a constant that is computed here; larger ones stay ops.
 const MAX_FOLDED: usize = 1 << 20;
 /// The same for what is not elementwise, and for what is made of no tensor.
@@ -23,6 +25,8 @@ pub enum Value {
     Graph(ValueId),
     /// Integers that are made of sizes, of which some are symbols.
     Sizes(Sizes),
+    /// A value of the graph that stands for one of a narrower dtype.
+    Narrow(ValueId, Narrow),
     /// What a node gives that could not be converted.
     Failed,
 }
@@ -135,6 +139,7 @@ impl Context {
     pub fn tensor(&mut self, value: &Value) -> Result<ValueId> {
         match value {
             Value::Graph(v) => Ok(*v),
+            Value::Narrow(_, narrow) => Err(narrow::refuse(*narrow)),
             Value::Failed => Err(Error::internal("a value that failed is read")),
             Value::Sizes(sizes) => {
                 let (shape, dtype) = (self.lit(Vec::<i64>::new()), self.lit(sizes.dtype));
@@ -164,7 +169,7 @@ impl Context {
                 });
                 Some(Sizes { dims: dims.collect::<Option<_>>()?, is_scalar: t.rank() == 0, dtype: t.dtype() })
             }
-            Value::Failed => None,
+            Value::Narrow(..) | Value::Failed => None,
         }
     }
     /// Sizes as a value: a constant, if all are numbers.

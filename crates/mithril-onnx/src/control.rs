@@ -4,6 +4,7 @@
 use mithril_ir::{Code, Error, Result, Scalar, Tensor, ValueId};
 
 use crate::context::{Value, malformed};
+use crate::flex;
 use crate::import::{Around, Importer, Scope};
 use crate::node::Operand;
 use crate::proto::{AttributeProto, GraphProto, NodeProto};
@@ -15,31 +16,34 @@ const MAX_TURNS: i64 = 1024;
 pub type Convert =
     fn(&mut Importer<'_>, &NodeProto, &[Option<Value>], &Scope<'_>, Around<'_>) -> Result<Vec<Value>>;
 
+/// The ops with graphs in them.
+pub static OPS: &[(&str, &str, Convert)] = &[
+    ("", "If", branch),
+    ("", "Loop", repeat),
+    ("", "Scan", scan),
+    ("ai.onnx.preview", "FlexAttention", flex::attention),
+];
+
 /// The conversion of an op with graphs in it.
-pub fn find(op: &str) -> Option<Convert> {
-    match op {
-        "If" => Some(branch),
-        "Loop" => Some(repeat),
-        "Scan" => Some(scan),
-        _ => None,
-    }
+pub fn find(domain: &str, op: &str) -> Option<Convert> {
+    OPS.iter().find(|(space, name, _)| *space == domain && *name == op).map(|(_, _, convert)| *convert)
 }
 
-fn refuse(text: impl Into<String>) -> Error {
+pub fn refuse(text: impl Into<String>) -> Error {
     Error::new(Code::Unsupported, text)
 }
 
-fn attribute<'n>(node: &'n NodeProto, name: &str) -> Option<&'n AttributeProto> {
+pub fn attribute<'n>(node: &'n NodeProto, name: &str) -> Option<&'n AttributeProto> {
     node.attribute.iter().find(|a| a.name == name)
 }
 
-fn body<'n>(node: &'n NodeProto, name: &str) -> Result<&'n GraphProto> {
+pub fn body<'n>(node: &'n NodeProto, name: &str) -> Result<&'n GraphProto> {
     let found = attribute(node, name).and_then(|a| a.g.as_deref());
     found.ok_or_else(|| malformed(format!("the attribute `{name}` is no graph")))
 }
 
 /// Converts a graph within a node; its outputs.
-fn inner(
+pub fn inner(
     importer: &mut Importer<'_>,
     graph: &GraphProto,
     inputs: &[Value],

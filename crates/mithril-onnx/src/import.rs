@@ -9,15 +9,16 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::context::{Context, Value, malformed};
 use crate::lift::lift;
 use crate::names::{Names, symbol};
+use crate::narrow::{self, Narrow, Type};
 use crate::node::Use;
 use crate::proto::{
     self, AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 };
-use crate::tensor::{External, Stored, dtype};
-use crate::{Imported, Options, control, ops, sizes};
+use crate::tensor::{External, Stored};
+use crate::{Imported, Options, control, legacy, ops, sizes};
 
 /// Versions of the default domain that the functions in `ops` were written for.
-const OPSETS: std::ops::RangeInclusive<i64> = 7..=28;
+const OPSETS: std::ops::RangeInclusive<i64> = 1..=28;
 /// Nodes that may be converted, those of functions and turns of loops included.
 const MAX_NODES: usize = 200_000;
 /// Functions within functions and graphs within graphs.
@@ -125,7 +126,10 @@ impl<'m> Importer<'m> {
             let value = scope.get(&output.name).cloned();
             let value =
                 value.ok_or_else(|| malformed(format!("nothing computes the output {:?}", output.name)))?;
-            let v = self.cx.tensor(&value)?;
+            let v = match value {
+                Value::Narrow(v, _) => v,
+                value => self.cx.tensor(&value)?,
+            };
             outputs.push((self.names.take(&output.name, "output"), v));
         }
         if outputs.is_empty() {
@@ -166,13 +170,13 @@ impl<'m> Importer<'m> {
         for info in graph.input.iter().filter(|i| !stored.contains(i.name.as_str())) {
             if let Some((_, tensor)) = options.constants.iter().find(|(name, _)| *name == info.name) {
                 let v = self.constant(info, tensor)?;
-                scope.bind(&info.name, Value::Graph(v))?;
+                scope.bind(&info.name, typed(info, v))?;
                 continue;
             }
             let given = options.shapes.iter().find(|(name, _)| *name == info.name).map(|(_, shape)| &**shape);
             let v =
                 self.input(info, given).map_err(|e| e.note(format!("it is the input `{}`", info.name)))?;
-            scope.bind(&info.name, Value::Graph(v))?;
+            scope.bind(&info.name, typed(info, v))?;
         }
         Ok(())
     }
@@ -183,7 +187,7 @@ impl<'m> Importer<'m> {
             .r#type
             .as_ref()
             .and_then(|t| t.tensor_type.as_ref())
-            .map(|t| dtype(t.elem_type))
+            .map(|t| Type::of(t.elem_type.into()).map(Type::dtype))
             .transpose()?;
         if wanted.is_some_and(|wanted| wanted != tensor.dtype()) {
             let message = format!("the value of the input {:?} is {}", info.name, tensor.dtype().name());
@@ -198,7 +202,7 @@ impl<'m> Importer<'m> {
             Error::new(Code::Unsupported, "an input is not a tensor but a sequence, a map or optional")
                 .help("let the model take tensors")
         })?;
-        let dtype = dtype(tensor.elem_type)?;
+        let dtype = Type::of(tensor.elem_type.into())?.dtype();
         let name = self.names.take(&info.name, "input");
         let mut dims: Vec<Dim> = Vec::new();
         if let Some(sizes) = given {
@@ -261,6 +265,10 @@ impl<'m> Importer<'m> {
         Ok(())
     }
     fn initializer(&mut self, tensor: &TensorProto, learned: bool) -> Result<Value> {
+        if let Some(narrow) = Narrow::of(tensor.data_type.into()) {
+            let values = narrow.read(tensor, self.external)?;
+            return Ok(Value::Narrow(self.cx.lit(values), narrow));
+        }
         let stored = match Stored::read(tensor, self.external) {
             Err(error) if error.code() == Code::Unsupported => {
                 self.fail(error.message(), &format!("the initializer `{}`", tensor.name));
@@ -355,9 +363,7 @@ impl<'m> Importer<'m> {
         if let Some(&f) = self.functions.get(&(space, &*node.op_type, &*node.overload)) {
             return self.inline(f, node, &inputs, around);
         }
-        if space.is_empty()
-            && let Some(convert) = control::find(&node.op_type)
-        {
+        if let Some(convert) = control::find(space, &node.op_type) {
             return convert(self, node, &inputs, scope, around);
         }
         let unknown = || Error::new(Code::Unsupported, "Mithril has no op for it");
@@ -366,14 +372,33 @@ impl<'m> Importer<'m> {
         let opset =
             opset.ok_or_else(|| malformed(format!("the file imports no version of the domain {space:?}")))?;
         self.cx.b.set_origin(place(node));
+        let mut inputs = inputs;
+        let mut narrow = None;
+        if space.is_empty() && narrow::moves(&node.op_type) {
+            for value in inputs.iter_mut().flatten() {
+                if let Value::Narrow(v, of) = *value {
+                    (*value, narrow) = (Value::Graph(v), Some(of));
+                }
+            }
+        }
         let mut u = Use::new(&mut self.cx, node, inputs, self.external, opset);
         if space.is_empty()
             && let Some(value) = sizes::eval(&mut u)
         {
             return Ok(vec![value]);
         }
-        let results = convert(&mut u)?;
+        if space.is_empty() {
+            legacy::modernize(&mut u)?;
+        }
+        let mut results = convert(&mut u)?;
         u.check_all_read()?;
+        if let Some(narrow) = narrow.filter(|_| !matches!(&*node.op_type, "Shape" | "Size")) {
+            for value in &mut results {
+                if let Value::Graph(v) = *value {
+                    *value = Value::Narrow(v, narrow);
+                }
+            }
+        }
         Ok(results)
     }
 
@@ -475,6 +500,15 @@ fn resolved<'a>(
 
 fn opsets(imports: &[proto::OperatorSetIdProto]) -> Opsets {
     imports.iter().map(|o| (domain(&o.domain).to_owned(), o.version)).collect()
+}
+
+/// The value of an input, by the type that the file gives it.
+fn typed(info: &ValueInfoProto, v: ValueId) -> Value {
+    let code = info.r#type.as_ref().and_then(|t| t.tensor_type.as_ref()).map(|t| t.elem_type);
+    match code.and_then(|code| Narrow::of(code.into())) {
+        Some(narrow) => Value::Narrow(v, narrow),
+        None => Value::Graph(v),
+    }
 }
 
 /// The default domain has two names.

@@ -9,9 +9,12 @@
 mod context;
 mod control;
 pub mod export;
+mod flex;
 mod import;
+mod legacy;
 mod lift;
 mod names;
+mod narrow;
 mod node;
 mod ops;
 #[allow(missing_docs, reason = "the fields are those of onnx.proto")]
@@ -64,6 +67,19 @@ pub fn read(bytes: &Bytes, options: &Options, external: &External<'_>) -> Result
             .help("give a file written by onnx.save; it may be incomplete: fetch it again")
     })?;
     import::Importer::new(&model, external)?.run(options)
+}
+
+/// Every op that is read, as its domain and name, in order; the default domain is `""`.
+///
+/// ```
+/// assert!(mithril_onnx::readable_ops().contains(&("", "Conv")));
+/// ```
+#[must_use]
+pub fn readable_ops() -> Vec<(&'static str, &'static str)> {
+    let mut found: Vec<_> =
+        ops::all().chain(control::OPS.iter().map(|(domain, op, _)| (*domain, *op))).collect();
+    found.sort_unstable();
+    found
 }
 
 /// What refuses to read any other file, for a model that is given as bytes.

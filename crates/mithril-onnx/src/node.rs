@@ -8,6 +8,7 @@ use mithril_ir::{Code, DType, Dim, Error, Lit, Result, Shape, Tensor, ValueId};
 use rustc_hash::FxHashSet;
 
 use crate::context::{Context, Sizes, Value, malformed};
+use crate::narrow::{Narrow, Type};
 use crate::proto::{AttributeProto, NodeProto};
 use crate::tensor::{External, Stored};
 
@@ -115,6 +116,13 @@ impl Use<'_> {
     pub fn x(&mut self, i: usize) -> Result<ValueId> {
         let value = self.value(i)?.clone();
         self.cx.tensor(&value)
+    }
+    /// An input as a tensor, with the narrower dtype that it stands for.
+    pub fn any(&mut self, i: usize) -> Result<(ValueId, Option<Narrow>)> {
+        match self.value(i)?.clone() {
+            Value::Narrow(v, narrow) => Ok((v, Some(narrow))),
+            value => Ok((self.cx.tensor(&value)?, None)),
+        }
     }
     /// An input as a tensor, if it is given.
     pub fn optional(&mut self, i: usize) -> Result<Option<ValueId>> {
@@ -254,6 +262,21 @@ impl Use<'_> {
     }
     fn wrong(name: &str, wanted: &str) -> Error {
         malformed(format!("attribute `{name}` is not {wanted}"))
+    }
+    /// The type that an attribute names.
+    pub fn type_of(&self, name: &str) -> Result<Option<Type>> {
+        self.optional_int(name)?.filter(|&c| c != 0).map(Type::of).transpose()
+    }
+    /// An attribute that is a tensor, as a value, if it is given.
+    pub fn tensor_value(&mut self, name: &str) -> Result<Option<Value>> {
+        let narrow = |t: &crate::proto::TensorProto| Narrow::of(i64::from(t.data_type));
+        let Some(t) = self.attribute(name).and_then(|a| a.t.as_deref()) else { return Ok(None) };
+        let (found, narrow) = match narrow(t) {
+            Some(narrow) => (narrow.read(t, self.external)?, Some(narrow)),
+            None => (Stored::read(t, self.external)?.to_tensor()?, None),
+        };
+        let v = self.cx.lit(found);
+        Ok(Some(narrow.map_or(Value::Graph(v), |narrow| Value::Narrow(v, narrow))))
     }
     /// The dtype that an attribute names.
     pub fn dtype_of(&self, name: &str) -> Result<Option<DType>> {

@@ -74,7 +74,7 @@ pub fn dtype(code: i32) -> Result<DType> {
     })
 }
 
-fn bad(message: impl Into<String>) -> Error {
+pub fn bad(message: impl Into<String>) -> Error {
     Error::new(Code::BadFile, message).help("the file may be damaged or incomplete: write or fetch it again")
 }
 
@@ -152,7 +152,7 @@ fn typed(proto: &TensorProto, dtype: DType, count: usize) -> Result<Bytes> {
     Ok(data.into())
 }
 
-fn external(proto: &TensorProto, length: usize, elsewhere: &External<'_>) -> Result<Bytes> {
+pub fn external(proto: &TensorProto, length: usize, elsewhere: &External<'_>) -> Result<Bytes> {
     let entry = |key: &str| proto.external_data.iter().find(|e| e.key == key).map(|e| e.value.trim());
     let number = |key: &str| {
         entry(key)

@@ -66,6 +66,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(target::op_support, module)?)?;
     module.add_function(wrap_pyfunction!(onnx::onnx_file, module)?)?;
     module.add_function(wrap_pyfunction!(weights::read_onnx, module)?)?;
+    module.add_function(wrap_pyfunction!(weights::onnx_ops, module)?)?;
     module.add_function(wrap_pyfunction!(weights::save_tensors, module)?)?;
     module.add_function(wrap_pyfunction!(weights::plan_weights, module)?)?;
     module.add_function(wrap_pyfunction!(weights::publish_weights, module)?)?;

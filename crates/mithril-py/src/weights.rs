@@ -152,6 +152,12 @@ pub fn read_onnx(
     Ok((PyModel { inner: model }, PyCheckpoint(parameters)))
 }
 
+/// Every op of ONNX that is read, as domain and name.
+#[pyfunction]
+pub fn onnx_ops() -> Vec<(&'static str, &'static str)> {
+    mithril::onnx::readable_ops()
+}
+
 /// Writes tensors, given as (name, dtype, shape); `chunks` gives the bytes of one of them, by its place, piece by piece.
 #[pyfunction]
 pub fn save_tensors(

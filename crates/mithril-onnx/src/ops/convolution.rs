@@ -25,6 +25,12 @@ pub(super) fn pairs(pads: &[i64]) -> Lit {
     if begins == ends {
         return each(begins);
     }
+    whole_pairs(pads)
+}
+
+/// The same as pairs always, which ops of windows take.
+pub(super) fn whole_pairs(pads: &[i64]) -> Lit {
+    let (begins, ends) = pads.split_at(pads.len() / 2);
     Lit::tuple(begins.iter().zip(ends).map(|(&a, &b)| Lit::from(vec![a, b])))
 }
 
@@ -92,7 +98,7 @@ impl Window {
 }
 
 /// The spatial sizes of a kernel.
-fn kernel(u: &Use<'_>, weight: ValueId) -> Result<Vec<i64>> {
+pub(super) fn kernel(u: &Use<'_>, weight: ValueId) -> Result<Vec<i64>> {
     u.ignore(&["kernel_shape"]);
     let shape = u.shape(weight);
     if shape.rank() < 3 {

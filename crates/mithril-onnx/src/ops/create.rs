@@ -24,9 +24,10 @@ pub static OPS: Table = &[
 
 fn constant(u: &mut Use<'_>) -> Outputs {
     let floats = |values: &[f64]| vector(values, DType::F32);
-    let tensor = if let Some(tensor) = u.tensor("value")? {
-        tensor
-    } else if let Some(x) = u.optional_float("value_float")? {
+    if let Some(value) = u.tensor_value("value")? {
+        return Ok(vec![value]);
+    }
+    let tensor = if let Some(x) = u.optional_float("value_float")? {
         Tensor::scalar(DType::F32, x)
     } else if let Some(n) = u.optional_int("value_int")? {
         Tensor::scalar(DType::I64, n)

@@ -4,6 +4,7 @@ use mithril_ir::{DType, Kind, Lit, Result, Tensor, ValueId};
 
 use super::{Table, one};
 use crate::context::{Value, malformed};
+use crate::narrow::Type;
 use crate::node::{Use, op};
 
 type Outputs = Result<Vec<Value>>;
@@ -67,14 +68,15 @@ pub static OPS: Table = &[
     ("Sum", |u| folded(u, "add")),
     ("Mean", mean),
     ("Cast", |u| {
-        let to = u.dtype_of("to")?.ok_or_else(|| malformed("the attribute `to` is missing"))?;
+        let to = u.type_of("to")?.ok_or_else(|| malformed("the attribute `to` is missing"))?;
         cast(u, to)
     }),
     ("CastLike", |u| {
-        let like = u.x(1)?;
-        let to = u.dtype(like);
+        let (like, narrow) = u.any(1)?;
+        let to = narrow.map_or(Type::Plain(u.dtype(like)), Type::Narrow);
         cast(u, to)
     }),
+    ("BitCast", bit_cast),
     ("Clip", clip),
     ("IsInf", is_inf),
     ("Gelu", |u| {
@@ -198,10 +200,27 @@ fn mean(u: &mut Use<'_>) -> Outputs {
     one(op!(u, "divide", total, all.len() as f64)?)
 }
 
-/// What does not fit into an integer is not defined, and how to round to 8-bit floats does not matter here.
-fn cast(u: &mut Use<'_>, to: DType) -> Outputs {
-    u.ignore(&["saturate", "round_mode"]);
+/// What does not fit into an integer is not defined.
+fn cast(u: &mut Use<'_>, to: Type) -> Outputs {
+    let (x, _) = u.any(0)?;
+    let (saturates, mode) = (u.flag("saturate", true)?, u.text("round_mode", "up")?);
+    match to {
+        Type::Plain(dtype) => one(u.cast(x, dtype)?),
+        Type::Narrow(narrow) => Ok(vec![Value::Narrow(narrow.round(u, x, saturates, &mode)?, narrow)]),
+    }
+}
+
+/// Integers of one width wrap around when they are converted, so that their bits stay.
+fn bit_cast(u: &mut Use<'_>) -> Outputs {
     let x = u.x(0)?;
+    let (from, to) =
+        (u.dtype(x), u.dtype_of("to")?.ok_or_else(|| malformed("the attribute `to` is missing"))?);
+    if from == to {
+        return one(x);
+    }
+    if from.size() != to.size() || from.is_float() || to.is_float() || to == DType::Bool {
+        return Err(Use::refuse(format!("the bits of {from} as {to} are not supported")));
+    }
     one(u.cast(x, to)?)
 }
 

@@ -18,7 +18,11 @@ mod pooling;
 mod quantization;
 mod recurrent;
 mod reduction;
+mod regions;
 mod resize;
+mod signal;
+mod state;
+mod vectors;
 
 use mithril_ir::{Result, ValueId};
 
@@ -47,16 +51,35 @@ static DEFAULT: &[Table] = &[
     recurrent::OPS,
     attention::OPS,
     quantization::OPS,
+    regions::OPS,
+    signal::OPS,
+    state::OPS,
+    vectors::OPS,
 ];
+
+/// Those that ONNX Runtime adds.
+static MICROSOFT: &[Table] = &[microsoft::OPS];
+
+/// Those of classical machine learning.
+static LEARNING: &[Table] = &[vectors::LEARNING];
 
 /// The conversion of an op of that domain.
 pub fn find(domain: &str, op: &str) -> Option<Convert> {
     let tables = match domain {
         "" => DEFAULT,
-        "com.microsoft" => &[microsoft::OPS],
+        "com.microsoft" => MICROSOFT,
+        "ai.onnx.ml" => LEARNING,
         _ => return None,
     };
     tables.iter().flat_map(|table| table.iter()).find(|(name, _)| *name == op).map(|(_, convert)| *convert)
+}
+
+/// Every op that is read, with its domain.
+pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let named = |domain: &'static str, tables: &'static [Table]| {
+        tables.iter().flat_map(|table| table.iter()).map(move |(name, _)| (domain, *name))
+    };
+    named("", DEFAULT).chain(named("com.microsoft", MICROSOFT)).chain(named("ai.onnx.ml", LEARNING))
 }
 
 /// One output.

@@ -1,8 +1,8 @@
 //! Pools.
 
-use mithril_ir::{Dim, Lit, Result, ValueId};
+use mithril_ir::{DType, Dim, Lit, Result, ValueId};
 
-use super::convolution::{Window, each, pairs};
+use super::convolution::{Window, each, pairs, whole_pairs};
 use super::{Table, one};
 use crate::context::{Value, malformed};
 use crate::node::{Use, op};
@@ -28,8 +28,6 @@ fn window(u: &Use<'_>, x: ValueId) -> Result<(Window, Vec<i64>)> {
     if window.kernel.len() + 2 != u.rank(x) {
         return Err(malformed(format!("`kernel_shape` has {} axes", window.kernel.len())));
     }
-    // In which order positions are counted, which are refused.
-    u.ignore(&["storage_order"]);
     if window.kernel.len() > 3 {
         return Err(Use::refuse(format!(
             "it has {} spatial axes; at most 3 are supported",
@@ -48,10 +46,11 @@ fn fits(window: &Window, pads: &[i64]) -> bool {
 
 fn max_pool(u: &mut Use<'_>) -> Outputs {
     let x = u.x(0)?;
-    if u.node.output.len() > 1 {
-        return Err(Use::refuse("its second output, the positions of the elements, is not supported"));
-    }
+    let by_columns = u.flag("storage_order", false)?;
     let (window, pads) = window(u, x)?;
+    if u.node.output.get(1).is_some_and(|name| !name.is_empty()) {
+        return max_at(u, x, &window, pads, by_columns);
+    }
     if !fits(&window, &pads) {
         return Err(Use::refuse(format!("its pads {pads:?} are larger than its kernel")));
     }
@@ -59,6 +58,37 @@ fn max_pool(u: &mut Use<'_>) -> Outputs {
     let ceil = u.flag("ceil_mode", false)?;
     let (kernel, stride, dilation) = (each(&window.kernel), each(&window.stride), each(&window.dilation));
     one(op!(u, &name, x, kernel, stride, pairs(&pads), dilation, ceil)?)
+}
+
+/// Maxima and the places of their elements in the whole input, counted row by row or column by column.
+fn max_at(u: &mut Use<'_>, x: ValueId, window: &Window, pads: Vec<i64>, by_columns: bool) -> Outputs {
+    let pads = if u.flag("ceil_mode", false)? { raised(u, x, window, pads)? } else { pads };
+    let (shape, rank) = (u.shape(x), window.kernel.len());
+    let mut sizes = shape.to_vec();
+    if by_columns {
+        sizes[2..].reverse();
+    }
+    let all = op!(u, "arange", Lit::from(shape.numel()), Lit::None, 1_i64, DType::I64)?;
+    let mut places = op!(u, "reshape", all, sizes)?;
+    if by_columns {
+        let axes: Vec<i64> = [0, 1].into_iter().chain((2..rank as i64 + 2).rev()).collect();
+        places = op!(u, "transpose", places, axes)?;
+    }
+    let cut = |u: &mut Use<'_>, v: ValueId, value: f64| {
+        let (stride, dilation) = (each(&window.stride), each(&window.dilation));
+        let all = op!(u, "windows", v, window.kernel.clone(), stride, whole_pairs(&pads), dilation, value)?;
+        let mut sizes = u.shape(all)[..rank + 2].to_vec();
+        sizes.push((-1_i64).into());
+        op!(u, "reshape", all, sizes)
+    };
+    let (values, places) = (cut(u, x, f64::NEG_INFINITY)?, cut(u, places, 0.0)?);
+    let first = op!(u, "argmax", values, -1_i64, true)?;
+    let mut found = Vec::new();
+    for v in [values, places] {
+        let v = op!(u, "take_along_axis", v, first, -1_i64)?;
+        found.push(Value::Graph(op!(u, "squeeze", v, -1_i64)?));
+    }
+    Ok(found)
 }
 
 fn average_pool(u: &mut Use<'_>) -> Outputs {
@@ -70,16 +100,25 @@ fn average_pool(u: &mut Use<'_>) -> Outputs {
         let (kernel, stride) = (each(&window.kernel), each(&window.stride));
         return one(op!(u, &name, x, kernel, stride, pairs(&pads), ceil, counts)?);
     }
+    let own = pads.clone();
     let pads = if ceil { raised(u, x, &window, pads)? } else { pads };
     let total = sums(u, x, &window, &pads)?;
     if counts && !ceil {
         let count: i64 = window.kernel.iter().product();
         return one(op!(u, "divide", total, count as f64)?);
     }
+    let mut ones = op!(u, "ones_like", x)?;
+    let mut pads = pads;
     if counts {
-        return Err(Use::refuse("dilations together with ceil_mode and count_include_pad are not supported"));
+        // The padding of the node counts, what ceil_mode adds does not.
+        let rank = window.kernel.len();
+        let both = (0..rank + 2).map(|i| match i.checked_sub(2) {
+            Some(i) => Lit::from(vec![own[i], own[rank + i]]),
+            None => Lit::from(vec![0_i64, 0]),
+        });
+        ones = op!(u, "pad", ones, Lit::tuple(both), "constant", 1.0)?;
+        pads.iter_mut().zip(&own).for_each(|(all, own)| *all -= own);
     }
-    let ones = op!(u, "ones_like", x)?;
     let count = sums(u, ones, &window, &pads)?;
     one(op!(u, "divide", total, count)?)
 }
@@ -109,7 +148,7 @@ fn sums(u: &mut Use<'_>, x: ValueId, window: &Window, pads: &[i64]) -> Result<Va
         x,
         window.kernel.clone(),
         each(&window.stride),
-        pairs(pads),
+        whole_pairs(pads),
         each(&window.dilation),
         0.0
     )?;

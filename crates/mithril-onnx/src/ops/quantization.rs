@@ -5,6 +5,7 @@ use mithril_ir::{DType, Dim, Result, ValueId};
 use super::convolution::convolved;
 use super::{Table, one};
 use crate::context::{Value, malformed};
+use crate::narrow::Type;
 use crate::node::{Use, op};
 
 type Outputs = Result<Vec<Value>>;
@@ -12,7 +13,9 @@ type Outputs = Result<Vec<Value>>;
 pub static OPS: Table = &[
     ("QuantizeLinear", quantize),
     ("DequantizeLinear", |u| {
-        let (x, scale, zero) = (u.x(0)?, u.x(1)?, u.optional(2)?);
+        let (x, _) = u.any(0)?;
+        let scale = u.x(1)?;
+        let zero = if u.has(2) { Some(u.any(2)?.0) } else { None };
         let (axis, block) = (u.int("axis", 1)?, u.int("block_size", 0)?);
         let found = dequantized(u, x, scale, zero, axis, block)?;
         let dtype = u.dtype_of("output_dtype")?.unwrap_or(u.dtype(scale));
@@ -114,12 +117,28 @@ pub(super) fn dequantized(
 }
 
 fn quantize(u: &mut Use<'_>) -> Outputs {
-    let (x, scale, zero) = (u.x(0)?, u.x(1)?, u.optional(2)?);
-    let dtype = u.dtype_of("output_dtype")?;
-    // 8-bit floats alone.
-    u.ignore(&["saturate"]);
+    let (x, scale) = (u.x(0)?, u.x(1)?);
+    let zero = if u.has(2) { Some(u.any(2)?) } else { None };
+    let asked = u.type_of("output_dtype")?;
     let (axis, block) = (u.int("axis", 1)?, u.int("block_size", 0)?);
-    one(quantized(u, x, scale, zero, dtype, axis, block)?)
+    let saturates = u.flag("saturate", true)?;
+    let narrow = match (zero, asked) {
+        (Some((_, narrow)), _) => narrow,
+        (None, Some(Type::Narrow(narrow))) => Some(narrow),
+        _ => None,
+    };
+    let zero = zero.map(|(z, _)| z);
+    let Some(narrow) = narrow else {
+        return one(quantized(u, x, scale, zero, asked.map(Type::dtype), axis, block)?);
+    };
+    let y = if let Some(range) = narrow.range() {
+        in_range(u, x, scale, zero, range, axis, block)?
+    } else {
+        // The zero point of floats is 0.
+        let y = scaled(u, x, scale, axis, block)?;
+        narrow.round(u, y, saturates, "up")?
+    };
+    Ok(vec![Value::Narrow(u.cast(y, narrow.dtype())?, narrow)])
 }
 
 /// `round(x / scale) + zero`, held inside the range of the integers.
@@ -133,21 +152,40 @@ pub(super) fn quantized(
     block: i64,
 ) -> Result<ValueId> {
     let dtype = zero.map(|z| u.dtype(z)).or(dtype).unwrap_or(DType::U8);
-    let Some((least, most)) = dtype.int_range() else {
+    let Some(range) = dtype.int_range() else {
         return Err(Use::refuse(format!("it quantizes to {dtype}")));
     };
+    let y = in_range(u, x, scale, zero, range, axis, block)?;
+    u.cast(y, dtype)
+}
+
+/// `x / scale`, at least in float32.
+fn scaled(u: &mut Use<'_>, x: ValueId, scale: ValueId, axis: i64, block: i64) -> Result<ValueId> {
     let wide = if u.dtype(x) == DType::F64 { DType::F64 } else { DType::F32 };
     let scale = spread(u, scale, x, axis, block)?;
-    let zero = zero.map(|z| spread(u, z, x, axis, block)).transpose()?;
     let (y, scale) = (u.cast(x, wide)?, u.cast(scale, wide)?);
-    let y = op!(u, "divide", y, scale)?;
+    op!(u, "divide", y, scale)
+}
+
+/// The quantized number as a float.
+fn in_range(
+    u: &mut Use<'_>,
+    x: ValueId,
+    scale: ValueId,
+    zero: Option<ValueId>,
+    (least, most): (i64, i64),
+    axis: i64,
+    block: i64,
+) -> Result<ValueId> {
+    let y = scaled(u, x, scale, axis, block)?;
+    let zero = zero.map(|z| spread(u, z, x, axis, block)).transpose()?;
     let mut y = op!(u, "round", y)?;
     if let Some(zero) = zero {
+        let wide = u.dtype(y);
         let zero = u.cast(zero, wide)?;
         y = op!(u, "add", y, zero)?;
     }
-    let y = op!(u, "clip", y, least as f64, most as f64)?;
-    u.cast(y, dtype)
+    op!(u, "clip", y, least as f64, most as f64)
 }
 
 /// Scale and zero point of the range of the tensor itself.

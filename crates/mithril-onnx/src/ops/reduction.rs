@@ -81,7 +81,25 @@ fn over(u: &mut Use<'_>, name: &str, x: ValueId) -> Result<ValueId> {
         None => Lit::None,
     };
     let keeps = u.flag("keepdims", true)?;
+    if let ("max" | "min" | "logsumexp", Some(value)) = (name, nothing(u, x, name)) {
+        // Ours have no value for nothing, ONNX the end of the range.
+        let total = op!(u, "sum", x, axis, keeps)?;
+        let (shape, dtype) = (u.shape(total).to_vec(), u.dtype(x));
+        return op!(u, "full", shape, value, dtype);
+    }
     op!(u, name, x, axis, keeps)
+}
+
+/// The extreme of no elements, if there are none.
+fn nothing(u: &Use<'_>, x: ValueId, name: &str) -> Option<Lit> {
+    if !u.shape(x).iter().any(|n| n.is(0)) {
+        return None;
+    }
+    let most = name != "min";
+    Some(match u.dtype(x).int_range() {
+        Some((least, largest)) => if most { least } else { largest }.into(),
+        None => if most { f64::NEG_INFINITY } else { f64::INFINITY }.into(),
+    })
 }
 
 fn place(u: &mut Use<'_>, name: &str) -> Outputs {

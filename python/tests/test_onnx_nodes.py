@@ -1,0 +1,50 @@
+"""The backend tests of the package onnx: all are read; a sample, or all of them with MITHRIL_TEST_ALL, run."""
+
+import os
+
+import mithril as ml
+import pytest
+
+pytest.importorskip("onnx")
+import onnx_nodes
+from onnx_nodes import BACKENDS, CONVERTED, NODES, NotRun, run
+
+ALL = {**NODES, **CONVERTED}
+
+#: Every how many-th case runs, and from which on: the samples differ from backend to backend.
+STEPS = {"numpy": (0, 7), "c": (3, 60), "torch": (5, 60), "jax": (9, 120), "mlx": (11, 120), "ggml": (13, 120)}
+
+
+def _sample():
+    whole = os.environ.get("MITHRIL_TEST_ALL")
+    for backend, (first, step) in STEPS.items():
+        for name in list(ALL) if whole else list(ALL)[first::step]:
+            yield pytest.param(backend, name, id=f"{backend}-{name}")
+
+
+@pytest.fixture(scope="module")
+def backends():
+    made = {}
+    for name, kind in BACKENDS.items():
+        try:
+            made[name] = kind()
+        except ml.errors.MithrilError as error:
+            made[name] = error
+    return made
+
+
+@pytest.mark.parametrize(("backend", "name"), list(_sample()))
+def test_backend_tests(backends, backend, name):
+    found = backends[backend]
+    if isinstance(found, ml.errors.MithrilError):
+        pytest.skip(f"{backend} does not run here: {found}")
+    try:
+        run(ALL[name], found)
+    except NotRun as reason:
+        pytest.skip(reason.reason)
+
+
+def test_the_page_says_what_is_read():
+    """Counts and exceptions in docs/onnx.md are those of this version; none is left without a reason."""
+    text = onnx_nodes.PAGE.read_text(encoding="utf-8")
+    assert onnx_nodes.reading_table() in text, "run python/tests/onnx_nodes.py --write"
