@@ -169,6 +169,10 @@ class BackendWarning(MithrilWarning):
     """A backend does something in another way than its author may expect, or slowly."""
 
 
+class PartitionWarning(MithrilWarning):
+    """What a layout divides does not divide, so that every device computes all of it."""
+
+
 class UnusedKeyWarning(MithrilWarning):
     """A key names nothing in the model."""
 

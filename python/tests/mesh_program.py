@@ -1,10 +1,14 @@
 """Run by `test_parallel.py` in the processes of a mesh: models divided by every layout against NumPy on one device.
 
-``python mesh_program.py BACKEND DEVICES``; prints ``agrees`` on the first process.
+``python mesh_program.py BACKEND DEVICES [FOLDER]``; prints ``agrees`` on the first process. With a folder, a training
+is also broken off and resumed from its checkpoints there. With ``fault`` or ``silence`` in its place, the last process
+raises, or no longer answers.
 """
 
 import os
 import sys
+import time
+import warnings
 
 import mithril as ml
 import numpy as np
@@ -23,7 +27,7 @@ def perceptron():
 
 def convolutional():
     model = ml.Model()
-    model |= ml.Convolution2D(3, 8, padding=1, use_bias=False, name="conv")(input="input")
+    model |= ml.Convolution2D(filters=8, kernel_size=3, padding=1, use_bias=False, name="conv")(input="input")
     model += ml.BatchNorm2d(name="norm")
     model += ml.Relu()
     model += ml.MaxPool2d(2)
@@ -57,8 +61,9 @@ def trained(model, data, backend, params, layout):
     shapes = {name: list(array.shape) for name, array in data.items()}
     compiled = ml.compile(model, backend, shapes=shapes, layout=layout)
     compiled.load_params(params)
-    step = ml.train.TrainingStep(compiled, ml.optim.AdamW(0.01, clip_norm=1.0), loss="cross_entropy")
-    return [float(np.asarray(step({**data, "target": target})[step.loss])) for _ in range(3)]
+    step = ml.train.TrainingStep(compiled, ml.optim.AdamW(0.01, clip_norm=0.1), loss="cross_entropy")
+    losses = [float(backend.to_numpy(step({**data, "target": target})[step.loss])) for _ in range(3)]
+    return losses, {name: backend.to_numpy(array) for name, array in step.params.items()}
 
 
 def check(name, devices, every=True):
@@ -73,7 +78,7 @@ def check(name, devices, every=True):
             k: RANDOM.standard_normal(v.shape).astype(np.float32) for k, v in reference.evaluate(params, data).items()
         }
         outputs, gradients = reference.evaluate(params, data, given)
-        losses = None if build is text else trained(model, data, ml.NumpyBackend(), {**params, **state}, None)
+        after = None if build is text else trained(model, data, ml.NumpyBackend(), {**params, **state}, None)
         chosen = list(layouts(devices, name != "mlx"))
         for layout in chosen if every else [chosen[-1 - number % len(chosen)]]:
             backend = ml.get_backend(name)
@@ -86,9 +91,56 @@ def check(name, devices, every=True):
             assert worst(compiled.evaluate(arrays, data), outputs) < 1e-5, where
             assert worst(found[0], outputs) < 1e-5, where
             assert worst(found[1], gradients) < 1e-4, where
-            if losses is not None:
-                found = trained(model, data, ml.get_backend(name), {**params, **state}, layout)
-                np.testing.assert_allclose(found, losses, rtol=1e-4, err_msg=where)
+            if after is not None:
+                losses, new = trained(model, data, ml.get_backend(name), {**params, **state}, layout)
+                np.testing.assert_allclose(losses, after[0], rtol=1e-4, err_msg=where)
+                assert worst(new, after[1]) < 1e-3, where
+
+
+def resume(name, devices, folder):
+    """A training that is resumed gives what it gives in one go; its checkpoints are those of one device."""
+    random = np.random.default_rng(0)
+    data = {"input": random.standard_normal((46, 8)).astype(np.float32), "target": random.integers(0, 4, 46)}
+    model = ml.Model()
+    model |= ml.Linear(16, name="first")(input="input")
+    model += ml.Relu()
+    model += ml.Dropout(0.2)
+    model += ml.Linear(4)(output="output")
+
+    def fit(backend, layout, epochs, **options):
+        compiled = ml.compile(model, backend, layout=layout)
+        options |= {"loss": "cross_entropy", "batch_size": 16, "optimizer": ml.optim.AdamW(0.01, clip_norm=0.5)}
+        # The last batch of the validation does not divide.
+        options |= {"ema": ml.optim.EMA(0.9), "validation": {key: value[:21] for key, value in data.items()}}
+        history = ml.train.fit(compiled, data, epochs=epochs, progress=False, **options)
+        return history["loss"], history["val_loss"], backend.to_numpy(compiled.parameters["first.weight"])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ml.errors.PartitionWarning)
+        layout = ml.Layout(ml.Mesh(data=devices), batch="data", parameters="data")
+        whole = fit(ml.get_backend(name, seed=3), layout, 3)
+        fit(ml.get_backend(name, seed=3), layout, 1, checkpoint=folder)
+        resumed = fit(ml.get_backend(name, seed=3), layout, 3, checkpoint=folder, resume=True)
+    assert whole[:2] == resumed[:2], (whole[:2], resumed[:2])
+    np.testing.assert_array_equal(whole[2], resumed[2])
+    alone = fit(ml.NumpyBackend(seed=3), None, 3)
+    for found, wanted in zip(whole, alone, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5)
+    if rank(name) == 0:
+        np.testing.assert_allclose(fit(ml.NumpyBackend(seed=3), None, 4, resume=folder)[0][:3], alone[0], rtol=1e-4)
+
+
+def fail(name, devices, silent):
+    """Let the last process raise or fall silent while the others compute."""
+    model, data = perceptron()
+    compiled = ml.compile(model, ml.get_backend(name), layout=ml.Mesh(data=devices), shapes={"input": [8, 12]})
+    params = compiled.randomize_params(seed=0)
+    for number in range(4):
+        if number == 2 and rank(name) == devices - 1:
+            if silent:
+                time.sleep(300)
+            raise RuntimeError("a mistake of the user")
+        compiled.evaluate(params, data)
 
 
 def rank(name):
@@ -109,6 +161,11 @@ def rank(name):
 
 
 if __name__ == "__main__":
-    check(sys.argv[1], int(sys.argv[2]), "MITHRIL_TEST_ALL" in os.environ)
-    if rank(sys.argv[1]) == 0:
+    name, devices, *rest = sys.argv[1:]
+    if rest and rest[0] in ("fault", "silence"):
+        fail(name, int(devices), rest[0] == "silence")
+    check(name, int(devices), "MITHRIL_TEST_ALL" in os.environ)
+    if rest:
+        resume(name, int(devices), rest[0])
+    if rank(name) == 0:
         print("agrees")

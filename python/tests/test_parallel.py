@@ -20,9 +20,9 @@ def test_virtual_meshes_agree_with_one_device():
     check("interpreter", 4)
 
 
-def launched(name, devices):
+def launched(name, devices, *rest):
     """The command that runs the program on so many devices, and its environment."""
-    program = [str(PROGRAM), name, str(devices)]
+    program = [str(PROGRAM), name, str(devices), *map(str, rest)]
     python = [sys.executable, *program]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     if name == "jax":
@@ -41,14 +41,32 @@ def launched(name, devices):
     ("name", "module", "devices"),
     [("jax", "jax", 4), ("torch", "torch", 2), ("numpy", "mpi4py", 4), ("mlx", "mlx", 2)],
 )
-def test_engines_agree_with_one_device(name, module, devices):
+def test_engines_agree_with_one_device(name, module, devices, tmp_path):
     if importlib.util.find_spec(module) is None:
         pytest.skip(f"{module} is not installed")
-    command, environment = launched(name, devices)
+    command, environment = launched(name, devices, *([] if name == "jax" else [tmp_path]))
     if name in ("numpy", "mlx") and not Path(command[0]).exists():
         pytest.skip(f"{command[0]} is not installed")
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert "agrees" in done.stdout, done.stdout[-4000:] + done.stderr[-4000:]
+
+
+FAULTS = [("numpy", "mpi4py", "silence")]
+if "MITHRIL_TEST_ALL" in os.environ:
+    FAULTS += [("numpy", "mpi4py", "fault"), ("torch", "torch", "fault"), ("torch", "torch", "silence")]
+
+
+@pytest.mark.parametrize(("name", "module", "fault"), FAULTS)
+def test_processes_do_not_wait_for_one_that_is_gone(name, module, fault):
+    command, environment = launched(name, 2, fault)
+    if importlib.util.find_spec(module) is None or not Path(command[0]).exists():
+        pytest.skip(f"{module} is not installed")
+    environment["MITHRIL_MESH_TIMEOUT"] = "3"
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode != 0
+    text = done.stdout + done.stderr
+    assert "agrees" not in text
+    assert ("a mistake of the user" if fault == "fault" else "does not answer") in text, text[-4000:]
 
 
 MEGATRON = ml.Layout(ml.Mesh(data=2, model=4), {"up.*": "model", "down.weight": (None, "model")}, batch="data")
@@ -163,9 +181,13 @@ def test_mistakes(call, kind, text):
     assert caught.value.hint
 
 
-def test_a_batch_that_does_not_divide_is_an_error_at_the_call():
+def test_a_batch_that_does_not_divide_is_computed_by_every_device():
     compiled = ml.compile(linear(), ml.InterpreterBackend(), layout=ml.Mesh(data=4))
     params = ml.compile(linear(), ml.NumpyBackend(), shapes={"input": [4, 3]}).randomize_params(seed=0)
     assert compiled.evaluate(params, {"input": np.ones((8, 3), np.float32)})["output"].shape == (8, 6)
-    with pytest.raises(errors.InvalidValueError, match="does not divide into 4 parts"):
-        compiled.evaluate(params, {"input": np.ones((6, 3), np.float32)})
+    x = np.random.default_rng(0).standard_normal((6, 3)).astype(np.float32)
+    wanted = ml.compile(linear(), ml.NumpyBackend()).evaluate(params, {"input": x}, True)
+    with pytest.warns(errors.PartitionWarning, match="does not divide into 4 parts"):
+        found = compiled.evaluate(params, {"input": x}, True)
+    np.testing.assert_allclose(found[0]["output"], wanted[0]["output"], rtol=1e-5)
+    np.testing.assert_allclose(found[1]["layer.weight"], wanted[1]["layer.weight"], rtol=1e-5)

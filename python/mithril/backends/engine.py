@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..compiled.program import Program
     from ..parallel.layout import Layout
     from ..parallel.mesh_engine import MeshEngine
+    from ..parallel.processes import Communicator
 
 __all__ = ["Engine"]
 
@@ -163,6 +164,14 @@ class Engine:
     def forget_ops(self) -> None:
         """Forget the code of ops that were applied at once."""
         self.backend._eager.clear()
+
+    def layout_of(self, arrays: Mapping[str, Any]) -> Layout | None:
+        """Return how arrays are divided among processes; None if each process has all of them."""
+        return None
+
+    def communicator(self, layout: Layout) -> Communicator | None:
+        """Return what connects this process with the others of a mesh; None if it runs all devices itself."""
+        return None
 
     def device_count(self) -> int:
         """Return how many devices a mesh can have."""

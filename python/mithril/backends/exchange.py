@@ -85,6 +85,9 @@ def _convert(data: Any) -> np.ndarray[Any, Any]:
     owner = owner_of(data)
     if owner is not None:
         return np.asarray(owner.to_numpy(data))
+    if hasattr(data, "full_tensor"):
+        # Each process has a part: all of them have to ask.
+        data = data.full_tensor()
     if hasattr(data, "detach"):
         data = data.detach().cpu()
     if hasattr(data, "__dlpack__") and not hasattr(data, "__array__") and not hasattr(data, "astype"):

@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .. import _core
     from ..backends.backend import Backend
+    from ..parallel.processes import Communicator
     from .parameters import Parameters
     from .physical_model import PhysicalModel
     from .program import Program, Settings
 
 __all__ = [
     "check_params",
+    "communicator",
     "compile_options",
     "cotangents_of",
     "current_program",
+    "distributed",
     "has_own_statistics",
     "has_user_state",
     "known_program",
@@ -87,6 +90,20 @@ def cotangents_of(
     """Return the gradients of outputs as arrays by name, of what `PhysicalModel.evaluate` takes."""
     given = model._cotangents(program, params, data, output_gradients)
     return {name: model._cotangent(program, name, value, data) for name, value in given.items()}
+
+
+def communicator(model: PhysicalModel) -> Communicator | None:
+    """Return what connects this process with the others that run a model; None if there are none."""
+    layout = model._settings.layout
+    return None if layout is None else model.backend.engine.communicator(layout)
+
+
+def distributed(model: PhysicalModel, params: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters of which each device keeps its part, where a layout divides them."""
+    if model._settings.layout is None:
+        return dict(params)
+    program, data = model._prepare(params, data)
+    return program.module.distribute(params, data)  # type: ignore[no-any-return]
 
 
 def state_for(model: PhysicalModel, params: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from ..backends.backend import Backend
 from ..compiled import internals
 from ..compiled.compile import compile
 from ..errors import ParameterError
+from ..parallel.layout import Layout
 from .placement import backend_of
 
 __all__ = ["Member", "Program", "Rule", "Slots", "floating"]
@@ -76,11 +77,14 @@ class Rule:
         self, params: Mapping[str, Any], gradients: Mapping[str, Any], members: Mapping[str, Member]
     ) -> Program:
         """Return the program for these arrays; made at the first call."""
-        key = tuple(
+        backend = self.backend_for(params)
+        divided = backend.engine.layout_of(gradients)
+        key: Any = tuple(
             (name, tuple(params[name].shape), params[name].dtype, gradients[name].dtype, member)
             for name, member in members.items()
         )
-        backend = self.backend_for(params)
+        if divided is not None:
+            key = (*key, repr(divided))
         programs = self._programs
         found = programs.get((backend, key))
         if found is None:
@@ -134,13 +138,31 @@ class Program:
         )
         self.slots = {name: [Slot(*slot) for slot in kept] for name, kept in zip(members, slots, strict=True)}
         jit = backend.name in ("jax", "mlx") if rule.jit is None else rule.jit
-        physical = compile(model, backend, jit=jit, static_shapes=True, inference=True)
+        layout = self._layout(gradients, set(model.input_keys))
+        physical = compile(model, backend, jit=jit, static_shapes=True, inference=True, layout=layout)
+        #: Whether arrays may lie on other devices than that of the backend.
+        self._is_divided = layout is not None or not backend.engine.is_single_device
         program = internals.current_program(physical)
         assert program is not None
         self._program = program
         self._inputs = frozenset(physical.input_keys)
         self._scalars: dict[float, Any] = {}
         self._own_gradients = backend.name == "torch"
+
+    def _layout(self, gradients: Mapping[str, Any], inputs: set[str]) -> Layout | None:
+        """Return how the step is divided: parameters and slots as their gradients are."""
+        divided = self.backend.engine.layout_of(gradients)
+        if divided is None:
+            return None
+        specs = dict(divided.tensors)
+        tensors: dict[str, Any] = {}
+        for i, name in enumerate(self.names):
+            if name not in specs:
+                continue
+            alike = [slot.name for slot in self.slots[name] if list(slot.shape) == list(gradients[name].shape)]
+            keys = [f"{kind}_{i}" for kind in ("param", "gradient", *alike)]
+            tensors |= {key: specs[name] for key in keys if key in inputs}
+        return Layout(divided.mesh, tensors)
 
     def start(self, name: str, param: Any) -> dict[str, Any]:
         """Return the slots of a parameter before its first step."""
@@ -196,7 +218,7 @@ class Program:
             data[f"gradient_{i}"] = gradients[name]
             for slot, value in state[name].items():
                 data[f"{slot}_{i}"] = value
-            if not engine.is_single_device:
+            if self._is_divided:
                 for key in (f"param_{i}", *(f"{slot}_{i}" for slot in state[name])):
                     data[key] = engine.beside(data[key], gradients[name])
         data = {name: data[name] for name in self._inputs}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UnresolvedShapeError
+from ..errors import InvalidValueError, PartitionWarning, UnresolvedShapeError
+from .mesh_engine import Division
 
 if TYPE_CHECKING:
     from .. import _core
@@ -35,13 +37,26 @@ class DividedProgram:
         key = (*shapes.values(), wanted)
         found = self._loaded.get(key)
         if found is None:
-            core = self._core.specialize(shapes) if shapes else self._core
-            if wanted is None:
-                found = self._engine.evaluator(core)
-            else:
-                found = self._engine.differentiator(core, *map(list, wanted))
+            try:
+                found = self._load(self._specialized(shapes), wanted)
+            except InvalidValueError as error:
+                if not (shapes and self._engine.layout.batch_axes):
+                    raise
+                # The rest of the data, after batches that divided.
+                whole = self._engine.layout.with_whole_batch()
+                found = self._load(self._specialized(shapes).with_layout(whole.as_argument), wanted)
+                warnings.warn(f"{error.message}: every device computes the whole batch", PartitionWarning, stacklevel=2)
             self._loaded[key] = found
         return found[1]
+
+    def _specialized(self, shapes: dict[str, tuple[int, ...]]) -> _core.Compiled:
+        core: _core.Compiled = self._core.specialize(shapes) if shapes else self._core
+        return core
+
+    def _load(self, core: _core.Compiled, wanted: Any) -> tuple[Any, Callable[..., Any]]:
+        if wanted is None:
+            return self._engine.evaluator(core)
+        return self._engine.differentiator(core, *map(list, wanted))
 
     def function(self, name: str) -> Callable[..., Any]:
         """Return ``evaluate(params, data, state)``."""
@@ -54,6 +69,16 @@ class DividedProgram:
             return self._find(data, (outputs, inputs))(params, data, state, cotangents)
 
         return evaluate_gradients
+
+    def distribute(self, params: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+        """Return parameters of which each device keeps its part, as this program takes them."""
+        shapes = {name: tuple(data[name].shape) for name in self._names} if self._is_open else {}
+        whole = self._specialized(shapes).with_layout(self._engine.layout.with_whole_batch().as_argument)
+        specs = Division(whole.partition(None), self._engine.layout).arguments[0]
+        return {
+            name: self._engine.distribute(array, specs[name]) if name in specs else array
+            for name, array in params.items()
+        }
 
     @property
     def source(self) -> Any:

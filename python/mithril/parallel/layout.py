@@ -157,6 +157,10 @@ class Layout:
         """Patterns with the axes of the mesh for each axis of a tensor."""
         return [(pattern, [list(axis) for axis in spec]) for pattern, spec in self._tensors]
 
+    def with_whole_batch(self) -> Layout:
+        """Return the layout that divides no data but what is named."""
+        return Layout(self.mesh, self.tensors, parameters=self.parameters)
+
     @property
     def as_argument(self) -> Any:
         """What the compiler is given."""

@@ -87,6 +87,10 @@ class MeshEngine:
         module = self.module(source, name)
         return module, self.divided(module, name, division)
 
+    def distribute(self, array: Any, spec: Spec) -> Any:
+        """Return a whole array of which each device keeps its part, where the backend has such arrays."""
+        return array
+
     def data_parallel(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function of arrays that divides their first axis among the devices."""
         raise BackendUnavailableError(

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..backends.custom import given
 from ..compiled.loading import load
-from ..errors import InvalidValueError
+from ..errors import BackendUnavailableError, InvalidValueError
 from .mesh_engine import Division, MeshEngine, Spec, selected
 
 if TYPE_CHECKING:
     from .. import _core
 
-__all__ = ["Communicator", "ProcessEngine"]
+__all__ = ["Communicator", "ProcessEngine", "exchanging", "time_limit"]
+
+#: Variable of the environment that says how many seconds a process waits for the others.
+TIMEOUT = "MITHRIL_MESH_TIMEOUT"
 
 
 class Communicator(Protocol):
     """What the global ``mesh`` of generated code is: the collectives of a process among the others of a mesh."""
+
+    rank: int
 
     def gathered(self, number: int) -> list[int]:
         """Return the numbers that all processes give; less than 2⁵³."""
@@ -34,6 +41,31 @@ class Communicator(Protocol):
 
     def shard(self, x: Any, mesh_axis: str, axis: int) -> Any:
         """Return the block of this process of an array that all have."""
+
+
+def time_limit() -> float:
+    """Return how many seconds a process waits for the others; the environment may say otherwise."""
+    given = os.environ.get(TIMEOUT, "60")
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise InvalidValueError(f"{TIMEOUT} is {given!r}", hint="give a number of seconds, e.g. 60")
+    return seconds
+
+
+@contextmanager
+def exchanging(op: str, mesh_axis: str) -> Iterator[None]:
+    """Explain errors of an exchange between processes, of which frameworks tell little."""
+    try:
+        yield
+    except (RuntimeError, OSError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise BackendUnavailableError(
+            f"{op} along {mesh_axis!r} failed: another process of the mesh has ended, or does not answer ({reason})",
+            hint=f"see what the other processes print; they are waited for {time_limit():g} s ({TIMEOUT})",
+        ) from error
 
 
 class ProcessEngine(MeshEngine):
@@ -59,33 +91,50 @@ class ProcessEngine(MeshEngine):
 
     def divided(self, module: Any, name: str, division: Division) -> Callable[..., Any]:
         """Return a function of whole arrays that runs the function of that name on all devices."""
-        function, mesh = module.function(name), self.mesh
+        function = module.function(name)
 
         def call(*groups: Any) -> Any:
             arguments = [
-                {name: _block(mesh, value, specs[name]) for name, value in selected(group, specs).items()}
+                {name: self.block(value, specs[name]) for name, value in selected(group, specs).items()}
                 for group, specs in zip(groups, division.arguments, strict=True)
             ]
             found = function(*arguments)
             dicts = found if isinstance(found, tuple) else (found,)
-            results = [
-                {name: _whole(mesh, group[name], spec) for name, spec in specs.items()}
-                for group, specs in zip(dicts, division.results, strict=True)
-            ]
+            results = []
+            for i, (group, specs) in enumerate(zip(dicts, division.results, strict=True)):
+                given = groups[0] if i == 1 and len(groups) == 4 else {}
+                # What was given in parts comes back in parts: gradients of parameters, and a step of an optimizer.
+                in_parts = i == 0 and any(self.is_distributed(value) for value in groups[1].values())
+                results.append(
+                    {
+                        name: self.distributed(group[name], spec)
+                        if in_parts or (name in given and self.is_distributed(given[name]))
+                        else self.whole(group[name], spec)
+                        for name, spec in specs.items()
+                    }
+                )
             return results[0] if len(results) == 1 else tuple(results)
 
         return call
 
+    def is_distributed(self, value: Any) -> bool:
+        """Whether each process holds only its part of an array."""
+        return False
 
-def _block(mesh: Communicator, value: Any, spec: Spec) -> Any:
-    for axis, names in enumerate(spec):
-        for name in names:
-            value = mesh.shard(value, name, axis)
-    return value
+    def block(self, value: Any, spec: Spec) -> Any:
+        """Return the part of this process of an array."""
+        for axis, names in enumerate(spec):
+            for name in names:
+                value = self.mesh.shard(value, name, axis)
+        return value
 
+    def whole(self, value: Any, spec: Spec) -> Any:
+        """Return the array that the processes have parts of."""
+        for axis, names in enumerate(spec):
+            for name in reversed(names):
+                value = self.mesh.all_gather(value, name, axis)
+        return value
 
-def _whole(mesh: Communicator, value: Any, spec: Spec) -> Any:
-    for axis, names in enumerate(spec):
-        for name in reversed(names):
-            value = mesh.all_gather(value, name, axis)
-    return value
+    def distributed(self, block: Any, spec: Spec) -> Any:
+        """Return the array that the processes have parts of, and leave the parts where they are."""
+        return self.whole(block, spec)

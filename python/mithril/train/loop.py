@@ -133,7 +133,10 @@ class Training:
         }
         if self._trained.frozen_keys:
             self._settings["frozen"] = list(self._trained.frozen_keys)
-        self._progress = Progress(bool(options.progress), options.epochs, self._data.per_epoch)
+        #: What connects this process with others that run the same training; the first one prints and writes.
+        self._processes = internals.communicator(self._trained)
+        shown = bool(options.progress) and (self._processes is None or self._processes.rank == 0)
+        self._progress = Progress(shown, options.epochs, self._data.per_epoch)
         self._store = None if options.checkpoint is None else Store(options.checkpoint, options.keep)
         internals.restore_state(self._trained, internals.saved_state(model))
         #: Parameters without statistics, which the state holds; those of the model until the first batch.
@@ -146,6 +149,8 @@ class Training:
         self._fingerprint = 0
         #: Whether the arrays are others than those of the model.
         self._is_apart = False
+        #: Whether each device keeps only its part of the parameters, where a layout divides them.
+        self._is_distributed = internals.program_settings(self._trained).layout is None
         #: The state of the model before the first step.
         self._before: tuple[dict[str, Any], ...] | None = None
         self._expected: int | None = None
@@ -219,6 +224,11 @@ class Training:
     def _step(self, batch: Mapping[str, Any]) -> None:
         if self._params is self._model.get_parameters():
             self._start(batch)
+        if not self._is_distributed:
+            self._is_distributed = True
+            self._params = Parameters.of(
+                internals.distributed(self._trained, self._params, batch), (), self._trained.frozen_keys
+            )
         self._whole.params = self._params
         gradients: Any = None
         if self._whole.is_fused(batch):
@@ -313,7 +323,19 @@ class Training:
             "epochs": self.history.epochs,
             "fingerprint": self._fingerprint,
         }
-        store.write(Checkpoint(self._epoch, self._batch, groups, about, value), self._backend)
+        checkpoint = Checkpoint(self._epoch, self._batch, groups, about, value)
+        if self._processes is None:
+            store.write(checkpoint, self._backend)
+            return
+        # All take part in gathering what each has a part of.
+        for group in groups.values():
+            for name, array in group.items():
+                if self._backend.engine.layout_of({name: array}) is not None:
+                    group[name] = self._backend.array(self._backend.to_numpy(array))
+        if self._processes.rank == 0:
+            store.write(checkpoint, self._backend)
+        # Nobody goes on before it is written.
+        self._processes.gathered(0)
 
     def _resume(self) -> None:
         """Go on from the checkpoint that is wanted, if there is one."""

@@ -77,6 +77,8 @@ class TrainingStep:
         if self.model is not model:
             internals.restore_state(self.model, internals.saved_state(model))
         self._given = model
+        #: Whether each device keeps only its part of the parameters, where a layout divides them.
+        self._is_distributed = internals.program_settings(model).layout is None
         self._programs: dict[Any, _Fused] = {}
 
     def __call__(self, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,6 +98,11 @@ class TrainingStep:
             return outputs
         internals.prepare_call(self.model, self.params, data)
         check_number(self.model, self.loss)
+        if not self._is_distributed:
+            self._is_distributed = True
+            for name, array in internals.distributed(self.model, self.params, data).items():
+                if array is not self.params[name]:
+                    self.params[name] = array
         outputs, gradients = self.model.evaluate(self.params, data, {self.loss: 1.0})
         new = self.optimizer.update(self.params, gradients)
         for name in gradients:

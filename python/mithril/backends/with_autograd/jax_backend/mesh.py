@@ -74,6 +74,10 @@ class JaxMeshEngine(MeshEngine):
 
         return module.under_settings(call)  # type: ignore[no-any-return]
 
+    def distribute(self, array: Any, spec: Spec) -> Any:
+        """Return an array whose parts lie on their devices."""
+        return self._jax.device_put(array, self._jax.sharding.NamedSharding(self._mesh, _partition(self._jax, spec)))
+
     def data_parallel(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function of arrays that divides their first axis among the devices."""
         jax = self._jax

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ....compiled.program import Program
     from ....parallel.layout import Layout, Mesh
     from ....parallel.mesh_engine import MeshEngine
+    from ....parallel.processes import Communicator
 
 __all__ = ["MlxEngine"]
 
@@ -92,6 +93,9 @@ class MlxEngine(FrameworkEngine):
 
     def device_count(self) -> int:
         return int(self.mx.distributed.init().size())
+
+    def communicator(self, layout: Layout) -> Communicator | None:
+        return self.meshes.get(layout.mesh)
 
     def on_mesh(self, layout: Layout) -> MeshEngine:
         return MlxMeshEngine(self.backend, layout)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ....errors import BackendUnavailableError
 from ....parallel.mesh_engine import Division
-from ....parallel.processes import ProcessEngine
+from ....parallel.processes import ProcessEngine, exchanging
 
 if TYPE_CHECKING:
     from ....parallel.layout import Layout, Mesh
@@ -40,7 +40,8 @@ class MlxMeshEngine(ProcessEngine):
         def computed(*groups: Any) -> Any:
             result = call(*groups)
             # All processes have to take part in every exchange, also for results that one of them never reads.
-            mx.eval(result)
+            with exchanging("an exchange", "the mesh"):
+                mx.eval(result)
             return result
 
         return self.backend.engine.scoped(computed)  # type: ignore[no-any-return]
@@ -59,6 +60,7 @@ class MlxMesh:
                 hint=f"start the script in {mesh.devices} processes: mlx.launch -n {mesh.devices} script.py",
             )
         self._world = world
+        self.rank: int = world.rank()
         self._groups = {name: self._group(world, mesh, name) for name in mesh.axes}
 
     def _group(self, world: Any, mesh: Mesh, name: str) -> Any:

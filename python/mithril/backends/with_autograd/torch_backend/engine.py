@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,13 +10,14 @@ import numpy as np
 from .... import dtypes
 from ....compiled.compile_stats import observed
 from ....errors import ConflictingOptionError
+from ....parallel.layout import Layout, Mesh
 from ..framework_engine import FrameworkEngine
-from .mesh import TorchMesh, TorchMeshEngine, process_count
+from .mesh import TorchMeshEngine, process_count, torch_mesh
 
 if TYPE_CHECKING:
     from ....compiled.program import Program
-    from ....parallel.layout import Layout, Mesh
     from ....parallel.mesh_engine import MeshEngine
+    from ....parallel.processes import Communicator
 
 __all__ = ["TorchEngine", "materialized"]
 
@@ -30,8 +31,6 @@ class TorchEngine(FrameworkEngine):
     def __init__(self, backend: Any) -> None:
         super().__init__(backend)
         self.torch = backend._torch
-        #: Meshes of processes that this one is in.
-        self.meshes: dict[Mesh, TorchMesh] = {}
 
     @property
     def array_type(self) -> Any:
@@ -76,6 +75,32 @@ class TorchEngine(FrameworkEngine):
 
     def full(self, shape: tuple[int, ...], value: float, dtype: dtypes.DType) -> Any:
         return self.torch.full(shape, value, dtype=self.native_dtype(dtype), device=self.backend._device)
+
+    def layout_of(self, arrays: Mapping[str, Any]) -> Layout | None:
+        found = {name: array for name, array in arrays.items() if hasattr(array, "placements")}
+        if not found:
+            return None
+        grid = next(iter(found.values())).device_mesh
+        names = grid.mesh_dim_names
+        tensors: dict[str, Any] = {}
+        for name, array in found.items():
+            axes: list[list[str]] = [[] for _ in array.shape]
+            for axis, placement in zip(names, array.placements, strict=True):
+                if placement.is_shard():
+                    axes[placement.dim].append(axis)
+            tensors[name] = tuple(axes)
+        return Layout(Mesh(**dict(zip(names, grid.shape, strict=True))), tensors)
+
+    def beside(self, array: Any, other: Any) -> Any:
+        if not hasattr(other, "placements") or hasattr(array, "placements") or array.shape != other.shape:
+            return array
+        layout = self.layout_of({"other": other})
+        assert layout is not None
+        [(_, spec)] = layout.patterns
+        return self.on_mesh(layout).distribute(array, tuple(map(tuple, spec)))
+
+    def communicator(self, layout: Layout) -> Communicator | None:
+        return torch_mesh(self.torch, layout.mesh, self.backend._device)
 
     def device_count(self) -> int:
         return process_count(self.torch)

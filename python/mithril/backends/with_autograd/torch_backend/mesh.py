@@ -6,14 +6,13 @@ import atexit
 import os
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import Any
 
 from ....errors import BackendUnavailableError
-from ....parallel.mesh_engine import Division
-from ....parallel.processes import ProcessEngine
-
-if TYPE_CHECKING:
-    from ....parallel.layout import Layout, Mesh
+from ....parallel.layout import Layout, Mesh
+from ....parallel.mesh_engine import Division, Spec
+from ....parallel.processes import ProcessEngine, exchanging, time_limit
 
 __all__ = ["TorchMesh", "TorchMeshEngine"]
 
@@ -23,15 +22,44 @@ class TorchMeshEngine(ProcessEngine):
 
     def __init__(self, backend: Any, layout: Layout) -> None:
         super().__init__(backend, layout)
-        meshes = backend.engine.meshes
-        if layout.mesh not in meshes:
-            meshes[layout.mesh] = TorchMesh(backend._torch, layout.mesh, backend._device)
-        self.mesh = meshes[layout.mesh]
+        self.mesh: TorchMesh = torch_mesh(backend._torch, layout.mesh, backend._device)
 
     def divided(self, module: Any, name: str, division: Division) -> Callable[..., Any]:
         """Return a function of whole arrays that runs the function of that name on all devices."""
         # Gradients are computed by programs of their own: PyTorch would not see through the collectives.
         return self.backend._torch.no_grad()(super().divided(module, name, division))  # type: ignore[no-any-return]
+
+    def is_distributed(self, value: Any) -> bool:
+        """Whether each process holds only its part of a tensor: a `DTensor`."""
+        return isinstance(value, self.mesh.distributed_type)
+
+    def block(self, value: Any, spec: Spec) -> Any:
+        """Return the part of this process of a tensor."""
+        if not self.is_distributed(value):
+            return super().block(value, spec)
+        if tuple(value.placements) == self.mesh.placements(spec):
+            return value.to_local()
+        return super().block(value.full_tensor(), spec)
+
+    def distributed(self, block: Any, spec: Spec) -> Any:
+        """Return a `DTensor` of the parts."""
+        return self.mesh.distributed(block, spec)
+
+    def distribute(self, array: Any, spec: Spec) -> Any:
+        """Return a `DTensor` of a whole tensor, of which this process keeps its part."""
+        return self.mesh.distributed(self.block(array, spec).clone(), spec)
+
+
+#: Meshes that this process is in: groups of processes are made once.
+_meshes: dict[tuple[Mesh, str], TorchMesh] = {}
+
+
+def torch_mesh(torch: Any, mesh: Mesh, device: Any) -> TorchMesh:
+    """Return the mesh of processes, made at the first call."""
+    key = (mesh, device.type)
+    if key not in _meshes:
+        _meshes[key] = TorchMesh(torch, mesh, device)
+    return _meshes[key]
 
 
 def process_count(torch: Any) -> int:
@@ -59,7 +87,9 @@ class TorchMesh:
                     hint=f"start the script in {mesh.devices} processes: "
                     f"torchrun --nproc-per-node {mesh.devices} script.py",
                 )
-            distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timedelta(seconds=60))
+            distributed.init_process_group(
+                "nccl" if device.type == "cuda" else "gloo", timeout=timedelta(seconds=time_limit())
+            )
             atexit.register(distributed.destroy_process_group)
         count = distributed.get_world_size()
         if count != mesh.devices:
@@ -67,12 +97,33 @@ class TorchMesh:
                 f"{mesh!r} has {mesh.devices} devices, and {count} processes were started",
                 hint=f"start {mesh.devices}, or make the mesh as large",
             )
+        # DTensor is a module that is imported on request.
+        import_module("torch.distributed.tensor")
         grid = torch.distributed.device_mesh.init_device_mesh(
             device.type, tuple(mesh.axes.values()), mesh_dim_names=tuple(mesh.axes)
         )
+        self._grid = grid
+        self.rank: int = distributed.get_rank()
         self._groups = {name: grid.get_group(name) for name in mesh.axes}
         self._sizes = mesh.axes
         self._places = {name: grid.get_local_rank(name) for name in mesh.axes}
+
+    @property
+    def distributed_type(self) -> Any:
+        """The type of tensors of which each process holds a part; it carries them, and computes nothing."""
+        return self._torch.distributed.tensor.DTensor
+
+    def placements(self, spec: Spec) -> tuple[Any, ...]:
+        """Return the placements of a `DTensor` that is divided so."""
+        tensor = self._torch.distributed.tensor
+        axes = {name: axis for axis, names in enumerate(spec) for name in names}
+        return tuple(tensor.Shard(axes[name]) if name in axes else tensor.Replicate() for name in self._sizes)
+
+    def distributed(self, block: Any, spec: Spec) -> Any:
+        """Return a `DTensor` of the parts of all processes."""
+        if not any(spec):
+            return block
+        return self.distributed_type.from_local(block, self._grid, self.placements(spec), run_check=False)
 
     def gathered(self, number: int) -> list[int]:
         """Return the numbers that all processes give."""
@@ -86,7 +137,8 @@ class TorchMesh:
         torch = self._torch
         found = x.to(torch.uint8) if x.dtype == torch.bool else x.clone(memory_format=torch.contiguous_format)
         op = getattr(self._distributed.ReduceOp, reduction.upper())
-        self._distributed.all_reduce(found, op, group=self._groups[mesh_axis])
+        with exchanging("all_reduce", mesh_axis):
+            self._distributed.all_reduce(found, op, group=self._groups[mesh_axis])
         return found.to(x.dtype)
 
     def all_gather(self, x: Any, mesh_axis: str, axis: int) -> Any:
@@ -94,7 +146,8 @@ class TorchMesh:
         torch, count = self._torch, self._sizes[mesh_axis]
         own = x.to(torch.uint8) if x.dtype == torch.bool else x
         found = own.new_empty((count * own.shape[0], *own.shape[1:]))
-        self._distributed.all_gather_into_tensor(found, own.contiguous(), group=self._groups[mesh_axis])
+        with exchanging("all_gather", mesh_axis):
+            self._distributed.all_gather_into_tensor(found, own.contiguous(), group=self._groups[mesh_axis])
         found = found if axis == 0 else torch.cat(found.chunk(count), axis)
         return found.to(x.dtype)
 
@@ -105,7 +158,8 @@ class TorchMesh:
         shape = list(x.shape)
         shape[axis] //= count
         found = x.new_empty(shape)
-        self._distributed.reduce_scatter_tensor(found, parts.contiguous(), group=self._groups[mesh_axis])
+        with exchanging("reduce_scatter", mesh_axis):
+            self._distributed.reduce_scatter_tensor(found, parts.contiguous(), group=self._groups[mesh_axis])
         return found
 
     def shard(self, x: Any, mesh_axis: str, axis: int) -> Any:

@@ -10,6 +10,7 @@ from .mesh import MpiMesh, MpiMeshEngine
 if TYPE_CHECKING:
     from ....parallel.layout import Layout, Mesh
     from ....parallel.mesh_engine import MeshEngine
+    from ....parallel.processes import Communicator
 
 __all__ = ["NumpyProgramEngine"]
 
@@ -21,6 +22,9 @@ class NumpyProgramEngine(NumpyEngine):
         super().__init__(backend)
         #: Meshes of processes that this one is in.
         self.meshes: dict[Mesh, MpiMesh] = {}
+
+    def communicator(self, layout: Layout) -> Communicator | None:
+        return self.meshes.get(layout.mesh)
 
     def on_mesh(self, layout: Layout) -> MeshEngine:
         return MpiMeshEngine(self.backend, layout)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ....errors import BackendUnavailableError
 from ....optional_packages import require
-from ....parallel.processes import ProcessEngine
+from ....parallel.processes import ProcessEngine, exchanging, time_limit
 
 if TYPE_CHECKING:
     from ....parallel.layout import Layout, Mesh
@@ -39,6 +41,9 @@ class MpiMesh:
                 f"{mesh!r} has {mesh.devices} devices, and {found}",
                 hint=f"start the script in {mesh.devices} processes: mpirun -n {mesh.devices} python script.py",
             )
+        self.rank: int = rank
+        self._limit = time_limit()
+        _end_together(self._world)
         grid = np.arange(count).reshape(tuple(mesh.axes.values()))
         place = tuple(int(i[0]) for i in np.nonzero(grid == rank))
         self._groups = {}
@@ -50,14 +55,15 @@ class MpiMesh:
     def gathered(self, number: int) -> list[int]:
         """Return the numbers that all processes give."""
         found = np.empty(self._world.Get_size(), np.int64)
-        self._world.Allgather(np.array([number], np.int64), found)
+        self._wait(self._world.Iallgather(np.array([number], np.int64), found), "gathered", "all")
         return [int(n) for n in found]
 
     def all_reduce(self, x: Any, mesh_axis: str, reduction: str = "sum") -> Any:
         """Return the sum (``"max"``, ``"min"``) of the arrays along an axis of the mesh."""
         own = _sent(x)
         found = np.empty_like(own)
-        self._groups[mesh_axis].Allreduce(own, found, getattr(self._mpi, reduction.upper()))
+        op = getattr(self._mpi, reduction.upper())
+        self._wait(self._groups[mesh_axis].Iallreduce(own, found, op), "all_reduce", mesh_axis)
         return found.astype(x.dtype, copy=False)
 
     def all_gather(self, x: Any, mesh_axis: str, axis: int) -> Any:
@@ -65,7 +71,9 @@ class MpiMesh:
         group = self._groups[mesh_axis]
         own = np.ascontiguousarray(x)
         found = np.empty((group.Get_size(), *own.shape), own.dtype)
-        group.Allgather(own.view(np.uint8), found.view(np.uint8))
+        # As bytes: MPI does not know all dtypes.
+        as_bytes = [array.reshape(-1).view(np.uint8) for array in (own, found)]
+        self._wait(group.Iallgather(*as_bytes), "all_gather", mesh_axis)
         return np.concatenate(list(found), axis)
 
     def reduce_scatter(self, x: Any, mesh_axis: str, axis: int) -> Any:
@@ -73,8 +81,16 @@ class MpiMesh:
         group = self._groups[mesh_axis]
         parts = np.stack(np.split(_sent(x), group.Get_size(), axis))
         found = np.empty_like(parts[0])
-        group.Reduce_scatter_block(parts, found, self._mpi.SUM)
+        self._wait(group.Ireduce_scatter_block(parts, found, self._mpi.SUM), "reduce_scatter", mesh_axis)
         return found.astype(x.dtype, copy=False)
+
+    def _wait(self, request: Any, op: str, mesh_axis: str) -> None:
+        """Wait until an exchange is done. MPI itself would wait forever."""
+        until = time.monotonic() + self._limit
+        with exchanging(op, mesh_axis):
+            while not request.Test():
+                if time.monotonic() > until:
+                    raise TimeoutError(f"no answer within {self._limit:g} s")
 
     def shard(self, x: Any, mesh_axis: str, axis: int) -> Any:
         """Return the block of this process of an array that all have."""
@@ -82,6 +98,25 @@ class MpiMesh:
         size = x.shape[axis] // group.Get_size()
         start = group.Get_rank() * size
         return x[(slice(None),) * axis + (slice(start, start + size),)]
+
+
+_ended_together = False
+
+
+def _end_together(world: Any) -> None:
+    """Let an error that nobody catches end all processes: MPI would wait for the others when it is shut down."""
+    global _ended_together
+    if _ended_together:
+        return
+    _ended_together = True
+    shown = sys.excepthook
+
+    def hook(*error: Any) -> None:
+        shown(*error)
+        sys.stderr.flush()
+        world.Abort(1)
+
+    sys.excepthook = hook
 
 
 def _sent(x: Any) -> Any:
