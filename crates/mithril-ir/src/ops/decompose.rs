@@ -64,6 +64,7 @@ pub static SOLVE: OpDef = OpDef {
         vec![-outer(v, to_right, v.y), to_right]
     }),
     spell: Spell {
+        onnx: Text::F(super::onnx::solve),
         numpy: Text::T("np.linalg.solve({0}, {1})"),
         torch: Text::F(|s| Some(format!("torch.linalg.solve({}, {})", s.arg(0), aligned(s)?))),
         jax: Text::F(|s| Some(format!("jnp.linalg.solve({}, {})", s.arg(0), aligned(s)?))),
@@ -199,7 +200,11 @@ pub static INV: OpDef = OpDef {
         let y = transposed(v.y);
         vec![-y.op(&MATMUL, &[v.g]).op(&MATMUL, &[y])]
     }),
-    spell: Spell { mlx: Text::T("_inv({0})"), ..Spell::py("{xp}.linalg.inv({0})") },
+    spell: Spell {
+        onnx: Text::F(super::onnx::inv),
+        mlx: Text::T("_inv({0})"),
+        ..Spell::py("{xp}.linalg.inv({0})")
+    },
     loops: Some(|c| Ok(matrix_loops(c, "mithril_inverse", true))),
     cases: &["spd[3,3]", "spd[2,3,3]", "spd[1,1]", "spd[2,0,2,2]"],
     layer: "Inverse",
@@ -243,6 +248,7 @@ pub static SLOGDET: OpDef = OpDef {
     eval: Some(Eval::Host(slogdet_eval)),
     grad: Grad::Formula(|v| vec![scaled(v.gs[1], inverse_transpose(v.x[0]))]),
     spell: Spell {
+        onnx: Text::F(super::onnx::slogdet),
         mlx: Text::F(|s| {
             let both = |(shape, dtype)| format!("(mx.ones({shape}, {dtype}), mx.zeros({shape}, {dtype}))");
             let call = || format!("_slogdet({})", s.arg(0));
@@ -274,6 +280,7 @@ pub static CHOLESKY: OpDef = OpDef {
     })),
     grad: Grad::Formula(cholesky_grad),
     spell: Spell {
+        onnx: Text::F(super::onnx::cholesky),
         numpy: Text::T("_cholesky({0})"),
         torch: Text::T("torch.linalg.cholesky(({0} + {0}.mT) / 2)"),
         jax: Text::T("jnp.linalg.cholesky({0})"),

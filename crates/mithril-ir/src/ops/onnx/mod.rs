@@ -2,11 +2,13 @@
 //! `export/parse.rs`, the words in small letters in `export/forms.rs`.
 
 mod arithmetic;
+mod matrices;
 mod movement;
 mod norm;
 mod windows;
 
 pub(super) use arithmetic::*;
+pub(super) use matrices::*;
 pub(super) use movement::*;
 pub(super) use norm::*;
 pub(super) use windows::*;
