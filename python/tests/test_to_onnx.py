@@ -377,6 +377,7 @@ def test_what_is_handed_on_and_what_is_constant():
     assert_same(run(contents, data), compiled.evaluate({}, data), "outputs of one value")
 
 
+@pytest.mark.skipif(not ALL, reason="MITHRIL_TEST_ALL is not set: importing torch.export takes 9 seconds")
 def test_torch_to_onnx_runtime():
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
