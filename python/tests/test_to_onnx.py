@@ -280,6 +280,37 @@ def layers(activation=None, **options):
 X = {"input": RANDOM.standard_normal((5, 3)).astype(np.float32)}
 
 
+@pytest.mark.parametrize("layer", [ml.LSTM, ml.GRU])
+def test_recurrent_layers(layer):
+    model = ml.Model()
+    model |= layer(hidden_size=8, length=6)(input="input", output="output")
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [6, "batch", 5]}, inference=True)
+    params, data = compiled.randomize_params(seed=0), {"input": RANDOM.standard_normal((6, 3, 5)).astype(np.float32)}
+    checked(contents := ml.to_onnx(compiled, params=params))
+    assert_same(run(contents, data), compiled.evaluate(params, data), layer.__name__, 1e-5)
+
+
+def test_gradients_of_any_batch():
+    model = ml.Model()
+    model |= ml.Conv2d(4, 3, padding=1, stride=2)(input="input", output="c")
+    model |= ml.MaxPool2d(2)(input="c", output="p")
+    model |= ml.Flatten(start_axis=1)(input="p", output="f")
+    model |= ml.Linear(3)(input="f", output="logits")
+    model |= ml.CrossEntropy()(input="logits", target="target", output="loss")
+    shapes = {"input": ["batch", 2, 12, 12], "target": ["batch"]}
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes=shapes, dtypes={"target": "int64"})
+    params = compiled.randomize_params(seed=0)
+    checked(contents := ml.to_onnx(compiled, params=params, gradients=True, loss="loss"))
+    for rows in (1, 4):
+        data = {
+            "input": RANDOM.standard_normal((rows, 2, 12, 12)).astype(np.float32),
+            "target": RANDOM.integers(0, 3, rows),
+        }
+        found = run(contents, data)
+        _, wanted = compiled.evaluate(params, data, {"loss": np.ones((), np.float32)})
+        assert_same({n: found[f"gradient:{n}"] for n in wanted}, wanted, f"{rows} rows", 1e-4)
+
+
 def test_names_that_our_own_layers_have_are_read_again():
     model = ml.Model()
     for i in range(2):
