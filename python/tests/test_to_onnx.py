@@ -399,6 +399,19 @@ def test_command(tmp_path, capsys):
     assert "for files of ONNX" in capsys.readouterr().err
 
 
+def test_more_than_protobuf_holds(tmp_path):
+    model = ml.Model()
+    model |= ml.Linear(30_000, bias=False)(input="input", output="output")
+    # A single number in memory.
+    options = {"params": {"linear.weight": np.broadcast_to(np.float32(1), (30_000, 30_000))}}
+    options["shapes"] = {"input": ["batch", 30_000]}
+    with pytest.raises(ml.errors.InvalidValueError, match=r"(?s)holds 2 GB.*give a path"):
+        ml.to_onnx(model, **options)
+    with pytest.raises(ml.errors.InvalidValueError, match=r"(?s)holds 2 GB.*leave out external_data"):
+        ml.to_onnx(model, tmp_path / "large.onnx", external_data=False, **options)
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_is_handed_on_and_what_is_constant():
     x = ml.IOKey("x")
     model = ml.Model.create(same=use("reshape", x, (2, 3)), twice=use("add", x, x), again=use("add", x, x))

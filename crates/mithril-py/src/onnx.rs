@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use mithril::compile::passes::differentiate::Request;
-use mithril::ir::Error;
-use mithril::onnx::export::{OPSETS, Written};
+use mithril::ir::{Code, Error};
+use mithril::onnx::export::{MAX_BYTES, OPSETS, Written};
 use mithril::runtime::onnx::{OnnxOptions, onnx, save_onnx};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -60,6 +60,12 @@ impl PyOnnxFile {
     }
     /// The file as bytes.
     fn bytes<'py>(&self, py: Python<'py>, chunks: &Bound<'py, PyAny>) -> Outcome<Bound<'py, PyBytes>> {
+        if self.0.bytes() > MAX_BYTES {
+            let message = format!("a file of ONNX holds 2 GB; this one would have {} bytes", self.0.bytes());
+            return Err(Error::new(Code::BadArgument, message)
+                .help("give a path: the parameters then go into a file beside it")
+                .into());
+        }
         let mut values = Vec::with_capacity(self.0.parameters.len());
         for (place, parameter) in self.0.parameters.iter().enumerate() {
             let mut bytes: Vec<u8> = Vec::with_capacity(parameter.bytes() as usize);
@@ -73,10 +79,5 @@ impl PyOnnxFile {
             values.push(bytes.into());
         }
         Ok(PyBytes::new(py, &self.0.clone().with_values(values)))
-    }
-    /// Bytes of the whole.
-    #[getter]
-    fn size(&self) -> u64 {
-        self.0.bytes()
     }
 }
