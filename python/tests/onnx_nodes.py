@@ -198,7 +198,10 @@ def reading_table():
 
 def main():
     """Run all cases on the backends that are named."""
-    rows = []
+    # Backends that are not named keep their rows.
+    old = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+    kept = {name: re.search(rf"^\| {name} \|.*$", old, re.MULTILINE) for name in BACKENDS}
+    rows = {name: row[0] for name, row in kept.items() if row}
     for name in sys.argv[1:]:
         if name not in BACKENDS:
             continue
@@ -209,11 +212,11 @@ def main():
             for case, error in failed.items():
                 print(name, case, error.replace("\n", " ")[:300])
             print(name, passed, "passed", len(failed), "failed", dict(unread), dict(outside), flush=True)
-        rows.append(f"| {name} | {' | '.join(cells)} |")
+        rows[name] = f"| {name} | {' | '.join(cells)} |"
     text = reading_table()
     if rows:
         text += "\n| backend | node tests that are read and pass | networks and tests by PyTorch |\n|---|---|---|\n"
-        text += "\n".join(rows) + "\n"
+        text += "\n".join(rows[name] for name in BACKENDS if name in rows) + "\n"
     print(text)
     if "--write" in sys.argv:
         page = PAGE.read_text(encoding="utf-8")

@@ -3,10 +3,8 @@
 use mithril_ir::{Result, ValueId};
 
 use super::{Table, one};
-use crate::context::{Value, malformed};
+use crate::context::malformed;
 use crate::node::{Use, op};
-
-type Outputs = Result<Vec<Value>>;
 
 pub static OPS: Table = &[
     ("MatMul", |u| {
@@ -14,7 +12,7 @@ pub static OPS: Table = &[
         let (dtype, found) = (u.dtype(x), op!(u, "matmul", x, y)?);
         one(u.cast(found, dtype)?)
     }),
-    ("Gemm", gemm),
+    ("Gemm", |u| one(product(u)?)),
     ("Einsum", |u| {
         let equation = u.text("equation", "")?.replace(' ', "");
         let mut args = vec![u.cx.lit(&*equation)];
@@ -24,7 +22,7 @@ pub static OPS: Table = &[
 ];
 
 /// `alpha · A · B + beta · C`, either matrix transposed.
-fn gemm(u: &mut Use<'_>) -> Outputs {
+pub(super) fn product(u: &mut Use<'_>) -> Result<ValueId> {
     let (a, b, c) = (u.x(0)?, u.x(1)?, u.optional(2)?);
     let (alpha, beta) = (u.float("alpha", 1.0)?, u.float("beta", 1.0)?);
     let (turn_a, turn_b) = (u.flag("transA", false)?, u.flag("transB", false)?);
@@ -35,14 +33,14 @@ fn gemm(u: &mut Use<'_>) -> Outputs {
     let is_float = u.dtype(a).is_float();
     let is_bias = c.is_none_or(|c| u.rank(c) == 1 && u.shape(c)[0] == u.shape(b)[usize::from(!turn_b)]);
     if turn_b && is_float && alpha == 1.0 && beta == 1.0 && is_bias {
-        return one(op!(u, "linear", a, b, c)?);
+        return op!(u, "linear", a, b, c);
     }
     let b = if turn_b { op!(u, "matrix_transpose", b)? } else { b };
     let product = op!(u, "matmul", a, b)?;
     let product = scaled(u, product, alpha)?;
-    let Some(c) = c else { return one(product) };
+    let Some(c) = c else { return Ok(product) };
     let c = scaled(u, c, beta)?;
-    one(op!(u, "add", product, c)?)
+    op!(u, "add", product, c)
 }
 
 fn scaled(u: &mut Use<'_>, x: ValueId, factor: f64) -> Result<ValueId> {

@@ -8,6 +8,7 @@ mod attention;
 mod convolution;
 mod create;
 mod elementwise;
+mod fused_attention;
 mod indexing;
 mod linear;
 mod loss;
@@ -58,7 +59,7 @@ static DEFAULT: &[Table] = &[
 ];
 
 /// Those that ONNX Runtime adds.
-static MICROSOFT: &[Table] = &[microsoft::OPS];
+static MICROSOFT: &[Table] = &[microsoft::OPS, fused_attention::OPS];
 
 /// Those of classical machine learning.
 static LEARNING: &[Table] = &[vectors::LEARNING];

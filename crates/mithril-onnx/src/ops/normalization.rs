@@ -13,6 +13,8 @@ pub static OPS: Table = &[
     ("BatchNormalization", batch_norm),
     ("LayerNormalization", layer_norm),
     ("RMSNormalization", rms_norm),
+    // What the optimizer of ONNX Runtime writes, in this domain.
+    ("SimplifiedLayerNormalization", rms_norm),
     ("InstanceNormalization", |u| {
         let (x, weight, bias, eps) = (u.x(0)?, u.x(1)?, u.x(2)?, u.float("epsilon", 1e-5)?);
         one(op!(u, "instance_norm", x, weight, bias, eps)?)
@@ -79,7 +81,7 @@ fn wide(u: &Use<'_>, x: ValueId) -> Result<DType> {
     Ok(if u.int("stash_type", 1)? == 1 && matches!(own, DType::F16 | DType::BF16) { DType::F32 } else { own })
 }
 
-fn layer_norm(u: &mut Use<'_>) -> Outputs {
+pub(super) fn layer_norm(u: &mut Use<'_>) -> Outputs {
     let (x, eps) = (u.x(0)?, u.float("epsilon", 1e-5)?);
     let (dtype, stash) = (u.dtype(x), wide(u, x)?);
     let (first, sizes) = normalized(u, x)?;
@@ -99,7 +101,7 @@ fn layer_norm(u: &mut Use<'_>) -> Outputs {
     Ok(outputs)
 }
 
-fn rms_norm(u: &mut Use<'_>) -> Outputs {
+pub(super) fn rms_norm(u: &mut Use<'_>) -> Outputs {
     let (x, eps) = (u.x(0)?, u.float("epsilon", 1e-5)?);
     u.ignore(&["stash_type"]);
     let dtype = u.dtype(x);

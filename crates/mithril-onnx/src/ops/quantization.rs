@@ -12,15 +12,7 @@ type Outputs = Result<Vec<Value>>;
 
 pub static OPS: Table = &[
     ("QuantizeLinear", quantize),
-    ("DequantizeLinear", |u| {
-        let (x, _) = u.any(0)?;
-        let scale = u.x(1)?;
-        let zero = if u.has(2) { Some(u.any(2)?.0) } else { None };
-        let (axis, block) = (u.int("axis", 1)?, u.int("block_size", 0)?);
-        let found = dequantized(u, x, scale, zero, axis, block)?;
-        let dtype = u.dtype_of("output_dtype")?.unwrap_or(u.dtype(scale));
-        one(u.cast(found, dtype)?)
-    }),
+    ("DequantizeLinear", dequantize),
     ("DynamicQuantizeLinear", dynamic),
     ("MatMulInteger", |u| {
         let (a, b) = (centered(u, 0, 2, 0)?, centered(u, 1, 3, 1)?);
@@ -116,7 +108,17 @@ pub(super) fn dequantized(
     u.cast(y, dtype)
 }
 
-fn quantize(u: &mut Use<'_>) -> Outputs {
+pub(super) fn dequantize(u: &mut Use<'_>) -> Outputs {
+    let (x, _) = u.any(0)?;
+    let scale = u.x(1)?;
+    let zero = if u.has(2) { Some(u.any(2)?.0) } else { None };
+    let (axis, block) = (u.int("axis", 1)?, u.int("block_size", 0)?);
+    let found = dequantized(u, x, scale, zero, axis, block)?;
+    let dtype = u.dtype_of("output_dtype")?.unwrap_or(u.dtype(scale));
+    one(u.cast(found, dtype)?)
+}
+
+pub(super) fn quantize(u: &mut Use<'_>) -> Outputs {
     let (x, scale) = (u.x(0)?, u.x(1)?);
     let zero = if u.has(2) { Some(u.any(2)?) } else { None };
     let asked = u.type_of("output_dtype")?;
@@ -191,6 +193,12 @@ fn in_range(
 /// Scale and zero point of the range of the tensor itself.
 fn dynamic(u: &mut Use<'_>) -> Outputs {
     let x = u.x(0)?;
+    let (y, scale, zero) = ranged(u, x)?;
+    Ok([y, scale, zero].map(Value::Graph).to_vec())
+}
+
+/// A tensor as bytes, with scale and zero point of its own range.
+pub(super) fn ranged(u: &mut Use<'_>, x: ValueId) -> Result<(ValueId, ValueId, ValueId)> {
     let (least, most) = (op!(u, "min", x)?, op!(u, "max", x)?);
     let (least, most) = (op!(u, "minimum", least, 0.0)?, op!(u, "maximum", most, 0.0)?);
     let range = op!(u, "subtract", most, least)?;
@@ -201,7 +209,7 @@ fn dynamic(u: &mut Use<'_>) -> Outputs {
     let zero = op!(u, "round", zero)?;
     let zero = u.cast(zero, DType::U8)?;
     let y = quantized(u, x, scale, Some(zero), None, 0, 0)?;
-    Ok([y, scale, zero].map(Value::Graph).to_vec())
+    Ok((y, scale, zero))
 }
 
 /// An integer input less its zero point, in int32. The zero points of the first matrix belong to its rows.
