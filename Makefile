@@ -89,6 +89,9 @@ bench-c: $(VENV)/.demo $(VENV)/.test-packages
 	PYTHONPATH=python:. $(BIN)/python -m bench.c
 
 # Models on the GGML backend against the same written by hand with ggml; the extension module is optimised for it.
+bench-parallel: $(VENV)/.demo $(VENV)/.test-packages
+	PYTHONPATH=python:. $(BIN)/python -m bench.parallel
+
 bench-ggml: $(VENV)/.demo $(VENV)/.test-packages
 	$(UV) pip install --quiet --python $(BIN)/python -r pyproject.toml --extra bench
 	PYTHONPATH=python:. $(BIN)/python -m bench.ggml
