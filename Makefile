@@ -9,7 +9,7 @@ RUST_SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.p
 # environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo dev check test test-all test-rust test-python test-portability test-llama lint bench bench-c bench-ggml docs generate agreement clean
+.PHONY: demo dev check test test-all test-rust test-python test-portability test-llama lint bench bench-c bench-ggml bench-parallel docs generate agreement clean
 
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
@@ -88,10 +88,11 @@ bench-c: $(VENV)/.demo $(VENV)/.test-packages
 	$(UV) pip install --quiet --python $(BIN)/python -r pyproject.toml --extra bench
 	PYTHONPATH=python:. $(BIN)/python -m bench.c
 
-# Models on the GGML backend against the same written by hand with ggml; the extension module is optimised for it.
+# Training steps on two devices against the same written by hand in PyTorch and JAX.
 bench-parallel: $(VENV)/.demo $(VENV)/.test-packages
 	PYTHONPATH=python:. $(BIN)/python -m bench.parallel
 
+# Models on the GGML backend against the same written by hand with ggml; the extension module is optimised for it.
 bench-ggml: $(VENV)/.demo $(VENV)/.test-packages
 	$(UV) pip install --quiet --python $(BIN)/python -r pyproject.toml --extra bench
 	PYTHONPATH=python:. $(BIN)/python -m bench.ggml

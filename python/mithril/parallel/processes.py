@@ -33,6 +33,12 @@ class Communicator(Protocol):
     def all_reduce(self, x: Any, mesh_axis: str, reduction: str = "sum") -> Any:
         """Return the sum (``"max"``, ``"min"``) of the arrays along an axis of the mesh."""
 
+    def start_all_reduce(self, x: Any, mesh_axis: str) -> Any:
+        """Return an array that holds the sum of the arrays along an axis of the mesh after the next `wait`."""
+
+    def wait(self) -> None:
+        """Wait for the sums that were started."""
+
     def all_gather(self, x: Any, mesh_axis: str, axis: int) -> Any:
         """Return the arrays along an axis of the mesh, joined along ``axis``."""
 
@@ -99,6 +105,7 @@ class ProcessEngine(MeshEngine):
                 for group, specs in zip(groups, division.arguments, strict=True)
             ]
             found = function(*arguments)
+            self.mesh.wait()
             dicts = found if isinstance(found, tuple) else (found,)
             results = []
             for i, (group, specs) in enumerate(zip(dicts, division.results, strict=True)):

@@ -164,18 +164,26 @@ impl<'a> AxisPass<'a> {
             let new = self.builder.graph.add_input(name, *role, local);
             self.forms[v.index()].push((place(i), new));
         }
-        for (n, _) in old.nodes() {
-            self.builder.set_origin(old.place(n).clone());
-            self.node(n).map_err(|e| e.at(old.place(n)))?;
-        }
-        self.builder.set_origin(Place::default());
         let input_place = |name: &str| {
             let at = old.inputs.iter().position(|&v| old.value(v).name.as_deref() == Some(name))?;
             Some(place(at))
         };
+        let gradient_place = |name: &str| gradient_of(name).and_then(|name| input_place(&name));
+        let gradients: FxHashMap<ValueId, Placement> =
+            old.outputs.iter().filter_map(|(name, &v)| Some((v, gradient_place(name)?))).collect();
+        for (n, node) in old.nodes() {
+            self.builder.set_origin(old.place(n).clone());
+            self.node(n).map_err(|e| e.at(old.place(n)))?;
+            // Right where a gradient is known, so that its exchange overlaps with the computation of the others.
+            for v in &node.outputs {
+                if let Some(to) = gradients.get(v) {
+                    self.form(*v, *to)?;
+                }
+            }
+        }
         let mut results = Vec::new();
         for (name, &v) in &old.outputs {
-            let to = gradient_of(name).and_then(|name| input_place(&name)).unwrap_or_else(|| self.resting(v));
+            let to = gradient_place(name).unwrap_or_else(|| self.resting(v));
             if let Def::Node(n, _) = old.value(v).def {
                 self.builder.set_origin(old.place(n).clone());
             }

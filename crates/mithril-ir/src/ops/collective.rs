@@ -92,7 +92,13 @@ pub static SHARD: OpDef = OpDef {
 };
 
 fn all_reduce(s: &SpellCx<'_>) -> Option<String> {
+    let result = s.node.outputs[0];
+    let is_read = s.graph.nodes().any(|(_, node)| node.inputs.contains(&result));
     Some(match s.lit(AXIS) {
+        // What is a result and nothing more goes on while the rest is computed.
+        Lit::Str(kind) if &*kind == "SUM" && !is_read => {
+            format!("mesh.start_all_reduce({}, {})", s.arg(0), s.arg(MESH_AXIS))
+        }
         Lit::Str(kind) if &*kind == "SUM" => format!("mesh.all_reduce({}, {})", s.arg(0), s.arg(MESH_AXIS)),
         Lit::Str(kind) => {
             format!("mesh.all_reduce({}, {}, \"{}\")", s.arg(0), s.arg(MESH_AXIS), kind.to_lowercase())

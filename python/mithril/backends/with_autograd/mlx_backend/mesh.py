@@ -88,6 +88,13 @@ class MlxMesh:
         """Return the sum (``"max"``, ``"min"``) of the arrays along an axis of the mesh."""
         return getattr(self._mx.distributed, f"all_{reduction}")(x, group=self._groups[mesh_axis])
 
+    def start_all_reduce(self, x: Any, mesh_axis: str) -> Any:
+        """Return the sum of the arrays along an axis of the mesh, which MLX computes when it is read."""
+        return self.all_reduce(x, mesh_axis)
+
+    def wait(self) -> None:
+        """Do nothing: whoever reads a sum waits for it."""
+
     def all_gather(self, x: Any, mesh_axis: str, axis: int) -> Any:
         """Return the arrays along an axis of the mesh, joined along ``axis``."""
         found = self._mx.distributed.all_gather(x, group=self._groups[mesh_axis])

@@ -50,6 +50,8 @@ class TorchMeshEngine(ProcessEngine):
         return self.mesh.distributed(self.block(array, spec).clone(), spec)
 
 
+#: Bytes from which on a sum is sent by itself, as soon as it is known.
+_LARGE = 1 << 18
 #: Meshes that this process is in: groups of processes are made once.
 _meshes: dict[tuple[Mesh, str], TorchMesh] = {}
 
@@ -103,6 +105,9 @@ class TorchMesh:
             device.type, tuple(mesh.axes.values()), mesh_dim_names=tuple(mesh.axes)
         )
         self._grid = grid
+        #: Sums under way, and small ones that wait to be sent together, by axis of the mesh and dtype.
+        self._started: list[tuple[str, Any]] = []
+        self._small: dict[tuple[str, Any], list[Any]] = {}
         self.rank: int = distributed.get_rank()
         self._groups = {name: grid.get_group(name) for name in mesh.axes}
         self._sizes = mesh.axes
@@ -140,6 +145,33 @@ class TorchMesh:
         with exchanging("all_reduce", mesh_axis):
             self._distributed.all_reduce(found, op, group=self._groups[mesh_axis])
         return found.to(x.dtype)
+
+    def start_all_reduce(self, x: Any, mesh_axis: str) -> Any:
+        """Return a tensor that holds the sum of the tensors along an axis of the mesh after the next `wait`."""
+        if x.dtype == self._torch.bool:
+            return self.all_reduce(x, mesh_axis)
+        found = x.clone(memory_format=self._torch.contiguous_format)
+        if found.nbytes >= _LARGE:
+            with exchanging("all_reduce", mesh_axis):
+                work = self._distributed.all_reduce(found, group=self._groups[mesh_axis], async_op=True)
+            self._started.append((mesh_axis, work))
+        else:
+            self._small.setdefault((mesh_axis, found.dtype), []).append(found)
+        return found
+
+    def wait(self) -> None:
+        """Wait for the sums that were started; small ones are sent together."""
+        small, self._small = self._small, {}
+        for (mesh_axis, _), parts in small.items():
+            joined = self._torch.cat([part.reshape(-1) for part in parts])
+            with exchanging("all_reduce", mesh_axis):
+                self._distributed.all_reduce(joined, group=self._groups[mesh_axis])
+            for part, own in zip(parts, joined.split([part.numel() for part in parts]), strict=True):
+                part.copy_(own.view_as(part))
+        started, self._started = self._started, []
+        for mesh_axis, work in started:
+            with exchanging("all_reduce", mesh_axis):
+                work.wait()
 
     def all_gather(self, x: Any, mesh_axis: str, axis: int) -> Any:
         """Return the tensors along an axis of the mesh, joined along ``axis``."""

@@ -43,6 +43,8 @@ class MpiMesh:
             )
         self.rank: int = rank
         self._limit = time_limit()
+        #: Sums under way: request, axis of the mesh, and what is sent.
+        self._started: list[tuple[Any, str, Any]] = []
         _end_together(self._world)
         grid = np.arange(count).reshape(tuple(mesh.axes.values()))
         place = tuple(int(i[0]) for i in np.nonzero(grid == rank))
@@ -65,6 +67,22 @@ class MpiMesh:
         op = getattr(self._mpi, reduction.upper())
         self._wait(self._groups[mesh_axis].Iallreduce(own, found, op), "all_reduce", mesh_axis)
         return found.astype(x.dtype, copy=False)
+
+    def start_all_reduce(self, x: Any, mesh_axis: str) -> Any:
+        """Return an array that holds the sum of the arrays along an axis of the mesh after the next `wait`."""
+        own = _sent(x)
+        if own.dtype != x.dtype:
+            return self.all_reduce(x, mesh_axis)
+        found = np.empty_like(own)
+        # The memory that is sent has to live until then.
+        self._started.append((self._groups[mesh_axis].Iallreduce(own, found, self._mpi.SUM), mesh_axis, own))
+        return found
+
+    def wait(self) -> None:
+        """Wait for the sums that were started."""
+        started, self._started = self._started, []
+        for request, mesh_axis, _ in started:
+            self._wait(request, "all_reduce", mesh_axis)
 
     def all_gather(self, x: Any, mesh_axis: str, axis: int) -> Any:
         """Return the arrays along an axis of the mesh, joined along ``axis``."""
@@ -114,6 +132,8 @@ def _end_together(world: Any) -> None:
     def hook(*error: Any) -> None:
         shown(*error)
         sys.stderr.flush()
+        # mpirun drops what it has not passed on when it ends the processes.
+        time.sleep(0.5)
         world.Abort(1)
 
     sys.excepthook = hook
