@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from importlib import import_module
@@ -89,6 +90,9 @@ class TorchMesh:
                     hint=f"start the script in {mesh.devices} processes: "
                     f"torchrun --nproc-per-node {mesh.devices} script.py",
                 )
+            if os.environ["WORLD_SIZE"] == os.environ.get("LOCAL_WORLD_SIZE") and sys.platform in ("linux", "darwin"):
+                # All on this machine, whose name may not resolve: gloo would wait for minutes.
+                os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
             distributed.init_process_group(
                 "nccl" if device.type == "cuda" else "gloo", timeout=timedelta(seconds=time_limit())
             )
