@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Any
 
 from .errors import BackendUnavailableError
 
-__all__ = ["require"]
+__all__ = ["install", "require"]
+
+#: Extra -> the packages in it. Hints name these: Mithril may run from a checkout, where it has no extras.
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "bfloat16": ("ml_dtypes",),
+    "torch": ("torch",),
+    "jax": ("jax",),
+    "mlx": ("mlx[cpu]",) if sys.platform == "linux" else ("mlx",),
+    "plot": ("matplotlib",),
+    "mpi": ("mpi4py", "mpich") if sys.platform == "linux" else ("mpi4py",),
+    "vision": ("pillow",),
+    "text": ("tokenizers", "tqdm"),
+    "c": ("ziglang",),
+    "demo": ("scikit-learn", "matplotlib", "tqdm"),
+}
 
 #: Module -> distribution, extra of ours.
 PACKAGES: dict[str, tuple[str, str]] = {
@@ -18,6 +33,19 @@ PACKAGES: dict[str, tuple[str, str]] = {
     "mpi4py": ("mpi4py", "mpi"),
     "matplotlib": ("matplotlib", "plot"),
 }
+
+
+def install(extra: str) -> str:
+    """Return the command that installs the packages of an extra.
+
+    Examples
+    --------
+    >>> from mithril.optional_packages import install
+    >>> install("text")
+    'pip install tokenizers tqdm'
+    """
+    packages = EXTRAS.get(extra, (extra,))
+    return "pip install " + " ".join(f'"{name}"' if "[" in name else name for name in packages)
 
 
 def require(module: str, task: str) -> Any:
@@ -50,5 +78,5 @@ def require(module: str, task: str) -> Any:
         return import_module(module)
     except ImportError as error:
         raise BackendUnavailableError(
-            f"{task} needs the package {distribution}: {error}", hint=f'pip install "mithril[{extra}]"'
+            f"{task} needs the package {distribution}: {error}", hint=install(extra)
         ) from error

@@ -321,7 +321,7 @@ ITEMS = {
     "E3": ("memory", memory_options),
     "E4": ("Metal", devices),
     "E5": ("compiler", jit_everywhere),
-    "E6": ("pip install mlx", _page('pip install "mithril[mlx]"')),
+    "E6": ("pip install mlx", _page('pip install ".[mlx]"')),
     "E7": ("from mithril.backends import MLXBackend", names),
     "E8": ("MLXBackend()", names),
     "E9": ("ml.Model()", empty_models),

@@ -2,10 +2,14 @@
 
 import ast
 import pickle
+import re
+import sys
 from pathlib import Path
 
 import mithril as ml
 import numpy as np
+import pytest
+from mithril import optional_packages
 
 
 def test_pickles_of_the_former_modules_load():
@@ -97,3 +101,13 @@ def test_what_is_read_privately_is_found():
 def test_one_module_guesses_names():
     guessing = [path for path in ROOT.rglob("*.py") if "get_close_matches" in path.read_text()]
     assert [path.name for path in guessing] == ["suggestions.py"]
+
+
+def test_hints_install_what_the_extras_hold():
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.11 reads TOML")
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for extra, packages in optional_packages.EXTRAS.items():
+        listed = [entry.partition(";") for entry in project["optional-dependencies"][extra]]
+        here = [name for name, _, condition in listed if not condition or f"'{sys.platform}'" in condition]
+        wanted = {re.split(r"[>=<]", name)[0] for name in here if not name.startswith(project["name"])}
+        assert set(packages) == wanted, extra

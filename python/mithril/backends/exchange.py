@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import dtypes
 from ..errors import BackendUnavailableError, InvalidValueError
+from ..optional_packages import install
 
 if TYPE_CHECKING:
     from .backend import Backend
@@ -129,9 +130,7 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
         try:
             import ml_dtypes
         except ImportError as error:
-            raise BackendUnavailableError(
-                "NumPy has no bfloat16 of its own", hint='pip install "mithril[bfloat16]"'
-            ) from error
+            raise BackendUnavailableError("NumPy has no bfloat16 of its own", hint=install("bfloat16")) from error
         found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
         return found
     return np.dtype(str(name))

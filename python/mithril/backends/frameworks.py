@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from ..errors import BackendUnavailableError
+from ..optional_packages import install
 
 __all__ = ["require"]
 
@@ -38,17 +39,17 @@ def require(owner: str, module: str) -> Any:
         If it is not installed, cannot be imported, or is too old.
     """
     distribution, extra, oldest = FRAMEWORKS[module]
-    install = f'pip install "mithril[{extra}]"'
+    command = install(extra)
     try:
         found = import_module(module)
     except ImportError as error:
         absent = isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] == module.split(".")[0]
         problem = f"{distribution} is not installed" if absent else f"{distribution} cannot be imported: {error}"
-        raise BackendUnavailableError(f"{owner}: {problem}", hint=install) from error
+        raise BackendUnavailableError(f"{owner}: {problem}", hint=command) from error
     version = getattr(found, "__version__", None)
     if version is not None and _numbers(version) < _numbers(oldest):
         raise BackendUnavailableError(
-            f"{owner}: {distribution} {version} is too old, {oldest} is needed", hint=f"{install} --upgrade"
+            f"{owner}: {distribution} {version} is too old, {oldest} is needed", hint=f"{command} --upgrade"
         )
     return found
 

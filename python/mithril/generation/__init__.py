@@ -1,6 +1,6 @@
 """Text from models: a decoder is run token by token, with a cache; tokens are chosen and become text.
 
-Tokenizers need the package ``tokenizers``: ``pip install "mithril[text]"``.
+Tokenizers need the package ``tokenizers``: ``pip install tokenizers``.
 """
 
 from ..tokenizers.tokenizer import Tokenizer

@@ -1,4 +1,4 @@
 """Tokenizers: text to token ids and back, read from ``tokenizer.json``, SentencePiece models and GGUF files.
 
-They need the package ``tokenizers``: ``pip install "mithril[text]"``.
+They need the package ``tokenizers``: ``pip install tokenizers``.
 """

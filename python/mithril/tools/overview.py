@@ -16,6 +16,7 @@ from .. import _core
 from ..backends.frameworks import FRAMEWORKS
 from ..backends.registry import BUILT_IN, list_backends
 from ..errors import BackendUnavailableError, InvalidValueError
+from ..optional_packages import install
 from . import table
 from .chosen import available
 
@@ -132,7 +133,7 @@ def installed(name: str) -> str:
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
-        return f'pip install "mithril[{extra}]"'
+        return install(extra)
 
 
 # --- which one to choose --------------------------------------------------------------------------------------
@@ -266,7 +267,7 @@ def doctor() -> Doctor:
         _examine(found, name, hardware)
     found.facts.append(("ml_dtypes", _version("ml_dtypes") or "not installed"))
     if not _version("ml_dtypes"):
-        found.advice.append('bfloat16 on NumPy needs ml_dtypes: pip install "mithril[bfloat16]"')
+        found.advice.append(f"bfloat16 on NumPy needs ml_dtypes: {install('bfloat16')}")
     compilers = {name: _first_line(name) for name in ("cc", "c++", "clang", "nvcc")}
     found.facts += [(name, line or "not found") for name, line in compilers.items()]
     if _version("torch") and not any(compilers[name] for name in ("c++", "clang")):

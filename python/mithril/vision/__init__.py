@@ -1,6 +1,6 @@
 """Images for models: reading, preprocessing as torchvision does, and classification with labels.
 
-Needs Pillow: ``pip install "mithril[vision]"``.
+Needs Pillow: ``pip install pillow``.
 """
 
 from .classifier import Classifier, Prediction

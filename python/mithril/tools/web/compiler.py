@@ -14,11 +14,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ...errors import BackendUnavailableError, CompilerError
+from ...optional_packages import install
 
 __all__ = ["build", "find"]
 
 _HINT = (
-    'pip install "mithril[c]" (ziglang), or on Debian: apt-get install clang lld wasi-libc libclang-rt-dev-wasm32; '
+    f"{install('c')}, or on Debian: apt-get install clang lld wasi-libc libclang-rt-dev-wasm32; "
     "cc=... names another one"
 )
 #: It calls nothing of a system, so that a page has nothing to provide. Of the C library only mathematics is linked.
