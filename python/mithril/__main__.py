@@ -14,6 +14,7 @@ from mithril import models
 from mithril.backends import table as overview
 from mithril.checkpoints import llama_cpp
 from mithril.command.ending import guarded
+from mithril.command.layout import layout_of
 from mithril.command.parser import parse
 from mithril.command.source import Source, model_of, shapes_of
 from mithril.errors import ConflictingOptionError, ModelFileError
@@ -110,6 +111,12 @@ def _view(given: argparse.Namespace) -> tuple[str, bool]:
         output = f"{Path(name).name or 'model'}.html"
     found.save(output, format=given.format, depth=given.depth)
     return f"wrote {output}", True
+
+
+def _plan(given: argparse.Namespace) -> tuple[str, bool]:
+    model, shapes = model_of(given.model, given.shape), shapes_of(given.shape)
+    layout = layout_of(given.mesh, given.divide, batch=given.batch, parameters=given.parameters)
+    return _printed(ml.plan(model, layout, shapes=shapes, gradients=given.gradients), given), True
 
 
 def _quantize(given: argparse.Namespace) -> tuple[str, bool]:
@@ -221,6 +228,7 @@ _RUN: dict[str, Callable[[argparse.Namespace], tuple[str, bool]]] = {
     "backends": _backends,
     "summary": _summary,
     "view": _view,
+    "plan": _plan,
     "check": _check,
     "compare": _compare,
     "bench": _bench,

@@ -301,3 +301,22 @@ def test_a_reader_that_goes_away_is_no_error():
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
     os.close(write)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_plans(capsys):
+    words = ["plan", "create_gpt", "--shape", "input=8,16", "--mesh", "data=2,model=4"]
+    assert main([*words, "--batch", "data", "--parameters", "model", "--gradients"]) == 0
+    printed = capsys.readouterr().out
+    assert "all_reduce" in printed
+    assert "Mesh(data=2, model=4): each of 8 devices sends" in printed
+    assert main([*words, "--divide", "*.c_fc.weight=model", "--markdown"]) == 0
+    assert "| all_reduce | model (4) |" in capsys.readouterr().out
+    for wrong, text in (
+        (["--batch", "dta"], "did you mean 'data'"),
+        (["--mesh", "data"], "--mesh data has the axis 'data'"),
+        (["--mesh", "data=2,data=2"], "two axes 'data'"),
+        (["--mesh", "data=3"], "does not divide into 3 parts"),
+        (["--divide", "lm_head"], "names no axes"),
+    ):
+        assert main([*words, *wrong]) == 1
+        assert text in capsys.readouterr().err

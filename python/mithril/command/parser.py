@@ -20,6 +20,7 @@ _TEXTS = {
     "backends": "what each backend can do",
     "summary": "table of the layers of a model",
     "view": "a page that shows a model: graph, stages of the compiler, source, memory plan",
+    "plan": "what each of several devices exchanges and holds, if a model is divided over them",
     "check": "how a backend runs every op of a model; fails if it does not",
     "compare": "run a model on several backends; fails beyond rounding",
     "bench": "time a model on several backends",
@@ -28,7 +29,7 @@ _TEXTS = {
     "quantize": "write quantized weights as GGUF, and report what that costs",
 }
 #: Commands that print tables.
-_TABLES = ("doctor", "backends", "check", "compare", "bench", "profile", "quantize")
+_TABLES = ("doctor", "backends", "plan", "check", "compare", "bench", "profile", "quantize")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -88,7 +89,7 @@ def _parser() -> tuple[_Parser, Mapping[str, _Parser]]:
     scaffold.add_argument("name", metavar="NAME", help="name of the package and of the backend, e.g. my_backend")
     scaffold.add_argument("--autograd", action="store_true", help="a backend with gradients of its own framework")
     scaffold.add_argument("--folder", default=".", help="where the folder NAME is made (default: here)")
-    for name in ("summary", "view", "check", "compare", "bench", "profile", "export"):
+    for name in ("summary", "view", "plan", "check", "compare", "bench", "profile", "export"):
         _model_arguments(made[name])
     for name in ("check", "compare", "bench"):
         text = "name of a backend; may be given several times"
@@ -106,6 +107,7 @@ def _parser() -> tuple[_Parser, Mapping[str, _Parser]]:
     made["profile"].add_argument("--threads", type=int, help="threads of a run (default: all)")
     made["profile"].add_argument("--num-runs", type=int, default=20, help="number of runs (default 20)")
     _view_arguments(made["view"])
+    _plan_arguments(made["plan"])
     _export_arguments(made["export"])
     _quantize_arguments(made["quantize"])
     return parser, made
@@ -135,6 +137,18 @@ def _view_arguments(parser: argparse.ArgumentParser) -> None:
     text = "the stage that is shown first, e.g. legalize (default: the model as it was written)"
     parser.add_argument("--stage", metavar="STAGE", help=text)
     parser.add_argument("--depth", type=int, default=1, help="how deep svg and mermaid show the parts (default 1)")
+
+
+def _plan_arguments(parser: argparse.ArgumentParser) -> None:
+    text = "axes of the mesh and their sizes, e.g. data=2,model=4"
+    parser.add_argument("--mesh", required=True, metavar="AXIS=N,...", help=text)
+    text = "axis of the mesh that divides the batch (default: the first one, if nothing else is divided)"
+    parser.add_argument("--batch", metavar="AXIS", help=text)
+    text = "axis of the mesh that divides all other parameters, each along its longest axis"
+    parser.add_argument("--parameters", metavar="AXIS", help=text)
+    text = "axis of the mesh for each axis of the tensors of that name, e.g. 'down.weight=,model'; several times"
+    parser.add_argument("--divide", action="append", default=[], metavar="PATTERN=AXES", help=text)
+    parser.add_argument("--gradients", action="store_true", help="also compute the gradients of all parameters")
 
 
 def _export_arguments(parser: argparse.ArgumentParser) -> None:

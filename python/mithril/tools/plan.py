@@ -109,7 +109,7 @@ def plan(
     model: _core.Model | PhysicalModel,
     layout: Layout | Mesh | None = None,
     *,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
     gradients: bool = False,
     **options: Any,
 ) -> Plan:
