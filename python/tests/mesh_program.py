@@ -113,7 +113,10 @@ def resume(name, devices, folder):
         # The last batch of the validation does not divide.
         options |= {"ema": ml.optim.EMA(0.9), "validation": {key: value[:21] for key, value in data.items()}}
         history = ml.train.fit(compiled, data, epochs=epochs, progress=False, **options)
-        return history["loss"], history["val_loss"], backend.to_numpy(compiled.parameters["first.weight"])
+        # Each process has the whole of it.
+        weight = compiled.parameters["first.weight"]
+        assert type(weight) is backend.engine.array_type
+        return history["loss"], history["val_loss"], backend.to_numpy(weight)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ml.errors.PartitionWarning)

@@ -169,6 +169,10 @@ class Engine:
         """Return how arrays are divided among processes; None if each process has all of them."""
         return None
 
+    def whole(self, array: Any) -> Any:
+        """Return all of an array that is divided among processes, on each of them."""
+        return array
+
     def communicator(self, layout: Layout) -> Communicator | None:
         """Return what connects this process with the others of a mesh; None if it runs all devices itself."""
         return None

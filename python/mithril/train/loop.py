@@ -189,7 +189,9 @@ class Training:
 
     def _hand_over(self) -> None:
         if self._params is not self._model.get_parameters():
-            self._model.load_params(self._params, strict=False)
+            # Whoever saves them need not ask the other processes.
+            whole = {name: self._backend.engine.whole(array) for name, array in self._params.items()}
+            self._model.load_params(whole, strict=False)
             internals.update_state(self._model, self._trained.state)
 
     def _is_patience_over(self) -> bool:
@@ -330,8 +332,7 @@ class Training:
         # All take part in gathering what each has a part of.
         for group in groups.values():
             for name, array in group.items():
-                if self._backend.engine.layout_of({name: array}) is not None:
-                    group[name] = self._backend.array(self._backend.to_numpy(array))
+                group[name] = self._backend.engine.whole(array)
         if self._processes.rank == 0:
             store.write(checkpoint, self._backend)
         # Nobody goes on before it is written.

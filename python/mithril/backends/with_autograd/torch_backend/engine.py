@@ -99,6 +99,9 @@ class TorchEngine(FrameworkEngine):
         [(_, spec)] = layout.patterns
         return self.on_mesh(layout).distribute(array, tuple(map(tuple, spec)))
 
+    def whole(self, array: Any) -> Any:
+        return array.full_tensor() if hasattr(array, "placements") else array
+
     def communicator(self, layout: Layout) -> Communicator | None:
         return torch_mesh(self.torch, layout.mesh, self.backend._device)
 
