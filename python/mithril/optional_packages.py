@@ -8,7 +8,11 @@ from typing import Any
 
 from .errors import BackendUnavailableError
 
-__all__ = ["install", "require"]
+__all__ = ["DISTRIBUTION", "install", "require"]
+
+#: What Mithril is called where packages are installed from; pyproject.toml says the same. The package `mithril` of the
+#: index is another project.
+DISTRIBUTION = "mithril-compiler"
 
 #: Extra -> the packages in it. Hints name these: Mithril may run from a checkout, where it has no extras.
 EXTRAS: dict[str, tuple[str, ...]] = {

@@ -10,6 +10,7 @@ import mithril as ml
 import numpy as np
 import pytest
 from mithril import optional_packages
+from mithril.tools.scaffold import new_backend
 
 
 def test_pickles_of_the_former_modules_load():
@@ -111,3 +112,13 @@ def test_hints_install_what_the_extras_hold():
         here = [name for name, _, condition in listed if not condition or f"'{sys.platform}'" in condition]
         wanted = {re.split(r"[>=<]", name)[0] for name in here if not name.startswith(project["name"])}
         assert set(packages) == wanted, extra
+
+
+def test_projects_that_are_written_depend_on_this_distribution(tmp_path):
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.11 reads TOML")
+    ours = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
+    assert ours == optional_packages.DISTRIBUTION
+    for name, autograd in (("one_backend", False), ("other_backend", True)):
+        made = new_backend(name, tmp_path, autograd)[0]
+        project = tomllib.loads(made.read_text(encoding="utf-8"))["project"]
+        assert project["dependencies"][0] == ours

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..backends.registry import list_backends
 from ..errors import InvalidValueError
+from ..optional_packages import DISTRIBUTION
 
 __all__ = ["new_backend"]
 
@@ -201,7 +202,7 @@ build-backend = "setuptools.build_meta"
 name = "{name}"
 version = "0.1.0"
 description = "A backend for Mithril."
-dependencies = ["mithril", "{framework}"]
+dependencies = ["{distribution}", "{framework}"]
 
 [project.entry-points."mithril.backends"]
 {name} = "{name}:{title}"
@@ -254,6 +255,7 @@ def new_backend(name: str, folder: str | Path = ".", autograd: bool = False) -> 
     words = {
         "name": name,
         "title": title,
+        "distribution": DISTRIBUTION,
         "framework": "jax" if autograd else "numpy",
         "array_import": "import jax.numpy as jnp" if autograd else "import numpy as np",
         "xp": "jnp" if autograd else "np",
