@@ -158,6 +158,16 @@ MISTAKES = [
         "gradient graph",
     ),
     (
+        lambda: ml.compile(linear(), ml.InterpreterBackend(), layout=ml.Mesh(data=1 << 30)),
+        errors.BackendUnavailableError,
+        "a virtual mesh at most 1024",
+    ),
+    (
+        lambda: ml.compile(linear(), ml.NumpyBackend(quantize="int8"), layout=ml.Mesh(data=2), inference=True),
+        errors.ConflictingOptionError,
+        "weights in 8 bits",
+    ),
+    (
         lambda: ml.compile(linear(), ml.TorchBackend(), layout=ml.Mesh(data=2)),
         errors.BackendUnavailableError,
         "torchrun --nproc-per-node 2",

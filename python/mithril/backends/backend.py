@@ -73,7 +73,7 @@ class Backend(RegisteredFunctions, Conversions, EagerOps, Ops, ABC):
     #: Ops whose gradients it defines: method, ports that it does not take, ports given by name.
     _backwards: Mapping[str, tuple[str, tuple[int, ...], tuple[int, ...]]] = {}
 
-    #: How models are divided over several devices, unless `compile` is told otherwise; None: one device.
+    #: The layout of models that are compiled without one; None means a single device.
     layout: Layout | None = None
     #: Devices as the user named them.
     listed_devices: tuple[Any, ...] = ()

@@ -11,7 +11,8 @@ import numpy as np
 from .. import dtypes
 from .._core import Model
 from ..backends.backend import Backend
-from ..errors import ConflictingOptionError, InvalidValueError, KeyNotFoundError, UnusedKeyWarning
+from ..backends.quantized import QuantizedWeights
+from ..errors import ConflictingOptionError, IgnoredOptionWarning, InvalidValueError, KeyNotFoundError, UnusedKeyWarning
 from ..parallel.layout import Layout, Mesh, as_layout
 from ..suggestions import did_you_mean, nearest
 from .physical_model import PhysicalModel
@@ -161,6 +162,8 @@ def compile(
     )
     _check(model, backend, autodiff)
     divided = _layout(backend.layout if layout is None else layout, backend, autodiff)
+    if divided is not None and jit and backend.name != "jax":
+        warnings.warn("jit has no effect with a layout, except on JAX", IgnoredOptionWarning, stacklevel=2)
     settings = Settings(
         jit=bool(backend.jit if jit is None else jit),
         jit_options=_by_name("jit_options", jit_options),
@@ -251,6 +254,10 @@ def _layout(given: Any, backend: Backend, autodiff: str | None) -> Layout | None
         raise ConflictingOptionError(
             'a layout needs the gradient graph: autodiff="native" differentiates on one device',
             hint="leave autodiff out",
+        )
+    if isinstance(backend, QuantizedWeights) and backend.quantize is not None:
+        raise ConflictingOptionError(
+            "weights in 8 bits are not divided over several devices", hint="leave out quantize, or the layout"
         )
     backend.engine.on_mesh(layout)
     return layout

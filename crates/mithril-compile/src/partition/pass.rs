@@ -227,12 +227,12 @@ impl<'a> AxisPass<'a> {
             let placements = pass.run(&|i| places[i], &|_| None)?;
             if pass.cost < cost {
                 let outputs = self.append(&pass.builder.graph, given);
-                self.cost += pass.cost;
+                self.cost = self.cost.saturating_add(pass.cost);
                 self.found(&node.outputs, &outputs, &placements);
                 return Ok(());
             }
         }
-        self.cost += cost;
+        self.cost = self.cost.saturating_add(cost);
         let mut inputs = Vec::new();
         for (i, (&v, arg)) in node.inputs.iter().zip(&local.call.args).enumerate() {
             inputs.push(match arg {
@@ -301,8 +301,8 @@ impl<'a> AxisPass<'a> {
         let devices = self.devices as i64;
         let local =
             rule::local(call, &whole, devices).ok_or_else(|| Error::internal("an op is not itself"))?;
-        let work = COST_OF_WORK * rule::work(call);
-        let cost = self.cost(call, inputs, &whole, &local) + work;
+        let work = COST_OF_WORK.saturating_mul(rule::work(call));
+        let cost = self.cost(call, inputs, &whole, &local).saturating_add(work);
         let mut best = Choice { shards: whole, local, cost };
         for (i, v) in inputs.iter().enumerate() {
             if matches!(call.args[i], Arg::Lit(_)) {
@@ -312,7 +312,7 @@ impl<'a> AxisPass<'a> {
                 let Placement::Shard(axis) = *placement else { continue };
                 for shards in rule::candidates(call, i, axis) {
                     let Some(local) = rule::local(call, &shards, devices) else { continue };
-                    let cost = self.cost(call, inputs, &shards, &local) + work / devices as u64;
+                    let cost = self.cost(call, inputs, &shards, &local).saturating_add(work / devices as u64);
                     if cost < best.cost {
                         best = Choice { shards, local, cost };
                     }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .... import _core
 from ....compiled.loading import Runner
+from ....errors import BackendUnavailableError
 from ....parallel.mesh_engine import MeshEngine
 from ...numpy_engine import NumpyEngine
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from ....parallel.layout import Layout
 
 __all__ = ["InterpreterEngine"]
+
+#: Devices of a virtual mesh: each holds its own arrays in this process.
+_MOST = 1024
 
 
 class InterpreterEngine(NumpyEngine):
@@ -34,6 +38,14 @@ class InterpreterEngine(NumpyEngine):
 
 class _VirtualMesh(MeshEngine):
     """A virtual mesh: the programs of all devices, run in step in this process."""
+
+    def __init__(self, backend: Any, layout: Layout) -> None:
+        super().__init__(backend, layout)
+        if layout.mesh.devices > _MOST:
+            raise BackendUnavailableError(
+                f"{layout.mesh!r} has {layout.mesh.devices} devices, and a virtual mesh at most {_MOST}",
+                hint="ml.plan takes any mesh, and runs nothing",
+            )
 
     def evaluator(self, core: _core.Compiled) -> tuple[Any, Callable[..., Any]]:
         runner = Runner(core.runner())
