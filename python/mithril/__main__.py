@@ -14,6 +14,7 @@ from mithril import models
 from mithril.backends import table as overview
 from mithril.checkpoints import llama_cpp
 from mithril.command.ending import guarded
+from mithril.command.launch import launch
 from mithril.command.layout import layout_of
 from mithril.command.parser import parse
 from mithril.command.source import Source, model_of, shapes_of
@@ -50,6 +51,8 @@ def _run(arguments: Sequence[str]) -> int:
     given = parse(arguments)
     if given is None:
         return 0
+    if given.command == "launch":
+        return launch(given)
     text, is_well = _RUN[given.command](given)
     print(text, flush=True)
     return 0 if is_well else 1

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from .errors import BackendUnavailableError
 
-__all__ = ["DISTRIBUTION", "install", "require"]
+__all__ = ["DISTRIBUTION", "install", "is_installed", "require"]
 
 #: What Mithril is called where packages are installed from; pyproject.toml says the same. The package `mithril` of the
 #: index is another project.
@@ -50,6 +51,11 @@ def install(extra: str) -> str:
     """
     packages = EXTRAS.get(extra, (extra,))
     return "pip install " + " ".join(f'"{name}"' if "[" in name else name for name in packages)
+
+
+def is_installed(module: str) -> bool:
+    """Whether a package can be imported; it is not imported for that."""
+    return find_spec(module) is not None
 
 
 def require(module: str, task: str) -> Any:

@@ -241,7 +241,7 @@ def several_devices(strategy):
             with pytest.raises(ml.errors.BackendUnavailableError, match="cuda:0"):
                 ml.TorchBackend(parallel_strategy=strategy, devices=["cuda:0", "cuda:1"])
         # What a mesh of processes computes is shown by test_parallel.py.
-        with pytest.raises(ml.errors.BackendUnavailableError, match="torchrun --nproc-per-node 2"):
+        with pytest.raises(ml.errors.BackendUnavailableError, match="mithril launch -n 2 script.py"):
             ml.TorchBackend(parallel_strategy=strategy, devices=["cpu", "cpu"])
 
     return check

@@ -160,6 +160,10 @@ def rank(name):
         import mlx.core
 
         return mlx.core.distributed.init().rank()
+    if name == "jax":
+        import jax
+
+        return jax.process_index()
     return 0
 
 

@@ -37,7 +37,7 @@ ROOT = Path(ml.__file__).parent
 #: its parts, an optimizer and its rule.
 SHARED = {"backends", "compiled", "optim"}
 #: Underscore attributes of Python and PyTorch, and marks that a backend leaves on functions of users.
-FOREIGN = {"_getframe", "_is_zerotensor", "_mithril_name", "_mithril_raw"}
+FOREIGN = {"_exit", "_getframe", "_is_zerotensor", "_mithril_name", "_mithril_raw"}
 
 
 def package(path):

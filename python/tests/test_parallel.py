@@ -13,7 +13,6 @@ from mesh_program import check, perceptron
 from mithril import errors
 
 PROGRAM = Path(__file__).parent / "mesh_program.py"
-BIN = Path(sys.executable).parent
 
 
 def test_virtual_meshes_agree_with_one_device():
@@ -22,44 +21,43 @@ def test_virtual_meshes_agree_with_one_device():
 
 def launched(name, devices, *rest):
     """The command that runs the program on so many devices, and its environment."""
-    program = [str(PROGRAM), name, str(devices), *map(str, rest)]
-    python = [sys.executable, *program]
+    program = [str(PROGRAM), name.partition(" ")[0], str(devices), *map(str, rest)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     if name == "jax":
         flags = f"--xla_force_host_platform_device_count={devices} {os.environ.get('XLA_FLAGS', '')}"
-        return python, {**environment, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    if name == "torch":
+        return [sys.executable, *program], {**environment, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    if name == "torch by torchrun":
         run = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={devices}"]
         return [*run, *program], environment
-    if name == "mlx":
-        passed = [part for key in ("PYTHONPATH",) for part in ("--env", f"{key}={environment[key]}")]
-        return [str(BIN / "mlx.launch"), "-n", str(devices), *passed, *python], environment
-    return [str(BIN / "mpiexec"), "-n", str(devices), *python], environment
+    engine = {"numpy": "mpi", "jax processes": "jax"}.get(name, name)
+    run = [sys.executable, "-m", "mithril", "launch", "-n", str(devices), "--engine", engine]
+    return [*run, *program], {**environment, "JAX_PLATFORMS": "cpu"}
 
 
-@pytest.mark.parametrize(
-    ("name", "module", "devices"),
-    [("jax", "jax", 4), ("torch", "torch", 2), ("numpy", "mpi4py", 4), ("mlx", "mlx", 2)],
-)
+ENGINES = [("jax", "jax", 4), ("torch", "torch", 2), ("numpy", "mpi4py", 4), ("mlx", "mlx", 2)]
+if "MITHRIL_TEST_ALL" in os.environ:
+    ENGINES += [("torch by torchrun", "torch", 2), ("jax processes", "jax", 2)]
+
+
+@pytest.mark.parametrize(("name", "module", "devices"), ENGINES)
 def test_engines_agree_with_one_device(name, module, devices, tmp_path):
     if importlib.util.find_spec(module) is None:
         pytest.skip(f"{module} is not installed")
     command, environment = launched(name, devices, *([] if name == "jax" else [tmp_path]))
-    if name in ("numpy", "mlx") and not Path(command[0]).exists():
-        pytest.skip(f"{command[0]} is not installed")
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert "agrees" in done.stdout, done.stdout[-4000:] + done.stderr[-4000:]
 
 
 FAULTS = [("numpy", "mpi4py", "silence")]
 if "MITHRIL_TEST_ALL" in os.environ:
-    FAULTS += [("numpy", "mpi4py", "fault"), ("torch", "torch", "fault"), ("torch", "torch", "silence")]
+    FAULTS += [(name, name, fault) for name in ("torch", "jax processes") for fault in ("fault", "silence")]
+    FAULTS += [("numpy", "mpi4py", "fault"), ("mlx", "mlx", "fault")]
 
 
 @pytest.mark.parametrize(("name", "module", "fault"), FAULTS)
 def test_processes_do_not_wait_for_one_that_is_gone(name, module, fault):
     command, environment = launched(name, 2, fault)
-    if importlib.util.find_spec(module) is None or not Path(command[0]).exists():
+    if importlib.util.find_spec(module.partition(" ")[0]) is None:
         pytest.skip(f"{module} is not installed")
     environment["MITHRIL_MESH_TIMEOUT"] = "3"
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
@@ -170,7 +168,7 @@ MISTAKES = [
     (
         lambda: ml.compile(linear(), ml.TorchBackend(), layout=ml.Mesh(data=2)),
         errors.BackendUnavailableError,
-        "torchrun --nproc-per-node 2",
+        "mithril launch -n 2 script.py",
     ),
     (
         lambda: ml.compile(linear(), ml.JaxBackend(), layout=ml.Mesh(data=4096)),

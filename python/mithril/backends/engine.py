@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..compiled.program import Program
     from ..parallel.layout import Layout
     from ..parallel.mesh_engine import MeshEngine
-    from ..parallel.processes import Communicator
+    from ..parallel.processes import Processes
 
 __all__ = ["Engine"]
 
@@ -173,7 +173,7 @@ class Engine:
         """Return all of an array that is divided among processes, on each of them."""
         return array
 
-    def communicator(self, layout: Layout) -> Communicator | None:
+    def communicator(self, layout: Layout) -> Processes | None:
         """Return what connects this process with the others of a mesh; None if it runs all devices itself."""
         return None
 

@@ -91,6 +91,10 @@ def _convert(data: Any) -> np.ndarray[Any, Any]:
         data = data.full_tensor()
     if hasattr(data, "detach"):
         data = data.detach().cpu()
+    if _is_jax(data) and not (data.is_fully_addressable or data.is_fully_replicated):
+        raise InvalidValueError(
+            "the data lies divided among processes of JAX", hint="gather it on all of them: backend.to_numpy(array)"
+        )
     if hasattr(data, "__dlpack__") and not hasattr(data, "__array__") and not hasattr(data, "astype"):
         return np.from_dlpack(data)
     if type(data).__module__ == "mlx.core":

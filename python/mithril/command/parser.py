@@ -9,6 +9,7 @@ from .. import __version__
 from ..generation import command as generation
 from ..suggestions import nearest
 from ..vision import command as vision
+from . import launch as launching
 
 __all__ = ["parse"]
 
@@ -21,6 +22,7 @@ _TEXTS = {
     "summary": "table of the layers of a model",
     "view": "a page that shows a model: graph, stages of the compiler, source, memory plan",
     "plan": "what each of several devices exchanges and holds, if a model is divided over them",
+    "launch": "run a script in several processes on this machine, one for each device of a mesh",
     "check": "how a backend runs every op of a model; fails if it does not",
     "compare": "run a model on several backends; fails beyond rounding",
     "bench": "time a model on several backends",
@@ -110,6 +112,7 @@ def _parser() -> tuple[_Parser, Mapping[str, _Parser]]:
     _plan_arguments(made["plan"])
     _export_arguments(made["export"])
     _quantize_arguments(made["quantize"])
+    launching.add_arguments(made["launch"])
     return parser, made
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .. import _core
     from ..backends.backend import Backend
-    from ..parallel.processes import Communicator
+    from ..parallel.processes import Processes
     from .parameters import Parameters
     from .physical_model import PhysicalModel
     from .program import Program, Settings
@@ -92,7 +92,7 @@ def cotangents_of(
     return {name: model._cotangent(program, name, value, data) for name, value in given.items()}
 
 
-def communicator(model: PhysicalModel) -> Communicator | None:
+def communicator(model: PhysicalModel) -> Processes | None:
     """Return what connects this process with the others that run a model; None if there are none."""
     layout = model._settings.layout
     return None if layout is None else model.backend.engine.communicator(layout)

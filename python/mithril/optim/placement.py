@@ -40,8 +40,11 @@ def _device(package: str, array: Any) -> Any:
     if package == "torch":
         return str(array.device)
     if package == "jax":
-        devices = getattr(array, "devices", None)
-        return next(iter(devices())) if devices is not None else None
+        if not hasattr(array, "devices"):
+            return None
+        # Those of other processes cannot be computed on from here.
+        here = [device for device in array.devices() if device.process_index == device.client.process_index()]
+        return min(here, key=lambda device: device.id)
     return None
 
 

@@ -16,19 +16,23 @@ from .mesh_engine import Division, MeshEngine, Spec, selected
 if TYPE_CHECKING:
     from .. import _core
 
-__all__ = ["Communicator", "ProcessEngine", "exchanging", "time_limit"]
+__all__ = ["Communicator", "ProcessEngine", "Processes", "exchanging", "time_limit"]
 
 #: Variable of the environment that says how many seconds a process waits for the others.
 TIMEOUT = "MITHRIL_MESH_TIMEOUT"
 
 
-class Communicator(Protocol):
-    """What the global ``mesh`` of generated code is: the collectives of a process among the others of a mesh."""
+class Processes(Protocol):
+    """The processes that run the same script: which one this is, and what all of them say."""
 
     rank: int
 
     def gathered(self, number: int) -> list[int]:
         """Return the numbers that all processes give; less than 2⁵³."""
+
+
+class Communicator(Processes, Protocol):
+    """What the global ``mesh`` of generated code is: the collectives of a process among the others of a mesh."""
 
     def all_reduce(self, x: Any, mesh_axis: str, reduction: str = "sum") -> Any:
         """Return the sum (``"max"``, ``"min"``) of the arrays along an axis of the mesh."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
+import numpy as np
 from typing_extensions import Unpack
 
 from .... import dtypes
@@ -17,7 +18,7 @@ from ...frameworks import require
 from ...keywords import JaxOptions, accepts, names
 from ...quantized import QuantizedWeights
 from ..framework import Framework
-from .devices import device_names, find_device, preallocate
+from .devices import device_names, find_device, join_processes, preallocate
 from .engine import JaxEngine
 
 __all__ = ["JaxBackend"]
@@ -80,6 +81,7 @@ class JaxBackend(QuantizedWeights, Framework):
     def __init__(self, **given: Unpack[JaxOptions]) -> None:
         self._jax = require(type(self).__name__, "jax")
         _register_parameters(self._jax)
+        join_processes(self._jax)
         found = options.normalize(type(self).__name__, given, self._options)
         wanted = found.get("pre_allocate")
         in_time = wanted is None or preallocate(options.switch("pre_allocate", wanted))
@@ -136,6 +138,10 @@ class JaxBackend(QuantizedWeights, Framework):
 
     def _convert_dtype(self, dtype: Any) -> Any:
         return None if dtype is None else self.engine.native_dtype(dtype)
+
+    def to_numpy(self, tensor: Any) -> np.ndarray[Any, Any]:
+        """Convert an array of this backend to NumPy; one that lies divided among processes on all of them."""
+        return np.asarray(self.engine.whole(tensor))
 
     def _wait(self, arrays: list[Any]) -> None:
         self._jax.block_until_ready(arrays)

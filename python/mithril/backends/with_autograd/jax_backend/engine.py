@@ -11,13 +11,15 @@ from .... import dtypes
 from ....compiled.compile_stats import observed
 from ....errors import InvalidValueError
 from ..framework_engine import FrameworkEngine
-from .mesh import JaxMeshEngine
+from .devices import placed, whole
+from .mesh import JaxMeshEngine, JaxProcesses
 
 if TYPE_CHECKING:
     from .... import _core
     from ....compiled.program import Program, Settings
     from ....parallel.layout import Layout
     from ....parallel.mesh_engine import MeshEngine
+    from ....parallel.processes import Processes
 
 __all__ = ["JaxEngine"]
 
@@ -61,7 +63,16 @@ class JaxEngine(FrameworkEngine):
             return array
         if array.shape != other.shape:
             sharding = self.jax.sharding.NamedSharding(sharding.mesh, self.jax.sharding.PartitionSpec())
-        return self.jax.device_put(array, sharding)
+        return placed(self.jax, array, sharding)
+
+    def whole(self, array: Any) -> Any:
+        return whole(self.jax, array)
+
+    def to_host(self, data: Any) -> np.ndarray[Any, Any]:
+        return super().to_host(whole(self.jax, data))
+
+    def communicator(self, layout: Layout) -> Processes | None:
+        return JaxProcesses(self.jax) if self.jax.process_count() > 1 else None
 
     def from_host(self, host: np.ndarray[Any, Any], dtype: dtypes.DType) -> Any:
         # A copy of our own: on the CPU, JAX would share memory with the caller's array.

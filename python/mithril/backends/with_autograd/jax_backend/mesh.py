@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 
 from ....errors import BackendUnavailableError, InvalidValueError
 from ....parallel.mesh_engine import Division, MeshEngine, Spec, selected
-from .devices import find_device
+from ....parallel.processes import exchanging
+from .devices import find_device, placed, whole
 
-__all__ = ["JaxMeshEngine"]
+__all__ = ["JaxMeshEngine", "JaxProcesses"]
 
 
 class JaxMeshEngine(MeshEngine):
@@ -41,6 +43,13 @@ class JaxMeshEngine(MeshEngine):
             devices = [find_device(jax, name) for name in listed]
         grid = np.array(devices[: mesh.devices]).reshape(tuple(mesh.axes.values()))
         self._mesh = jax.sharding.Mesh(grid, tuple(mesh.axes))
+        #: Whether all devices are of this process.
+        self._is_alone = jax.process_count() == 1
+        if not self._is_alone and mesh.devices != len(devices):
+            raise BackendUnavailableError(
+                f"{mesh!r} has {mesh.devices} devices, and the processes have {len(devices)} together",
+                hint="a mesh of several processes has all of their devices",
+            )
 
     def divided(self, module: Any, name: str, division: Division) -> Callable[..., Any]:
         """Return a function of whole arrays that runs the function of that name on all devices."""
@@ -67,16 +76,30 @@ class JaxMeshEngine(MeshEngine):
                 {name: self._placed(value, sharding[name]) for name, value in selected(group, sharding).items()}
                 for group, sharding in zip(groups, shardings, strict=True)
             )
-            found = [
-                dict(zip(keys, values, strict=True)) for keys, values in zip(names, compiled(*arguments), strict=True)
-            ]
+            with nullcontext() if self._is_alone else _exchanging():
+                found = [
+                    dict(zip(keys, values, strict=True))
+                    for keys, values in zip(names, compiled(*arguments), strict=True)
+                ]
+                if not self._is_alone:
+                    found = [self._in_process(i, group, groups) for i, group in enumerate(found)]
             return found[0] if len(found) == 1 else tuple(found)
 
         return module.under_settings(call)  # type: ignore[no-any-return]
 
+    def _in_process(self, number: int, results: dict[str, Any], groups: Any) -> dict[str, Any]:
+        """Return results whole, but what was given in parts: gradients of parameters, and a step of an optimizer."""
+        if number == 0 and any(not array.is_fully_addressable for array in groups[1].values()):
+            return results
+        given = groups[0] if number == 1 and len(groups) == 4 else {}
+        return {
+            name: array if name in given and not given[name].is_fully_addressable else whole(self._jax, array)
+            for name, array in results.items()
+        }
+
     def distribute(self, array: Any, spec: Spec) -> Any:
         """Return an array whose parts lie on their devices."""
-        return self._jax.device_put(array, self._jax.sharding.NamedSharding(self._mesh, _partition(self._jax, spec)))
+        return placed(self._jax, array, self._jax.sharding.NamedSharding(self._mesh, _partition(self._jax, spec)))
 
     def data_parallel(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function of arrays that divides their first axis among the devices."""
@@ -101,7 +124,36 @@ class JaxMeshEngine(MeshEngine):
         """Return an array as the program takes it: the parts on their devices."""
         if isinstance(value, self._jax.core.Tracer) or value.sharding == sharding:
             return value
-        return self._jax.device_put(value, sharding)
+        return placed(self._jax, value, sharding)
+
+
+class JaxProcesses:
+    """What a training asks of the processes of `jax.distributed`: which one this is, and to wait for the others."""
+
+    def __init__(self, jax: Any) -> None:
+        self.rank: int = jax.process_index()
+
+    def gathered(self, number: int) -> list[int]:
+        """Return the numbers that all processes give."""
+        from jax.experimental.multihost_utils import process_allgather
+
+        # Halves, which fit where JAX has 32 bits.
+        high, low = divmod(number, 1 << 26)
+        found = process_allgather(np.array([high, low], np.int32))
+        return [(int(high) << 26) + int(low) for high, low in found]
+
+
+@contextmanager
+def _exchanging() -> Iterator[None]:
+    """Explain errors of an exchange between processes, which JAX raises as others."""
+    try:
+        with exchanging("an exchange", "the mesh"):
+            yield
+    except ValueError as error:
+        if "gloo" not in str(error).lower():
+            raise
+        with exchanging("an exchange", "the mesh"):
+            raise OSError(str(error)) from error
 
 
 def _partition(jax: Any, spec: Spec) -> Any:

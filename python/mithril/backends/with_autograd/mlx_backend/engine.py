@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ....compiled.program import Program
     from ....parallel.layout import Layout, Mesh
     from ....parallel.mesh_engine import MeshEngine
-    from ....parallel.processes import Communicator
+    from ....parallel.processes import Processes
 
 __all__ = ["MlxEngine"]
 
@@ -94,7 +94,7 @@ class MlxEngine(FrameworkEngine):
     def device_count(self) -> int:
         return int(self.mx.distributed.init().size())
 
-    def communicator(self, layout: Layout) -> Communicator | None:
+    def communicator(self, layout: Layout) -> Processes | None:
         return self.meshes.get(layout.mesh)
 
     def on_mesh(self, layout: Layout) -> MeshEngine:

@@ -57,7 +57,7 @@ class MlxMesh:
             found = "this process is alone" if world.size() == 1 else f"{world.size()} processes were started"
             raise BackendUnavailableError(
                 f"{mesh!r} has {mesh.devices} devices, and {found}",
-                hint=f"start the script in {mesh.devices} processes: mlx.launch -n {mesh.devices} script.py",
+                hint=f"start the script in {mesh.devices} processes: mithril launch -n {mesh.devices} script.py",
             )
         self._world = world
         self.rank: int = world.rank()

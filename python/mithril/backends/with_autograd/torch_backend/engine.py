@@ -17,7 +17,7 @@ from .mesh import TorchMeshEngine, process_count, torch_mesh
 if TYPE_CHECKING:
     from ....compiled.program import Program
     from ....parallel.mesh_engine import MeshEngine
-    from ....parallel.processes import Communicator
+    from ....parallel.processes import Processes
 
 __all__ = ["TorchEngine", "materialized"]
 
@@ -102,7 +102,7 @@ class TorchEngine(FrameworkEngine):
     def whole(self, array: Any) -> Any:
         return array.full_tensor() if hasattr(array, "placements") else array
 
-    def communicator(self, layout: Layout) -> Communicator | None:
+    def communicator(self, layout: Layout) -> Processes | None:
         return torch_mesh(self.torch, layout.mesh, self.backend._device)
 
     def device_count(self) -> int:

@@ -88,7 +88,7 @@ class TorchMesh:
                 raise BackendUnavailableError(
                     f"{mesh!r} has {mesh.devices} devices, and this process is alone",
                     hint=f"start the script in {mesh.devices} processes: "
-                    f"torchrun --nproc-per-node {mesh.devices} script.py",
+                    f"mithril launch -n {mesh.devices} script.py",
                 )
             if os.environ["WORLD_SIZE"] == os.environ.get("LOCAL_WORLD_SIZE") and sys.platform in ("linux", "darwin"):
                 # All on this machine, whose name may not resolve: gloo would wait for minutes.

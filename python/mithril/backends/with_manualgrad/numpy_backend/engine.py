@@ -10,7 +10,7 @@ from .mesh import MpiMesh, MpiMeshEngine
 if TYPE_CHECKING:
     from ....parallel.layout import Layout, Mesh
     from ....parallel.mesh_engine import MeshEngine
-    from ....parallel.processes import Communicator
+    from ....parallel.processes import Processes
 
 __all__ = ["NumpyProgramEngine"]
 
@@ -23,7 +23,7 @@ class NumpyProgramEngine(NumpyEngine):
         #: Meshes of processes that this one is in.
         self.meshes: dict[Mesh, MpiMesh] = {}
 
-    def communicator(self, layout: Layout) -> Communicator | None:
+    def communicator(self, layout: Layout) -> Processes | None:
         return self.meshes.get(layout.mesh)
 
     def on_mesh(self, layout: Layout) -> MeshEngine:

@@ -39,7 +39,7 @@ class MpiMesh:
             found = "this process is alone" if count == 1 else f"{count} processes were started"
             raise BackendUnavailableError(
                 f"{mesh!r} has {mesh.devices} devices, and {found}",
-                hint=f"start the script in {mesh.devices} processes: mpirun -n {mesh.devices} python script.py",
+                hint=f"start the script in {mesh.devices} processes: mithril launch -n {mesh.devices} script.py",
             )
         self.rank: int = rank
         self._limit = time_limit()
