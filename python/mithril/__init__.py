@@ -44,7 +44,18 @@ from .frontend import from_jax, from_onnx, from_torch
 from .parallel import Layout, Mesh
 from .quantization import quantize
 from .suggestions import absent as _absent
-from .tools import Plan, benchmark, calibrate, check, compare, plan, quantization_report, suggest_backend, to_onnx
+from .tools import (
+    Plan,
+    benchmark,
+    benchmark_table,
+    calibrate,
+    check,
+    compare,
+    plan,
+    quantization_report,
+    suggest_backend,
+    to_onnx,
+)
 from .tracing import Lambda
 from .viewer import view
 from .weights import load_weights, transfer
@@ -80,6 +91,7 @@ __all__ = [
     "TorchBackend",
     "__version__",
     "benchmark",
+    "benchmark_table",
     "bfloat16",
     "bool_",
     "calibrate",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["absent", "did_you_mean", "nearest"]
+__all__ = ["absent", "among", "did_you_mean", "nearest"]
 
 
 def nearest(word: object, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
@@ -33,6 +33,20 @@ def did_you_mean(word: object, known: Iterable[str], otherwise: str = "") -> str
     """
     found = nearest(word, known)
     return otherwise if found is None else f"did you mean {found!r}?"
+
+
+def among(word: object, known: Iterable[str]) -> str:
+    """Return a hint that names the nearest known word, if one is near, and all of them.
+
+    Examples
+    --------
+    >>> from mithril.suggestions import among
+    >>> among("tourch", ["torch", "jax"]), among("x", ["torch", "jax"])
+    ("did you mean 'torch'? Available: torch, jax", 'available: torch, jax')
+    """
+    names = list(known)
+    guess, everything = did_you_mean(word, names), f"available: {', '.join(names)}"
+    return f"{guess} A{everything[1:]}" if guess else everything
 
 
 def absent(module: str, known: Iterable[str], name: str) -> AttributeError:

@@ -34,3 +34,4 @@ pub use init::{Init, Values, init_parameters};
 pub use key::{Declared, IOKey, Size};
 pub use literal_fn::LiteralFn;
 pub use model::{MAX_DEPTH, MAX_SIZE, Model};
+pub use summary::Row as SummaryRow;

@@ -22,7 +22,7 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::connection::PyConnection;
 use crate::convert::{argument, array, dtype, literal, pairs, shape_to_python, sizes, tensor};
 use crate::errors::{Failure, Outcome, exception};
-use crate::model::PyModel;
+use crate::model::{PyModel, summary_rows};
 use crate::partition::{LayoutArgument, PyPartitioned, layout};
 use crate::runner::{PyRunner, one_dict, two_dicts};
 use crate::source::PySource;
@@ -407,6 +407,14 @@ impl PyCompiled {
     /// Table of the layers.
     fn summary(&self) -> Outcome<String> {
         Ok(self.model.summary_with(&self.options)?)
+    }
+    /// The rows of that table.
+    fn summary_rows(&self, py: Python<'_>) -> Outcome<Py<PyAny>> {
+        Ok(summary_rows(py, self.model.summary_rows_with(&self.options)?)?)
+    }
+    /// The table as a tree for notebooks.
+    fn summary_html(&self) -> Outcome<String> {
+        Ok(self.model.summary_html_with(&self.options)?)
     }
 }
 

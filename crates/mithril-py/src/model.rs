@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use mithril::ir::error::Line;
 use mithril::ir::{Code, Error, Place, Role};
-use mithril::model::{Connection, Model, Spec, layers};
+use mithril::model::{Connection, Model, Spec, SummaryRow, layers};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
@@ -332,6 +332,14 @@ impl PyModel {
     fn summary(&self) -> String {
         self.inner.summary()
     }
+    /// Path, depth, kind, output shapes and number of parameters of each part; the last is text where it has symbols.
+    fn summary_rows(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        summary_rows(py, self.inner.summary_rows())
+    }
+    /// The table as a tree for notebooks.
+    fn _repr_html_(&self) -> String {
+        self.inner.summary_html()
+    }
     /// What it was made by: the name of a layer, of a model of the zoo, or of a class.
     #[getter]
     fn kind(&self) -> &str {
@@ -452,4 +460,19 @@ fn explain_array(
     failure: crate::errors::Failure,
 ) -> crate::errors::Failure {
     if value.hasattr("shape").unwrap_or(false) { arrays(model).into() } else { failure }
+}
+
+/// The rows of a summary as Python data.
+pub fn summary_rows(py: Python<'_>, rows: Vec<SummaryRow>) -> PyResult<Py<PyAny>> {
+    let rows = rows.into_iter().map(|row| {
+        let count = match &row.parameters {
+            None => py.None(),
+            Some(n) => match n.known() {
+                Some(n) => n.into_py_any(py)?,
+                None => n.to_string().into_py_any(py)?,
+            },
+        };
+        Ok((row.path, row.depth, row.class, row.shape, count))
+    });
+    rows.collect::<PyResult<Vec<_>>>()?.into_py_any(py)
 }

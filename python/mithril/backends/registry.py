@@ -7,7 +7,7 @@ from importlib import import_module, metadata
 from typing import Any
 
 from ..errors import BackendUnavailableError, InvalidValueError, KeyNotFoundError
-from ..suggestions import did_you_mean
+from ..suggestions import among
 from .backend import Backend
 
 __all__ = ["get_backend", "list_backends", "register_backend"]
@@ -76,9 +76,7 @@ def get_backend(name: str, **options: Any) -> Backend:
         factory = getattr(import_module(module), class_name)
     factory = factory or _from_entry_point(name)
     if factory is None:
-        names = list_backends()
-        hint = did_you_mean(name, names, f"available: {', '.join(names)}")
-        raise KeyNotFoundError(f"there is no backend called {name!r}", hint=hint)
+        raise KeyNotFoundError(f"there is no backend called {name!r}", hint=among(name, list_backends()))
     backend = factory(**options)
     if not isinstance(backend, Backend):
         raise InvalidValueError(

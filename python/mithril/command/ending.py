@@ -6,11 +6,13 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from ..errors import InternalError, MithrilError, UnresolvedShapeError
+from .terminal import colored
 
 __all__ = ["guarded"]
 
@@ -35,7 +37,7 @@ def guarded(run: Callable[[], int]) -> int:
         That; 1 after an error, 130 if the command was interrupted, 141 if its output pipe was closed.
     """
     try:
-        with _insisting():
+        with _insisting(), _warning_in_a_line():
             return run()
     except KeyboardInterrupt:
         return _INTERRUPTED
@@ -44,13 +46,33 @@ def guarded(run: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
     except (MithrilError, OSError) as error:
-        print(_message(error), file=sys.stderr)
+        print(colored(_message(error), sys.stderr), file=sys.stderr)
     except Exception as error:
         if os.environ.get(_TRACEBACK):
             raise
         hint = f"it is a defect of Mithril: please report it with what {_TRACEBACK}=1 shows"
-        print(InternalError(f"{type(error).__name__}: {error}", hint=hint), file=sys.stderr)
+        text = str(InternalError(f"{type(error).__name__}: {error}", hint=hint))
+        print(colored(text, sys.stderr), file=sys.stderr)
     return 1
+
+
+@contextmanager
+def _warning_in_a_line() -> Iterator[None]:
+    """Print warnings without the line of Python that they are about."""
+    before = warnings.showwarning
+
+    def show(message: Any, category: Any, filename: str, *rest: Any, **further: Any) -> None:
+        print(colored(f"warning: {message}", sys.stderr), file=sys.stderr)
+
+    # What catches warnings by itself keeps its own way.
+    is_plain = getattr(before, "__module__", "") == "warnings"
+    if is_plain:
+        warnings.showwarning = show
+    try:
+        yield
+    finally:
+        if is_plain and warnings.showwarning is show:
+            warnings.showwarning = before
 
 
 #: Seconds after which an interrupt comes again.

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from .. import __version__
 from ..generation import command as generation
 from ..suggestions import nearest
 from ..vision import command as vision
+from . import bench, export
 from . import launch as launching
+from .completions import SHELLS
+from .spelling import rows
 
-__all__ = ["parse"]
+__all__ = ["parse", "table"]
 
 _TEXTS = {
     "generate": "answer a text by the model of a local checkpoint",
@@ -25,21 +29,56 @@ _TEXTS = {
     "launch": "run a script in several processes on this machine, one for each device of a mesh",
     "check": "how a backend runs every op of a model; fails if it does not",
     "compare": "run a model on several backends; fails beyond rounding",
-    "bench": "time a model on several backends",
+    "bench": "time a model on several backends, or published models on all of them",
     "profile": "time each step of a model in C, against what this machine can do",
     "export": "write a model as a folder of C or for the web, built and checked, or as a file of ONNX",
     "quantize": "write quantized weights as GGUF, and report what that costs",
+    "ops": "all ops, or the documentation of one",
+    "completions": "completions for a shell, e.g. source <(mithril completions bash)",
+    "version": "version of Mithril",
+    "help": "this help, or that of a command",
 }
-#: Commands that print tables.
+#: Commands that print tables, which Markdown has too.
 _TABLES = ("doctor", "backends", "plan", "check", "compare", "bench", "profile", "quantize")
+#: Commands whose answer is also to be had as JSON.
+_JSON = (*_TABLES, "summary", "view", "export", "ops", "version", "new-backend")
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that knows its options."""
+    """A parser that knows its options, and guesses what was meant by a value that is not one of its choices."""
 
     def options(self) -> list[str]:
         """Return all spellings of options."""
         return [option for action in self._actions for option in action.option_strings]
+
+    def actions(self) -> list[argparse.Action]:
+        """Return the arguments and options."""
+        return list(self._actions)
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        if action.choices is not None and value not in action.choices:
+            name = action.option_strings[0] if action.option_strings else action.metavar or action.dest
+            self.error(f"{name} is {str(value)!r}; {_guess(str(value), [str(choice) for choice in action.choices])}")
+
+
+class _Names(argparse.Action):
+    """Names that are given several times, or with commas between them."""
+
+    is_repeated = True
+
+    def __init__(self, *, choices: Sequence[str] | None = None, **options: Any) -> None:
+        # The parser would compare the whole text with them.
+        self.names = choices
+        super().__init__(choices=None, **options)
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, given: argparse.Namespace, values: Any, flag: str | None = None
+    ) -> None:
+        found = [name.strip() for name in str(values).split(",") if name.strip()]
+        for name in found or [str(values)]:
+            if self.names is not None and name not in self.names:
+                parser.error(f"{flag} is {name!r}; {_guess(name, self.names)}")
+        setattr(given, self.dest, [*(getattr(given, self.dest) or ()), *found])
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace | None:
@@ -57,6 +96,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace | None:
     first = arguments[0]
     if not first.startswith("-") and first not in commands:
         parser.error(f"there is no command {first!r}; {_guess(first, commands)}")
+    if first == "help":
+        chosen = commands.get(arguments[1], parser) if len(arguments) > 1 else parser
+        if len(arguments) > 1 and arguments[1] not in ("-h", "--help", *commands):
+            parser.error(f"there is no command {arguments[1]!r}; {_guess(arguments[1], commands)}")
+        chosen.print_help()
+        return None
     given, left = parser.parse_known_args(arguments)
     if left:
         chosen = commands[given.command]
@@ -68,9 +113,15 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace | None:
     return given
 
 
+def table() -> list[dict[str, Any]]:
+    """Return the table of commands and options, see `mithril.command.spelling`."""
+    return rows({name: parser.actions() for name, parser in _parser()[1].items()}, _TEXTS)
+
+
 def _guess(word: str, known: Iterable[str]) -> str:
     near = nearest(word, list(known))
-    return f"did you mean {near}?" if near else f"available: {', '.join(known)}"
+    everything = f"available: {', '.join(known)}"
+    return f"did you mean {near}? {everything[0].upper()}{everything[1:]}" if near else everything
 
 
 def _parser() -> tuple[_Parser, Mapping[str, _Parser]]:
@@ -82,6 +133,8 @@ def _parser() -> tuple[_Parser, Mapping[str, _Parser]]:
         made[name] = commands.add_parser(name, help=text, description=text)
         if name in _TABLES:
             made[name].add_argument("--markdown", action="store_true", help="print tables of Markdown")
+        if name in _JSON:
+            made[name].add_argument("--json", action="store_true", help="print JSON, of a form that does not change")
     text = "folder with config.json, weights, and what else the model needs"
     for name, add_arguments in (("generate", generation.add_arguments), ("classify", vision.add_arguments)):
         either = ", or a file of GGUF" if name == "generate" else ""
@@ -92,33 +145,39 @@ def _parser() -> tuple[_Parser, Mapping[str, _Parser]]:
     scaffold.add_argument("--autograd", action="store_true", help="a backend with gradients of its own framework")
     scaffold.add_argument("--folder", default=".", help="where the folder NAME is made (default: here)")
     for name in ("summary", "view", "plan", "check", "compare", "bench", "profile", "export"):
-        _model_arguments(made[name])
+        _model_arguments(made[name], is_required=name != "bench")
     for name in ("check", "compare", "bench"):
-        text = "name of a backend; may be given several times"
-        made[name].add_argument("--backend", action="append", required=True, metavar="NAME", help=text)
+        text = "name of a backend; several with commas, or given several times"
+        if name == "bench":
+            text += " (default of --table: all that are installed)"
+        made[name].add_argument(
+            "--backend", "--backends", action=_Names, required=name != "bench", metavar="NAME", help=text
+        )
         text = "compile without gradients, dropout and statistics of the batch"
         made[name].add_argument("--inference", action="store_true", help=text)
     for name in ("compare", "bench", "profile", "export"):
         _weights_arguments(made[name])
     made["check"].add_argument("--gradients", action="store_true", help="look at the gradients too")
-    made["compare"].add_argument("--dtype", help="dtype of the backends")
+    made["compare"].add_argument("--dtype", metavar="DTYPE", help="dtype of the backends")
     for name in ("compare", "bench"):
         made[name].add_argument("--jit", action="store_true", help="compile by the framework's compiler")
-    made["bench"].add_argument("--training", action="store_true", help="outputs and gradients together")
-    made["bench"].add_argument("--num-runs", type=int, default=100, help="number of calls (default 100)")
-    made["profile"].add_argument("--threads", type=int, help="threads of a run (default: all)")
-    made["profile"].add_argument("--num-runs", type=int, default=20, help="number of runs (default 20)")
+    bench.add_arguments(made["bench"], _Names)
+    made["profile"].add_argument("--threads", type=int, metavar="N", help="threads of a run (default: all)")
+    made["profile"].add_argument("--num-runs", type=int, default=20, metavar="N", help="number of runs (default 20)")
     _view_arguments(made["view"])
     _plan_arguments(made["plan"])
-    _export_arguments(made["export"])
+    export.add_arguments(made["export"])
     _quantize_arguments(made["quantize"])
     launching.add_arguments(made["launch"])
+    made["ops"].add_argument("op", nargs="?", metavar="NAME", help="an op (default: list all)")
+    made["completions"].add_argument("shell", choices=tuple(SHELLS), metavar="SHELL", help=", ".join(SHELLS))
+    made["help"].add_argument("topic", nargs="?", choices=tuple(_TEXTS), metavar="COMMAND", help="a command")
     return parser, made
 
 
-def _model_arguments(parser: argparse.ArgumentParser) -> None:
+def _model_arguments(parser: argparse.ArgumentParser, is_required: bool) -> None:
     text = "file of ml.save, .pt2, .onnx or GGUF, folder with a config.json, or name of a model of mithril.models"
-    parser.add_argument("model", metavar="MODEL", help=text)
+    parser.add_argument("model", metavar="MODEL", nargs=None if is_required else "?", help=text)
     text = "shape of an input, e.g. input=1,3,224,224; may be given several times"
     parser.add_argument("--shape", action="append", default=[], metavar="NAME=SIZES", help=text)
 
@@ -135,11 +194,13 @@ def _view_arguments(parser: argparse.ArgumentParser) -> None:
     text = "the file to write (default: NAME.html in this folder; pictures and diagrams are printed)"
     parser.add_argument("--output", metavar="PATH", help=text)
     text = "html, svg or mermaid (default: by the ending of --output, or html)"
-    parser.add_argument("--format", choices=("html", "svg", "mermaid"), help=text)
+    parser.add_argument("--format", choices=("html", "svg", "mermaid"), metavar="FORMAT", help=text)
     parser.add_argument("--backend", default="numpy", metavar="NAME", help="backend of the source (default numpy)")
     text = "the stage that is shown first, e.g. legalize (default: the model as it was written)"
     parser.add_argument("--stage", metavar="STAGE", help=text)
-    parser.add_argument("--depth", type=int, default=1, help="how deep svg and mermaid show the parts (default 1)")
+    parser.add_argument(
+        "--depth", type=int, default=1, metavar="N", help="how deep svg and mermaid show the parts (default 1)"
+    )
 
 
 def _plan_arguments(parser: argparse.ArgumentParser) -> None:
@@ -151,30 +212,6 @@ def _plan_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parameters", metavar="AXIS", help=text)
     text = "axis of the mesh for each axis of the tensors of that name, e.g. 'down.weight=,model'; several times"
     parser.add_argument("--divide", action="append", default=[], metavar="PATTERN=AXES", help=text)
-    parser.add_argument("--gradients", action="store_true", help="also compute the gradients of all parameters")
-
-
-def _export_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="FOLDER", help="where the files go; for ONNX the file, usually *.onnx")
-    text = "c, web for an npm package with WebAssembly, or onnx (default: onnx for *.onnx, otherwise c)"
-    parser.add_argument("--target", "--format", metavar="TARGET", help=text)
-    parser.add_argument("--opset", type=int, metavar="N", help="version of ONNX's ops, 17 to 24 (default 20)")
-    text = "write the weights of a file of ONNX into a second one (default: if they are more than 2 GB)"
-    parser.add_argument("--external-data", action="store_true", default=None, help=text)
-    parser.add_argument("--prefix", default="model", help="what C symbols and files start with (default model)")
-    text = "the C compiler (default: $CC, cc, gcc, clang, ziglang); for the web that for WebAssembly"
-    parser.add_argument("--cc", help=text)
-    parser.add_argument("--dtype", default="float32", help="dtype of the model (default float32)")
-    text = "quantize weights: int8, int8_weights, int4_weights, or PATTERN=TYPE; may be given several times"
-    parser.add_argument("--quantize", action="append", metavar="TYPE", help=text)
-    text = "floats in a vector of the processor that it is for: 16, 8, 4, or 1 for plain C (default: this one's)"
-    parser.add_argument("--lanes", type=int, metavar="N", help=text)
-    text = "a size of --shape that becomes an argument of the functions, e.g. batch with --shape input=batch,784"
-    parser.add_argument("--batch", metavar="NAME", help=text)
-    text = "threads of the check and of the figures for memory (default 1); the code takes any number"
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help=text)
-    text = "an error if packed weights and scratch memory need more, e.g. 256KB"
-    parser.add_argument("--memory-limit", metavar="SIZE", help=text)
     parser.add_argument("--gradients", action="store_true", help="also compute the gradients of all parameters")
 
 

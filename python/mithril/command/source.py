@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -170,15 +171,53 @@ def _own(path: Path) -> Path | None:
 
 
 def shapes_of(given: Sequence[str]) -> dict[str, list[int | str]]:
-    """Read shapes of inputs: ``input=1,3,224,224``."""
+    """Read shapes of inputs: ``input=1,3,224,224``; a name instead of a number is a size that stays open.
+
+    Raises
+    ------
+    InvalidValueError
+        If one is written in another way, or given twice.
+
+    Examples
+    --------
+    >>> shapes_of(["input=batch,784", "scale="])
+    {'input': ['batch', 784], 'scale': []}
+    """
     shapes: dict[str, list[int | str]] = {}
     for entry in given:
-        name, equals, sizes = entry.partition("=")
-        if not equals:
-            raise InvalidValueError(f"--shape is {entry!r}", hint="write it as input=1,3,224,224")
+        name, equals, sizes = (part.strip() for part in entry.partition("="))
+        if not equals or not name:
+            found = [word for word in re.findall(r"\w+", entry) if not (word.isdigit() or word == "x")]
+            usual = ",".join(re.findall(r"\d+", entry)) or "1,3,224,224"
+            hint = f"write it as NAME=SIZES: --shape {found[0] if found else 'input'}={usual}"
+            raise InvalidValueError(f"--shape is {entry!r}, which has no {'name' if equals else '='}", hint=hint)
+        if name in shapes:
+            raise InvalidValueError(f"--shape gives {name!r} twice", hint="give each input once")
         words = [size.strip() for size in sizes.split(",") if size.strip()]
+        for word in words:
+            if not (word.isascii() and (word.isdigit() or word.isidentifier())) or _JOINED.fullmatch(word):
+                raise InvalidValueError(
+                    f"--shape is {entry!r}: the size {word!r} is neither a number nor a name",
+                    hint=_shape_hint(name, sizes),
+                )
         shapes[name] = [int(word) if word.isdigit() else word for word in words]
     return shapes
+
+
+#: Sizes that are written with an x between them, which would be a name if it started with a letter.
+_JOINED = re.compile(r"\d+(x\d+)+", re.IGNORECASE)
+
+
+def _shape_hint(name: str, sizes: str) -> str:
+    """Return how a shape is written that was written in another way."""
+    if "-" in sizes or "?" in sizes or "*" in sizes:
+        return f"a size that is not known is a name: --shape {name}=batch,4"
+    words = [part for word in re.findall(r"[A-Za-z_]\w*|\d+(?:x\d+)*", sizes) for part in _parts(word)]
+    return f"sizes are separated by commas: --shape {name}={','.join(words) or '1,3,224,224'}"
+
+
+def _parts(word: str) -> list[str]:
+    return re.split("[xX]", word) if _JOINED.fullmatch(word) else [word]
 
 
 def _names(given: Sequence[str]) -> dict[str, str]:

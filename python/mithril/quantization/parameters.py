@@ -7,11 +7,11 @@ import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from .. import _core
+from .. import _core, tables
 from ..backends.exchange import numpy_dtype, to_host
 from ..compiled import internals
 from ..errors import InvalidValueError, MithrilError, ParameterError
@@ -218,8 +218,8 @@ class OutputError:
         return f"output {self.name}: {error}, cosine {self.cosine:.6f}"
 
 
-@dataclass(frozen=True)
-class QuantizationReport:
+@dataclass(frozen=True, repr=False)
+class QuantizationReport(tables.Report):
     """What quantizing did. ``print(report)`` shows it.
 
     Attributes
@@ -240,13 +240,25 @@ class QuantizationReport:
     after: int = 0
     outputs: tuple[OutputError, ...] = ()
 
-    def __str__(self) -> str:
-        lines = [
+    _schema: ClassVar[str] = "mithril.quantization/1"
+
+    def _facts(self) -> dict[str, Any]:
+        names = ("rows", "skipped", "before", "after", "outputs")
+        return {name: getattr(self, name) for name in names}
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        return _HEADS, [
             [r.path, r.type, _bytes(r.before), _bytes(r.after), f"{r.bits:.4g}", f"{r.rmse:.3g}", f"{r.cosine:.6f}"]
             for r in self.rows
         ]
+
+    def _sentences(self) -> list[str]:
+        return [self._total(), *map(str, self.skipped), *map(str, self.outputs)]
+
+    def __str__(self) -> str:
+        _, lines = self._cells()
         text = _columns([_HEADS, *lines]) if lines else ""
-        return "\n".join([*([text] if text else []), self._total(), *map(str, self.skipped), *map(str, self.outputs)])
+        return "\n".join([*([text] if text else []), *self._sentences()])
 
     def to_markdown(self) -> str:
         """Return the report as a table of Markdown."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..tools import table
+from .. import tables
 
 __all__ = ["Outcome", "Results"]
 
@@ -139,7 +139,7 @@ class Results:
         return f"{self.backend}: {', '.join(parts)} of {self.total}"
 
     def __str__(self) -> str:
-        parts = [self._summary(), table.text(*self.rows())]
+        parts = [self._summary(), tables.text(*self.rows())]
         parts += [f"{status}:\n" + "\n".join(f"  {line}" for line in found) for status, found in self._details()]
         return "\n".join(parts)
 
@@ -157,7 +157,7 @@ class Results:
         >>> print(run_backend_tests(ml.NumpyBackend(), ["add"]).to_markdown().splitlines()[2])
         | op | float32 |
         """
-        parts = [self._summary(), table.markdown(*self.rows())]
+        parts = [self._summary(), tables.markdown(*self.rows())]
         for status, found in self._details():
             lines = "\n".join("- " + line.replace("\n", " ") for line in found)
             parts.append(f"**{status}**\n\n{lines}")

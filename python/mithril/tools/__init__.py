@@ -1,5 +1,6 @@
 """Tools that compare, measure and look inside, on any number of backends."""
 
+from .bench_table import BenchmarkTable, benchmark_table
 from .benchmark import BenchmarkResult, benchmark
 from .calibration import calibrate
 from .check import CheckResult, check
@@ -12,12 +13,14 @@ from .quantization import quantization_report
 
 __all__ = [
     "BenchmarkResult",
+    "BenchmarkTable",
     "CheckResult",
     "Communication",
     "CompareResult",
     "NanReport",
     "Plan",
     "benchmark",
+    "benchmark_table",
     "calibrate",
     "check",
     "compare",

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 from typing_extensions import Unpack
 
-from .. import _core
+from .. import _core, tables
 from ..backends.backend import Backend
 from ..backends.keywords import CompileOptions
 from ..compiled import internals
 from ..compiled.compile import compile
 from ..errors import InvalidValueError, KeyNotFoundError, MithrilError
-from . import table
 from .chosen import available, each
 from .inputs import complete, narrowed
 
@@ -68,7 +67,7 @@ class Timing:
         return (high - low) / self.median if self.median else 0.0
 
 
-class BenchmarkResult(table.Report, Mapping[str, float]):
+class BenchmarkResult(tables.Report, Mapping[str, float]):
     """Seconds per call by the name of the backend; printed as a table.
 
     Attributes
@@ -97,11 +96,29 @@ class BenchmarkResult(table.Report, Mapping[str, float]):
     def __len__(self) -> int:
         return len(self.timings)
 
+    _schema = "mithril.bench/1"
+
+    def _facts(self) -> dict[str, Any]:
+        rows = [
+            {
+                "backend": name,
+                "compile": t.compile,
+                "first": t.first,
+                "median": t.median,
+                "minimum": t.minimum,
+                "spread": t.spread,
+                "times": t.times,
+                "peak_memory": t.peak_memory,
+            }
+            for name, t in self.timings.items()
+        ]
+        return {"what": self.what, "timings": rows, "not_measured": self.not_measured}
+
     def _cells(self) -> tuple[list[str], list[list[str]]]:
         head = ["backend", "compile", "first call", "median", "minimum", "spread", "peak memory"]
         rows = []
         for name, t in self.timings.items():
-            times = [table.seconds(time) for time in (t.compile, t.first, t.median, t.minimum)]
+            times = [tables.seconds(time) for time in (t.compile, t.first, t.median, t.minimum)]
             memory = "" if t.peak_memory is None else f"{t.peak_memory / 1e6:.1f} MB"
             rows.append([name, *times, f"{t.spread:.0%}", memory])
         rows += [[name, "not measured", "", "", "", "", ""] for name in self.not_measured]

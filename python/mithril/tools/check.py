@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from typing_extensions import Unpack
 
-from .. import _core
+from .. import _core, tables
 from ..backends.backend import Backend
 from ..backends.custom import is_plain
 from ..backends.keywords import CheckOptions
@@ -16,7 +16,6 @@ from ..backends.registry import BUILT_IN
 from ..backends.with_manualgrad.interpreter_backend import InterpreterBackend
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
 from ..errors import BackendUnavailableError, MithrilError, UnsupportedOpError
-from . import table
 from .chosen import make
 from .inspection import compiled, gradient_names
 from .oracle import OPAQUE
@@ -68,7 +67,7 @@ class CheckRow:
 
 
 @dataclass(repr=False)
-class CheckResult(table.Report):
+class CheckResult(tables.Report):
     """What `check` found: a sequence of rows, printed as a table.
 
     Attributes
@@ -121,6 +120,17 @@ class CheckResult(table.Report):
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    _schema: ClassVar[str] = "mithril.check/1"
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "backend": self.backend,
+            "ok": self.ok,
+            "rows": self.rows,
+            "warnings": self.warnings,
+            "problems": self.problems,
+        }
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
         head = ["op", "dtype", "support", "uses", "first at"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from typing_extensions import Unpack
 
-from .. import _core, dtypes
+from .. import _core, dtypes, tables
 from ..backends.backend import Backend
 from ..backends.exchange import to_host
 from ..backends.keywords import CompileOptions
@@ -18,7 +18,6 @@ from ..compiled import internals
 from ..compiled.compile import compile
 from ..errors import InvalidValueError, MithrilError
 from ..testing.backend_tests import EPSILON
-from . import table
 from .chosen import each, make
 from .inputs import complete, narrowed, refuse_unknown
 from .inspection import Node, gradient_names, nodes, run
@@ -138,7 +137,7 @@ class BackendReport:
 
 
 @dataclass(repr=False)
-class CompareResult(table.Report):
+class CompareResult(tables.Report):
     """What `compare` found: a report per backend, printed as a table.
 
     Attributes
@@ -163,6 +162,26 @@ class CompareResult(table.Report):
     def differences(self) -> list[Difference]:
         """All values of all backends."""
         return [d for report in self.reports.values() for d in report.differences]
+
+    _schema: ClassVar[str] = "mithril.compare/1"
+
+    def _facts(self) -> dict[str, Any]:
+        def row(difference: Difference) -> dict[str, Any]:
+            return {**tables.plain(difference), "is_defect": difference.is_defect}
+
+        reports = [
+            {
+                "backend": report.name,
+                "dtype": str(report.backend.default_dtype),
+                "agrees": not report.defects,
+                "values": len(report.of("value", "backward")),
+                "largest": None if report.largest is None else row(report.largest),
+                "defects": [row(defect) for defect in report.defects],
+                "notes": report.notes,
+            }
+            for report in self.reports.values()
+        ]
+        return {"agree": self.agree, "reports": reports}
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
         head = ["backend", "dtype", "values", "largest local error", "outputs", "gradients", "verdict"]
@@ -198,7 +217,7 @@ class CompareResult(table.Report):
                 [d.backend, d.kind, d.name, d.op, f"{d.local:.3g}", _limit(d.allowed), f"{d.accumulated:.3g}"]
                 for d in self.differences
             ]
-            parts += ["", table.markdown(head, rows)]
+            parts += ["", tables.markdown(head, rows)]
         return "\n".join(parts)
 
 

@@ -19,6 +19,7 @@ from ..compiled.arguments import check_declared, missing
 from ..errors import InvalidValueError, KeyNotFoundError, ParameterError, UnresolvedShapeError
 from ..optim import internals as optimizers
 from ..optim.optimizer import Optimizer
+from ..suggestions import among
 from . import web
 from .exported import RANDOM, Exported
 from .inputs import complete, others, refuse_unknown
@@ -27,7 +28,7 @@ from .inspection import gradient_names
 if TYPE_CHECKING:
     from ..compiled.physical_model import PhysicalModel
 
-__all__ = ["Exported", "export"]
+__all__ = ["TARGETS", "Exported", "export"]
 
 
 def export(
@@ -119,8 +120,8 @@ def export(
         raise InvalidValueError("the folder has no name", hint='pass a path, e.g. "out/", or "." for the current one')
     if target == "onnx":
         raise InvalidValueError("target is 'onnx', which is a file", hint='use ml.to_onnx(model, "model.onnx")')
-    if target not in _TARGETS:
-        raise InvalidValueError(f"target is {target!r}", hint=f"available: {', '.join(_TARGETS)}")
+    if target not in TARGETS:
+        raise InvalidValueError(f"target is {target!r}", hint=f"{among(target, TARGETS)}; ml.to_onnx writes ONNX")
     is_web = target == "web"
     if is_web:
         web.refuse_options({"lanes": lanes, "threads": threads, "weights_inside": weights_inside, "autotune": autotune})
@@ -286,7 +287,8 @@ def _rows(backend: CBackend) -> int:
 
 
 Values = dict[str, Any]
-_TARGETS = ("c", "web")
+#: What a model is exported as in a folder.
+TARGETS = ("c", "web")
 
 
 def _groups(core: _core.Compiled, values: Values) -> list[Values]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from .. import _core
+from .. import _core, tables
 from ..compiled import internals
-from . import table
 from .inspection import Node, Value, gradient_names, nodes, run
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ class NanOrigin:
 
 
 @dataclass(repr=False)
-class NanReport(table.Report):
+class NanReport(tables.Report):
     """What `find_nans` found; true if it found something.
 
     Attributes
@@ -137,6 +136,11 @@ class NanReport(table.Report):
 
     def __str__(self) -> str:
         return "\n".join(str(origin) for origin in self.origins) or "all values are finite"
+
+    _schema: ClassVar[str] = "mithril.nans/1"
+
+    def _facts(self) -> dict[str, Any]:
+        return {"origins": self.origins}
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
         head = ["kind", "op", "path", "line", "result", "help"]

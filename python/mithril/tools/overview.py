@@ -10,14 +10,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
-from typing import Any
+from typing import Any, ClassVar
 
-from .. import _core
+from .. import _core, tables
 from ..backends.frameworks import FRAMEWORKS
 from ..backends.registry import BUILT_IN, list_backends
 from ..errors import BackendUnavailableError, InvalidValueError
 from ..optional_packages import install
-from . import table
 from .chosen import available
 
 __all__ = ["Doctor", "Overview", "Suggestion", "doctor", "overview", "suggest_backend"]
@@ -85,7 +84,7 @@ FACTS: dict[str, dict[str, str]] = {
 _MODULES = {"torch": "torch", "jax": "jax", "mlx": "mlx.core"}
 
 
-class Overview(table.Report, Mapping[str, Mapping[str, str]]):
+class Overview(tables.Report, Mapping[str, Mapping[str, str]]):
     """What each backend can do, by name; printed as a table."""
 
     def __init__(self, rows: dict[str, dict[str, str]]) -> None:
@@ -99,6 +98,11 @@ class Overview(table.Report, Mapping[str, Mapping[str, str]]):
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    _schema = "mithril.backends/1"
+
+    def _facts(self) -> dict[str, Any]:
+        return {"backends": self._rows}
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
         head = ["backend", *next(iter(self._rows.values()))]
@@ -235,7 +239,7 @@ def found_hardware() -> str:
 
 
 @dataclass(repr=False)
-class Doctor(table.Report):
+class Doctor(tables.Report):
     """State of this machine: what is there, and what to do about what is not.
 
     Attributes
@@ -248,6 +252,11 @@ class Doctor(table.Report):
 
     facts: list[tuple[str, str]] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
+
+    _schema: ClassVar[str] = "mithril.doctor/1"
+
+    def _facts(self) -> dict[str, Any]:
+        return {"facts": dict(self.facts), "advice": self.advice}
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
         return ["what", "found"], [list(fact) for fact in self.facts]

@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .. import _core
+from .. import _core, tables
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
 from ..compiled import internals
 from ..compiled.compile import compile
 from ..compiled.physical_model import PhysicalModel
 from ..errors import InvalidValueError
 from ..parallel.layout import Layout, Mesh, as_layout
-from . import table
 
 __all__ = ["Communication", "Plan", "plan"]
 
@@ -46,7 +45,7 @@ class Communication:
     line: str | None
 
 
-class Plan(table.Report):
+class Plan(tables.Report):
     """A model divided over a mesh: printed, a table of what devices exchange and of the memory of each.
 
     Attributes
@@ -79,6 +78,18 @@ class Plan(table.Report):
     def bytes_sent(self) -> int:
         """Bytes that each device sends in a call."""
         return sum(c.bytes for c in self.communications)
+
+    _schema = "mithril.plan/1"
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "mesh": dict(self.layout.mesh.axes),
+            "devices": self.layout.mesh.devices,
+            "bytes_sent": self.bytes_sent,
+            "memory": self.memory,
+            "shapes": self.shapes,
+            "communications": self.communications,
+        }
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
         groups: dict[tuple[str, str, int, str], tuple[int, int]] = {}

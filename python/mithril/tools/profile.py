@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import _core
+from .. import _core, tables
 from ..backends.with_manualgrad.c_backend import CBackend
 from ..compiled import internals
 from ..compiled.parameters import Parameters
 from ..errors import InvalidValueError, UnsupportedOpError
-from . import table
 from .inputs import complete, narrowed, others
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ class ProfileRow:
         return self.bytes / self.seconds if self.seconds else None
 
 
-class Profile(table.Report):
+class Profile(tables.Report):
     """Times of the steps of a model; printed as a table, the longest first.
 
     Attributes
@@ -124,7 +123,19 @@ class Profile(table.Report):
 
     def table(self, by: str = "time") -> str:
         """Return the table as text, sorted by ``"time"`` or in ``"order"``."""
-        return table.text(*self._cells(by))
+        return tables.text(*self._cells(by))
+
+    _schema = "mithril.profile/1"
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "seconds": self.seconds,
+            "runs": self.runs,
+            "threads": self.threads,
+            "peak_operations": self.peak_operations,
+            "peak_bandwidth": self.peak_bandwidth,
+            "rows": [{**tables.plain(row), "share": self.share(row)} for row in self.rows],
+        }
 
     def _cells(self, by: str = "time") -> tuple[list[str], list[list[str]]]:
         head = ["time", "share", "path", "name", "what", "MFLOP", "GFLOP/s", "of peak", "MB", "GB/s"]
@@ -138,7 +149,7 @@ class Profile(table.Report):
         moving = ["", ""]
         if self.is_memory_bound(row) and row.bytes_per_second is not None:
             moving = [f"{row.bytes / 1e6:.2f}", f"{row.bytes_per_second / 1e9:.1f}"]
-        times = [table.seconds(row.seconds), f"{self.share(row):.1%}"]
+        times = [tables.seconds(row.seconds), f"{self.share(row):.1%}"]
         return [*times, row.path, row.name, row.what, *computing, *moving]
 
     def _sentences(self) -> list[str]:
@@ -146,7 +157,7 @@ class Profile(table.Report):
         reached = known / self.seconds / self.peak_operations if self.seconds else 0.0
         count = f"{self.threads} thread" + ("s" if self.threads > 1 else "")
         return [
-            f"{table.seconds(self.seconds)} a run on {count}, median of {self.runs} runs; {reached:.0%} of the peak",
+            f"{tables.seconds(self.seconds)} a run on {count}, median of {self.runs} runs; {reached:.0%} of the peak",
             f"peak of {count}, measured: {self.peak_operations / 1e9:.0f} GFLOP/s of float32, "
             f"{self.peak_bandwidth / 1e9:.1f} GB/s read from memory",
         ]

@@ -87,8 +87,7 @@ class TorchMesh:
             if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
                 raise BackendUnavailableError(
                     f"{mesh!r} has {mesh.devices} devices, and this process is alone",
-                    hint=f"start the script in {mesh.devices} processes: "
-                    f"mithril launch -n {mesh.devices} script.py",
+                    hint=f"start the script in {mesh.devices} processes: mithril launch -n {mesh.devices} script.py",
                 )
             if os.environ["WORLD_SIZE"] == os.environ.get("LOCAL_WORLD_SIZE") and sys.platform in ("linux", "darwin"):
                 # All on this machine, whose name may not resolve: gloo would wait for minutes.

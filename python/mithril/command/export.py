@@ -1,0 +1,191 @@
+"""`mithril export`: a model as C, for the web, as ONNX, with every option of the API."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..backends.with_manualgrad.c_backend import CBackend
+from ..backends.with_manualgrad.numpy_backend import NumpyBackend
+from ..checkpoints import weights
+from ..compiled.compile import compile
+from ..compiled.physical_model import PhysicalModel
+from ..errors import ConflictingOptionError, InvalidValueError
+from ..generation.command import by_pattern
+from ..suggestions import among
+from ..tools.export import TARGETS as FOLDERS
+from ..tools.export import Exported
+from ..tools.onnx import to_onnx
+from ..train.losses import LOSSES, add_loss
+from .answer import Answer
+from .optimizer import NAMES, optimizer_of
+from .source import Source, shapes_of
+
+__all__ = ["TARGETS", "add_arguments", "run"]
+
+TARGETS = (*FOLDERS, "onnx")
+_SCHEMA = "mithril.export/1"
+#: Options that only folders of C take, and what they are if they are not given.
+_OF_FOLDERS: dict[str, Any] = {
+    "prefix": None,
+    "cc": None,
+    "flags": None,
+    "lanes": None,
+    "batch": None,
+    "block": None,
+    "threads": None,
+    "memory_limit": None,
+    "weights_inside": None,
+    "autotune": False,
+    "optimizer": None,
+    "loss": None,
+    "data": None,
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command to a parser."""
+    parser.add_argument("folder", metavar="FOLDER", help="where the files go; for ONNX the file, usually *.onnx")
+    text = "c, web for an npm package with WebAssembly, or onnx (default: onnx for *.onnx, otherwise c)"
+    target = parser.add_argument("--target", "--format", metavar="TARGET", help=text)
+    vars(target)["names"] = TARGETS
+    parser.add_argument("--dtype", default="float32", metavar="DTYPE", help="dtype of the model (default float32)")
+    text = "quantize weights: int8, int8_weights, int4_weights, or PATTERN=TYPE; may be given several times"
+    parser.add_argument("--quantize", action="append", metavar="TYPE", help=text)
+    parser.add_argument("--gradients", action="store_true", help="also compute the gradients of all parameters")
+    text = f"export a training step: {', '.join(NAMES)}, with options as in sgd:learning_rate=0.1,momentum=0.9"
+    parser.add_argument("--optimizer", metavar="NAME[:OPTIONS]", help=text)
+    text = f"the output that the optimizer minimizes, or a loss that is added: {', '.join(LOSSES)}"
+    parser.add_argument("--loss", metavar="NAME", help=text)
+    parser.add_argument(
+        "--data", metavar="FILE", help="data to record, *.npz or *.safetensors (default: random numbers)"
+    )
+    parser.add_argument("--prefix", metavar="NAME", help="what C symbols and files start with (default model)")
+    text = "write the weights into the C file (default: if they are small)"
+    parser.add_argument("--weights-inside", action=argparse.BooleanOptionalAction, default=None, help=text)
+    text = "a size of --shape that becomes an argument of the functions, e.g. batch with --shape input=batch,784"
+    parser.add_argument("--batch", metavar="NAME", help=text)
+    parser.add_argument("--block", type=int, metavar="N", help="rows that are computed at a time with --batch")
+    text = "threads of the check and of the figures for memory (default 1); the code takes any number"
+    parser.add_argument("--threads", type=int, metavar="N", help=text)
+    text = "an error if packed weights and scratch memory need more, e.g. 256KB"
+    parser.add_argument("--memory-limit", metavar="SIZE", help=text)
+    text = "floats in a vector of the processor that it is for: 16, 8, 4, or 1 for plain C (default: this one's)"
+    parser.add_argument("--lanes", type=int, metavar="N", help=text)
+    parser.add_argument("--autotune", action="store_true", help="measure which kernels are the fastest on this machine")
+    text = "the C compiler (default: $CC, cc, gcc, clang, ziglang); for the web that for WebAssembly"
+    parser.add_argument("--cc", metavar="COMMAND", help=text)
+    text = "further options of the C compiler, in quotes after an equals sign: --flags='-O2 -g'"
+    parser.add_argument("--flags", metavar="FLAGS", help=text)
+    parser.add_argument("--opset", type=int, metavar="N", help="version of ONNX's ops, 17 to 24 (default 20)")
+    text = "write the weights of a file of ONNX into a second one (default: if they are more than 2 GB)"
+    parser.add_argument("--external-data", action="store_true", default=None, help=text)
+
+
+def run(given: argparse.Namespace) -> Answer:
+    """Export the model that the arguments name."""
+    target = given.target or ("onnx" if given.folder.lower().endswith(".onnx") else "c")
+    if target not in TARGETS:
+        raise InvalidValueError(f"--target is {target!r}", hint=among(target, TARGETS))
+    _refuse(given, target)
+    # Before a large model is read.
+    optimizer = None if given.optimizer is None else optimizer_of(given.optimizer)
+    source = Source.of(given)
+    backend: Any = NumpyBackend(dtype=given.dtype)
+    if given.quantize:
+        backend = CBackend(dtype=given.dtype, quantize=by_pattern(given.quantize), num_threads=1)
+    is_trained = given.gradients or optimizer is not None
+    compiled = compile(source.model, backend, shapes=shapes_of(given.shape), inference=not is_trained)
+    if source.weights is not None or target == "onnx":
+        source.load_into(compiled)
+    if target == "onnx":
+        options = {"opset": given.opset, "external_data": given.external_data, "gradients": given.gradients}
+        to_onnx(compiled, given.folder, **options)
+        beside = f", with its weights in {Path(given.folder).name}.data" if given.external_data else ""
+        names = [given.folder, *([f"{given.folder}.data"] if given.external_data else [])]
+        return Answer.noted(
+            f"wrote {given.folder}{beside}", _SCHEMA, {"target": target, "folder": None, "files": names}, source.note
+        )
+    loss = given.loss
+    data = None if given.data is None else _data(given.data)
+    if optimizer is not None and loss is not None and loss not in compiled.output_keys:
+        compiled, loss = _with_loss(compiled, loss, given)
+    further = ("lanes", "batch", "block", "memory_limit", "weights_inside", "autotune", "cc")
+    found = compiled.export(
+        given.folder,
+        target=target,
+        data=data,
+        gradients=given.gradients,
+        optimizer=optimizer,
+        loss=loss,
+        prefix="model" if given.prefix is None else given.prefix,
+        threads=1 if given.threads is None else given.threads,
+        flags=() if given.flags is None else tuple(shlex.split(given.flags)),
+        **{name: getattr(given, name) for name in further},
+    )
+    note = "" if source.weights is None else source.note
+    return Answer.noted(str(found), _SCHEMA, {"target": target, **_facts(found)}, note)
+
+
+def _facts(found: Exported) -> dict[str, Any]:
+    return {
+        "folder": found.folder,
+        "files": [str(file) for file in found.files],
+        "weight_bytes": found.weight_bytes,
+        "packed_bytes": found.packed_bytes,
+        "pack_bytes": found.pack_bytes,
+        "arena_bytes": found.arena_bytes,
+        "check": found.check,
+        "is_random": found.is_random,
+    }
+
+
+def _refuse(given: argparse.Namespace, target: str) -> None:
+    """Raise an error for options that another target has."""
+    if target == "onnx":
+        for name, usual in _OF_FOLDERS.items():
+            if getattr(given, name) != usual:
+                hint = "write the name in the shape: --shape input=batch,784" if name == "batch" else "leave it out"
+                raise ConflictingOptionError(f"{_flag(name)} is for C, and the target is onnx", hint=hint)
+        return
+    for name in ("opset", "external_data"):
+        if getattr(given, name) is not None:
+            raise ConflictingOptionError(
+                f"{_flag(name)} is for files of ONNX", hint="add --format onnx, or leave it out"
+            )
+    if given.loss is not None and given.optimizer is None:
+        raise ConflictingOptionError(
+            "--loss is minimized by an optimizer", hint="add --optimizer adam, or leave it out"
+        )
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _with_loss(compiled: PhysicalModel, loss: str, given: argparse.Namespace) -> tuple[PhysicalModel, str]:
+    """Return the model with a loss by name, and the name of its output."""
+    trained, output, _ = add_loss(compiled, loss)
+    shapes = shapes_of(given.shape)
+    if "target" in trained.input_keys and "target" not in shapes and given.data is None:
+        text = f"the loss {loss} compares the output with an input `target`, whose shape is not known"
+        raise InvalidValueError(text, hint="add it: --shape target=SIZES")
+    return trained, output
+
+
+def _data(path: str) -> dict[str, Any]:
+    """Read arrays by name."""
+    if Path(path).suffix == ".npz":
+        try:
+            with np.load(path, allow_pickle=False) as found:
+                return dict(found)
+        except ValueError as error:
+            raise InvalidValueError(f"--data {path} cannot be read: {error}", hint="write it by numpy.savez") from error
+    if Path(path).suffix == ".safetensors":
+        opened = weights.open(path)
+        return {name: opened[name] for name in opened}
+    raise InvalidValueError(f"--data is {path!r}", hint="give a file *.npz or *.safetensors")
