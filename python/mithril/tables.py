@@ -97,8 +97,8 @@ def html(head: Sequence[str], rows: Sequence[Sequence[str]], sentences: Sequence
 
     Examples
     --------
-    >>> html(["op"], [["<b>"]])
-    '<table><thead><tr><th>op</th></tr></thead><tbody><tr><td>&lt;b&gt;</td></tr></tbody></table>'
+    >>> html(["op"], [["a <b>"]])
+    '<table><thead><tr><th>op</th></tr></thead><tbody><tr><td>a &lt;b&gt;</td></tr></tbody></table>'
     """
     right = _right(head, rows)
 

@@ -107,10 +107,7 @@ impl Model {
                 escaped(&amount)
             );
             if rows[..shown].get(i + 1).is_some_and(|next| next.depth > row.depth) {
-                let _ = write!(
-                    out,
-                    "<details><summary>{line}</summary><div style=\"margin-left:1.5em\">"
-                );
+                let _ = write!(out, "<details><summary>{line}</summary><div style=\"margin-left:1.5em\">");
                 open.push(row.depth);
             } else {
                 let _ = write!(out, "<div>{line}</div>");
