@@ -66,6 +66,12 @@ def trained(model, data, backend, params, layout):
     return losses, {name: backend.to_numpy(array) for name, array in step.params.items()}
 
 
+def backend_of(name, devices, **options):
+    """The backend; one with workers of this process is called ``"torch workers"``."""
+    name, _, workers = name.partition(" ")
+    return ml.get_backend(name, **({"devices": ["cpu"] * devices} if workers else {}), **options)
+
+
 def check(name, devices, every=True):
     """Compare with NumPy: every layout of every model, or one of each."""
     for number, build in enumerate((perceptron, convolutional, text)):
@@ -81,7 +87,7 @@ def check(name, devices, every=True):
         after = None if build is text else trained(model, data, ml.NumpyBackend(), {**params, **state}, None)
         chosen = list(layouts(devices, name != "mlx"))
         for layout in chosen if every else [chosen[-1 - number % len(chosen)]]:
-            backend = ml.get_backend(name)
+            backend = backend_of(name, devices)
             # Sizes that are left open become known at the first call.
             compiled = ml.compile(model, backend, layout=layout, shapes={} if build is perceptron else shapes)
             arrays = {key: backend.array(value) for key, value in params.items()}
@@ -92,7 +98,7 @@ def check(name, devices, every=True):
             assert worst(found[0], outputs) < 1e-5, where
             assert worst(found[1], gradients) < 1e-4, where
             if after is not None:
-                losses, new = trained(model, data, ml.get_backend(name), {**params, **state}, layout)
+                losses, new = trained(model, data, backend_of(name, devices), {**params, **state}, layout)
                 np.testing.assert_allclose(losses, after[0], rtol=1e-4, err_msg=where)
                 assert worst(new, after[1]) < 1e-3, where
 
@@ -121,9 +127,9 @@ def resume(name, devices, folder):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ml.errors.PartitionWarning)
         layout = ml.Layout(ml.Mesh(data=devices), batch="data", parameters="data")
-        whole = fit(ml.get_backend(name, seed=3), layout, 3)
-        fit(ml.get_backend(name, seed=3), layout, 1, checkpoint=folder)
-        resumed = fit(ml.get_backend(name, seed=3), layout, 3, checkpoint=folder, resume=True)
+        whole = fit(backend_of(name, devices, seed=3), layout, 3)
+        fit(backend_of(name, devices, seed=3), layout, 1, checkpoint=folder)
+        resumed = fit(backend_of(name, devices, seed=3), layout, 3, checkpoint=folder, resume=True)
     assert whole[:2] == resumed[:2], (whole[:2], resumed[:2])
     np.testing.assert_array_equal(whole[2], resumed[2])
     alone = fit(ml.NumpyBackend(seed=3), None, 3)
@@ -136,7 +142,7 @@ def resume(name, devices, folder):
 def fail(name, devices, silent):
     """Let the last process raise or fall silent while the others compute."""
     model, data = perceptron()
-    compiled = ml.compile(model, ml.get_backend(name), layout=ml.Mesh(data=devices), shapes={"input": [8, 12]})
+    compiled = ml.compile(model, backend_of(name, devices), layout=ml.Mesh(data=devices), shapes={"input": [8, 12]})
     params = compiled.randomize_params(seed=0)
     for number in range(4):
         if number == 2 and rank(name) == devices - 1:

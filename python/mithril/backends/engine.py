@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from .exchange import numpy_dtype, to_host
 
 if TYPE_CHECKING:
     from ..compiled.program import Program
-    from ..parallel.layout import Layout
+    from ..parallel.channel import Packed
+    from ..parallel.layout import Layout, Mesh
     from ..parallel.mesh_engine import MeshEngine
-    from ..parallel.processes import Processes
+    from ..parallel.processes import Communicator, Processes
 
 __all__ = ["Engine"]
 
@@ -154,6 +156,31 @@ class Engine:
     def adopt(self, arg: Any) -> Any:
         """Array of ours of what has a shape and a dtype."""
         return self.backend.array(arg)
+
+    # --- workers: processes of this machine that a process hands programs to ----------------------------------
+
+    def packed(self, array: Any) -> Packed:
+        """Return an array as bytes."""
+        raise NotImplementedError
+
+    def unpacked(self, array: Packed) -> Any:
+        """Return an array of bytes, whose memory nobody else has."""
+        raise NotImplementedError
+
+    def joined(self, parts: list[Any], axis: int) -> Any:
+        """Join arrays along an axis."""
+        raise NotImplementedError
+
+    def join_workers(self, rank: int, count: int, folder: str) -> None:
+        """Prepare this process to be a worker among others, which have a folder in common."""
+
+    def worker_mesh(self, mesh: Mesh, rank: int, peers: dict[int, Any]) -> Communicator:
+        """Return the collectives of this worker."""
+        raise NotImplementedError
+
+    def without_gradients(self) -> AbstractContextManager[Any]:
+        """Return the context in which programs are run that compute their gradients themselves."""
+        return nullcontext()
 
     # --- programs ---------------------------------------------------------------------------------------------
 

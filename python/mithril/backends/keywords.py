@@ -71,6 +71,10 @@ class QuantizeOptions(TypedDict, total=False):
 class NumpyOptions(BackendOptions, QuantizeOptions, total=False):
     """Options of `NumpyBackend`."""
 
+    device_mesh: int | Iterable[int] | None
+    devices: Iterable[Any] | None
+    parallel_strategy: str | None
+
 
 class TorchOptions(FrameworkOptions, QuantizeOptions, total=False):
     """Options of `TorchBackend`."""

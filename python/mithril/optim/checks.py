@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InvalidValueError, ParameterError
+from ..parallel.remote import RemoteArray
 from ..suggestions import did_you_mean
 
 __all__ = ["between", "check_arrays", "check_mapping", "check_switch", "positive", "whole"]
@@ -74,7 +75,8 @@ def check_arrays(params: Mapping[str, Any], gradients: Mapping[str, Any]) -> Non
 
 
 def _package(array: Any) -> str:
-    return type(array).__module__.partition(".")[0].removesuffix("lib")
+    kind = array.backend.engine.array_type if isinstance(array, RemoteArray) else type(array)
+    return str(kind.__module__.partition(".")[0].removesuffix("lib"))
 
 
 def _kind(array: Any) -> str:

@@ -14,6 +14,7 @@ from ..compiled import internals
 from ..compiled.compile import compile
 from ..errors import ParameterError
 from ..parallel.layout import Layout
+from ..parallel.remote import RemoteArray
 from .placement import backend_of
 
 __all__ = ["Member", "Program", "Rule", "Slots", "floating"]
@@ -98,7 +99,9 @@ class Rule:
         """Return where these arrays are updated."""
         if self.backend is not None:
             return self.backend
-        name, array = next(iter(arrays.items()))
+        # Statistics of a model are whole arrays also where its parameters lie on workers.
+        remote = (entry for entry in arrays.items() if isinstance(entry[1], RemoteArray))
+        name, array = next(remote, next(iter(arrays.items())))
         return backend_of(name, array)
 
     def __getstate__(self) -> Any:

@@ -53,8 +53,8 @@ class TorchBackend(QuantizedWeights, Framework):
     quantize_strict : bool, optional
         Whether a weight that cannot be kept as asked is an error (default False).
     device_mesh : int or tuple of int, optional
-        Models are divided over so many processes, which `torchrun` starts: the batch, and with two numbers parameters;
-        see `mithril.Layout`.
+        Models are divided over so many processes of this machine, which start by themselves, or of those that
+        ``mithril launch`` or `torchrun` starts: the batch, and with two numbers parameters; see `mithril.Layout`.
     parallel_strategy : str, optional
         What several devices divide: ``"data_parallel"``, ``"fully_sharded"`` or ``"model_parallel"``.
     devices : sequence, optional

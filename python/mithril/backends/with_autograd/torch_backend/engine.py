@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,14 +11,17 @@ import numpy as np
 from .... import dtypes
 from ....compiled.compile_stats import observed
 from ....errors import ConflictingOptionError
+from ....parallel.channel import Packed
 from ....parallel.layout import Layout, Mesh
+from ....parallel.remote import RemoteArray, remote_layout
+from ....parallel.worker_engine import WorkerEngine
 from ..framework_engine import FrameworkEngine
-from .mesh import TorchMeshEngine, process_count, torch_mesh
+from .mesh import TorchMeshEngine, join_processes, local_devices, process_count, torch_mesh
 
 if TYPE_CHECKING:
     from ....compiled.program import Program
     from ....parallel.mesh_engine import MeshEngine
-    from ....parallel.processes import Processes
+    from ....parallel.processes import Communicator, Processes
 
 __all__ = ["TorchEngine", "materialized"]
 
@@ -40,7 +44,7 @@ class TorchEngine(FrameworkEngine):
         return getattr(self.torch, str(dtypes.normalize(dtype)))
 
     def is_own(self, arg: Any) -> bool:
-        return isinstance(arg, self.torch.Tensor)
+        return isinstance(arg, (self.torch.Tensor, RemoteArray))
 
     def is_here(self, array: Any) -> bool:
         return bool(array.device == self.backend._device)
@@ -77,9 +81,10 @@ class TorchEngine(FrameworkEngine):
         return self.torch.full(shape, value, dtype=self.native_dtype(dtype), device=self.backend._device)
 
     def layout_of(self, arrays: Mapping[str, Any]) -> Layout | None:
+        remote = remote_layout(arrays)
         found = {name: array for name, array in arrays.items() if hasattr(array, "placements")}
-        if not found:
-            return None
+        if remote is not None or not found:
+            return remote
         grid = next(iter(found.values())).device_mesh
         names = grid.mesh_dim_names
         tensors: dict[str, Any] = {}
@@ -92,6 +97,9 @@ class TorchEngine(FrameworkEngine):
         return Layout(Mesh(**dict(zip(names, grid.shape, strict=True))), tensors)
 
     def beside(self, array: Any, other: Any) -> Any:
+        if isinstance(other, RemoteArray):
+            is_alike = array.shape == other.shape and not isinstance(array, RemoteArray)
+            return other.workers.keep(self.backend, array, other.mesh, other.spec) if is_alike else array
         if not hasattr(other, "placements") or hasattr(array, "placements") or array.shape != other.shape:
             return array
         layout = self.layout_of({"other": other})
@@ -100,16 +108,44 @@ class TorchEngine(FrameworkEngine):
         return self.on_mesh(layout).distribute(array, tuple(map(tuple, spec)))
 
     def whole(self, array: Any) -> Any:
-        return array.full_tensor() if hasattr(array, "placements") else array
+        return array.full_tensor() if isinstance(array, RemoteArray) or hasattr(array, "placements") else array
 
     def communicator(self, layout: Layout) -> Processes | None:
+        if local_devices(self.backend, layout) is not None:
+            return None
         return torch_mesh(self.torch, layout.mesh, self.backend._device)
 
     def device_count(self) -> int:
-        return process_count(self.torch)
+        return process_count(self.torch, self.backend._device.type)
 
     def on_mesh(self, layout: Layout) -> MeshEngine:
-        return TorchMeshEngine(self.backend, layout)
+        devices = local_devices(self.backend, layout)
+        return TorchMeshEngine(self.backend, layout) if devices is None else WorkerEngine(self.backend, layout, devices)
+
+    # --- workers ----------------------------------------------------------------------------------------------
+
+    def packed(self, array: Any) -> Packed:
+        dtype, own = str(self.backend.dtype(array)), array.detach().cpu().contiguous()
+        return Packed(dtype, tuple(array.shape), own.reshape(-1).view(self.torch.uint8).numpy())
+
+    def unpacked(self, array: Packed) -> Any:
+        dtype = self.native_dtype(array.dtype)
+        if not len(array.content):
+            return self.torch.empty(array.shape, dtype=dtype, device=self.backend._device)
+        found = self.torch.frombuffer(array.content, dtype=dtype).reshape(array.shape)
+        return found.to(self.backend._device)
+
+    def joined(self, parts: list[Any], axis: int) -> Any:
+        return self.torch.cat(parts, axis)
+
+    def join_workers(self, rank: int, count: int, folder: str) -> None:
+        join_processes(self.torch, self.backend._device, rank, count, folder)
+
+    def worker_mesh(self, mesh: Mesh, rank: int, peers: dict[int, Any]) -> Communicator:
+        return torch_mesh(self.torch, mesh, self.backend._device)
+
+    def without_gradients(self) -> AbstractContextManager[Any]:
+        return self.torch.no_grad()  # type: ignore[no-any-return]
 
     def evaluator(self, program: Program) -> Callable[..., Any]:
         settings = program.settings

@@ -65,12 +65,47 @@ def torch_mesh(torch: Any, mesh: Mesh, device: Any) -> TorchMesh:
     return _meshes[key]
 
 
-def process_count(torch: Any) -> int:
-    """Return how many processes were started together."""
+def _is_launched(torch: Any) -> bool:
+    """Whether this process is one of several that run the same script."""
+    distributed = torch.distributed
+    return (distributed.is_available() and distributed.is_initialized()) or {"RANK", "WORLD_SIZE"} <= os.environ.keys()
+
+
+def process_count(torch: Any, kind: str) -> int:
+    """Return how many processes were started together; in a script that runs alone, how many devices there are."""
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized():
         return int(distributed.get_world_size())
+    if not _is_launched(torch) and kind == "cuda":
+        return int(torch.cuda.device_count())
     return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def local_devices(backend: Any, layout: Layout) -> list[str] | None:
+    """Return the devices of the workers that this process starts; None if it is to be a process of several itself."""
+    torch, count = backend._torch, layout.mesh.devices
+    if _is_launched(torch) or not torch.distributed.is_available():
+        return None
+    if len(backend.listed_devices) > 1:
+        return [str(name) for name in backend.listed_devices]
+    kind = backend._device.type
+    if kind == "cuda" and torch.cuda.device_count() >= count:
+        return [f"cuda:{i}" for i in range(count)]
+    # A processor is as many devices as the user says it is.
+    return [backend.device] * count if kind == "cpu" and backend.layout is not None else None
+
+
+def join_processes(torch: Any, device: Any, rank: int, count: int, folder: str) -> None:
+    """Connect this worker with the others; they meet in a file of a folder that nobody else can open."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    torch.distributed.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        init_method=f"file://{folder}/store",
+        rank=rank,
+        world_size=count,
+        timeout=timedelta(seconds=time_limit()),
+    )
 
 
 class TorchMesh:

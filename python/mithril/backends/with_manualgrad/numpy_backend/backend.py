@@ -31,6 +31,13 @@ class NumpyBackend(QuantizedWeights, NumpyArrays):
         first pattern that fits counts. Needs models compiled with ``inference=True``.
     quantize_strict : bool, optional
         Whether a weight that cannot be kept as asked is an error (default False).
+    device_mesh : int or tuple of int, optional
+        Models are divided over so many processes of this machine, which start by themselves: the batch, and with two
+        numbers parameters; see `mithril.Layout`.
+    parallel_strategy : str, optional
+        What several devices divide: ``"data_parallel"``, ``"fully_sharded"`` or ``"model_parallel"``.
+    devices : sequence, optional
+        The device of each process, ``["cpu"] * 4``.
 
     Examples
     --------

@@ -39,7 +39,8 @@ class MpiMesh:
             found = "this process is alone" if count == 1 else f"{count} processes were started"
             raise BackendUnavailableError(
                 f"{mesh!r} has {mesh.devices} devices, and {found}",
-                hint=f"start the script in {mesh.devices} processes: mithril launch -n {mesh.devices} script.py",
+                hint=f"name devices, for workers of this process: NumpyBackend(devices=['cpu'] * {mesh.devices}); "
+                f"or start the script in as many: mithril launch -n {mesh.devices} --engine mpi script.py",
             )
         self.rank: int = rank
         self._limit = time_limit()

@@ -1,0 +1,181 @@
+"""A worker: a process with one device of a mesh, which runs programs that another process hands over."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from ..backends.registry import get_backend
+from ..compiled.loading import is_out_of_memory, load
+from .channel import Packed, receive, send
+from .layout import Mesh
+from .mesh_engine import Spec
+from .processes import Communicator
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run what comes until the channel is closed; started by `workers.Workers`."""
+    settings = json.loads(sys.argv[2])
+    channels = {name: socket.socket(fileno=number) for name, number in settings["channels"].items()}
+    threading.Thread(target=_live, args=(channels["alive"], settings["beat"], settings["folder"]), daemon=True).start()
+    control = channels["control"]
+    try:
+        worker = _Worker(settings, {int(n): channels[n] for n in channels if n.isdecimal()})
+        send(control, {"ready": True})
+    except BaseException as error:
+        send(control, {"error": _described(error, {})})
+        return
+    while True:
+        try:
+            head, arrays = receive(control)
+        except (EOFError, OSError):
+            return
+        try:
+            reply, results = worker.do(head, arrays)
+        except Exception as error:
+            reply, results = {"error": _described(error, worker.files)}, []
+        send(control, reply, results)
+
+
+def _live(alive: socket.socket, beat: float, folder: str) -> None:
+    """Tell the other process that this one lives, and end when that one does not."""
+    alive.settimeout(beat)
+    while True:
+        with contextlib.suppress(TimeoutError, OSError):
+            if not alive.recv(1):
+                # It was killed, and could not do so itself.
+                shutil.rmtree(folder, ignore_errors=True)
+                os._exit(1)
+        with contextlib.suppress(OSError):
+            alive.send(b".", socket.MSG_DONTWAIT)
+
+
+def _described(error: BaseException, files: dict[str, int]) -> dict[str, Any]:
+    """Return what an error says, and in which lines of which programs it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return {
+        "kind": type(error).__name__,
+        "message": getattr(error, "message", None) or str(error),
+        "hint": getattr(error, "hint", None),
+        "traceback": "".join(traceback.format_exception(error)),
+        "lines": [frame.lineno for frame in frames if frame.filename in files],
+        "is_memory": is_out_of_memory(error),
+    }
+
+
+class _Worker:
+    """The programs and arrays of a device.
+
+    Attributes
+    ----------
+    files : dict of str to int
+        Names of the generated files, with the numbers of their programs.
+    """
+
+    def __init__(self, settings: dict[str, Any], peers: dict[int, socket.socket]) -> None:
+        for peer in peers.values():
+            peer.setblocking(False)
+        self._rank: int = settings["rank"]
+        self._peers = peers
+        self._backend = get_backend(settings["backend"], device=settings["device"])
+        self._engine = self._backend.engine
+        self._engine.join_workers(self._rank, settings["count"], settings["folder"])
+        self._meshes: dict[Mesh, Communicator] = {}
+        self._programs: dict[int, tuple[Callable[..., Any], Communicator]] = {}
+        self._held: dict[int, Any] = {}
+        self.files: dict[str, int] = {}
+
+    def do(self, head: dict[str, Any], arrays: list[Packed]) -> tuple[dict[str, Any], list[Packed]]:
+        """Do what a message asks for."""
+        for number in head.get("dropped", ()):
+            self._held.pop(number, None)
+        action: Callable[[dict[str, Any], list[Any]], tuple[dict[str, Any], list[Packed]]]
+        action = {"load": self._load, "run": self._run, "keep": self._keep, "fetch": self._fetch}[head["do"]]
+        return action(head, [self._engine.unpacked(array) for array in arrays])
+
+    def _mesh(self, axes: list[Any]) -> Communicator:
+        mesh = Mesh(**dict(axes))
+        if mesh not in self._meshes:
+            self._meshes[mesh] = self._engine.worker_mesh(mesh, self._rank, self._peers)
+        return self._meshes[mesh]
+
+    def _load(self, head: dict[str, Any], constants: list[Any]) -> tuple[dict[str, Any], list[Packed]]:
+        given = {name: self._engine.to_host(array) for name, array in zip(head["constants"], constants, strict=True)}
+        mesh = self._mesh(head["mesh"])
+        source: Any = _Source(head["text"], given)
+        module = load(source, head["name"], self._engine.constant, {"mesh": mesh})
+        self.files[module.filename] = head["program"]
+        self._programs[head["program"]] = module.function(head["name"]), mesh
+        return {}, []
+
+    def _run(self, head: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Packed]]:
+        function, mesh = self._programs[head["program"]]
+        groups = [
+            {name: arrays[ref] if isinstance(ref, int) else self._block(ref, mesh) for name, ref in group.items()}
+            for group in head["arguments"]
+        ]
+        with self._engine.without_gradients():
+            found = function(*groups)
+            mesh.wait()
+        results: list[Packed] = []
+        kept: dict[int, Any] = {}
+        for group, wanted in zip(found if isinstance(found, tuple) else (found,), head["results"], strict=True):
+            for name, number in wanted.items():
+                if number is None:
+                    results.append(self._engine.packed(group[name]))
+                elif number >= 0:
+                    # What a program passes through is an argument, which may share memory with others.
+                    kept[number] = self._held[number] = group[name]
+        about = {number: _about(self._engine.packed(array)) for number, array in kept.items() if self._rank == 0}
+        return {"kept": about}, results
+
+    def _block(self, ref: dict[str, Any], mesh: Communicator) -> Any:
+        """Return an array that is here, divided as a program takes it."""
+        value = self._held[ref["held"]]
+        if "from" not in ref:
+            return value
+        for axis, names in enumerate(_spec(ref["from"])):
+            for name in reversed(names):
+                value = self._mesh(ref["mesh"]).all_gather(value, name, axis)
+        for axis, names in enumerate(_spec(ref["to"])):
+            for name in names:
+                value = mesh.shard(value, name, axis)
+        return value
+
+    def _keep(self, head: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Packed]]:
+        # Their memory is that of the message, which nobody else has.
+        self._held.update(zip(head["numbers"], arrays, strict=True))
+        return {}, []
+
+    def _fetch(self, head: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Packed]]:
+        return {}, [self._engine.packed(self._held[number]) for number in head["numbers"]]
+
+
+class _Source:
+    """Generated source that was handed over, in the place of the compiler's."""
+
+    def __init__(self, text: str, constants: dict[str, Any]) -> None:
+        self.text = text
+        self._constants = constants
+
+    def constants(self) -> dict[str, Any]:
+        """Large constants by name."""
+        return self._constants
+
+
+def _about(array: Packed) -> tuple[str, tuple[int, ...]]:
+    return array.dtype, array.shape
+
+
+def _spec(given: list[list[str]]) -> Spec:
+    return tuple(tuple(names) for names in given)
