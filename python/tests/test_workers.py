@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from mesh_program import check, resume
 from mithril import errors
+from mithril.examples import several_devices
 from mithril.parallel import workers
 from mithril.parallel.remote import RemoteArray
 
@@ -98,6 +99,14 @@ def test_a_script_of_pytorch_trains_as_on_one_device():
     torch.testing.assert_close(copy.deepcopy(found), whole)
     with pytest.raises(AttributeError, match="full_tensor"):
         found.add_(1.0)
+
+
+def test_the_example_finds_equal_losses(capsys):
+    pytest.importorskip("sklearn")
+    assert several_devices.main(["--backend", "numpy", "--steps", "2", "--devices", "1", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("  equal:") == 2
+    assert "2 devices" in printed
 
 
 def processes(backend, count=2):
