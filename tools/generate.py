@@ -567,6 +567,12 @@ def names_page() -> str:
     return subprocess.run(program, capture_output=True, text=True, check=True, encoding="utf-8").stdout
 
 
+def commands_table() -> str:
+    """Table of commands and options, of the parser of the package."""
+    program = [sys.executable, str(ROOT / "tools" / "commands.py")]
+    return subprocess.run(program, capture_output=True, text=True, check=True, encoding="utf-8").stdout
+
+
 def _layer_aliases(row: dict[str, Any]) -> list[str]:
     """Other names of a layer; dimensions are written both ways: Conv2d, Conv2D."""
     aliases = list(row["aliases"])
@@ -587,6 +593,7 @@ FILES: dict[Path, Callable[[], str]] = {
     ROOT / "docs" / "support.md": support_page,
     ROOT / "docs" / "names.md": names_page,
     ROOT / "docs" / "onnx.md": onnx_page,
+    ROOT / "crates" / "mithril-cli" / "src" / "commands.json": commands_table,
 }
 
 

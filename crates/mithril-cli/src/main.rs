@@ -1,47 +1,41 @@
 //! The `mithril` command line: what can be done with a saved model and the registry without Python.
 
 mod export;
+mod table;
 
 use std::io::Write;
 use std::process::ExitCode;
 
+use clap::ArgMatches;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap_complete::{Shell, generate};
 use mithril::ir::error::nearest;
 use mithril::ir::{Code, Error, OpDef, Result, ops};
 use mithril::model::Model;
+use serde_json::{Value, json};
 
-const USAGE: &str = "\
-Usage: mithril <COMMAND>
-
-Commands:
-  summary <FILE>   table of the layers of a saved model (ml.save)
-  export <FILE> <FOLDER> (--weights FILE | --random-weights) [--shape NAME=SIZES] [--name OURS=THEIRS] [--prefix NAME]
-                   a saved model as a folder of C, built and checked
-  ops [NAME]       list of all ops, or the documentation of one
-  version          version of Mithril
-  help             this text
-";
-
-const COMMANDS: &[&str] = &["summary", "export", "ops", "version", "help"];
+/// How the package that has all commands is installed and called.
+const PYTHON: &str = "install the Python package, `pip install mithril-compiler`, and run `python -m mithril";
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let result = match words.as_slice() {
-        ["summary", file] => summary(file),
-        ["export", file, folder, options @ ..] => export::export(file, folder, options),
-        ["ops"] => Ok(list_ops()),
-        ["ops", name] => describe(name),
-        ["version" | "--version" | "-V"] => Ok(format!("mithril {}\n", env!("CARGO_PKG_VERSION"))),
-        [] | ["help" | "--help" | "-h"] => Ok(USAGE.to_owned()),
-        [word, ..] => {
-            let guess = match nearest(word, COMMANDS.iter().copied()) {
-                Some(near) if near != *word => format!("; did you mean {near}?"),
-                _ => String::new(),
-            };
-            // A closed standard error leaves nobody to tell.
-            let _ = write!(std::io::stderr(), "mithril: what is `{}`?{guess}\n\n{USAGE}", words.join(" "));
-            return ExitCode::from(2);
-        }
+    let mut program = table::program(true);
+    if std::env::args().len() < 2 {
+        // Without a terminal nobody is left to tell.
+        return if program.print_help().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
+    let given = match program.try_get_matches_from_mut(std::env::args_os()) {
+        Ok(given) => given,
+        Err(error) => return misused(&program, &error),
+    };
+    let Some((name, options)) = given.subcommand() else { return ExitCode::from(2) };
+    let result = match name {
+        "summary" => summary(options),
+        "export" => export::export(options),
+        "ops" => described(options),
+        "completions" => completions(options),
+        "version" => version(options),
+        "help" => return help(&mut program, options),
+        other => Err(needs_python(&format!("the command {other}"), other)),
     };
     match result {
         Ok(text) => {
@@ -55,34 +49,183 @@ fn main() -> ExitCode {
     }
 }
 
-fn summary(file: &str) -> Result<String> {
-    Ok(load(file)?.summary() + "\n")
+/// The error for what only the Python package does.
+fn needs_python(what: &str, command: &str) -> Error {
+    let own = table::COMMANDS.join(", ");
+    Error::new(Code::Unsupported, format!("{what} needs Python"))
+        .help(format!("{PYTHON} {command} ...`; this program runs {own}"))
+}
+
+/// Prints what is wrong with the arguments, in the words of the Python program; or the help, if it was asked for.
+fn misused(program: &clap::Command, error: &clap::Error) -> ExitCode {
+    let word = |kind| match error.get(kind) {
+        Some(ContextValue::String(word)) => Some(word.clone()),
+        _ => None,
+    };
+    let text = match error.kind() {
+        ErrorKind::InvalidSubcommand => word(ContextKind::InvalidSubcommand).map(|word| {
+            let names: Vec<&str> = program.get_subcommands().map(clap::Command::get_name).collect();
+            format!("there is no command {word:?}; {}", guess(&word, &names))
+        }),
+        ErrorKind::UnknownArgument => word(ContextKind::InvalidArg).map(|word| {
+            let name = std::env::args().nth(1).unwrap_or_default();
+            let command = program.find_subcommand(&name);
+            let longs =
+                command.into_iter().flat_map(clap::Command::get_arguments).filter_map(clap::Arg::get_long);
+            let flags: Vec<String> = longs.map(|long| format!("--{long}")).collect();
+            let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+            format!("there is no option {word}; {}", guess(&word, &flags))
+        }),
+        _ => None,
+    };
+    // A closed stream leaves nobody to tell.
+    let _ = match text {
+        Some(text) => writeln!(std::io::stderr(), "mithril: error: {text}"),
+        None => error.print(),
+    };
+    if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS }
+}
+
+/// The nearest name, and all of them.
+pub fn guess(word: &str, known: &[&str]) -> String {
+    let all = known.join(", ");
+    match nearest(word, known.iter().copied()) {
+        Some(near) if near != word => format!("did you mean {near}? Available: {all}"),
+        _ => format!("available: {all}"),
+    }
+}
+
+/// Whether JSON is asked for.
+fn is_json(given: &ArgMatches) -> bool {
+    given.get_flag("json")
+}
+
+/// JSON as the Python program prints it.
+pub fn printed(value: &Value) -> Result<String> {
+    let text = serde_json::to_string_pretty(value);
+    text.map(|text| text + "\n").map_err(|e| Error::new(Code::Io, e.to_string()))
+}
+
+fn summary(given: &ArgMatches) -> Result<String> {
+    let file = required(given, "MODEL");
+    if given.contains_id("shape") {
+        return Err(needs_python("--shape", "summary"));
+    }
+    let model = load(file)?;
+    if !is_json(given) {
+        return Ok(model.summary() + "\n");
+    }
+    let rows = model.summary_rows();
+    let count = |row: &mithril::model::SummaryRow| match &row.parameters {
+        None => Value::Null,
+        Some(n) => n.known().map_or_else(|| json!(n.to_string()), |n| json!(n)),
+    };
+    let top: Vec<Value> = rows.iter().filter(|row| row.depth == 1).map(count).collect();
+    let total: Option<i64> = top.iter().map(Value::as_i64).sum();
+    let rows: Vec<Value> = rows
+        .iter()
+        .map(|row| {
+            json!({
+                "path": row.path,
+                "depth": row.depth,
+                "layer": row.class,
+                "output_shape": row.shape,
+                "parameters": count(row),
+            })
+        })
+        .collect();
+    let model = model.to_string();
+    printed(&json!({"schema": "mithril.summary/1", "model": model, "parameters": total, "rows": rows}))
+}
+
+/// An argument that the table requires.
+pub fn required<'a>(given: &'a ArgMatches, name: &str) -> &'a str {
+    given.get_one::<String>(name).map_or("", String::as_str)
 }
 
 /// The model of a file.
 fn load(file: &str) -> Result<Model> {
     let text = std::fs::read_to_string(file).map_err(|e| {
-        Error::new(Code::Io, format!("{file:?} cannot be read: {e}")).help("give a file written by ml.save")
+        Error::new(Code::Io, format!("{file:?} cannot be read: {e}"))
+            .help("give a file written by ml.save; other files, folders and names of models need the Python package")
     })?;
     Model::from_json(&text)
 }
 
-fn list_ops() -> String {
-    let line = |(family, rows): &(&str, &[&OpDef])| {
-        let names: Vec<&str> = rows.iter().map(|op| op.name).collect();
-        format!("{family}: {}\n", names.join(" "))
-    };
-    ops::FAMILIES.iter().map(line).collect()
+fn described(given: &ArgMatches) -> Result<String> {
+    let Some(name) = given.get_one::<String>("NAME") else { return list_ops(is_json(given)) };
+    let (family, op) = ops::FAMILIES
+        .iter()
+        .find_map(|(family, rows)| {
+            let is_it = |op: &&&OpDef| op.name == name || op.aliases.contains(&name.as_str());
+            rows.iter().find(is_it).map(|op| (family, *op))
+        })
+        .ok_or_else(|| {
+            let error = Error::new(Code::UnknownName, format!("there is no op {name:?}"));
+            match nearest(name, ops::all().map(|op| op.name)) {
+                Some(near) => error.help(format!("did you mean {near:?}?")),
+                None => error.help("`mithril ops` lists all of them"),
+            }
+        })?;
+    let ports: Vec<&str> = op.ports.iter().map(|p| p.name).collect();
+    if !is_json(given) {
+        return Ok(format!("{}({}) -> {}\n\n{}\n", op.name, ports.join(", "), op.outputs.join(", "), op.doc));
+    }
+    printed(&json!({
+        "schema": "mithril.op/1",
+        "name": op.name,
+        "family": family,
+        "inputs": ports,
+        "outputs": op.outputs,
+        "aliases": op.aliases,
+        "doc": op.doc,
+    }))
 }
 
-fn describe(name: &str) -> Result<String> {
-    let op = ops::find(name).ok_or_else(|| {
-        let error = Error::new(Code::UnknownName, format!("there is no op {name:?}"));
-        match nearest(name, ops::all().map(|op| op.name)) {
-            Some(near) => error.help(format!("did you mean {near:?}?")),
-            None => error.help("`mithril ops` lists all of them"),
-        }
-    })?;
-    let ports: Vec<&str> = op.ports.iter().map(|p| p.name).collect();
-    Ok(format!("{}({}) -> {}\n\n{}\n", op.name, ports.join(", "), op.outputs.join(", "), op.doc))
+fn list_ops(is_json: bool) -> Result<String> {
+    let names = |rows: &&[&OpDef]| rows.iter().map(|op| op.name).collect::<Vec<_>>();
+    if is_json {
+        let families: serde_json::Map<String, Value> =
+            ops::FAMILIES.iter().map(|(family, rows)| ((*family).to_owned(), json!(names(rows)))).collect();
+        return printed(&json!({"schema": "mithril.ops/1", "families": families}));
+    }
+    let lines = ops::FAMILIES.iter().map(|(family, rows)| format!("{family}: {}", names(rows).join(" ")));
+    Ok(lines.collect::<Vec<_>>().join("\n") + "\n")
+}
+
+fn completions(given: &ArgMatches) -> Result<String> {
+    let shell = match required(given, "SHELL") {
+        "zsh" => Shell::Zsh,
+        "fish" => Shell::Fish,
+        _ => Shell::Bash,
+    };
+    let mut out = Vec::new();
+    generate(shell, &mut table::program(false), "mithril", &mut out);
+    String::from_utf8(out).map_err(|e| Error::new(Code::Io, e.to_string()))
+}
+
+fn version(given: &ArgMatches) -> Result<String> {
+    let version = env!("CARGO_PKG_VERSION");
+    if is_json(given) {
+        return printed(&json!({"schema": "mithril.version/1", "version": version}));
+    }
+    Ok(format!("mithril {version}\n"))
+}
+
+fn help(program: &mut clap::Command, given: &ArgMatches) -> ExitCode {
+    let Some(topic) = given.get_one::<String>("COMMAND") else {
+        return if program.print_help().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    };
+    let mut whole = table::program(false).bin_name("mithril");
+    whole.build();
+    let names: Vec<&str> = program.get_subcommands().map(clap::Command::get_name).collect();
+    let Some(found) = whole.find_subcommand_mut(topic) else {
+        let _ = writeln!(
+            std::io::stderr(),
+            "mithril: error: there is no command {topic:?}; {}",
+            guess(topic, &names)
+        );
+        return ExitCode::from(2);
+    };
+    if found.print_help().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

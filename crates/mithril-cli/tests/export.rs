@@ -41,3 +41,64 @@ fn a_command_that_is_misspelled_is_guessed() {
     assert_eq!(found.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&found.stderr).contains("did you mean export?"));
 }
+
+#[test]
+fn commands_that_need_python_say_how_to_get_it() {
+    for words in [&["view", "model.json", "--depth", "2"][..], &["bench", "--help"]] {
+        let found = mithril(words);
+        let told = String::from_utf8_lossy(&found.stderr).into_owned();
+        assert_eq!(found.status.code(), Some(1), "{told}");
+        assert!(told.contains("needs Python") && told.contains("pip install mithril-compiler"), "{told}");
+        assert!(told.contains(&format!("python -m mithril {}", words[0])), "{told}");
+    }
+    for (words, part) in [
+        (&["export", "m.json", "out", "--quantize", "int8"][..], "--quantize needs Python"),
+        (&["export", "m.json", "out", "--target", "web"], "--target web needs Python"),
+        (&["export", "m.json", "out", "--target", "wep"], "did you mean web? Available: c, web"),
+        (&["summary", "m.json", "--shape", "input=1"], "--shape needs Python"),
+        (&["export", "m.json", "out", "--shape", "input=1;4"], "--shape input=1,4"),
+        (&["export", "m.json", "out", "--lanes", "many"], "--lanes is \"many\""),
+    ] {
+        let found = mithril(words);
+        let told = String::from_utf8_lossy(&found.stderr).into_owned();
+        assert!(!found.status.success() && told.contains(part), "{told}");
+    }
+    let found = mithril(&["export", "m.json", "out", "--shpae", "x"]);
+    assert_eq!(found.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&found.stderr).contains("did you mean --shape? Available: --json"));
+}
+
+#[test]
+fn tables_are_json_too_and_shells_complete_all_commands() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("model.json");
+    let mut model = Model::new();
+    let layer = layers::linear(2, true).unwrap();
+    model.extend(&layer, [("input", "input"), ("output", "output")], Place::default()).unwrap();
+    model.set_shapes([("input", vec![Size::from(1), Size::from(3)])], &Place::default()).unwrap();
+    std::fs::write(&file, model.to_json().unwrap()).unwrap();
+    let json = |words: &[&str]| -> serde_json::Value {
+        let found = mithril(words);
+        serde_json::from_slice(&found.stdout).unwrap_or_else(|e| panic!("{e}: {found:?}"))
+    };
+    let summary = json(&["summary", &text(&file), "--json"]);
+    assert_eq!((&summary["schema"], &summary["parameters"]), (&"mithril.summary/1".into(), &8.into()));
+    assert_eq!(
+        (&summary["rows"][0]["path"], &summary["rows"][0]["layer"]),
+        (&"linear".into(), &"Linear".into())
+    );
+    assert_eq!(json(&["ops", "mm", "--json"])["name"], "matmul");
+    assert!(json(&["ops", "--json"])["families"].as_object().unwrap().len() > 5);
+    let out = text(&folder.path().join("out"));
+    let exported = json(&["export", &text(&file), &out, "--random-weights", "--json", "--weights-inside"]);
+    assert_eq!((&exported["schema"], &exported["is_random"]), (&"mithril.export/1".into(), &true.into()));
+    assert!(exported["check"].as_str().unwrap().trim_end().ends_with("ok"));
+    for shell in ["bash", "zsh", "fish"] {
+        let script = String::from_utf8(mithril(&["completions", shell]).stdout).unwrap();
+        for part in ["export", "bench", "minutes", "no-weights-inside"] {
+            assert!(script.contains(part), "{shell}: {part}");
+        }
+    }
+    let help = String::from_utf8(mithril(&["help", "bench"]).stdout).unwrap();
+    assert!(help.contains("--minutes") && help.contains("needs Python"), "{help}");
+}

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .._core import Model
 from ..backends.with_manualgrad.c_backend import CBackend
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
 from ..checkpoints import weights
+from ..compiled import internals
 from ..compiled.compile import compile
-from ..compiled.physical_model import PhysicalModel
 from ..errors import ConflictingOptionError, InvalidValueError
 from ..generation.command import by_pattern
 from ..suggestions import among
@@ -28,6 +30,8 @@ from .source import Source, shapes_of
 __all__ = ["TARGETS", "add_arguments", "run"]
 
 TARGETS = (*FOLDERS, "onnx")
+#: Losses whose targets are numbers of classes.
+_OF_CLASSES = ("cross_entropy", "token_cross_entropy")
 _SCHEMA = "mithril.export/1"
 #: Options that only folders of C take, and what they are if they are not given.
 _OF_FOLDERS: dict[str, Any] = {
@@ -98,8 +102,14 @@ def run(given: argparse.Namespace) -> Answer:
     backend: Any = NumpyBackend(dtype=given.dtype)
     if given.quantize:
         backend = CBackend(dtype=given.dtype, quantize=by_pattern(given.quantize), num_threads=1)
+    shapes, loss = shapes_of(given.shape), given.loss
+    model = source.model
+    if optimizer is not None and loss is not None:
+        model, loss = _with_loss(model, loss, shapes, given)
     is_trained = given.gradients or optimizer is not None
-    compiled = compile(source.model, backend, shapes=shapes_of(given.shape), inference=not is_trained)
+    # Targets that are classes are integers; by themselves they would be floats, as probabilities are.
+    dtypes = {"target": "int64"} if model is not source.model and given.loss in _OF_CLASSES else {}
+    compiled = compile(model, backend, shapes=shapes, dtypes=dtypes, inference=not is_trained)
     if source.weights is not None or target == "onnx":
         source.load_into(compiled)
     if target == "onnx":
@@ -110,10 +120,7 @@ def run(given: argparse.Namespace) -> Answer:
         return Answer.noted(
             f"wrote {given.folder}{beside}", _SCHEMA, {"target": target, "folder": None, "files": names}, source.note
         )
-    loss = given.loss
     data = None if given.data is None else _data(given.data)
-    if optimizer is not None and loss is not None and loss not in compiled.output_keys:
-        compiled, loss = _with_loss(compiled, loss, given)
     further = ("lanes", "batch", "block", "memory_limit", "weights_inside", "autotune", "cc")
     found = compiled.export(
         given.folder,
@@ -167,14 +174,16 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _with_loss(compiled: PhysicalModel, loss: str, given: argparse.Namespace) -> tuple[PhysicalModel, str]:
-    """Return the model with a loss by name, and the name of its output."""
+def _with_loss(model: Model, loss: str, shapes: Mapping[str, Any], given: argparse.Namespace) -> tuple[Model, str]:
+    """Return the model with a loss by name, unless that is one of its outputs, and the name of the output."""
+    compiled = compile(model, NumpyBackend(dtype=given.dtype))
+    if loss in compiled.output_keys:
+        return model, loss
     trained, output, _ = add_loss(compiled, loss)
-    shapes = shapes_of(given.shape)
     if "target" in trained.input_keys and "target" not in shapes and given.data is None:
         text = f"the loss {loss} compares the output with an input `target`, whose shape is not known"
         raise InvalidValueError(text, hint="add it: --shape target=SIZES")
-    return trained, output
+    return internals.logical_model(trained), output
 
 
 def _data(path: str) -> dict[str, Any]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from . import internals
 from .memory_plan import plan_memory
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from ..tools import nans as _nans
     from ..tools import packing as _packing
     from ..tools import profile as _profile
+    from .physical_model import PhysicalModel
 
 __all__ = ["Tools"]
 
@@ -48,3 +50,20 @@ class Tools:
         export = _Late("tools.export", "export")
 
     memory = property(plan_memory)
+
+    def summary_rows(self) -> list[tuple[str, int, str, str, int | str | None]]:
+        """Return the rows of `summary`: path, depth, layer, output shapes, number of parameters.
+
+        Numbers that depend on symbols are text; those that are not known are None.
+        """
+        model = cast("PhysicalModel", self)
+        program = internals.current_program(model)
+        return list((internals.logical_model(model) if program is None else program.core).summary_rows())
+
+    def _repr_html_(self) -> str:
+        """Return the summary as a tree for notebooks, whose parts open and close."""
+        model = cast("PhysicalModel", self)
+        program = internals.current_program(model)
+        if program is None:
+            return str(internals.logical_model(model)._repr_html_())
+        return str(program.core.summary_html())

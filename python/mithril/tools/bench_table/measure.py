@@ -17,7 +17,9 @@ import numpy as np
 from ... import dtypes
 from ...backends.memory import process_memory
 from ...backends.registry import get_backend
+from ...compiled import internals
 from ...compiled.compile import compile
+from ...compiled.physical_model import PhysicalModel
 from ...errors import MithrilError
 from ...optim import SGD
 from ...train.step import TrainingStep
@@ -61,7 +63,7 @@ def prepare(work: Workload, spec: Mapping[str, Any], report: Callable[..., None]
     model = work.build(work.of(spec["quick"]), is_training)
     report(stage="compiling")
     compiled = compile(model, backend, shapes=shapes, inference=not is_training, **options)
-    params = compiled.get_parameters()
+    params = compiled.load_params(_weights(compiled))
     arrays = {name: backend.tensor(value, _dtype(value)) for name, value in data.items()}
     if is_training:
         step = TrainingStep(compiled, SGD(0.01, momentum=0.9), loss=work.mithril_loss())
@@ -88,17 +90,14 @@ def prepare(work: Workload, spec: Mapping[str, Any], report: Callable[..., None]
     return run, outputs, lambda: _device_peak(backend)
 
 
-def prepare_by_hand(
-    work: Workload, spec: Mapping[str, Any], report: Callable[..., None], params: Mapping[str, Any] | None = None
-) -> Prepared:
+def prepare_by_hand(work: Workload, spec: Mapping[str, Any], report: Callable[..., None]) -> Prepared:
     """Return a call of the network that is written by hand, with the parameters that Mithril's model starts with."""
     f = FRAMEWORKS[spec["backend"]]()
     is_training = spec["table"] == "training"
     sizes, data = work.of(spec["quick"]), work.data(spec["table"], spec["batch"], spec["quick"])
     shapes = {name: list(value.shape) for name, value in data.items() if name != "target"}
     compiled = compile(work.build(sizes, is_training), get_backend("numpy"), shapes=shapes, inference=not is_training)
-    values = {**compiled.get_parameters(), **(params or {})}
-    plain = {_short(name): f.array(np.asarray(value)) for name, value in values.items()}
+    plain = {_short(name): f.array(value) for name, value in _weights(compiled).items()}
     state = {name: f.array(np.asarray(value)) for name, value in compiled.state.items() if "." in name}
     report(stage="compiling")
     if "position" in data:
@@ -124,6 +123,23 @@ def prepare_by_hand(
         return outputs
 
     return run, lambda: [f.to_numpy(run()[0])], lambda: None
+
+
+#: Random numbers that weights repeat: drawing each of hundreds of millions would take much of a cell's time.
+_DRAWN = 1 << 16
+
+
+def _weights(compiled: PhysicalModel) -> dict[str, np.ndarray[Any, Any]]:
+    """Return parameters with which values keep their size from layer to layer."""
+    drawn = np.random.default_rng(0).standard_normal(_DRAWN).astype(np.float32)
+    found = {}
+    for name, _, shape in internals.known_program(compiled).params:
+        if len(shape) == 1 and name.endswith(("weight", "bias")):
+            found[name] = np.full(shape, 1.0 if name.endswith("weight") else 0.0, np.float32)
+        else:
+            scale = np.float32(1 / np.sqrt(max(1, np.prod(shape[1:]))))
+            found[name] = np.resize(drawn * scale, shape)
+    return found
 
 
 def _short(name: str) -> str:

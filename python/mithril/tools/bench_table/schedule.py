@@ -29,8 +29,9 @@ __all__ = ["benchmark_table"]
 _BACKENDS = ("torch", "jax", "mlx", "numpy", "c", "ggml")
 #: Frameworks that are compiled by default: their compilers take little time.
 _COMPILED = ("jax", "mlx")
-#: A cell may take this many times its share of what is left: the others may need less.
-_SHARES = 3.0
+#: A cell may take this many times its share of what is left, and always so many seconds: the others may need less, and
+#: some whole cells say more than none.
+_SHARES, _LEAST = 3.0, 60.0
 #: Seconds that importing takes, which are not measured.
 _START = 2.0
 
@@ -146,7 +147,7 @@ def benchmark_table(
                 f"{number + 1} of {len(tasks)}: {task.tables[0]} of {task.model} on {task.backend}{by_hand}, "
                 f"{max(0.0, end - monotonic()):.0f} s left"
             )
-        cells += _measured(task, share, min(_SHARES * share, max(0.0, end - monotonic())))
+        cells += _measured(task, share, min(max(_SHARES * share, _LEAST), max(0.0, end - monotonic())))
     order = {key: i for i, key in enumerate(columns)}
     cells.sort(key=lambda c: (tables.index(c.table), names.index(c.model), order[c.backend, c.by_hand]))
     return BenchmarkTable(tables, cells, columns, machine(), versions(here), monotonic() - start, quick, notes)
