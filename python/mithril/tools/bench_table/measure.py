@@ -63,7 +63,7 @@ def prepare(work: Workload, spec: Mapping[str, Any], report: Callable[..., None]
     model = work.build(work.of(spec["quick"]), is_training)
     report(stage="compiling")
     compiled = compile(model, backend, shapes=shapes, inference=not is_training, **options)
-    params = compiled.load_params(_weights(compiled))
+    params = compiled.load_params(_weights(compiled), strict=False)
     arrays = {name: backend.tensor(value, _dtype(value)) for name, value in data.items()}
     if is_training:
         step = TrainingStep(compiled, SGD(0.01, momentum=0.9), loss=work.mithril_loss())
