@@ -22,6 +22,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "jax": ("jax",),
     "mlx": ("mlx[cpu]",) if sys.platform == "linux" else ("mlx",),
     "plot": ("matplotlib",),
+    "tensorboard": ("tensorboardX",),
+    "mlflow": ("mlflow",),
     "mpi": ("mpi4py", "mpich") if sys.platform == "linux" else ("mpi4py",),
     "vision": ("pillow",),
     "text": ("tokenizers", "tqdm"),
@@ -37,6 +39,8 @@ PACKAGES: dict[str, tuple[str, str]] = {
     "sklearn": ("scikit-learn", "demo"),
     "mpi4py": ("mpi4py", "mpi"),
     "matplotlib": ("matplotlib", "plot"),
+    "tensorboardX": ("tensorboardX", "tensorboard"),
+    "mlflow": ("mlflow", "mlflow"),
 }
 
 

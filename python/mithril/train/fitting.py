@@ -36,6 +36,7 @@ def fit(
     ema: Any = None,
     on_epoch: Callable[[dict[str, Any]], object] | None = None,
     on_batch: Callable[[dict[str, Any]], object] | None = None,
+    callbacks: Any = (),
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int | None = None,
@@ -93,6 +94,8 @@ def fit(
         averages. They are ``ema.params``; the model keeps its own parameters.
     on_epoch, on_batch : callable, optional
         Called after each epoch or batch with its row of the history, a dict.
+    callbacks : Callback or sequence of Callback, optional
+        Told what happens: `mithril.train.TensorBoard`, `mithril.train.MLflow`, or your own `mithril.train.Callback`.
     progress : bool, optional
         Show a bar (if ``tqdm`` is installed, on a terminal) and a line for each epoch, on the standard error stream.
     checkpoint : path-like, optional
@@ -147,6 +150,7 @@ def fit(
         ema=ema,
         on_epoch=on_epoch,
         on_batch=on_batch,
+        callbacks=callbacks,
         progress=progress,
         checkpoint=checkpoint,
         checkpoint_every=checkpoint_every,

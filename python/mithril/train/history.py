@@ -8,10 +8,13 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 
+from .. import tables
 from ..checkpoints.files import write
 from ..errors import InvalidValueError, KeyNotFoundError, ModelFileError
+from .plot import panels, plot, svg
 
 __all__ = ["History"]
 
@@ -30,6 +33,10 @@ class History:
         For each epoch: ``epoch``, ``loss``, the metrics, ``val_loss`` and so on, ``learning_rate``, ``seconds``.
     batches : dict of list
         ``epoch``, ``batch``, ``loss`` and ``learning_rate`` of every batch.
+    monitor : str or None
+        The column that says which epoch is the best.
+    higher_is_better : bool
+        Whether larger values of it are better.
 
     Examples
     --------
@@ -41,10 +48,70 @@ class History:
     """
 
     def __init__(
-        self, epochs: Sequence[Mapping[str, Any]] = (), batches: Mapping[str, Sequence[float]] | None = None
+        self,
+        epochs: Sequence[Mapping[str, Any]] = (),
+        batches: Mapping[str, Sequence[float]] | None = None,
+        *,
+        monitor: str | None = None,
+        higher_is_better: bool = False,
     ) -> None:
         self.epochs: list[dict[str, Any]] = [dict(row) for row in epochs]
         self.batches: dict[str, list[Any]] = {name: list((batches or {}).get(name, ())) for name in COLUMNS}
+
+        self.monitor, self.higher_is_better = monitor, higher_is_better
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The row of the best epoch by ``monitor``, the first one of equals; None if that is not known."""
+        name = self.monitor
+        rows = [row for row in self.epochs if name in row and row[name] is not None and not math.isnan(row[name])]
+        if name is None or not rows:
+            return None
+        sign = -1 if self.higher_is_better else 1
+        return min(rows, key=lambda row: sign * row[name])
+
+    def plot(self, path: str | os.PathLike[str] | None = None, *, names: Sequence[str] | None = None) -> Any:
+        """Draw losses, metrics and learning rates by epoch; the best epoch is marked.
+
+        Parameters
+        ----------
+        path : path-like, optional
+            A file to write: ``*.svg``, ``*.png`` or ``*.pdf``.
+        names : sequence of str, optional
+            Columns to draw, such as ``["loss", "val_loss"]``. Default: all.
+
+        Returns
+        -------
+        matplotlib.figure.Figure or Picture
+            A figure; without matplotlib (``pip install matplotlib``) a picture with the attribute ``text``, which is
+            SVG. Both show themselves in a notebook.
+
+        Raises
+        ------
+        BackendUnavailableError
+            For PNG and PDF without matplotlib.
+        KeyNotFoundError
+            If there is no column of a name.
+
+        Examples
+        --------
+        >>> import mithril as ml, os, tempfile
+        >>> rows = [{"epoch": 1, "loss": 0.5, "val_loss": 0.6}, {"epoch": 2, "loss": 0.4, "val_loss": 0.7}]
+        >>> history = ml.train.History(rows, monitor="val_loss")
+        >>> history.best["epoch"]
+        1
+        >>> picture = history.plot(os.path.join(tempfile.mkdtemp(), "training.svg"))
+        """
+        return plot(self, path, names)
+
+    def _repr_html_(self) -> str:
+        names = list(dict.fromkeys(name for row in self.epochs for name in row))
+        if not names:
+            return "<p>no epoch is complete</p>"
+        found = tables.html(names, [[_text(row.get(name)) for name in names] for row in self.epochs])
+        best = self.best
+        note = "" if best is None else f"<p>best by {escape(str(self.monitor))}: epoch {escape(str(best['epoch']))}</p>"
+        return f"<div>{svg(panels(self))}</div>{found}{note}"
 
     def add_batch(self, epoch: int, batch: int, loss: float, learning_rate: float | None) -> dict[str, Any]:
         """Note a batch; return what was noted."""
@@ -93,7 +160,18 @@ class History:
         """
         suffix = os.path.splitext(os.fspath(path))[1]
         if suffix == ".json":
-            text = json.dumps({"epochs": self.epochs, "batches": self.batches}, default=float) + "\n"
+            text = (
+                json.dumps(
+                    {
+                        "epochs": self.epochs,
+                        "batches": self.batches,
+                        "monitor": self.monitor,
+                        "higher_is_better": self.higher_is_better,
+                    },
+                    default=float,
+                )
+                + "\n"
+            )
         elif suffix == ".csv":
             text = self._csv()
         else:
@@ -112,8 +190,10 @@ class History:
         try:
             with open(path, encoding="utf-8") as file:
                 found = json.load(file)
-            return cls(found["epochs"], found["batches"])
-        except (OSError, ValueError, LookupError, TypeError) as error:
+            # Those of older versions do not say which epoch is the best.
+            is_higher = bool(found.get("higher_is_better", False))
+            return cls(found["epochs"], found["batches"], monitor=found.get("monitor"), higher_is_better=is_higher)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise ModelFileError(
                 f"{os.fspath(path)!r} holds no history: {error}", hint="give a *.json that History.save wrote"
             ) from error

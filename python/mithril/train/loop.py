@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from ..compiled.physical_model import PhysicalModel
 from ..errors import InvalidValueError, NumericsError, ParameterError
 from ..optim import SGD
 from .batches import Batches, fingerprint, open_data
+from .callbacks import read_callbacks
 from .checkpoints import Checkpoint, Store, find, read
 from .history import COLUMNS, History
 from .losses import add_loss, check_number, for_validation
@@ -47,6 +48,7 @@ class Options:
     ema: Any = None
     on_epoch: Callable[[dict[str, Any]], object] | None = None
     on_batch: Callable[[dict[str, Any]], object] | None = None
+    callbacks: Any = ()
     progress: bool = False
     checkpoint: str | os.PathLike[str] | None = None
     checkpoint_every: int | None = None
@@ -141,7 +143,9 @@ class Training:
         internals.restore_state(self._trained, internals.saved_state(model))
         #: Parameters without statistics, which the state holds; those of the model until the first batch.
         self._params: Mapping[str, Any] = model.get_parameters()
-        self.history = History()
+        self.history = self._history()
+        callbacks = read_callbacks(options.callbacks)
+        self._callbacks = callbacks if self._processes is None or self._processes.rank == 0 else ()
         #: The epoch that is under way, how many of its batches are done, and what they gave.
         self._epoch, self._batch = 1, 0
         self._meter = Meter(self._metrics, self._loss, self._backend)
@@ -165,27 +169,43 @@ class Training:
             raise InvalidValueError(f"monitor is {wanted!r}", hint=f"give one of {', '.join(better)}")
         return wanted, better[wanted]
 
+    def _history(self, epochs: Sequence[Mapping[str, Any]] = (), batches: Any = None) -> History:
+        return History(epochs, batches, monitor=self._monitor, higher_is_better=self._sign < 0)
+
     # --- running ----------------------------------------------------------------------------------------------
 
     def run(self) -> History:
         """Train; then the parameters belong to the model."""
         self._resume()
+        error: BaseException | None = None
         try:
+            for callback in self._callbacks:
+                callback.on_start(self._about(), self.history)
             while self._epoch <= self._options.epochs and not self._is_patience_over():
                 self._run_epoch()
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
+            error = interrupt
             # What was learned so far is not thrown away.
             self._hand_over()
             raise
-        except Exception:
+        except Exception as failure:
+            error = failure
             # Statistics that were measured since belong to parameters that are lost.
             if self._before is not None:
                 internals.restore_state(self._model, self._before)
             raise
         finally:
             self._progress.end()
+            for callback in self._callbacks:
+                callback.on_end(self.history, error)
         self._hand_over()
         return self.history
+
+    def _about(self) -> dict[str, Any]:
+        """Return what the training is, for callbacks."""
+        rate = getattr(self._optimizer, "learning_rate", None)
+        further = {"learning_rate": rate} if isinstance(rate, (int, float)) else {}
+        return {**self._settings, **further, "epochs": self._options.epochs, "backend": self._backend.name}
 
     def _hand_over(self) -> None:
         if self._params is not self._model.get_parameters():
@@ -222,6 +242,8 @@ class Training:
             self._save(self._store, self._sign * row[self._monitor])
         if self._options.on_epoch is not None:
             self._options.on_epoch(row)
+        for callback in self._callbacks:
+            callback.on_epoch(row)
 
     def _step(self, batch: Mapping[str, Any]) -> None:
         if self._params is self._model.get_parameters():
@@ -262,6 +284,8 @@ class Training:
                 self._save(self._store)
         if self._options.on_batch is not None:
             self._options.on_batch(row)
+        for callback in self._callbacks:
+            callback.on_batch(row)
 
     def _start(self, batch: Mapping[str, Any]) -> None:
         """Part from the parameters of the model, which keeps them if the training fails."""
@@ -384,7 +408,7 @@ class Training:
         columns = {name: groups["history"][name].tolist() for name in COLUMNS}
         columns |= {name: [int(number) for number in columns[name]] for name in ("epoch", "batch")}
         columns["learning_rate"] = [None if rate != rate else rate for rate in columns["learning_rate"]]
-        self.history = History(about["epochs"], columns)
+        self.history = self._history(about["epochs"], columns)
         self._meter.values = {name: groups["meter"][name].tolist() for name in self._meter.values}
 
     def _check_model(self, saved: Mapping[str, Any], state: Mapping[str, Any], path: str) -> None:
