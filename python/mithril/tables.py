@@ -56,7 +56,8 @@ class Report:
         return to_json(self.to_dict())
 
     def _repr_markdown_(self) -> str:
-        return self.to_markdown()
+        # Markdown may hold HTML, and names are the user's.
+        return escape(self.to_markdown(), quote=False)
 
     def _repr_html_(self) -> str:
         return html(*self._cells(), self._sentences())
