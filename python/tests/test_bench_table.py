@@ -14,6 +14,7 @@ from mithril.__main__ import main
 from mithril.errors import MithrilError
 from mithril.tools import BenchmarkTable
 from mithril.tools.bench_table import Cell, schedule
+from mithril.tools.bench_table.machine import Neighbors
 from mithril.tools.bench_table.measure import prepare, prepare_by_hand
 from mithril.tools.bench_table.workloads import WORKLOADS
 
@@ -87,7 +88,7 @@ def test_forms(table, tmp_path):
     assert page.count("| Model | unit | batch | numpy |") == 3
     found = json.loads(table.to_json())
     assert found["schema"] == "mithril.bench-table/1"
-    assert {"processor", "cores", "memory_gb", "system"} == set(found["machine"])
+    assert {"processor", "cores", "memory_gb", "system", "used_by_others"} == set(found["machine"])
     assert {"mithril", "Python", "numpy"} == set(found["versions"])
     assert len(found["cells"]) == 3 * 2
     assert found["cells"][0]["value"] == table.cells[0].value
@@ -158,6 +159,25 @@ def test_a_table_of_cells():
     for form in (table.to_svg(), table._repr_html_()):
         assert "<i>" not in form
         assert "<b>" not in form
+
+
+def test_a_busy_machine_is_told():
+    about = {"processor": "x", "cores": 1, "memory_gb": 1.0, "system": "x", "used_by_others": 0.37}
+    table = BenchmarkTable(["inference"], [], {}, about, {}, 1.0, False)
+    assert "other programs used 37% of the processors" in str(table)
+    assert "other programs" not in str(
+        BenchmarkTable(["inference"], [], {}, {**about, "used_by_others": 0.01}, {}, 1, False)
+    )
+    neighbors = Neighbors()
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        # What has not ended yet counts as another program.
+        time.sleep(0.6)
+        if (share := neighbors.share()) is not None:
+            assert share > 0.2 / os.cpu_count()
+    finally:
+        busy.kill()
+        busy.wait()
 
 
 def test_the_command(tmp_path, capsys):

@@ -12,7 +12,47 @@ from typing import Any
 from ... import _core
 from ..overview import installed
 
-__all__ = ["machine", "versions"]
+__all__ = ["Neighbors", "machine", "versions"]
+
+
+class Neighbors:
+    """How busy other programs keep the processor, from when it was made.
+
+    Examples
+    --------
+    >>> share = Neighbors().share()
+    >>> share is None or 0 <= share <= 1
+    True
+    """
+
+    def __init__(self) -> None:
+        self._before = _busy(), _own()
+
+    def share(self) -> float | None:
+        """Return the part of all processors that others used; None where that is not known."""
+        (busy, total), own = _busy(), _own()
+        spent = total - self._before[0][1]
+        if spent <= 0:
+            return None
+        return min(1.0, max(0.0, (busy - self._before[0][0] - (own - self._before[1])) / spent))
+
+
+def _busy() -> tuple[float, float]:
+    """Return seconds that all processors were busy, and all seconds; zeros where the system does not say."""
+    try:
+        with open("/proc/stat") as file:
+            times = [int(word) for word in file.readline().split()[1:9]]
+    except (OSError, ValueError):
+        return 0.0, 0.0
+    ticks = os.sysconf("SC_CLK_TCK")
+    # The fourth is idle, the fifth waits for disks.
+    return (sum(times) - times[3] - times[4]) / ticks, sum(times) / ticks
+
+
+def _own() -> float:
+    """Return the processor time of this process and of those that it started and that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def machine() -> dict[str, Any]:

@@ -20,6 +20,10 @@ __all__ = ["BenchmarkTable", "Cell"]
 _FORMATS = {".md": "to_markdown", ".json": "to_json", ".svg": "to_svg"}
 
 
+#: Part of the processors that others may use before the tables say so.
+_DISTURBED = 0.1
+
+
 @dataclass(frozen=True)
 class Cell:
     """A model on a backend.
@@ -100,7 +104,7 @@ class BenchmarkTable(tables.Report):
     columns : dict
         Title by the pair of a backend and whether it is by hand, in order.
     machine : dict
-        Processor, cores, memory, system, and devices.
+        Processor, cores, memory, system, and the part of the processors that other programs used meanwhile.
     versions : dict
         Versions of Mithril, Python and the frameworks.
     seconds : float
@@ -177,6 +181,13 @@ class BenchmarkTable(tables.Report):
             f"machine: {self.machine['processor']}, {cores}, {memory}, {self.machine['system']}",
             f"versions: {', '.join(f'{name} {version}' for name, version in self.versions.items())}",
         ]
+        others = self.machine.get("used_by_others")
+        if others is not None and others > _DISTURBED:
+            found.append(
+                f"other programs used {others:.0%} of the processors meanwhile, so that speeds are not reliable; those "
+                "of frameworks whose threads spin while they wait for each other suffer by far the most: measure again "
+                "on an idle machine"
+            )
         if "memory" in self.tables:
             found.append(
                 "memory is what the process holds at most during calls, more than before the model was made, or what "

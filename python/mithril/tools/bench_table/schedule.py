@@ -19,7 +19,7 @@ from ...errors import ConflictingOptionError, InvalidValueError, KeyNotFoundErro
 from ...suggestions import among
 from ..overview import FACTS, installed
 from .frameworks import FRAMEWORKS
-from .machine import machine, versions
+from .machine import Neighbors, machine, versions
 from .report import BenchmarkTable, Cell
 from .workloads import TABLES, WORKLOADS
 
@@ -136,7 +136,7 @@ def benchmark_table(
         for by_hand in ((False, True) if name in hands else (False,))
     }
     tasks = _tasks(tables, names, columns, batch, quick, compiled)
-    start = monotonic()
+    start, neighbors = monotonic(), Neighbors()
     end = start + 60 * minutes
     cells: list[Cell] = []
     for number, task in enumerate(tasks):
@@ -150,7 +150,8 @@ def benchmark_table(
         cells += _measured(task, share, min(max(_SHARES * share, _LEAST), max(0.0, end - monotonic())))
     order = {key: i for i, key in enumerate(columns)}
     cells.sort(key=lambda c: (tables.index(c.table), names.index(c.model), order[c.backend, c.by_hand]))
-    return BenchmarkTable(tables, cells, columns, machine(), versions(here), monotonic() - start, quick, notes)
+    about = {**machine(), "used_by_others": neighbors.share()}
+    return BenchmarkTable(tables, cells, columns, about, versions(here), monotonic() - start, quick, notes)
 
 
 def _chosen(what: str, given: Sequence[str], known: Iterable[str]) -> list[str]:
