@@ -4,6 +4,8 @@ import io
 import json
 import os
 import pty
+import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -102,8 +104,14 @@ def test_completions(shell, capsys, tmp_path):
         assert row["name"] in script
     for flag in ("minutes", "no-weights-inside", "memory-limit"):
         assert flag in script
+    (tmp_path / "script").write_text(script)
+    if shutil.which(shell) is not None:
+        done = subprocess.run([shell, "-n", tmp_path / "script"], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+    else:
+        # No parser of the shell: at least its quotes are closed.
+        assert all(len(shlex.split(line)) for line in script.splitlines() if shell == "fish")
     if shell == "bash":
-        (tmp_path / "script").write_text(script)
 
         def complete(*words):
             text = " ".join(f"'{word}'" for word in words)

@@ -47,7 +47,8 @@ impl Model {
     /// The parts of the table, with shapes as far as the model knows them; parts of parts follow them.
     ///
     /// ```
-    /// use mithril_model::{Model, Place, layers};
+    /// use mithril_ir::Place;
+    /// use mithril_model::{Model, layers};
     ///
     /// let mut model = Model::new();
     /// model.extend(&layers::linear(2, true)?, [("input", "input")], Place::default())?;
@@ -70,6 +71,17 @@ impl Model {
         }
     }
     /// The table as a tree of HTML whose parts open and close, for notebooks; it needs neither scripts nor styles.
+    ///
+    /// ```
+    /// use mithril_ir::Place;
+    /// use mithril_model::{Model, layers};
+    ///
+    /// let mut model = Model::new();
+    /// let layer = layers::linear(2, true)?.named("<script>")?;
+    /// model.extend(&layer, [("input", "input")], Place::default())?;
+    /// assert!(model.summary_html().contains("<b>&lt;script&gt;</b>"));
+    /// # Ok::<(), mithril_ir::Error>(())
+    /// ```
     pub fn summary_html(&self) -> String {
         self.tree(&self.summary_rows())
     }

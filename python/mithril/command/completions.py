@@ -77,7 +77,9 @@ def _zsh(rows: _Rows) -> str:
         return text.replace("'", "'\\''")
 
     def described(text: str) -> str:
-        return quoted(text).replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]").replace(":", "\\:")
+        for special in "\\[]:":
+            text = text.replace(special, f"\\{special}")
+        return quoted(text)
 
     def value(entry: Mapping[str, Any], name: str) -> str:
         if entry["choices"]:
