@@ -171,6 +171,7 @@ def test_unknown_names_are_guessed_and_all_are_listed(model, tmp_path, capsys):
     for words, parts in (
         (["view", model, "--format", "svgg"], ("--format is 'svgg'; did you mean svg? Available: html, svg, mermaid",)),
         (["export", model, "x", "--thread", "2", "--optimiser", "adam"], ("did you mean --optimizer? Available: ",)),
+        (["check", model, "--backend", ","], ("--backend is ',', which holds no name",)),
         (["completions", "bsh"], ("did you mean bash? Available: bash, zsh, fish",)),
         (["help", "exprt"], ("did you mean export? Available: generate",)),
     ):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from types import SimpleNamespace
 
 import mithril as ml
 import numpy as np
@@ -157,6 +158,7 @@ def test_callbacks():
     def stop(row):
         raise KeyboardInterrupt
 
+    train(callbacks=None, epochs=1)
     told = Told()
     with pytest.raises(KeyboardInterrupt):
         train(callbacks=[told, ml.train.Callback()], on_epoch=stop)
@@ -243,7 +245,11 @@ class Mlflow:
         self.active, self.calls = active, []
 
     def active_run(self):
-        return self.active
+        return self.active and SimpleNamespace(info=SimpleNamespace(run_id=self.active))
+
+    def get_run(self, run_id):
+        assert run_id == self.active
+        return SimpleNamespace(data=SimpleNamespace(params={"optimizer": "Adam"}))
 
     def __getattr__(self, name):
         return lambda *args, **named: self.calls.append((name, *args, *named.items()))
@@ -272,6 +278,9 @@ def test_mlflow_calls(monkeypatch):
     # A run that is active is the user's.
     calls, _, _ = logged(monkeypatch, active="theirs")
     assert not {"start_run", "end_run"} & {call[0] for call in calls}
+    # What it says already cannot change.
+    assert "optimizer" not in calls[1][1]
+    assert calls[1][1]["backend"] == "numpy"
     calls, _, error = logged(monkeypatch, optimizer=ml.optim.SGD(1e30), epochs=9)
     assert (calls[-1], type(error)) == (("end_run", "FAILED"), ml.errors.NumericsError)
     calls, _, _ = logged(monkeypatch, on_epoch=lambda row: (_ for _ in ()).throw(KeyboardInterrupt))

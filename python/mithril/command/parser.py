@@ -75,7 +75,9 @@ class _Names(argparse.Action):
         self, parser: argparse.ArgumentParser, given: argparse.Namespace, values: Any, flag: str | None = None
     ) -> None:
         found = [name.strip() for name in str(values).split(",") if name.strip()]
-        for name in found or [str(values)]:
+        if not found:
+            parser.error(f"{flag} is {str(values)!r}, which holds no name")
+        for name in found:
             if self.names is not None and name not in self.names:
                 parser.error(f"{flag} is {name!r}; {_guess(name, self.names)}")
         setattr(given, self.dest, [*(getattr(given, self.dest) or ()), *found])

@@ -63,6 +63,8 @@ class Callback:
 
 def read_callbacks(given: Any) -> tuple[Callback, ...]:
     """Return callbacks as `fit` is given them, one or several."""
+    if given is None:
+        return ()
     found = (given,) if isinstance(given, Callback) else tuple(given) if isinstance(given, Iterable) else (given,)
     for one in found:
         if not isinstance(one, Callback):
@@ -149,7 +151,7 @@ class MLflow(Callback):
     """Logs a training to MLflow as a run: settings as parameters, the columns of the history as metrics.
 
     Metrics are logged by epoch. The run ends as finished, failed, or killed after Ctrl-C. If a run is active when the
-    training starts, that one is used and left open.
+    training starts, that one is used and left open; parameters that it has already stay as they are.
 
     Parameters
     ----------
@@ -201,7 +203,11 @@ class MLflow(Callback):
         if self._is_own:
             self._mlflow.start_run(run_name=self.run_name)
         self._is_open = True
-        self._mlflow.log_params({**settings, **self.params})
+        # A run may hold an earlier training, or the first part of this one; what is logged once cannot change.
+        active = self._mlflow.active_run()
+        known = {} if self._is_own else self._mlflow.get_run(active.info.run_id).data.params
+        params = {**settings, **self.params}
+        self._mlflow.log_params({name: value for name, value in params.items() if name not in known})
 
     def on_epoch(self, row: Mapping[str, Any]) -> None:
         """Log an epoch."""

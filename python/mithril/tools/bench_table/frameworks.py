@@ -15,20 +15,23 @@ _LEARNING_RATE, _HEAVY_BALL = 0.01, 0.9
 class Torch:
     """PyTorch."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "cpu") -> None:
         self.torch = import_module("torch")
         self.f = self.torch.nn.functional
+        self.device = device
 
     def array(self, value: Any) -> Any:
         """Return a tensor of a NumPy array."""
-        return self.torch.from_numpy(value.copy())
+        return self.torch.from_numpy(value.copy()).to(self.device)
 
     def wait(self, result: Any) -> None:
-        """Wait for results: on the CPU they are there."""
+        """Wait for results; on the CPU they are there."""
+        if not self.device.startswith("cpu"):
+            self.torch.accelerator.synchronize()
 
     def to_numpy(self, value: Any) -> Any:
         """Return a NumPy array of a tensor."""
-        return value.detach().numpy()
+        return value.detach().cpu().numpy()
 
     def forward(self, function: Callable[..., Any], jit: bool) -> Callable[..., Any]:
         """Return a forward pass as a user runs it for inference."""
@@ -124,7 +127,7 @@ class Torch:
 
     def positions(self, count: int) -> Any:
         """Return the numbers from 0."""
-        return self.torch.arange(count)
+        return self.torch.arange(count, device=self.device)
 
     def unit_length(self, x: Any) -> Any:
         """Divide by the norm of the last axis."""
@@ -138,7 +141,8 @@ class Torch:
 class Jax(Torch):
     """JAX."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "cpu") -> None:
+        # Arrays go where JAX puts them, as those of the backend do.
         self.jax = import_module("jax")
         self.jnp = import_module("jax.numpy")
 
@@ -254,7 +258,7 @@ class Jax(Torch):
 class Mlx(Jax):
     """MLX. Its convolutions want channels last: the images are transposed around each."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "cpu") -> None:
         self.mx = self.jnp = import_module("mlx.core")
 
     def array(self, value: Any) -> Any:
@@ -314,4 +318,4 @@ class Mlx(Jax):
 
 
 #: Name of a backend -> its framework by hand.
-FRAMEWORKS: dict[str, Callable[[], Any]] = {"torch": Torch, "jax": Jax, "mlx": Mlx}
+FRAMEWORKS: dict[str, Callable[[str], Any]] = {"torch": Torch, "jax": Jax, "mlx": Mlx}

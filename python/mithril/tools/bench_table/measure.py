@@ -92,7 +92,10 @@ def prepare(work: Workload, spec: Mapping[str, Any], report: Callable[..., None]
 
 def prepare_by_hand(work: Workload, spec: Mapping[str, Any], report: Callable[..., None]) -> Prepared:
     """Return a call of the network that is written by hand, with the parameters that Mithril's model starts with."""
-    f = FRAMEWORKS[spec["backend"]]()
+    # On the device that Mithril's takes.
+    backend = get_backend(spec["backend"])
+    report(device=backend.device)
+    f = FRAMEWORKS[spec["backend"]](backend.device)
     is_training = spec["table"] == "training"
     sizes, data = work.of(spec["quick"]), work.data(spec["table"], spec["batch"], spec["quick"])
     shapes = {name: list(value.shape) for name, value in data.items() if name != "target"}
@@ -114,7 +117,7 @@ def prepare_by_hand(work: Workload, spec: Mapping[str, Any], report: Callable[..
             f.wait(value)
             return value
 
-        return train, lambda: [f.to_numpy(train())], lambda: None
+        return train, lambda: [f.to_numpy(train())], lambda: _device_peak(backend)
     evaluate = f.forward(forward, spec["jit"])
 
     def run() -> Any:
@@ -122,7 +125,7 @@ def prepare_by_hand(work: Workload, spec: Mapping[str, Any], report: Callable[..
         f.wait(outputs)
         return outputs
 
-    return run, lambda: [f.to_numpy(run()[0])], lambda: None
+    return run, lambda: [f.to_numpy(run()[0])], lambda: _device_peak(backend)
 
 
 #: Random numbers that weights repeat: drawing each of hundreds of millions would take much of a cell's time.
@@ -182,10 +185,7 @@ def _run(spec: Mapping[str, Any], report: Callable[..., None]) -> None:
     work, budget = WORKLOADS[spec["model"]], perf_counter() + spec["seconds"]
     report(stage="starting")
     # What is imported does not count as memory of the model.
-    if spec["hand"]:
-        FRAMEWORKS[spec["backend"]]()
-    else:
-        get_backend(spec["backend"])
+    get_backend(spec["backend"])
     gc.collect()
     before = process_memory()["used"]
     report(stage="building")
