@@ -22,6 +22,8 @@ __all__ = ["Picture", "panels", "plot", "svg"]
 #: Columns of an epoch that are no curves, or one of their own.
 _OTHERS = ("epoch", "seconds", "learning_rate")
 _COLORS = ("#3b6fd4", "#d9822b", "#1f9d72", "#8a5bd1", "#c94f5d", "#667085")
+#: Curves of more points are lines alone.
+_MOST_DOTS = 60
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 460, 240, 58, 14, 30, 34
 
 
@@ -150,7 +152,8 @@ def _figure(drawn: Sequence[Panel]) -> Any:
         axes.set_title(panel.title, parse_math=False)
         for k, curve in enumerate(panel.curves):
             x, y = [p[0] for p in curve.points], [p[1] for p in curve.points]
-            style: dict[str, Any] = {"linewidth": 0.6, "alpha": 0.45} if curve.is_faint else {"marker": "."}
+            style: dict[str, Any] = {"linewidth": 0.6, "alpha": 0.45} if curve.is_faint else {}
+            style |= {"marker": "."} if len(curve.points) <= _MOST_DOTS else {}
             [line] = axes.plot(x, y, color=_COLORS[k % len(_COLORS)], **style)
             line.set_label(curve.name if not curve.name.startswith("_") else f" {curve.name}")
         if panel.marked is not None:
@@ -208,14 +211,14 @@ def _drawn(panel: Panel) -> list[str]:
     for value in _ticks(left, right):
         x, _ = place(value, low)
         out.append(f'<text x="{x:.1f}" y="{_HEIGHT - 14}" text-anchor="middle" fill="#667085">{value:g}</text>')
-    x = float(_LEFT + 90)
+    x = _LEFT + 24 + 8.0 * len(panel.title)
     for k, curve in enumerate(panel.curves):
         color = _COLORS[k % len(_COLORS)]
         path = " ".join(f"{a:.1f},{b:.1f}" for a, b in (place(*point) for point in curve.points))
         style = 'stroke-width="0.7" opacity="0.5"' if curve.is_faint else 'stroke-width="1.8"'
         out.append(f'<polyline points="{path}" fill="none" stroke="{color}" {style}/>')
-        if not curve.is_faint:
-            dots = (place(*point) for point in curve.points[:200])
+        if len(curve.points) <= _MOST_DOTS:
+            dots = (place(*point) for point in curve.points)
             out += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="2" fill="{color}"/>' for a, b in dots]
         out.append(f'<rect x="{x:.0f}" y="10" width="9" height="9" fill="{color}"/>')
         out.append(f'<text x="{x + 13:.0f}" y="18">{escape(curve.name)}</text>')

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["Bar", "Group", "svg"]
+__all__ = ["Bar", "Group", "number", "svg"]
 
 _COLORS = ("#3b6fd4", "#a9c3f5", "#1f9d72", "#9fdcc4", "#d9822b", "#f5cfa3", "#8a5bd1", "#d0b9f0", "#c94f5d", "#667085")
 _WIDTH, _LEFT, _RIGHT, _BAR, _GAP, _HEAD = 760, 190, 120, 15, 14, 26
@@ -86,10 +86,24 @@ def _group(out: list[str], group: Group, y: float) -> float:
                     f'<path d="M{_LEFT + low:.1f} {middle:.1f}H{_LEFT + high:.1f}" stroke="#1d2430" '
                     'stroke-width="1.5"/>'
                 )
-            out.append(f'<text x="{_LEFT + end + 6:.0f}" y="{y + 12:.0f}">{bar.value:,.3g}</text>')
+            out.append(f'<text x="{_LEFT + end + 6:.0f}" y="{y + 12:.0f}">{number(bar.value)}</text>')
         y += _BAR
     return y + _GAP
 
 
 def _color(index: int) -> str:
     return _COLORS[index % len(_COLORS)]
+
+
+def number(value: float) -> str:
+    """Write a number with three digits.
+
+    Examples
+    --------
+    >>> from mithril.tools.bench_table.chart import number
+    >>> number(1234.5), number(12.345), number(0.01234)
+    ('1,234', '12.3', '0.0123')
+    """
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"

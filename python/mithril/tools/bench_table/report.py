@@ -12,6 +12,7 @@ from typing import Any
 from ... import tables
 from ...errors import InvalidValueError
 from . import chart
+from .chart import number
 from .workloads import TABLES, WORKLOADS
 
 __all__ = ["BenchmarkTable", "Cell"]
@@ -297,17 +298,3 @@ def _text(cell: Cell, reasons: Mapping[str, int]) -> str:
         return number(cell.value)
     low, high = cell.quartiles
     return f"{number(cell.value)} ({number(low)}-{number(high)})"
-
-
-def number(value: float) -> str:
-    """Write a number with three digits.
-
-    Examples
-    --------
-    >>> from mithril.tools.bench_table.report import number
-    >>> number(1234.5), number(12.345), number(0.01234)
-    ('1,234', '12.3', '0.0123')
-    """
-    if value >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
