@@ -7,7 +7,7 @@ from abc import ABC
 import mithril as ml
 import numpy as np
 import pytest
-from checklist import ROOT, Later, Page, Proven, constructs, unchanged_jax
+from checklist import ROOT, Page, Proven, constructs, unchanged_jax
 from checklist_deployment import memory_is_known, models_are_not_used_up
 from documented import available, backend, inputs, wanted
 from networks import classifier
@@ -203,9 +203,7 @@ def examples():
 
 _numpy = Proven("test_c.py", "test_arrays_and_ops_at_once_are_those_of_numpy")
 _several = Proven("test_devices.py", "test_a_placement_on_another_device_is_refused_before_anything_runs")
-_placed = Later(
-    "pipelines have an issue of their own", lambda: ml.NumpyBackend().place_model(layers(), {"layer1": 0, "layer2": 1})
-)
+_placed = Proven("test_pipelines.py", "test_a_pipeline_computes_what_one_device_does")
 _autograd, _manual = "with_autograd.{}_backend", "with_manualgrad.{}_backend"
 _page = functools.partial(Page, "backends.md")
 

@@ -7,8 +7,9 @@ use mithril::compile::compiled::Compiled;
 use mithril::compile::fit;
 use mithril::compile::lift::lift;
 use mithril::compile::partition::Partitioned;
+use mithril::compile::partition::stages::{Step, stages};
 use mithril::compile::passes::quantize::{Decision, Scheme, Schemes};
-use mithril::compile::pipeline::{Interpreter, Target};
+use mithril::compile::pipeline::{Interpreter, Target, lower};
 use mithril::compile::positions::{Positions, Which};
 use mithril::compile::python::Python as PythonBackend;
 use mithril::ir::dim::Dim;
@@ -339,6 +340,48 @@ impl PyCompiled {
             Ok(PySource { source: codegen::emit_on(target, &[function], device)?, many: true, partition })
         })
     }
+    /// Functions for the steps of a pipeline, by the devices of layers; of gradients, if outputs and inputs are given.
+    #[pyo3(signature = (target, devices, gradients=None, device="cpu"))]
+    fn staged_source(
+        &self,
+        py: Python<'_>,
+        target: TargetArgument,
+        devices: Vec<(String, usize)>,
+        gradients: Option<(Vec<String>, Vec<String>)>,
+        device: &str,
+    ) -> Outcome<(PySource, Vec<StepRow>, Vec<String>)> {
+        let target = &target.0;
+        py.detach(|| {
+            let backend = PythonBackend(target);
+            let program = match gradients {
+                None => self.compiled.partitioned_forward(&backend, &mut |_, _| {})?,
+                Some((outputs, inputs)) => {
+                    let (outputs, inputs) = (shared(outputs), shared(inputs));
+                    self.compiled.partitioned_gradient(&backend, &outputs, &inputs, &mut |_, _| {})?
+                }
+            };
+            let mut staged = stages(&program, &devices)?;
+            // What an op is spelled as may depend on where its results go, which a cut changes.
+            for step in staged.steps.iter_mut().filter(|step| step.exchange.is_none()) {
+                step.graph = lower(&step.graph, &backend, self.compiled.float, &mut |_, _| {})?;
+            }
+            let names: Vec<String> = (0..staged.steps.len()).map(|i| format!("step_{i}")).collect();
+            let computed = staged.steps.iter().zip(&names).filter(|(step, _)| step.exchange.is_none());
+            let functions: Vec<Function<'_>> = computed
+                .map(|(step, name)| Function {
+                    name,
+                    graph: &step.graph,
+                    arguments: VALUES,
+                    results: Results::Dict,
+                    donated: &[],
+                })
+                .collect();
+            let source = codegen::emit_on(target, &functions, device)?;
+            let rows = staged.steps.iter().zip(&names).map(|(step, name)| step_row(step, name)).collect();
+            let source = PySource { source, many: false, partition: Some(Arc::new(program)) };
+            Ok((source, rows, staged.results))
+        })
+    }
     /// The function `evaluate`, run by the reference interpreter: on one device, or on a virtual mesh.
     fn runner(&self) -> Outcome<PyRunner> {
         let (graph, mesh) = self.forward(&Interpreter)?;
@@ -416,6 +459,21 @@ impl PyCompiled {
     fn summary_html(&self) -> Outcome<String> {
         Ok(self.model.summary_html_with(&self.options)?)
     }
+}
+
+/// Device, level, name of the function or the op of the collective, what it reads, what it makes; of a collective the
+/// axis and the reduction.
+type StepRow = (usize, usize, String, Vec<String>, Vec<String>, Option<(usize, String)>);
+
+/// What the function of a step takes.
+const VALUES: &[Argument<'static>] = &[Argument { name: "values", role: Role::Data }];
+
+fn step_row(step: &Step, name: &str) -> StepRow {
+    let (name, exchange) = match &step.exchange {
+        None => (name, None),
+        Some(exchange) => (exchange.op, Some((exchange.axis, exchange.reduction.clone()))),
+    };
+    (step.device, step.level, name.to_owned(), step.reads.clone(), step.makes.clone(), exchange)
 }
 
 fn shared(names: Vec<String>) -> Vec<Arc<str>> {
@@ -550,7 +608,7 @@ pub fn eager_source(
     let float = DType::parse(float)?;
     let (graph, many) = eager_graph(name, &signature, float)?;
     let no_op = &mut |_: &str, _: &Graph| {};
-    let graph = mithril::compile::pipeline::lower(&graph, &PythonBackend(target), float, no_op)?;
+    let graph = lower(&graph, &PythonBackend(target), float, no_op)?;
     let arguments = [Argument { name: "x", role: Role::Data }];
     let function =
         Function { name: "op", graph: &graph, arguments: &arguments, results: Results::Tuple, donated: &[] };

@@ -14,6 +14,7 @@ from .._generated.ops import Ops
 from ..dtypes import DType
 from ..errors import ConflictingOptionError, InvalidValueError, UnsupportedOpError
 from ..parallel.layout import Layout
+from ..parallel.pipeline import Pipeline
 from ..suggestions import nearest
 from . import custom, options
 from .conversions import Conversions
@@ -105,8 +106,10 @@ class Backend(RegisteredFunctions, Conversions, EagerOps, Ops, ABC):
         self._told: set[str] = set()
         self.listed_devices = tuple(options.listed(found.get("devices", ())))
         self.layout = options.layout(found, lambda: self.engine.device_count())
+        #: Models that were placed on several devices, by identity, and where.
+        self.placements: dict[int, tuple[_core.Model, Pipeline]] = {}
         if self.layout is not None:
-            self.engine.on_mesh(self.layout)
+            self.engine.on_layout(self.layout)
 
     @cached_property
     def engine(self) -> Any:
@@ -226,8 +229,9 @@ class Backend(RegisteredFunctions, Conversions, EagerOps, Ops, ABC):
     def place_model(self, model: _core.Model, placement: Mapping[str, int]) -> _core.Model:
         """Place layers of a model on devices, by name and number.
 
-        This version of Mithril runs a model on one device, that of the backend. A placement on it is accepted; any
-        other is a `BackendUnavailableError`, so that no layer runs elsewhere than it says.
+        On several devices, `mithril.compile` makes a pipeline of the model; see `mithril.Pipeline`. `TorchBackend` and
+        `NumpyBackend` with ``devices=[...]`` run pipelines. Elsewhere, a placement on the device of the backend is
+        accepted, and any other an error, so that no layer runs elsewhere than it says.
 
         Parameters
         ----------
@@ -240,6 +244,13 @@ class Backend(RegisteredFunctions, Conversions, EagerOps, Ops, ABC):
         -------
         Model
             The model itself.
+
+        Raises
+        ------
+        KeyNotFoundError
+            If the placement names what is not a layer.
+        BackendUnavailableError
+            If there is no such device, or the backend runs no pipelines.
 
         Examples
         --------

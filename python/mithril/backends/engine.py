@@ -12,6 +12,7 @@ from .. import _core, dtypes
 from ..compiled.loading import load
 from ..dtypes import DType
 from ..errors import BackendUnavailableError, UnsupportedOpError
+from ..parallel.pipeline import Pipeline
 from . import custom
 from .exchange import numpy_dtype, to_host
 
@@ -156,6 +157,18 @@ class Engine:
     def adopt(self, arg: Any) -> Any:
         """Array of ours of what has a shape and a dtype."""
         return self.backend.array(arg)
+
+    def on_layout(self, layout: Layout) -> MeshEngine:
+        """Return what runs programs that are divided by this layout, or a pipeline of them."""
+        return self.on_pipeline(layout) if isinstance(layout, Pipeline) else self.on_mesh(layout)
+
+    def on_pipeline(self, pipeline: Pipeline) -> MeshEngine:
+        """Return what runs programs whose layers are on several devices."""
+        raise BackendUnavailableError(
+            f"{type(self.backend).__name__} runs no pipelines, which {pipeline!r} is",
+            hint="TorchBackend(devices=['cpu'] * 2) and NumpyBackend do; elsewhere divide tensors: "
+            "layout=ml.Layout(ml.Mesh(model=2), parameters='model') in ml.compile",
+        )
 
     # --- workers: processes of this machine that a process hands programs to ----------------------------------
 

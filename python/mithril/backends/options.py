@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import BackendUnavailableError, ConflictingOptionError, IgnoredOptionWarning, InvalidValueError
 from ..parallel.layout import Layout, Mesh
+from ..parallel.pipeline import Pipeline
 from ..suggestions import nearest
 
 #: Accepted spelling -> canonical option.
@@ -149,6 +150,10 @@ _STRATEGIES: dict[str, tuple[tuple[str, ...], str | None, str | None]] = {
 }
 
 
+#: The strategy that distributes layers and not tensors.
+_PIPELINE = "pipeline_parallel"
+
+
 def layout(found: Options, count: Callable[[], int]) -> Layout | None:
     """Read a layout from ``device_mesh``, ``devices`` and ``parallel_strategy``; None on one device.
 
@@ -170,10 +175,11 @@ def layout(found: Options, count: Callable[[], int]) -> Layout | None:
                 hint="give one of them",
             )
         sizes = sizes or (len(given_names),)
-    if strategy is not None and strategy not in _STRATEGIES:
-        near = nearest(strategy, _STRATEGIES)
+    known = (*_STRATEGIES, _PIPELINE)
+    if strategy is not None and strategy not in known:
+        near = nearest(strategy, known)
         guess = f"did you mean {near!r}? " if near else ""
-        hint = f"{guess}there are {', '.join(map(repr, _STRATEGIES))}, and any ml.Layout"
+        hint = f"{guess}there are {', '.join(map(repr, known))}, and any ml.Layout"
         raise InvalidValueError(f"parallel_strategy is {strategy!r}", hint=hint)
     if strategy is None and sizes is None:
         return None
@@ -186,6 +192,8 @@ def layout(found: Options, count: Callable[[], int]) -> Layout | None:
             )
     if math.prod(sizes) == 1:
         return None
+    if strategy == _PIPELINE:
+        return Pipeline(math.prod(sizes))
     if len(sizes) == 1:
         names, batch, parameters = _STRATEGIES[strategy or "data_parallel"]
     elif len(sizes) == 2 and strategy is None:

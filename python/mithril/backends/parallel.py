@@ -7,6 +7,7 @@ from typing import Any
 
 from .._core import Model
 from ..errors import BackendUnavailableError, InvalidValueError, KeyNotFoundError
+from ..parallel.pipeline import Pipeline
 from ..suggestions import did_you_mean
 from . import options
 from .backend import Backend
@@ -55,7 +56,7 @@ def data_parallel(
 
 
 def place_model(backend: Backend, model: Model, placement: Mapping[str, int]) -> Model:
-    """Check a placement of the layers of a model on devices; see `Backend.place_model`."""
+    """Place the layers of a model on devices; see `Backend.place_model`."""
     layers = model.layer_keys
     for name, device in placement.items():
         if name not in layers:
@@ -63,18 +64,22 @@ def place_model(backend: Backend, model: Model, placement: Mapping[str, int]) ->
             raise KeyNotFoundError(f"the placement names {name!r}, which is not a layer of the model", hint=hint)
         if isinstance(device, bool) or not isinstance(device, int) or device < 0:
             raise InvalidValueError(f"layer {name!r} is placed on {device!r}", hint="give the number of a device")
-    if len(set(placement.values())) > 1:
-        raise BackendUnavailableError(
-            "place_model puts all layers on one device: pipelines are not part of this version of Mithril",
-            hint="divide tensors instead: layout=ml.Layout(ml.Mesh(model=2), parameters='model') in ml.compile",
-        )
-    peers = options.peers(backend.device, backend.devices)
+    if not placement:
+        return model
+    listed = [str(name) for name in backend.listed_devices]
+    peers = listed if len(listed) > 1 else options.peers(backend.device, backend.devices)
     for name, device in placement.items():
         if device >= len(peers):
             raise BackendUnavailableError(
                 f"layer {name!r} is placed on device {device}, and {type(backend).__name__} finds {', '.join(peers)}",
-                hint="devices are counted from 0",
+                hint="devices are counted from 0; several on a processor are named: TorchBackend(devices=['cpu'] * 2)",
             )
+    if len(listed) > 1 or len(set(placement.values())) > 1:
+        pipeline = Pipeline(placement)
+        backend.engine.on_pipeline(pipeline)
+        backend.placements[id(model)] = model, pipeline
+        return model
+    for name, device in placement.items():
         if options.device_key(peers[device]) != options.device_key(backend.device):
             # Running it on the device of the backend would be silently elsewhere.
             raise BackendUnavailableError(

@@ -14,6 +14,7 @@ from ..backends.backend import Backend
 from ..backends.quantized import QuantizedWeights
 from ..errors import ConflictingOptionError, IgnoredOptionWarning, InvalidValueError, KeyNotFoundError, UnusedKeyWarning
 from ..parallel.layout import Layout, Mesh, as_layout
+from ..parallel.pipeline import Pipeline
 from ..suggestions import did_you_mean, nearest
 from .physical_model import PhysicalModel
 from .program import Settings
@@ -161,7 +162,7 @@ def compile(
         gradient_checkpointing=gradient_checkpointing,
     )
     _check(model, backend, autodiff)
-    divided = _layout(backend.layout if layout is None else layout, backend, autodiff)
+    divided = _layout(model, _asked(model, backend, layout), backend, autodiff)
     if divided is not None and jit and backend.name != "jax":
         warnings.warn("jit has no effect with a layout, except on JAX", IgnoredOptionWarning, stacklevel=2)
     settings = Settings(
@@ -245,7 +246,19 @@ def _check(model: Any, backend: Any, autodiff: Any) -> None:
         raise InvalidValueError(f"autodiff is {autodiff!r}", hint=f"{type(backend).__name__} takes {known}")
 
 
-def _layout(given: Any, backend: Backend, autodiff: str | None) -> Layout | None:
+def _asked(model: Model, backend: Backend, layout: Any) -> Any:
+    """Return the layout that is asked for: here, by `place_model`, or by the options of the backend."""
+    placed, pipeline = backend.placements.get(id(model), (None, None))
+    if placed is not model:
+        return backend.layout if layout is None else layout
+    if layout is not None:
+        raise ConflictingOptionError(
+            f"the model was placed by place_model, and layout is {layout!r}", hint="leave out one of them"
+        )
+    return pipeline
+
+
+def _layout(model: Model, given: Any, backend: Backend, autodiff: str | None) -> Layout | None:
     """Return how programs are divided, if they are."""
     if given is None:
         return None
@@ -259,7 +272,9 @@ def _layout(given: Any, backend: Backend, autodiff: str | None) -> Layout | None
         raise ConflictingOptionError(
             "weights in 8 bits are not divided over several devices", hint="leave out quantize, or the layout"
         )
-    backend.engine.on_mesh(layout)
+    backend.engine.on_layout(layout)
+    if isinstance(layout, Pipeline):
+        layout.check_layers(model.layer_keys)
     return layout
 
 

@@ -82,7 +82,7 @@ class Program:
             self.module = backend.engine.load(core)
             backend.engine.report_fallbacks(self.module, stats.referred, settings.strict)
         else:
-            self.module = DividedProgram(core, backend.engine.on_mesh(settings.layout))
+            self.module = DividedProgram(core, backend.engine.on_layout(settings.layout))
         if backend.engine.overrides:
             from ..backends import custom
 

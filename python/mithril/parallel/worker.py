@@ -19,6 +19,7 @@ from .channel import Packed, receive, send
 from .layout import Mesh
 from .mesh_engine import Spec
 from .processes import Communicator
+from .step_worker import StepWorker
 
 __all__ = ["main"]
 
@@ -30,7 +31,8 @@ def main() -> None:
     threading.Thread(target=_live, args=(channels["alive"], settings["beat"], settings["folder"]), daemon=True).start()
     control = channels["control"]
     try:
-        worker = _Worker(settings, {int(n): channels[n] for n in channels if n.isdecimal()})
+        make: Any = StepWorker if settings["kind"] == "steps" else _Worker
+        worker = make(settings, {int(n): channels[n] for n in channels if n.isdecimal()})
         send(control, {"ready": True})
     except BaseException as error:
         send(control, {"error": _described(error, {})})

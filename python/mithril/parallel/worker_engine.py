@@ -14,7 +14,7 @@ from .workers import MOST, WorkerFailure, Workers, blocks, holders, joined, work
 if TYPE_CHECKING:
     from .. import _core
 
-__all__ = ["WorkerEngine"]
+__all__ = ["WorkerEngine", "WorkerProgram"]
 
 
 class WorkerEngine(MeshEngine):
@@ -62,7 +62,7 @@ class WorkerEngine(MeshEngine):
                 "the model calls Python functions (ml.Lambda, or ops that run on the host), which workers do not have",
                 hint=f"let each process run the script: mithril launch -n {self.layout.mesh.devices} script.py",
             )
-        return _Program(source, name)
+        return WorkerProgram(source, name)
 
     def divided(self, module: Any, name: str, division: Division) -> Callable[..., Any]:
         """Return a function of whole arrays that runs the function of that name on all workers."""
@@ -83,7 +83,7 @@ class WorkerEngine(MeshEngine):
             return array
         return self.workers.keep(self.backend, _local(array), self.layout.mesh, spec)
 
-    def _run(self, module: _Program, division: Division, groups: Any) -> Any:
+    def _run(self, module: WorkerProgram, division: Division, groups: Any) -> Any:
         workers, mesh, engine = self.workers, self.layout.mesh, self.backend.engine
         axes = list(mesh.axes.items())
         program = workers.programs.get(module)
@@ -167,7 +167,7 @@ class WorkerEngine(MeshEngine):
         return wanted, senders
 
 
-class _Program:
+class WorkerProgram:
     """A program as workers are given it, in the place of a loaded module."""
 
     def __init__(self, source: _core.Source, name: str) -> None:

@@ -36,13 +36,16 @@ MOST = 64
 _ECHO, _START = 2.0, 60.0
 _BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from mithril.parallel.worker import main; main()"
 
-_all: dict[tuple[str, tuple[str, ...]], Workers] = {}
+_all: dict[tuple[str, tuple[str, ...], str], Workers] = {}
 _lock = threading.RLock()
 
 
-def workers_on(backend: str, devices: Sequence[str]) -> Workers:
-    """Return the workers of a backend on these devices; started at the first call, and again if they have ended."""
-    key = (backend, tuple(devices))
+def workers_on(backend: str, devices: Sequence[str], kind: str = "mesh") -> Workers:
+    """Return the workers of a backend on these devices; started at the first call, and again if they have ended.
+
+    They run the programs of a mesh in step (``"mesh"``), or the steps of a pipeline (``"steps"``).
+    """
+    key = (backend, tuple(devices), kind)
     with _lock:
         found = _all.get(key)
         if found is None or not found.is_alive or found.process != os.getpid():
@@ -90,9 +93,11 @@ class Workers:
         Name of the backend.
     devices : tuple of str
         Device of each worker.
+    kind : str
+        ``"mesh"`` or ``"steps"``.
     """
 
-    def __init__(self, backend: str, devices: tuple[str, ...]) -> None:
+    def __init__(self, backend: str, devices: tuple[str, ...], kind: str) -> None:
         self.devices = devices
         self.is_alive = True
         self.process = os.getpid()
@@ -109,14 +114,14 @@ class Workers:
         self._folder = tempfile.mkdtemp(prefix="mithril-workers-")
         atexit.register(self.close)
         try:
-            self._start(backend)
+            self._start(backend, kind)
         except BaseException:
             self.close()
             raise
 
     # --- processes --------------------------------------------------------------------------------------------
 
-    def _start(self, backend: str) -> None:
+    def _start(self, backend: str, kind: str) -> None:
         count = len(self.devices)
         given: list[dict[str, socket.socket]] = [{} for _ in range(count)]
         for rank in range(count):
@@ -133,6 +138,7 @@ class Workers:
                 "rank": rank,
                 "count": count,
                 "backend": backend,
+                "kind": kind,
                 "device": self.devices[rank],
                 "folder": self._folder,
                 "beat": min(1.0, time_limit() / 4),

@@ -13,6 +13,7 @@ from ..compiled.compile import compile
 from ..compiled.physical_model import PhysicalModel
 from ..errors import InvalidValueError
 from ..parallel.layout import Layout, Mesh, as_layout
+from ..parallel.pipeline import Pipeline
 
 __all__ = ["Communication", "Plan", "plan"]
 
@@ -184,6 +185,10 @@ def plan(
     if layout is None:
         raise InvalidValueError("the model has no layout", hint="pass one: ml.plan(model, ml.Mesh(data=4))")
     layout = as_layout(layout)
+    if isinstance(layout, Pipeline):
+        raise InvalidValueError(
+            "there are no plans of pipelines", hint="pass a layout: ml.plan(model, ml.Mesh(data=4))"
+        )
     core = internals.known_program(compiled).core.with_layout(layout.as_argument)
     given = {} if shapes is None else {name: list(shape) for name, shape in shapes.items()}
     if given and all(isinstance(size, int) for shape in given.values() for size in shape):

@@ -5,6 +5,7 @@
 //! - [`request`]: where a layout puts the inputs of a graph;
 //! - [`rule`]: how a use of an op divides, derived from the tensor expressions of its row;
 //! - [`pass`]: propagates placements through the graph and inserts collectives;
+//! - [`stages`]: cuts a program into what each device of a pipeline runs;
 //! - [`memory`]: what a device holds;
 //! - [`virtual_mesh`]: runs the program of all devices in one process, the reference of every engine.
 
@@ -13,9 +14,11 @@ pub mod mesh;
 pub mod pass;
 pub mod request;
 pub mod rule;
+pub mod stages;
 pub mod virtual_mesh;
 
 pub use memory::{DeviceMemory, device_memory};
 pub use mesh::{Layout, Mesh};
 pub use pass::{Communication, Partitioned, partition};
 pub use rule::{Placement, Reduction};
+pub use stages::{Stages, stages};

@@ -10,13 +10,15 @@ import numpy as np
 
 from .... import dtypes
 from ....compiled.compile_stats import observed
-from ....errors import ConflictingOptionError
+from ....errors import BackendUnavailableError, ConflictingOptionError
 from ....parallel.channel import Packed
 from ....parallel.layout import Layout, Mesh
+from ....parallel.pipeline import Pipeline
+from ....parallel.pipeline_engine import PipelineEngine
 from ....parallel.remote import RemoteArray, remote_layout
 from ....parallel.worker_engine import WorkerEngine
 from ..framework_engine import FrameworkEngine
-from .mesh import TorchMeshEngine, join_processes, local_devices, process_count, torch_mesh
+from .mesh import TorchMeshEngine, is_launched, join_processes, local_devices, process_count, torch_mesh
 
 if TYPE_CHECKING:
     from ....compiled.program import Program
@@ -121,6 +123,15 @@ class TorchEngine(FrameworkEngine):
     def on_mesh(self, layout: Layout) -> MeshEngine:
         devices = local_devices(self.backend, layout)
         return TorchMeshEngine(self.backend, layout) if devices is None else WorkerEngine(self.backend, layout, devices)
+
+    def on_pipeline(self, pipeline: Pipeline) -> MeshEngine:
+        if is_launched(self.torch):
+            raise BackendUnavailableError(
+                "pipelines run on workers of one process, and this one is one of several",
+                hint="start the script as any other: python script.py",
+            )
+        listed = [str(name) for name in self.backend.listed_devices]
+        return PipelineEngine(self.backend, pipeline, listed or [self.backend.device])
 
     # --- workers ----------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import Any
 from ....errors import BackendUnavailableError
 from ....parallel.layout import Layout, Mesh
 from ....parallel.mesh_engine import Division, Spec
+from ....parallel.pipeline import Pipeline
 from ....parallel.processes import ProcessEngine, exchanging, time_limit
 
 __all__ = ["TorchMesh", "TorchMeshEngine"]
@@ -65,7 +66,7 @@ def torch_mesh(torch: Any, mesh: Mesh, device: Any) -> TorchMesh:
     return _meshes[key]
 
 
-def _is_launched(torch: Any) -> bool:
+def is_launched(torch: Any) -> bool:
     """Whether this process is one of several that run the same script."""
     distributed = torch.distributed
     return (distributed.is_available() and distributed.is_initialized()) or {"RANK", "WORLD_SIZE"} <= os.environ.keys()
@@ -76,7 +77,7 @@ def process_count(torch: Any, kind: str) -> int:
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized():
         return int(distributed.get_world_size())
-    if not _is_launched(torch) and kind == "cuda":
+    if not is_launched(torch) and kind == "cuda":
         return int(torch.cuda.device_count())
     return int(os.environ.get("WORLD_SIZE", "1"))
 
@@ -84,7 +85,9 @@ def process_count(torch: Any, kind: str) -> int:
 def local_devices(backend: Any, layout: Layout) -> list[str] | None:
     """Return the devices of the workers that this process starts; None if it is to be a process of several itself."""
     torch, count = backend._torch, layout.mesh.devices
-    if _is_launched(torch) or not torch.distributed.is_available():
+    if isinstance(layout, Pipeline):
+        return [str(name) for name in backend.listed_devices]
+    if is_launched(torch) or not torch.distributed.is_available():
         return None
     if len(backend.listed_devices) > 1:
         return [str(name) for name in backend.listed_devices]

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .... import dtypes
+from ....errors import BackendUnavailableError
 from ....parallel.channel import Packed
 from ....parallel.layout import Layout, Mesh
+from ....parallel.pipeline import Pipeline
+from ....parallel.pipeline_engine import PipelineEngine
 from ....parallel.remote import RemoteArray, remote_layout
 from ....parallel.socket_mesh import SocketMesh
 from ....parallel.worker_engine import WorkerEngine
@@ -65,6 +68,15 @@ class NumpyProgramEngine(NumpyEngine):
         if _MPI & os.environ.keys() or self.backend.layout is None:
             return None
         return [str(name) for name in self.backend.listed_devices] or ["cpu"] * layout.mesh.devices
+
+    def on_pipeline(self, pipeline: Pipeline) -> MeshEngine:
+        if _MPI & os.environ.keys():
+            raise BackendUnavailableError(
+                "pipelines run on workers of one process, and this one is one of several",
+                hint="start the script as any other: python script.py",
+            )
+        listed = [str(name) for name in self.backend.listed_devices]
+        return PipelineEngine(self.backend, pipeline, listed or [self.backend.device])
 
     # --- workers ----------------------------------------------------------------------------------------------
 
