@@ -84,7 +84,8 @@ def test_forms(table, tmp_path):
     for form in (text, page, table._repr_html_()):
         for part in ("BERT-base", "tokens/s", "steps/s", "cores", "by a test", "numpy 2."):
             assert part in form
-    assert page.startswith("# Benchmarks\n\n## Inference\n\nExamples or tokens")
+    assert page.startswith("# Benchmarks\n\n")
+    assert "## Inference\n\nExamples or tokens" in page
     assert page.count("| Model | unit | batch | numpy |") == 3
     found = json.loads(table.to_json())
     assert found["schema"] == "mithril.bench-table/1"
@@ -164,8 +165,9 @@ def test_a_table_of_cells():
 def test_a_busy_machine_is_told():
     about = {"processor": "x", "cores": 1, "memory_gb": 1.0, "system": "x", "used_by_others": 0.37}
     table = BenchmarkTable(["inference"], [], {}, about, {}, 1.0, False)
-    assert "other programs used 37% of the processors" in str(table)
-    assert "other programs" not in str(
+    for form in (str(table), table.to_markdown("Page"), table._repr_html_()):
+        assert "Other programs used 37% of the processors" in form[:200]
+    assert "Other programs" not in str(
         BenchmarkTable(["inference"], [], {}, {**about, "used_by_others": 0.01}, {}, 1, False)
     )
     neighbors = Neighbors()

@@ -6,6 +6,7 @@ import os
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -182,13 +183,6 @@ class BenchmarkTable(tables.Report):
             f"machine: {self.machine['processor']}, {cores}, {memory}, {self.machine['system']}",
             f"versions: {', '.join(f'{name} {version}' for name, version in self.versions.items())}",
         ]
-        others = self.machine.get("used_by_others")
-        if others is not None and others > _DISTURBED:
-            found.append(
-                f"other programs used {others:.0%} of the processors meanwhile, so that speeds are not reliable; those "
-                "of frameworks whose threads spin while they wait for each other suffer by far the most: measure again "
-                "on an idle machine"
-            )
         if "memory" in self.tables:
             found.append(
                 "memory is what the process holds at most during calls, more than before the model was made, or what "
@@ -199,9 +193,20 @@ class BenchmarkTable(tables.Report):
         found += self.notes
         return found + [f"({number}) {reason}" for reason, number in self._reasons().items()]
 
+    def _warnings(self) -> list[str]:
+        """Say what stands before the tables."""
+        others = self.machine.get("used_by_others")
+        if others is None or others <= _DISTURBED:
+            return []
+        return [
+            f"Other programs used {others:.0%} of the processors meanwhile: speeds are not reliable. Those of "
+            "frameworks whose threads spin while they wait for each other suffer by far the most; between two runs they "
+            "may differ tenfold. Measure again on an idle machine before you compare."
+        ]
+
     def __str__(self) -> str:
         parts = [f"{TABLES[name][0]} ({TABLES[name][1]})\n\n{tables.text(*self._of(name))}" for name in self.tables]
-        return "\n\n".join([*parts, "\n".join(self._sentences())])
+        return "\n\n".join([*self._warnings(), *parts, "\n".join(self._sentences())])
 
     def to_markdown(self, title: str | None = None) -> str:
         """Return the tables in Markdown.
@@ -213,6 +218,7 @@ class BenchmarkTable(tables.Report):
         """
         level = "##" if title else "###"
         parts = [f"# {title}"] if title else []
+        parts += [f"**{warning}**" for warning in self._warnings()]
         for name in self.tables:
             parts += [
                 f"{level} {TABLES[name][0]}",
@@ -254,7 +260,7 @@ class BenchmarkTable(tables.Report):
         for name in self.tables:
             below = self._sentences() if name == self.tables[-1] else ()
             parts.append(f"<h4>{TABLES[name][0]} ({TABLES[name][1]})</h4>" + tables.html(*self._of(name), below))
-        return "".join(parts)
+        return "".join([*(f"<p><b>{escape(warning)}</b></p>" for warning in self._warnings()), *parts])
 
     def save(self, path: str | os.PathLike[str], *, title: str | None = None) -> None:
         """Write the tables to a file: ``*.md``, ``*.json`` or ``*.svg``.
