@@ -200,8 +200,8 @@ class BenchmarkTable(tables.Report):
             return []
         return [
             f"Other programs used {others:.0%} of the processors meanwhile: speeds are not reliable. Those of "
-            "frameworks whose threads spin while they wait for each other suffer by far the most; between two runs they "
-            "may differ tenfold. Measure again on an idle machine before you compare."
+            "frameworks whose threads spin while they wait for each other suffer by far the most; between two runs "
+            "they may differ tenfold. Measure again on an idle machine before you compare."
         ]
 
     def __str__(self) -> str:
