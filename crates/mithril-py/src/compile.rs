@@ -7,7 +7,7 @@ use mithril::compile::compiled::Compiled;
 use mithril::compile::fit;
 use mithril::compile::lift::lift;
 use mithril::compile::partition::Partitioned;
-use mithril::compile::partition::stages::{Step, stages};
+use mithril::compile::partition::stages::stages;
 use mithril::compile::passes::quantize::{Decision, Scheme, Schemes};
 use mithril::compile::pipeline::{Interpreter, Target, lower};
 use mithril::compile::positions::{Positions, Which};
@@ -24,7 +24,7 @@ use crate::connection::PyConnection;
 use crate::convert::{argument, array, dtype, literal, pairs, shape_to_python, sizes, tensor};
 use crate::errors::{Failure, Outcome, exception};
 use crate::model::{PyModel, summary_rows};
-use crate::partition::{LayoutArgument, PyPartitioned, layout};
+use crate::partition::{LayoutArgument, PyPartitioned, StepRow, VALUES, layout, step_row};
 use crate::runner::{PyRunner, one_dict, two_dicts};
 use crate::source::PySource;
 use crate::target::TargetArgument;
@@ -459,21 +459,6 @@ impl PyCompiled {
     fn summary_html(&self) -> Outcome<String> {
         Ok(self.model.summary_html_with(&self.options)?)
     }
-}
-
-/// Device, level, name of the function or the op of the collective, what it reads, what it makes; of a collective the
-/// axis and the reduction.
-type StepRow = (usize, usize, String, Vec<String>, Vec<String>, Option<(usize, String)>);
-
-/// What the function of a step takes.
-const VALUES: &[Argument<'static>] = &[Argument { name: "values", role: Role::Data }];
-
-fn step_row(step: &Step, name: &str) -> StepRow {
-    let (name, exchange) = match &step.exchange {
-        None => (name, None),
-        Some(exchange) => (exchange.op, Some((exchange.axis, exchange.reduction.clone()))),
-    };
-    (step.device, step.level, name.to_owned(), step.reads.clone(), step.makes.clone(), exchange)
 }
 
 fn shared(names: Vec<String>) -> Vec<Arc<str>> {

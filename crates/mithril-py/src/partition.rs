@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use mithril::codegen::python::Argument;
+use mithril::compile::partition::stages::Step;
 use mithril::compile::partition::{Layout, Mesh, Partitioned, Placement, device_memory};
-use mithril::ir::graph::Def;
+use mithril::ir::graph::{Def, Role};
 use mithril::ir::text;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -86,6 +88,22 @@ impl PyPartitioned {
         dict.set_item("activations", memory.activations)?;
         Ok(dict)
     }
+}
+
+/// Device, level, name of the function or the op of the collective, what it reads, what it makes; of a collective the
+/// axis and the reduction.
+pub type StepRow = (usize, usize, String, Vec<String>, Vec<String>, Option<(usize, String)>);
+
+/// What the function of a step takes.
+pub const VALUES: &[Argument<'static>] = &[Argument { name: "values", role: Role::Data }];
+
+/// A step as Python sees it.
+pub fn step_row(step: &Step, name: &str) -> StepRow {
+    let (name, exchange) = match &step.exchange {
+        None => (name, None),
+        Some(exchange) => (exchange.op, Some((exchange.axis, exchange.reduction.clone()))),
+    };
+    (step.device, step.level, name.to_owned(), step.reads.clone(), step.makes.clone(), exchange)
 }
 
 fn axes(placements: &[Placement]) -> Vec<Option<usize>> {
