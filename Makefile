@@ -9,7 +9,7 @@ RUST_SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.p
 # environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo dev check test test-all test-rust test-python test-portability test-llama lint bench bench-c bench-ggml bench-parallel docs generate agreement clean
+.PHONY: demo dev check test test-all test-rust test-python test-portability test-llama lint check-wheel bench bench-c bench-ggml bench-parallel docs generate agreement clean
 
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
@@ -69,6 +69,14 @@ test-llama: $(VENV)/.test
 # Also what takes long: the gradients of every op on JAX in single precision.
 test-all: lint test-rust $(VENV)/.test
 	MITHRIL_TEST_ALL=1 PYTHONPATH=python:. $(BIN)/python -m pytest -n 2
+
+# The wheel as it is released, in an empty environment of each of the interpreters in PYTHONS: its files, the first example
+# of the README, training, exported C, the programs of mithril.examples.
+PYTHONS ?= $(PYTHON)
+check-wheel: $(VENV)/.packages
+	rm -rf target/wheels
+	$(BIN)/maturin build --quiet --release --locked --out target/wheels
+	$(BIN)/python tools/check_wheel.py target/wheels/*.whl --python $(PYTHONS)
 
 lint: $(VENV)/.test-packages
 	cargo fmt --all --check
