@@ -76,7 +76,7 @@ class Run:
 
 def load_digits() -> tuple[np.ndarray[Any, Any], ...]:
     """Load scikit-learn's 1,797 images of 8 by 8 pixels: 1,437 to train, 360 to test."""
-    datasets = require("sklearn.datasets", "the digits")
+    datasets = require("sklearn.datasets", "loading the digits")
     digits = datasets.load_digits()
     order = np.random.default_rng(0).permutation(len(digits.target))
     images = (digits.images / 16.0).astype(np.float32)[order, None]

@@ -44,7 +44,7 @@ class Trained(NamedTuple):
 
 def batches() -> tuple[list[dict[str, Array]], dict[str, Array]]:
     """Load scikit-learn's digits: the batches to train, and the rest to test."""
-    datasets = require("sklearn.datasets", "the digits")
+    datasets = require("sklearn.datasets", "loading the digits")
     digits = datasets.load_digits()
     order = np.random.default_rng(0).permutation(len(digits.target))
     images = (digits.data[order] / 16).astype(np.float32)
