@@ -57,3 +57,17 @@ class Decoder(nn.Module):  # type: ignore[misc]
             key, value = torch.cat((past[0], key), 2), torch.cat((past[1], value), 2)
         mixed = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=not past)
         return layer.c_proj(mixed.transpose(1, 2).reshape(x.shape)), key, value
+
+
+class FirstTensor(nn.Module):  # type: ignore[misc]
+    """A network of transformers from one tensor to the first tensor that it returns."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, data: Any) -> Any:
+        """Return the first output; the encoder's, of a network that has one before its decoder."""
+        if self.network.config.model_type == "whisper":
+            return self.network.encoder(data)[0]
+        return self.network(data, return_dict=False)[0]

@@ -231,6 +231,11 @@ impl Buffer {
 }
 
 impl KernelCall {
+    /// What packs its weights, if anything does.
+    pub fn pack(&self) -> Option<PackCall> {
+        let call = self.kernel.pack.clone()?;
+        Some(PackCall { call, inputs: self.inputs, packed: self.packed })
+    }
     /// The buffers that one of its calls is given to read.
     pub fn reads(&self, call: &kernel::Call) -> impl Iterator<Item = usize> {
         call.arguments.iter().filter_map(|argument| given(argument, &self.inputs, &self.operands))
@@ -243,6 +248,19 @@ impl KernelCall {
 }
 
 impl PackCall {
+    /// Whether another call leaves the same: it has the same arguments, wherever it writes.
+    pub fn does_as(&self, other: &PackCall) -> bool {
+        let starts = |pack: &PackCall| {
+            let read = pack.call.arguments.iter();
+            let read = read.map(|argument| match argument {
+                kernel::Argument::A => Some(pack.inputs[0]),
+                kernel::Argument::B => Some(pack.inputs[1]),
+                _ => None,
+            });
+            read.collect::<Vec<_>>()
+        };
+        self.call == other.call && starts(self) == starts(other)
+    }
     /// The buffers that it is given to read.
     pub fn reads(&self) -> impl Iterator<Item = usize> {
         self.call.arguments.iter().filter_map(|argument| given(argument, &self.inputs, &[]))

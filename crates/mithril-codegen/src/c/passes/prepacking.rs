@@ -13,7 +13,7 @@ use mithril_ir::loops::{Atom, Binary, Expr, Index, Var};
 use crate::affine::Affine;
 use crate::c::analysis::contraction::{contraction, loaded, the_sum};
 use crate::c::analysis::packing::parts;
-use crate::c::ir::program::{Buffer, Nest, PackCall, Place, Program, Step, Work};
+use crate::c::ir::program::{Buffer, Nest, Place, Program, Step, Work};
 
 /// Moves to the packing what can be done there.
 pub fn prepack(program: &mut Program) {
@@ -30,11 +30,15 @@ pub fn prepack(program: &mut Program) {
 
 /// Packs the weights of every kernel as soon as they are there.
 pub fn pack_weights(program: &mut Program) {
+    let mut places = BTreeSet::new();
     for step in &program.steps {
         let Work::Kernel(k) = &step.work else { continue };
-        let Some(call) = k.kernel.pack.clone() else { continue };
-        let work = Work::Pack(PackCall { call, inputs: k.inputs, packed: k.packed });
-        let pack = Step { work, ..step.clone() };
+        let Some(call) = k.pack() else { continue };
+        // Kernels that read the same weights in the same order share them.
+        if !places.insert(call.packed) {
+            continue;
+        }
+        let pack = Step { work: Work::Pack(call), ..step.clone() };
         let reads = pack.reads();
         let last = program.prepared.iter().rposition(|s| s.writes().iter().any(|b| reads.contains(b)));
         program.prepared.insert(last.map_or(program.prepared.len(), |i| i + 1), pack);

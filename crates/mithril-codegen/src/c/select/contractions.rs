@@ -2,7 +2,7 @@
 //! product over im2col copies that a nest is wins; other nests stay loops.
 
 use crate::c::analysis::contraction::contraction;
-use crate::c::ir::program::{Buffer, Program, Work};
+use crate::c::ir::program::{Buffer, PackCall, Program, Work};
 use crate::c::kernels::common::library::Library;
 use crate::c::options::Options;
 use crate::c::select::context::SelectionContext;
@@ -21,6 +21,8 @@ pub fn select(
 ) -> Vec<Decision> {
     let mut decisions = Vec::new();
     let mut packed = 0;
+    // Where weights already lie in the order of a kernel: the steps of a recurrent network share theirs.
+    let mut places: Vec<(PackCall, usize)> = Vec::new();
     let mut step = 0;
     while let Some(given) = program.steps.get(step).cloned() {
         step += 1;
@@ -46,9 +48,14 @@ pub fn select(
             });
         let Some(mut call) = found else { continue };
         call.asked = library.take_asked();
-        if call.kernel.pack.is_some() {
-            call.packed = packed;
-            packed += call.kernel.packed_bytes.next_multiple_of(64);
+        if let Some(pack) = call.pack() {
+            let bytes = call.kernel.packed_bytes;
+            let same = places.iter().find(|(other, size)| *size == bytes && other.does_as(&pack));
+            call.packed = same.map_or(packed, |(other, _)| other.packed);
+            if same.is_none() {
+                places.push((PackCall { packed, ..pack }, bytes));
+                packed += bytes.next_multiple_of(64);
+            }
         }
         if call.kernel.shared_bytes > 0 {
             program.buffers.push(Buffer::scratch(call.kernel.shared_bytes));

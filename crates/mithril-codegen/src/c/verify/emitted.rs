@@ -1,11 +1,11 @@
 //! Whether the calls, in the order in which they are written to the file, read what was written before, and whether threads
 //! wait where one needs what others make.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::c::ir::driver::{Does, Effect, Line, Phase, Statement};
-use crate::c::ir::program::{Place, Program, Work};
+use crate::c::ir::program::{PackCall, Place, Program, Work};
 use crate::c::verify::memory::Memory;
 use crate::c::verify::messages::named;
 
@@ -46,10 +46,14 @@ fn check_places(program: &Program) -> Result<(), String> {
             places.push((at..at + buffer.bytes(), named(program, b)));
         }
     }
+    let mut weights: BTreeMap<usize, PackCall> = BTreeMap::new();
     for step in &program.steps {
         let Work::Kernel(k) = &step.work else { continue };
-        if k.kernel.pack.is_some() {
+        let Some(pack) = k.pack() else { continue };
+        // Kernels may share what is packed in the same way from the same weights.
+        if !weights.get(&k.packed).is_some_and(|other| other.does_as(&pack)) {
             places.push((k.packed..k.packed + k.kernel.packed_bytes, format!("weights of the {}", k.what)));
+            weights.insert(k.packed, pack);
         }
     }
     places.sort_by_key(|(place, _)| (place.start, place.end));
