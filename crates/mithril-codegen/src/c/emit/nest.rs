@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use mithril_ir::loops::{Expr, Fold, Index, Var, Within, flat};
+use mithril_ir::loops::{Atom, Expr, Fold, Index, Var, Within, flat};
 
 use crate::c::analysis::affine::flat_loads;
 use crate::c::analysis::collapse::{collapse, collapse_all};
@@ -22,6 +22,12 @@ const BLOCK: i64 = 64;
 const LARGEST_WINDOW: i64 = 7;
 
 const LARGEST_STEP: i64 = 3;
+
+/// Turns of an innermost loop from which on it is left as it is, for vectors.
+const FEWEST_LANES: i64 = 8;
+
+/// Copies of inner loops at most, one for each outcome of the tests around them.
+const MOST_COPIES: usize = 24;
 
 /// Steps of a loop that keep several threads busy.
 const MANY_PARTS: i64 = 16;
@@ -48,11 +54,12 @@ pub fn write(
     if let Some(blocks) = buffers[nest.to].blocks {
         // What lies together is walked through together: the lanes of a block are the innermost loop.
         split_channels(&mut vars, &mut at, &mut value, blocks.lanes, &mut next);
+        value = of_blocks(&value, blocks.lanes);
         vars.sort_by_key(|&v| std::cmp::Reverse(at.factor(v)));
     }
     collapse(&mut vars, &mut at, &mut value, &mut next);
     let split = may_split && work(nest) >= LEAST_WORK && vars.first().is_some_and(|v| v.size >= 4);
-    Levels { writer, to: nest.to, at, vars, next, split }.level(0, &value);
+    Levels { writer, to: nest.to, at, vars, next, split, copies: MOST_COPIES }.level(0, &value);
     split
 }
 
@@ -66,6 +73,34 @@ fn split_channels(vars: &mut Vec<Var>, at: &mut Index, value: &mut Expr, lanes: 
     *at = at.substitute(&index);
     *value = value.substitute(&index);
     vars.splice(i..=i, [block, lane].into_iter().filter(|v| v.size > 1));
+}
+
+/// The expression with tests of blocks in place of those tests of channels that all lanes of a block pass or fail together.
+fn of_blocks(e: &Expr, lanes: i64) -> Expr {
+    let test = |test: &Within| {
+        let inner: Index = test.index.terms.iter().filter(|(_, factor)| factor % lanes != 0).fold(
+            Index::number(test.index.constant.rem_euclid(lanes)),
+            |sum, (atom, factor)| match atom {
+                Atom::Var(v) => sum + Index::var(*v) * *factor,
+                _ => sum + Index::number(lanes),
+            },
+        );
+        let (low, high) = inner.range();
+        let (from, to) = test.index.range();
+        let is_even = |bound: i64, limit: bool| limit || bound.rem_euclid(lanes) == 0;
+        if (0..lanes).contains(&low)
+            && (0..lanes).contains(&high)
+            && is_even(test.from, test.from <= from)
+            && is_even(test.to, test.to > to)
+        {
+            return Within { index: test.index.clone() - inner, ..*test };
+        }
+        test.clone()
+    };
+    match e.map(&Index::clone, &|child| of_blocks(child, lanes)) {
+        Expr::Select { when, yes, no } => Expr::Select { when: when.iter().map(test).collect(), yes, no },
+        e => e,
+    }
 }
 
 /// Names the variables that `part` counts through, as far as they are used; whether there are any.
@@ -137,7 +172,8 @@ pub fn write_rows(
             continue;
         }
         collapse(&mut vars, &mut at, &mut value, &mut next);
-        Levels { writer: &mut *writer, to: nest.to, at, vars, next, split: false }.level(0, &value);
+        Levels { writer: &mut *writer, to: nest.to, at, vars, next, split: false, copies: MOST_COPIES }
+            .level(0, &value);
     }
     writer.forget(since);
     for _ in &outer {
@@ -155,6 +191,8 @@ struct Levels<'w, 'a> {
     next: u32,
     /// Whether the first loop is divided between threads.
     split: bool,
+    /// How many copies of inner loops may still be made.
+    copies: usize,
 }
 
 impl Levels<'_, '_> {
@@ -164,6 +202,10 @@ impl Levels<'_, '_> {
             self.writer.store(self.to, &self.at, value);
             return;
         };
+        if self.decided(depth, value).is_some() {
+            self.choices(depth, value);
+            return;
+        }
         let split = self.split && depth == 0;
         let inside = if split { None } else { inside(value, var) };
         let since = self.writer.known();
@@ -188,6 +230,8 @@ impl Levels<'_, '_> {
             } else {
                 if split {
                     self.writer.enter_part(var);
+                } else if is_last && var.size >= FEWEST_LANES && var.size % 4 == 0 && !value.reduces() {
+                    self.writer.enter_lanes(var, None, &var.size.to_string());
                 } else {
                     self.writer.enter(var);
                 }
@@ -196,6 +240,54 @@ impl Levels<'_, '_> {
             }
         }
         self.writer.forget(since);
+    }
+    /// Writes the loops from number `depth` on once for each outcome of the tests that they do not change.
+    fn choices(&mut self, depth: usize, value: &Expr) {
+        let mut rest = value.clone();
+        let mut is_first = true;
+        let since = self.writer.known();
+        while let Some(when) = self.decided(depth, &rest) {
+            self.copies -= 1;
+            let test = self.writer.tests(&when);
+            if is_first {
+                self.writer.open(format!("if ({test}) {{"));
+            } else {
+                self.writer.otherwise(&format!("if ({test}) "));
+            }
+            is_first = false;
+            self.level(depth, &chosen(&rest, &when, true));
+            self.writer.forget(since);
+            rest = chosen(&rest, &when, false);
+        }
+        self.writer.otherwise("");
+        self.level(depth, &rest);
+        self.writer.forget(since);
+        self.writer.close();
+    }
+    /// Tests of a choice that no loop from number `depth` on changes, so that they are made once in front of these.
+    fn decided(&self, depth: usize, value: &Expr) -> Option<Vec<Within>> {
+        let inner = &self.vars[depth..];
+        if depth == 0 || self.copies == 0 || inner.iter().fold(1, |n: i64, v| n.saturating_mul(v.size)) < 8 {
+            return None;
+        }
+        let mut found = None;
+        let mut bound = inner.to_vec();
+        value.walk(&mut |e| {
+            if let Expr::Reduce { vars, .. } = e {
+                bound.extend(vars);
+            }
+        });
+        value.walk(&mut |e| {
+            if let Expr::Select { when, .. } = e
+                && found.is_none()
+                && when
+                    .iter()
+                    .all(|test| !test.index.reads() && !bound.iter().any(|&v| reads(&test.index, v)))
+            {
+                found = Some(when.clone());
+            }
+        });
+        found
     }
     /// Writes every `by`th turn of a loop, from `digit` on: there, remainders are numbers.
     fn every(&mut self, depth: usize, value: &Expr, by: i64, digit: i64) {
@@ -419,9 +511,19 @@ impl Levels<'_, '_> {
         });
     }
     fn lanes(&mut self, lane: Var, count: &str, f: impl FnOnce(&mut Writer<'_>, &str)) {
-        self.writer.enter_named(lane, "lane", "0", count);
+        self.writer.enter_lanes(lane, Some("lane"), count);
         f(self.writer, "lane");
         self.writer.exit();
+    }
+}
+
+/// The expression where these tests pass, or do not.
+fn chosen(e: &Expr, tests: &[Within], passes: bool) -> Expr {
+    match e {
+        Expr::Select { when, yes, no } if when == tests => {
+            chosen(if passes { yes } else { no }, tests, passes)
+        }
+        _ => e.map(&Index::clone, &|child| chosen(child, tests, passes)),
     }
 }
 
@@ -518,6 +620,13 @@ fn outer_reductions(e: &Expr, f: &mut dyn FnMut(&Expr)) {
         Expr::Reduce { .. } => f(e),
         _ => e.children().into_iter().for_each(|child| outer_reductions(child, f)),
     }
+}
+
+/// Whether an index is counted by a variable.
+fn reads(index: &Index, var: Var) -> bool {
+    let mut found = false;
+    index.each_var(&mut |v| found |= v == var);
+    found
 }
 
 fn depends(e: &Expr, vars: &[Var]) -> bool {

@@ -136,9 +136,38 @@ fn hinders(program: &Program, options: &Options, library: &Library) -> Option<Ve
             return Some(touched);
         }
     }
+    while spread(program, &mut of_convolutions) {}
     let idle: Vec<usize> =
         (0..program.buffers.len()).filter(|b| is_blocked(b) && !of_convolutions[*b]).collect();
     (!idle.is_empty()).then_some(idle)
+}
+
+/// Marks the tensors in blocks that a step makes of marked ones, or marked ones of, channel for channel; whether there were
+/// any: blocks would otherwise have to be taken apart between them.
+fn spread(program: &Program, marked: &mut [bool]) -> bool {
+    let mut is_new = false;
+    for step in &program.steps {
+        let Work::Nest(nest) = &step.work else { continue };
+        if program.buffers[nest.to].blocks.is_none() {
+            continue;
+        }
+        let mut linked = vec![nest.to];
+        nest.value.walk(&mut |e| {
+            if let Expr::Load { from, at, .. } = e
+                && program.buffers[*from].blocks.is_some()
+                && at[1].factor(nest.vars[1]) == Some(1)
+            {
+                linked.push(*from);
+            }
+        });
+        if linked.iter().any(|&b| marked[b]) {
+            for b in linked {
+                is_new |= !marked[b];
+                marked[b] = true;
+            }
+        }
+    }
+    is_new
 }
 
 /// Whether positions are read from tensors.

@@ -243,7 +243,19 @@ fn hides_structure(program: &Program, nest: &Nest, reader: &Expr, site: &Site) -
         return false;
     }
     let divides = divisions(&flat_loads(&nest.value, &program.buffers)) > 0;
-    divides || (slides(reader) && !keeps_axes(nest))
+    divides || joins(&nest.value) || (slides(reader) && !keeps_axes(nest))
+}
+
+/// Whether elements come from several tensors, as in a concatenation.
+fn joins(e: &Expr) -> bool {
+    let mut first = None;
+    let mut found = false;
+    e.walk(&mut |e| {
+        if let Expr::Load { from, .. } = e {
+            found |= *first.get_or_insert(*from) != *from;
+        }
+    });
+    found
 }
 
 /// Whether something is read at sums of loop variables, as a convolution does.

@@ -97,6 +97,11 @@ impl<'a> Writer<'a> {
         self.indent -= 1;
         self.line("}");
     }
+    /// Goes on with the other side of a choice.
+    pub fn otherwise(&mut self, test: &str) {
+        self.indent -= 1;
+        self.open(format!("}} else {test}{{"));
+    }
     /// A name that is not used yet.
     pub fn fresh(&mut self, stem: &str) -> String {
         self.counter += 1;
@@ -128,6 +133,21 @@ impl<'a> Writer<'a> {
         self.has_short_loops |= var.size <= SHORT;
         self.open(format!("for (int64_t {name} = {from}; {name} < {to}; {name}++) {{"));
         self.name(var, name);
+    }
+    /// A loop of few turns that is to become one of vectors. GCC would write it out before it looks for vectors, and then
+    /// finds none.
+    pub fn enter_lanes(&mut self, var: Var, name: Option<&str>, to: &str) {
+        let start = self.lines.len();
+        match name {
+            Some(name) => self.enter_named(var, name, "0", to),
+            None => self.enter_from(var, "0", to),
+        }
+        if var.size <= SHORT
+            && let Some(last) = self.loops.last_mut()
+        {
+            self.lines.insert(start, "#pragma GCC unroll 1".to_owned());
+            last.1 = i64::MAX;
+        }
     }
     /// Ends the loop over the last variable.
     ///
@@ -386,9 +406,13 @@ impl<'a> Writer<'a> {
             _ => Value::atom(format!("({}){}", c_type(to), value.operand())),
         }
     }
-    fn select(&mut self, when: &[Within], yes: &Expr, no: &Expr) -> Value {
+    /// Whether all tests pass, as C.
+    pub fn tests(&mut self, when: &[Within]) -> String {
         let tests: Vec<String> = when.iter().map(|w| self.test(w)).collect();
-        let test = tests.join(" && ");
+        tests.join(" && ")
+    }
+    fn select(&mut self, when: &[Within], yes: &Expr, no: &Expr) -> Value {
+        let test = self.tests(when);
         // What one side prepares must not be done for the other: it may read what does not exist.
         let start = self.lines.len();
         let since = self.known();
