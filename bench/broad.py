@@ -121,7 +121,7 @@ def measure(name: str, batch: int, threads: int, peers: Iterable[str]) -> dict[s
         "first": time.perf_counter() - start,
         "memory": max(0, _children_and_self() - before) / 1e6,
         "weights": weights / 1e6,
-        "distance": float(np.abs(first - wanted).max() / np.abs(wanted).max()),
+        "distance": float(np.abs(first - wanted).max() / max(np.abs(wanted).max(), 1e-9)),
     }
     if not result["distance"] < CLOSE:
         raise AssertionError(f"differs from PyTorch by {result['distance']:.2g} of the largest output")

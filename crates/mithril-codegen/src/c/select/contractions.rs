@@ -9,7 +9,7 @@ use crate::c::select::context::SelectionContext;
 use crate::c::select::decision::Decision;
 use crate::c::select::epilogue::Tails;
 use crate::c::select::product::alone;
-use crate::c::select::{convolution, im2col, weight_gradient};
+use crate::c::select::{convolution, im2col, separate, weight_gradient};
 
 /// Replaces nests by kernels; the functions are added to the library, the epilogues to the tails.
 /// Says which weights are quantized.
@@ -37,6 +37,12 @@ pub fn select(
         };
         let found = weight_gradient::correlation(program, nest, &contraction, &mut making)
             .or_else(|| convolution::convolution(program, nest, &contraction, &mut making))
+            .or_else(|| {
+                let (sums, rest) = separate::separate(program, &given, nest, &contraction)?;
+                let call = alone(program, &sums, contraction.element, &mut making)?;
+                program.steps.insert(step, rest);
+                Some(call)
+            })
             .or_else(|| alone(program, nest, contraction.element, &mut making))
             .or_else(|| {
                 let (nest, copies) = im2col::lay_out(program, &given, nest, &contraction)?;

@@ -8,4 +8,5 @@ pub mod epilogue;
 pub mod im2col;
 pub mod product;
 pub mod quantize;
+pub mod separate;
 pub mod weight_gradient;

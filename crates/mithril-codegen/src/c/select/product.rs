@@ -25,27 +25,31 @@ const LEAST_ROWS: usize = 4;
 
 /// A factor of a product: where it starts, and how far apart its elements are along each variable.
 #[derive(Clone)]
-struct Side {
+pub struct Side {
     start: Start,
-    factors: Vec<usize>,
+    /// By how much each variable moves it.
+    pub factors: Vec<usize>,
     stored: Stored,
 }
 
 /// A product by its variables: those of the result, then the one that is summed over, if there is one.
-struct Product {
-    nest: Nest,
+pub struct Product {
+    /// The nest, with as few variables as possible.
+    pub nest: Nest,
     k: Option<Var>,
-    sides: [Side; 2],
+    /// Its factors.
+    pub sides: [Side; 2],
     /// Whether the second factor of the nest comes first.
     is_exchanged: bool,
     /// Factors of the result.
     out: Vec<usize>,
-    next_var: u32,
+    /// The next number of a variable.
+    pub next_var: u32,
 }
 
 impl Product {
     /// Reads a nest by flat positions, with as few loops as possible.
-    fn read(program: &Program, nest: &Nest, at: &[Index], element: Element) -> Option<Self> {
+    pub fn read(program: &Program, nest: &Nest, at: &[Index], element: Element) -> Option<Self> {
         let buffers = &program.buffers;
         let mut value = flat_loads(&nest.value, buffers);
         let mut to = buffers[nest.to].position(at);
@@ -87,7 +91,7 @@ impl Product {
     }
     /// Row and column of the matrices. Columns lie together in the result; of a product with a vector they are the
     /// longer side.
-    fn orient(&mut self, parts: &[Var]) -> (Option<usize>, Option<usize>) {
+    pub fn orient(&mut self, parts: &[Var]) -> (Option<usize>, Option<usize>) {
         let (row, column) = (self.of_one(0, parts), self.of_one(1, parts));
         let swap = match (row, column) {
             (Some(r), Some(c)) => self.out[c] != 1 && self.out[r] == 1,

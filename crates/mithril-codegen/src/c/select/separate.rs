@@ -1,0 +1,125 @@
+//! Products that store in another order than they read ("unfusing"): where what is stored by a sum of products is
+//! rearranged, the rows that lie together in a factor may lie apart in the result, and no kernel finds enough of them
+//! side by side. The product then fills a temporary in the order of its factors, and the rearrangement is a step behind it.
+
+use std::cell::Cell;
+
+use mithril_ir::loops::{Expr, Index, Var};
+
+use crate::c::analysis::affine::flat_loads;
+use crate::c::analysis::contraction::{Contraction, stored, the_sum};
+use crate::c::analysis::split::split;
+use crate::c::ir::program::{Buffer, Nest, Place, Program, Step, Work};
+use crate::c::select::product::Product;
+
+/// Rows or columns from which on kernels are fast.
+const ENOUGH: i64 = 24;
+
+/// How many times more rows or columns there have to be in the order of the factors.
+const LEAST_GAIN: i64 = 4;
+
+/// Products below which nothing is gained.
+const LEAST_WORK: i64 = 1 << 20;
+
+/// The nest that fills a temporary with the sums, and the step that makes the result of them; `None` where the nest is
+/// as good as it is.
+pub fn separate(
+    program: &mut Program,
+    name: &Step,
+    nest: &Nest,
+    c: &Contraction<'_>,
+) -> Option<(Nest, Step)> {
+    let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
+    let mut product = Product::read(program, nest, &coordinates, c.element)?;
+    let work = nest.vars.iter().chain(c.vars).fold(1_i64, |n, v| n.saturating_mul(v.size));
+    if work < LEAST_WORK || !is_improved(&mut product) {
+        return None;
+    }
+    let sum = the_sum(&nest.value)?;
+    let (dtype, next) = (sum.dtype(), Cell::new(product.next_var));
+    // The variables of the result, as digits of which each factor is read in order.
+    let mut flat = flat_loads(&nest.value, &program.buffers);
+    let mut vars: Vec<Var> = nest.vars.iter().copied().filter(|v| v.size != 1).collect();
+    let mut digits: Vec<(Var, Index)> = Vec::new();
+    split(&mut vars, &mut flat, &next, &mut |var, of| {
+        for (_, index) in &mut digits {
+            *index = index.substitute(&|v| if v == var { of.clone() } else { Index::var(v) });
+        }
+        if nest.vars.contains(&var) {
+            digits.push((var, of.clone()));
+        }
+    });
+    let whole = |v: Var| digits.iter().find(|(var, _)| *var == v).map_or(Index::var(v), |(_, of)| of.clone());
+    let [first, second] = sides(&flat, &vars, c)?;
+    let mut order: Vec<(usize, i64, Var)> = Vec::new();
+    for (i, &v) in vars.iter().enumerate() {
+        // Variables of both factors count matrices; the others stand by the factor that they move.
+        let (group, step) = match (first[i], second[i]) {
+            (0, step) => (2, step),
+            (step, 0) => (1, step),
+            (step, _) => (0, step),
+        };
+        order.push((group, -step, v));
+    }
+    order.sort_by_key(|&(group, step, _)| (group, step));
+    let inner: Vec<Var> = order.iter().map(|(_, _, v)| *v).collect();
+    let to = program.buffers.len();
+    program.buffers.push(Buffer {
+        name: "products".to_owned(),
+        dtype,
+        shape: inner.iter().map(|v| v.size).collect(),
+        place: Place::Arena(None),
+        is_param: false,
+        blocks: None,
+    });
+    program.next_var = next.get();
+    let sums = Nest { to, vars: inner.clone(), value: sum.substitute(&whole) };
+    // Where the element of the result finds its sum: the digits of its coordinates.
+    let at = inner.iter().map(|&digit| place(digit, &nest.vars, &digits)).collect::<Option<Vec<Index>>>()?;
+    let load = Expr::Load { from: to, at, stored: dtype };
+    let rest = Nest { value: replaced(&nest.value, sum, &load), ..nest.clone() };
+    Some((sums, Step { work: Work::Nest(rest), ..name.clone() }))
+}
+
+/// Whether rows or columns that are few in the order of the result are many in that of the factors.
+fn is_improved(product: &mut Product) -> bool {
+    let (row, column) = product.orient(&[]);
+    let sizes: Vec<i64> = product.nest.vars.iter().map(|v| v.size).collect();
+    let moved = |side: usize, i: usize| product.sides[side].factors[i] as i64;
+    [(0, row), (1, column)].into_iter().any(|(side, chosen)| {
+        let Some(chosen) = chosen.filter(|&i| sizes[i] < ENOUGH) else { return false };
+        let mut own: Vec<usize> =
+            (0..sizes.len()).filter(|&i| moved(side, i) > 0 && moved(1 - side, i) == 0).collect();
+        own.sort_by_key(|&i| std::cmp::Reverse(moved(side, i)));
+        let is_one = own.windows(2).all(|pair| moved(side, pair[0]) == moved(side, pair[1]) * sizes[pair[1]]);
+        let all = own.iter().fold(1_i64, |n, &i| n.saturating_mul(sizes[i]));
+        is_one && all >= sizes[chosen].saturating_mul(LEAST_GAIN)
+    })
+}
+
+/// How far each variable moves the two factors.
+fn sides(flat: &Expr, vars: &[Var], c: &Contraction<'_>) -> Option<[Vec<i64>; 2]> {
+    let Expr::Reduce { body, .. } = the_sum(flat)? else { return None };
+    let Expr::Binary(_, a, b) = &**body else { return None };
+    let side = |e: &Expr| {
+        let (_, at, _) = stored(e, c.element)?;
+        vars.iter().map(|&v| at[0].factor(v)).collect::<Option<Vec<i64>>>()
+    };
+    Some([side(a)?, side(b)?])
+}
+
+/// A digit of the coordinates of the result.
+fn place(digit: Var, vars: &[Var], digits: &[(Var, Index)]) -> Option<Index> {
+    if vars.contains(&digit) {
+        return Some(Index::var(digit));
+    }
+    digits.iter().find_map(|(var, of)| {
+        let factor = of.factor(digit).filter(|f| *f > 0)?;
+        Some(Index::var(*var).floor_div(factor).modulo(digit.size))
+    })
+}
+
+/// An expression with a part of it replaced.
+fn replaced(e: &Expr, part: &Expr, by: &Expr) -> Expr {
+    if e == part { by.clone() } else { e.map(&Index::clone, &|child| replaced(child, part, by)) }
+}
