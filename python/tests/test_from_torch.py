@@ -406,3 +406,36 @@ def test_no_gradient_flows_through_detach(name, autodiff):
         np.testing.assert_allclose(
             np.asarray(target.to_numpy(gradients[key])), parameter.grad.numpy(), rtol=1e-4, atol=1e-5
         )
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.direction = nn.Parameter(torch.randn(6, 4))
+
+    def forward(self):
+        return self.direction / self.direction.norm(dim=1, keepdim=True)
+
+
+class OfParameters(nn.Module):
+    """Modules that take no data: one of a parameter, and PyTorch's own parametrization of a convolution."""
+
+    def __init__(self):
+        super().__init__()
+        self.scaled = Scaled()
+        self.conv = nn.utils.parametrizations.weight_norm(nn.Conv1d(4, 4, 3, padding=1), dim=2)
+
+    def forward(self, x):
+        return F.linear(self.conv(x).transpose(1, 2), self.scaled())
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_modules_that_take_no_data_are_models(name):
+    torch.manual_seed(0)
+    module, x = OfParameters().eval(), torch.randn(2, 4, 5)
+    model, params = ml.from_torch(module, (x,))
+    assert set(params) == set(module.state_dict())
+    compiled = ml.compile(model, backend(name))
+    compiled.load_params(params)
+    found = compiled.evaluate({}, {"x": x.numpy()})["output"]
+    np.testing.assert_allclose(compiled.backend.to_numpy(found), module(x).detach().numpy(), rtol=1e-4, atol=1e-5)

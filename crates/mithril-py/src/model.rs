@@ -174,6 +174,13 @@ impl PyModel {
         outputs(py, model.call_with(args, named, user_line(py)).map_err(|e| e.at(&here(py)))?)
     }
 
+    /// What a model gives that takes no data: connections, where a call without arguments is a use to be added.
+    fn _connections<'py>(slf: &Bound<'py, Self>) -> Outcome<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let model = slf.borrow().inner.clone();
+        outputs(py, model.call_with(Vec::new(), Vec::new(), user_line(py)).map_err(|e| e.at(&here(py)))?)
+    }
+
     fn __ior__(&mut self, part: &Bound<'_, PyAny>) -> Outcome<()> {
         self.add(part, false)
     }

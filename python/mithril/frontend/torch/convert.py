@@ -309,7 +309,9 @@ class Conversion:
             names = [inner.fresh("output" if len(computed) == 1 else f"output_{i}") for i in range(len(computed))]
             model = self._model(inner, dict(zip(names, computed, strict=True)))
             model.name = module.label
-            given = model(*(inner.inputs[name] for name in model.input_keys if name in inner.inputs))
+            data = [inner.inputs[name] for name in model.input_keys if name in inner.inputs]
+            # What a module makes of its own parameters alone is a connection as well.
+            given = model(*data) if data else model._connections()
             given = given if isinstance(given, tuple) else (given,)
             results |= {id(value): result for value, result in zip(computed, given, strict=True)}
         for (node, i), value in zip(places, inner_values, strict=True):

@@ -2,7 +2,7 @@
 //! product over im2col copies that a nest is wins; other nests stay loops.
 
 use crate::c::analysis::contraction::contraction;
-use crate::c::ir::program::{Buffer, PackCall, Program, Work};
+use crate::c::ir::program::{Buffer, KernelCall, Nest, PackCall, Program, Step, Work};
 use crate::c::kernels::common::library::Library;
 use crate::c::options::Options;
 use crate::c::select::context::SelectionContext;
@@ -27,7 +27,6 @@ pub fn select(
     while let Some(given) = program.steps.get(step).cloned() {
         step += 1;
         let Work::Nest(nest) = &given.work else { continue };
-        let Some(contraction) = contraction(nest) else { continue };
         library.take_asked();
         let mut making = SelectionContext {
             options,
@@ -35,21 +34,28 @@ pub fn select(
             tails: &mut *tails,
             decisions: &mut decisions,
         };
-        let found = weight_gradient::correlation(program, nest, &contraction, &mut making)
-            .or_else(|| convolution::convolution(program, nest, &contraction, &mut making))
+        let found = contraction(nest)
+            .and_then(|c| {
+                weight_gradient::correlation(program, nest, &c, &mut making)
+                    .or_else(|| convolution::convolution(program, nest, &c, &mut making))
+                    .or_else(|| {
+                        let (sums, rest) = separate::separate(program, &given, nest, &c)?;
+                        let call = alone(program, &sums, c.element, &mut making)?;
+                        program.steps.insert(step, rest);
+                        Some(call)
+                    })
+                    .or_else(|| alone(program, nest, c.element, &mut making))
+            })
             .or_else(|| {
-                let (sums, rest) = separate::separate(program, &given, nest, &contraction)?;
-                let call = alone(program, &sums, contraction.element, &mut making)?;
-                program.steps.insert(step, rest);
+                let (call, copies) = over_copies(program, &given, nest, &mut making)?;
+                step = put_before(program, step, copies);
                 Some(call)
             })
-            .or_else(|| alone(program, nest, contraction.element, &mut making))
             .or_else(|| {
-                let (nest, copies) = im2col::lay_out(program, &given, nest, &contraction)?;
-                let call = alone(program, &nest, contraction.element, &mut making)?;
-                let at = step - 1;
-                step += copies.len();
-                program.steps.splice(at..at, copies);
+                let (sums, rest) = separate::unfuse(program, &given, nest)?;
+                let (call, copies) = apart(program, &given, &sums, &mut making)?;
+                program.steps.insert(step, rest);
+                step = put_before(program, step, copies);
                 Some(call)
             });
         let Some(mut call) = found else { continue };
@@ -71,4 +77,37 @@ pub fn select(
     }
     program.packed_bytes = packed;
     decisions
+}
+
+/// The kernel of a sum that nothing is made of, with the copies that it reads.
+fn apart(
+    program: &mut Program,
+    name: &Step,
+    sums: &Nest,
+    making: &mut SelectionContext<'_>,
+) -> Option<(KernelCall, Vec<Step>)> {
+    let c = contraction(sums)?;
+    convolution::convolution(program, sums, &c, making)
+        .or_else(|| alone(program, sums, c.element, making))
+        .map(|call| (call, Vec::new()))
+        .or_else(|| over_copies(program, name, sums, making))
+}
+
+/// A product over copies of its operands, and the steps that make these.
+fn over_copies(
+    program: &mut Program,
+    name: &Step,
+    nest: &Nest,
+    making: &mut SelectionContext<'_>,
+) -> Option<(KernelCall, Vec<Step>)> {
+    let c = contraction(nest)?;
+    let (laid_out, copies) = im2col::lay_out(program, name, nest, &c)?;
+    Some((alone(program, &laid_out, c.element, making)?, copies))
+}
+
+/// Puts steps in front of the one before number `next`; the number of the step behind that one now.
+fn put_before(program: &mut Program, next: usize, copies: Vec<Step>) -> usize {
+    let count = copies.len();
+    program.steps.splice(next - 1..next - 1, copies);
+    next + count
 }

@@ -1,10 +1,13 @@
-//! Products that store in another order than they read ("unfusing"): where what is stored by a sum of products is
-//! rearranged, the rows that lie together in a factor may lie apart in the result, and no kernel finds enough of them
-//! side by side. The product then fills a temporary in the order of its factors, and the rearrangement is a step behind it.
+//! Sums of products apart from what is made of them ("unfusing"), where together no kernel computes them well: the sums
+//! fill a temporary, and what is made of them is a step behind it.
+//!
+//! - Where what is stored is rearranged, rows that lie together in a factor may lie apart in the result, and no kernel
+//!   finds enough of them side by side: the temporary has the order of the factors.
+//! - Where no kernel takes the sum with its epilogue (that reads at positions which are data, say), one may take the sum.
 
 use std::cell::Cell;
 
-use mithril_ir::loops::{Expr, Index, Var};
+use mithril_ir::loops::{Binary, Expr, Fold, Index, Var};
 
 use crate::c::analysis::affine::flat_loads;
 use crate::c::analysis::contraction::{Contraction, stored, the_sum};
@@ -36,7 +39,7 @@ pub fn separate(
         return None;
     }
     let sum = the_sum(&nest.value)?;
-    let (dtype, next) = (sum.dtype(), Cell::new(product.next_var));
+    let next = Cell::new(product.next_var);
     // The variables of the result, as digits of which each factor is read in order.
     let mut flat = flat_loads(&nest.value, &program.buffers);
     let mut vars: Vec<Var> = nest.vars.iter().copied().filter(|v| v.size != 1).collect();
@@ -63,22 +66,78 @@ pub fn separate(
     }
     order.sort_by_key(|&(group, step, _)| (group, step));
     let inner: Vec<Var> = order.iter().map(|(_, _, v)| *v).collect();
-    let to = program.buffers.len();
+    program.next_var = next.get();
+    // Where the element of the result finds its sum: the digits of its coordinates.
+    let at = inner.iter().map(|&digit| place(digit, &nest.vars, &digits)).collect::<Option<Vec<Index>>>()?;
+    Some(parted(program, name, nest, (sum, inner, sum.substitute(&whole)), at))
+}
+
+/// The nest that fills a temporary with the sums in the order of images, and the step that makes the result of them;
+/// `None` if nothing is made of them.
+pub fn unfuse(program: &mut Program, name: &Step, nest: &Nest) -> Option<(Nest, Step)> {
+    let (work, sum) = largest_sum(&nest.value, nest.vars.iter().fold(1, |n, v| n.saturating_mul(v.size)))?;
+    if work < LEAST_WORK || nest.value == *sum {
+        return None;
+    }
+    let Expr::Reduce { body, .. } = sum else { return None };
+    let Expr::Binary(_, a, b) = &**body else { return None };
+    // Images, filters, and the pixels that a window slides over.
+    let group = |v: &Var| {
+        let (mut moves, mut slides) = ([false; 2], false);
+        for (factor, moves) in [a, b].into_iter().zip(&mut moves) {
+            factor.walk(&mut |e| {
+                for index in e.indices() {
+                    index.each_var(&mut |w| *moves |= w == *v);
+                    slides |= index.terms.len() > 1 && index.factor(*v).is_some_and(|f| f != 0);
+                }
+            });
+        }
+        (usize::from(moves[1] && !moves[0]) + 2 * usize::from(slides), moves)
+    };
+    let mut inner = nest.vars.clone();
+    inner.sort_by_key(|v| group(v).0);
+    // A variable has one meaning in a program.
+    let own: Vec<Var> =
+        inner.iter().zip(program.next_var..).map(|(v, id)| Var { id, size: v.size }).collect();
+    program.next_var += own.len() as u32;
+    let index = |v: Var| inner.iter().position(|&w| w == v).map_or(Index::var(v), |i| Index::var(own[i]));
+    let at = inner.iter().map(|&v| Index::var(v)).collect();
+    Some(parted(program, name, nest, (sum, own.clone(), sum.substitute(&index)), at))
+}
+
+/// The sum of the most products that is computed for every element, and how many these are.
+fn largest_sum(e: &Expr, times: i64) -> Option<(i64, &Expr)> {
+    match e {
+        Expr::Reduce { fold: Fold::Sum, vars, body }
+            if matches!(**body, Expr::Binary(Binary::Multiply, ..)) =>
+        {
+            Some((vars.iter().fold(times, |n, v| n.saturating_mul(v.size)), e))
+        }
+        Expr::Reduce { .. } | Expr::Select { .. } => None,
+        _ => e.children().into_iter().filter_map(|child| largest_sum(child, times)).max_by_key(|(n, _)| *n),
+    }
+}
+
+/// The nest that fills a temporary with the sums, and the step that reads them at these coordinates.
+fn parted(
+    program: &mut Program,
+    name: &Step,
+    nest: &Nest,
+    (sum, vars, sums): (&Expr, Vec<Var>, Expr),
+    at: Vec<Index>,
+) -> (Nest, Step) {
+    let (to, stored) = (program.buffers.len(), sums.dtype());
     program.buffers.push(Buffer {
         name: "products".to_owned(),
-        dtype,
-        shape: inner.iter().map(|v| v.size).collect(),
+        dtype: stored,
+        shape: vars.iter().map(|v| v.size).collect(),
         place: Place::Arena(None),
         is_param: false,
         blocks: None,
     });
-    program.next_var = next.get();
-    let sums = Nest { to, vars: inner.clone(), value: sum.substitute(&whole) };
-    // Where the element of the result finds its sum: the digits of its coordinates.
-    let at = inner.iter().map(|&digit| place(digit, &nest.vars, &digits)).collect::<Option<Vec<Index>>>()?;
-    let load = Expr::Load { from: to, at, stored: dtype };
+    let load = Expr::Load { from: to, at, stored };
     let rest = Nest { value: replaced(&nest.value, sum, &load), ..nest.clone() };
-    Some((sums, Step { work: Work::Nest(rest), ..name.clone() }))
+    (Nest { to, vars, value: sums }, Step { work: Work::Nest(rest), ..name.clone() })
 }
 
 /// Whether rows or columns that are few in the order of the result are many in that of the factors.
