@@ -9,7 +9,7 @@ RUST_SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.p
 # environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo dev check test test-all test-rust test-python test-portability test-llama lint check-wheel bench bench-c bench-ggml bench-parallel docs generate agreement clean
+.PHONY: demo dev check test test-all test-rust test-python test-portability test-llama lint check-wheel bench bench-broad bench-c bench-ggml bench-parallel docs generate agreement clean
 
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
@@ -95,6 +95,11 @@ bench: $(VENV)/.demo $(VENV)/.test-packages
 bench-c: $(VENV)/.demo $(VENV)/.test-packages
 	$(UV) pip install --quiet --python $(BIN)/python -r pyproject.toml --extra bench
 	PYTHONPATH=python:. $(BIN)/python -m bench.c
+
+# Some 75 networks of torchvision, timm and transformers against ONNX Runtime and OpenVINO: half an hour a column.
+bench-broad: $(VENV)/.demo $(VENV)/.test-packages
+	$(UV) pip install --quiet --python $(BIN)/python -r pyproject.toml --extra bench
+	PYTHONPATH=python:. $(BIN)/python -m bench.broad --batch 1 --threads 1
 
 # Training steps on two devices against the same written by hand in PyTorch and JAX.
 bench-parallel: $(VENV)/.demo $(VENV)/.test-packages
