@@ -57,7 +57,11 @@ def write_onnx(module: Any, inputs: tuple[Any, ...], path: Path) -> None:
     """Write a module as ONNX: by tracing, or where that fails by way of `torch.export`."""
     import torch
 
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
         warnings.simplefilter("ignore")
         try:
             torch.onnx.export(module, inputs, str(path), dynamo=False, opset_version=17)
@@ -151,7 +155,17 @@ def _children_and_self() -> int:
 
 def measured(name: str, batch: int, threads: int, peers: list[str]) -> dict[str, Any]:
     """Measure one network in a process that has so many processors and an empty cache."""
-    command = [sys.executable, "-m", "bench.broad", "--measure", name, str(batch), str(threads), "--peers", ",".join(peers)]
+    command = [
+        sys.executable,
+        "-m",
+        "bench.broad",
+        "--measure",
+        name,
+        str(batch),
+        str(threads),
+        "--peers",
+        ",".join(peers),
+    ]
     processors = sorted(os.sched_getaffinity(0))[:threads]
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MITHRIL_CACHE_DIR": cache}
@@ -200,7 +214,7 @@ def summary(results: list[tuple[str, int, int, dict[str, Any]]]) -> str:
         slow = ", ".join(f"{n} {v:.2f}" for n, v in sorted(faster.items(), key=lambda item: item[1]) if v < 1)
         first = statistics.median(r["first"] for _, r in some if "error" not in r)
         lines.append(
-            f"batch {batch}, {threads} thread{'s' * (threads > 1)}: {mean:.2f} in geometric mean over {len(faster)} networks, "
+            f"batch {batch}, {threads} thread{'s' * (threads > 1)}: {mean:.2f} in geometric mean over {len(faster)}, "
             f"first call after {first:.1f} s (median); slower than the best peer: {slow or 'none'}"
         )
     return "\n".join(lines)
@@ -257,7 +271,7 @@ def explain(name: str, batch: int, threads: int) -> None:
     times: dict[tuple[str, str, str], list[float]] = collections.defaultdict(list)
     for event in events:
         if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
-            shapes = [list(s.values())[0] for s in event["args"].get("input_type_shape", [])]
+            shapes = [next(iter(s.values())) for s in event["args"].get("input_type_shape", [])]
             key = (event["args"]["op_name"], event["name"].removesuffix("_kernel_time"), str(shapes)[:90])
             times[key].append(event["dur"])
     middle = {key: statistics.median(values) for key, values in times.items()}
@@ -276,7 +290,9 @@ def main() -> None:
     parser.add_argument("--batch", action="append", type=int, help="default: 1 and 8")
     parser.add_argument("--threads", action="append", type=int, help="default: 1 and 2")
     parser.add_argument("--peers", default=",".join(PEERS), help="default: %(default)s")
-    parser.add_argument("--output", type=Path, help="a JSON file for the results; those that it has are not measured again")
+    parser.add_argument(
+        "--output", type=Path, help="a JSON file for the results; those that it has are not measured again"
+    )
     parser.add_argument("--picture", type=Path, help="an SVG or PNG file for a bar chart")
     options = parser.parse_args()
     peers = [name for name in options.peers.split(",") if name]
@@ -285,11 +301,17 @@ def main() -> None:
         return print(json.dumps(measure(name, int(batch), int(threads), peers)))
     if options.explain:
         return explain(options.explain, (options.batch or [1])[0], (options.threads or [1])[0])
-    names = options.network or [n for n, network in NETWORKS.items() if network.family in (options.family or [network.family])]
+    names = options.network or [
+        n for n, network in NETWORKS.items() if network.family in (options.family or [network.family])
+    ]
     known: dict[str, Any] = {}
     if options.output and options.output.exists():
         known = json.loads(options.output.read_text())
-    print("| network | family | batch | threads | ours, ms | " + ", ms | ".join(PEERS) + ", ms | ours is faster by | first call, s | memory, MB |")
+    print(
+        "| network | family | batch | threads | ours, ms | "
+        + ", ms | ".join(PEERS)
+        + ", ms | ours is faster by | first call, s | memory, MB |"
+    )
     print("|---|---|---|---|---|---|---|---|---|---|")
     results = []
     for batch in options.batch or (1, 8):

@@ -100,7 +100,7 @@ def _timm(name: str, size: int) -> Callable[[int], Built]:
 
 
 def _transformers(model: str, kind: str = "tokens", **sizes: Any) -> Callable[[int], Built]:
-    """A network of transformers by the name of its class; small, with the shapes of its family."""
+    """Build a network of transformers by the name of its class; small, with the shapes of its family."""
 
     def build(batch: int) -> Built:
         import torch
@@ -109,7 +109,8 @@ def _transformers(model: str, kind: str = "tokens", **sizes: Any) -> Callable[[i
         from .wrapped import FirstTensor
 
         cls = getattr(transformers, model)
-        config = cls.config_class(attn_implementation="sdpa", use_cache=False, **sizes)
+        attention = "eager" if model.startswith("Mamba") else "sdpa"
+        config = cls.config_class(attn_implementation=attention, use_cache=False, **sizes)
         module = FirstTensor(cls(config))
         if kind == "audio":
             return module, (torch.randn(batch, 16000),)
@@ -215,7 +216,9 @@ def _recommender(batch: int) -> Built:
             super().__init__()
             self.embedding = nn.Embedding(26 * 1000, 16)
             self.linear = nn.Embedding(26 * 1000, 1)
-            self.deep = nn.Sequential(nn.Linear(26 * 16, 400), nn.ReLU(), nn.Linear(400, 400), nn.ReLU(), nn.Linear(400, 1))
+            self.deep = nn.Sequential(
+                nn.Linear(26 * 16, 400), nn.ReLU(), nn.Linear(400, 400), nn.ReLU(), nn.Linear(400, 1)
+            )
 
         def forward(self, features: Any) -> Any:
             e = self.embedding(features)
@@ -226,16 +229,26 @@ def _recommender(batch: int) -> Built:
 
 
 _ENCODER = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
-_DECODER = {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 1408, "vocab_size": 8000}
+_DECODER = {
+    "hidden_size": 512,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "intermediate_size": 1408,
+    "vocab_size": 8000,
+}
 
 TRANSFORMERS: dict[str, Network] = {
     "bert": Network("text encoder", _transformers("BertModel", **_ENCODER)),
-    "distilbert": Network("text encoder", _transformers("DistilBertModel", dim=384, n_layers=6, n_heads=12, hidden_dim=1536)),
+    "distilbert": Network(
+        "text encoder", _transformers("DistilBertModel", dim=384, n_layers=6, n_heads=12, hidden_dim=1536)
+    ),
     "albert": Network("text encoder", _transformers("AlbertModel", embedding_size=128, **_ENCODER)),
     "electra": Network("text encoder", _transformers("ElectraModel", embedding_size=128, **_ENCODER)),
     "modernbert": Network(
         "text encoder",
-        _transformers("ModernBertModel", **{**_ENCODER, "intermediate_size": 576, "vocab_size": 8000, "pad_token_id": 0}),
+        _transformers(
+            "ModernBertModel", **{**_ENCODER, "intermediate_size": 576, "vocab_size": 8000, "pad_token_id": 0}
+        ),
     ),
     "deberta_v2": Network("text encoder", _transformers("DebertaV2Model", **_ENCODER)),
     "gpt2": Network("text decoder", _transformers("GPT2LMHeadModel", n_embd=384, n_layer=6, n_head=6, vocab_size=8000)),
@@ -243,18 +256,35 @@ TRANSFORMERS: dict[str, Network] = {
     "qwen2": Network("text decoder", _transformers("Qwen2ForCausalLM", num_key_value_heads=2, **_DECODER)),
     "opt": Network(
         "text decoder",
-        _transformers("OPTModel", hidden_size=384, num_hidden_layers=6, num_attention_heads=6, ffn_dim=1536, word_embed_proj_dim=384),
+        _transformers(
+            "OPTModel",
+            hidden_size=384,
+            num_hidden_layers=6,
+            num_attention_heads=6,
+            ffn_dim=1536,
+            word_embed_proj_dim=384,
+        ),
     ),
     "mamba": Network(
-        "state space", _transformers("MambaForCausalLM", hidden_size=256, num_hidden_layers=4, state_size=16, vocab_size=8000)
+        "state space",
+        _transformers("MambaForCausalLM", hidden_size=256, num_hidden_layers=4, state_size=16, vocab_size=8000),
     ),
     "wav2vec2": Network(
-        "speech", _transformers("Wav2Vec2Model", "audio", **{**_ENCODER, "num_hidden_layers": 4}, num_conv_pos_embeddings=64)
+        "speech",
+        _transformers("Wav2Vec2Model", "audio", **{**_ENCODER, "num_hidden_layers": 4}, num_conv_pos_embeddings=64),
     ),
     "whisper_encoder": Network(
         "speech",
-        _transformers("WhisperModel", "mel", d_model=384, encoder_layers=4, encoder_attention_heads=6, encoder_ffn_dim=1536,
-                      decoder_layers=1, max_source_positions=200),
+        _transformers(
+            "WhisperModel",
+            "mel",
+            d_model=384,
+            encoder_layers=4,
+            encoder_attention_heads=6,
+            encoder_ffn_dim=1536,
+            decoder_layers=1,
+            max_source_positions=200,
+        ),
     ),
     "segformer": Network("segmentation", _transformers("SegformerForSemanticSegmentation", "image")),
     "dinov2": Network("vision transformer", _transformers("Dinov2Model", "image", **{**_ENCODER, "mlp_ratio": 4})),

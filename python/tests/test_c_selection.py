@@ -1,0 +1,130 @@
+"""What the C target makes of networks whose parts lie in other orders than they are used: values against PyTorch, and
+kernels where loops would be many times slower."""
+
+import mithril as ml
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+F = torch.nn.functional
+
+
+class Windows(nn.Module):
+    """A layer over the pixels of each window, whose results go back to where the windows were."""
+
+    def __init__(self, channels=32, window=7):
+        super().__init__()
+        self.window = window
+        self.layer = nn.Linear(channels, channels)
+
+    def forward(self, x):
+        n, c, h, w = x.shape
+        size = self.window
+        tokens = x.reshape(n, c, h // size, size, w // size, size).permute(0, 2, 4, 3, 5, 1)
+        y = F.gelu(self.layer(tokens))
+        return x + y.permute(0, 5, 1, 3, 2, 4).reshape(n, c, h, w)
+
+
+class Positions(nn.Module):
+    """A convolution over time, transposed, with positions that are looked up."""
+
+    def __init__(self, channels=128, length=100):
+        super().__init__()
+        self.conv = nn.Conv1d(48, channels, 3, stride=2, padding=1)
+        self.positions = nn.Embedding(length, channels)
+
+    def forward(self, x):
+        y = F.gelu(self.conv(x)).permute(0, 2, 1)
+        return y + self.positions(torch.arange(y.shape[1]))
+
+
+class Branches(nn.Module):
+    """Concatenations of branches that convolutions, pools and elementwise layers read; parts of ``width`` channels."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.first = nn.Conv2d(16, width, 3, padding=1)
+        self.second = nn.Conv2d(16, 2 * width, 1)
+        self.norm = nn.BatchNorm2d(3 * width + 16)
+        self.one = nn.Conv2d(3 * width + 16, 16, 1)
+        self.pool = nn.MaxPool2d(3, stride=1, padding=1)
+        self.two = nn.Conv2d(3 * width + 16, 16, 3, padding=1)
+
+    def forward(self, x):
+        x = F.relu(x)
+        joined = torch.cat([self.first(x), x, self.second(x)], 1)
+        return self.one(joined) + self.two(self.pool(joined)) + self.one(F.relu(self.norm(joined)))
+
+
+class Gate(nn.Module):
+    """Squeeze and excitation: convolutions of one pixel."""
+
+    def __init__(self, channels=256):
+        super().__init__()
+        self.conv = nn.Conv2d(16, channels, 3, padding=1)
+        self.down, self.up = nn.Conv2d(channels, 64, 1), nn.Conv2d(64, channels, 1)
+
+    def forward(self, x):
+        x = F.silu(self.conv(x))
+        return x * torch.sigmoid(self.up(F.relu(self.down(x.mean((2, 3), keepdim=True)))))
+
+
+def in_c(module, x, threads=1):
+    torch.manual_seed(0)
+    module.eval()
+    model, params = ml.from_torch(module, (x,))
+    compiled = ml.compile(model, ml.CBackend(num_threads=threads), inference=True)
+    compiled.load_params(params)
+    found = compiled.evaluate({}, {"x": x.numpy()})["output"]
+    np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=2e-4, atol=2e-5)
+    return compiled
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_layers_of_windows_are_products_of_all_their_rows(batch):
+    x = torch.randn(batch, 32, 14, 21)
+    compiled = in_c(Windows(), x)
+    assert f"32x{14 * 21}x32 product" in compiled.source
+
+
+def test_sums_whose_results_read_at_positions_are_kernels():
+    x = torch.randn(1, 48, 200)
+    compiled = in_c(Positions(), x)
+    assert "convolution of 48 channels to 128" in compiled.source
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("width", [16, 32, 24, 5])
+def test_branches_that_are_joined(width, threads):
+    in_c(Branches(width), torch.randn(2, 16, 11, 13), threads)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_convolutions_of_one_pixel_are_products(batch):
+    x = torch.randn(batch, 16, 12, 12)
+    source = in_c(Gate(), x).source
+    assert f"{batch}x64x256 product" in source
+    assert f"{batch}x256x64 product" in source
+
+
+def test_steps_of_a_recurrent_network_share_packed_weights():
+    lstm = nn.LSTM(32, 64, batch_first=True)
+    x = torch.randn(1, 12, 32)
+
+    class Last(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = lstm
+
+        def forward(self, x):
+            return self.lstm(x)[0]
+
+    module = Last().eval()
+    model, params = ml.from_torch(module, (x,))
+    compiled = ml.compile(model, ml.CBackend(num_threads=1), inference=True)
+    packed = compiled.pack(params)
+    found = compiled.evaluate(packed, {"x": x.numpy()})["output"]
+    np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+    # Not once for each of the twelve steps.
+    assert packed.bytes < 2 * sum(value.numel() for value in lstm.parameters()) * 4
