@@ -1,4 +1,4 @@
-"""`mithril export`: a model as C, for the web, as ONNX, with every option of the API."""
+"""`mithril export`: a model as C, for the web, for Rust, as ONNX, with every option of the API."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _OF_FOLDERS: dict[str, Any] = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to a parser."""
     parser.add_argument("folder", metavar="FOLDER", help="where the files go; for ONNX the file, usually *.onnx")
-    text = "c, web for an npm package with WebAssembly, or onnx (default: onnx for *.onnx, otherwise c)"
+    text = "c, web for an npm package, rust for a Cargo package, or onnx (default: onnx for *.onnx, otherwise c)"
     target = parser.add_argument("--target", "--format", metavar="TARGET", help=text)
     vars(target)["names"] = TARGETS
     parser.add_argument("--dtype", default="float32", metavar="DTYPE", help="dtype of the model (default float32)")

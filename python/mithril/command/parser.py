@@ -31,7 +31,7 @@ _TEXTS = {
     "compare": "run a model on several backends; fails beyond rounding",
     "bench": "time a model on several backends, or published models on all of them",
     "profile": "time each step of a model in C, against what this machine can do",
-    "export": "write a model as a folder of C or for the web, built and checked, or as a file of ONNX",
+    "export": "write a model as a folder of C, for the web or for Rust, built and checked, or as a file of ONNX",
     "quantize": "write quantized weights as GGUF, and report what that costs",
     "ops": "all ops, or the documentation of one",
     "completions": "completions for a shell, e.g. source <(mithril completions bash)",

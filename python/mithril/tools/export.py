@@ -1,4 +1,4 @@
-"""A physical model as a folder that needs nothing of Mithril: of C, or for the web."""
+"""A physical model as a folder that needs nothing of Mithril: of C, for the web, or a package of Rust."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..errors import InvalidValueError, KeyNotFoundError, ParameterError, Unreso
 from ..optim import internals as optimizers
 from ..optim.optimizer import Optimizer
 from ..suggestions import among
-from . import web
+from . import rust, web
 from .exported import RANDOM, Exported
 from .inputs import complete, others, refuse_unknown
 from .inspection import gradient_names
@@ -52,7 +52,7 @@ def export(
     cc: str | None = None,
     flags: Any = (),
 ) -> Exported:
-    """Write a model as C that needs only libc and libm, or for the web, build it, run it, and compare its outputs.
+    """Write a model as C that needs only libc and libm, for the web or for Rust, build it, run it, and compare.
 
     The reference outputs are NumPy's, whatever backend the model was compiled for. If that is
     ``CBackend(quantize=...)``, the code quantizes its weights too, and the reference is the model itself.
@@ -64,9 +64,11 @@ def export(
         optimizer are requested.
     folder : path
         Folder for the files; it is created if it does not exist.
-    target : {"c", "web"}, optional
+    target : {"c", "web", "rust"}, optional
         ``"web"`` writes an npm package: the model as WebAssembly with SIMD, its weights, and an interface in
-        JavaScript for browsers and Node.js, where it is checked if that is installed (default ``"c"``).
+        JavaScript for browsers and Node.js, where it is checked if that is installed. ``"rust"`` writes a Cargo
+        package: the C in its folder ``c``, a ``build.rs`` that compiles it, a safe interface, and a test (default
+        ``"c"``).
     data : mapping, optional
         Data to record, by name. Default: random numbers.
     params : mapping, optional
@@ -122,7 +124,10 @@ def export(
         raise InvalidValueError("target is 'onnx', which is a file", hint='use ml.to_onnx(model, "model.onnx")')
     if target not in TARGETS:
         raise InvalidValueError(f"target is {target!r}", hint=f"{among(target, TARGETS)}; ml.to_onnx writes ONNX")
-    is_web = target == "web"
+    is_web, is_rust = target == "web", target == "rust"
+    if is_rust:
+        rust.refuse_options(batch=batch)
+        rust.refuse_foreign(Path(folder))
     if is_web:
         web.refuse_options({"lanes": lanes, "threads": threads, "weights_inside": weights_inside, "autotune": autotune})
     if weights_inside not in (None, True, False):
@@ -246,10 +251,15 @@ def export(
                 cc=web_cc,
                 flags=web_flags,
             )
-    report = program.export(Path(folder), title, values, expected, weights_inside, calls)
+    place = Path(folder) / "c" if is_rust else Path(folder)
+    report = program.export(place, title, values, expected, weights_inside, calls)
     files = tuple(Path(file) for file in report["files"])
     figures = {name: report[name] for name in ("weight_bytes", "packed_bytes", "pack_bytes", "arena_bytes", "check")}
-    return Exported(Path(folder), files, **figures, is_random=is_random)
+    exported = Exported(place, files, **figures, is_random=is_random)
+    if not is_rust:
+        return exported
+    title = title.replace("in C, ", "in Rust, ")
+    return rust.package(Path(folder), exported, report, title=title, prefix=prefix, calls=calls)
 
 
 def _rates(optimizer: Optimizer) -> dict[str, float]:
@@ -288,7 +298,7 @@ def _rows(backend: CBackend) -> int:
 
 Values = dict[str, Any]
 #: What a model is exported as in a folder.
-TARGETS = ("c", "web")
+TARGETS = ("c", "web", "rust")
 
 
 def _groups(core: _core.Compiled, values: Values) -> list[Values]:

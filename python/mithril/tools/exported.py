@@ -39,7 +39,7 @@ class Exported:
     is_random: bool
 
     def __str__(self) -> str:
-        names = ", ".join(file.name for file in self.files)
+        names = ", ".join(file.relative_to(self.folder).as_posix() for file in self.files)
         memory = f"weights {self.weight_bytes}, packed {self.packed_bytes}, arena {self.arena_bytes} bytes"
         drawn = f"the {RANDOM}\n" if self.is_random else ""
         return f"wrote {names} to {self.folder}\n{drawn}{memory}\n{self.check.rstrip()}"
