@@ -158,7 +158,10 @@ def test_unknown_names_are_guessed_and_all_are_listed(model, tmp_path, capsys):
     for words, parts in (
         (["check", model, "--backend", "tourch"], ("did you mean 'torch'? Available: c, ggml", "numpy, torch")),
         (["view", model, "--backend", "nmpy", "--format", "svg"], ("did you mean 'numpy'? Available: c,",)),
-        (["export", model, str(tmp_path / "o"), "--target", "wep"], ("did you mean 'web'? Available: c, web, rust, onnx",)),
+        (
+            ["export", model, str(tmp_path / "o"), "--target", "wep"],
+            ("did you mean 'web'? Available: c, web, rust, onnx",),
+        ),
         (["export", model, str(tmp_path / "o"), "--optimizer", "adm"], ("did you mean 'adam'? Available: ", "sgd")),
         (["export", model, str(tmp_path / "o"), "--optimizer", "sgd:momntum=1"], ("did you mean 'momentum'?",)),
         (["export", model, str(tmp_path / "o"), "--optimizer", "sgd:momentum=x"], ("'x' is not a number",)),

@@ -174,13 +174,6 @@ impl PyModel {
         outputs(py, model.call_with(args, named, user_line(py)).map_err(|e| e.at(&here(py)))?)
     }
 
-    /// What a model gives that takes no data: connections, where a call without arguments is a use to be added.
-    fn _connections<'py>(slf: &Bound<'py, Self>) -> Outcome<Bound<'py, PyAny>> {
-        let py = slf.py();
-        let model = slf.borrow().inner.clone();
-        outputs(py, model.call_with(Vec::new(), Vec::new(), user_line(py)).map_err(|e| e.at(&here(py)))?)
-    }
-
     fn __ior__(&mut self, part: &Bound<'_, PyAny>) -> Outcome<()> {
         self.add(part, false)
     }
@@ -482,4 +475,12 @@ pub fn summary_rows(py: Python<'_>, rows: Vec<SummaryRow>) -> PyResult<Py<PyAny>
         Ok((row.path, row.depth, row.class, row.shape, count))
     });
     rows.collect::<PyResult<Vec<_>>>()?.into_py_any(py)
+}
+
+/// What a model gives that takes no data: connections, where a call without arguments is a use to be added.
+#[pyfunction]
+pub fn connections<'py>(model: &Bound<'py, PyModel>) -> Outcome<Bound<'py, PyAny>> {
+    let py = model.py();
+    let inner = model.borrow().inner.clone();
+    outputs(py, inner.call_with(Vec::new(), Vec::new(), user_line(py)).map_err(|e| e.at(&here(py)))?)
 }

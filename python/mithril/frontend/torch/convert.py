@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ... import _core
 from ..._core import IOKey, Model
 from ...errors import UnsupportedOpError
 from ..rows import times
@@ -311,7 +312,7 @@ class Conversion:
             model.name = module.label
             data = [inner.inputs[name] for name in model.input_keys if name in inner.inputs]
             # What a module makes of its own parameters alone is a connection as well.
-            given = model(*data) if data else model._connections()
+            given = model(*data) if data else _core.connections(model)
             given = given if isinstance(given, tuple) else (given,)
             results |= {id(value): result for value, result in zip(computed, given, strict=True)}
         for (node, i), value in zip(places, inner_values, strict=True):
