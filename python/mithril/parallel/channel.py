@@ -11,7 +11,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Packed", "receive", "send"]
+__all__ = ["Packed", "ReceivedSource", "receive", "send"]
 
 _LENGTH = struct.Struct("<Q")
 
@@ -67,3 +67,15 @@ def _exactly(channel: socket.socket, size: int) -> bytearray:
             raise EOFError("the other process has closed the channel")
         view = view[count:]
     return found
+
+
+class ReceivedSource:
+    """Generated source that was handed over, in the place of the compiler's."""
+
+    def __init__(self, text: str, constants: dict[str, Any]) -> None:
+        self.text = text
+        self._constants = constants
+
+    def constants(self) -> dict[str, Any]:
+        """Large constants by name."""
+        return self._constants

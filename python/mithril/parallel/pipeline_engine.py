@@ -55,6 +55,17 @@ class PipelineEngine(MeshEngine):
             )
         self.devices = devices[:count]
 
+    @classmethod
+    def start(cls, backend: Any, layout: Pipeline, *, is_one_of_several: bool) -> PipelineEngine:
+        """Make the engine on the devices of a backend; a process that was started beside others has none."""
+        if is_one_of_several:
+            raise BackendUnavailableError(
+                "pipelines run on workers of one process, and this one is one of several",
+                hint="start the script as any other: python script.py",
+            )
+        listed = [str(name) for name in backend.listed_devices]
+        return cls(backend, layout, listed or [backend.device])
+
     def evaluator(self, core: _core.Compiled) -> tuple[Any, Callable[..., Any]]:
         """Return the module of a program, and ``evaluate(params, data, state)`` of whole arrays."""
         return self._staged(core, None)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..backends.registry import get_backend
 from ..compiled.loading import load
-from .channel import Packed, receive, send
+from .channel import Packed, ReceivedSource, receive, send
 from .pipeline import Step
 from .processes import exchanging, time_limit
 
@@ -59,7 +59,7 @@ class StepWorker:
         values = [self._engine.unpacked(array) for array in arrays]
         if head["do"] == "load":
             given = {name: self._engine.to_host(a) for name, a in zip(head["constants"], values, strict=True)}
-            source: Any = _Source(head["text"], given)
+            source: Any = ReceivedSource(head["text"], given)
             module = load(source, "steps", self._engine.constant)
             self.files[module.filename] = head["program"]
             steps = [Step(*row) for row in head["steps"]]
@@ -149,18 +149,6 @@ class _Program:
         self.uses = Counter(
             (name, n) for i, m in self.order for name in steps[i].reads for n in (range(self.count) if m < 0 else (m,))
         )
-
-
-class _Source:
-    """Generated source that was handed over, in the place of the compiler's."""
-
-    def __init__(self, text: str, constants: dict[str, Any]) -> None:
-        self.text = text
-        self._constants = constants
-
-    def constants(self) -> dict[str, Any]:
-        """Large constants by name."""
-        return self._constants
 
 
 def _part(array: Any, axis: int, number: int, count: int) -> Any:

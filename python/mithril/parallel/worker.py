@@ -15,7 +15,7 @@ from typing import Any
 
 from ..backends.registry import get_backend
 from ..compiled.loading import is_out_of_memory, load
-from .channel import Packed, receive, send
+from .channel import Packed, ReceivedSource, receive, send
 from .layout import Mesh
 from .mesh_engine import Spec
 from .processes import Communicator
@@ -114,7 +114,7 @@ class _Worker:
     def _load(self, head: dict[str, Any], constants: list[Any]) -> tuple[dict[str, Any], list[Packed]]:
         given = {name: self._engine.to_host(array) for name, array in zip(head["constants"], constants, strict=True)}
         mesh = self._mesh(head["mesh"])
-        source: Any = _Source(head["text"], given)
+        source: Any = ReceivedSource(head["text"], given)
         module = load(source, head["name"], self._engine.constant, {"mesh": mesh})
         self.files[module.filename] = head["program"]
         self._programs[head["program"]] = module.function(head["name"]), mesh
@@ -161,18 +161,6 @@ class _Worker:
 
     def _fetch(self, head: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Packed]]:
         return {}, [self._engine.packed(self._held[number]) for number in head["numbers"]]
-
-
-class _Source:
-    """Generated source that was handed over, in the place of the compiler's."""
-
-    def __init__(self, text: str, constants: dict[str, Any]) -> None:
-        self.text = text
-        self._constants = constants
-
-    def constants(self) -> dict[str, Any]:
-        """Large constants by name."""
-        return self._constants
 
 
 def _about(array: Packed) -> tuple[str, tuple[int, ...]]:

@@ -68,3 +68,8 @@ pub fn stored(e: &Expr, element: Element) -> Option<(usize, &[Index], Stored)> {
 pub fn is_zero(e: &Expr) -> bool {
     matches!(e, Expr::Number(Scalar::Float(x), _) if *x == 0.0)
 }
+
+/// An expression with a part of it replaced.
+pub fn replaced(e: &Expr, part: &Expr, by: &Expr) -> Expr {
+    if e == part { by.clone() } else { e.map(&Index::clone, &|child| replaced(child, part, by)) }
+}

@@ -11,7 +11,7 @@ use mithril_ir::Scalar;
 use mithril_ir::loops::{Atom, Binary, Expr, Index, Var};
 
 use crate::affine::Affine;
-use crate::c::analysis::contraction::{contraction, loaded, the_sum};
+use crate::c::analysis::contraction::{contraction, loaded, replaced, the_sum};
 use crate::c::analysis::packing::parts;
 use crate::c::ir::program::{Buffer, Nest, Place, Program, Step, Work};
 
@@ -189,11 +189,6 @@ fn loads(e: &Expr) -> usize {
     let mut n = 0;
     e.walk(&mut |e| n += usize::from(matches!(e, Expr::Load { .. })));
     n
-}
-
-/// An expression with a part of it replaced.
-fn replaced(e: &Expr, part: &Expr, by: &Expr) -> Expr {
-    if e == part { by.clone() } else { e.map(&Index::clone, &|child| replaced(child, part, by)) }
 }
 
 /// Computes a value when parameters are packed, into a new tensor, which is what of a weight; its element at `at`.

@@ -5,6 +5,7 @@
 use mithril_ir::DType;
 use mithril_ir::loops::{Expr, Fold, Index, Var, arithmetic};
 
+use crate::c::analysis::contraction::replaced;
 use crate::c::ir::program::{Buffer, Nest, Place, Program, Step, Work};
 
 /// Elements of one result from which on it is worth it.
@@ -96,9 +97,4 @@ fn split(program: &mut Program, step: usize) -> Option<Nest> {
     program.steps[step].work = Work::Nest(nest);
     program.next_var = next;
     Some(Nest { to, vars: std::iter::once(part).chain(own).collect(), value })
-}
-
-/// The expression with another one in place of `old`.
-fn replaced(e: &Expr, old: &Expr, new: &Expr) -> Expr {
-    if e == old { new.clone() } else { e.map(&Index::clone, &|child| replaced(child, old, new)) }
 }

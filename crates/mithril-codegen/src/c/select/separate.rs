@@ -10,7 +10,7 @@ use std::cell::Cell;
 use mithril_ir::loops::{Binary, Expr, Fold, Index, Var};
 
 use crate::c::analysis::affine::flat_loads;
-use crate::c::analysis::contraction::{Contraction, stored, the_sum};
+use crate::c::analysis::contraction::{Contraction, replaced, stored, the_sum};
 use crate::c::analysis::split::split;
 use crate::c::ir::program::{Buffer, Nest, Place, Program, Step, Work};
 use crate::c::select::product::Product;
@@ -176,9 +176,4 @@ fn place(digit: Var, vars: &[Var], digits: &[(Var, Index)]) -> Option<Index> {
         let factor = of.factor(digit).filter(|f| *f > 0)?;
         Some(Index::var(*var).floor_div(factor).modulo(digit.size))
     })
-}
-
-/// An expression with a part of it replaced.
-fn replaced(e: &Expr, part: &Expr, by: &Expr) -> Expr {
-    if e == part { by.clone() } else { e.map(&Index::clone, &|child| replaced(child, part, by)) }
 }

@@ -10,7 +10,7 @@ import numpy as np
 
 from .... import dtypes
 from ....compiled.compile_stats import observed
-from ....errors import BackendUnavailableError, ConflictingOptionError
+from ....errors import ConflictingOptionError
 from ....parallel.channel import Packed
 from ....parallel.layout import Layout, Mesh
 from ....parallel.pipeline import Pipeline
@@ -125,13 +125,7 @@ class TorchEngine(FrameworkEngine):
         return TorchMeshEngine(self.backend, layout) if devices is None else WorkerEngine(self.backend, layout, devices)
 
     def on_pipeline(self, pipeline: Pipeline) -> MeshEngine:
-        if is_launched(self.torch):
-            raise BackendUnavailableError(
-                "pipelines run on workers of one process, and this one is one of several",
-                hint="start the script as any other: python script.py",
-            )
-        listed = [str(name) for name in self.backend.listed_devices]
-        return PipelineEngine(self.backend, pipeline, listed or [self.backend.device])
+        return PipelineEngine.start(self.backend, pipeline, is_one_of_several=is_launched(self.torch))
 
     # --- workers ----------------------------------------------------------------------------------------------
 

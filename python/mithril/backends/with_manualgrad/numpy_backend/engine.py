@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .... import dtypes
-from ....errors import BackendUnavailableError
 from ....parallel.channel import Packed
 from ....parallel.layout import Layout, Mesh
 from ....parallel.pipeline import Pipeline
@@ -70,13 +69,7 @@ class NumpyProgramEngine(NumpyEngine):
         return [str(name) for name in self.backend.listed_devices] or ["cpu"] * layout.mesh.devices
 
     def on_pipeline(self, pipeline: Pipeline) -> MeshEngine:
-        if _MPI & os.environ.keys():
-            raise BackendUnavailableError(
-                "pipelines run on workers of one process, and this one is one of several",
-                hint="start the script as any other: python script.py",
-            )
-        listed = [str(name) for name in self.backend.listed_devices]
-        return PipelineEngine(self.backend, pipeline, listed or [self.backend.device])
+        return PipelineEngine.start(self.backend, pipeline, is_one_of_several=bool(_MPI & os.environ.keys()))
 
     # --- workers ----------------------------------------------------------------------------------------------
 
