@@ -161,7 +161,7 @@ fn described(given: &ArgMatches) -> Result<String> {
             rows.iter().find(is_it).map(|op| (family, *op))
         })
         .ok_or_else(|| {
-            let error = Error::new(Code::UnknownName, format!("there is no op {name:?}"));
+            let error = Error::new(Code::UnknownName, format!("unknown op {name:?}"));
             match nearest(name, ops::all().map(|op| op.name)) {
                 Some(near) => error.help(format!("did you mean {near:?}?")),
                 None => error.help("`mithril ops` lists all of them"),

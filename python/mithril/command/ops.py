@@ -44,7 +44,7 @@ def describe(name: str) -> dict[str, Any]:
     row = rows.get(name) or next((row for row in rows.values() if name in row["aliases"]), None)
     if row is None:
         hint = did_you_mean(name, rows, "`mithril ops` lists all of them")
-        raise KeyNotFoundError(f"there is no op {name!r}", hint=hint)
+        raise KeyNotFoundError(f"unknown op {name!r}", hint=hint)
     return {
         "name": row["name"],
         "family": row["family"],

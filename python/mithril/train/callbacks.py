@@ -1,4 +1,4 @@
-"""What is told what happens in a training: the interface, and writers for TensorBoard and MLflow."""
+"""Callbacks of a training run: the interface, and writers for TensorBoard and MLflow."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ _WIDTH, _LEFT, _RIGHT, _BAR, _GAP, _HEAD = 760, 190, 120, 15, 14, 26
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar: which series it belongs to, its length, or None where there is no number, and its quartiles."""
+    """A bar: its series, its length (None without a measurement), and its quartiles."""
 
     series: int
     value: float | None

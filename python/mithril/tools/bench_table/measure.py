@@ -47,7 +47,7 @@ def prepare(work: Workload, spec: Mapping[str, Any], report: Callable[..., None]
     spec : mapping
         ``backend``, ``table``, ``batch``, ``quick`` and ``jit``.
     report : callable
-        Is told what happens, by name and value.
+        Called with the name and value of each result.
     """
     backend = get_backend(spec["backend"])
     report(device=backend.device)

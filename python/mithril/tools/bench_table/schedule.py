@@ -210,7 +210,7 @@ def _measured(task: _Task, share: float, limit: float) -> list[Cell]:
     if task.tables == ("training",) and not work.loss:
         return cells(reason="it is not trained: GPT-2 is, on whole texts")
     if task.tables == ("training",) and work.loss == "pairs" and spec["batch"] < 2:
-        return cells(reason="pairs are told apart within a batch, which needs two of them at least")
+        return cells(reason="a contrastive loss needs a batch of at least two pairs")
     if limit < 0.5:
         return cells(reason="no time was left (--minutes)")
     with tempfile.TemporaryDirectory() as folder:
