@@ -6,7 +6,7 @@ use mithril_codegen::c;
 use mithril_codegen::c::kernels::Target as Shape;
 pub use mithril_codegen::c::kernels::{Choices, Question, Scheme};
 pub use mithril_codegen::c::{Cost, Decision, Matrix, Options as COptions, Quantize, Reason, c_type};
-pub use mithril_codegen::c::{batch, block};
+pub use mithril_codegen::c::{batch, block, units};
 use mithril_ir::error::{Code, Error, Result};
 use mithril_ir::graph::{Def, Graph, NodeId, Role};
 use mithril_ir::{DType, Place, ValueId};

@@ -117,7 +117,8 @@ def _zsh(rows: _Rows) -> str:
 
 def _fish(rows: _Rows) -> str:
     def quoted(text: str) -> str:
-        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        # A quote is closed, written by itself and opened again, as in the other shells.
+        return "'" + text.replace("\\", "\\\\").replace("'", "'\\''") + "'"
 
     lines = ["complete -c mithril -f"]
     for row in rows:

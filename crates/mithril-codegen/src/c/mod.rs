@@ -35,6 +35,7 @@ mod target;
 mod verify;
 
 pub use analysis::cost::Cost;
+pub use emit::units::units;
 pub(crate) use lower::{arguments, sizes};
 pub use lower::{can_spell, is_fixed};
 pub use options::{Options, Quantize};

@@ -22,8 +22,7 @@ use super::compiler::Compiler;
 use super::private;
 use super::processor::processor;
 
-/// Folder of the cache, instead of the platform's.
-pub const FOLDER: &str = "MITHRIL_CACHE_DIR";
+pub use super::private::FOLDER;
 
 /// Largest size of all objects together, in bytes; the oldest go first.
 const LIMIT: u64 = 1 << 30;
@@ -134,7 +133,7 @@ impl Cache {
         let Ok(work) = private::create_folder(root).and_then(|()| private::temporary_folder_in(root)) else {
             return Ok(None);
         };
-        let Ok(made) = compile(compiler, source, work.path()).map_or_else(
+        let Ok(made) = compiler.compile(source, work.path()).map_or_else(
             // A compiler that fails on a full disk is asked again elsewhere; its other errors are final.
             |error| if is_full(work.path()) { Err(()) } else { Ok(Err(error)) },
             |path| Ok(Ok(path)),
@@ -211,15 +210,8 @@ fn intact(folder: &Path) -> Option<PathBuf> {
 
 fn temporary(compiler: &Compiler, source: &str) -> Result<Object> {
     let folder = private::temporary_folder()?;
-    let path = compile(compiler, source, folder.path())?;
+    let path = compiler.compile(source, folder.path())?;
     Ok(Object { path, is_new: true, _folder: Some(folder) })
-}
-
-fn compile(compiler: &Compiler, source: &str, folder: &Path) -> Result<PathBuf> {
-    let (file, target) = (folder.join("model.c"), folder.join("model.so"));
-    fs::write(&file, source).map_err(|e| unwritable(&e))?;
-    compiler.compile(&file, &target)?;
-    Ok(target)
 }
 
 /// Whether a folder may be too full for an object: a compiler that fails removes what it wrote.
@@ -236,11 +228,6 @@ fn refusal(folder: &Path, exposure: &private::Exposure) -> Error {
         .note(format!("{reason}, and code loaded from there runs in this process"))
         .note("code is compiled in a private temporary folder instead, again in each process")
         .help(format!("{remedy}, or let {FOLDER} name a folder that only you can write"))
-}
-
-fn unwritable(reason: &io::Error) -> Error {
-    Error::new(Code::Io, format!("generated C cannot be written: {reason}"))
-        .help(format!("free some space, or let {FOLDER} or TMPDIR name a folder that can be written"))
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {

@@ -3,9 +3,14 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::thread::available_parallelism;
 
+use mithril_compile::c::units;
 use mithril_ir::{Code, Error, Result};
+
+use super::private::write;
 
 /// Flags of every compilation. NaN, infinities and subnormals keep their meaning: sums may be taken in another order,
 /// nothing else. `-ffast-math` is never among them: merely loading such a library changes the whole process.
@@ -22,6 +27,26 @@ pub const FLAGS: &[&str] = &[
 
 /// What makes all results wrong that hold a NaN, an infinity or a subnormal.
 const FORBIDDEN: &[&str] = &["-ffast-math", "-Ofast", "-ffinite-math-only", "-funsafe-math-optimizations"];
+
+/// Characters of a unit that are worth a process of the compiler.
+const UNIT: usize = 30_000;
+
+/// Units at most.
+const MOST_UNITS: usize = 16;
+
+/// How many units a file of so many characters is compiled as. That does not depend on the machine: what is inlined does
+/// depend on what else there is in a unit, and with it the last bit of a result.
+fn unit_count(length: usize) -> usize {
+    (length / UNIT).clamp(1, MOST_UNITS)
+}
+
+/// Why units were not compiled.
+enum Stopped {
+    /// A file cannot be written.
+    Io(Error),
+    /// The compiler failed, with one of them at least.
+    Compiler(Error),
+}
 
 /// Which compiler is wanted, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -101,9 +126,62 @@ impl Compiler {
         };
         FLAGS.iter().copied().chain([native]).chain(self.flags.iter().map(String::as_str)).collect()
     }
-    /// Compiles one file of C into a shared library.
-    pub fn compile(&self, source: &Path, target: &Path) -> Result<()> {
-        self.build(&[source.to_owned()], target, &["-fPIC", "-shared"], &["-lm"])
+    /// Compiles C into a shared library in a folder: long files as several units, as many at a time as there are
+    /// processors.
+    pub fn compile(&self, source: &str, folder: &Path) -> Result<PathBuf> {
+        let target = folder.join("model.so");
+        let processors = available_parallelism().map_or(1, usize::from);
+        let units = units(source, unit_count(source.len()));
+        let mut stopped = None;
+        if units.len() > 1 {
+            match self.compile_units(&units, processors, folder, &target) {
+                Ok(()) => return Ok(target),
+                Err(Stopped::Io(error)) => return Err(error),
+                Err(Stopped::Compiler(error)) => stopped = Some(error),
+            }
+        }
+        // The whole file says what is wrong, where a reader finds it.
+        let file = write(folder, "model.c", source)?;
+        self.build(&[file], &target, &["-fPIC", "-shared"], &["-lm"])?;
+        if let Some(error) = stopped {
+            log::warn!("generated code compiles, but not in units; please report it: {error}");
+        }
+        Ok(target)
+    }
+    /// Compiles units side by side, and links them.
+    fn compile_units(
+        &self,
+        units: &[String],
+        processors: usize,
+        folder: &Path,
+        target: &Path,
+    ) -> std::result::Result<(), Stopped> {
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut objects = Vec::new();
+            loop {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                let Some(unit) = units.get(i) else { return Ok(objects) };
+                let file = write(folder, &format!("unit{i}.c"), unit).map_err(Stopped::Io)?;
+                let object = folder.join(format!("unit{i}.o"));
+                // After the first failure nobody needs the others.
+                self.build(&[file], &object, &["-fPIC", "-c"], &[]).map_err(|error| {
+                    next.store(units.len(), Ordering::Relaxed);
+                    Stopped::Compiler(error)
+                })?;
+                objects.push(object);
+            }
+        };
+        let done: Vec<_> = std::thread::scope(|scope| {
+            let started: Vec<_> = (0..processors.min(units.len())).map(|_| scope.spawn(work)).collect();
+            let lost = || Err(Stopped::Compiler(Error::internal("a thread that compiled has panicked")));
+            started.into_iter().map(|thread| thread.join().unwrap_or_else(|_| lost())).collect()
+        });
+        let mut objects = Vec::new();
+        for some in done {
+            objects.extend(some?);
+        }
+        self.build(&objects, target, &["-fPIC", "-shared"], &["-lm"]).map_err(Stopped::Compiler)
     }
     /// Compiles files of C into one target, with further flags before the files and libraries behind them.
     pub fn build(

@@ -7,7 +7,7 @@
 //! in between could run code as this user anyway.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use mithril_ir::{Code, Error, Result};
 use tempfile::TempDir;
@@ -29,6 +29,19 @@ pub(super) fn create_folder(path: &Path) -> io::Result<()> {
         None => Ok(()),
         Some(found) => Err(io::Error::new(io::ErrorKind::PermissionDenied, found.reason)),
     }
+}
+
+/// The folder of the cache, instead of the platform's.
+pub const FOLDER: &str = "MITHRIL_CACHE_DIR";
+
+/// Writes generated C into a folder for the compiler; where it lies.
+pub(super) fn write(folder: &Path, name: &str, source: &str) -> Result<PathBuf> {
+    let file = folder.join(name);
+    std::fs::write(&file, source).map_err(|e| {
+        Error::new(Code::Io, format!("generated C cannot be written: {e}"))
+            .help(format!("free some space, or let {FOLDER} or TMPDIR name a folder that can be written"))
+    })?;
+    Ok(file)
 }
 
 /// A new temporary folder of this user alone; it is removed when it is dropped.

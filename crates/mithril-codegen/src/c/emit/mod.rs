@@ -7,3 +7,4 @@ pub mod file;
 pub mod guide;
 pub mod header;
 pub mod nest;
+pub mod units;

@@ -99,7 +99,7 @@ impl Blocked {
         let weights = few.as_ref().map_or(WEIGHTS, |few| &few.direct);
         let text = include_str!("direct.c")
             .replace("@weights@", weights)
-            .replace("@finish@", &finish(&tiling, stays));
+            .replace("@finish@", &finish(&tiling, stays && self.vectors(lanes).is_some()));
         let mut numbers = vec![("k", k), ("panels", panels), ("sections", sections), ("panel_blocks", 2)];
         let step_bytes = few.as_ref().map_or(2 * lanes * self.element.bytes(), |few| few.step_bytes);
         numbers.push(("step_bytes", step_bytes));
@@ -127,8 +127,9 @@ impl Blocked {
         let tiles = tiling.text(&mut tile);
         let few = self.few_bits.map(|scheme| self.in_few_bits(scheme, 1, library));
         let weights = few.as_ref().map_or(DEPTH_WEIGHTS, |few| &few.depth);
-        let text =
-            include_str!("depth.c").replace("@weights@", weights).replace("@finish@", &finish(&tiling, true));
+        let text = include_str!("depth.c")
+            .replace("@weights@", weights)
+            .replace("@finish@", &finish(&tiling, self.vectors(lanes).is_some()));
         let pitch = if few.is_some() { 2 * lanes } else { lanes };
         let numbers = [("panel_blocks", 1), ("pitch", pitch)];
         let text = self.fill(&text, &tiles, &tiling, &walk, lanes, &numbers);
@@ -408,7 +409,8 @@ impl Blocked {
     }
 }
 
-/// What finishes a tile: rows and pixels side by side where the sums stay in registers, whose numbers are constants.
+/// What finishes a tile: rows and pixels side by side where the sums stay in registers, whose numbers are constants. An
+/// epilogue that is not said in vectors takes them from memory: a copy of it for each pixel would only be compiled longer.
 fn finish(tiling: &Tiling, stays: bool) -> String {
     include_str!("finish.c")
         .replace("@unroll_rows@", &unroll(tiling.down, stays))
