@@ -35,6 +35,11 @@ class Model:
         """The C file."""
         return self.exported.folder / f"{self.name}.c"
 
+    @property
+    def header(self) -> Path:
+        """Its header."""
+        return self.exported.folder / f"{self.name}.h"
+
 
 def export_all(folder: Path, lanes: int | None) -> list[Model]:
     """Export all models, with their weights in the C files; each into a folder of its own."""

@@ -53,6 +53,12 @@ def updates(model: Model) -> list[tuple[int, int]]:
     return [(int(i), int(size)) for output, i, size in sorted((int(o), i, size) for i, o, size in rows)]
 
 
+def places(model: Model) -> list[int]:
+    """Return which inputs are data, then -1."""
+    (table,) = re.findall(r"_data_table\[.*?\] = \{(.*?)\};", model.source.read_text(), re.S)
+    return [*map(int, table.split(",")[:-1]), -1]
+
+
 def aligned(sizes: list[int]) -> int:
     """Return the bytes of tensors one after the other, each at a multiple of 64."""
     return sum((size + 63) // 64 * 64 for size in sizes)
@@ -72,13 +78,14 @@ def write_table(models: Sequence[Model], folder: Path) -> None:
         tables = {
             "const void *const": ("data", [f"{name}_data_{i}" for i in range(len(data))]),
             "const size_t": ("sizes", sizes),
-            "const int": ("states", [*(i for i, _ in updates(model)), -1]),
         }
-        for kind, (what, values) in tables.items():
+        numbers = {"places": places(model), "states": [*(i for i, _ in updates(model)), -1]}
+        for kind, (what, values) in [*tables.items(), *(("const int", item) for item in numbers.items())]:
             lines.append(f"static {kind} {name}_{what}[] = {{{', '.join(map(str, values))}}};")
         called = ("arena_bytes", "packed_bytes", "pack_bytes", "pack", "run", "error")
         functions = ", ".join(f"{name}_{f}" for f in called)
-        arrays = ", ".join(f"{name}_{f}" for f in ("weights", "data", "sizes", "states"))
+        inside = f"{name}_packed" if f"{name}_packed[" in model.header.read_text() else "NULL"
+        arrays = ", ".join((inside, *(f"{name}_{f}" for f in ("weights", "data", "places", "sizes", "states"))))
         numbers = f"{name.upper()}_INPUTS, {name.upper()}_OUTPUTS, {len(results)}, {calls(model)}"
         rows.append(f'  {{"{name}", {functions}, {arrays}, {numbers}}},')
     most = {
@@ -102,7 +109,9 @@ typedef struct {
   int (*pack)(const void *const *, void *, void *);
   int (*run)(const void *const *, void *const *, const void *, void *, const mithril_pool *);
   const char *(*error)(int);
+  const void *packed; /* where the weights are packed; NULL: they are not */
   const void *const *weights, *const *data;
+  const int *places; /* of the data among the inputs, then -1 */
   const size_t *sizes;
   const int *states;
   int inputs, outputs, results, calls;

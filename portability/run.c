@@ -14,8 +14,8 @@ _Alignas(64) static unsigned char states[OUTPUT_BYTES + 64];
 static int run(const model *m) {
   static const void *inputs[MOST_INPUTS + 1];
   static void *outputs[MOST_OUTPUTS + 1];
-  int data = 0;
-  for (int i = 0; i < m->inputs; i++) inputs[i] = m->weights[i] ? m->weights[i] : m->data[data++];
+  for (int i = 0; i < m->inputs; i++) inputs[i] = m->weights[i];
+  for (int i = 0; m->places[i] >= 0; i++) inputs[m->places[i]] = m->data[i];
   size_t end = 0;
   for (int i = 0; i < m->outputs; i++) {
     outputs[i] = memory + end;
@@ -27,9 +27,9 @@ static int run(const model *m) {
     return 1;
   }
   /* Scratch memory of packing is needed no longer when the calls begin. */
-  int code = m->pack(inputs, packed, arena);
+  int code = m->packed ? 0 : m->pack(inputs, packed, arena);
   for (int call = 0; call < m->calls && !code; call++) {
-    code = m->run(inputs, outputs, packed, arena, NULL);
+    code = m->run(inputs, outputs, m->packed ? m->packed : packed, arena, NULL);
     /* The new states are inputs of the next call. */
     memcpy(states, memory, end);
     for (int i = m->results; i < m->outputs; i++)

@@ -47,10 +47,10 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     let (compilation, stages) = pipeline::compile(graph, options)?;
     let program = &compilation.program;
     let declared = header::declared(&options.prefix, program);
-    let (c, failing) = file::file(program, options, &compilation.library, &compilation.tails, &declared)?;
+    let file = file::file(program, options, &compilation.library, &compilation.tails, &declared)?;
     Ok(Source {
-        c,
-        h: header::header(&options.prefix, &declared),
+        c: file.c,
+        h: header::header(&options.prefix, &declared, &file.sizes),
         stages,
         reads: packing::inputs(program, program.steps.iter()),
         packing: packing_inputs(program),
@@ -60,7 +60,7 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
         questions: compilation.library.questions().to_vec(),
         decisions: compilation.decisions,
         declared,
-        failing,
+        failing: file.failing,
     })
 }
 

@@ -24,7 +24,10 @@ use super::private::temporary_folder;
 use super::program::{EntryPoint, Options, Program};
 use crate::interpreter::{Executable, Tensors};
 
+mod arrays;
 mod ports;
+
+use arrays::{array, packed_array};
 pub use ports::Port;
 
 /// Weights up to so many bytes are written into the C file.
@@ -130,11 +133,7 @@ pub fn export(program: &Program, symbols: &Symbols, given: &Export<'_>, folder: 
     let weights =
         interface.inputs.iter().zip(&interface.roles).filter(|(_, r)| matches!(r, Role::Param | Role::State));
     let is_inside = given.inside.unwrap_or(weights.map(|(b, _)| b.bytes()).sum::<usize>() <= SMALL);
-    let packed = if is_inside || !program.options().pack {
-        None
-    } else {
-        pack(program, &source.c, &interface, given)?
-    };
+    let packed = if program.options().pack { pack(program, &source.c, &interface, given)? } else { None };
     let named = program.options().batch.clone().map(Symbol::Named);
     let recorded = named.and_then(|name| symbols.get(&name)).map(|&rows| rows as usize);
     let interface = recorded.map_or_else(|| interface.clone(), |rows| interface.of_rows(rows));
@@ -146,7 +145,8 @@ pub fn export(program: &Program, symbols: &Symbols, given: &Export<'_>, folder: 
     let standalone = fill(&parts.standalone(), &words);
     let (title, model) = source.c.split_once('\n').unwrap_or(("", &source.c));
     let model = model.replacen(&source.declared, &format!("#include \"{prefix}.h\"\n"), 1);
-    let code = format!("{title}\n{SYSTEM}{model}{}{standalone}", parts.inside_text(given.values)?);
+    let code =
+        format!("{title}\n{SYSTEM}{model}{}{standalone}", parts.inside_text(packed.as_ref(), given.values)?);
     words.push(("c_lines", code.lines().count().to_string()));
     words.push(("vectors", vectors(&source.c)));
     let files = [
@@ -389,7 +389,7 @@ impl<'a> Parts<'a> {
         if self.is_inside { format!("{before}{after}") } else { format!("{before}{reading}{after}") }
     }
     /// The weights as arrays of C.
-    fn inside_text(&self, values: &dyn Values) -> Result<String> {
+    fn inside_text(&self, packed: Option<&Packed>, values: &dyn Values) -> Result<String> {
         if !self.is_inside {
             return Ok(String::new());
         }
@@ -398,6 +398,9 @@ impl<'a> Parts<'a> {
             "\n/* --- weights ----------------------------------------------------------------------------- */\n\
              #include <math.h>\n#include <stdint.h>\n\n",
         );
+        if let Some(packed) = packed {
+            text += &packed_array(prefix, packed.bytes());
+        }
         let wrong = |_| Error::internal("text cannot be written");
         for (i, ..) in &self.weights {
             let buffer = &self.interface.inputs[*i];
@@ -438,10 +441,12 @@ impl<'a> Parts<'a> {
         let call = format!("arena: scratch memory of a call on {}", threads_text(threads));
         let mut rows = vec![(&*call, arena)];
         if self.packed.is_some() {
-            rows.insert(
-                0,
-                ("`@prefix@.weights`, mapped: what calls read of it is in memory", 64 + self.total),
-            );
+            let place = if self.is_inside {
+                ("weights, constants of the code", self.total)
+            } else {
+                ("`@prefix@.weights`, mapped: what calls read of it is in memory", 64 + self.total)
+            };
+            rows.insert(0, place);
             rows.insert(1, ("of these, packed parameters", packed));
         } else {
             let place =
@@ -467,16 +472,26 @@ impl<'a> Parts<'a> {
         });
         let listed: Vec<String> = listed.collect();
         let mut words = vec![("weight_table", table.concat()), ("weight_list", listed.concat())];
-        let packing = if self.packed.is_some() {
-            "/* The file starts with them. */\n  model->packed = model->weights;\n  int problem = 0;\n"
-        } else {
-            "model->packed = @prefix@_allocate(@prefix@_packed_bytes());\n  \
-             void *scratch = @prefix@_allocate(@prefix@_pack_bytes());\n  \
-             int problem = !model->packed || !scratch ? ENOMEM\n                \
-             : @prefix@_pack(model->inputs, model->packed, scratch) ? EINVAL : 0;\n  \
-             free(scratch);\n"
+        let (packing, free_packed) = match (self.packed.is_some(), self.is_inside) {
+            (true, true) => ("model->packed = @prefix@_packed;\n  int problem = 0;\n", ""),
+            (true, false) => (
+                "/* The file starts with them. */\n  model->packed = model->weights;\n  int problem = 0;\n",
+                "",
+            ),
+            (false, _) => (
+                "void *packed = @prefix@_allocate(@prefix@_packed_bytes());\n  \
+                 void *scratch = @prefix@_allocate(@prefix@_pack_bytes());\n  \
+                 int problem = !packed || !scratch ? ENOMEM\n                \
+                 : @prefix@_pack(model->inputs, packed, scratch) ? EINVAL : 0;\n  \
+                 model->packed = packed;\n  \
+                 free(scratch);\n",
+                "  free((void *)model->packed);\n",
+            ),
         };
         words.push(("packing", packing.to_owned()));
+        words.push(("free_packed", free_packed.to_owned()));
+        let has_words = self.is_inside && self.packed.is_some();
+        words.push(("packed_type", if has_words { "#include <stdint.h>\n\n" } else { "" }.to_owned()));
         words.extend(self.words_of_places());
         // States are changed where they lie, in a copy of their pages.
         let changes = self.weights.iter().any(|(_, update, ..)| update.is_some());
@@ -488,7 +503,7 @@ impl<'a> Parts<'a> {
         words
     }
     /// The words that say where the weights are: inside of the C file, or in a file of their own.
-    fn words_of_places(&self) -> [(&'static str, String); 8] {
+    fn words_of_places(&self) -> [(&'static str, String); 9] {
         let texts = if self.is_inside {
             [
                 ("weights_row", ""),
@@ -507,8 +522,17 @@ impl<'a> Parts<'a> {
                 ("weights_path", "NULL"),
                 (
                     "inside_declaration",
-                    "/* The parameters and states among the inputs of @prefix@_run; NULL for data. */\n\
-                 extern const void *const @prefix@_weights[];\n\n",
+                    "/* The parameters and states among the inputs of @prefix@_run; NULL for data, and for what is packed. */\n\
+                 extern const void *const @prefix@_weights[];\n@inside_packed@\n",
+                ),
+                (
+                    "inside_packed",
+                    if self.packed.is_some() {
+                        "/* The packed parameters: what @prefix@_run takes as `packed`. They are constants, and need no \
+                         @prefix@_pack. */\nextern const uint32_t @prefix@_packed[];\n"
+                    } else {
+                        ""
+                    },
                 ),
             ]
         } else {
@@ -525,6 +549,7 @@ impl<'a> Parts<'a> {
                 ),
                 ("weights_path", "\"@prefix@.weights\""),
                 ("inside_declaration", ""),
+                ("inside_packed", ""),
             ]
         };
         texts.map(|(word, text)| (word, text.to_owned()))
@@ -532,6 +557,11 @@ impl<'a> Parts<'a> {
     fn words_of_arrays(&self) -> Vec<(&'static str, String)> {
         let data = self.data();
         let numbers: Vec<String> = data.iter().map(|(i, _)| format!("{i}, ")).collect();
+        let upper = self.interface.prefix.to_uppercase();
+        let place = |(n, (i, buffer)): (usize, &(usize, &Buffer))| {
+            format!("#define {upper}_DATA_{n} {i} /* {} */\n", comment(&buffer.name))
+        };
+        let places: Vec<String> = data.iter().enumerate().map(place).collect();
         let data: Vec<&Buffer> = data.into_iter().map(|(_, buffer)| buffer).collect();
         let results: Vec<&Buffer> = self.interface.results().iter().collect();
         let texts = |buffers: &[&Buffer], text: fn(&Buffer) -> String| {
@@ -545,6 +575,7 @@ impl<'a> Parts<'a> {
         vec![
             ("data_count", data.len().to_string()),
             ("data_table", numbers.concat()),
+            ("data_places", places.concat()),
             ("data_list", texts(&data, list)),
             ("data_rows", rows(&data)),
             ("data_tensors", texts(&data, tensor_row)),
@@ -635,52 +666,5 @@ fn vectors(code: &str) -> String {
              again with other `lanes` for them."
         ),
         None => String::new(),
-    }
-}
-
-/// Numbers as an array of C.
-fn array(prefix: &str, i: usize, value: &Tensor) -> String {
-    let kind = c_type(value.dtype());
-    let suffix = match value.dtype() {
-        DType::I64 => "LL",
-        DType::F32 => "f",
-        _ => "",
-    };
-    let numbers: Vec<String> = match value.dtype() {
-        DType::F16 | DType::BF16 => {
-            value.to_bytes().chunks_exact(2).map(|b| u16::from_ne_bytes([b[0], b[1]]).to_string()).collect()
-        }
-        DType::F32 => value.to_f64s().iter().map(|&x| float(x, &format!("{:?}", x as f32), suffix)).collect(),
-        DType::F64 => value.to_f64s().iter().map(|&x| float(x, &format!("{x:?}"), suffix)).collect(),
-        // The smallest number is not a literal of C.
-        _ => value
-            .to_i64s()
-            .iter()
-            .map(|&n| match n {
-                i64::MIN => "INT64_MIN".to_owned(),
-                n => format!("{n}{suffix}"),
-            })
-            .collect(),
-    };
-    let mut text =
-        format!("_Alignas(64) static const {kind} {prefix}_weight_{i}[{}] = {{", numbers.len().max(1));
-    for (n, number) in numbers.iter().enumerate() {
-        text += if n % 8 == 0 { "\n  " } else { " " };
-        text += number;
-        text.push(',');
-    }
-    if numbers.is_empty() {
-        text += "0";
-    }
-    text + "\n};"
-}
-
-fn float(x: f64, digits: &str, suffix: &str) -> String {
-    let cast = if suffix == "f" { "(float)" } else { "" };
-    match x {
-        x if x.is_nan() => format!("{cast}NAN"),
-        f64::INFINITY => format!("{cast}INFINITY"),
-        f64::NEG_INFINITY => format!("-{cast}INFINITY"),
-        _ => format!("{digits}{suffix}"),
     }
 }

@@ -9,19 +9,26 @@ use crate::c::syntax::wrap::wrap;
 pub fn extend(c: &mut String, h: &mut String, prefix: &str, block: usize, rows: &Rows) {
     c.push_str(&wrap(&functions(prefix, block, rows)));
     let end = h.rfind("\n#ifdef __cplusplus\n}").unwrap_or(h.len());
-    h.insert_str(end, &declarations(prefix, block));
+    h.insert_str(end, &declarations(prefix, block, spare(block, rows)));
     *h = h.replacen("#include <stddef.h>\n", "#include <stddef.h>\n#include <stdint.h>\n", 1);
 }
 
-fn declarations(prefix: &str, block: usize) -> String {
+/// Bytes of a block of rows of all inputs and outputs, for the last rows.
+fn spare(block: usize, rows: &Rows) -> usize {
+    rows.inputs.iter().chain(&rows.outputs).flatten().map(|n| (n * block).next_multiple_of(64)).sum()
+}
+
+fn declarations(prefix: &str, block: usize, spare: usize) -> String {
     format!(
         "\n/* {prefix}_run computes {block} rows. Any number of rows, of which there are {block} at a time: inputs and outputs hold\n   \
          so many, the arena has {prefix}_batch_arena_bytes. 0, or an error code. */\n\
          size_t {prefix}_batch_arena_bytes(int threads);\n\
          int {prefix}_run_batch(const void *const inputs[], void *const outputs[], int64_t batch, const void *packed,\n\
-         {:indent$}void *arena, const mithril_pool *pool);\n",
+         {:indent$}void *arena, const mithril_pool *pool);\n\
+         #define {upper}_BATCH_ARENA_BYTES (({upper}_ARENA_BYTES + 63) / 64 * 64 + {spare})\n",
         "",
-        indent = prefix.len() + 15
+        indent = prefix.len() + 15,
+        upper = prefix.to_ascii_uppercase()
     )
 }
 
@@ -30,8 +37,6 @@ fn functions(prefix: &str, block: usize, rows: &Rows) -> String {
         let all: Vec<String> = list.iter().map(|n| n.unwrap_or(0).to_string()).collect();
         if all.is_empty() { "0".to_owned() } else { all.join(", ") }
     };
-    let spare: usize =
-        rows.inputs.iter().chain(&rows.outputs).flatten().map(|n| (n * block).next_multiple_of(64)).sum();
     let text = include_str!("batch.c");
     let words = [
         ("prefix", prefix.to_owned()),
@@ -42,7 +47,7 @@ fn functions(prefix: &str, block: usize, rows: &Rows) -> String {
         ("output_count", rows.outputs.len().max(1).to_string()),
         ("input_rows", numbers(&rows.inputs)),
         ("output_rows", numbers(&rows.outputs)),
-        ("spare", spare.to_string()),
+        ("spare", spare(block, rows).to_string()),
     ];
     let mut out = String::new();
     let _ =

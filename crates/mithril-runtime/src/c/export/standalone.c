@@ -33,7 +33,7 @@ struct @prefix@_model {
   void *outputs[@prefix@_OUTPUT_COUNT + 1];
   void *copies[@prefix@_WEIGHTS + 1]; /* of states that cannot be changed where they are */
   unsigned char *weights;
-  void *packed;
+  const void *packed;
   void *arena;
   mithril_pool *pool;
 };
@@ -227,8 +227,7 @@ void @prefix@_close(@prefix@_model *model) {
   if (!model) return;
   if (model->pool) @prefix@_stop(model->pool);
   for (int i = 0; i < @prefix@_WEIGHTS; i++) free(model->copies[i]);
-  if (model->packed != model->weights) free(model->packed);
-@release@  free(model->arena);
+@free_packed@@release@  free(model->arena);
   free(model);
 }
 

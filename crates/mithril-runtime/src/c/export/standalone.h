@@ -2,7 +2,7 @@
 #ifndef @PREFIX@_STANDALONE
 #define @PREFIX@_STANDALONE
 
-#ifdef __cplusplus
+@packed_type@#ifdef __cplusplus
 extern "C" {
 #endif
 
@@ -11,6 +11,8 @@ extern "C" {
 #define @PREFIX@_DATA @data_count@
 #define @PREFIX@_OUTPUTS @outputs@
 
+/* Which of the inputs are data. */
+@data_places@
 /* Data, in order:
 @data_list@
    Outputs, in order:

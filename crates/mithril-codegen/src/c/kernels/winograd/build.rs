@@ -154,6 +154,10 @@ fn fits(element: Element, kernel: [usize; 2], stride: [usize; 2], dilation: [usi
 
 /// The size of the output tile that is estimated to be fastest; none where the direct way is.
 pub(crate) fn best(conv: &Shape, target: &Target) -> Option<Tile> {
+    // Processors without vectors are small, and points take several times the memory of the pixels.
+    if target.lanes == 1 {
+        return None;
+    }
     let [height, width] = conv.result;
     let per_cycle = (2 * target.lanes) as f64;
     let pairs = (conv.channels * conv.filters) as f64;
