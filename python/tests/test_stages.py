@@ -13,7 +13,7 @@ def compiled(backend=None):
 
 
 def test_stages_are_listed_in_order_under_their_current_names():
-    common = ["infer", "fold_constants", "simplify", "cse", "dce"]
+    common = ["infer", "fold_constants", "simplify", "cse", "dce", "raise"]
     assert list(compiled().stages) == [*common, "legalize", "cleanup", "emit"]
     of_c = list(compiled(ml.CBackend()).stages)
     assert of_c[: len(common)] == common

@@ -7,6 +7,7 @@
 //! | `simplify` | applies algebraic identities that hold bit for bit |
 //! | `cse` | common subexpression elimination: equal nodes become one |
 //! | `dce` | dead code elimination: removes nodes whose results are not used |
+//! | `raise` | recognizes ops that are computed in small pieces |
 //! | `precision` | (mixed precision) casts to the compute dtype and back |
 //! | `quantize` | (weights in 8 bits) computes products with parameters from quantized weights |
 //! | `differentiate` | (programs with gradients) adds the cotangent graph |
@@ -26,7 +27,9 @@ use crate::compiled::gradient_of;
 use crate::partition::{Layout, Partitioned, partition};
 use crate::passes::differentiate::{Request, differentiate_for};
 use crate::passes::quantize::{Decision, Schemes};
-use crate::passes::{cse, dce, fold_constants, legalize, precision, quantize as quantize_pass, simplify};
+use crate::passes::{
+    cse, dce, fold_constants, legalize, precision, quantize as quantize_pass, raise, simplify,
+};
 
 /// A pass: a new graph from an old one.
 pub type Pass = fn(&Graph) -> Result<Graph>;
@@ -135,6 +138,10 @@ pub fn optimize_for(
         check(name, &graph, float)?;
         observe(name, &graph);
     }
+    // Once: expansions, which the passes see again, are to stay what they are.
+    graph = raise::raise(&graph, float)?;
+    check("raise", &graph, float)?;
+    observe("raise", &graph);
     Ok(graph)
 }
 

@@ -7,6 +7,7 @@ pub mod build;
 pub mod dim;
 pub mod dtype;
 pub mod error;
+pub mod forms;
 pub mod graph;
 pub mod interp;
 pub mod literal;

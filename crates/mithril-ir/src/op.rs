@@ -12,6 +12,7 @@ use crate::build::{Call, GradCall, V};
 use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::Result;
+use crate::forms::Form;
 use crate::graph::{Graph, Node};
 use crate::interp::HostCall;
 use crate::literal::Lit;
@@ -41,6 +42,8 @@ pub struct OpDef {
     /// The expansion into other ops, which is the definition of a composite (no `eval`) and the fall-back of a
     /// target without a spelling.
     pub expand: Option<ExpandFn>,
+    /// Other formulas for the op, by which the pass `raise` recognizes it in graphs that were written in small pieces.
+    pub forms: &'static [Form],
     /// The gradient.
     pub grad: Grad,
     /// How the targets write the op.
@@ -387,6 +390,13 @@ pub enum Precision {
     Wide,
 }
 
+/// Rows are the same if they are one row.
+impl PartialEq for OpDef {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
 impl OpDef {
     /// Where the op is computed in mixed precision: what sums up is wide unless the row says otherwise.
     pub fn precision(&self) -> Precision {
@@ -451,6 +461,7 @@ pub const BLANK: OpDef = OpDef {
     dtype: DTypeRule::Expansion,
     eval: None,
     expand: None,
+    forms: &[],
     grad: Grad::Expansion,
     spell: Spell::NONE,
     loops: None,

@@ -10,7 +10,7 @@
 //! the text that comes out
 //! ```
 //!
-//! with the stages `fold_constants`, `simplify`, `cse`, `dce`, `precision DTYPE`, `differentiate OUTPUTS by INPUTS`, `recompute` (the same
+//! with the stages `fold_constants`, `simplify`, `cse`, `dce`, `raise`, `precision DTYPE`, `differentiate OUTPUTS by INPUTS`, `recompute` (the same
 //! with checkpoints), `legalize primitives`,
 //! `legalize TARGET` and `emit TARGET` or
 //! `checkpointed TARGET` (the last one), where targets are `numpy` and `torch`. With `UPDATE=1` in the environment the texts are rewritten:
@@ -25,6 +25,7 @@ use mithril::codegen::python::{
 use mithril::compile::passes::differentiate::{Request, differentiate};
 use mithril::compile::passes::legalize::legalize;
 use mithril::compile::passes::precision::precision;
+use mithril::compile::passes::raise::raise;
 use mithril::compile::pipeline::OPTIMIZE;
 use mithril::compile::segments::segments;
 use mithril::ir::graph::Graph;
@@ -72,6 +73,7 @@ fn target(name: &str) -> &'static PythonTarget {
 
 fn apply(words: &[&str], graph: &Graph) -> Result<Graph> {
     match *words {
+        ["raise"] => raise(graph, FLOAT),
         ["legalize", "primitives"] => legalize(graph, FLOAT, &|g, n| g.node(n).op.expand.is_none()),
         ["legalize", name] => legalize(graph, FLOAT, &|g, n| can_spell(target(name), g, n)),
         [how @ ("differentiate" | "recompute"), ref names @ ..] => {

@@ -7,6 +7,7 @@ pub mod fold_constants;
 pub mod legalize;
 pub mod precision;
 pub mod quantize;
+pub mod raise;
 pub mod recompute;
 pub mod simplify;
 pub mod specialize;

@@ -10,7 +10,7 @@ use crate::rewrite::Rewrite;
 
 /// Removes nodes that return one of their inputs unchanged: `x * 1`, `x / 1`, `x - 0`, a cast to the same dtype, a
 /// reshape or broadcast to the same shape, a transposition that keeps the order, a slice of everything, `-(-x)`, a
-/// cast to a wider float and back.
+/// maximum with minus infinity and a minimum with infinity, a cast to a wider float and back.
 ///
 /// `x + 0` and `x * 0` stay: the first changes `-0.0`, the second NaN and infinity.
 pub fn simplify(graph: &Graph) -> Result<Graph> {
@@ -39,9 +39,13 @@ fn same_as(graph: &Graph, node: &Node) -> Option<ValueId> {
     let x = *node.inputs.first()?;
     let number = |i: usize| node.inputs.get(i).and_then(|&v| graph.lit(v)).and_then(scalar);
     let op = node.op;
-    let source = if is(op, &e::MULTIPLY) && number(0) == Some(1.0) {
+    let unbounded = [(&e::MAXIMUM, f64::NEG_INFINITY), (&e::MINIMUM, f64::INFINITY)];
+    let unbounded = unbounded.iter().find(|(same, _)| is(op, same)).map(|(_, bound)| *bound);
+    let is_unbounded = |i: usize| unbounded.is_some() && number(i) == unbounded;
+    let source = if is(op, &e::MULTIPLY) && number(0) == Some(1.0) || is_unbounded(0) {
         *node.inputs.get(1)?
     } else if (is(op, &e::MULTIPLY) || is(op, &e::DIVIDE)) && number(1) == Some(1.0)
+        || is_unbounded(1)
         || is(op, &e::SUBTRACT) && number(1).is_some_and(|n| n == 0.0 && n.is_sign_positive())
         || [&e::CAST, &movement::RESHAPE, &movement::BROADCAST_TO].iter().any(|same| is(op, same))
         || is(op, &movement::TRANSPOSE) && keeps_order(graph, node)

@@ -2,10 +2,14 @@
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
 
+mod prelu;
+
+pub use self::prelu::PRELU;
 pub use super::softmax::{LOG_SOFTMAX, SOFTMAX};
 use crate::build::{Call, GradCall, V};
 use crate::dtype::{DType, Kind, Kinds};
 use crate::error::Result;
+use crate::forms::{Form, form};
 use crate::interp::HostCall;
 use crate::op::{
     Attr, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, PortKind, Precision, ShapeRule, Spell, Text,
@@ -15,9 +19,7 @@ use crate::ops::elementwise::{
     ABS, CLIP, ERFC, EXP, EXPM1, GREATER, LESS, LOG1P, LOGICAL_AND, MAXIMUM, MINIMUM, TANH, WHERE,
     c_function, float_only, larger, smaller,
 };
-use crate::ops::movement::RESHAPE;
-use crate::rules::{Attrs, DTypes, ShapeCx};
-use crate::shape::Shape;
+use crate::rules::{Attrs, DTypes};
 use crate::tensor::{Scalar, Tensor};
 
 /// Rows of this file.
@@ -154,45 +156,6 @@ pub static LEAKY_RELU: OpDef = OpDef {
     )
 };
 
-static PRELU_PORTS: &[Port] = &[tensor("input"), tensor("weight")];
-
-/// leaky ReLU with learned slopes
-pub static PRELU: OpDef = OpDef {
-    ports: PRELU_PORTS,
-    shape: ShapeRule::Fn(prelu_shape),
-    spell: Spell { torch: Text::T("F.prelu({0}, {1})"), ..Spell::NONE },
-    tolerance: Tolerance::Rounded,
-    cases: &["[2,3] [3]", "[2,3,4] [3]", "[2,3] [1]", "[4] [1]", "[0,3] [3]", "[] []"],
-    layer: "Prelu",
-    ..composite(
-        "prelu",
-        "Leaky rectified linear unit with learned slopes: `x` above 0, `weight * x` below. `weight` has one element, \
-         or one per channel (axis 1). K. He et al., Delving deep into rectifiers (2015).",
-        |c| {
-            let (x, weight) = (c.x[0], c.x[1]);
-            let is_single = weight.rank() == 0 || weight.dim(0).is(1);
-            let mut shape = if is_single { Vec::new() } else { vec![weight.dim(0)] };
-            shape.extend(std::iter::repeat_n(
-                1.into(),
-                if is_single { 0 } else { x.rank().saturating_sub(2) },
-            ));
-            let slope = if weight.rank() == 0 { weight } else { weight.op(&RESHAPE, &[c.cx.lit(shape)]) };
-            vec![x.op(&LEAKY_RELU, &[slope])]
-        },
-    )
-};
-
-fn prelu_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
-    let (x, weight) = (cx.shape(0), cx.shape(1));
-    cx.rank(1, &[0, 1])?;
-    if let (Some(n), Some(channels)) = (weight.iter().next().filter(|n| !n.is(1)), x.get(1)) {
-        cx.same(n, channels, "numbers of channels")?;
-    } else if let Some(n) = weight.iter().next() {
-        cx.same(n, &1.into(), "numbers of channels")?;
-    }
-    Ok(vec![x.clone()])
-}
-
 static ALPHA: &[Port] = &[tensor("input"), attr("alpha", Attr::Float, DefaultLit::Float(1.0))];
 const ALPHA_CASES: &[&str] = &["[2,3]", "[2,3] alpha=0.5", "[]", "[0,3]"];
 
@@ -207,6 +170,10 @@ pub static ELU: OpDef = OpDef {
         let alpha = v.get(|a| a.f64(1));
         vec![positive(v.x[0], v.g, v.g * negative_part(v.x[0]).op(&EXP, &[]) * alpha)]
     }),
+    forms: &[
+        form("where(greater(input, 0), input, alpha * expm1(where(greater(input, 0), 0, input)))"),
+        form("where(greater(input, 0), input, alpha * expm1(input))"),
+    ],
     spell: Spell {
         onnx: Text::F(|s| super::onnx::with_alpha(s, "Elu")),
         ggml: Text::F(|s| Some(super::ggml::elu(s.f64(1).ok()?, 1.0, 1.0))),
@@ -239,6 +206,7 @@ pub static SELU: OpDef = OpDef {
         let below = negative_part(v.x[0]).op(&EXP, &[]) * (SELU_SCALE * SELU_ALPHA);
         vec![positive(v.x[0], v.g * SELU_SCALE, v.g * below)]
     }),
+    forms: &[form("1.0507009873554805 * elu(input, 1.6732632423543772)")],
     spell: Spell {
         onnx: Text::T("Selu<alpha=1.6732632423543772, gamma=1.0507009873554805>({0})"),
         ggml: Text::F(|_| Some(super::ggml::elu(SELU_ALPHA, 1.0, SELU_SCALE))),
@@ -301,6 +269,10 @@ static GELU_PORTS: &[Port] =
 const GELU_BETA: f64 = SQRT_2 * FRAC_2_SQRT_PI / 2.0;
 const GELU_KAPPA: f64 = 0.044_715;
 
+const fn tanh_form(formula: &'static str) -> Form {
+    Form { formula, with: &[("approximate", DefaultLit::Str("tanh"))] }
+}
+
 fn is_tanh(cx: &impl Attrs) -> Result<bool> {
     Ok(cx.text(1)? == "tanh")
 }
@@ -310,6 +282,13 @@ pub static GELU: OpDef = OpDef {
     ports: GELU_PORTS,
     eval: Some(Eval::Host(|c| map(c, if is_tanh(c)? { gelu_tanh } else { gelu }))),
     grad: Grad::Formula(gelu_grad),
+    forms: &[
+        form("input * 0.5 * (1 + erf(input / sqrt(2)))"),
+        form("input * 0.5 * erfc(-input / sqrt(2))"),
+        tanh_form("input * 0.5 * (1 + tanh(sqrt(2 / pi) * (input + 0.044715 * input ** 3)))"),
+        tanh_form("input * 0.5 * (1 + tanh(sqrt(2 / pi) * input * (1 + 0.044715 * input ** 2)))"),
+        tanh_form("input * sigmoid(2 * sqrt(2 / pi) * (input + 0.044715 * input ** 3))"),
+    ],
     spell: Spell {
         onnx: Text::F(super::onnx::gelu),
         numpy: Text::F(|cx| {
@@ -393,6 +372,7 @@ fn sigmoid(x: f64) -> f64 {
 pub static SIGMOID: OpDef = OpDef {
     eval: Some(Eval::F1(sigmoid)),
     grad: Grad::Formula(|v| vec![v.g * v.y * (1.0 - v.y)]),
+    forms: &[form("1 / (1 + exp(-input))")],
     spell: Spell {
         onnx: Text::T("Sigmoid({0})"),
         mlx: Text::F(|cx| {
@@ -421,6 +401,7 @@ pub static SILU: OpDef = OpDef {
         let share = v.x[0].op(&SIGMOID, &[]);
         vec![v.g * (share + v.y * (1.0 - share))]
     }),
+    forms: &[form("input * sigmoid(input)"), form("input / (1 + exp(-input))")],
     spell: Spell {
         onnx: Text::T("Mul({0}, Sigmoid({0}))"),
         numpy: Text::T("_silu({0})"),
@@ -448,6 +429,7 @@ fn softplus(x: f64) -> f64 {
 /// `x tanh(softplus(x))`
 pub static MISH: OpDef = OpDef {
     eval: Some(Eval::F1(|x| x * libm::tanh(softplus(x)))),
+    forms: &[form("input * tanh(softplus(input, 1, 20))"), form("input * tanh(softplus(input, 1, inf))")],
     spell: Spell {
         onnx: Text::T("Mish({0})"),
         numpy: Text::T("_mish({0})"),
@@ -468,6 +450,7 @@ pub static MISH: OpDef = OpDef {
 pub static LOG_SIGMOID: OpDef = OpDef {
     eval: Some(Eval::F1(|x| -softplus(-x))),
     grad: Grad::Formula(|v| vec![v.g * (-v.x[0]).op(&SIGMOID, &[])]),
+    forms: &[form("-softplus(-input, 1, inf)")],
     spell: Spell {
         numpy: Text::T("_log_sigmoid({0})"),
         torch: Text::T("F.logsigmoid({0})"),
@@ -501,6 +484,12 @@ pub static SOFTPLUS: OpDef = OpDef {
         let (scaled, is_linear) = softplus_parts(v);
         vec![is_linear.op(&WHERE, &[v.g, v.g * scaled.op(&SIGMOID, &[])])]
     }),
+    forms: &[
+        form("where(greater(input, threshold), input, log1p(exp(input)))"),
+        always_soft("maximum(input, 0) + log1p(exp(-abs(input)))"),
+        always_soft("where(not_equal(input, input), input + 0, maximum(input, 0) + log1p(exp(-abs(input))))"),
+        always_soft("where(not_equal(input, input), input, maximum(input, 0) + log1p(exp(-abs(input))))"),
+    ],
     spell: Spell {
         numpy: Text::T("_softplus({0}, {1}, {2})"),
         torch: Text::T("F.softplus({0}, {1}, {2})"),
@@ -521,6 +510,10 @@ pub static SOFTPLUS: OpDef = OpDef {
         },
     )
 };
+
+const fn always_soft(formula: &'static str) -> Form {
+    Form { formula, with: &[("threshold", DefaultLit::Float(f64::INFINITY))] }
+}
 
 /// `beta * x`, and whether it is above the threshold.
 fn softplus_parts<'a>(c: &Call<'a>) -> (V<'a>, V<'a>) {
@@ -551,6 +544,7 @@ pub static SOFTSIGN: OpDef = OpDef {
 pub static HARD_SIGMOID: OpDef = OpDef {
     eval: Some(Eval::F1(|x| smaller(larger(x + 3.0, 0.0), 6.0) / 6.0)),
     grad: Grad::Formula(|v| vec![strictly_inside(v.x[0], -3.0, 3.0, v.g / 6.0)]),
+    forms: &[form("clip(input + 3, 0, 6) / 6")],
     spell: Spell {
         onnx: Text::T("HardSigmoid<alpha=0.16666666666666666, beta=0.5>({0})"),
         // Not `F.hardsigmoid`, the gradient of which is 1/6 in single precision and has no gradient.
@@ -579,6 +573,7 @@ pub static HARD_SWISH: OpDef = OpDef {
         let above = x.op(&LESS, &[v.cx.lit(3.0)]).op(&WHERE, &[inside, v.g]);
         vec![above]
     }),
+    forms: &[form("input * hard_sigmoid(input)"), form("input * clip(input + 3, 0, 6) / 6")],
     spell: Spell {
         onnx: Text::T("HardSwish({0})"),
         torch: Text::T("F.hardswish({0})"),

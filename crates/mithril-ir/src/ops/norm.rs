@@ -11,6 +11,7 @@ use crate::build::{Call, V};
 use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
+use crate::forms::{Form, form};
 use crate::literal::Lit;
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, OpDef, Port, PortKind, ShapeRule, Spell, Text, Tolerance, attr,
@@ -146,6 +147,20 @@ pub static BATCH_NORM: OpDef = OpDef {
     shape: ShapeRule::Fn(batch_shape),
     dtype: DTypeRule::Fn(|cx| Ok(like_input(cx, [float(cx, 3), float(cx, 4)]))),
     expand: Some(batch_expand),
+    forms: &[
+        trained(
+            "(input - channels(running_mean)) / sqrt(channels(running_var) + eps) * channels(weight) + channels(bias)",
+        ),
+        trained(
+            "(input - channels(running_mean)) / channels(sqrt(running_var + eps)) * channels(weight) + channels(bias)",
+        ),
+        trained(
+            "(input - channels(running_mean)) * channels(1 / sqrt(running_var + eps)) * channels(weight) + channels(bias)",
+        ),
+        trained(
+            "(input - channels(running_mean)) * channels(weight / sqrt(running_var + eps)) + channels(bias)",
+        ),
+    ],
     spell: Spell {
         onnx: Text::F(super::onnx::batch_norm),
         ggml: Text::F(super::ggml::batch_norm),
@@ -161,6 +176,11 @@ pub static BATCH_NORM: OpDef = OpDef {
     ],
     ..NORM
 };
+
+/// A form of batch normalization with fixed statistics.
+const fn trained(formula: &'static str) -> Form {
+    Form { formula, with: &[("training", DefaultLit::Bool(false))] }
+}
 
 fn batch_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     check_rank(cx, 2)?;
@@ -257,6 +277,28 @@ pub static LAYER_NORM: OpDef = OpDef {
         let y = standardize(wide(c), &axes.unwrap_or(Lit::int(-1)), c.x[4]);
         vec![affine(y, c.x[1], c.x[2], &like).cast(result(c))]
     }),
+    forms: &[
+        form(
+            "(input - mean(input, normalized_shape)) / sqrt(mean((input - mean(input, normalized_shape)) ** 2, normalized_shape) + eps)",
+        ),
+        form(
+            "(input - mean(input, normalized_shape)) / sqrt(mean((input - mean(input, normalized_shape)) ** 2, normalized_shape) + eps) * features(weight)",
+        ),
+        form(
+            "(input - mean(input, normalized_shape)) / sqrt(mean(input ** 2, normalized_shape) - mean(input, normalized_shape) ** 2 + eps)",
+        ),
+        form(
+            "(input - mean(input, normalized_shape)) / sqrt(mean(input ** 2, normalized_shape) - mean(input, normalized_shape) ** 2 + eps) * features(weight)",
+        ),
+        form(
+            "(input - mean(input, normalized_shape)) / sqrt(maximum(mean(input ** 2, normalized_shape) - mean(input, normalized_shape) ** 2, 0) + eps)",
+        ),
+        form(
+            "(input - mean(input, normalized_shape)) / sqrt(maximum(mean(input ** 2, normalized_shape) - mean(input, normalized_shape) ** 2, 0) + eps) * features(weight)",
+        ),
+        form("layer_norm(input, none, none, normalized_shape, eps) * features(weight)"),
+        form("layer_norm(input, weight, none, normalized_shape, eps) + features(bias)"),
+    ],
     spell: Spell {
         onnx: Text::F(|s| super::onnx::layer_norm(s, feature_dims(s)?.len())),
         ggml: Text::F(|s| super::ggml::norm(s, "ggml_norm", feature_dims(s)?.len(), s.f64(4).ok()?, Some(2))),
@@ -302,6 +344,11 @@ pub static RMS_NORM: OpDef = OpDef {
         let square = x.op(&SQUARE, &[]).op(&MEAN, &[c.cx.lit(axes.unwrap_or(Lit::int(-1))), c.cx.lit(true)]);
         vec![affine(x * (square + eps).op(&RSQRT, &[]), c.x[1], c.cx.none(), &like).cast(result(c))]
     }),
+    forms: &[
+        form("input / sqrt(mean(input ** 2, normalized_shape) + eps)"),
+        form("input / sqrt(mean(input ** 2, normalized_shape) + eps) * features(weight)"),
+        form("rms_norm(input, none, normalized_shape, eps) * features(weight)"),
+    ],
     spell: Spell {
         onnx: Text::F(|s| super::onnx::rms_norm(s, feature_dims(s)?.len())),
         ggml: Text::F(|s| {
@@ -486,6 +533,10 @@ pub static NORMALIZE: OpDef = OpDef {
         let squares = x.op(&SQUARE, &[]).op(&SUM, &[c.x[1], c.cx.lit(true)]);
         vec![(x * squares.op(&MAXIMUM, &[c.cx.lit(least)]).op(&RSQRT, &[])).cast(result(c))]
     }),
+    forms: &[
+        form("input / maximum(sqrt(sum(input ** 2, axis)), eps)"),
+        form("input / clip(sqrt(sum(input ** 2, axis)), eps, none)"),
+    ],
     cases: &["[2,3]", "[2,3,4] axis=1", "[2,3,4] axis=(0,-1) eps=0.5"],
     aliases: &["l2_normalize"],
     ..NORM

@@ -3,6 +3,7 @@
 use crate::build::{Call, V};
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::forms::form;
 use crate::interp::HostCall;
 use crate::op::{
     Attr, DefaultLit, Eval, ExpandFn, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr, composite,
@@ -71,6 +72,7 @@ pub static SOFTMAX: OpDef = OpDef {
         let total = (v.g * v.y).op(&SUM, &[v.x[1], v.cx.lit(true)]);
         vec![v.y * (v.g - total)]
     }),
+    forms: &[form("exp(input - max(input, axis)) / sum(exp(input - max(input, axis)), axis)")],
     spell: Spell {
         onnx: Text::F(|s| super::onnx::along(s, "Softmax", 1)),
         ggml: Text::F(super::ggml::softmax),
@@ -103,6 +105,7 @@ pub static LOG_SOFTMAX: OpDef = OpDef {
         let total = v.g.op(&SUM, &[v.x[1], v.cx.lit(true)]);
         vec![v.g - v.y.op(&EXP, &[]) * total]
     }),
+    forms: &[form("input - max(input, axis) - log(sum(exp(input - max(input, axis)), axis))")],
     spell: Spell {
         onnx: Text::F(|s| super::onnx::along(s, "LogSoftmax", 1)),
         ggml: Text::F(super::ggml::log_softmax),

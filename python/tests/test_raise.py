@@ -1,0 +1,160 @@
+"""Ops that imported graphs compute in small pieces become one op again: by structure, with the same numbers."""
+
+import re
+
+import mithril as ml
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+jax = pytest.importorskip("jax")
+jnp = jax.numpy
+
+RNG = np.random.default_rng(7)
+X = RNG.normal(size=(2, 5, 16)).astype(np.float32)
+W = RNG.normal(size=16).astype(np.float32)
+B = RNG.normal(size=16).astype(np.float32)
+
+
+def ops_of(compiled):
+    return re.findall(r"= (\w+)\(", compiled.stages["raise"])
+
+
+def check_jax(function, x):
+    """The ops that an imported function became, after its values were compared with JAX."""
+    model, params = ml.from_jax(function, (jnp.asarray(x),))
+    compiled = ml.compile(model, ml.NumpyBackend(), inference=True)
+    found = compiled.evaluate(params, {"x": x})["output"]
+    np.testing.assert_allclose(found, np.asarray(function(jnp.asarray(x))), rtol=2e-5, atol=2e-5)
+    return ops_of(compiled)
+
+
+def mean(x):
+    return jnp.mean(x, -1, keepdims=True)
+
+
+def layer_norm(x, eps=1e-5):
+    centered = x - mean(x)
+    return centered / jnp.sqrt(mean(centered**2) + eps)
+
+
+ROOT = float(np.sqrt(2 / np.pi))
+
+FORMS = {
+    "gelu": [
+        lambda x: jax.nn.gelu(x, approximate=False),
+        lambda x: 0.5 * x * (1 + jax.scipy.special.erf(x / np.sqrt(2))),
+        lambda x: x * ((1 + jax.scipy.special.erf(x * np.sqrt(0.5))) / 2),
+        lambda x: x * (0.5 + 0.5 * jax.scipy.special.erf(x / np.sqrt(2))),
+        jax.nn.gelu,
+        lambda x: 0.5 * x * (1 + jnp.tanh(ROOT * (x + 0.044715 * x * x * x))),
+        lambda x: 0.5 * x * (1 + jnp.tanh(ROOT * x * (1 + 0.044715 * x * x))),
+        lambda x: 0.5 * x * (1 + jnp.tanh(ROOT * x + ROOT * 0.044715 * jnp.power(x, 3.0))),
+    ],
+    "softmax": [
+        jax.nn.softmax,
+        lambda x: jax.nn.softmax(x, axis=1),
+        lambda x: jnp.exp(x - x.max(-1, keepdims=True)) / jnp.exp(x - x.max(-1, keepdims=True)).sum(-1, keepdims=True),
+        lambda x: jnp.exp(x - x.max(0)) / jnp.exp(x - x.max(0)).sum(0),
+        lambda x: jnp.exp(x - x.max(0)) * (1 / jnp.exp(x - x.max(0)).sum(0, keepdims=True)),
+    ],
+    "log_softmax": [jax.nn.log_softmax, lambda x: jax.nn.log_softmax(x, axis=0)],
+    "silu": [jax.nn.silu, lambda x: x / (1 + jnp.exp(-x)), lambda x: x * (1 / (1 + jnp.exp(-x)))],
+    "sigmoid": [lambda x: 1 / (1 + jnp.exp(-x)), lambda x: (jnp.exp(-1 * x) + 1) ** -1],
+    "softplus": [jax.nn.softplus, lambda x: jnp.where(x > 20, x, jnp.log1p(jnp.exp(x)))],
+    "mish": [jax.nn.mish],
+    "hard_swish": [jax.nn.hard_swish, lambda x: x * jnp.clip(x + 3, 0, 6) * (1 / 6)],
+    "hard_sigmoid": [jax.nn.hard_sigmoid],
+    "selu": [jax.nn.selu],
+    "elu": [jax.nn.elu],
+    "layer_norm": [
+        layer_norm,
+        jax.nn.standardize,
+        lambda x: (x - mean(x)) * jax.lax.rsqrt(mean((x - mean(x)) * (x - mean(x))) + 1e-5),
+        lambda x: (x - mean(x)) * (jnp.var(x, -1, keepdims=True) + 1e-6) ** -0.5,
+        lambda x: layer_norm(x) * W + B,
+        lambda x: B + W * layer_norm(x),
+        lambda x: (x - mean(x)) * (jax.lax.rsqrt(mean(x * x) - mean(x) ** 2 + 1e-5) * W) + B,
+        lambda x: layer_norm(x) * W,
+    ],
+    "rms_norm": [
+        lambda x: x * jax.lax.rsqrt(mean(x * x) + 1e-6),
+        lambda x: W * (x / jnp.sqrt(mean(x**2) + 1e-6)),
+        lambda x: x * (jax.lax.rsqrt(jnp.sum(x**2, -1, keepdims=True) / 16 + 1e-6) * (1 + W)),
+    ],
+    "normalize": [lambda x: x / jnp.maximum(jnp.sqrt(jnp.sum(x * x, -1, keepdims=True)), 1e-12)],
+}
+
+
+@pytest.mark.parametrize(("op", "function"), [(op, f) for op, functions in FORMS.items() for f in functions])
+def test_pieces_become_one_op(op, function):
+    assert [found for found in check_jax(function, X) if found not in {"add"} or op == "add"] == [op]
+
+
+NEAR_MISSES = {
+    "another constant": ("gelu", lambda x: 0.5 * x * (1 + jax.scipy.special.erf(x / 1.5))),
+    "1.702": ("silu", lambda x: x * jax.nn.sigmoid(1.702 * x)),
+    "another power": ("gelu", lambda x: 0.5 * x * (1 + jnp.tanh(ROOT * (x + 0.044715 * x * x)))),
+    "another factor": ("gelu", lambda x: 0.5 * x[0] * (1 + jax.scipy.special.erf(x[1] / np.sqrt(2)))),
+    "no maximum": ("softmax", lambda x: jnp.exp(x) / jnp.exp(x).sum(-1, keepdims=True)),
+    "another axis": (
+        "softmax",
+        lambda x: jnp.exp(x - x.max(1, keepdims=True)) / jnp.exp(x - x.max(1, keepdims=True)).sum(-1, keepdims=True),
+    ),
+    "a square, whose axes do not come back": ("softmax", lambda x: jnp.exp(x[0, :4, :4] - x[0, :4, :4].max(-1)) / 2),
+    "eps outside": ("layer_norm", lambda x: (x - mean(x)) / (jnp.sqrt(mean((x - mean(x)) ** 2)) + 1e-5)),
+    "unbiased": (
+        "layer_norm",
+        lambda x: (x - mean(x)) / jnp.sqrt(jnp.sum((x - mean(x)) ** 2, -1, keepdims=True) / 15 + 1e-5),
+    ),
+    "not the last axis": (
+        "layer_norm",
+        lambda x: (
+            (x - x.mean(1, keepdims=True)) / jnp.sqrt(((x - x.mean(1, keepdims=True)) ** 2).mean(1, keepdims=True))
+        ),
+    ),
+    "mean of absolutes": ("rms_norm", lambda x: x / jnp.sqrt(mean(jnp.abs(x)) + 1e-6)),
+    "sum for mean": ("rms_norm", lambda x: x / jnp.sqrt(jnp.sum(x * x, -1, keepdims=True) + 1e-6)),
+    "other bounds": ("hard_swish", lambda x: x * jnp.clip(x + 3, 0, 5) / 6),
+}
+
+
+@pytest.mark.parametrize("name", NEAR_MISSES)
+def test_what_is_only_similar_stays(name):
+    op, function = NEAR_MISSES[name]
+    assert op not in check_jax(function, X)
+
+
+def test_mean_without_its_axis_beside_a_square_matrix_is_another_computation():
+    x = X[0, :4, :4]
+
+    def transposed(x):  # The mean of row i is subtracted from column i.
+        centered = x - x.mean(-1)
+        return centered / jnp.sqrt((centered**2).mean(-1) + 1e-5)
+
+    assert "layer_norm" not in check_jax(transposed, x)
+
+
+def test_pieces_that_something_else_reads_stay():
+    def shared(x):
+        inner = jnp.exp(x - x.max(-1, keepdims=True))
+        return inner / inner.sum(-1, keepdims=True) + inner
+
+    assert "softmax" not in check_jax(shared, X)
+
+
+def test_two_norms_of_one_input_share_what_they_have_in_common():
+    found = check_jax(lambda x: layer_norm(x) * W + layer_norm(x) * B, X)
+    assert found.count("layer_norm") == 1
+    assert "mean" not in found
+
+
+@pytest.mark.parametrize("op", ["gelu", "softmax", "log_softmax", "layer_norm", "rms_norm", "silu", "softplus", "mish"])
+def test_gradients_are_those_of_the_pieces(op):
+    for function in FORMS[op]:
+        model, _ = ml.from_jax(function, (jnp.asarray(X),))
+        compiled = ml.compile(model, ml.NumpyBackend(), trainable_keys=["x"])
+        _, found = compiled.evaluate({"x": X}, {}, {"output": X})
+        assert op in ops_of(compiled)
+        expected = jax.grad(lambda x, function=function: (function(x) * X).sum())(jnp.asarray(X))
+        np.testing.assert_allclose(found["x"], np.asarray(expected), rtol=2e-4, atol=2e-5)
