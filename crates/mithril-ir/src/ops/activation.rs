@@ -1,8 +1,8 @@
 //! Activation functions. Constants and defaults are those of the papers, which PyTorch uses too.
 
-use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
-
 mod prelu;
+
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
 
 pub use self::prelu::PRELU;
 pub use super::softmax::{LOG_SOFTMAX, SOFTMAX};
