@@ -9,7 +9,7 @@ RUST_SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.p
 # environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo dev check test test-all test-rust test-python test-portability test-llama lint check-wheel bench bench-broad bench-c bench-ggml bench-parallel docs generate agreement clean
+.PHONY: demo dev check test test-all test-rust test-python test-portability test-llama lint check-wheel bench bench-broad bench-c bench-ggml bench-parallel docs site pictures generate agreement clean
 
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
@@ -84,6 +84,7 @@ lint: $(VENV)/.test-packages
 	$(BIN)/ruff check python examples bench tools portability crates/mithril-codegen/src/python/prelude
 	$(BIN)/ruff format --check python examples bench tools portability
 	PYTHONPATH=python $(BIN)/mypy
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 
 bench: $(VENV)/.demo $(VENV)/.test-packages
 	PYTHONPATH=python:. $(BIN)/python -m bench
@@ -109,6 +110,18 @@ bench-parallel: $(VENV)/.demo $(VENV)/.test-packages
 bench-ggml: $(VENV)/.demo $(VENV)/.test-packages
 	$(UV) pip install --quiet --python $(BIN)/python -r pyproject.toml --extra bench
 	PYTHONPATH=python:. $(BIN)/python -m bench.ggml
+
+# The documentation as a site, in site/. Links that lead nowhere and pages that are in no menu fail.
+site: $(VENV)/.docs-packages
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
+$(VENV)/.docs-packages: $(BIN)/uv pyproject.toml
+	$(UV) pip install --quiet --python $(BIN)/python -r pyproject.toml --extra docs
+	touch $@
+
+# The pictures of the documentation; the page of a model needs Chromium.
+pictures: $(VENV)/.demo $(VENV)/.test-packages
+	PYTHONPATH=python:. $(BIN)/python -m tools.pictures
 
 # Rewrites what is derived from the rows: Python classes, stubs, docs/ops.md.
 generate: $(VENV)/.demo

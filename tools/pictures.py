@@ -1,0 +1,77 @@
+"""Makes the pictures of the documentation, in docs/pictures: ``python -m tools.pictures``.
+
+The programs of docs/start.md make most of them; the page of a model is taken by Chromium, where it is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import mithril as ml
+
+ROOT = Path(__file__).resolve().parents[1]
+PICTURES = ROOT / "docs" / "pictures"
+CHROMIUM = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+
+
+def screenshot(page: str, picture: Path, size: str = "1400,900") -> None:
+    """Take a picture of a page, an address or a file, in Chromium.
+
+    Parameters
+    ----------
+    page
+        Address, with ``file://`` for a file.
+    picture
+        PNG to be written.
+    size
+        Width and height of the window.
+    """
+    if CHROMIUM is None:
+        print(f"{picture.name} stays: Chromium is not installed")
+        return
+    with tempfile.TemporaryDirectory() as profile:
+        options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        options += [f"--user-data-dir={profile}", f"--window-size={size}", "--virtual-time-budget=4000"]
+        subprocess.run(
+            [CHROMIUM, *options, f"--screenshot={picture}", page], check=True, capture_output=True, timeout=120
+        )
+
+
+def start_page(folder: Path) -> None:
+    """Run the programs of docs/start.md up to the exports, in a folder."""
+    text = (ROOT / "docs" / "start.md").read_text().split("## Compile to C")[0]
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
+    os.chdir(folder)
+    exec(compile(code, "start.md", "exec"), {"__name__": "start"})
+
+
+def main() -> None:
+    """Make all pictures."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--no-bench", action="store_true", help="keep the picture of the bench table")
+    options = parser.parse_args()
+    PICTURES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        start_page(folder)
+        for picture in ("training.svg", "model.svg"):
+            shutil.copyfile(folder / picture, PICTURES / picture)
+        screenshot((folder / "model.html").as_uri(), PICTURES / "view.png")
+        os.chdir(ROOT)
+    if not options.no_bench:
+        table = ml.benchmark_table(
+            "inference", models=["resnet18", "bert", "gpt2"], backends=["numpy", "torch", "c"], quick=True
+        )
+        (PICTURES / "bench.svg").write_text(table.to_svg())
+
+
+if __name__ == "__main__":
+    main()
