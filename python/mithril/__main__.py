@@ -30,7 +30,6 @@ from mithril.generation import command as generation
 from mithril.tokenizers import llama_cpp as llama_tokenizer
 from mithril.tools.overview import doctor
 from mithril.tools.scaffold import new_backend
-from mithril.viewer.views import FORMATS
 from mithril.vision import command as vision
 
 __all__ = ["main"]
@@ -93,23 +92,24 @@ def _summary(given: argparse.Namespace) -> Answer:
 
 def _view(given: argparse.Namespace) -> Answer:
     name = Path(given.model).stem if Path(given.model).suffix or Path(given.model).exists() else given.model
-    backend = ml.get_backend(given.backend)
     found = ml.view(
         model_of(given.model, given.shape),
         shapes=shapes_of(given.shape) or None,
-        backend=backend,
+        backend=None if given.backend is None else ml.get_backend(given.backend),
         stage=given.stage,
         title=name,
         depth=given.depth,
+        profile=given.profile,
     )
     output = given.output
-    if output is None and given.format in ("svg", "mermaid"):
-        text = FORMATS[given.format][1](found, given.depth).rstrip("\n")
-        return Answer.noted(text, "mithril.view/1", {"format": given.format, "text": text, "files": []})
+    format = "svg" if given.format is None and output is None and given.picture != "graph" else given.format
+    if output is None and format in ("svg", "mermaid"):
+        text = found.text(format, given.depth, given.picture).rstrip("\n")
+        return Answer.noted(text, "mithril.view/1", {"format": format, "text": text, "files": []})
     if output is None:
         output = f"{Path(name).name or 'model'}.html"
-    found.save(output, format=given.format, depth=given.depth)
-    return Answer.noted(f"wrote {output}", "mithril.view/1", {"format": given.format, "text": None, "files": [output]})
+    found.save(output, format=format, depth=given.depth, picture=given.picture)
+    return Answer.noted(f"wrote {output}", "mithril.view/1", {"format": format, "text": None, "files": [output]})
 
 
 def _plan(given: argparse.Namespace) -> Answer:

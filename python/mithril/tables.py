@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from html import escape
@@ -12,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-__all__ = ["Report", "html", "markdown", "plain", "seconds", "text", "to_json"]
+__all__ = ["Report", "html", "markdown", "plain", "seconds", "text", "to_json", "visible"]
 
 
 class Report:
@@ -161,6 +162,23 @@ def seconds(time: float | None) -> str:
         if time >= unit:
             return f"{time / unit:.3g} {name}" if time / unit >= 100 else f"{time / unit:.2f} {name}"
     return f"{time / 1e-6:.2f} µs"
+
+
+def visible(text: str) -> str:
+    r"""Write characters that cannot be seen, or that turn a text around, as their numbers.
+
+    Examples
+    --------
+    >>> visible("a\u202eb")
+    'a\\u202eb'
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escaped(c) if unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp", "Cs") else c for c in text)
+
+
+def _escaped(c: str) -> str:
+    return f"\\u{ord(c):04x}" if ord(c) < 0x10000 else f"\\U{ord(c):08x}"
 
 
 def _right(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:

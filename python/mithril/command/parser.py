@@ -9,6 +9,7 @@ from typing import Any
 from .. import __version__
 from ..generation import command as generation
 from ..suggestions import nearest
+from ..viewer.views import PICTURES
 from ..vision import command as vision
 from . import bench, export
 from . import launch as launching
@@ -24,7 +25,7 @@ _TEXTS = {
     "doctor": "versions, devices and compilers of this machine, and advice",
     "backends": "what each backend can do",
     "summary": "table of the layers of a model",
-    "view": "a page that shows a model: graph, stages of the compiler, source, memory plan",
+    "view": "a page that shows a model: graph, stages of the compiler, source, memory plan, times",
     "plan": "what each of several devices exchanges and holds, if a model is divided over them",
     "launch": "run a script in several processes on this machine, one for each device of a mesh",
     "check": "how a backend runs every op of a model; fails if it does not",
@@ -197,12 +198,17 @@ def _view_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", metavar="PATH", help=text)
     text = "html, svg or mermaid (default: by the ending of --output, or html)"
     parser.add_argument("--format", choices=("html", "svg", "mermaid"), metavar="FORMAT", help=text)
-    parser.add_argument("--backend", default="numpy", metavar="NAME", help="backend of the source (default numpy)")
+    text = "backend of the source (default numpy, with --profile c)"
+    parser.add_argument("--backend", metavar="NAME", help=text)
     text = "the stage that is shown first, e.g. legalize (default: the model as it was written)"
     parser.add_argument("--stage", metavar="STAGE", help=text)
     parser.add_argument(
         "--depth", type=int, default=1, metavar="N", help="how deep svg and mermaid show the parts (default 1)"
     )
+    text = "time each step in C, with random data and the weights that it starts with, and show that too"
+    parser.add_argument("--profile", action="store_true", help=text)
+    text = "what svg shows: graph, or with --profile flame_graph or roofline (default graph)"
+    parser.add_argument("--picture", choices=PICTURES, default="graph", metavar="PICTURE", help=text)
 
 
 def _plan_arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,6 +13,7 @@ from ..backends.with_manualgrad.c_backend import CBackend
 from ..compiled import internals
 from ..compiled.parameters import Parameters
 from ..errors import InvalidValueError, UnsupportedOpError
+from . import flame_graph, roofline
 from .inputs import complete, narrowed, others
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class ProfileRow:
 
 
 class Profile(tables.Report):
-    """Times of the steps of a model; printed as a table, the longest first.
+    """Times of the steps of a model; printed as a table, the longest first, in a notebook below a flame graph.
 
     Attributes
     ----------
@@ -124,6 +125,23 @@ class Profile(tables.Report):
     def table(self, by: str = "time") -> str:
         """Return the table as text, sorted by ``"time"`` or in ``"order"``."""
         return tables.text(*self._cells(by))
+
+    def flame_graph(self, title: str = "model") -> str:
+        """Return a flame graph as SVG: a frame for each submodel, as wide as its steps take.
+
+        Parameters
+        ----------
+        title : str, default "model"
+            What the frame of the whole model is called.
+        """
+        return flame_graph.svg(self, title)
+
+    def roofline(self) -> str:
+        """Return a roofline plot as SVG: FLOPs per byte of each step against its FLOP/s, below the machine's peaks."""
+        return roofline.picture(self)
+
+    def _repr_html_(self) -> str:
+        return self.flame_graph() + super()._repr_html_()
 
     _schema = "mithril.profile/1"
 

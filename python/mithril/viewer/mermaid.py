@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..tables import visible
 from .closed import Closed
-from .page import visible
 
 __all__ = ["mermaid"]
 

@@ -7,10 +7,11 @@
   const canvas = byId("graph"), text = byId("text"), details = byId("details");
   const search = byId("search"), found = byId("found"), stageSelect = byId("stage");
   const SVG = "http://www.w3.org/2000/svg";
+  const TABS = ["source", "stage", "memory", "profile"];
   const trees = new Map();
   let stage, graph, tree, open, placed, boxOf;
   let view = { x: 0, y: 0, scale: 1 };
-  let chosen = null, tab = "source", drawn = null;
+  let chosen = null, tab = data.profile ? "profile" : "source", drawn = null, times = null;
 
   function make(name, attributes, parent, content) {
     const made = document.createElementNS(SVG, name);
@@ -213,12 +214,16 @@
   // --- text --------------------------------------------------------------------------------------------------------
 
   function current() {
-    return tab === "memory" ? null : data.texts[tab === "source" ? data.source : stage[2]];
+    return tab === "memory" || tab === "profile" ? null : data.texts[tab === "source" ? data.source : stage[2]];
   }
 
   function showText() {
-    for (const name of ["source", "stage", "memory"]) byId("tab-" + name).setAttribute("aria-selected", tab === name);
+    for (const name of TABS) byId("tab-" + name).setAttribute("aria-selected", tab === name);
     text.replaceChildren();
+    if (tab === "profile") {
+      times = showProfile(data.profile, text, { make, element, pick: choosePath }, times ? times.zoomed : 0);
+      return markLines(false);
+    }
     if (tab === "memory") return showMemory();
     const { lines, links } = current();
     const all = document.createDocumentFragment();
@@ -248,7 +253,18 @@
     return [];
   }
 
+  /** Selects the box of a path, or the closest one around it: steps may belong to what a stage does not show. */
+  function choosePath(path) {
+    const items = new Map();
+    for (const item of [...tree.leaves, ...tree.groups]) if (item.path && !item.isRepeat) items.set(item.path, item);
+    for (let at = path; at; at = at.slice(0, Math.max(0, at.lastIndexOf(".")))) {
+      if (items.has(at)) return choose(items.get(at), { reveal: true });
+    }
+    choose(null);
+  }
+
   function markLines(scrolls) {
+    if (tab === "profile") return times.mark(chosen && chosen.path);
     if (tab === "memory") {
       for (const made of text.querySelectorAll("[data-key]")) made.classList.toggle("marked", Boolean(chosen) && isOf(made.dataset.key));
       return;
@@ -433,7 +449,7 @@
     // In C a line names what it reads and what it writes; the last of these is computed last.
     if (leaves.length) choose(leaves.reduce((a, b) => (a.first > b.first ? a : b)), { reveal: true, scrolls: false });
   });
-  for (const name of ["source", "stage", "memory"]) {
+  for (const name of TABS) {
     byId("tab-" + name).addEventListener("click", () => { tab = name; showText(); });
   }
   stageSelect.addEventListener("change", () => { tab = "stage"; showStage(stageSelect.value); });
@@ -455,14 +471,21 @@
   bar.addEventListener("pointerdown", (event) => {
     bar.setPointerCapture(event.pointerId);
     bar.onpointermove = (at) => { byId("side").style.width = Math.max(160, window.innerWidth - at.clientX) + "px"; };
-    bar.onpointerup = () => { bar.onpointermove = null; drawn = null; draw(); };
+    bar.onpointerup = () => { bar.onpointermove = null; resized(); };
   });
-  window.addEventListener("resize", () => { drawn = null; draw(); });
+  window.addEventListener("resize", resized);
+  function resized() {
+    drawn = null;
+    draw();
+    // Their pictures are as wide as the pane.
+    if (tab === "profile") showText();
+  }
 
   // --- start -------------------------------------------------------------------------------------------------------
 
   document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
   byId("title").textContent = `${data.title} · ${data.backend}`;
+  byId("tab-profile").hidden = !data.profile;
   for (const [name] of data.stages) element("option", name, stageSelect).value = name;
   stageSelect.value = data.stage;
   showStage(data.stage);

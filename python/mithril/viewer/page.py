@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import html
 import json
-import unicodedata
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from typing import Any
 
-__all__ = ["embedded", "page", "visible"]
+from ..tables import visible
+
+__all__ = ["embedded", "page"]
 
 
 def page(data: Mapping[str, Any], title: str) -> str:
@@ -27,7 +28,7 @@ def page(data: Mapping[str, Any], title: str) -> str:
         "TITLE": html.escape(visible(title)),
         "STYLE": _file("page.css"),
         "DATA": embedded({**data, "title": title}),
-        "SCRIPT": _file("layout.js") + _file("page.js"),
+        "SCRIPT": _file("layout.js") + _file("profile.js") + _file("page.js"),
     }
     out = []
     for i, piece in enumerate(_file("page.html").split("@")):
@@ -46,23 +47,6 @@ def embedded(data: Any) -> str:
     """
     text = json.dumps(_visible(data), ensure_ascii=True, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-
-
-def visible(text: str) -> str:
-    r"""Write characters that cannot be seen, or that turn a text around, as their numbers.
-
-    Examples
-    --------
-    >>> visible("a\u202eb")
-    'a\\u202eb'
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(_escaped(c) if unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp", "Cs") else c for c in text)
-
-
-def _escaped(c: str) -> str:
-    return f"\\u{ord(c):04x}" if ord(c) < 0x10000 else f"\\U{ord(c):08x}"
 
 
 def _visible(data: Any) -> Any:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from html import escape
 
+from ..tables import visible
 from .closed import Box, Closed
-from .page import visible
 
 __all__ = ["svg"]
 

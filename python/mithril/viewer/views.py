@@ -1,4 +1,4 @@
-"""`view`: a model as a page of HTML, a picture, or a Mermaid diagram."""
+"""`view`: a model as a page of HTML, a picture, or a Mermaid diagram; with its times, if they are measured."""
 
 from __future__ import annotations
 
@@ -10,22 +10,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._core import Model
+from ..backends.with_manualgrad.c_backend import CBackend
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
 from ..compiled import internals
 from ..compiled.compile import compile
 from ..compiled.physical_model import PhysicalModel
 from ..compiled.stages import RENAMED
 from ..errors import ConflictingOptionError, InvalidValueError
+from ..tools.profile import Profile
 from .closed import close
 from .data import collect
 from .mermaid import mermaid
 from .page import page
+from .profiles import profile_data
 from .svg import svg
 
 if TYPE_CHECKING:
     from ..backends.backend import Backend
 
-__all__ = ["FORMATS", "View", "view"]
+__all__ = ["FORMATS", "PICTURES", "View", "view"]
 
 
 class View:
@@ -39,11 +42,16 @@ class View:
         Title of the page.
     stage : str
         The stage of the compiler that is shown first, and in pictures.
+    profile : Profile or None
+        How long its steps take.
     """
 
-    def __init__(self, compiled: PhysicalModel, title: str, stage: str | None = None) -> None:
+    def __init__(
+        self, compiled: PhysicalModel, title: str, stage: str | None = None, profile: Profile | None = None
+    ) -> None:
         self.compiled = compiled
         self.title = title
+        self.profile = profile
         stages = compiled.stages
         if stage is None:
             self.stage = next(iter(stages))
@@ -54,21 +62,32 @@ class View:
 
     @cached_property
     def data(self) -> dict[str, Any]:
-        """What the page shows: graphs, texts and their links, the memory plan."""
-        return collect(self.compiled)
+        """What the page shows: graphs, texts and their links, the memory plan, the profile."""
+        profile = None if self.profile is None else profile_data(self.profile, self.title)
+        return {**collect(self.compiled), "profile": profile}
 
     def html(self) -> str:
         """Return the page: one file of HTML that loads nothing."""
         return page({**self.data, "stage": self.stage}, self.title)
 
-    def svg(self, depth: int = 1) -> str:
+    def svg(self, depth: int = 1, *, picture: str = "graph") -> str:
         """Return a still picture.
 
         Parameters
         ----------
         depth : int, default 1
-            Parts are shown this deep: with 1, the submodels of the model are boxes.
+            Parts of a graph are shown this deep: with 1, the submodels of the model are boxes.
+        picture : str, default "graph"
+            ``"graph"``, or of a view with a profile, ``"flame_graph"`` or ``"roofline"``.
+
+        Raises
+        ------
+        InvalidValueError
+            For another picture, or if there is no profile.
         """
+        _check_picture(picture, self.profile is not None)
+        if self.profile is not None and picture != "graph":
+            return self.profile.roofline() if picture == "roofline" else self.profile.flame_graph(self.title)
         return svg(close(self._graph(), _checked(depth)))
 
     def mermaid(self, depth: int = 1) -> str:
@@ -86,7 +105,9 @@ class View:
         found: Mapping[str, Any] = self.data["graphs"][index]
         return found
 
-    def save(self, path: str | os.PathLike[str], *, format: str | None = None, depth: int = 1) -> None:
+    def save(
+        self, path: str | os.PathLike[str], *, format: str | None = None, depth: int = 1, picture: str = "graph"
+    ) -> None:
         """Write a file: the page (``.html``), a picture (``.svg``) or Mermaid (``.mmd``).
 
         Parameters
@@ -97,16 +118,18 @@ class View:
             ``"html"``, ``"svg"`` or ``"mermaid"``; default: what the ending of `path` says.
         depth : int, default 1
             Of pictures.
+        picture : str, default "graph"
+            What is drawn as SVG: ``"graph"``, ``"flame_graph"`` or ``"roofline"``.
 
         Raises
         ------
         InvalidValueError
-            For another format or ending.
+            For another format, ending or picture, or if there is no profile to draw.
+        ConflictingOptionError
+            For a picture of the profile in another format than SVG.
         OSError
             If the file cannot be written.
         """
-        if format is not None and format not in FORMATS:
-            raise InvalidValueError(f"format is {format!r}", hint=f"use one of {', '.join(FORMATS)}")
         suffix = Path(path).suffix.lower()
         chosen = format or next((name for name, (endings, _) in FORMATS.items() if suffix in endings), None)
         if chosen is None:
@@ -115,7 +138,38 @@ class View:
                 f"path is {os.fspath(path)!r}: its ending does not say what to write",
                 hint=f"let it end with one of {endings}, or give format (--format)",
             )
-        Path(path).write_text(FORMATS[chosen][1](self, depth), encoding="utf-8")
+        Path(path).write_text(self.text(chosen, depth, picture), encoding="utf-8")
+
+    def text(self, format: str, depth: int = 1, picture: str = "graph") -> str:
+        """Return what `save` writes: ``"html"``, ``"svg"`` or ``"mermaid"``.
+
+        Parameters
+        ----------
+        format : str
+            One of these.
+        depth : int, default 1
+            Of pictures.
+        picture : str, default "graph"
+            What is drawn as SVG.
+
+        Raises
+        ------
+        InvalidValueError
+            For another format or picture, or if there is no profile to draw.
+        ConflictingOptionError
+            For a picture of the profile in another format than SVG.
+        """
+        if format not in FORMATS:
+            raise InvalidValueError(f"format is {format!r}", hint=f"use one of {', '.join(FORMATS)}")
+        _check_picture(picture, self.profile is not None)
+        if picture != "graph":
+            if format != "svg":
+                raise ConflictingOptionError(
+                    f"picture is {picture!r}, and the format is {format}",
+                    hint="write it as svg; the page of HTML shows all pictures of a profile",
+                )
+            return self.svg(picture=picture)
+        return FORMATS[format][1](self, depth)
 
     def _repr_html_(self) -> str:
         return f'<iframe srcdoc="{html.escape(self.html())}" style="width:100%;height:640px;border:0"></iframe>'
@@ -131,6 +185,9 @@ FORMATS: dict[str, tuple[tuple[str, ...], Callable[[View, int], str]]] = {
     "mermaid": ((".mmd", ".mermaid"), lambda found, depth: found.mermaid(depth)),
 }
 
+#: What may be drawn as SVG.
+PICTURES = ("graph", "flame_graph", "roofline")
+
 
 def view(
     model: Model | PhysicalModel,
@@ -141,8 +198,10 @@ def view(
     stage: str | None = None,
     title: str | None = None,
     depth: int = 1,
+    profile: bool | Profile = False,
+    picture: str = "graph",
 ) -> View:
-    """Show a model: its graph, the stages of the compiler, the generated source, and the memory plan of C.
+    """Show a model: its graph, the stages of the compiler, the generated source, the memory plan and the times of C.
 
     Parameters
     ----------
@@ -153,13 +212,18 @@ def view(
     shapes : mapping, optional
         Shapes of inputs, for a model that is not compiled.
     backend : Backend, optional
-        The backend of a model that is not compiled; default: `NumpyBackend`.
+        The backend of a model that is not compiled; default: `NumpyBackend`, with `profile` `CBackend`.
     stage : str, optional
         The stage that is shown first, one of `PhysicalModel.stages`; default: the first, the model as it was written.
     title : str, optional
         Title of the page; default: the model's name.
     depth : int, default 1
         How deep a picture at `path` shows the parts of the model.
+    profile : bool or Profile, default False
+        Whether to measure the steps of the model, with its parameters and random data, and to show them as a flame
+        graph and as a roofline plot; or what ``compiled.profile(params, data)`` returned. Only C can be measured.
+    picture : str, default "graph"
+        What an ``.svg`` at `path` shows: ``"graph"``, ``"flame_graph"`` or ``"roofline"``.
 
     Returns
     -------
@@ -169,11 +233,13 @@ def view(
     Raises
     ------
     InvalidValueError
-        For something that is not a model, or another ending of `path`.
+        For something that is not a model, another ending of `path`, or a picture of a profile without `profile`.
     ConflictingOptionError
-        For `shapes` or `backend` with a compiled model.
+        For `shapes` or `backend` with a compiled model, or a picture of a profile that is not written as SVG.
     UnresolvedShapeError
-        If shapes of inputs are needed.
+        If shapes of inputs are needed; to measure, all of them as numbers.
+    UnsupportedOpError
+        For `profile` with another backend than C.
     KeyNotFoundError
         If there is no such stage.
     OSError
@@ -198,6 +264,11 @@ def view(
     <BLANKLINE>
     """
     _checked(depth)
+    if not isinstance(profile, (bool, Profile)):
+        raise InvalidValueError(
+            f"profile is of type {type(profile).__name__}", hint="give True, or what compiled.profile() returns"
+        )
+    _check_picture(picture, profile is not False)
     if isinstance(model, PhysicalModel):
         for name, value in (("shapes", shapes), ("backend", backend)):
             if value is not None:
@@ -206,15 +277,19 @@ def view(
                 )
         compiled = model
     elif isinstance(model, Model):
-        compiled = compile(model, NumpyBackend() if backend is None else backend, shapes=shapes, inference=True)
+        if backend is None:
+            backend = NumpyBackend() if profile is False else CBackend()
+        compiled = compile(model, backend, shapes=shapes, inference=True)
     else:
         raise InvalidValueError(
             f"model is of type {type(model).__name__}", hint="pass a Model, or what ml.compile returns"
         )
     logical = internals.logical_model(compiled)
     found = View(compiled, title or logical.name or logical.kind or "Model", stage)
+    if profile is not False:
+        found.profile = profile if isinstance(profile, Profile) else compiled.profile()
     if path is not None:
-        found.save(path, depth=depth)
+        found.save(path, depth=depth, picture=picture)
     return found
 
 
@@ -222,3 +297,12 @@ def _checked(depth: int) -> int:
     if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
         raise InvalidValueError(f"depth is {depth!r}", hint="give a number of at least 1")
     return depth
+
+
+def _check_picture(picture: str, has_profile: bool) -> None:
+    if picture not in PICTURES:
+        raise InvalidValueError(f"picture is {picture!r}", hint=f"use one of {', '.join(PICTURES)}")
+    if picture != "graph" and not has_profile:
+        raise InvalidValueError(
+            f"picture is {picture!r}, but nothing was measured", hint="give profile=True as well (--profile)"
+        )
