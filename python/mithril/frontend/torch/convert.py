@@ -12,7 +12,7 @@ from ...errors import UnsupportedOpError
 from ..rows import times
 from ..state import ordered, with_state
 from .export import dim_names, exported
-from .modules import Module, module_tree
+from .modules import Module, module_tree, op_name
 from .ops import OPS, Use
 from .ops.registry import dtype_name, is_connection
 from .ops.sizes import SIZES
@@ -385,14 +385,6 @@ class Conversion:
 
 #: Arguments that say where and how PyTorch keeps a tensor.
 IGNORED = frozenset(("device", "layout", "pin_memory", "memory_format", "generator"))
-
-
-def op_name(node: Any) -> str:
-    """Name of what a node calls: ``aten.add.Tensor``, ``operator.mul``; empty for other nodes."""
-    if node.op != "call_function":
-        return ""
-    target = node.target
-    return str(target) if hasattr(target, "overloadpacket") else f"{target.__module__.lstrip('_')}.{target.__name__}"
 
 
 def place(node: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InvalidValueError, ModelFileError, UnsupportedOpError
+from .modules import op_name
 from .ops import OPS
 
 __all__ = ["dim_names", "exported"]
@@ -29,11 +31,111 @@ def exported(
         raise InvalidValueError(
             f"from_torch takes a module, an exported program or the path of one, not {type(module).__name__}"
         )
+    if is_convertible(program, is_own=isinstance(module, torch.nn.Module)):
+        return program
     # What has a conversion stays whole; everything else goes through PyTorch's own decompositions.
     table = {op: rule for op, rule in torch.export.default_decompositions().items() if str(op) not in OPS}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return program.run_decompositions(table)
+
+
+def is_convertible(program: Any, *, is_own: bool) -> bool:
+    """Whether a program has only ops that can be converted, and changes nothing: tracing it again takes as long again.
+
+    Parameters
+    ----------
+    program : torch.export.ExportedProgram
+        The program.
+    is_own : bool
+        Whether its graph may be changed: an op that works in place on a tensor that nothing else sees becomes the one
+        that makes a new tensor.
+    """
+    graph = program.graph_module.graph
+    if any(spec.kind.name != "USER_OUTPUT" for spec in program.graph_signature.output_specs):
+        return False
+    for node in list(graph.nodes):
+        if node.op not in ("placeholder", "call_function", "output"):
+            return False
+        if node.op != "call_function" or node.target is operator.getitem:
+            continue
+        if is_own and _is_mutable(node):
+            _make_out_of_place(node)
+        if is_own and op_name(node) == "aten.batch_norm.default" and not _changes_statistics(node):
+            _say_that_statistics_stay(node)
+            continue
+        if op_name(node) not in OPS or _is_mutable(node) or _changes_statistics(node):
+            return False
+    if is_own:
+        graph.eliminate_dead_code()
+        program.graph_module.recompile()
+    return True
+
+
+def _is_mutable(node: Any) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and bool(schema.is_mutable)
+
+
+def _make_out_of_place(node: Any) -> None:
+    """Let an op in place make a new tensor, if it changes one that nothing else can see."""
+    import torch
+
+    name, overload = node.target._opname, node.target._overloadname
+    changed = node.args[0] if node.args else None
+    if not name.endswith("_") or node.target.namespace != "aten" or f"aten.{name[:-1]}.{overload}" not in OPS:
+        return
+    made = changed
+    if isinstance(changed, torch.fx.Node) and changed.target is operator.getitem:
+        made = changed.args[0]
+    is_fresh = (
+        isinstance(made, torch.fx.Node)
+        and made.op == "call_function"
+        # It is no view of another tensor, and nobody has a view of it.
+        and not _is_view(made)
+        and not any(user.op != "output" and _is_view(user) for user in changed.users if user < node)
+    )
+    arguments = node.target._schema.arguments
+    written = [a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write]
+    if not is_fresh or written != [arguments[0].name]:
+        return
+    node.target = getattr(getattr(torch.ops.aten, name[:-1]), overload)
+    for user in list(changed.users):
+        # What comes later reads the new value.
+        if user is not node and user > node:
+            user.replace_input_with(changed, node)
+
+
+def _say_that_statistics_stay(node: Any) -> None:
+    """Replace a batch norm that may train by the one of inference."""
+    import torch
+
+    graph, (x, weight, bias, mean, variance, _, momentum, epsilon) = node.graph, node.args[:8]
+    with graph.inserting_before(node):
+        norm = torch.ops.aten._native_batch_norm_legit_no_training.default
+        new = graph.call_function(norm, (x, weight, bias, mean, variance, momentum, epsilon))
+        new.meta = {**node.meta, "val": (node.meta.get("val"), None, None)}
+        result = graph.call_function(operator.getitem, (new, 0))
+        result.meta = dict(node.meta)
+    node.replace_all_uses_with(result)
+    graph.erase_node(node)
+
+
+def _is_view(node: Any) -> bool:
+    """Whether the results of a node may lie in the memory of its inputs."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or any(result.alias_info is not None for result in schema.returns):
+        return True
+    # Those that give back their input where there is nothing to do do not say so.
+    return node.target._opname in ("to", "contiguous", "reshape", "reshape_as", "flatten", "dropout", "type_as")
+
+
+def _changes_statistics(node: Any) -> bool:
+    """Whether a norm changes running statistics, which its schema does not say."""
+    name = getattr(node.target, "_opname", "")
+    if name == "batch_norm":
+        return len(node.args) < 8 or bool(node.args[5])
+    return "instance_norm" in name and len(node.args) > 3 and node.args[3] is not None
 
 
 def _load(path: str | PathLike[str], torch: Any) -> Any:

@@ -153,3 +153,11 @@ def _path(node: Any) -> list[tuple[str, str]]:
             continue
         path += [(part, "") for part in parts[len(path) : -1]] + [(parts[-1], call)]
     return path
+
+
+def op_name(node: Any) -> str:
+    """Name of what a node calls: ``aten.add.Tensor``, ``operator.mul``; empty for other nodes."""
+    if node.op != "call_function":
+        return ""
+    target = node.target
+    return str(target) if hasattr(target, "overloadpacket") else f"{target.__module__.lstrip('_')}.{target.__name__}"
