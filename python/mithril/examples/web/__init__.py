@@ -1,0 +1,1 @@
+"""Pages that run models in the browser: ``python -m mithril.examples.web digits FOLDER``."""
