@@ -46,8 +46,10 @@ await digits.teach(odd, 7, random);
 await digits.teach(odd, 7, random);
 const learned = await digits.recognise(odd);
 console.log(JSON.stringify({
-  before, after, losses, changed: !equal(still, trained), kept: equal(trained, again), sum: shares.reduce((a, b) => a + b),
-  answer: shares.indexOf(Math.max(...shares)), label: digits.labels[1500], squares: [square(40, 3, 9, 16), square(90, 5, 2, 80)],
+  before, after, losses, changed: !equal(still, trained), kept: equal(trained, again),
+  sum: shares.reduce((a, b) => a + b),
+  answer: shares.indexOf(Math.max(...shares)), label: digits.labels[1500],
+  squares: [square(40, 3, 9, 16), square(90, 5, 2, 80)],
   line: Array.from(shrink(line, 100, 100)), empty: Array.from(shrink(new Float32Array(100), 10, 10)),
   learned: learned.indexOf(Math.max(...learned)), accuracy: await digits.accuracy(),
 }));
