@@ -53,6 +53,15 @@ def start_page(folder: Path) -> None:
     exec(compile(code, "start.md", "exec"), {"__name__": "start"})
 
 
+def profile_pictures() -> None:
+    """Draw where ResNet-18 spends its time in C."""
+    backend = ml.CBackend(num_threads=1)
+    compiled = ml.compile(ml.models.resnet18(), backend, shapes={"input": [1, 3, 224, 224]}, inference=True)
+    shown = ml.view(compiled, profile=True)
+    for picture in ("flame_graph", "roofline"):
+        shown.save(PICTURES / f"{picture}.svg", picture=picture)
+
+
 def main() -> None:
     """Make all pictures."""
     parser = argparse.ArgumentParser(description=main.__doc__)
@@ -66,6 +75,7 @@ def main() -> None:
             shutil.copyfile(folder / picture, PICTURES / picture)
         screenshot((folder / "model.html").as_uri(), PICTURES / "view.png")
         os.chdir(ROOT)
+    profile_pictures()
     if not options.no_bench:
         table = ml.benchmark_table(
             "inference", models=["resnet18", "bert", "gpt2"], backends=["numpy", "torch", "c"], quick=True

@@ -167,7 +167,7 @@ function showProfile(profile, parent, { make, element, pick }, first) {
     const angle = (Math.atan2(py(peak) - py(corner), px(ridge) - px(left)) * 180) / Math.PI;
     const [x, y] = [(px(left) + px(ridge)) / 2, (py(corner) + py(peak)) / 2 - 7];
     make("text", { x, y, "text-anchor": "middle", transform: `rotate(${angle} ${x} ${y})`, class: "over" }, plot, roofs[1]);
-    const note = "One dot for each step, as large as its time. Tensors that stay in the caches may lie above the line of the memory, convolutions by Winograd's algorithm above that of computing.";
+    const note = "One dot for each step, as large as its time. Steps whose tensors are in the caches may lie above the line of the memory, convolutions by Winograd's algorithm above that of computing.";
     element("p", note + (hidden ? ` ${plural(hidden, "step")} without FLOPs, or whose FLOPs are not known, ${hidden === 1 ? "is" : "are"} not shown.` : ""), parent);
   }
 
