@@ -158,3 +158,98 @@ def test_gradients_are_those_of_the_pieces(op):
         assert op in ops_of(compiled)
         expected = jax.grad(lambda x, function=function: (function(x) * X).sum())(jnp.asarray(X))
         np.testing.assert_allclose(found["x"], np.asarray(expected), rtol=2e-4, atol=2e-5)
+
+
+class Block(torch.nn.Module):
+    """A transformer block whose attention is written in pieces, with shared heads of keys and values."""
+
+    def __init__(self, mask):
+        super().__init__()
+        sizes = {"q": (16, 16), "k": (16, 8), "v": (16, 8), "o": (16, 16), "up": (16, 32), "down": (32, 16)}
+        for name, (inner, outer) in sizes.items():
+            self.add_module(name, torch.nn.Linear(inner, outer))
+        self.norm, self.scale, self.mask = torch.nn.LayerNorm(16), torch.nn.Parameter(torch.rand(16)), mask
+
+    def forward(self, x, mask=None):
+        batch, length, dims = x.shape
+        h = self.norm(x)
+        q, k, v = (layer(h).view(batch, length, -1, 4).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        k, v = (t[:, :, None].expand(batch, 2, 2, length, 4).reshape(batch, 4, length, 4) for t in (k, v))
+        if self.mask == "sdpa":
+            y = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        else:
+            scores = self.masked(q @ k.transpose(2, 3) * 0.5, mask)
+            y = torch.softmax(scores, -1, dtype=torch.float32) @ v
+        x = x + self.o(y.transpose(1, 2).reshape(batch, length, dims))
+        normed = self.scale * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+        return x + self.down(torch.nn.functional.gelu(self.up(normed)))
+
+    def masked(self, scores, mask):
+        n = scores.shape[-1]
+        match self.mask:
+            case "added":
+                return scores + mask
+            case "causal":
+                return scores + torch.full((n, n), float("-inf")).triu(1)
+            case "where":
+                return scores.masked_fill(mask == 0, float("-inf"))
+            case "finite":
+                return torch.where(torch.ones(n, n).bool().tril(), scores, torch.finfo(scores.dtype).min)
+            case _:
+                return scores
+
+
+MASKS = {"none": None, "causal": None, "finite": None}
+MASKS |= {"added": torch.randn(2, 1, 5, 5), "where": torch.ones(5, 5).tril(), "sdpa": torch.randn(2, 1, 5, 5)}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_a_decomposed_block_becomes_what_it_was_written_with(mask):
+    torch.manual_seed(3)
+    module = Block(mask).eval()
+    x = torch.randn(2, 5, 16)
+    args = (x,) if MASKS[mask] is None else (x, MASKS[mask])
+    model, params = ml.from_torch(torch.export.export(module, args).run_decompositions())
+    expected = module(*args).detach().numpy()
+    data = {"x": x.numpy()} | ({} if MASKS[mask] is None else {"mask": MASKS[mask].numpy()})
+    for backend in (ml.NumpyBackend(), ml.CBackend()):
+        compiled = ml.compile(model, backend, inference=True)
+        np.testing.assert_allclose(compiled.evaluate(params, data)["output"], expected, rtol=2e-5, atol=2e-5)
+    found = ops_of(compiled)
+    assert found.count("scaled_dot_product_attention") == 1
+    assert found.count("linear") == 6
+    assert {"layer_norm", "rms_norm", "gelu"} <= set(found)
+    assert not {"matmul", "softmax", "mean", "rsqrt", "erf", "where"} & set(found)
+
+
+class Similar(torch.nn.Module):
+    """Attention that is not the op."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, q, k, v):
+        scores = q @ k.transpose(-2, -1)
+        if self.kind == "mask before the scale":
+            scores = (scores + q.mean()) * 0.5
+        if self.kind == "finite fill of data":
+            scores = torch.where(v[..., :1].transpose(-2, -1) > 0, scores, -1e4)
+        weights = torch.softmax(scores, -2 if self.kind == "another axis" else -1)
+        y = weights @ v
+        return (y, weights) if self.kind == "weights returned" else y
+
+
+@pytest.mark.parametrize(
+    "kind", ["mask before the scale", "finite fill of data", "another axis", "weights returned", "none"]
+)
+def test_similar_attention_stays(kind):
+    torch.manual_seed(4)
+    q, k, v = (torch.randn(2, 5, 5) for _ in range(3))
+    model, params = ml.from_torch(torch.export.export(Similar(kind), (q, k, v)).run_decompositions())
+    compiled = ml.compile(model, ml.NumpyBackend(), inference=True)
+    found = compiled.evaluate(params, {"q": q.numpy(), "k": k.numpy(), "v": v.numpy()})
+    expected = Similar(kind)(q, k, v)
+    first = expected[0] if isinstance(expected, tuple) else expected
+    np.testing.assert_allclose(next(iter(found.values())), first.numpy(), rtol=2e-5, atol=2e-5)
+    assert ("scaled_dot_product_attention" in ops_of(compiled)) == (kind == "none")

@@ -62,8 +62,20 @@ fn is_weight(view: &View<'_>, v: ValueId) -> bool {
     }
 }
 
-/// `input @ weightᵀ`
+/// `input @ weightᵀ`; a product of operands that are broadcast, which it does itself.
 fn linear(view: &View<'_>, node: &Node) -> Option<Bound> {
+    let matrices = |v: ValueId| view.shape(v).map(|shape| shape[shape.rank().saturating_sub(2)..].to_vec());
+    let before = |v: ValueId| {
+        let (_, broadcast) = view.use_of(v, &m::BROADCAST_TO)?;
+        let source = broadcast.inputs[0];
+        (view.shape(source)?.rank() >= 2 && matrices(source) == matrices(v)).then_some(source)
+    };
+    // If the other operand has all axes of the result; types are compared afterwards.
+    if let Some((i, source)) = (0..2).find_map(|i| Some((i, before(node.inputs[i])?))) {
+        let mut args: Vec<Bound> = node.inputs.iter().map(|&v| Bound::Value(v)).collect();
+        args[i] = Bound::Value(source);
+        return Some(Bound::Op(node.op, args));
+    }
     let (_, transpose) = view.node(node.inputs[1])?;
     let order = order(view, transpose)?;
     let weight = *transpose.inputs.first()?;
