@@ -49,12 +49,12 @@ def ours(workload: Workload, threads: int, block: int | None = None) -> Callable
     return lambda: compiled.evaluate({}, workload.data)["output"]
 
 
-def _compiled(workload: Workload, backend: Any) -> Any:
+def _compiled(workload: Workload, backend: Any, **options: Any) -> Any:
     """Our model with the weights of the module: by our names, by those of a layout, or by order."""
     import mithril as ml
 
     shapes: dict[str, list[Any]] = {name: list(array.shape) for name, array in workload.data.items()}
-    compiled = ml.compile(workload.model, backend, shapes=shapes, inference=True, donate=workload.donate)
+    compiled = ml.compile(workload.model, backend, shapes=shapes, inference=True, donate=workload.donate, **options)
     found = {n: v for n, v in workload.module.state_dict().items() if not n.endswith("num_batches_tracked")}
     if workload.layout:
         ml.load_weights(compiled, found, layout=workload.layout)

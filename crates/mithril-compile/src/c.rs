@@ -136,7 +136,7 @@ fn native() -> Shape {
     {
         use std::is_x86_feature_detected as has;
         if has!("avx512f") {
-            return Shape { has_bytes: has!("avx512vnni"), ..Shape::avx512() };
+            return Shape { has_bytes: has!("avx512vnni"), has_bf16: has!("avx512bf16"), ..Shape::avx512() };
         }
         if has!("avx2") && has!("fma") {
             return Shape { has_bytes: has!("avxvnni"), ..Shape::avx2() };
@@ -145,7 +145,8 @@ fn native() -> Shape {
     }
     #[cfg(target_arch = "aarch64")]
     {
-        Shape { has_bytes: std::arch::is_aarch64_feature_detected!("dotprod"), ..Shape::neon() }
+        use std::arch::is_aarch64_feature_detected as has;
+        Shape { has_bytes: has!("dotprod"), has_bf16: has!("bf16"), ..Shape::neon() }
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     {

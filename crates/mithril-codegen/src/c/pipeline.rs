@@ -104,7 +104,7 @@ pub static PASSES: &[Pass] = &[
         name: "promotion",
         description: "16-bit floats that convolutions and products with vectors read become float32, each tensor once",
         run: |c| {
-            promotion::promote(&mut c.program);
+            promotion::promote(&mut c.program, c.options);
             Ok(())
         },
         keeps_values: false,

@@ -16,12 +16,14 @@ pub struct Target {
     pub threads: usize,
     /// Whether it multiplies and adds up bytes faster than floats: it has an instruction for four of them.
     pub has_bytes: bool,
+    /// Whether it has an instruction that multiplies pairs of bfloat16 and adds them to a float.
+    pub has_bf16: bool,
 }
 
 impl Target {
     /// A target of this many lanes with this many vector registers.
     pub const fn new(lanes: usize, registers: usize) -> Self {
-        Self { lanes, registers, cache: 512 << 10, threads: 2, has_bytes: true }
+        Self { lanes, registers, cache: 512 << 10, threads: 2, has_bytes: true, has_bf16: false }
     }
 
     /// x86-64 with AVX-512 and VNNI.
@@ -104,6 +106,55 @@ impl Element {
         match self {
             Self::F32 => 4,
             Self::F64 => 8,
+        }
+    }
+}
+
+/// What the factors of a product are packed as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Factor {
+    /// Floats as they are calculated with.
+    Float(Element),
+    /// Pairs of bfloat16, two steps of k in a word of 32 bits; their products are added up in `float`.
+    Pairs,
+}
+
+impl From<Element> for Factor {
+    fn from(element: Element) -> Self {
+        Self::Float(element)
+    }
+}
+
+impl Factor {
+    /// The C type of one, or of a pair.
+    pub fn c(self) -> &'static str {
+        match self {
+            Self::Float(element) => element.c(),
+            Self::Pairs => "uint32_t",
+        }
+    }
+
+    /// The suffix of functions for it.
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Self::Float(element) => element.suffix(),
+            Self::Pairs => "bf16",
+        }
+    }
+
+    /// What the products are added up in: as large as a factor, so that both have as many lanes.
+    pub fn sums(self) -> Element {
+        match self {
+            Self::Float(element) => element,
+            Self::Pairs => Element::F32,
+        }
+    }
+
+    /// Terms of a sum that a step of k adds.
+    pub fn terms(self) -> usize {
+        match self {
+            Self::Float(_) => 1,
+            Self::Pairs => 2,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use mithril_codegen::c::kernels::{
-    Element, Epilogue, Gemm, Kernel, Library, Operand, Packing, Strides, Target,
+    Element, Epilogue, Gemm, Kernel, Library, Operand, Packing, Stored, Strides, Target,
 };
 
 use crate::program::{Cases, calls};
@@ -23,6 +23,24 @@ pub fn cases(target: Target) -> Cases {
     let (attention, parts) = part_by_part(&target);
     bodies.push(body(&attention, "", &parts(&attention.build(&mut library))));
     Cases { source: library.source(), bodies }
+}
+
+/// The same products of bfloat16, in pairs.
+pub fn cases_of_pairs(target: Target) -> Cases {
+    let target = Target { has_bf16: true, ..target };
+    let mut library = Library::new(target);
+    // Of one row in memory, of several pieces of k, with one term more than pairs.
+    let sizes = [(1, 100, 700), (2, 70, 33), (40, 33, 4501)];
+    let more = sizes.into_iter().map(|(m, n, k)| Gemm::new(Element::F32, m, n, k));
+    let all = specifications().into_iter().chain(same_rows(&target)).chain(more);
+    let mut bodies = Vec::new();
+    for (index, gemm) in all.filter(|gemm| gemm.element == Element::F32).enumerate() {
+        let gemm = Gemm { stored: [Stored::BF16; 2], ..gemm };
+        bodies.push(body(&gemm, "", &calls(&gemm.build(&mut library), 1 + index % 3)));
+    }
+    let source = library.source();
+    assert!(source.contains("MITHRIL_ADD_bf16(sum"), "no kernel of pairs");
+    Cases { source, bodies }
 }
 
 /// Rows and columns of plain products, and the terms of each sum.
@@ -176,8 +194,10 @@ pub fn body(gemm: &Gemm, fill: &str, calls: &str) -> String {
     let (m, n, k) = (gemm.m, gemm.n, gemm.k);
     let element = gemm.element.c();
     let mut text = String::new();
-    let _ = writeln!(text, "FILLED({element}, a, {});", count(&gemm.batch, &gemm.a, m, k));
-    let _ = writeln!(text, "FILLED({element}, b, {});", count(&gemm.batch, &gemm.b, k, n));
+    let is_half = gemm.stored == [Stored::BF16; 2];
+    let filled = if is_half { "FILLED_BF16(".to_owned() } else { format!("FILLED({element}, ") };
+    let _ = writeln!(text, "{filled}a, {});", count(&gemm.batch, &gemm.a, m, k));
+    let _ = writeln!(text, "{filled}b, {});", count(&gemm.batch, &gemm.b, k, n));
     let _ = writeln!(text, "FILLED({element}, out, {});", count(&gemm.batch, &gemm.out, m, n));
     for (index, operand) in gemm.epilogue.operands.iter().enumerate() {
         let _ =
@@ -198,10 +218,11 @@ pub fn body(gemm: &Gemm, fill: &str, calls: &str) -> String {
         let batch = batch.fold(String::new(), |text, (axis, stride)| format!("{text}i{axis} * {stride} + "));
         format!("{batch}{row} * {} + {column} * {}", strides.row, strides.column)
     };
+    let from = if is_half { "from_bf16" } else { "" };
     let _ = writeln!(text, "double sum = 0; for (long t = 0; t < {k}; t++)");
     let _ = writeln!(
         text,
-        "sum += (double)a[{}] * b[{}];",
+        "sum += (double){from}(a[{}]) * {from}(b[{}]);",
         place(&gemm.a, "row", "t"),
         place(&gemm.b, "t", "column")
     );

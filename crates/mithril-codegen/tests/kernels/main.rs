@@ -25,6 +25,16 @@ fn gemm_equals_naive_loops() {
     }
 }
 
+/// With the instructions of this machine, which may have some for pairs, and with none.
+#[test]
+fn products_of_bfloat16_equal_naive_loops() {
+    for target in TARGETS {
+        let cases = gemm::cases_of_pairs(target);
+        let is_native = cfg!(target_arch = "x86_64") && target.lanes > 4;
+        program::check_for(&cases, target, if is_native { &["-march=native"] } else { &[] });
+    }
+}
+
 #[test]
 fn convolution_equals_naive_loops() {
     for target in TARGETS {

@@ -27,6 +27,10 @@ __attribute__((unused)) static int number(void) { state = state * 1664525u + 101
 #define FILLED(type, name, count) \
     type *name = malloc(sizeof(type) * (size_t)(count)); \
     for (long fill = 0; fill < (count); fill++) name[fill] = (type)number();
+#define FILLED_BF16(name, count) \
+    uint16_t *name = malloc(2 * (size_t)(count)); \
+    for (long fill = 0; fill < (count); fill++) { float x = (float)number(); memcpy(name + fill, (char *)&x + 2, 2); }
+__attribute__((unused)) static float from_bf16(uint16_t half) { uint32_t bits = (uint32_t)half << 16; float x; memcpy(&x, &bits, 4); return x; }
 __attribute__((unused)) static void *scratch(size_t bytes) { char *p = aligned_alloc(64, (bytes + 127) / 64 * 64); memset(p, 0xff, bytes); return p; }
 __attribute__((unused)) static float relu_f32(float x) { return x < 0 ? 0 : x; }
 __attribute__((unused)) static double relu_f64(double x) { return x < 0 ? 0 : x; }
@@ -68,6 +72,11 @@ const SANITIZED: [&str; 2] = ["-fsanitize=address,undefined", "-fno-sanitize-rec
 
 /// Compiles the program and demands that it finds no difference.
 pub fn check(cases: &Cases, target: Target) {
+    check_for(cases, target, &[]);
+}
+
+/// The same with further flags, as for a processor.
+pub fn check_for(cases: &Cases, target: Target, flags: &[&str]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut text = format!("{ONCE}{HELPERS}\n{}\n", cases.source);
     for (index, body) in cases.bodies.iter().enumerate() {
@@ -87,6 +96,7 @@ pub fn check(cases: &Cases, target: Target) {
     let built = Command::new(compiler)
         .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-ffp-contract=fast", &level])
         .args(SANITIZED)
+        .args(flags)
         .arg(&source)
         .args(["-lm", "-o"])
         .arg(&program)

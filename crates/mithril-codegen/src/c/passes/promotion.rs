@@ -1,15 +1,17 @@
 //! Promotion: 16-bit floats that a convolution reads become float32 first, each tensor once, since every element is read many
 //! times; so does a vector that is multiplied with a matrix. Larger matrix products convert 16-bit floats where they pack them,
-//! everything else where it reads them.
+//! everything else where it reads them. Where the processor multiplies pairs of bfloat16, products with a matrix that is
+//! packed ahead read both factors as they are.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use mithril_ir::DType;
 use mithril_ir::loops::{Expr, Index, Var};
 
-use crate::c::analysis::contraction::contraction;
+use crate::c::analysis::contraction::{Contraction, contraction};
 use crate::c::analysis::convolution::is_convolution;
 use crate::c::ir::program::{Buffer, Nest, Place, Program, Step, Work};
+use crate::c::options::Options;
 
 /// Products of an element from which on a small tensor is converted first.
 const OFTEN: i64 = 1024;
@@ -18,7 +20,8 @@ const OFTEN: i64 = 1024;
 const SMALL: i64 = 1 << 16;
 
 /// Lets convolutions read float32, and other sums of products what is small.
-pub fn promote(program: &mut Program) {
+pub fn promote(program: &mut Program, options: &Options) {
+    let weights = if options.pack && options.target.has_bf16 { weights(program) } else { BTreeSet::new() };
     let mut wide: HashMap<usize, usize> = HashMap::new();
     let mut at = 0;
     while let Some(step) = program.steps.get(at).cloned() {
@@ -41,6 +44,9 @@ pub fn promote(program: &mut Program) {
         let mut wider = reading(nest, &wide, &made);
         if !contraction(&wider).is_some_and(|c| is_convolution(program, &wider, &c)) {
             program.buffers.truncate(known);
+            if contraction(nest).is_some_and(|c| is_of_pairs(&c, &weights)) {
+                continue;
+            }
             let work = contraction(nest)
                 .map_or(0, |c| nest.vars.iter().chain(c.vars).fold(1_i64, |n, v| n.saturating_mul(v.size)));
             halves.retain(|&half| {
@@ -58,6 +64,30 @@ pub fn promote(program: &mut Program) {
         }
         wide.extend(made);
     }
+}
+
+/// Tensors that depend on parameters alone.
+fn weights(program: &Program) -> BTreeSet<usize> {
+    let is_fixed = |b: &Buffer| b.is_param || matches!(b.place, Place::Constant(_));
+    let mut found: BTreeSet<usize> =
+        (0..program.buffers.len()).filter(|&b| is_fixed(&program.buffers[b])).collect();
+    for step in &program.steps {
+        let reads = step.reads();
+        if !reads.is_empty() && reads.iter().all(|b| found.contains(b)) {
+            found.extend(step.writes());
+        }
+    }
+    found
+}
+
+/// Whether both factors are bfloat16, and one of them is a weight.
+fn is_of_pairs(c: &Contraction<'_>, weights: &BTreeSet<usize>) -> bool {
+    let read = |factor: &Expr| match factor {
+        Expr::Load { from, stored: DType::BF16, .. } => Some(*from),
+        _ => None,
+    };
+    let read: Option<Vec<usize>> = c.factors.iter().map(|factor| read(factor)).collect();
+    read.is_some_and(|read| read.iter().any(|b| weights.contains(b)))
 }
 
 /// New tensors for the halves that have no wide copy yet, in pairs.

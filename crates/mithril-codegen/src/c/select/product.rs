@@ -136,8 +136,10 @@ pub fn product(
     let size = |i: Option<usize>| i.map_or(1, |i| vars[i].size as usize);
     let [a, b] = p.sides.clone();
     let is_ahead = is_fixed(program, b.start.0, making.options);
-    // Few rows need as long as reading the matrix takes: halves are less to read as they are.
-    if size(row) < LEAST_ROWS && (!is_ahead || b.stored != Stored::Same) {
+    // Few rows need as long as reading the matrix takes: halves are less to read as they are, or in pairs.
+    let is_read_fast = b.stored == Stored::Same
+        || (making.library.target().has_bf16 && [a.stored, b.stored] == [Stored::BF16; 2]);
+    if size(row) < LEAST_ROWS && !(is_ahead && is_read_fast) {
         return None;
     }
     let batch: Vec<usize> = (0..vars.len()).filter(|&i| Some(i) != row && i != column).collect();

@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 
 use crate::c::kernels::common::tuning::{Asked, Question};
 use crate::c::options::Choices;
-use crate::c::target::{Element, Target};
+use crate::c::target::{Element, Factor, Target};
 
 /// So few rows do not fill the processor's pipelines with one sum each.
 const FEW_ROWS: usize = 2;
@@ -148,14 +148,20 @@ impl Library {
     }
 
     /// The micro-kernel for this many rows, and such panels of what they are multiplied with.
-    pub(crate) fn micro(&mut self, element: Element, rows: usize, panels: PanelUse) -> String {
+    pub(crate) fn micro(&mut self, factor: Factor, rows: usize, panels: PanelUse) -> String {
+        let element = factor.sums();
         let lanes = self.target.lanes_of(element);
+        if factor == Factor::Pairs {
+            self.add_pairs();
+        }
         let is_few = rows <= FEW_ROWS;
         let fill = |template: &str| {
             substitute(
                 template,
                 &[
                     ("type", element.c()),
+                    ("factor", factor.c()),
+                    ("p", factor.suffix()),
                     ("t", element.suffix()),
                     ("lanes", &lanes.to_string()),
                     ("fetch", panels.fetch(is_few)),
@@ -167,12 +173,18 @@ impl Library {
             )
         };
         let (all, body) = (fill(include_str!("micro.c")), fill(include_str!("micro_rows.c")));
-        let name = format!("mithril_micro_{}{}", element.suffix(), panels.mark());
+        let name = format!("mithril_micro_{}{}", factor.suffix(), panels.mark());
         if is_few {
             return self.add(&format!("{name}_{rows}"), &fill(include_str!("micro_few.c")));
         }
         self.add(&name, &all);
         self.add(&format!("{name}_{rows}"), &body)
+    }
+
+    /// What multiplies pairs of bfloat16.
+    pub(crate) fn add_pairs(&mut self) {
+        self.add("mithril_words", include_str!("words.c"));
+        self.add("mithril_pairs", include_str!("pairs.c"));
     }
 
     /// The transposition of a square of vectors.

@@ -2,7 +2,7 @@
    step of k loads two vectors of the panel, and for each row broadcasts one element of a.
    a: blocks of @lanes@ steps of k, each block [rows][@lanes@]; panel: [k][2 vectors].
    Where `next` is asked for, it is weights that come after these, and every step moves it on by `stride` bytes. */
-MITHRIL_INLINE void mithril_micro_@t@@panels@(const long rows, long k, const @type@ *restrict a, const @type@ *restrict panel,
+MITHRIL_INLINE void mithril_micro_@p@@panels@(const long rows, long k, const @factor@ *restrict a, const @factor@ *restrict panel,
                                    @type@ *restrict tile, int accumulate, const char *next, long stride)
 {
     enum { LANES = @lanes@ };
@@ -15,12 +15,12 @@ MITHRIL_INLINE void mithril_micro_@t@@panels@(const long rows, long k, const @ty
         MITHRIL_UNROLL_BY(4)
         for (long step = 0; step < steps; step++, panel += 2 * LANES, next += stride) {
             @fetch@
-            const mithril_@t@ left = MITHRIL_LOAD(@t@, panel), right = MITHRIL_LOAD(@t@, panel + LANES);
+            const mithril_@p@ left = MITHRIL_LOAD(@p@, panel), right = MITHRIL_LOAD(@p@, panel + LANES);
             MITHRIL_UNROLL(@most_rows@)
             for (long row = 0; row < rows; row++) {
-                const mithril_@t@ factor = MITHRIL_BROADCAST_@t@(a[row * LANES + step]);
-                sum[row][0] += factor * left;
-                sum[row][1] += factor * right;
+                const mithril_@p@ factor = MITHRIL_BROADCAST_@p@(a[row * LANES + step]);
+                sum[row][0] = MITHRIL_ADD_@p@(sum[row][0], factor, left);
+                sum[row][1] = MITHRIL_ADD_@p@(sum[row][1], factor, right);
             }
         }
     }

@@ -1,6 +1,6 @@
 /* As the other micro-kernels, for few rows: the sums of each row are kept @chains@ times, for every @chains@th step
    of k, lest a sum wait for itself. */
-MITHRIL_INLINE void @name@_terms(long k, const @type@ *restrict a, const @type@ *restrict panel,
+MITHRIL_INLINE void @name@_terms(long k, const @factor@ *restrict a, const @factor@ *restrict panel,
                                   @type@ *restrict tile, int accumulate, const char *next, long stride)
 {
     enum { LANES = @lanes@, ROWS = @rows@, CHAINS = @chains@ };
@@ -18,21 +18,21 @@ MITHRIL_INLINE void @name@_terms(long k, const @type@ *restrict a, const @type@ 
             MITHRIL_UNROLL(@chains@)
             for (long chain = 0; chain < CHAINS; chain++, panel += 2 * LANES, next += stride) {
                 @fetch@
-                const mithril_@t@ left = MITHRIL_LOAD(@t@, panel), right = MITHRIL_LOAD(@t@, panel + LANES);
+                const mithril_@p@ left = MITHRIL_LOAD(@p@, panel), right = MITHRIL_LOAD(@p@, panel + LANES);
                 MITHRIL_UNROLL(@rows@)
                 for (long row = 0; row < ROWS; row++) {
-                    const mithril_@t@ factor = MITHRIL_BROADCAST_@t@(a[row * LANES + step + chain]);
-                    sum[row][chain][0] += factor * left;
-                    sum[row][chain][1] += factor * right;
+                    const mithril_@p@ factor = MITHRIL_BROADCAST_@p@(a[row * LANES + step + chain]);
+                    sum[row][chain][0] = MITHRIL_ADD_@p@(sum[row][chain][0], factor, left);
+                    sum[row][chain][1] = MITHRIL_ADD_@p@(sum[row][chain][1], factor, right);
                 }
             }
         }
     for (long step = 0; step < k; step++, panel += 2 * LANES) {
         MITHRIL_UNROLL(@rows@)
         for (long row = 0; row < ROWS; row++) {
-            const mithril_@t@ factor = MITHRIL_BROADCAST_@t@(a[row * LANES + step]);
-            sum[row][0][0] += factor * MITHRIL_LOAD(@t@, panel);
-            sum[row][0][1] += factor * MITHRIL_LOAD(@t@, panel + LANES);
+            const mithril_@p@ factor = MITHRIL_BROADCAST_@p@(a[row * LANES + step]);
+            sum[row][0][0] = MITHRIL_ADD_@p@(sum[row][0][0], factor, MITHRIL_LOAD(@p@, panel));
+            sum[row][0][1] = MITHRIL_ADD_@p@(sum[row][0][1], factor, MITHRIL_LOAD(@p@, panel + LANES));
         }
     }
     MITHRIL_UNROLL(@rows@)
@@ -52,7 +52,7 @@ MITHRIL_INLINE void @name@_terms(long k, const @type@ *restrict a, const @type@ 
 }
 
 /* In pieces, as with more rows: each chain adds up at most 256 terms. */
-static MITHRIL_ONCE void @name@(long k, const @type@ *restrict a, const @type@ *restrict panel,
+static MITHRIL_ONCE void @name@(long k, const @factor@ *restrict a, const @factor@ *restrict panel,
                                   @type@ *restrict tile, int accumulate, const char *next, long stride)
 {
     enum { TERMS = 256 * @chains@ };

@@ -1,7 +1,7 @@
 //! The rows of a left matrix in groups that a micro-kernel holds in registers.
 
 use crate::c::kernels::common::library::{Library, PanelUse, substitute};
-use crate::c::target::{Element, Target};
+use crate::c::target::{Element, Factor, Target};
 
 /// Groups of rows, as even as they can be: the first `longer` have one row more than `rows`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,11 +33,12 @@ impl RowGroups {
         &self,
         statement: &str,
         library: &mut Library,
-        element: Element,
+        factor: impl Into<Factor>,
         panels: PanelUse,
     ) -> String {
+        let factor = factor.into();
         self.each(|rows| {
-            let micro = library.micro(element, rows, panels);
+            let micro = library.micro(factor, rows, panels);
             statement.replace("{rows}", &rows.to_string()).replace("{micro}", &micro)
         })
     }

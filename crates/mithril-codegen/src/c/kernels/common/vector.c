@@ -27,6 +27,9 @@ typedef double mithril_f64_memory __attribute__((vector_size(4 * MITHRIL_VECTOR)
 typedef double mithril_f64, mithril_f64_memory;
 #define MITHRIL_BROADCAST_f64(x) (x)
 #endif
+/* a sum and one product more */
+#define MITHRIL_ADD_f32(sum, x, y) ((sum) + (x) * (y))
+#define MITHRIL_ADD_f64(sum, x, y) ((sum) + (x) * (y))
 #define MITHRIL_LOAD(type, p) ((mithril_##type)*(const mithril_##type##_memory *)(p))
 #define MITHRIL_STORE(type, p, v) (*(mithril_##type##_memory *)(p) = (v))
 #define MITHRIL_INLINE static inline __attribute__((always_inline, unused))

@@ -1,4 +1,4 @@
-/* out[@m@, @n@] = a[@m@, @k@] · b[@k@, @n@]@batched@.
+/* out[@m@, @n@] = a[@m@, @terms@] · b[@terms@, @n@]@batched@.@pairs_too@
    b comes in panels of two vectors of columns; the rows of a in groups that the micro-kernel can hold in registers,
    and several groups form a block that stays in the second-level cache. A unit of work is one block times one panel.
    Every thread takes a run of units, as far as they share a block in one stretch: it copies the block's rows in the
@@ -19,43 +19,44 @@
     (void)batch;
 }
 
-static MITHRIL_ONCE void @name@(long thread, long threads, const @stored@ *restrict a, const @type@ *restrict panels,
+static MITHRIL_ONCE void @name@(long thread, long threads, const @stored@ *restrict a, const @factor@ *restrict panels,
                    @out@ *restrict out@parameters@, @type@ *restrict own)
 {
     enum {
-        N = @n@, K = @k@, LANES = @lanes@, WIDTH = 2 * LANES, PANELS = (N + WIDTH - 1) / WIDTH,
+        N = @n@, K = @k@,@of_pairs@ LANES = @lanes@, WIDTH = 2 * LANES, PANELS = (N + WIDTH - 1) / WIDTH,
         GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@, /* the first LONGER groups have ROWS + 1 rows */
         BLOCK = @block@, BLOCKS = (GROUPS + BLOCK - 1) / BLOCK, /* most groups in a block; blocks in a matrix, all about as long */
         SAME_A = @same_a@, /* matrices after another whose units go block by block, since they have the same a */
         K_BLOCK = @k_block@, STRETCH = @stretch@, /* steps of k, and at most so many panels, at once */
         COPY = (ROWS + (LONGER > 0)) * ((K_BLOCK + LANES - 1) / LANES * LANES) /* elements of a copied group */
     };
-    @type@ *const copies = own, *const sums = own + (long)BLOCK * COPY;
+    @factor@ *const copies = @own@;
+    @type@ *const sums = own + (long)BLOCK * COPY;
     const long units = (long)@batches@ * BLOCKS * PANELS, end = units * (thread + 1) / threads;
     for (long unit = units * thread / threads, stretch, copied = -1; unit < end; unit += stretch) {
         const long first_panel = unit % PANELS, block = unit / PANELS / SAME_A;
         const long batch = block / BLOCKS * SAME_A + unit / PANELS % SAME_A;
         const long first = block % BLOCKS * GROUPS / BLOCKS, last = (block % BLOCKS + 1) * GROUPS / BLOCKS;
-        const @type@ *const b = panels + (@b_batch@) * ((long)PANELS * K * WIDTH);
-        const long stride = WIDTH * (long)sizeof(@type@) / (last - first);
+        const @factor@ *const b = panels + (@b_batch@) * ((long)PANELS * K * WIDTH);
+        const long stride = WIDTH * (long)sizeof(@factor@) / (last - first);
         stretch = PANELS - first_panel < STRETCH ? PANELS - first_panel : STRETCH;
         stretch = end - unit < stretch ? end - unit : stretch;
         for (long k = 0; k < K || k == 0; k += K_BLOCK) {
             const long steps = K - k < K_BLOCK ? K - k : K_BLOCK;
             for (long group = first; group < last && (block != copied || K > K_BLOCK); group++) {
                 const long longer = group < LONGER, row = group * ROWS + (longer ? group : LONGER);
-                @type@ *const copy = copies + (group - first) * COPY;
+                @factor@ *const copy = copies + (group - first) * COPY;
                 @copy_calls@
             }
             copied = block;
             for (long panel = first_panel; panel < first_panel + stretch; panel++) {
-                const @type@ *const right = b + (panel * K + k) * WIDTH;
+                const @factor@ *const right = b + (panel * K + k) * WIDTH;
                 const char *const next = (const char *)(b + ((panel + 1 < PANELS ? panel + 1 : 0) * K + k) * WIDTH);
                 for (long group = first; group < last; group++) {
                     const long longer = group < LONGER, rows = ROWS + longer;
                     const long row = group * ROWS + (longer ? group : LONGER), unfinished = (panel - first_panel) * BLOCK + group - first;
                     @type@ *const tile = sums + (K > K_BLOCK ? unfinished * (ROWS + 1) * WIDTH : 0);
-                    const @type@ *const left = copies + (group - first) * COPY;
+                    const @factor@ *const left = copies + (group - first) * COPY;
                     const char *const fetch = next + (group - first) * steps * stride;
                     @micro_calls@
                     if (k + K_BLOCK < K)

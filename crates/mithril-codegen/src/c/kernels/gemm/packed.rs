@@ -7,7 +7,7 @@ use crate::c::kernels::common::tuning::Question;
 use crate::c::kernels::spec::epilogue::{Epilogue, place};
 use crate::c::kernels::spec::gemm::{Gemm, Packing};
 use crate::c::kernels::spec::strides::{Stored, Strides, batch_offset};
-use crate::c::target::{Element, Target};
+use crate::c::target::{Element, Factor, Target};
 
 impl Gemm {
     /// Puts the kernel's functions into the library.
@@ -20,7 +20,8 @@ impl Gemm {
         let pack = folded.pack(library, blocking.lanes, 2);
         let function = folded.multiply(library, &blocking);
         let width = 2 * blocking.lanes;
-        let panels = folded.packed_batches() * folded.n.div_ceil(width) * folded.k * width;
+        let panels =
+            folded.packed_batches() * folded.n.div_ceil(width) * folded.steps(library.target()) * width;
         let packed_bytes = (panels * self.element.bytes()).next_multiple_of(64);
         let ahead = self.packing == Packing::Ahead;
         let packed = if ahead { Argument::Packed } else { Argument::Shared };
@@ -36,6 +37,20 @@ impl Gemm {
             phases: if ahead { vec![vec![multiply]] } else { vec![vec![pack.clone()], vec![multiply]] },
             pack: ahead.then_some(pack),
         }
+    }
+
+    /// What the factors are packed as.
+    pub(crate) fn factor(&self, target: &Target) -> Factor {
+        if target.has_bf16 && self.element == Element::F32 && self.stored == [Stored::BF16; 2] {
+            Factor::Pairs
+        } else {
+            Factor::Float(self.element)
+        }
+    }
+
+    /// Steps of k, each of as many terms as a factor has side by side.
+    fn steps(&self, target: &Target) -> usize {
+        self.k.div_ceil(self.factor(target).terms())
     }
 
     /// How the product is cut up: for the cache as it is said to be, or for half or twice as much of it.
@@ -135,17 +150,21 @@ impl Gemm {
         if across {
             library.transpose(self.element);
         }
+        let factor = self.factor(library.target());
+        if factor == Factor::Pairs {
+            library.add_pairs();
+        }
         let text = substitute(
             include_str!("pack.c"),
             &[
                 (
                     "fill",
-                    if !across {
-                        FILL
-                    } else if stored == Stored::Same {
-                        FILL_ACROSS
-                    } else {
-                        FILL_CONVERTED
+                    match (factor, across) {
+                        (Factor::Pairs, true) => FILL_PAIRS_ACROSS,
+                        (Factor::Pairs, false) => FILL_PAIRS,
+                        (_, false) => FILL,
+                        (_, true) if stored == Stored::Same => FILL_ACROSS,
+                        (_, true) => FILL_CONVERTED,
                     },
                 ),
                 ("stored", stored.c(self.element)),
@@ -157,6 +176,9 @@ impl Gemm {
                 ("vectors", &vectors.to_string()),
                 ("n", &self.n.to_string()),
                 ("k", &self.k.to_string()),
+                ("factor", factor.c()),
+                ("steps", &self.steps(library.target()).to_string()),
+                ("of_pairs", of_pairs(factor)),
                 ("batches", &self.packed_batches().to_string()),
                 ("batched", &batched(self.packed_batches())),
                 ("b_batch", &batch_offset(&sizes, &strides)),
@@ -206,6 +228,30 @@ impl Gemm {
         [text, format!("@name@_claim(batch, row, rows, panel * WIDTH{arguments});\n")]
     }
 
+    /// The template of the kernel, with what depends on the kind of its factors; `claim` comes with it.
+    fn template(&self, factor: Factor, across: bool, claim: &str) -> String {
+        let copy = match factor {
+            Factor::Pairs => include_str!("copy_pairs.c"),
+            Factor::Float(_) if across => include_str!("copy_across.c"),
+            Factor::Float(_) => include_str!("copy.c"),
+        };
+        let is_paired = factor == Factor::Pairs;
+        substitute(
+            include_str!("packed.c"),
+            &[
+                ("copy", &(copy.to_owned() + claim)),
+                ("copy_pairs", if self.a.column == 1 { COPY_TOGETHER } else { COPY_APART }),
+                ("factor", factor.c()),
+                ("terms", &self.k.to_string()),
+                ("pairs_too", if is_paired { PAIRS_TOO } else { "" }),
+                ("of_pairs", of_pairs(factor)),
+                ("own", if is_paired { "(uint32_t *)own" } else { "own" }),
+                ("a_row", &self.a.row.to_string()),
+                ("a_column", &self.a.column.to_string()),
+            ],
+        )
+    }
+
     fn multiply(&self, library: &mut Library, blocking: &Blocking) -> String {
         let batches: usize = self.batch.iter().product();
         let (_, _, packed) = self.packed_axes();
@@ -218,22 +264,22 @@ impl Gemm {
         if across {
             library.transpose(self.element);
         }
-        let copy = if across { include_str!("copy_across.c") } else { include_str!("copy.c") };
-        let panels = PanelUse::of(self.k * self.n * self.element.bytes(), blocking.rows.groups);
+        let factor = self.factor(library.target());
+        let steps = self.steps(library.target());
+        let panels = PanelUse::of(steps * self.n * self.element.bytes(), blocking.rows.groups);
         let [claim, claim_call] = self.claim(library.target().cache);
-        let mut calls = |statement: &str| blocking.rows.calls(statement, library, self.element, panels);
+        let mut calls = |statement: &str| blocking.rows.calls(statement, library, factor, panels);
         let copy_calls = calls("@name@_copy(a + @a_batch@, row, {rows}, k, steps, copy);");
         let micro_calls = calls("{micro}(steps, left, right, tile, k > 0, fetch, stride);");
         let by_column = self.out.row < self.out.column;
         let text = substitute(
-            include_str!("packed.c"),
+            &self.template(factor, across, &claim),
             &[
                 // Elements are written in the order in which they lie.
                 ("outer", if by_column { COLUMNS } else { ROWS }),
                 ("inner", if by_column { ROWS } else { COLUMNS }),
                 // Written out for constants, columns of short rows take compilers long and win nothing.
                 ("once", if by_column { "static MITHRIL_ONCE" } else { "MITHRIL_INLINE" }),
-                ("copy", &(copy.to_owned() + &claim)),
                 ("stored", stored.c(self.element)),
                 ("open", stored.open()),
                 ("close", stored.close()),
@@ -245,7 +291,7 @@ impl Gemm {
                 ("lanes", &blocking.lanes.to_string()),
                 ("m", &self.m.to_string()),
                 ("n", &self.n.to_string()),
-                ("k", &self.k.to_string()),
+                ("k", &steps.to_string()),
                 ("batches", &batches.to_string()),
                 ("batched", &batched(batches)),
                 ("same_a", &self.same_a().to_string()),
@@ -257,7 +303,6 @@ impl Gemm {
                 ("stretch", &blocking.stretch.to_string()),
                 ("a_batch", &batch_offset(&self.batch, &self.a.batch)),
                 ("a_place", &format!("row * {} + k * {}", self.a.row, self.a.column)),
-                ("a_column", &self.a.column.to_string()),
                 ("b_batch", &batch_offset(&self.batch, &packed)),
                 ("out_place", &place(&self.out, &self.batch)),
                 ("expression", &self.epilogue.text(&self.batch)),
@@ -309,6 +354,49 @@ const FILL_CONVERTED: &str = "for (long column = 0; column < WIDTH; column += LA
                 to[step * WIDTH + lane] = lane < columns ? @open@from[lane * @b_column@ + step]@close@ : 0;
     }";
 
+/// As [`FILL`], of pairs; the last one may have no second element.
+const FILL_PAIRS: &str = "for (long k = 0; k < K; k++, from += 2 * @b_row@, to += WIDTH) {
+    const int is_pair = 2 * k + 1 < @k@;
+    const @stored@ *restrict const second = from + is_pair * @b_row@;
+    if (columns == WIDTH && is_pair)
+        for (long column = 0; column < WIDTH; column++)
+            to[column] = mithril_pair(from[column * @b_column@], second[column * @b_column@]);
+    else
+        for (long column = 0; column < WIDTH; column++)
+            to[column] = column < columns ? mithril_pair(from[column * @b_column@], is_pair ? second[column * @b_column@] : 0) : 0;
+}";
+
+/// As [`FILL_ACROSS`], of pairs.
+const FILL_PAIRS_ACROSS: &str = "for (long column = 0; column < WIDTH; column += LANES)
+    for (long k = 0; k < K; k += LANES) {
+        if (column + LANES <= columns && 2 * (k + LANES) <= @k@) {
+            float square[LANES * LANES] __attribute__((aligned(64)));
+            for (long lane = 0; lane < LANES; lane++)
+                memcpy(square + lane * LANES, from + (column + lane) * @b_column@ + 2 * k, 4 * LANES);
+            mithril_transpose_f32(square, LANES, (float *)(to + k * WIDTH + column), WIDTH);
+            continue;
+        }
+        for (long step = k; step < k + LANES && step < K; step++)
+            for (long lane = column; lane < column + LANES; lane++) {
+                const @stored@ *const pair = from + lane * @b_column@ + 2 * step;
+                to[step * WIDTH + lane] = lane < columns ? mithril_pair(pair[0], 2 * step + 1 < @k@ ? pair[1] : 0) : 0;
+            }
+    }";
+
+/// Pairs of a row whose elements lie side by side, or apart.
+const COPY_TOGETHER: &str = "memcpy(copy, from, 4 * LANES);";
+
+const COPY_APART: &str = "for (long lane = 0; lane < LANES; lane++)
+    copy[lane] = mithril_pair(from[2 * lane * @a_column@], from[(2 * lane + 1) * @a_column@]);";
+
+/// What the comment of the kernel says about pairs.
+const PAIRS_TOO: &str = "\n   Factors are bfloat16, two steps of k in a word: k counts words.";
+
+/// What K counts, where it is not terms.
+fn of_pairs(factor: Factor) -> &'static str {
+    if factor == Factor::Pairs { " /* pairs */" } else { "" }
+}
+
 pub(crate) fn batched(batches: usize) -> String {
     if batches == 1 { String::new() } else { format!(", {batches} times") }
 }
@@ -351,10 +439,11 @@ impl Blocking {
         let lanes = target.lanes_of(gemm.element);
         let rows = RowGroups::new(gemm.m, target);
         // One group reads a panel once: there is nothing to keep in the cache.
-        let k_block = if gemm.k <= LONGEST_K || rows.groups == 1 {
-            gemm.k.max(1)
+        let k = gemm.steps(target);
+        let k_block = if k <= LONGEST_K || rows.groups == 1 {
+            k.max(1)
         } else {
-            gemm.k.div_ceil(gemm.k.div_ceil(LONGEST_K / 2)).next_multiple_of(lanes)
+            k.div_ceil(k.div_ceil(LONGEST_K / 2)).next_multiple_of(lanes)
         };
         let bytes = gemm.element.bytes();
         let copy = rows.most() * k_block.next_multiple_of(lanes);
@@ -372,7 +461,7 @@ impl Blocking {
         let blocks = rows.groups.div_ceil(fitting).max(wanted_blocks);
         let block = rows.groups.div_ceil(blocks);
         let tile = (rows.rows + 1) * 2 * lanes;
-        let unfinished = k_block < gemm.k;
+        let unfinished = k_block < k;
         // The copies have to be worth making anew for every stretch.
         let fitting = (target.cache / (block * tile * bytes)).max(FEWEST_PANELS);
         let stretch = if unfinished { fitting.min(panels) } else { panels };

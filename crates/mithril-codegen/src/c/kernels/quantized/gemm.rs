@@ -459,5 +459,5 @@ fn add_field(bits: &str, library: &mut Library) {
 
 /// The types of words.
 pub(crate) fn words(library: &mut Library) {
-    library.add("mithril_words", include_str!("words.c"));
+    library.add("mithril_words", include_str!("../common/words.c"));
 }

@@ -1,0 +1,74 @@
+"""Products of bfloat16 in C, in pairs where the processor multiplies those: against float64 on the same operands."""
+
+import mithril as ml
+import numpy as np
+import pytest
+
+#: The largest distance relative to the largest element: every result is rounded to bfloat16 up to four times.
+LEAST = 3 * 2.0**-7
+
+RANDOM = np.random.default_rng(0)
+
+
+def rounded(x):
+    """The nearest bfloat16, halves to even."""
+    bits = np.asarray(x, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+
+def drawn(*shape):
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def check(found, wanted):
+    found = np.asarray(found, np.float64)
+    assert found.shape == wanted.shape
+    assert abs(found - wanted).max() <= LEAST * abs(wanted).max()
+
+
+def compiled(model, threads=1, **data):
+    shapes = {name: list(x.shape) for name, x in data.items()}
+    return ml.compile(model, ml.CBackend(num_threads=threads), precision="bfloat16", shapes=shapes, inference=True)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 33])
+@pytest.mark.parametrize(("terms", "columns"), [(1, 3), (47, 32), (64, 65), (4099, 33)])
+def test_linear_layers(rows, terms, columns):
+    """Few rows and many, odd numbers of terms, panels that are not full; bias, activation, and a second operand."""
+    model = ml.Model()
+    model |= ml.Linear(columns, name="linear")(input="x", output="sums")
+    model |= ml.Relu()(input="sums", output="positive")
+    model |= ml.Add()(left="positive", right="residual", output="y")
+    x, residual = drawn(rows, terms), drawn(rows, columns)
+    made = compiled(model, threads=2, x=x, residual=residual)
+    weight, bias = drawn(columns, terms), drawn(columns)
+    made.load_params({"linear.weight": weight, "linear.bias": bias})
+    found = made.evaluate({}, {"x": x, "residual": residual})["y"]
+    sums = rounded(x).astype(np.float64) @ rounded(weight).T.astype(np.float64) + rounded(bias)
+    check(found, np.maximum(sums, 0) + rounded(residual))
+
+
+@pytest.mark.parametrize(("left", "right"), [((2, 9, 31), (2, 31, 40)), ((3, 1, 65), (65, 7)), ((70, 33), (33, 70))])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_products_of_data(left, right, transposed):
+    model = ml.Model()
+    if transposed:
+        model |= ml.Transpose(axes=(*range(len(left) - 2), len(left) - 1, len(left) - 2))(input="a", output="across")
+        left = (*left[:-2], left[-1], left[-2])
+    model |= ml.MatrixMultiply()(left="across" if transposed else "a", right="b", output="y")
+    a, b = drawn(*left), drawn(*right)
+    found = compiled(model, a=a, b=b).evaluate({}, {"a": a, "b": b})["y"]
+    first = np.swapaxes(rounded(a), -1, -2) if transposed else rounded(a)
+    check(found, first.astype(np.float64) @ rounded(b).astype(np.float64))
+
+
+def test_what_is_not_finite_stays_so():
+    x = np.array([[1, np.inf, -2, 0, 5], [1, 2, np.nan, 4, 5], [3e38, 1, 1, 1, 1], [1, 2, 3, 4, 5]], np.float32)
+    made = compiled(ml.Linear(3, bias=False, name="linear"), input=x)
+    weight = np.array([[1, 1, 1, 1, 1], [2, -1, 0.5, 0, 1], [0, 0, 0, 1, 0]], np.float32)
+    made.load_params(dict.fromkeys(made.parameter_keys, weight))
+    found = np.asarray(made.evaluate({}, {"input": x})["output"], np.float32)
+    with np.errstate(invalid="ignore", over="ignore"):
+        wanted = rounded(x).astype(np.float32) @ weight.T
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
+    np.testing.assert_array_equal(np.isinf(found), np.isinf(wanted))
