@@ -41,7 +41,7 @@ from .compiled.physical_model import PhysicalModel
 from .dtypes import DType, bfloat16, bool_, float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32
 from .errors import MithrilError
 from .frontend import from_jax, from_onnx, from_torch
-from .parallel import Layout, Mesh, Pipeline
+from .parallel import Hardware, Layout, Mesh, Pipeline
 from .quantization import quantize
 from .suggestions import absent as _absent
 from .tools import (
@@ -72,6 +72,7 @@ __all__ = [
     "DType",
     "GGMLBackend",
     "GgmlBackend",
+    "Hardware",
     "IOKey",
     "InterpreterBackend",
     "JaxBackend",

@@ -9,7 +9,8 @@ use mithril_ir::interp::Symbols;
 use mithril_ir::{DType, Tensor};
 use mithril_model::{FlattenOptions, Input, Model, flatten, init_parameters};
 
-use crate::partition::{Layout, Partitioned};
+use crate::partition::pass::communications;
+use crate::partition::{Found, Hardware, Layout, Mesh, Partitioned, Training, search};
 use crate::passes::differentiate::{GRADIENT, Request};
 use crate::passes::quantize::{Decision, Schemes};
 use crate::passes::specialize::specialize;
@@ -100,7 +101,31 @@ impl Compiled {
         let layout = self.layout.as_ref().ok_or_else(|| Error::internal("there is no layout"))?;
         let mut program = divided(graph, layout, self.float, observe)?;
         program.graph = lower(&program.graph, target, self.float, observe)?;
+        // Equal collectives have become one.
+        program.communications = communications(&program.graph);
         Ok(program)
+    }
+    /// Looks for the layout over a mesh of the shortest step that fits in memory; of a step with gradients if there are
+    /// `inputs`.
+    ///
+    /// # Errors
+    /// If sizes are not known, or no layout fits.
+    pub fn best_layout(
+        &self,
+        target: &dyn Target,
+        mesh: &Mesh,
+        hardware: &Hardware,
+        training: Training,
+        outputs: &[Arc<str>],
+        inputs: &[Arc<str>],
+    ) -> Result<Found> {
+        let graph = match inputs {
+            [] => self.graph.clone(),
+            _ => self.differentiated(target, outputs, inputs, &mut |_, _| {})?,
+        };
+        // What the passes remove from the program of a device costs nothing.
+        let graph = lower(&graph, target, self.float, &mut |_, _| {})?;
+        search(&graph, mesh, hardware, training, self.float)
     }
     /// The graph with weights in 8 bits, and what became of each, if some are to be.
     fn quantized(&self, observe: &mut Observer<'_>) -> Result<Option<(Graph, Vec<Decision>)>> {

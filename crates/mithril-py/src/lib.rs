@@ -80,6 +80,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(optimizers::optimizer_rows, module)?)?;
     module.add_function(wrap_pyfunction!(optimizers::optimizer_rule, module)?)?;
     module.add_function(wrap_pyfunction!(optimizers::optimizer_step, module)?)?;
+    module.add_function(wrap_pyfunction!(partition::best_layout, module)?)?;
     module.add_function(wrap_pyfunction!(rows::port_words, module)?)?;
     module.add_function(wrap_pyfunction!(rows::spelling_rows, module)?)?;
     module.add_function(wrap_pyfunction!(rows::read_op, module)?)?;

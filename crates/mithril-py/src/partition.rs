@@ -3,13 +3,18 @@
 use std::sync::Arc;
 
 use mithril::codegen::python::Argument;
+use mithril::compile::partition::memo::Memo;
 use mithril::compile::partition::stages::Step;
-use mithril::compile::partition::{Layout, Mesh, Partitioned, Placement, device_memory};
+use mithril::compile::partition::{
+    Estimate, Hardware, Layout, Mesh, Partitioned, Placement, Training, device_memory, estimate,
+};
+use mithril::compile::pipeline::Interpreter;
 use mithril::ir::graph::{Def, Role};
 use mithril::ir::text;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
+use crate::compile::PyCompiled;
 use crate::convert::shape_to_python;
 use crate::errors::Outcome;
 use crate::inspect::role_name;
@@ -29,6 +34,45 @@ pub type LayoutArgument = (Vec<(String, usize)>, Vec<String>, Vec<String>, Vec<(
 /// Reads a layout.
 pub fn layout((mesh, batch, parameters, patterns): LayoutArgument) -> Outcome<Arc<Layout>> {
     Ok(Arc::new(Layout { mesh: Mesh::new(mesh)?, batch, patterns, parameters }))
+}
+
+/// A description of hardware: operations per second on floats and on those of 16 bits, bytes of memory, bytes per second
+/// of it and of each axis of the mesh, seconds of latency.
+type HardwareArgument = (f64, f64, u64, f64, Vec<f64>, f64);
+
+fn hardware((flops, half_flops, memory, bandwidth, links, latency): HardwareArgument) -> Hardware {
+    Hardware { flops, half_flops, memory, bandwidth, links, latency }
+}
+
+/// Operations, bytes moved, seconds of arithmetic and of memory, seconds of each collective, of computation between.
+type EstimateRow = (u64, u64, f64, f64, Vec<f64>, Vec<f64>);
+
+/// Name, seconds, bytes on a device, whether they fit.
+type CandidateRow = (String, f64, u64, bool);
+
+/// The layout over a mesh of the shortest step that fits in memory: axes of the batch and of parameters, patterns; the
+/// candidates, and how many layouts were costed.
+#[pyfunction]
+#[expect(clippy::type_complexity, reason = "a tuple for Python")]
+pub fn best_layout(
+    py: Python<'_>,
+    core: PyRef<'_, PyCompiled>,
+    mesh: Vec<(String, usize)>,
+    given: HardwareArgument,
+    slots: f64,
+    outputs: Vec<String>,
+    inputs: Vec<String>,
+) -> Outcome<(Vec<String>, Vec<String>, Vec<(String, Axes)>, Vec<CandidateRow>, usize)> {
+    let shared = |names: Vec<String>| names.into_iter().map(Arc::from).collect::<Vec<Arc<str>>>();
+    let (outputs, inputs) = (shared(outputs), shared(inputs));
+    let (mesh, hardware) = (Mesh::new(mesh)?, hardware(given));
+    let compiled = &core.compiled;
+    let training = Training { slots };
+    let found =
+        py.detach(|| compiled.best_layout(&Interpreter, &mesh, &hardware, training, &outputs, &inputs))?;
+    let rows = found.candidates.into_iter().map(|c| (c.name, c.seconds, c.memory, c.fits));
+    let layout = found.layout;
+    Ok((layout.batch, layout.parameters, layout.patterns, rows.collect(), found.evaluated))
 }
 
 /// Op, axis of the mesh, devices, bytes that a device sends, path and line.
@@ -76,6 +120,12 @@ impl PyPartitioned {
                 (c.op, c.mesh_axis.clone(), c.devices, c.bytes, path, line)
             })
             .collect()
+    }
+    /// Operations, bytes and seconds of a step on a description of hardware.
+    fn estimate(&self, given: HardwareArgument) -> EstimateRow {
+        let found = estimate(&self.0.graph, &self.0.mesh, &hardware(given), &Memo::default());
+        let Estimate { flops, moved, arithmetic, memory_bound, collectives, computation } = found;
+        (flops, moved, arithmetic, memory_bound, collectives, computation)
     }
     /// Bytes on a device, by what they are for.
     fn memory<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyDict>> {

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BackendUnavailableError, ConflictingOptionError, IgnoredOptionWarning, InvalidValueError
+from ..parallel.auto import AutoLayout
 from ..parallel.layout import Layout, Mesh
 from ..parallel.pipeline import Pipeline
 from ..suggestions import nearest
@@ -153,6 +154,9 @@ _STRATEGIES: dict[str, tuple[tuple[str, ...], str | None, str | None]] = {
 #: The strategy that distributes layers and not tensors.
 _PIPELINE = "pipeline_parallel"
 
+#: The strategy that is searched for when a model is compiled.
+_AUTO = "auto"
+
 
 def layout(found: Options, count: Callable[[], int]) -> Layout | None:
     """Read a layout from ``device_mesh``, ``devices`` and ``parallel_strategy``; None on one device.
@@ -175,7 +179,7 @@ def layout(found: Options, count: Callable[[], int]) -> Layout | None:
                 hint="give one of them",
             )
         sizes = sizes or (len(given_names),)
-    known = (*_STRATEGIES, _PIPELINE)
+    known = (*_STRATEGIES, _PIPELINE, _AUTO)
     if strategy is not None and strategy not in known:
         near = nearest(strategy, known)
         guess = f"did you mean {near!r}? " if near else ""
@@ -194,6 +198,8 @@ def layout(found: Options, count: Callable[[], int]) -> Layout | None:
         return None
     if strategy == _PIPELINE:
         return Pipeline(math.prod(sizes))
+    if strategy == _AUTO and len(sizes) <= 2:
+        return AutoLayout(Mesh(**dict(zip(("data", "model"), sizes, strict=False))))
     if len(sizes) == 1:
         names, batch, parameters = _STRATEGIES[strategy or "data_parallel"]
     elif len(sizes) == 2 and strategy is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,12 @@ from .._core import Model
 from ..backends.backend import Backend
 from ..backends.quantized import QuantizedWeights
 from ..errors import ConflictingOptionError, IgnoredOptionWarning, InvalidValueError, KeyNotFoundError, UnusedKeyWarning
+from ..parallel.auto import check_strategy
+from ..parallel.hardware import Hardware
 from ..parallel.layout import Layout, Mesh, as_layout
 from ..parallel.pipeline import Pipeline
 from ..suggestions import did_you_mean, nearest
+from .auto_layout import best_layout
 from .physical_model import PhysicalModel
 from .program import Settings
 
@@ -53,6 +57,8 @@ def compile(
     autodiff: str | None = None,
     precision: Any = None,
     layout: Layout | Mesh | None = None,
+    strategy: str | None = None,
+    hardware: Hardware | str | None = None,
     file_path: str | None = None,
     strict: bool = False,
     verbose: bool = False,
@@ -117,6 +123,11 @@ def compile(
     layout : Layout or Mesh, optional
         How tensors are divided over several devices; see `mithril.Layout`. A mesh stands for data parallelism along its
         first axis. Parameters, data and results stay whole arrays for the caller.
+    strategy : str, optional
+        ``"auto"``: `layout` is a mesh, and how tensors are divided over it is searched for, for the shortest step with
+        gradients and an optimizer like Adam that fits in memory. The sizes of the data have to be known.
+    hardware : Hardware or str, optional
+        The devices that ``strategy="auto"`` estimates times for. Default: by the device of the backend.
     file_path : str, optional
         A file to write the generated source to.
     strict : bool, optional
@@ -162,7 +173,13 @@ def compile(
         gradient_checkpointing=gradient_checkpointing,
     )
     _check(model, backend, autodiff)
-    divided = _layout(model, _asked(model, backend, layout), backend, autodiff)
+    asked = _asked(model, backend, layout)
+    mesh = check_strategy(strategy, asked)
+    if mesh is None and hardware is not None:
+        raise ConflictingOptionError(
+            'hardware is for strategy="auto"', hint="leave it out, or pass it to ml.plan, which estimates times"
+        )
+    divided = _layout(model, as_layout(asked) if mesh is not None else asked, backend, autodiff)
     if divided is not None and jit and backend.name != "jax":
         warnings.warn("jit has no effect with a layout, except on JAX", IgnoredOptionWarning, stacklevel=2)
     settings = Settings(
@@ -204,6 +221,10 @@ def compile(
         raise ConflictingOptionError(
             "donate needs inference=True: gradients read what the data was", hint="add inference=True, or leave it out"
         )
+    if mesh is not None:
+        found = best_layout(model, options, backend, mesh, hardware)
+        backend.engine.on_layout(found)
+        settings = replace(settings, layout=found)
     return PhysicalModel(
         model, backend, options, settings, static_shapes=static_shapes, file_path=file_path, verbose=verbose
     )

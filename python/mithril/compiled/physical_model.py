@@ -42,6 +42,7 @@ from .verbose import describe
 
 if TYPE_CHECKING:
     from ..backends.backend import Backend
+    from ..tools.plan import Plan
 
 __all__ = ["PhysicalModel"]
 
@@ -649,6 +650,13 @@ class PhysicalModel(Stateful, Sources, Tools):
         if self._current is not None:
             return str(self._current.core.summary())
         return str(self._model.summary())
+
+    @property
+    def parallel_plan(self) -> Plan:
+        """What the devices of the layout hold and exchange, with gradients if they are trained; see `mithril.plan`."""
+        from ..tools.plan import plan
+
+        return plan(self, gradients=bool(self._options["training"]))
 
     def _known(self) -> Program:
         if self._current is None:

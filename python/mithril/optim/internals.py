@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .. import _core
+from .. import _core, dtypes
 
 if TYPE_CHECKING:
     from .optimizer import Optimizer
@@ -18,6 +19,7 @@ __all__ = [
     "is_plain",
     "learning_rates",
     "own_steps",
+    "slot_bytes",
     "step_core",
     "step_program",
     "step_scalar",
@@ -80,3 +82,14 @@ def adopt_slots(optimizer: Optimizer, program: Program, params: Mapping[str, Any
         optimizer.state.update(optimizer._adopt(program, params))
         optimizer._fits = program
     return optimizer.state
+
+
+def slot_bytes(optimizer: Optimizer) -> float:
+    """Return how many bytes an optimizer keeps for each byte of a large matrix in float32."""
+    rule, size = optimizer._rule, [1024, 1024]
+    part = (size, "float32", "float32", dict(optimizer.options), 0, 0)
+    _, slots, _ = _core.optimizer_step(
+        rule.optimizer, [part], clip_value=rule.clip_value, clip_norm=rule.clip_norm, master=rule.master
+    )
+    kept = sum(math.prod(slot[1]) * dtypes.normalize(slot[2]).itemsize for slot in slots[0])
+    return float(kept / (4 * math.prod(size)))

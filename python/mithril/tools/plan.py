@@ -12,10 +12,16 @@ from ..compiled import internals
 from ..compiled.compile import compile
 from ..compiled.physical_model import PhysicalModel
 from ..errors import InvalidValueError
+from ..optim import Optimizer
+from ..optim.internals import slot_bytes
+from ..parallel.auto import Search, check_strategy, search
+from ..parallel.hardware import Hardware, as_hardware
 from ..parallel.layout import Layout, Mesh, as_layout
 from ..parallel.pipeline import Pipeline
+from ..tables import plain
+from ..tables import seconds as took
 
-__all__ = ["Communication", "Plan", "plan"]
+__all__ = ["Communication", "Estimate", "Plan", "plan"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,8 @@ class Communication:
         The part of the model that needs it; None for results.
     line : str or None
         The user's line.
+    seconds : float or None
+        Estimated time; None if no hardware was given.
     """
 
     op: str
@@ -44,6 +52,67 @@ class Communication:
     bytes: int
     path: str | None
     line: str | None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a step costs a device.
+
+    Attributes
+    ----------
+    flops : int
+        Operations: two for each product that a sum adds up, else one for each element.
+    moved : int
+        Bytes that ops read and write.
+    arithmetic, memory_bound : float
+        Seconds of the ops that the processor limits, and of those that the memory limits.
+    collectives : tuple of float
+        Seconds of each collective, in order.
+    computation : tuple of float
+        Seconds of computation before each collective, and after the last one.
+    update : float
+        Seconds of the step of the optimizer, which reads and writes parameters and what it keeps.
+    """
+
+    flops: int
+    moved: int
+    arithmetic: float
+    memory_bound: float
+    collectives: tuple[float, ...]
+    computation: tuple[float, ...]
+    update: float
+
+    @property
+    def communication(self) -> float:
+        """Seconds of all collectives."""
+        return sum(self.collectives)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of a step in which nothing overlaps."""
+        return self.arithmetic + self.memory_bound + self.communication + self.update
+
+    @property
+    def limit(self) -> str:
+        """What takes most of the time: ``"arithmetic"``, ``"memory"`` or ``"communication"``."""
+        parts = {
+            "arithmetic": self.arithmetic,
+            "memory": self.memory_bound + self.update,
+            "communication": self.communication,
+        }
+        return max(parts, key=lambda name: parts[name])
+
+
+def _estimate(program: _core.Partitioned, layout: Layout, hardware: Hardware, memory: Mapping[str, int]) -> Estimate:
+    flops, moved, arithmetic, memory_bound, collectives, computation = program.estimate(
+        hardware.as_argument(layout.mesh)
+    )
+    update = 0.0
+    if memory["gradients"]:
+        touched = 2 * memory["parameters"] + memory["gradients"] + 2 * memory.get("optimizer", 0)
+        update = touched / hardware.bandwidth
+    return Estimate(flops, moved, arithmetic, memory_bound, tuple(collectives), tuple(computation), update)
 
 
 class Plan(tables.Report):
@@ -60,14 +129,45 @@ class Plan(tables.Report):
         most that values between the ops take at a time if each op stores its results (targets fuse ops, and need less).
     shapes : dict of str to tuple of int
         Shapes of the inputs on a device.
+    hardware : Hardware or None
+        The devices for which times are estimated.
+    estimate : Estimate or None
+        Operations, bytes and seconds of a step on a device; None if no hardware was given.
+    search : Search or None
+        How the layout was found, with ``strategy="auto"``: `layout`, `candidates`, `evaluated`.
     """
 
-    def __init__(self, program: _core.Partitioned, layout: Layout) -> None:
+    def __init__(
+        self,
+        program: _core.Partitioned,
+        layout: Layout,
+        *,
+        hardware: Hardware | None = None,
+        slots: float = 0.0,
+        search: Search | None = None,
+    ) -> None:
         self.layout = layout
-        self.communications = tuple(Communication(*row) for row in program.communications())
         self.memory: dict[str, int] = program.memory()
+        kept = int(self.memory["parameters"] * slots)
+        if kept:
+            self.memory["optimizer"] = kept
         self.shapes = {name: tuple(shape) for name, _, _, shape, _ in program.inputs()}
+        self.hardware, self.search = hardware, search
+        self.estimate = None if hardware is None else _estimate(program, layout, hardware, self.memory)
+        times = [None] * len(program.communications()) if self.estimate is None else self.estimate.collectives
+        rows = zip(program.communications(), times, strict=True)
+        self.communications = tuple(Communication(*row, seconds=seconds) for row, seconds in rows)
         self._program = program
+
+    @property
+    def bytes_held(self) -> int:
+        """Bytes that each device holds at the most."""
+        return sum(self.memory.values())
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether a device has that much memory; None if no hardware was given."""
+        return None if self.hardware is None else self.bytes_held <= self.hardware.memory
 
     @property
     def text(self) -> str:
@@ -90,19 +190,25 @@ class Plan(tables.Report):
             "memory": self.memory,
             "shapes": self.shapes,
             "communications": self.communications,
+            "hardware": self.hardware,
+            "estimate": None if self.estimate is None else {**plain(self.estimate), "seconds": self.estimate.seconds},
+            "fits": self.fits,
+            "layout": repr(self.layout),
+            "candidates": () if self.search is None else self.search.candidates,
         }
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
-        groups: dict[tuple[str, str, int, str], tuple[int, int]] = {}
+        groups: dict[tuple[str, str, int, str], tuple[int, int, float]] = {}
         for c in self.communications:
             key = (c.op, c.axis, c.devices, c.path or "results")
-            count, size = groups.get(key, (0, 0))
-            groups[key] = (count + 1, size + c.bytes)
+            count, size, time = groups.get(key, (0, 0, 0.0))
+            groups[key] = (count + 1, size + c.bytes, time + (c.seconds or 0.0))
+        head = ["collective", "mesh axis", "times", "bytes sent", *([] if self.estimate is None else ["time"]), "for"]
         rows = [
-            [op, f"{axis} ({devices})", str(count), f"{size:,}", path]
-            for (op, axis, devices, path), (count, size) in groups.items()
+            [op, f"{axis} ({devices})", str(count), f"{size:,}", *([] if self.estimate is None else [took(time)]), path]
+            for (op, axis, devices, path), (count, size, time) in groups.items()
         ]
-        return ["collective", "mesh axis", "times", "bytes sent", "for"], rows
+        return head, rows
 
     def _sentences(self) -> list[str]:
         mesh = self.layout.mesh
@@ -111,7 +217,31 @@ class Plan(tables.Report):
             f"{mesh}: each of {mesh.devices} devices sends {self.bytes_sent:,} bytes in {len(self.communications)} "
             "collectives",
             f"bytes on each device: {parts or 'none'}",
+            *self._estimated(),
+            *self._searched(),
         ]
+
+    def _estimated(self) -> list[str]:
+        if self.estimate is None or self.hardware is None:
+            return []
+        found, held, memory = self.estimate, self.bytes_held, self.hardware.memory
+        has = f"{held:,} of {memory:,} bytes of memory"
+        return [
+            f"it fits: {has}" if self.fits else f"it does not fit: {has}",
+            f"a step takes about {took(found.seconds)}: "
+            f"arithmetic {took(found.arithmetic)} ({found.flops:.4g} operations), "
+            f"memory {took(found.memory_bound)}, communication {took(found.communication)}, "
+            f"update {took(found.update)}; most of it is {found.limit}",
+        ]
+
+    def _searched(self) -> list[str]:
+        if self.search is None:
+            return []
+        best = sorted(self.search.candidates[:-1], key=lambda c: (not c.fits, c.seconds))[:6]
+        rows = [self.search.candidates[-1], *best]
+        cells = [[c.name, took(c.seconds), f"{c.memory:,}", "yes" if c.fits else "no"] for c in rows]
+        table = tables.text(["layout", "time", "bytes on a device", "fits"], cells).splitlines()
+        return [f"chosen of {self.search.evaluated} layouts: {self.layout!r}", *table]
 
     def __repr__(self) -> str:
         return f"<Plan on {self.layout.mesh}: {len(self.communications)} collectives, {self.bytes_sent:,} bytes sent>"
@@ -123,6 +253,9 @@ def plan(
     *,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     gradients: bool = False,
+    hardware: Hardware | str | None = None,
+    optimizer: Optimizer | None = None,
+    strategy: str | None = None,
     **options: Any,
 ) -> Plan:
     """Divide a model over a mesh of devices and say what each of them computes, holds and exchanges.
@@ -142,6 +275,13 @@ def plan(
         Shapes of the data on all devices together; each size has to be known.
     gradients : bool
         Whether the gradients of all parameters are part of the plan.
+    hardware : Hardware or str, optional
+        The devices: times are estimated, and whether it fits in memory. Names: ``"cpu"``, ``"a100"``, ``"h100"``,
+        ``"tpu-v5e"``.
+    optimizer : Optimizer, optional
+        What it keeps of each parameter is counted.
+    strategy : str, optional
+        ``"auto"`` searches for the layout over a mesh whose step is the shortest of those that fit.
     **options
         Other options of `compile`.
 
@@ -153,7 +293,8 @@ def plan(
     Raises
     ------
     InvalidValueError
-        If the layout does not fit the model: an unknown name, an axis that does not divide.
+        If the layout does not fit the model: an unknown name, an axis that does not divide; if the hardware is not
+        known, or no layout fits in its memory.
     UnresolvedShapeError
         If sizes are not known.
 
@@ -176,6 +317,7 @@ def plan(
     Mesh(data=2, model=4): each of 8 devices sends 384 bytes in 1 collectives
     bytes on each device: parameters 2,176, data 256, activations 1,536
     """
+    devices = None if hardware is None else as_hardware(hardware)
     if isinstance(model, PhysicalModel):
         compiled = model
         layout = internals.program_settings(model).layout if layout is None else layout
@@ -184,14 +326,25 @@ def plan(
         compiled = compile(model, NumpyBackend(), shapes=shapes, **options)
     if layout is None:
         raise InvalidValueError("the model has no layout", hint="pass one: ml.plan(model, ml.Mesh(data=4))")
+    mesh = check_strategy(strategy, layout)
+    core = internals.known_program(compiled).core
+    given = {} if shapes is None else {name: list(shape) for name, shape in shapes.items()}
+    if given and all(isinstance(size, int) for shape in given.values() for size in shape):
+        core = core.specialize(given)
+    wanted = (list(internals.names_by_role(compiled)["output"]), list(core.trained)) if gradients else None
+    slots = 0.0 if optimizer is None else slot_bytes(optimizer)
+    found = None
+    if mesh is not None:
+        if devices is None:
+            raise InvalidValueError(
+                'strategy="auto" needs to know the devices', hint='pass hardware="a100", or an ml.Hardware'
+            )
+        found = search(core, mesh, devices, slots=slots, gradients=wanted)
+        layout = found.layout
     layout = as_layout(layout)
     if isinstance(layout, Pipeline):
         raise InvalidValueError(
             "there are no plans of pipelines", hint="pass a layout: ml.plan(model, ml.Mesh(data=4))"
         )
-    core = internals.known_program(compiled).core.with_layout(layout.as_argument)
-    given = {} if shapes is None else {name: list(shape) for name, shape in shapes.items()}
-    if given and all(isinstance(size, int) for shape in given.values() for size in shape):
-        core = core.specialize(given)
-    wanted = (list(internals.names_by_role(compiled)["output"]), list(core.trained)) if gradients else None
-    return Plan(core.partition(wanted), layout)
+    program = core.with_layout(layout.as_argument).partition(wanted)
+    return Plan(program, layout, hardware=devices, slots=slots, search=found)

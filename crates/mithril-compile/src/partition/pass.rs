@@ -16,6 +16,7 @@ use mithril_ir::ops::collective;
 use mithril_ir::{DType, Lit};
 use rustc_hash::FxHashMap;
 
+use super::memo::{Choice, Memo};
 use super::mesh::{Layout, Mesh};
 use super::request::requested;
 use super::rule::{self, Arg, Local, Placement, Reduction, Use};
@@ -65,18 +66,13 @@ pub fn partition(
     gradient_of: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Partitioned> {
     let mesh = &layout.mesh;
-    let requested = requested(graph, layout)?;
+    let inputs = requested(graph, layout)?;
     let mut current = graph.clone();
-    let mut inputs = vec![Vec::new(); graph.inputs.len()];
     let mut outputs = vec![Vec::new(); graph.outputs.len() + graph.updates.len()];
+    let memo = Memo::default();
     for (axis, (name, devices)) in mesh.axes().iter().enumerate() {
-        let place = |i: usize| requested[i][axis];
-        let mut pass = AxisPass::new(&current, name, *devices, float);
-        let results = pass.run(&place, gradient_of)?;
-        let graph = pass.builder.graph;
-        for (all, i) in inputs.iter_mut().zip(0..) {
-            all.push(place(i));
-        }
+        let places: Vec<Placement> = inputs.iter().map(|all| all[axis]).collect();
+        let (graph, results) = partition_axis(&current, name, *devices, float, &places, gradient_of, &memo)?;
         for (all, placement) in outputs.iter_mut().zip(results) {
             all.push(placement);
         }
@@ -86,8 +82,23 @@ pub fn partition(
     Ok(Partitioned { graph: current, mesh: mesh.clone(), inputs, outputs, communications })
 }
 
+/// Partitions a graph along one axis of a mesh, with its inputs in these places; where its results lie.
+pub(super) fn partition_axis(
+    graph: &Graph,
+    axis: &str,
+    devices: usize,
+    float: DType,
+    places: &[Placement],
+    gradient_of: &dyn Fn(&str) -> Option<String>,
+    memo: &Memo,
+) -> Result<(Graph, Vec<Placement>)> {
+    let mut pass = AxisPass::new(graph, axis, devices, float, memo);
+    let results = pass.run(&|i| places[i], gradient_of)?;
+    Ok((pass.builder.graph, results))
+}
+
 /// The collectives of a graph, with what they send.
-fn communications(graph: &Graph) -> Vec<Communication> {
+pub fn communications(graph: &Graph) -> Vec<Communication> {
     let mut all = Vec::new();
     for (n, node) in graph.nodes() {
         if !collective::is_collective(node.op) || std::ptr::eq(node.op, &raw const collective::SHARD) {
@@ -136,12 +147,14 @@ struct AxisPass<'a> {
     builder: Builder,
     /// Of each old value: the forms in which it exists.
     forms: Vec<Vec<(Placement, ValueId)>>,
+    /// What was chosen for such uses before.
+    memo: &'a Memo,
 }
 
 impl<'a> AxisPass<'a> {
-    fn new(old: &'a Graph, axis: &'a str, devices: usize, float: DType) -> Self {
+    fn new(old: &'a Graph, axis: &'a str, devices: usize, float: DType, memo: &'a Memo) -> Self {
         let forms = vec![Vec::new(); old.values().len()];
-        Self { old, axis, devices, cost: 0, builder: Builder::new(float), forms }
+        Self { old, axis, devices, cost: 0, builder: Builder::new(float), forms, memo }
     }
 
     /// Rewrites the graph; where the outputs and new states lie.
@@ -217,13 +230,17 @@ impl<'a> AxisPass<'a> {
         let node = self.old.node(n);
         let call = Use::of(self.old, node)
             .ok_or_else(|| Error::internal(format!("{} with unknown sizes is partitioned", node.op.name)))?;
-        let Choice { shards, local, cost } = self.choose(&call, &node.inputs)?;
+        let forms: Vec<Vec<Placement>> =
+            node.inputs.iter().map(|v| self.forms[v.index()].iter().map(|(p, _)| *p).collect()).collect();
+        let choice = self.memo.choice(&call, &forms, self.devices, || self.choose(&call, &node.inputs))?;
+        let Choice { shards, local, cost } = &*choice;
+        let cost = *cost;
         if shards.iter().all(Option::is_none)
             && self.gathers(&call, &node.inputs)
             && let Some(expansion) = rule::expansion(&call)
         {
             let (places, given) = self.operands(&call, &node.inputs)?;
-            let mut pass = AxisPass::new(&expansion, self.axis, self.devices, self.builder.float);
+            let mut pass = AxisPass::new(&expansion, self.axis, self.devices, self.builder.float, self.memo);
             let placements = pass.run(&|i| places[i], &|_| None)?;
             if pass.cost < cost {
                 let outputs = self.append(&pass.builder.graph, given);
@@ -240,7 +257,7 @@ impl<'a> AxisPass<'a> {
                 Arg::Tensor(_) => self.form(v, shards[i].map_or(Placement::Replicate, Placement::Shard))?,
             });
         }
-        let outputs = self.builder.push_typed(node.op, inputs.into(), local.call.outputs);
+        let outputs = self.builder.push_typed(node.op, inputs.into(), local.call.outputs.clone());
         self.found(&node.outputs, &outputs, &local.placements);
         Ok(())
     }
@@ -389,11 +406,4 @@ impl<'a> AxisPass<'a> {
         let last = self.builder.graph.add_literal(last);
         Ok(self.builder.push(op, &[v, axis, devices, last])?[0])
     }
-}
-
-/// How a use is divided.
-struct Choice {
-    shards: Vec<Option<usize>>,
-    local: Local,
-    cost: u64,
 }

@@ -60,7 +60,8 @@ class JaxBackend(QuantizedWeights, Framework):
     device_mesh : int or tuple of int, optional
         Models are divided over so many devices: the batch, and with two numbers parameters; see `mithril.Layout`.
     parallel_strategy : str, optional
-        What several devices divide: ``"data_parallel"``, ``"fully_sharded"`` or ``"model_parallel"``.
+        What several devices divide: ``"data_parallel"``, ``"fully_sharded"``, ``"model_parallel"``; ``"auto"``
+        searches for the fastest.
     devices : sequence, optional
         The devices of the mesh; a list of one is like ``device``.
 

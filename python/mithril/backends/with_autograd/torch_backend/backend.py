@@ -56,7 +56,8 @@ class TorchBackend(QuantizedWeights, Framework):
         Models are divided over so many processes of this machine, which start by themselves, or of those that
         ``mithril launch`` or `torchrun` starts: the batch, and with two numbers parameters; see `mithril.Layout`.
     parallel_strategy : str, optional
-        What several devices divide: ``"data_parallel"``, ``"fully_sharded"`` or ``"model_parallel"``.
+        What several devices divide: ``"data_parallel"``, ``"fully_sharded"``, ``"model_parallel"``; ``"auto"``
+        searches for the fastest.
     devices : sequence, optional
         The device of each process on this machine; a list of one is like ``device``.
 

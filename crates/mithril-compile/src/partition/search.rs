@@ -1,0 +1,431 @@
+//! Looks for the layout of the shortest step that fits in memory.
+//!
+//! A candidate says for every axis of the mesh which axis of the data it divides, and which axis of the parameters of
+//! each group ([`super::groups`]). It is partitioned and costed as it would run. First the known strategies are tried on
+//! each axis, in all combinations on meshes of up to two axes. From the best of them, and the best that leaves the
+//! parameters whole along some axis, one group at a time is divided in another way as long as that is better
+//! (coordinate descent). The order is fixed, and so is the result.
+
+use std::rc::Rc;
+
+use mithril_ir::DType;
+use mithril_ir::error::{Code, Error, Result};
+use mithril_ir::graph::{Def, Graph, Role};
+
+use super::cost::{Hardware, estimate};
+use super::groups::groups;
+use super::memo::Memo;
+use super::memory::device_memory;
+use super::mesh::{Layout, Mesh, Spec, matches};
+use super::pass::partition_axis;
+use super::request::requested;
+use super::rule::Placement;
+use crate::compiled::gradient_of;
+
+/// What a training step does beside the program.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Training {
+    /// Bytes that the optimizer keeps for each byte of a parameter.
+    pub slots: f64,
+}
+
+/// A layout that was looked at.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The strategy along each axis of the mesh.
+    pub name: String,
+    /// Seconds of a step.
+    pub seconds: f64,
+    /// Bytes on a device.
+    pub memory: u64,
+    /// Whether they fit.
+    pub fits: bool,
+}
+
+/// The result of a search.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The layout.
+    pub layout: Layout,
+    /// The known strategies, in the order in which they were tried; the layout itself last.
+    pub candidates: Vec<Candidate>,
+    /// How many layouts were partitioned and costed.
+    pub evaluated: usize,
+}
+
+/// How one axis of the mesh divides the inputs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Division {
+    /// The axis of all data.
+    data: Option<usize>,
+    /// The axis of the parameters of each group.
+    groups: Vec<Option<usize>>,
+}
+
+/// By how much of its time a layout has to be faster than one that divides less.
+const MARGIN: f64 = 0.005;
+
+const STRATEGIES: [&str; 5] =
+    ["replicated", "data_parallel", "fully_sharded", "tensor_parallel", "sequence_parallel"];
+
+/// Finds the layout over a mesh.
+///
+/// # Errors
+/// If sizes are not known, or no layout fits in memory.
+pub fn search(
+    graph: &Graph,
+    mesh: &Mesh,
+    hardware: &Hardware,
+    training: Training,
+    float: DType,
+) -> Result<Found> {
+    // Says which sizes are missing.
+    requested(graph, &Layout::new(mesh.clone()))?;
+    let mut search = Search::new(graph, mesh, hardware, training, float);
+    let starts = search.strategies()?;
+    let all: Vec<usize> = (0..starts.len()).collect();
+    let is_whole = |at: &usize| starts[*at].0.iter().any(|axis| axis.groups.iter().all(Option::is_none));
+    let whole: Vec<usize> = all.iter().copied().filter(is_whole).collect();
+    // Those that divide less come first.
+    let best_of = |some: &[usize]| {
+        some.iter()
+            .copied()
+            .reduce(|best, at| if starts[at].1.is_better(&starts[best].1) { at } else { best })
+    };
+    let Some(first) = best_of(&all) else { return Err(Error::internal("a mesh without layouts")) };
+    let second = best_of(&whole).filter(|&second| second != first);
+    let mut best: Option<(Vec<Division>, Cost)> = None;
+    for at in std::iter::once(first).chain(second) {
+        let found = search.descend(starts[at].0.clone(), starts[at].1)?;
+        if best.as_ref().is_none_or(|(_, cost)| found.1.is_better(cost)) {
+            best = Some(found);
+        }
+    }
+    let Some((choice, cost)) = best else { return Err(Error::internal("a search without a result")) };
+    if cost.excess > 0 {
+        return Err(Error::new(
+            Code::BadArgument,
+            format!(
+                "no layout over the mesh ({mesh}) fits in {} bytes of memory: the best one needs {} bytes on each device",
+                hardware.memory, cost.memory
+            ),
+        )
+        .help("use more devices, a smaller batch, gradient_checkpointing=True, or hardware with more memory"));
+    }
+    let layout = search.layout(&choice)?;
+    let mut candidates = search.candidates;
+    candidates.push(Candidate { name: "chosen".into(), ..candidate(&cost) });
+    Ok(Found { layout, candidates, evaluated: search.evaluated })
+}
+
+fn candidate(cost: &Cost) -> Candidate {
+    Candidate { name: String::new(), seconds: cost.seconds, memory: cost.memory, fits: cost.excess == 0 }
+}
+
+/// What a candidate costs.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    excess: u64,
+    seconds: f64,
+    memory: u64,
+}
+
+impl Cost {
+    fn compare(&self, other: &Self) -> std::cmp::Ordering {
+        let rest = self.seconds.total_cmp(&other.seconds).then(self.memory.cmp(&other.memory));
+        self.excess.cmp(&other.excess).then(rest)
+    }
+    /// What is faster by less than the estimate can tell is not worth dividing more.
+    fn is_better(&self, other: &Self) -> bool {
+        match self.excess.cmp(&other.excess) {
+            std::cmp::Ordering::Equal => self.seconds < other.seconds * (1.0 - MARGIN),
+            order => order.is_lt(),
+        }
+    }
+}
+
+/// The program after an axis of the mesh, with what divided it.
+type Prefix = (Division, Rc<Graph>);
+
+struct Search<'a> {
+    graph: &'a Graph,
+    mesh: &'a Mesh,
+    hardware: &'a Hardware,
+    training: Training,
+    float: DType,
+    groups: Vec<Vec<usize>>,
+    /// First sizes of the data.
+    batches: Vec<usize>,
+    memo: Memo,
+    prefixes: Vec<Option<Prefix>>,
+    candidates: Vec<Candidate>,
+    evaluated: usize,
+}
+
+impl<'a> Search<'a> {
+    fn new(
+        graph: &'a Graph,
+        mesh: &'a Mesh,
+        hardware: &'a Hardware,
+        training: Training,
+        float: DType,
+    ) -> Self {
+        let batches = (0..graph.inputs.len())
+            .filter(|&i| role(graph, i) == Some(Role::Data))
+            .filter_map(|i| sizes(graph, i).first().copied())
+            .collect();
+        Self {
+            graph,
+            mesh,
+            hardware,
+            training,
+            float,
+            groups: groups(graph),
+            batches,
+            memo: Memo::default(),
+            prefixes: vec![None; mesh.axes().len()],
+            candidates: Vec::new(),
+            evaluated: 0,
+        }
+    }
+
+    /// Every known strategy along every axis, with its cost.
+    fn strategies(&mut self) -> Result<Vec<(Vec<Division>, Cost)>> {
+        let axes = self.mesh.axes().len();
+        let mut found: Vec<(Vec<usize>, Cost)> = Vec::new();
+        if axes <= 2 {
+            for number in 0..STRATEGIES.len().pow(axes as u32) {
+                let (mut rest, mut kinds) = (number, vec![0; axes]);
+                for kind in kinds.iter_mut().rev() {
+                    *kind = rest % STRATEGIES.len();
+                    rest /= STRATEGIES.len();
+                }
+                self.attempt(kinds, &mut found)?;
+            }
+        } else {
+            // One axis after the other, the rest as it was best so far.
+            let mut best = vec![0; axes];
+            self.attempt(best.clone(), &mut found)?;
+            for axis in 0..axes {
+                for kind in 1..STRATEGIES.len() {
+                    let mut kinds = best.clone();
+                    kinds[axis] = kind;
+                    self.attempt(kinds, &mut found)?;
+                }
+                if let Some((kinds, _)) = found.iter().min_by(|a, b| a.1.compare(&b.1)) {
+                    best.clone_from(kinds);
+                }
+            }
+        }
+        Ok(found.into_iter().map(|(kinds, cost)| (self.divisions(&kinds), cost)).collect())
+    }
+
+    fn attempt(&mut self, kinds: Vec<usize>, found: &mut Vec<(Vec<usize>, Cost)>) -> Result<()> {
+        let divisions = self.divisions(&kinds);
+        let Some(cost) = self.cost(&divisions)? else { return Ok(()) };
+        let names = self.mesh.axes().iter().zip(&kinds);
+        let name: Vec<String> =
+            names.map(|((axis, _), &kind)| format!("{axis}: {}", STRATEGIES[kind])).collect();
+        self.candidates.push(Candidate { name: name.join(", "), ..candidate(&cost) });
+        found.push((kinds, cost));
+        Ok(())
+    }
+
+    fn divisions(&self, kinds: &[usize]) -> Vec<Division> {
+        let mut all: Vec<Division> = Vec::new();
+        for (axis, kind) in kinds.iter().enumerate() {
+            let data = match STRATEGIES[*kind] {
+                "data_parallel" | "fully_sharded" => Some(0),
+                "sequence_parallel" => Some(1),
+                _ => None,
+            };
+            let mut division = Division { data, groups: vec![None; self.groups.len()] };
+            if matches!(STRATEGIES[*kind], "fully_sharded" | "tensor_parallel") {
+                for g in 0..self.groups.len() {
+                    division.groups[g] = self.longest(&all, axis, g);
+                }
+            }
+            all.push(division);
+        }
+        all
+    }
+
+    /// The longest axis of a group that divides, if it has two or more; what earlier axes divide counts as it is.
+    fn longest(&self, before: &[Division], axis: usize, group: usize) -> Option<usize> {
+        let mut left = sizes(self.graph, self.groups[group][0]);
+        if left.len() < 2 {
+            return None;
+        }
+        for (division, (_, devices)) in before.iter().zip(self.mesh.axes()) {
+            if let Some(k) = division.groups[group] {
+                left[k] /= devices;
+            }
+        }
+        let devices = self.mesh.axes()[axis].1;
+        let fitting = (0..left.len()).rev().filter(|&k| left[k] > 0 && left[k].is_multiple_of(devices));
+        fitting.max_by_key(|&k| left[k])
+    }
+
+    /// Divides one group at a time in another way, as long as that is better.
+    fn descend(&mut self, mut at: Vec<Division>, mut cost: Cost) -> Result<(Vec<Division>, Cost)> {
+        for _ in 0..3 {
+            let mut changed = false;
+            // The last axis first: what the others have made of the graph is kept.
+            for axis in (0..at.len()).rev() {
+                for group in 0..self.groups.len() {
+                    let rank = sizes(self.graph, self.groups[group][0]).len();
+                    for option in std::iter::once(None).chain((0..rank).map(Some)) {
+                        if at[axis].groups[group] == option {
+                            continue;
+                        }
+                        let mut other = at.clone();
+                        other[axis].groups[group] = option;
+                        if let Some(found) = self.cost(&other)?
+                            && found.is_better(&cost)
+                        {
+                            (at, cost, changed) = (other, found, true);
+                        }
+                    }
+                }
+            }
+            if !changed {
+                break;
+            }
+        }
+        Ok((at, cost))
+    }
+
+    /// What a candidate costs; `None` if sizes do not divide.
+    fn cost(&mut self, divisions: &[Division]) -> Result<Option<Cost>> {
+        let Some(places) = self.places(divisions) else { return Ok(None) };
+        let owner = |name: &str| gradient_of(name).map(ToOwned::to_owned);
+        let mut fresh = false;
+        for (axis, (name, devices)) in self.mesh.axes().iter().enumerate() {
+            fresh = fresh || self.prefixes[axis].as_ref().is_none_or(|(known, _)| *known != divisions[axis]);
+            if !fresh {
+                continue;
+            }
+            let before = match axis.checked_sub(1).and_then(|i| self.prefixes[i].as_ref()) {
+                Some((_, graph)) => Rc::clone(graph),
+                None => Rc::new(self.graph.clone()),
+            };
+            let own: Vec<Placement> = places.iter().map(|all| all[axis]).collect();
+            let (graph, _) = partition_axis(&before, name, *devices, self.float, &own, &owner, &self.memo)?;
+            self.prefixes[axis] = Some((divisions[axis].clone(), Rc::new(graph)));
+        }
+        self.evaluated += 1;
+        let Some((_, graph)) = self.prefixes.last().and_then(Option::as_ref) else { return Ok(None) };
+        let found = estimate(graph, self.mesh, self.hardware, &self.memo);
+        let held = device_memory(graph);
+        let slots = (held.parameters as f64 * self.training.slots) as u64;
+        let memory = held.parameters + held.states + held.data + held.gradients + held.activations + slots;
+        let update = if held.gradients > 0 && self.training.slots >= 0.0 {
+            (2 * held.parameters + held.gradients + 2 * slots) as f64 / self.hardware.bandwidth
+        } else {
+            0.0
+        };
+        let excess = memory.saturating_sub(self.hardware.memory);
+        Ok(Some(Cost { excess, seconds: found.seconds() + update, memory }))
+    }
+
+    /// Where the inputs lie; `None` if sizes do not divide.
+    fn places(&self, divisions: &[Division]) -> Option<Vec<Vec<Placement>>> {
+        let mut places = vec![vec![Placement::Replicate; divisions.len()]; self.graph.inputs.len()];
+        let mut left: Vec<Vec<usize>> = (0..self.graph.inputs.len()).map(|i| sizes(self.graph, i)).collect();
+        for (axis, (division, (_, devices))) in divisions.iter().zip(self.mesh.axes()).enumerate() {
+            let mut divide = |i: usize, k: usize| {
+                let size = left[i].get_mut(k)?;
+                if *size == 0 || !size.is_multiple_of(*devices) {
+                    return None;
+                }
+                *size /= devices;
+                places[i][axis] = Placement::Shard(k);
+                Some(())
+            };
+            if let Some(k) = division.data {
+                for i in 0..self.graph.inputs.len() {
+                    let own = sizes(self.graph, i);
+                    let is_divided = match role(self.graph, i) {
+                        Some(Role::Data) => own.len() > k,
+                        Some(Role::Cotangent) => {
+                            k == 0 && own.first().is_some_and(|size| self.batches.contains(size))
+                        }
+                        _ => false,
+                    };
+                    if is_divided {
+                        divide(i, k)?;
+                    }
+                }
+            }
+            for (group, k) in self.groups.iter().zip(&division.groups) {
+                for &i in group {
+                    if let Some(k) = k {
+                        divide(i, *k)?;
+                    }
+                }
+            }
+        }
+        Some(places)
+    }
+
+    /// The layout that a user writes for these divisions.
+    fn layout(&self, divisions: &[Division]) -> Result<Layout> {
+        let places =
+            self.places(divisions).ok_or_else(|| Error::internal("a layout that does not divide"))?;
+        let names = |holds: &dyn Fn(&Division) -> bool| -> Vec<String> {
+            let all = divisions.iter().zip(self.mesh.axes());
+            all.filter(|(division, _)| holds(division)).map(|(_, (name, _))| name.clone()).collect()
+        };
+        let batch = names(&|division| division.data == Some(0));
+        let divided = names(&|division| division.groups.iter().any(Option::is_some));
+        let mut layout = Layout { batch, ..Layout::new(self.mesh.clone()) };
+        // The short form, if it says the same.
+        for parameters in [Vec::new(), divided] {
+            let short = Layout { parameters, ..layout.clone() };
+            if requested(self.graph, &short).is_ok_and(|own| own == places) {
+                return Ok(short);
+            }
+        }
+        let spec = |i: usize| -> Spec {
+            let mut spec: Spec = vec![Vec::new(); sizes(self.graph, i).len()];
+            for (place, (name, _)) in places[i].iter().zip(self.mesh.axes()) {
+                if let Placement::Shard(k) = place {
+                    spec[*k].push(name.clone());
+                }
+            }
+            while spec.last().is_some_and(Vec::is_empty) {
+                spec.pop();
+            }
+            spec
+        };
+        let name = |i: usize| self.graph.value(self.graph.inputs[i]).name.as_deref().unwrap_or("");
+        let inputs: Vec<(&str, Spec)> = (0..self.graph.inputs.len()).map(|i| (name(i), spec(i))).collect();
+        for (i, (own, spec)) in inputs.iter().enumerate() {
+            let by_batch = role(self.graph, i) == Some(Role::Cotangent)
+                || role(self.graph, i) == Some(Role::Data) && divisions.iter().all(|d| d.data != Some(1));
+            if by_batch || spec.is_empty() || layout.patterns.iter().any(|(pattern, _)| matches(pattern, own))
+            {
+                continue;
+            }
+            let parts = own.split('.');
+            let any: Vec<&str> =
+                parts.map(|part| if part.bytes().all(|b| b.is_ascii_digit()) { "*" } else { part }).collect();
+            let any = any.join(".");
+            let is_exact = inputs.iter().all(|(other, wanted)| !matches(&any, other) || wanted == spec);
+            let pattern = if is_exact { any } else { (*own).to_owned() };
+            layout.patterns.push((pattern, spec.clone()));
+        }
+        Ok(layout)
+    }
+}
+
+fn role(graph: &Graph, input: usize) -> Option<Role> {
+    match graph.value(graph.inputs[input]).def {
+        Def::Input(role) => Some(role),
+        _ => None,
+    }
+}
+
+fn sizes(graph: &Graph, input: usize) -> Vec<usize> {
+    graph.ty(graph.inputs[input]).and_then(|ty| ty.shape.known()).unwrap_or_default()
+}

@@ -1,0 +1,40 @@
+"""`strategy="auto"` in `compile`: the layout of the shortest step of a model over a mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from .._core import Model
+from ..parallel.auto import search
+from ..parallel.hardware import as_hardware
+from .internals import known_program, names_by_role
+from .physical_model import PhysicalModel
+from .program import Settings
+
+if TYPE_CHECKING:
+    from ..backends.backend import Backend
+    from ..parallel.hardware import Hardware
+    from ..parallel.layout import Layout, Mesh
+
+__all__ = ["best_layout"]
+
+#: Bytes that an optimizer like Adam keeps for each byte of a parameter.
+_SLOTS = 2.0
+#: The description of hardware that stands for a kind of device.
+_KINDS = {"cuda": "a100", "gpu": "a100", "tpu": "tpu-v5e"}
+
+
+def best_layout(
+    model: Model, options: Mapping[str, Any], backend: Backend, mesh: Mesh, hardware: Hardware | str | None
+) -> Layout:
+    """Return the layout of the shortest step: with gradients, and an optimizer like Adam, unless for inference."""
+    from ..backends.with_manualgrad.numpy_backend import NumpyBackend
+
+    kind = _KINDS.get(str(backend.device).partition(":")[0].lower(), "cpu")
+    single = PhysicalModel(model, NumpyBackend(), dict(options), Settings())
+    core = known_program(single).core
+    trained = list(core.trained)
+    gradients = (list(names_by_role(single)["output"]), trained) if options["training"] and trained else None
+    found = search(core, mesh, as_hardware(hardware or kind), slots=_SLOTS if gradients else 0.0, gradients=gradients)
+    return found.layout

@@ -1,0 +1,268 @@
+"""Plans: memory, arithmetic and times against formulas, and the layouts that `strategy="auto"` finds."""
+
+import dataclasses
+import importlib.util
+import inspect
+
+import mithril as ml
+import numpy as np
+import pytest
+from mithril import errors
+from mithril.compiled import internals
+from mithril.parallel.auto import Search
+
+#: Round numbers, and links so fast that communication is cheap.
+FAST = ml.Hardware(flops=1e12, memory=10**10, bandwidth=1e12, link_bandwidth=1e11, latency=1e-6)
+
+
+def block(width=1024, hidden=4096):
+    model = ml.Model()
+    model |= ml.Linear(hidden, use_bias=False, name="up")(input="input")
+    model += ml.Gelu()
+    model += ml.Linear(width, use_bias=False, name="down")(output="output")
+    return model
+
+
+def linear():
+    model = ml.Model()
+    model |= ml.Linear(32, use_bias=False, name="layer")(input="input", output="output")
+    return model
+
+
+def test_a_linear_layer_costs_what_the_formulas_say():
+    layout = ml.Layout(ml.Mesh(model=4), {"input": (None, "model"), "layer.weight": (None, "model")})
+    plan = ml.plan(linear(), layout, shapes={"input": [64, 16]}, hardware=FAST)
+    assert plan.estimate.flops == 2 * 64 * 32 * 16 // 4
+    assert plan.estimate.moved == 4 * (64 * 16 // 4 + 32 * 16 // 4 + 64 * 32)
+    sent = 2 * 64 * 32 * 4 * 3 // 4
+    assert [c.bytes for c in plan.communications] == [sent]
+    # Two rounds of a ring of four, and the bytes at the speed of the link.
+    assert plan.communications[0].seconds == pytest.approx(2 * 3 * 1e-6 + sent / 1e11, rel=1e-12)
+    work = max(plan.estimate.flops / 1e12, plan.estimate.moved / 1e12)
+    assert plan.estimate.seconds == pytest.approx(work + plan.communications[0].seconds, rel=1e-12)
+    assert plan.estimate.limit == "communication"
+    assert sum(plan.estimate.computation) == pytest.approx(work, rel=1e-12)
+
+
+def test_convolutions_and_16_bits():
+    model = ml.Model()
+    model |= ml.Convolution2D(filters=8, kernel_size=3, padding=1, use_bias=False)(input="input", output="output")
+    hardware = dataclasses.replace(FAST, half_flops=1e13)
+    plan = ml.plan(model, ml.Mesh(data=2), shapes={"input": [4, 2, 6, 6]}, hardware=hardware)
+    assert plan.estimate.flops == 2 * (4 * 8 * 6 * 6) * (2 * 9) // 2
+
+
+def test_what_an_optimizer_keeps_is_counted():
+    shapes = {"input": [64, 16]}
+    for optimizer, slots in ((None, 0), (ml.optim.SGD(0.1), 0), (ml.optim.AdamW(0.1), 2)):
+        plan = ml.plan(linear(), ml.Mesh(data=4), shapes=shapes, gradients=True, hardware=FAST, optimizer=optimizer)
+        assert plan.memory.get("optimizer", 0) == slots * 4 * 32 * 16
+        assert plan.estimate.update == pytest.approx((2 + 1 + 2 * slots) * 4 * 32 * 16 / 1e12)
+        assert plan.bytes_held == sum(plan.memory.values())
+
+
+def test_memory_that_is_too_small_is_said():
+    small = dataclasses.replace(FAST, memory=1000)
+    plan = ml.plan(linear(), ml.Mesh(data=4), shapes={"input": [64, 16]}, hardware=small)
+    assert plan.fits is False
+    assert "it does not fit" in str(plan)
+    assert ml.plan(linear(), ml.Mesh(data=4), shapes={"input": [64, 16]}, hardware=FAST).fits is True
+
+
+def test_links_of_their_own_for_each_axis():
+    mesh = ml.Mesh(data=2, model=2)
+    layout = ml.Layout(mesh, {"input": ("data", "model"), "layer.weight": (None, "model")})
+    times = {}
+    for links in ({"data": 1e9, "model": 1e10}, {"data": 1e9, "model": 1e11}):
+        hardware = dataclasses.replace(FAST, link_bandwidth=links, latency=0.0)
+        times[links["model"]] = ml.plan(linear(), layout, shapes={"input": [64, 16]}, hardware=hardware)
+    assert times[1e10].estimate.communication == pytest.approx(10 * times[1e11].estimate.communication)
+
+
+def test_compiled_models_have_the_plan_of_their_layout():
+    layout = ml.Layout(ml.Mesh(data=2, model=2), {"up.*": "model", "down.weight": (None, "model")}, batch="data")
+    compiled = ml.compile(block(16, 32), ml.InterpreterBackend(), layout=layout, shapes={"input": [8, 16]})
+    plan = ml.plan(block(16, 32), layout, shapes={"input": [8, 16]}, gradients=True)
+    assert compiled.parallel_plan.communications == plan.communications
+    with pytest.raises(errors.InvalidValueError, match="no layout"):
+        _ = ml.compile(block(16, 32), ml.NumpyBackend(), shapes={"input": [8, 16]}).parallel_plan
+
+
+def auto(model, mesh, shapes, hardware=FAST, **options):
+    return ml.plan(model, mesh, shapes=shapes, gradients=True, hardware=hardware, strategy="auto", **options)
+
+
+def test_two_linear_layers_are_divided_as_in_megatron():
+    # A batch that does not divide.
+    plan = auto(block(), ml.Mesh(model=4), {"input": [1023, 1024]})
+    # Each along its longest axis: `up` by its outputs, `down` by its inputs.
+    assert repr(plan.layout) == "Layout(Mesh(model=4), parameters='model')"
+    assert [c.op for c in plan.communications] == ["all_reduce"]
+    assert plan.bytes_sent == 2 * 1023 * 1024 * 4 * 3 // 4
+
+
+def transformer(layers=2):
+    return ml.models.create_gpt(vocab_size=512, num_layers=layers, num_heads=8, dims=512, block_size=64)
+
+
+def test_a_small_convnet_is_data_parallel():
+    model = ml.Model()
+    model |= ml.Convolution2D(filters=8, kernel_size=3, padding=1, name="conv")(input="input")
+    model += ml.Relu()
+    model += ml.Convolution2D(filters=16, kernel_size=3, padding=1, name="more")
+    model += ml.Relu()
+    model += ml.MaxPool2d(4)
+    model += ml.Flatten()
+    model += ml.Linear(4, name="head")(output="output")
+    plan = auto(model, ml.Mesh(data=4), {"input": [1024, 3, 16, 16]})
+    assert plan.layout.batch == "data"
+    assert plan.layout.tensors == {}
+    assert plan.layout.parameters is None
+    assert {c.op for c in plan.communications} == {"all_reduce"}
+
+
+def test_memory_decides_between_whole_and_divided_parameters():
+    shapes, mesh = {"input": [1 << 15, 1024]}, ml.Mesh(data=4)
+    slow = dataclasses.replace(FAST, link_bandwidth=1e9, flops=1e11)
+    whole = auto(block(), mesh, shapes, slow, optimizer=ml.optim.AdamW(0.1))
+    assert whole.layout.parameters is None
+    small = dataclasses.replace(slow, memory=whole.bytes_held * 9 // 10)
+    divided = auto(block(), mesh, shapes, small, optimizer=ml.optim.AdamW(0.1))
+    assert divided.fits
+    assert divided.memory["parameters"] < whole.memory["parameters"]
+
+
+def test_the_search_is_deterministic_and_looks_at_equal_layers_once():
+    found = [auto(transformer(2), ml.Mesh(data=2, model=4), {"input": [16, 64]}) for _ in range(2)]
+    assert repr(found[0].layout) == repr(found[1].layout)
+    assert found[0].search.candidates == found[1].search.candidates
+    deep = auto(transformer(4), ml.Mesh(data=2, model=4), {"input": [16, 64]})
+    assert isinstance(deep.search, Search)
+    assert deep.search.evaluated < 2 * found[0].search.evaluated
+    assert "chosen" in str(deep)
+    # What is printed can be pasted.
+    pasted = eval(repr(deep.layout), {"Layout": ml.Layout, "Mesh": ml.Mesh})
+    plan = ml.plan(transformer(4), pasted, shapes={"input": [16, 64]}, gradients=True, hardware=FAST)
+    assert plan.communications == deep.communications
+
+
+BACKENDS = [("interpreter", None), ("torch", ["cpu"] * 2), ("jax", None)]
+
+
+@pytest.mark.parametrize(("name", "devices"), BACKENDS)
+def test_models_with_the_layout_found_give_what_one_device_gives(name, devices):
+    if name != "interpreter" and importlib.util.find_spec(name) is None:
+        pytest.skip(f"{name} is not installed")
+    model, shapes = block(16, 32), {"input": [8, 16]}
+    x = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
+    single = ml.compile(model, ml.NumpyBackend(), shapes=shapes)
+    params = dict(single.randomize_params(seed=0))
+    wanted, gradients = single.evaluate(params, {"input": x}, output_gradients=True)
+    if name == "jax":
+        import jax
+
+        if len(jax.devices()) < 2:
+            pytest.skip("JAX has one device here")
+    backend = ml.get_backend(name, **({} if devices is None else {"devices": devices}))
+    options = {"layout": ml.Mesh(data=2), "strategy": "auto", "shapes": shapes, "hardware": FAST}
+    compiled = ml.compile(model, backend, **options)
+    given = {key: backend.array(value) for key, value in params.items()}
+    found, own = compiled.evaluate(given, {"input": x}, output_gradients=True)
+    np.testing.assert_allclose(backend.to_numpy(found["output"]), wanted["output"], rtol=1e-4, atol=1e-5)
+    for key, value in gradients.items():
+        np.testing.assert_allclose(backend.to_numpy(own[key]), value, rtol=1e-4, atol=1e-4)
+
+
+def test_the_option_of_backends():
+    backend = ml.NumpyBackend(devices=["cpu"] * 2, parallel_strategy="auto")
+    compiled = ml.compile(block(16, 32), backend, shapes={"input": [8, 16]})
+    assert compiled.parallel_plan.layout.mesh == ml.Mesh(data=2)
+    x = np.ones((8, 16), np.float32)
+    params = compiled.randomize_params(seed=0)
+    wanted = ml.compile(block(16, 32), ml.NumpyBackend(), shapes={"input": [8, 16]}).evaluate(params, {"input": x})
+    np.testing.assert_allclose(compiled.evaluate(params, {"input": x})["output"], wanted["output"], rtol=1e-4)
+
+
+SHAPES = {"input": [64, 16]}
+MISTAKES = [
+    (lambda: ml.plan(linear(), ml.Mesh(data=2), shapes=SHAPES, hardware="a101"), "did you mean 'a100'"),
+    (lambda: ml.plan(linear(), ml.Mesh(data=2), shapes=SHAPES, hardware=3), "the hardware 3 is not known"),
+    (lambda: ml.Hardware(flops=-1, memory=1, bandwidth=1, link_bandwidth=1), "flops of the hardware is -1"),
+    (
+        lambda: ml.plan(
+            linear(),
+            ml.Mesh(data=2),
+            shapes=SHAPES,
+            hardware=dataclasses.replace(FAST, link_bandwidth={"model": 1e9}),
+        ),
+        "does not name the axis 'data'",
+    ),
+    (lambda: ml.plan(linear(), ml.Mesh(data=2), shapes=SHAPES, strategy="auto"), "needs to know the devices"),
+    (
+        lambda: ml.plan(linear(), ml.Mesh(data=2), shapes=SHAPES, strategy="best", hardware=FAST),
+        "the strategy is 'best'",
+    ),
+    (
+        lambda: auto(linear(), ml.Layout(ml.Mesh(data=2), batch="data"), SHAPES),
+        "searches for a layout, and Layout(Mesh(data=2), batch='data') is one",
+    ),
+    (
+        lambda: auto(linear(), ml.Mesh(data=2), SHAPES, dataclasses.replace(FAST, memory=10)),
+        "no layout over the mesh (data=2) fits in 10 bytes",
+    ),
+    (
+        lambda: ml.compile(linear(), ml.InterpreterBackend(), layout=ml.Mesh(data=2), shapes=SHAPES, hardware="a100"),
+        'hardware is for strategy="auto"',
+    ),
+    (lambda: ml.compile(linear(), ml.InterpreterBackend(), strategy="auto", shapes=SHAPES), "needs a mesh"),
+]
+
+
+@pytest.mark.parametrize(("call", "text"), MISTAKES)
+def test_mistakes(call, text):
+    with pytest.raises(errors.InvalidValueError) as caught:
+        call()
+    assert text in f"{caught.value} {caught.value.hint}"
+    assert caught.value.hint
+
+
+def test_the_exchanges_that_run_are_those_of_the_plan():
+    """A device that counts what it is asked to exchange, by the ring algorithm."""
+    sizes = {"data": 2, "model": 2}
+
+    class Counting:
+        sent = 0
+
+        def all_reduce(self, x, axis, kind="sum"):
+            self.sent += 2 * x.nbytes * (sizes[axis] - 1) // sizes[axis]
+            return x
+
+        start_all_reduce = all_reduce
+
+        def all_gather(self, x, axis, along):
+            whole = np.concatenate([x] * sizes[axis], along)
+            self.sent += whole.nbytes * (sizes[axis] - 1) // sizes[axis]
+            return whole
+
+        def reduce_scatter(self, x, axis, along):
+            self.sent += x.nbytes * (sizes[axis] - 1) // sizes[axis]
+            return np.split(x, sizes[axis], along)[0]
+
+        def shard(self, x, axis, along):
+            return np.split(x, sizes[axis], along)[0]
+
+    plan = auto(block(64, 256), ml.Mesh(**sizes), {"input": [64, 64]})
+    backend = ml.NumpyBackend()
+    core = internals.known_program(ml.compile(block(64, 256), backend, shapes={"input": [64, 64]})).core
+    core = core.with_layout(plan.layout.as_argument)
+    source = core.gradient_source(backend.target, ["output"], list(core.trained), "cpu")
+    arguments = {"param": {}, "data": {}, "state": {}, "cotangent": {}}
+    for name, role, dtype, shape, _ in source.partition.inputs():
+        arguments[role][name] = np.ones(shape, dtype)
+    counting = Counting()
+    namespace = {"mesh": counting}
+    exec(source.text, namespace)
+    given = {"params": "param", "data": "data", "state": "state", "cotangents": "cotangent"}
+    function = namespace["evaluate_gradients"]
+    function(*(arguments[given[name]] for name in inspect.signature(function).parameters))
+    assert counting.sent == plan.bytes_sent > 0
