@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import _core, tables
@@ -156,7 +156,7 @@ class Plan(tables.Report):
         self.estimate = None if hardware is None else _estimate(program, layout, hardware, self.memory)
         times = [None] * len(program.communications()) if self.estimate is None else self.estimate.collectives
         rows = zip(program.communications(), times, strict=True)
-        self.communications = tuple(Communication(*row, seconds=seconds) for row, seconds in rows)
+        self.communications = tuple(replace(Communication(*row), seconds=seconds) for row, seconds in rows)
         self._program = program
 
     @property
