@@ -85,9 +85,9 @@ def _make_out_of_place(node: Any) -> None:
     changed = node.args[0] if node.args else None
     if not name.endswith("_") or node.target.namespace != "aten" or f"aten.{name[:-1]}.{overload}" not in OPS:
         return
-    made = changed
-    if isinstance(changed, torch.fx.Node) and changed.target is operator.getitem:
-        made = changed.args[0]
+    if not isinstance(changed, torch.fx.Node):
+        return
+    made = changed.args[0] if changed.target is operator.getitem else changed
     is_fresh = (
         isinstance(made, torch.fx.Node)
         and made.op == "call_function"
