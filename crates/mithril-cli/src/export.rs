@@ -1,4 +1,4 @@
-//! `mithril export`: a saved model as a folder of C.
+//! `mithril export`: a model as a folder of C, or as a file of ONNX.
 
 use std::path::Path;
 
@@ -6,15 +6,16 @@ use clap::ArgMatches;
 use clap::parser::ValueSource;
 use mithril::ir::graph::Role;
 use mithril::ir::interp::Symbols;
-use mithril::ir::{Code, DType, Error, Result, Tensor};
-use mithril::model::{FlattenOptions, Size};
+use mithril::ir::{Code, DType, Error, Result, Shape, Tensor};
+use mithril::model::FlattenOptions;
+use mithril::onnx::{OnnxOptions, save_onnx};
 use mithril::runtime::c::export::{Export, export as write};
 use mithril::runtime::c::{EntryPoint, Options, Program, Tool};
-use mithril::runtime::interpreter::{Executable, tensors};
+use mithril::runtime::interpreter::{Executable, Tensors, tensors};
 use mithril::runtime::weights::Checkpoint;
 use serde_json::json;
 
-use crate::table;
+use crate::{source, table};
 
 /// Options of the command that are done here; the others need Python.
 const OPTIONS: &[&str] = &[
@@ -26,6 +27,8 @@ const OPTIONS: &[&str] = &[
     "random-weights",
     "name",
     "target",
+    "opset",
+    "external-data",
     "prefix",
     "lanes",
     "threads",
@@ -35,14 +38,19 @@ const OPTIONS: &[&str] = &[
     "no-weights-inside",
 ];
 
-/// Exports a model; the outputs that it is compared with are those of the reference interpreter.
+/// Options that only folders of C take.
+const OF_FOLDERS: &[&str] =
+    &["prefix", "lanes", "threads", "cc", "flags", "weights-inside", "no-weights-inside"];
+/// Options that only files of ONNX take.
+const OF_FILES: &[&str] = &["opset", "external-data"];
+
+/// Exports a model with its weights.
 pub fn export(given: &ArgMatches) -> Result<String> {
-    refuse(given)?;
-    let (file, folder) = (crate::required(given, "MODEL"), crate::required(given, "FOLDER"));
-    let mut options = FlattenOptions { training: false, ..FlattenOptions::default() };
-    for text in given.get_many::<String>("shape").into_iter().flatten() {
-        options.shapes.push(shape(text)?);
-    }
+    let target = target(given)?;
+    refuse(given, target)?;
+    let (file, out) = (crate::required(given, "MODEL"), crate::required(given, "FOLDER"));
+    let options =
+        FlattenOptions { training: false, shapes: source::shapes(given)?, ..FlattenOptions::default() };
     let pairs = given.get_many::<String>("name").into_iter().flatten().map(|text| {
         text.split_once('=').ok_or_else(|| {
             let error = Error::new(Code::BadArgument, format!("--name is {text:?}"));
@@ -51,28 +59,60 @@ pub fn export(given: &ArgMatches) -> Result<String> {
     });
     let names: Vec<(&str, &str)> = pairs.collect::<Result<_>>()?;
     let (weights, is_random) = (text(given, "weights"), given.get_flag("random-weights"));
-    let made = made(given)?;
-    let program = Executable::new(&crate::load(file)?, &options)?;
-    let mut values = program.initial(0)?;
-    check_weights(file, weights, is_random, program.compiled().inputs_of(Role::Param).count() > 0)?;
-    if let Some(path) = weights {
-        values.extend(program.load(&Checkpoint::open(Path::new(path))?, None, &names)?.0);
+    if let (Some(path), true) = (weights, is_random) {
+        let message = format!("--weights {path} and --random-weights contradict each other");
+        return Err(Error::new(Code::ConflictingOptions, message).help("leave one of them out"));
     }
-    let kept: Vec<String> = values.keys().map(|name| name.to_string()).collect();
-    for input in program.compiled().inputs.iter().filter(|i| !kept.iter().any(|name| **name == *i.name)) {
+    let made = made(given)?;
+    let source = source::open(file)?;
+    let program = Executable::new(&source.model, &options)?;
+    let values = match (weights, &source.weights) {
+        (Some(path), _) => program.load(&Checkpoint::open(Path::new(path))?, None, &names)?.0,
+        (None, Some(own)) if !is_random => program.load_named(own)?,
+        (None, _) => {
+            if !is_random && program.compiled().inputs_of(Role::Param).count() > 0 {
+                let message = format!("{file:?} holds a model without weights");
+                return Err(Error::new(Code::BadParameter, message)
+                    .help("give them: --weights FILE, or ask for random numbers: --random-weights"));
+            }
+            program.initial(0)?
+        }
+    };
+    let model = Loaded { program, values, is_random };
+    match target {
+        "onnx" => onnx(given, model, &source.model.to_string(), out),
+        _ => c(given, model, made, file, out),
+    }
+}
+
+/// A compiled model and its weights.
+struct Loaded {
+    program: Executable,
+    values: Tensors,
+    is_random: bool,
+}
+
+const DRAWN: &str = " Its weights are random numbers: nothing was trained or loaded.";
+
+/// A folder of C; the outputs that it is compared with are those of the reference interpreter.
+fn c(given: &ArgMatches, model: Loaded, options: Options, file: &str, folder: &str) -> Result<String> {
+    let Loaded { program, mut values, is_random } = model;
+    for input in &program.compiled().inputs {
+        if values.contains_key(&input.name) {
+            continue;
+        }
         let Some(sizes) = input.ty.shape.known() else {
             return Err(Error::new(
                 Code::UnknownShape,
                 format!("the shape of {:?} is {}", input.name, input.ty.shape),
             )
-            .help(format!("give numbers: --shape {}=1,3,224,224", input.name)));
+            .help(format!("give numbers: --shape {}={}", input.name, numbers(&input.ty.shape))));
         };
         values.extend(tensors([(&input.name, sample(input.ty.dtype, &sizes))]));
     }
     let expected = program.evaluate(&[&values])?.outputs;
-    let c = Program::new(program.compiled().clone(), EntryPoint::Outputs, made);
-    let drawn =
-        if is_random { " Its weights are random numbers: nothing was trained or loaded." } else { "" };
+    let c = Program::new(program.compiled().clone(), EntryPoint::Outputs, options);
+    let drawn = if is_random { DRAWN } else { "" };
     let title = format!("A model in C, made by Mithril of {file}.{drawn}");
     let report = write(
         &c,
@@ -98,6 +138,46 @@ pub fn export(given: &ArgMatches) -> Result<String> {
     Ok(format!("wrote {}\n{}{}\n", names.join(", "), report.check, drawn.trim_start()))
 }
 
+/// A shape with numbers in the places of symbols, as it could be.
+fn numbers(shape: &Shape) -> String {
+    let sizes = shape.iter().map(|dim| dim.known().unwrap_or(1).to_string());
+    sizes.collect::<Vec<_>>().join(",")
+}
+
+/// A file of ONNX.
+fn onnx(given: &ArgMatches, model: Loaded, title: &str, file: &str) -> Result<String> {
+    let Loaded { program, values, is_random } = model;
+    let opset = match text(given, "opset") {
+        None => OnnxOptions::default().opset,
+        Some(text) => text.parse().map_err(|_| {
+            Error::new(Code::BadArgument, format!("--opset is {text:?}")).help("give a number: --opset 18")
+        })?,
+    };
+    let options = OnnxOptions { opset, title: title.to_owned(), ..OnnxOptions::default() };
+    let made = mithril::onnx::onnx(program.compiled(), &options)?;
+    let wanted: Vec<_> = made.parameters.iter().map(|p| (p.name.clone(), p.dtype)).collect();
+    let is_external = given.get_flag("external-data").then_some(true);
+    let is_external = save_onnx(Path::new(file), made, is_external, |place, out| {
+        let (name, dtype) = &wanted[place];
+        let value = values.get(name).ok_or_else(|| std::io::Error::other("it has no value"))?;
+        out.write_all(&value.cast(*dtype).to_bytes())
+    })?;
+    let beside = is_external.then(|| format!("{file}.data"));
+    if given.get_flag("json") {
+        let names: Vec<&str> = std::iter::once(file).chain(beside.as_deref()).collect();
+        return crate::printed(&json!({
+            "schema": "mithril.export/1",
+            "target": "onnx",
+            "folder": null,
+            "files": names,
+            "is_random": is_random,
+        }));
+    }
+    let beside = beside.map_or_else(String::new, |name| format!(", with its weights in {name}"));
+    let drawn = if is_random { format!("\n{}", DRAWN.trim_start()) } else { String::new() };
+    Ok(format!("wrote {file}{beside}{drawn}\n"))
+}
+
 fn text<'a>(given: &'a ArgMatches, name: &str) -> Option<&'a str> {
     given.get_one::<String>(name).map(String::as_str)
 }
@@ -112,27 +192,40 @@ fn number(given: &ArgMatches, name: &str) -> Result<Option<usize>> {
     }
 }
 
-/// Raises what needs Python, and targets that nobody has.
-fn refuse(given: &ArgMatches) -> Result<()> {
-    let further = given.ids().map(clap::Id::as_str).filter(|name| !OPTIONS.contains(name));
-    for name in further {
-        if given.value_source(name) == Some(ValueSource::CommandLine) {
+/// What is written: `c` or `onnx`, by the option or by the name of the file.
+fn target(given: &ArgMatches) -> Result<&'static str> {
+    let Some(target) = text(given, "target") else {
+        return Ok(if source::is_onnx(crate::required(given, "FOLDER")) { "onnx" } else { "c" });
+    };
+    if let Some(own) = ["c", "onnx"].into_iter().find(|own| *own == target) {
+        return Ok(own);
+    }
+    let known = table::rows().into_iter().filter(|row| row.name == "export").flat_map(|row| row.options);
+    let known: Vec<String> =
+        known.filter(|o| o.flags.iter().any(|f| f == "--target")).flat_map(|o| o.choices).collect();
+    if known.iter().any(|name| name == target) {
+        return Err(crate::needs_python(&format!("--target {target}"), "export"));
+    }
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    let error = Error::new(Code::BadArgument, format!("--target is {target:?}"));
+    Err(error.help(crate::guess(target, &known)))
+}
+
+/// Raises what needs Python, and options of the other target.
+fn refuse(given: &ArgMatches, target: &str) -> Result<()> {
+    let written = |name: &str| given.value_source(name) == Some(ValueSource::CommandLine);
+    for name in given.ids().map(clap::Id::as_str).filter(|name| written(name)) {
+        if !OPTIONS.contains(&name) {
             return Err(crate::needs_python(&format!("--{name}"), "export"));
         }
-    }
-    match text(given, "target") {
-        None | Some("c") => {}
-        Some(target) => {
-            let known =
-                table::rows().into_iter().filter(|row| row.name == "export").flat_map(|row| row.options);
-            let known: Vec<String> =
-                known.filter(|o| o.flags.iter().any(|f| f == "--target")).flat_map(|o| o.choices).collect();
-            if known.iter().any(|name| name == target) {
-                return Err(crate::needs_python(&format!("--target {target}"), "export"));
-            }
-            let known: Vec<&str> = known.iter().map(String::as_str).collect();
-            let error = Error::new(Code::BadArgument, format!("--target is {target:?}"));
-            return Err(error.help(crate::guess(target, &known)));
+        let conflict = |message: &str, help: &str| {
+            Err(Error::new(Code::ConflictingOptions, format!("--{name} is for {message}")).help(help))
+        };
+        if target == "onnx" && OF_FOLDERS.contains(&name) {
+            return conflict("C, and the target is onnx", "leave it out");
+        }
+        if target != "onnx" && OF_FILES.contains(&name) {
+            return conflict("files of ONNX", "add --format onnx, or leave it out");
         }
     }
     Ok(())
@@ -160,35 +253,6 @@ fn made(given: &ArgMatches) -> Result<Options> {
         threads: number(given, "threads")?.unwrap_or(1),
         tool,
         ..Options::default()
-    })
-}
-
-/// Weights are given, or random numbers are asked for: nobody takes one for the other.
-fn check_weights(file: &str, weights: Option<&str>, is_random: bool, has_parameters: bool) -> Result<()> {
-    if let (Some(path), true) = (weights, is_random) {
-        let message = format!("--weights {path} and --random-weights contradict each other");
-        return Err(Error::new(Code::ConflictingOptions, message).help("leave one of them out"));
-    }
-    if weights.is_none() && !is_random && has_parameters {
-        return Err(Error::new(Code::BadParameter, format!("{file:?} holds a model without weights"))
-            .help("give them: --weights FILE, or ask for random numbers: --random-weights"));
-    }
-    Ok(())
-}
-
-fn shape(text: &str) -> Result<(std::sync::Arc<str>, Vec<Size>)> {
-    let wrong = |help: String| Error::new(Code::BadArgument, format!("--shape is {text:?}")).help(help);
-    let Some((name, sizes)) = text.split_once('=').filter(|(name, _)| !name.is_empty()) else {
-        return Err(wrong("write it as NAME=SIZES: --shape input=1,3,224,224".into()));
-    };
-    let words: Vec<&str> = sizes.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
-    let numbers: Option<Vec<Size>> =
-        words.iter().map(|word| word.parse::<u32>().ok().map(|n| Size::from(i64::from(n)))).collect();
-    numbers.map(|sizes| (name.into(), sizes)).ok_or_else(|| {
-        let found: Vec<&str> =
-            sizes.split(|c: char| !c.is_ascii_digit()).filter(|word| !word.is_empty()).collect();
-        let usual = if found.is_empty() { "1,3,224,224".to_owned() } else { found.join(",") };
-        wrong(format!("sizes are numbers, separated by commas: --shape {name}={usual}"))
     })
 }
 

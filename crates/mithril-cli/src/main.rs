@@ -1,6 +1,7 @@
-//! The `mithril` command line: what can be done with a saved model and the registry without Python.
+//! The `mithril` command line: what can be done with a model and the registry without Python.
 
 mod export;
+mod source;
 mod table;
 
 use std::io::Write;
@@ -11,7 +12,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap_complete::{Shell, generate};
 use mithril::ir::error::nearest;
 use mithril::ir::{Code, Error, OpDef, Result, ops};
-use mithril::model::Model;
+use mithril::model::FlattenOptions;
 use serde_json::{Value, json};
 
 /// How the package that has all commands is installed and called.
@@ -107,15 +108,14 @@ pub fn printed(value: &Value) -> Result<String> {
 }
 
 fn summary(given: &ArgMatches) -> Result<String> {
-    let file = required(given, "MODEL");
-    if given.contains_id("shape") {
-        return Err(needs_python("--shape", "summary"));
-    }
-    let model = load(file)?;
+    let shapes = source::shapes(given)?;
+    let has_shapes = !shapes.is_empty();
+    let model = source::open(required(given, "MODEL"))?.model;
+    let options = FlattenOptions { shapes, ..FlattenOptions::default() };
     if !is_json(given) {
-        return Ok(model.summary() + "\n");
+        return Ok(if has_shapes { model.summary_with(&options)? } else { model.summary() } + "\n");
     }
-    let rows = model.summary_rows();
+    let rows = if has_shapes { model.summary_rows_with(&options)? } else { model.summary_rows() };
     let count = |row: &mithril::model::SummaryRow| match &row.parameters {
         None => Value::Null,
         Some(n) => n.known().map_or_else(|| json!(n.to_string()), |n| json!(n)),
@@ -141,15 +141,6 @@ fn summary(given: &ArgMatches) -> Result<String> {
 /// An argument that the table requires.
 pub fn required<'a>(given: &'a ArgMatches, name: &str) -> &'a str {
     given.get_one::<String>(name).map_or("", String::as_str)
-}
-
-/// The model of a file.
-fn load(file: &str) -> Result<Model> {
-    let text = std::fs::read_to_string(file).map_err(|e| {
-        Error::new(Code::Io, format!("{file:?} cannot be read: {e}"))
-            .help("give a file written by ml.save; other files, folders and names of models need the Python package")
-    })?;
-    Model::from_json(&text)
 }
 
 fn described(given: &ArgMatches) -> Result<String> {

@@ -55,7 +55,10 @@ fn commands_that_need_python_say_how_to_get_it() {
         (&["export", "m.json", "out", "--quantize", "int8"][..], "--quantize needs Python"),
         (&["export", "m.json", "out", "--target", "web"], "--target web needs Python"),
         (&["export", "m.json", "out", "--target", "wep"], "did you mean web? Available: c, web"),
-        (&["summary", "m.json", "--shape", "input=1"], "--shape needs Python"),
+        (&["summary", "m.json", "--shape", "input=3x4"], "numbers or names, separated by commas"),
+        (&["export", "m.json", "o.onnx", "--lanes", "8"], "--lanes is for C, and the target is onnx"),
+        (&["export", "m.json", "out", "--opset", "18"], "--opset is for files of ONNX"),
+        (&["export", "m.json", "out", "--shape", "a=1", "--shape", "a=2"], "gives \"a\" twice"),
         (&["export", "m.json", "out", "--shape", "input=1;4"], "--shape input=1,4"),
         (&["export", "m.json", "out", "--lanes", "many"], "--lanes is \"many\""),
     ] {

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use mithril_ir::{Code, Error, Result, Role, Shape, Tensor};
+use mithril_ir::error::nearest;
+use mithril_ir::{Code, Dim, Error, Result, Role, Shape, Tensor};
 use mithril_model::zoo::names::Names;
 use mithril_model::zoo::plan::{FileArray, ModelArray, Report, Step, plan};
 
@@ -72,6 +73,62 @@ impl Executable {
         let initial = self.compiled().initial(&open.iter().map(|n| &**n).collect::<Vec<_>>(), 0)?;
         values.extend(open.into_iter().zip(initial.into_iter().map(Arc::new)));
         Ok((values, plan.report))
+    }
+    /// The parameters and states of the model with the values of a checkpoint that has the model's own names, as those of
+    /// [`read_onnx`](super::read_onnx) have. States that it does not hold start as [`Executable::initial`] with seed 0
+    /// has them; tensors of which the model needs nothing are left out.
+    ///
+    /// # Errors
+    /// When a parameter is missing or has another shape.
+    ///
+    /// ```
+    /// use mithril_ir::Tensor;
+    /// use mithril_model::{FlattenOptions, layers};
+    /// use mithril_runtime::interpreter::Executable;
+    /// use mithril_runtime::weights::{Checkpoint, save};
+    ///
+    /// # let folder = std::env::temp_dir().join(format!("mithril-named-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder).unwrap();
+    /// # let path = folder.join("model.safetensors");
+    /// save(&path, &[("weight", &Tensor::from_parts(&[1, 2], vec![2.0_f32, 3.0]))], &[])?;
+    /// let shapes = vec![("input".into(), vec!["batch".into(), 2.into()])];
+    /// let options = FlattenOptions { shapes, ..Default::default() };
+    /// let program = Executable::new(&layers::linear(1, false)?, &options)?;
+    /// assert_eq!(program.load_named(&Checkpoint::open(&path)?)?["weight"].to_f64s(), [2.0, 3.0]);
+    /// # std::fs::remove_dir_all(&folder).unwrap();
+    /// # Ok::<(), mithril_ir::Error>(())
+    /// ```
+    pub fn load_named(&self, checkpoint: &Checkpoint) -> Result<Tensors> {
+        let (mut values, mut open) = (Tensors::new(), Vec::new());
+        for input in self.kept() {
+            let Some(weight) = checkpoint.get(&input.name) else {
+                if input.role == Role::Param {
+                    let message = format!("there are no values for the parameter {:?}", &*input.name);
+                    let names = checkpoint.iter().map(|(name, _)| name);
+                    return Err(Error::new(Code::BadParameter, message).help(
+                        match nearest(&input.name, names) {
+                            Some(near) => format!("did you mean {near:?}?"),
+                            None => "check that they are those of this model".into(),
+                        },
+                    ));
+                }
+                open.push(input.name.clone());
+                continue;
+            };
+            let is_it =
+                |(dim, &n): (&Dim, &usize)| dim.known().is_none_or(|dim| usize::try_from(dim) == Ok(n));
+            let shape = weight.shape();
+            if shape.len() != input.ty.shape.len() || !input.ty.shape.iter().zip(shape).all(is_it) {
+                let message =
+                    format!("{:?} has shape {shape:?}, but must be {}", &*input.name, input.ty.shape);
+                return Err(Error::new(Code::BadParameter, message).help("check where it comes from"));
+            }
+            let value = checkpoint.readable(&input.name)?.to_tensor()?.cast(input.ty.dtype);
+            values.insert(input.name.clone(), Arc::new(value));
+        }
+        let initial = self.compiled().initial(&open.iter().map(|n| &**n).collect::<Vec<_>>(), 0)?;
+        values.extend(open.into_iter().zip(initial.into_iter().map(Arc::new)));
+        Ok(values)
     }
 }
 

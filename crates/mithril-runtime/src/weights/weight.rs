@@ -187,6 +187,9 @@ impl Weight {
             return Err(self.unreadable());
         };
         memory::check(dtype, &self.shape)?;
+        if let (Stored::Known(dtype), Some(bytes)) = (&self.stored, self.bytes()) {
+            return Tensor::from_bytes(*dtype, self.shape.clone(), bytes);
+        }
         let bytes = self.map.bytes();
         let mut index = vec![0; self.shape.len()];
         let mut overflows = false;
