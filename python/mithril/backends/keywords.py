@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from typing_extensions import TypedDict
 
+from ..parallel.hardware import Hardware
 from ..parallel.layout import Layout, Mesh
 from .options import ALIASES
 
@@ -148,6 +149,8 @@ class CheckOptions(TypedDict, total=False):
     autodiff: str | None
     precision: Any
     layout: Layout | Mesh | None
+    strategy: str | None
+    hardware: Hardware | str | None
     file_path: str | None
     verbose: bool
 

@@ -80,8 +80,8 @@ class Hardware:
         return float(self.flops), float(half), int(self.memory), float(self.bandwidth), rates, float(self.latency)
 
 
-#: Peaks of the data sheets; links are those within a machine, in one direction. Data sheets do not give what a TPU does in
-#: float32: half of bfloat16 is assumed. "cpu" is about eight cores of a server.
+#: Peaks of the data sheets; links are those within a machine, in one direction. Data sheets do not say what a TPU does
+#: in float32: half of bfloat16 is assumed. "cpu" is about eight cores of a server.
 HARDWARE: dict[str, Hardware] = {
     "cpu": Hardware(2e11, 16 * 10**9, 3e10, 5e9, 2e-5),
     "a100": Hardware(1.95e13, 80 * 10**9, 2.039e12, 3e11, 5e-6, 3.12e14),

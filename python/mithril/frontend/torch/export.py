@@ -72,8 +72,18 @@ def is_convertible(program: Any, *, is_own: bool) -> bool:
     return True
 
 
+def _schema(node: Any) -> Any:
+    """Return what an op of PyTorch says of its arguments and results; None for others."""
+    return getattr(node.target, "_schema", None)
+
+
+def _name(node: Any) -> str:
+    """Return the name of an op without namespace and overload, such as ``relu_``."""
+    return op_name(node).split(".")[1] if _schema(node) is not None else ""
+
+
 def _is_mutable(node: Any) -> bool:
-    schema = getattr(node.target, "_schema", None)
+    schema = _schema(node)
     return schema is not None and bool(schema.is_mutable)
 
 
@@ -81,9 +91,9 @@ def _make_out_of_place(node: Any) -> None:
     """Let an op in place make a new tensor, if it changes one that nothing else can see."""
     import torch
 
-    name, overload = node.target._opname, node.target._overloadname
+    space, name, overload = op_name(node).split(".")
     changed = node.args[0] if node.args else None
-    if not name.endswith("_") or node.target.namespace != "aten" or f"aten.{name[:-1]}.{overload}" not in OPS:
+    if not name.endswith("_") or space != "aten" or f"aten.{name[:-1]}.{overload}" not in OPS:
         return
     if not isinstance(changed, torch.fx.Node):
         return
@@ -95,7 +105,7 @@ def _make_out_of_place(node: Any) -> None:
         and not _is_view(made)
         and not any(user.op != "output" and _is_view(user) for user in changed.users if user < node)
     )
-    arguments = node.target._schema.arguments
+    arguments = _schema(node).arguments
     written = [a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write]
     if not is_fresh or written != [arguments[0].name]:
         return
@@ -112,7 +122,7 @@ def _say_that_statistics_stay(node: Any) -> None:
 
     graph, (x, weight, bias, mean, variance, _, momentum, epsilon) = node.graph, node.args[:8]
     with graph.inserting_before(node):
-        norm = torch.ops.aten._native_batch_norm_legit_no_training.default
+        norm = getattr(torch.ops.aten, "_native_batch_norm_legit_no_training").default  # noqa: B009
         new = graph.call_function(norm, (x, weight, bias, mean, variance, momentum, epsilon))
         new.meta = {**node.meta, "val": (node.meta.get("val"), None, None)}
         result = graph.call_function(operator.getitem, (new, 0))
@@ -123,16 +133,16 @@ def _say_that_statistics_stay(node: Any) -> None:
 
 def _is_view(node: Any) -> bool:
     """Whether the results of a node may lie in the memory of its inputs."""
-    schema = getattr(node.target, "_schema", None)
+    schema = _schema(node)
     if schema is None or any(result.alias_info is not None for result in schema.returns):
         return True
     # Those that give back their input where there is nothing to do do not say so.
-    return node.target._opname in ("to", "contiguous", "reshape", "reshape_as", "flatten", "dropout", "type_as")
+    return _name(node) in ("to", "contiguous", "reshape", "reshape_as", "flatten", "dropout", "type_as")
 
 
 def _changes_statistics(node: Any) -> bool:
     """Whether a norm changes running statistics, which its schema does not say."""
-    name = getattr(node.target, "_opname", "")
+    name = _name(node)
     if name == "batch_norm":
         return len(node.args) < 8 or bool(node.args[5])
     return "instance_norm" in name and len(node.args) > 3 and node.args[3] is not None
