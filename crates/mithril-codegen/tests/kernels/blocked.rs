@@ -200,19 +200,27 @@ fn lie(
     let Some([[above, below], [left, right]]) = margins else {
         let plane = height * width;
         let image = channels * plane;
-        let places = Places { batch: image, block: lanes * plane, lane: plane, y: width, x: 1, base: 0 };
+        let places = Places {
+            batch: image,
+            block: lanes * plane,
+            lane: plane,
+            y: width,
+            x: 1,
+            base: 0,
+            frames: [0; 2],
+        };
         return (places, batch * image);
     };
     let row = (left + width + right) * lanes;
     let plane = (above + height + below) * row + lanes;
     let base = above * row + left * lanes;
     let image = plane * (channels / lanes);
-    (Places { batch: image, block: plane, lane: 1, y: row, x: lanes, base }, batch * image)
+    (Places { batch: image, block: plane, lane: 1, y: row, x: lanes, base, frames: [0; 2] }, batch * image)
 }
 
 /// The C expression of a place.
 fn place(at: &Places, [image, channel, y, x]: [&str; 4], lanes: usize) -> String {
-    let Places { batch, block, lane, y: row, x: pixel, base } = at;
+    let Places { batch, block, lane, y: row, x: pixel, base, .. } = at;
     format!(
         "({image}) * {batch} + ({channel}) / {lanes} * {block} + ({channel}) % {lanes} * {lane} + ({y}) * {row} + ({x}) * {pixel} + {base}"
     )
@@ -237,6 +245,7 @@ fn kernel(case: &Case, out: Places, lanes: usize) -> Blocked {
         stride: case.stride,
         dilation: case.dilation,
         result: case.result(),
+        depth: None,
         image: Image::Plain(case.image, case.padding),
         out,
         out_element: element.to_owned(),

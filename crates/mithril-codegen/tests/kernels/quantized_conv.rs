@@ -100,7 +100,15 @@ impl Case {
     pub fn places(channels: usize, [height, width]: [usize; 2], lanes: usize, in_blocks: bool) -> Places {
         let plane = height * width;
         let (lane, x) = if in_blocks { (1, lanes) } else { (plane, 1) };
-        Places { batch: channels * plane, block: lanes * plane, lane, y: width * x, x, base: 0 }
+        Places {
+            batch: channels * plane,
+            block: lanes * plane,
+            lane,
+            y: width * x,
+            x,
+            base: 0,
+            frames: [0; 2],
+        }
     }
 
     /// Height and width with margins.
@@ -127,6 +135,7 @@ impl Case {
             stride: self.stride,
             dilation: self.dilation,
             result: self.result(),
+            depth: None,
             image,
             out,
             out_element: "float".to_owned(),

@@ -6,7 +6,7 @@ use mithril_ir::loops::{Atom, Expr, Index, Var, Within};
 use crate::c::analysis::affine::affine;
 use crate::c::analysis::contraction::{Contraction, is_zero, loaded};
 use crate::c::ir::program::{Nest, Program};
-use crate::c::kernels::spec::conv::Conv;
+use crate::c::kernels::spec::conv::{Conv, Depth};
 use crate::c::kernels::spec::strides::Strides;
 
 /// How a line of the image is read: by steps of pixels and of weights.
@@ -31,9 +31,10 @@ pub type Shape = (Conv, [usize; 2], Vec<Var>);
 pub fn shape(program: &Program, nest: &Nest, c: &Contraction<'_>) -> Option<Shape> {
     let (conv, factors, vars) = sliding(program, nest, c)?;
     let wanted = vars[2..].iter().map(|v| v.size as usize).product::<usize>();
+    let [taps, frames] = conv.depth.map_or([1, 1], |depth| [depth.kernel, depth.result]);
     // A gradient of weights "slides" an image over an image: that is better multiplied as matrices.
-    let slides = conv.kernel.iter().product::<usize>() <= 4 * wanted;
-    (slides && conv.result().iter().product::<usize>() == wanted).then_some((conv, factors, vars))
+    let slides = taps * conv.kernel.iter().product::<usize>() <= 4 * wanted;
+    (slides && frames * conv.result().iter().product::<usize>() == wanted).then_some((conv, factors, vars))
 }
 
 /// As [`shape`], of all that slides over an image: a gradient of weights, too, which takes the result of a convolution for
@@ -46,7 +47,7 @@ pub fn sliding(program: &Program, nest: &Nest, c: &Contraction<'_>) -> Option<Sh
     let (x, x_at) = loaded(image, c.element)?;
     let (w, w_at) = loaded(c.factors[1], c.element)?;
     let [x_shape, w_shape] = [x, w].map(|b| &program.buffers[b].shape);
-    let spatial = x_shape.len().checked_sub(2).filter(|n| (1..=2).contains(n))?;
+    let spatial = x_shape.len().checked_sub(2).filter(|n| (1..=3).contains(n))?;
     if w_shape.len() != x_shape.len() || nest.vars.len() != x_shape.len() || c.vars.len() != spatial + 1 {
         return None;
     }
@@ -83,6 +84,7 @@ pub fn sliding(program: &Program, nest: &Nest, c: &Contraction<'_>) -> Option<Sh
     if spatial == 1 {
         axes.insert(0, Axis { image: 1, kernel: 1, stride: 1, dilation: 1, padding: [0, 0] });
     }
+    let depth = (spatial == 3).then(|| axes.remove(0));
     let pair = |f: fn(&Axis) -> usize| [f(&axes[0]), f(&axes[1])];
     let channels = [x_shape[1] as usize, w_shape[0] as usize];
     let mut conv = Conv::new(c.element, x_shape[0] as usize, channels, pair(|a| a.image), pair(|a| a.kernel));
@@ -90,6 +92,10 @@ pub fn sliding(program: &Program, nest: &Nest, c: &Contraction<'_>) -> Option<Sh
     conv.stride = pair(|a| a.stride);
     conv.dilation = pair(|a| a.dilation);
     conv.padding = [axes[0].padding, axes[1].padding];
+    conv.depth = depth.map(|Axis { image, kernel, stride, dilation, padding }| {
+        let result = vars[2].size as usize;
+        Depth { image, kernel, stride, dilation, padding, result }
+    });
     Some((conv.row_major(), [x, w], vars))
 }
 
@@ -131,8 +137,13 @@ fn axis(at: &Index, [pixel, weight]: [Var; 2], [image, kernel, pixels]: [i64; 3]
 pub fn names(vars: &[Var], height: usize, width: usize) -> Vec<(Var, String)> {
     let x = if height == 1 { "column".to_owned() } else { format!("column % {width}") };
     let y = if width == 1 { "column".to_owned() } else { format!("column / {width}") };
-    let texts = ["batch".to_owned(), "row".to_owned()].into_iter();
-    let places = if vars.len() == 4 { vec![y, x] } else { vec![x] };
+    let (batch, z) = match vars {
+        // Kernels count the frames of all volumes.
+        [_, _, z, _, _] => (format!("batch / {}", z.size), Some(format!("batch % {}", z.size))),
+        _ => ("batch".to_owned(), None),
+    };
+    let texts = [batch, "row".to_owned()].into_iter().chain(z);
+    let places = if vars.len() >= 4 { vec![y, x] } else { vec![x] };
     vars.iter().copied().zip(texts.chain(places)).collect()
 }
 

@@ -82,7 +82,8 @@ fn words(program: &Program, options: &Options) -> Vec<(&'static [&'static str], 
         "plain C: a vector is one element (LANES is 1).".to_owned()
     };
     let block = format!(
-        "{lanes} channels. A tensor in blocks lies as [images][channels / {lanes}][rows][pixels][{lanes}], with margins of zeros \
+        "{lanes} channels. A tensor in blocks lies as [images][channels / {lanes}][rows][pixels][{lanes}] (of volumes as \
+         [images][frames][channels / {lanes}][rows][pixels][{lanes}]), with margins of zeros \
          around each image, which convolutions read beyond its edges, and a vector between blocks, lest they lie powers of two \
          apart. Numbers in positions are the strides of these axes, and where the first pixel behind the margins lies."
     );

@@ -4,13 +4,17 @@ use std::fmt;
 
 use mithril_ir::loops::{Index, flat};
 
-/// How a tensor [images, channels, rows, pixels] lies: [images][blocks of channels][rows][pixels][lanes].
+/// How a tensor [images, channels, rows, pixels] lies: [images][blocks of channels][rows][pixels][lanes]. Volumes [images,
+/// channels, frames, rows, pixels] lie frame by frame, [images][frames][blocks of channels][rows][pixels][lanes]: the channels
+/// of successive frames are like more channels of one frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Blocks {
     /// Channels of a block.
     pub lanes: i64,
     /// Rows above and below, pixels to the left and to the right that are zero.
     pub margins: [[i64; 2]; 2],
+    /// Frames in front and behind that are zero; none for images.
+    pub frames: [i64; 2],
     /// How numbers are kept as bytes, if they are. Behind them lie notes: for each row and each vector of channels of an image,
     /// whether one of them is NaN.
     pub bytes: Option<Bytes>,
@@ -26,13 +30,29 @@ pub struct Bytes {
 }
 
 impl Blocks {
+    /// Blocks of so many channels, without margins.
+    pub fn of(lanes: i64) -> Self {
+        Self { lanes, margins: [[0; 2]; 2], frames: [0; 2], bytes: None }
+    }
     /// Elements of a row with its margins.
     pub fn row(&self, shape: &[i64]) -> i64 {
-        (self.margins[1][0] + shape[3] + self.margins[1][1]) * self.lanes
+        (self.margins[1][0] + shape[shape.len() - 1] + self.margins[1][1]) * self.lanes
     }
     /// Elements from one block to the next: a vector more, so that blocks are not powers of two apart.
     pub fn plane(&self, shape: &[i64]) -> i64 {
-        (self.margins[0][0] + shape[2] + self.margins[0][1]) * self.row(shape) + self.lanes
+        (self.margins[0][0] + shape[shape.len() - 2] + self.margins[0][1]) * self.row(shape) + self.lanes
+    }
+    /// Elements from one frame to the next; those of an image that is none of a volume.
+    pub fn frame(&self, shape: &[i64]) -> i64 {
+        shape[1] / self.lanes * self.plane(shape)
+    }
+    /// Frames of an image with those in front and behind.
+    pub fn frames(&self, shape: &[i64]) -> i64 {
+        if shape.len() == 5 { self.frames[0] + shape[2] + self.frames[1] } else { 1 }
+    }
+    /// Elements from one image to the next.
+    pub fn image(&self, shape: &[i64]) -> i64 {
+        self.frames(shape) * self.frame(shape)
     }
     /// Elements of all, and notes behind them.
     pub fn elements(&self, shape: &[i64]) -> i64 {
@@ -40,17 +60,24 @@ impl Blocks {
     }
     /// Elements of all.
     pub fn planes(&self, shape: &[i64]) -> i64 {
-        shape[0] * (shape[1] / self.lanes) * self.plane(shape)
+        shape[0] * self.image(shape)
     }
     /// Where the element at these coordinates lies; a single one is a position already.
     pub fn position(&self, at: &[Index], shape: &[i64]) -> Index {
-        let [image, channel, y, x] = at else { return flat(at, shape) };
+        let (image, channel, z, y, x) = match at {
+            [image, channel, y, x] => (image, channel, None, y, x),
+            [image, channel, z, y, x] => (image, channel, Some(z), y, x),
+            _ => return flat(at, shape),
+        };
         let (row, plane) = (self.row(shape), self.plane(shape));
         let (block, lane) = match self.lanes {
             all if all == shape[1] => (Index::default(), channel.clone()),
             lanes => (channel.floor_div(lanes), channel.modulo(lanes)),
         };
-        image.clone() * (shape[1] / self.lanes * plane)
+        let frame = z
+            .map_or_else(Index::default, |z| (z.clone() + Index::number(self.frames[0])) * self.frame(shape));
+        image.clone() * self.image(shape)
+            + frame
             + block * plane
             + (y.clone() + Index::number(self.margins[0][0])) * row
             + (x.clone() + Index::number(self.margins[1][0])) * self.lanes
@@ -58,7 +85,7 @@ impl Blocks {
     }
     /// Whether there are margins.
     pub fn has_margins(&self) -> bool {
-        self.margins != [[0; 2]; 2]
+        self.margins != [[0; 2]; 2] || self.frames != [0; 2]
     }
 }
 
@@ -66,6 +93,9 @@ impl fmt::Display for Blocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [[top, bottom], [left, right]] = self.margins;
         write!(f, " in blocks of {}, margins {top} {bottom} {left} {right}", self.lanes)?;
+        if self.frames != [0; 2] {
+            write!(f, ", frames {} {}", self.frames[0], self.frames[1])?;
+        }
         self.bytes.map_or(Ok(()), |bytes| write!(f, ", bytes for {:?}", bytes.range))
     }
 }

@@ -60,7 +60,7 @@ pub use common::tuning::Question;
 pub use quantized::gemm::{GROUP, MOST_TERMS};
 pub use spec::blocked_conv::{Blocked, Image, Places};
 pub use spec::bytes::{AsBytes, InBytes};
-pub use spec::conv::{Algorithm, Conv};
+pub use spec::conv::{Algorithm, Conv, Depth};
 pub use spec::epilogue::{Epilogue, Operand};
 pub use spec::gemm::{Gemm, Packing};
 pub use spec::strides::{Stored, Strides};

@@ -8,6 +8,7 @@
 use mithril_ir::loops::Expr;
 
 use crate::c::analysis::contraction::contraction;
+use crate::c::analysis::convolution::shape as convolution_shape;
 use crate::c::ir::layout::Blocks;
 use crate::c::ir::program::{Buffer, Nest, Program, Work};
 use crate::c::kernels::blocked_conv::halo::Margins;
@@ -20,9 +21,10 @@ use crate::c::target::Element;
 
 /// Decides which temporaries lie in blocks; the functions that set their margins to zero go into the library.
 pub fn lay_out(program: &mut Program, options: &Options, library: &mut Library) {
-    drop_unit_axes(program);
+    let volumes = volumes(program);
+    drop_unit_axes(program, &volumes);
     for buffer in &mut program.buffers {
-        buffer.blocks = could_be(buffer, library);
+        buffer.blocks = could_be(buffer, !volumes.is_empty(), library);
     }
     while let Some(buffers) = hinders(program, options, library) {
         for b in buffers {
@@ -33,8 +35,11 @@ pub fn lay_out(program: &mut Program, options: &Options, library: &mut Library) 
     for step in 0..program.steps.len() {
         let Work::Nest(nest) = &program.steps[step].work else { continue };
         let Some(found) = blocked_convolution(program, nest, options, library) else { continue };
-        let (buffer, wanted) = (found.image, found.margins(library));
+        let (buffer, wanted, frames) = (found.image, found.margins(library), found.frames());
         if let Some(blocks) = &mut program.buffers[buffer].blocks {
+            for (have, want) in blocks.frames.iter_mut().zip(frames) {
+                *have = (*have).max(want as i64);
+            }
             for (have, want) in blocks.margins.iter_mut().flatten().zip(wanted.as_flattened()) {
                 *have = (*have).max(*want as i64);
             }
@@ -49,7 +54,7 @@ pub fn lay_out(program: &mut Program, options: &Options, library: &mut Library) 
 
 /// Leaves out axes of size 1 behind the channels that make a temporary more than images with channels, rows and pixels:
 /// a convolution may have been put into what enlarges its result.
-fn drop_unit_axes(program: &mut Program) {
+fn drop_unit_axes(program: &mut Program, volumes: &[usize]) {
     let in_calls: Vec<usize> = program
         .steps
         .iter()
@@ -61,6 +66,7 @@ fn drop_unit_axes(program: &mut Program) {
         let units = (2..buffer.shape.len()).filter(|&i| buffer.shape[i] == 1);
         let gone: Vec<usize> = units.take(buffer.shape.len().saturating_sub(4)).collect();
         if !buffer.is_temporary()
+            || volumes.contains(&b)
             || gone.is_empty()
             || buffer.shape.len() - gone.len() != 4
             || in_calls.contains(&b)
@@ -83,6 +89,20 @@ fn drop_unit_axes(program: &mut Program) {
     }
 }
 
+/// What convolutions of volumes read and write.
+fn volumes(program: &Program) -> Vec<usize> {
+    let nests = program.steps.iter().filter_map(|step| match &step.work {
+        Work::Nest(nest) => Some((step, nest)),
+        _ => None,
+    });
+    let of_volumes = |nest: &Nest| {
+        let (conv, ..) = convolution_shape(program, nest, &contraction(nest)?)?;
+        conv.depth
+    };
+    let found = nests.filter(|(_, nest)| nest.vars.len() == 5 && of_volumes(nest).is_some());
+    found.flat_map(|(step, _)| step.reads().into_iter().chain(step.writes())).collect()
+}
+
 fn drop_axes<T>(of: &mut Vec<T>, gone: &[usize]) {
     for &i in gone.iter().rev() {
         of.remove(i);
@@ -92,23 +112,28 @@ fn drop_axes<T>(of: &mut Vec<T>, gone: &[usize]) {
 fn margins(buffer: &Buffer) -> Option<Margins> {
     let blocks = buffer.blocks.filter(Blocks::has_margins)?;
     let size = |n: i64| n as usize;
+    let [_, channels, .., height, width] = buffer.shape[..] else { return None };
+    let of_frame = size(channels / blocks.lanes);
+    let frames = (blocks.frames != [0; 2])
+        .then(|| (of_frame, [blocks.frames[0], buffer.shape[2], blocks.frames[1]].map(size)));
     Some(Margins {
         element: if blocks.bytes.is_some() { Element::F32 } else { Element::of(buffer.dtype)? },
         bytes: AsBytes::of(&blocks, &buffer.shape, 0),
-        planes: size(buffer.shape[0] * (buffer.shape[1] / blocks.lanes)),
+        planes: size(buffer.shape[0] * blocks.frames(&buffer.shape)) * of_frame,
+        frames,
         plane: size(blocks.plane(&buffer.shape)),
-        size: [buffer.shape[2], buffer.shape[3]].map(size),
+        size: [height, width].map(size),
         margins: blocks.margins.map(|side| side.map(size)),
         lanes: size(blocks.lanes),
     })
 }
 
 /// Blocks without margins, if the tensor can lie in blocks at all.
-fn could_be(buffer: &Buffer, library: &Library) -> Option<Blocks> {
+fn could_be(buffer: &Buffer, with_volumes: bool, library: &Library) -> Option<Blocks> {
     let lanes = library.target().lanes_of(Element::of(buffer.dtype)?) as i64;
-    let fits = buffer.is_temporary() && buffer.shape.len() == 4 && buffer.count() > 0;
-    let blocks = Blocks { lanes, margins: [[0; 2]; 2], bytes: None };
-    (fits && lanes > 1 && buffer.shape[1] % lanes == 0).then_some(blocks)
+    let is_image = buffer.shape.len() == 4 || (buffer.shape.len() == 5 && with_volumes);
+    let fits = buffer.is_temporary() && is_image && buffer.count() > 0;
+    (fits && lanes > 1 && buffer.shape[1] % lanes == 0).then(|| Blocks::of(lanes))
 }
 
 /// Tensors in blocks that have to be row-major after all, since a step could not work on them.

@@ -25,7 +25,7 @@ pub fn lay_out(program: &mut Program, options: &Options, library: &Library) {
         let before = program.buffers[to].clone();
         let buffer = &mut program.buffers[to];
         let lanes = buffer.shape[1];
-        buffer.blocks = Some(Blocks { lanes, margins: [[0; 2]; 2], bytes: Some(bytes) });
+        buffer.blocks = Some(Blocks { bytes: Some(bytes), ..Blocks::of(lanes) });
         buffer.dtype = DType::U8;
         if !suits(program, to, options, library) {
             program.buffers[to] = before;

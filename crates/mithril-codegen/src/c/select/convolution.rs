@@ -43,8 +43,10 @@ pub fn convolution(
 ) -> Option<KernelCall> {
     let (mut conv, [x, w], vars) = shape(program, nest, c)?;
     let [height, width] = conv.result();
+    let [taps, frames] =
+        conv.depth.map_or_else(Default::default, |d| [d.kernel, d.result].map(|n| format!("{n}x")));
     let what = format!(
-        "convolution of {} channels to {}, {}x{} weights, {height}x{width} pixels",
+        "convolution of {} channels to {}, {taps}{}x{} weights, {frames}{height}x{width} pixels",
         conv.channels, conv.filters, conv.kernel[0], conv.kernel[1]
     );
     let work = nest.vars.iter().chain(c.vars).map(|v| v.size as usize).product();
@@ -71,6 +73,9 @@ pub fn convolution(
         if in_blocks {
             return None;
         }
+    }
+    if conv.depth.is_some() {
+        return None;
     }
     if few.is_none() && conv.groups == 1 && conv.kernel == [1, 1] && height * width == 1 {
         // Images of one pixel are the rows of a matrix.
@@ -105,6 +110,9 @@ pub fn in_whole_numbers(
     options: &Options,
 ) -> Option<(usize, Option<[f32; 2]>)> {
     let (conv, [x, w], _) = shape(program, nest, c)?;
+    if conv.depth.is_some() {
+        return None;
+    }
     match quantize::convolution(program, w, &conv, options)?.ok()? {
         InFewBits::Whole(range) => Some((x, range)),
         InFewBits::Weights(_) => None,
@@ -128,12 +136,18 @@ impl InBlocks {
     pub fn margins(&self, library: &Library) -> [[usize; 2]; 2] {
         self.conv.margins(self.size, self.padding, library)
     }
+    /// Frames of zeros that it wants in front and behind.
+    pub fn frames(&self) -> [usize; 2] {
+        self.conv.depth.map_or([0; 2], |depth| depth.padding)
+    }
     /// Where the element under the first weight at the first pixel lies.
     fn start(&self) -> Option<usize> {
         match self.conv.image {
             Image::Plain(..) => Some(0),
             Image::Blocks(places) => {
-                self.first.checked_sub(self.padding[0][0] * places.y + self.padding[1][0] * places.x)
+                let front = self.conv.depth.map_or(0, |d| d.padding[0] * (places.frames[1] / d.stride));
+                let before = self.padding[0][0] * places.y + self.padding[1][0] * places.x;
+                self.first.checked_sub(front + before)
             }
         }
     }
@@ -170,6 +184,11 @@ fn in_blocks_of(
         (false, false) => false,
     };
     let [height, width] = conv.result();
+    if let Some(depth) = conv.depth
+        && (few.is_some() || (depth.dilation > 1 && depth.kernel > 1 && !is_depth))
+    {
+        return None;
+    }
     let is_filled = suits && height * width >= LEAST_PIXELS && is_fixed(program, *w, options);
     if !is_filled && (few.is_none() || is_depth) {
         return None;
@@ -190,14 +209,15 @@ fn in_blocks_of(
     let (source, first) = image_of(conv, image);
     let made = Blocked {
         element: conv.element,
-        batch: conv.batch,
-        channels: conv.channels,
+        batch: conv.batch * conv.depth.map_or(1, |depth| depth.result),
+        channels: conv.channels * conv.depth.filter(|_| !is_depth).map_or(1, |depth| depth.kernel),
         filters: conv.filters,
         groups: conv.groups,
         kernel: conv.kernel,
         stride: conv.stride,
         dilation: conv.dilation,
         result: [height, width],
+        depth: conv.depth,
         image: source,
         out: places(&to.position(&coordinates))?,
         out_element: c_type(to.dtype).to_owned(),
@@ -220,16 +240,21 @@ fn image_of(conv: &Conv, image: &Buffer) -> (Image, usize) {
     let Some(blocks) = image.blocks else { return (Image::Plain(conv.image, conv.padding), 0) };
     let (row, plane) = (blocks.row(&image.shape) as usize, blocks.plane(&image.shape) as usize);
     let lanes = blocks.lanes as usize;
-    let first = blocks.margins[0][0] as usize * row + blocks.margins[1][0] as usize * lanes;
-    let batch = plane * conv.channels / lanes;
-    (Image::Blocks(Places { batch, block: plane, lane: 1, y: row, x: lanes, base: 0 }), first)
+    let (frame, batch) = (blocks.frame(&image.shape) as usize, blocks.image(&image.shape) as usize);
+    let first = blocks.frames[0] as usize * frame
+        + blocks.margins[0][0] as usize * row
+        + blocks.margins[1][0] as usize * lanes;
+    let frames = conv.depth.map_or([0; 2], |depth| [depth.result, depth.stride * frame]);
+    (Image::Blocks(Places { batch, block: plane, lane: 1, y: row, x: lanes, base: 0, frames }), first)
 }
 
 /// A position in images, blocks of filters, lanes, rows and pixels; `next` is the next number of a variable.
 fn places(at: &Index, next: u32, vars: &[Var], filters: usize, lanes: usize) -> Option<Places> {
-    let (batch, filter, y, x) = match *vars {
-        [batch, filter, y, x] => (batch, filter, y, x),
-        [batch, filter, x] => (batch, filter, Var { id: next + 2, size: 1 }, x),
+    let unit = |id: u32| Var { id: next + id, size: 1 };
+    let (batch, filter, z, y, x) = match *vars {
+        [batch, filter, z, y, x] => (batch, filter, z, y, x),
+        [batch, filter, y, x] => (batch, filter, unit(3), y, x),
+        [batch, filter, x] => (batch, filter, unit(3), unit(2), x),
         _ => return None,
     };
     let block = Var { id: next, size: filters.div_ceil(lanes) as i64 };
@@ -238,7 +263,8 @@ fn places(at: &Index, next: u32, vars: &[Var], filters: usize, lanes: usize) -> 
         v if v == filter => Index::var(block) * lane.size + Index::var(lane),
         v => Index::var(v),
     };
-    let (factors, base) = affine(&at.substitute(&digits), &[batch, block, lane, y, x])?;
-    let &[batch, block, lane, y, x] = factors.as_slice() else { return None };
-    Some(Places { batch, block, lane, y, x, base })
+    let (factors, base) = affine(&at.substitute(&digits), &[batch, block, lane, z, y, x])?;
+    let &[batch, block, lane, frame, y, x] = factors.as_slice() else { return None };
+    let frames = if vars.len() == 5 { [z.size as usize, frame] } else { [0; 2] };
+    Some(Places { batch, block, lane, y, x, base, frames })
 }

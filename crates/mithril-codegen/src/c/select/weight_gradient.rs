@@ -20,6 +20,9 @@ pub fn correlation(
     making: &mut SelectionContext<'_>,
 ) -> Option<KernelCall> {
     let (conv, [x, w], vars) = sliding(program, nest, c)?;
+    if conv.depth.is_some() {
+        return None;
+    }
     let [height, width] = match vars[2..] {
         [y, x] => [y.size as usize, x.size as usize],
         [x] => [1, x.size as usize],

@@ -12,7 +12,7 @@ use crate::c::verify::messages::{in_step, named};
 /// Looks at all steps.
 pub fn check(program: &Program) -> Result<(), String> {
     for (b, buffer) in program.buffers.iter().enumerate() {
-        let margins = buffer.blocks.is_some_and(|blocks| blocks.margins != [[0; 2]; 2]);
+        let margins = buffer.blocks.is_some_and(|blocks| blocks.has_margins());
         if margins != program.margins.contains_key(&b) {
             return Err(format!("nobody sets the margins of {} to zero", named(program, b)));
         }

@@ -328,7 +328,7 @@ fn blocks_are_for_those_who_know_them() {
     let mut blocks = program(vectors(), Vec::new());
     blocks.buffers[1].shape = vec![1, 8, 1, 1];
     let margins = [[1, 0], [0, 0]];
-    blocks.buffers[1].blocks = Some(Blocks { lanes: 8, margins, bytes: None });
+    blocks.buffers[1].blocks = Some(Blocks { margins, ..Blocks::of(8) });
     refuses(&blocks, &["nobody sets the margins of x1"]);
     blocks.margins = BTreeMap::from([(1, "margins".to_owned())]);
     let args = vec![Given::In(0), Given::Out(1)];

@@ -12,9 +12,9 @@ MITHRIL_INLINE void @name@_line(const long across, const @type@ *restrict image,
     MITHRIL_UNROLL(@most@)
     for (long pixel = 0; pixel < across; pixel++)
         sum[pixel] = (mithril_@t@){0};
-    for (long y = 0; y < @kh@; y++)
+    for (long y = 0; y < @kd@ * @kh@; y++)
         for (long x = 0; x < @kw@; x++, weights += @pitch@) {
-            const @type@ *const place = image + y * @row@ + x * @column@;
+            const @type@ *const place = image + @line_of_weights@ + x * @column@;
             const mithril_@t@ weight = MITHRIL_LOAD(@t@, weights);
             MITHRIL_UNROLL(@most@)
             for (long pixel = 0; pixel < across; pixel++)
@@ -36,7 +36,7 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restric
     const long units = (long)@n@ * BLOCKS * OUT_HEIGHT;@known@
     for (long unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
         const long y = unit % OUT_HEIGHT, panel = unit / OUT_HEIGHT % BLOCKS, batch = unit / OUT_HEIGHT / BLOCKS;
-        const @type@ *const line = image + batch * @image_batch@ + panel * @plane@ + y * @image_line@;
+        const @type@ *const line = image + @image@ + panel * @plane@ + y * @image_line@;
         @weights@
         for (long group = 0, x = 0; group < GROUPS; group++) {
             @tiles@

@@ -21,7 +21,7 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restric
         const long stride = @step_bytes@ / ((last - first) * GROUPS);
         for (long strip = first; strip < last; strip++) {
             const long batch = strip / STRIPS_OF, y = strip % STRIPS_OF * DOWN;
-            const @type@ *const line = image + batch * @image_batch@ + y * @image_line@;
+            const @type@ *const line = image + @image@ + y * @image_line@;
             for (long group = 0, x = 0; group < GROUPS; group++, next += K * stride) {
                 @tiles@
             }

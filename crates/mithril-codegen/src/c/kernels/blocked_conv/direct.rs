@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 
 use crate::c::ir::kernel::{Argument, Call, First, Kernel};
 use crate::c::kernels::common::library::{Library, substitute, unroll};
-use crate::c::kernels::common::pad::pad;
+use crate::c::kernels::common::pad::{pad, pad_frames};
 use crate::c::kernels::common::tiling::Tiling;
 use crate::c::kernels::quantized::gemm::{Columns, Panels};
 use crate::c::kernels::spec::blocked_conv::{Blocked, Image, Places};
+use crate::c::kernels::spec::conv::Depth;
 use crate::c::kernels::winograd::build;
 use crate::c::options::Scheme;
 use crate::c::target::{Element, Target};
@@ -22,8 +23,11 @@ const FEW_TERMS: usize = 64;
 
 /// How the image is walked through, in elements.
 pub(crate) struct Walk {
-    pub batch: usize,
+    /// The C expression of where the image of `batch` begins.
+    pub image: String,
     pub plane: usize,
+    /// From a frame of weights to the next, where each channel is by itself.
+    pub frame: usize,
     /// From a row of weights to the next, from a weight to the next.
     pub row: usize,
     pub column: usize,
@@ -129,13 +133,21 @@ impl Blocked {
         let weights = few.as_ref().map_or(DEPTH_WEIGHTS, |few| &few.depth);
         let text = include_str!("depth.c")
             .replace("@weights@", weights)
+            .replace(
+                "@line_of_weights@",
+                if self.frames_of_kernel() == 1 {
+                    "y * @row@"
+                } else {
+                    "y / @kh@ * @frame@ + y % @kh@ * @row@"
+                },
+            )
             .replace("@finish@", &finish(&tiling, self.vectors(lanes).is_some()));
         let pitch = if few.is_some() { 2 * lanes } else { lanes };
         let numbers = [("panel_blocks", 1), ("pitch", pitch)];
         let text = self.fill(&text, &tiles, &tiling, &walk, lanes, &numbers);
         let name = library.add(&self.wish("depth"), &text);
         self.kernel(library, name, few, None, |library| {
-            let elements = self.filters * self.kernel[0] * self.kernel[1];
+            let elements = self.filters * self.frames_of_kernel() * self.kernel[0] * self.kernel[1];
             (self.pack(library, include_str!("depth_pack.c"), lanes, 1), elements)
         })
     }
@@ -199,13 +211,9 @@ impl Blocked {
         };
         let operands = (0..self.operands.len()).map(Argument::Operand);
         let (mut image, mut phases, mut shared_bytes) = (Argument::A, Vec::new(), 0);
-        if let Image::Plain(size, padding) = self.image
-            && padding != [[0, 0], [0, 0]]
-        {
-            let pad = pad(library, self.element, self.batch * self.channels, size, padding, 1);
-            phases.push(vec![work(pad, vec![Argument::A, Argument::Shared])]);
+        if let Some((copy, elements)) = self.copy(library) {
+            phases.push(vec![work(copy, vec![Argument::A, Argument::Shared])]);
             image = Argument::Shared;
-            let elements = self.batch * self.channels * padded(size, padding).iter().product::<usize>();
             shared_bytes = (elements * self.element.bytes()).next_multiple_of(64);
         }
         let own = few.iter().map(|_| Argument::Own);
@@ -254,21 +262,71 @@ impl Blocked {
     }
 
     pub(crate) fn walk(&self, lanes: usize) -> Walk {
-        let (batch, plane, y, x) = match self.image {
-            Image::Blocks(places) => (places.batch, places.block, places.y, lanes),
+        let (places, plane, y, x) = match self.image {
+            Image::Blocks(places) => (places, places.block, places.y, lanes),
             Image::Plain(size, padding) => {
                 let [height, width] = padded(size, padding);
-                (self.channels * height * width, height * width, width, 1)
+                (self.places_of_copy(height * width), height * width, width, 1)
             }
         };
         Walk {
-            batch,
+            image: Places { batch: places.batch, frames: places.frames, ..Places::default() }.text(),
             plane,
+            frame: self.depth.map_or(0, |depth| places.frames[1] / depth.stride * depth.dilation),
             row: self.dilation[0] * y,
             column: self.dilation[1] * x,
             step: self.stride[1] * x,
             line: self.stride[0] * y,
         }
+    }
+
+    /// How the images of a copy with margins lie, whose frames come before their channels, that are planes of so many
+    /// elements.
+    fn places_of_copy(&self, plane: usize) -> Places {
+        let Some(depth) = self.depth else {
+            return Places { batch: self.channels * plane, ..Places::default() };
+        };
+        let frame = self.channels / depth.kernel * plane;
+        let frames = depth.padding[0] + depth.image + depth.padding[1];
+        Places { batch: frames * frame, frames: [depth.result, depth.stride * frame], ..Places::default() }
+    }
+
+    /// What copies a row-major image between margins of zeros, and how many elements that takes; none where it is read as
+    /// it is.
+    fn copy(&self, library: &mut Library) -> Option<(String, usize)> {
+        let Image::Plain(size, padding) = self.image else { return None };
+        let plane = padded(size, padding).iter().product::<usize>();
+        let Some(depth) = self.depth else {
+            let planes = self.batch * self.channels;
+            return (padding != [[0, 0], [0, 0]])
+                .then(|| (pad(library, self.element, planes, size, padding, 1), planes * plane));
+        };
+        let (images, channels) = (self.batch / depth.result, self.channels / depth.kernel);
+        let frames = depth.padding[0] + depth.image + depth.padding[1];
+        let function = pad_frames(
+            library,
+            self.element,
+            [images, channels],
+            (depth.image, depth.padding),
+            (size, padding),
+        );
+        Some((function, images * frames * channels * plane))
+    }
+
+    /// The channel of the weights that is this one of the sum: those of a frame come together.
+    pub(crate) fn channel_of_weights(&self) -> String {
+        match self.depth {
+            Some(Depth { kernel, .. }) if kernel > 1 && self.groups == 1 => {
+                let channels = self.channels / kernel;
+                format!("channel % {channels} * {kernel} + channel / {channels}")
+            }
+            _ => "channel".to_owned(),
+        }
+    }
+
+    /// Frames of the kernel, where each channel is by itself.
+    fn frames_of_kernel(&self) -> usize {
+        self.depth.map_or(1, |depth| depth.kernel)
     }
 
     fn pack(&self, library: &mut Library, template: &str, lanes: usize, block: usize) -> String {
@@ -280,6 +338,8 @@ impl Blocked {
                 ("channels", &self.channels.to_string()),
                 ("kh", &self.kernel[0].to_string()),
                 ("kw", &self.kernel[1].to_string()),
+                ("kd", &self.frames_of_kernel().to_string()),
+                ("channel_of_weights", &self.channel_of_weights()),
                 ("block", &block.to_string()),
                 ("lanes", &lanes.to_string()),
             ],
@@ -289,6 +349,7 @@ impl Blocked {
 
     fn wish(&self, what: &str) -> String {
         let ([kernel_height, kernel_width], [height, width]) = (self.kernel, self.result);
+        // Of volumes, the number of channels counts those of all frames under the kernel.
         let shape = format!("{}_{}_{kernel_height}x{kernel_width}", self.channels, self.filters);
         if what.starts_with("pack") {
             return format!("mithril_{what}_{shape}");
@@ -320,12 +381,13 @@ impl Blocked {
             ("across", tiling.across.rows),
             ("longer", tiling.across.longer),
             ("most", tiling.down * tiling.across.most()),
-            ("image_batch", walk.batch),
             ("image_line", walk.line),
             ("plane", walk.plane),
             ("row", walk.row),
             ("column", walk.column),
             ("step", walk.step),
+            ("kd", self.frames_of_kernel()),
+            ("frame", walk.frame),
         ];
         let is_few = self.few_bits.is_some();
         let [stored, own, known] = if is_few {
@@ -335,6 +397,7 @@ impl Blocked {
         };
         let strings = [
             ("tiles", tiles.to_owned()),
+            ("image", walk.image.clone()),
             ("type", self.element.c().to_owned()),
             ("stored", stored.to_owned()),
             ("own", own.to_owned()),
@@ -434,7 +497,7 @@ const WEIGHTS: &str = "const @type@ *const right = packed + panel * K * WIDTH;
         const char *next = unit + 1 < end ? (const char *)(packed + (panel + 1) % PANELS * K * WIDTH) : ahead;";
 
 /// The weights of a block of channels.
-const DEPTH_WEIGHTS: &str = "const @type@ *const right = packed + panel * @kh@ * @kw@ * LANES;";
+const DEPTH_WEIGHTS: &str = "const @type@ *const right = packed + panel * @kd@ * @kh@ * @kw@ * LANES;";
 
 /// Height and width with margins.
 fn padded([height, width]: [usize; 2], padding: [[usize; 2]; 2]) -> [usize; 2] {

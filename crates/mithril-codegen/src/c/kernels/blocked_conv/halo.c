@@ -7,7 +7,7 @@ static MITHRIL_ONCE void @name@(long thread, long threads, @type@ *restrict bloc
         BOTTOM = @bottom@ * ROW, PLANE = @plane@
     };
     for (long plane = @planes@L * thread / threads; plane < @planes@L * (thread + 1) / threads; plane++) {
-        @type@ *line = blocks + plane * PLANE;
+        @type@ *line = blocks + plane * PLANE;@whole@
         memset(line, @value@, sizeof(@type@) * TOP);
         line += TOP;
         for (long row = 0; row < ROWS; row++, line += ROW) {

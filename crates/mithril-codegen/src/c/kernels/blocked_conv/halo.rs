@@ -14,6 +14,8 @@ pub struct Margins {
     pub bytes: Option<AsBytes>,
     /// How many planes there are.
     pub planes: usize,
+    /// Of volumes: planes of a frame, frames in front, with pixels, and behind. Those without pixels are set whole.
+    pub frames: Option<(usize, [usize; 3])>,
     /// Elements from one plane to the next.
     pub plane: usize,
     /// Rows of pixels, and pixels of a row.
@@ -48,7 +50,16 @@ impl Margins {
         }
         pairs.push(("type", if self.bytes.is_some() { "uint8_t" } else { self.element.c() }));
         pairs.push(("value", &value));
+        let whole = self.frames.map_or_else(String::new, |(planes, [front, depth, behind])| {
+            format!(
+                "\nconst long frame = plane / {planes} % {};\nif (frame < {front} || frame >= {}) {{\n    \
+                 memset(line, @value@, sizeof(@type@) * PLANE);\n    continue;\n}}",
+                front + depth + behind,
+                front + depth
+            )
+        });
+        let text = include_str!("halo.c").replace("@whole@", &whole);
         let wish = format!("mithril_margins_{}_{}x{}", self.planes * self.lanes, self.size[0], self.size[1]);
-        library.add(&wish, &substitute(include_str!("halo.c"), &pairs))
+        library.add(&wish, &substitute(&text, &pairs))
     }
 }

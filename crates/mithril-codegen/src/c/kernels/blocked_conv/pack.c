@@ -14,7 +14,7 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restric
             @type@ *const to = packed + ((block * PLACES + place) * BLOCK + channel % BLOCK) * WIDTH;
             for (long i = 0; i < WIDTH; i++) {
                 const long filter = panel * WIDTH + i;
-                to[i] = filter < FILTERS ? weights[(filter * CHANNELS + channel) * PLACES + place] : 0;
+                to[i] = filter < FILTERS ? weights[(filter * CHANNELS + @channel_of_weights@) * PLACES + place] : 0;
             }
         }
     }

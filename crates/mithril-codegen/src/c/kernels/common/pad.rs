@@ -1,4 +1,4 @@
-//! The function that copies images between margins of zeros.
+//! The functions that copy images and volumes between margins of zeros.
 
 use crate::c::kernels::common::library::{Library, substitute};
 use crate::c::target::Element;
@@ -29,4 +29,32 @@ pub(crate) fn pad(
         ],
     );
     library.add(&format!("mithril_pad_{padded_height}x{padded_width}"), &text)
+}
+
+/// The function that copies volumes between margins of zeros, whose frames then come before their channels.
+pub(crate) fn pad_frames(
+    library: &mut Library,
+    element: Element,
+    [images, channels]: [usize; 2],
+    (depth, [front, behind]): (usize, [usize; 2]),
+    ([height, width], padding): ([usize; 2], [[usize; 2]; 2]),
+) -> String {
+    let numbers = [
+        ("images", images),
+        ("channels", channels),
+        ("depth", depth),
+        ("frames", front + depth + behind),
+        ("front", front),
+        ("h", height),
+        ("w", width),
+        ("padded_height", height + padding[0][0] + padding[0][1]),
+        ("padded_width", width + padding[1][0] + padding[1][1]),
+        ("top", padding[0][0]),
+        ("left", padding[1][0]),
+    ];
+    let numbers = numbers.map(|(key, number)| (key, number.to_string()));
+    let mut pairs: Vec<(&str, &str)> = numbers.iter().map(|(key, text)| (*key, text.as_str())).collect();
+    pairs.push(("type", element.c()));
+    let text = substitute(include_str!("pad_frames.c"), &pairs);
+    library.add(&format!("mithril_pad_{depth}x{height}x{width}"), &text)
 }

@@ -1,7 +1,7 @@
 //! Convolutions between tensors in blocks of channels.
 
 use crate::c::kernels::spec::bytes::InBytes;
-use crate::c::kernels::spec::conv::Algorithm;
+use crate::c::kernels::spec::conv::{Algorithm, Depth};
 use crate::c::kernels::spec::epilogue::Epilogue;
 use crate::c::options::Scheme;
 use crate::c::target::Element;
@@ -21,13 +21,17 @@ pub struct Places {
     pub x: usize,
     /// Where the first is.
     pub base: usize,
+    /// Frames of a volume, and from one to the next: `batch` then counts the frames of all images. 0 for images.
+    pub frames: [usize; 2],
 }
 
 impl Places {
     /// The C expression of the place at `batch`, `block`, `lane`, `y`, `x`.
     pub(crate) fn text(&self) -> String {
+        let images = self.images();
+        let factors = images.iter().map(|(name, factor)| (name.as_str(), *factor));
         let factors =
-            [("batch", self.batch), ("block", self.block), ("y", self.y), ("x", self.x), ("lane", self.lane)];
+            factors.chain([("block", self.block), ("y", self.y), ("x", self.x), ("lane", self.lane)]);
         let mut terms: Vec<String> = Vec::new();
         for (name, factor) in factors {
             match factor {
@@ -40,6 +44,17 @@ impl Places {
             terms.push(self.base.to_string());
         }
         terms.join(" + ")
+    }
+
+    /// What counts images, and frames, and from one to the next.
+    fn images(&self) -> Vec<(String, usize)> {
+        match self.frames {
+            [0, _] => vec![("batch".to_owned(), self.batch)],
+            [frames, frame] if self.batch == frames * frame => vec![("batch".to_owned(), frame)],
+            [frames, frame] => {
+                vec![(format!("batch / {frames}"), self.batch), (format!("batch % {frames}"), frame)]
+            }
+        }
     }
 }
 
@@ -57,9 +72,10 @@ pub enum Image {
 pub struct Blocked {
     /// What image, weights and sums hold.
     pub element: Element,
-    /// Images.
+    /// Images; of volumes the frames of all results.
     pub batch: usize,
-    /// Channels of an image, a multiple of the lanes if it lies in blocks.
+    /// Channels of an image, a multiple of the lanes if it lies in blocks. Of volumes those of all frames under the kernel,
+    /// unless each is by itself.
     pub channels: usize,
     /// Channels of the result, a multiple of the lanes.
     pub filters: usize,
@@ -73,6 +89,8 @@ pub struct Blocked {
     pub dilation: [usize; 2],
     /// Height and width of the result.
     pub result: [usize; 2],
+    /// The axis in front of these, of volumes; without dilation unless each channel is by itself.
+    pub depth: Option<Depth>,
     /// What is read.
     pub image: Image,
     /// Where the result lies.

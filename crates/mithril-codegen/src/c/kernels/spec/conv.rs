@@ -17,6 +17,23 @@ pub enum Algorithm {
     Winograd([usize; 2]),
 }
 
+/// The axis of frames in front of height and width, of convolutions of volumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Depth {
+    /// Frames of a volume.
+    pub image: usize,
+    /// Frames of the kernel.
+    pub kernel: usize,
+    /// Steps between two frames of the result.
+    pub stride: usize,
+    /// Steps between two frames of the kernel.
+    pub dilation: usize,
+    /// Frames of zeros in front and behind.
+    pub padding: [usize; 2],
+    /// Frames of the result.
+    pub result: usize,
+}
+
 /// `out[n, filters, oh, ow] = epilogue(convolution of image[n, channels, h, w] by weights[filters, channels / groups,
 /// kh, kw])`, all row-major. In the epilogue `batch` is the image, `row` the filter and `column` the pixel
 /// (`y * ow + x`).
@@ -42,6 +59,8 @@ pub struct Conv {
     pub dilation: [usize; 2],
     /// Zeros before and after, for height and width.
     pub padding: [[usize; 2]; 2],
+    /// The axis in front of these, if they are volumes: only kernels between blocks take those.
+    pub depth: Option<Depth>,
     /// Where the result lies: one batch axis, `row` along filters, `column` along pixels.
     pub out: Strides,
     /// The C type of the result, which the epilogue's expression has.
@@ -77,6 +96,7 @@ impl Conv {
             stride: [1, 1],
             dilation: [1, 1],
             padding: [[0, 0], [0, 0]],
+            depth: None,
             out: Strides::default(),
             out_element: element.c().to_owned(),
             algorithm: Algorithm::Fastest,

@@ -33,8 +33,10 @@ pub(crate) struct Shape {
 
 /// Where a tile's pixels come from and go to.
 struct Ends {
-    /// Elements from one image, block of channels and row to the next.
-    image: [usize; 3],
+    /// The C expression of where the image of `batch` begins.
+    start: String,
+    /// Elements from one block of channels and row to the next.
+    image: [usize; 2],
     /// Size and margins of the row-major image that is copied into blocks before, if it is not in blocks.
     copied: Option<([usize; 2], [[usize; 2]; 2])>,
     finish: &'static str,
@@ -77,7 +79,8 @@ pub(crate) fn ask_blocked(conv: &Blocked, library: &mut Library) {
 fn blocked_place(conv: &Blocked, target: &Target) -> Option<&'static str> {
     let place = match conv.image {
         Image::Blocks(_) => Some(" in blocks"),
-        Image::Plain(..) => (conv.channels >= target.lanes).then_some(" into blocks"),
+        // Frames of volumes are brought into another order.
+        Image::Plain(..) => (conv.channels >= target.lanes && conv.depth.is_none()).then_some(" into blocks"),
     };
     place.filter(|_| fits(conv.element, conv.kernel, conv.stride, conv.dilation))
 }
@@ -365,8 +368,10 @@ pub(crate) fn build(conv: &Conv, tile: Tile, library: &mut Library) -> Kernel {
     let shape = shape(conv);
     let plan = Plan::new(&shape, tile, library.target());
     library.transpose(Element::F32);
+    let [batch, plane, row] = plan.copy_strides(&shape);
     let ends = Ends {
-        image: plan.copy_strides(&shape),
+        start: format!("batch * {batch}"),
+        image: [plane, row],
         copied: Some((conv.image, conv.padding)),
         finish: include_str!("finish.c"),
         strings: vec![
@@ -375,6 +380,7 @@ pub(crate) fn build(conv: &Conv, tile: Tile, library: &mut Library) -> Kernel {
             ("expression", conv.epilogue.text(&[conv.batch])),
             ("parameters", conv.epilogue.parameters()),
             ("arguments", conv.epilogue.arguments()),
+            ("channel_of_weights", "channel".to_owned()),
         ],
         operands: conv.epilogue.operands.len(),
         scratch: plan.strip(),
@@ -386,18 +392,22 @@ pub(crate) fn build(conv: &Conv, tile: Tile, library: &mut Library) -> Kernel {
 pub(crate) fn build_blocked(conv: &Blocked, tile: Tile, library: &mut Library) -> Kernel {
     let shape = blocked_shape(conv);
     let plan = Plan::new(&shape, tile, library.target());
-    let (image, copied) = match conv.image {
-        Image::Blocks(places) => ([places.batch, places.block, places.y], None),
+    let (start, image, copied) = match conv.image {
+        Image::Blocks(places) => (conv.walk(plan.lanes).image, [places.block, places.y], None),
         Image::Plain(size, padding) => {
             library.transpose(Element::F32);
-            (plan.copy_strides(&shape), Some((size, padding)))
+            let [batch, plane, row] = plan.copy_strides(&shape);
+            (format!("batch * {batch}"), [plane, row], Some((size, padding)))
         }
     };
+    let mut strings = conv.epilogue_strings(plan.lanes);
+    strings.push(("channel_of_weights", conv.channel_of_weights()));
     let ends = Ends {
+        start,
         image,
         copied,
         finish: include_str!("finish_blocked.c"),
-        strings: conv.epilogue_strings(plan.lanes),
+        strings,
         operands: conv.operands.len(),
         scratch: tile[0] * tile[1] * plan.lanes,
     };
@@ -520,7 +530,7 @@ fn numbers(shape: &Shape, plan: &Plan, ends: &Ends) -> Vec<(&'static str, String
     let [_, blocked_width, blocked_plane] = plan.blocked(shape.padded);
     let [height, width] = shape.result;
     let [parts, line_points] = plan.parts();
-    let [_, _, row] = ends.image;
+    let [_, row] = ends.image;
     let (image, padding) = ends.copied.unwrap_or_default();
     [
         ("n", shape.batch),
@@ -570,9 +580,9 @@ fn numbers(shape: &Shape, plan: &Plan, ends: &Ends) -> Vec<(&'static str, String
 fn fill(template: &str, shape: &Shape, plan: &Plan, ends: &Ends, library: &mut Library) -> String {
     let [high, wide] = plan.tile;
     let micro = "{micro}(channels, left, right, tile_sums, channel > 0, fetch, stride);";
-    let [batch, plane, row] = ends.image;
+    let (start, [plane, row]) = (&ends.start, ends.image);
     let tile_place = format!(
-        "batch * {batch} + channels * {plane} + t / ACROSS % DOWN * {} + t % ACROSS * {}",
+        "{start} + channels * {plane} + t / ACROSS % DOWN * {} + t % ACROSS * {}",
         row * high * plan.steps[0],
         wide * plan.steps[1] * plan.lanes
     );

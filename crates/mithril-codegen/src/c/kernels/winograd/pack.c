@@ -9,7 +9,7 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const float *restrict
             for (long column = 0; column < WIDTH; column++) {
                 const long filter = first + column;
                 packed[(unit * 9 + place) * WIDTH + column] =
-                    filter < FILTERS ? weights[(filter * CHANNELS + channel) * 9 + place] : 0;
+                    filter < FILTERS ? weights[(filter * CHANNELS + @channel_of_weights@) * 9 + place] : 0;
             }
     }
 }
