@@ -78,7 +78,7 @@ fn relations_wait_for_every_size_inside_of_a_literal() {
         s.set_literal(argument, literal, why()).unwrap();
         for name in &names {
             assert_eq!(s.shape(output).to_string(), "[...]", "before {name}");
-            s.equate_dims(&Dim::symbol(*name), &Dim::Const(3), why()).unwrap();
+            s.equate_dims(&Dim::symbol(name), &Dim::Const(3), why()).unwrap();
         }
         assert_eq!(s.shape(output).rank(), Some(names.len()));
     }
