@@ -128,3 +128,30 @@ def test_steps_of_a_recurrent_network_share_packed_weights():
     np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=1e-4, atol=1e-5)
     # Not once for each of the twelve steps.
     assert packed.bytes < 2 * sum(value.numel() for value in lstm.parameters()) * 4
+
+
+@pytest.mark.parametrize(("dilation", "left"), [(5, "3x3"), (9, "1x3"), ((4, 12), "3x1")])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_weights_that_meet_zeros_alone_are_left_out(dilation, left, stride, dtype):
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 32, 1), nn.ReLU(), nn.Conv2d(32, 48, 3, stride, dilation, dilation), nn.Conv2d(48, 8, 1)]
+    module = nn.Sequential(*layers).to(getattr(torch, dtype)).eval()
+    data = torch.randn(2, 3, 9, 11, dtype=getattr(torch, dtype))
+    output = module(data)
+    weight = torch.randn_like(output)
+    output.backward(weight)
+    model, params = ml.from_torch(module, (data,))
+    (key,) = set(model.input_keys) - set(params)
+    (name,) = model.output_keys
+    tolerance = {"rtol": 1e-4, "atol": 1e-4} if dtype == "float32" else {"rtol": 1e-10, "atol": 1e-10}
+    for threads in (1, 2):
+        compiled = ml.compile(model, ml.CBackend(num_threads=threads, dtype=dtype), inference=True)
+        found = compiled.evaluate(params, {key: data.numpy()})[name]
+        np.testing.assert_allclose(found, output.detach().numpy(), **tolerance)
+        assert f"32 channels to 48, {left} weights" in compiled.stages["kernel_selection"]
+        trained = ml.compile(model, ml.CBackend(num_threads=threads, dtype=dtype))
+        gradients = trained.evaluate_gradients(params, {key: data.numpy()}, {name: weight.numpy()})
+        wanted = {value.shape: value.grad.numpy() for value in module.parameters()}
+        for value in map(np.asarray, gradients.values()):
+            np.testing.assert_allclose(value, wanted[value.shape], **tolerance)

@@ -11,9 +11,9 @@ use crate::c::kernels::Library;
 use crate::c::lower::lower;
 use crate::c::options::Options;
 use crate::c::passes::{
-    attention_fusion, batch_tiling, blocked_layout, dead_code, fusion, in_place, isolation, memory_planning,
-    phase_decomposition, prefetch, prepacking, promotion, row_fusion, split_reduction, update_fusion,
-    update_schedule,
+    attention_fusion, batch_tiling, blocked_layout, dead_code, dead_taps, fusion, in_place, isolation,
+    memory_planning, phase_decomposition, prefetch, prepacking, promotion, row_fusion, split_reduction,
+    update_fusion, update_schedule,
 };
 use crate::c::select::decision::Decision;
 use crate::c::select::epilogue::Tails;
@@ -105,6 +105,18 @@ pub static PASSES: &[Pass] = &[
         description: "16-bit floats that convolutions and products with vectors read become float32, each tensor once",
         run: |c| {
             promotion::promote(&mut c.program, c.options);
+            Ok(())
+        },
+        keeps_values: false,
+    },
+    Pass {
+        name: "dead_tap_elimination",
+        description: "weights of convolutions that only ever meet the zeros around the image are left out",
+        run: |c| {
+            // Quantized weights are kept whole, under the names of their parameters.
+            if c.options.quantize.is_none() {
+                dead_taps::eliminate(&mut c.program);
+            }
             Ok(())
         },
         keeps_values: false,

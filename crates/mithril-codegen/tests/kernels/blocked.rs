@@ -103,6 +103,19 @@ fn specifications(lanes: usize) -> Vec<Case> {
         // Sums that are added up in pieces.
         Case { padding: [[2, 2], [2, 2]], ..Case::new([7 * lanes, lanes], [4, 5], [5, 5]) },
         Case { stride: [1, 2], padding: around, ..Case::new([17 * lanes, lanes], [4, 5], [3, 3]) },
+        // Weights that meet nothing but the zeros of a margin for most rows of the result.
+        Case {
+            dilation: [5, 3],
+            padding: [[5, 5], [3, 3]],
+            ..Case::new([9 * lanes, 2 * lanes], [6, 9], [3, 3])
+        },
+        Case {
+            batch: 2,
+            stride: [2, 1],
+            dilation: [4, 1],
+            padding: [[9, 6], [1, 1]],
+            ..Case::new([13 * lanes, lanes], [7, 5], [4, 3])
+        },
         Case { is_depth: true, padding: around, ..Case::new([3 * lanes; 2], [7, 9], [3, 3]) },
         Case {
             is_depth: true,
@@ -246,6 +259,7 @@ fn kernel(case: &Case, out: Places, lanes: usize) -> Blocked {
         dilation: case.dilation,
         result: case.result(),
         depth: None,
+        rows: (case.batch < 3).then_some([case.image[0], case.padding[0][0]]),
         image: Image::Plain(case.image, case.padding),
         out,
         out_element: element.to_owned(),

@@ -5,6 +5,7 @@ pub mod batch_tiling;
 pub mod blocked_layout;
 pub mod byte_layout;
 pub mod dead_code;
+pub mod dead_taps;
 pub mod fusion;
 pub mod in_place;
 pub mod isolation;

@@ -184,9 +184,7 @@ fn in_blocks_of(
         (false, false) => false,
     };
     let [height, width] = conv.result();
-    if let Some(depth) = conv.depth
-        && (few.is_some() || (depth.dilation > 1 && depth.kernel > 1 && !is_depth))
-    {
+    if (few.is_some() && conv.depth.is_some()) || (!is_depth && conv.depth.is_some_and(|d| d.has_gaps())) {
         return None;
     }
     let is_filled = suits && height * width >= LEAST_PIXELS && is_fixed(program, *w, options);
@@ -197,7 +195,7 @@ fn in_blocks_of(
     let flat_nest = Nest { value: flat_loads(&nest.value, &program.buffers), ..nest.clone() };
     let names = names(vars, height, width);
     let tail = tails.add(&program.buffers, &flat_nest, the_sum(&flat_nest.value)?, &names)?;
-    let (mut operands, mut strides, mut starts) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut operands, mut strides, mut starts) = (vec![], vec![], vec![]);
     for load in &tail.loads {
         let Expr::Load { from, at, stored } = load else { return None };
         let place = places(&at[0])?;
@@ -218,6 +216,7 @@ fn in_blocks_of(
         dilation: conv.dilation,
         result: [height, width],
         depth: conv.depth,
+        rows: Some([conv.image[0], conv.padding[0][0]]),
         image: source,
         out: places(&to.position(&coordinates))?,
         out_element: c_type(to.dtype).to_owned(),

@@ -14,6 +14,9 @@ use crate::c::kernels::winograd::build;
 use crate::c::options::Scheme;
 use crate::c::target::{Element, Target};
 
+/// Weights that meet nothing but zeros are left out where at most so many eighths of the products remain.
+const LIVE_OF_8: usize = 6;
+
 /// Weights that are so many times as large as the cache are not read by every thread.
 const WEIGHTS_FOR_ALL: usize = 4;
 
@@ -80,18 +83,21 @@ impl Blocked {
         let sections =
             self.sections(library.target(), &tiling, panels, [bytes, k * 2 * lanes * self.element.bytes()]);
         let stays = k <= FEW_TERMS && self.filters.is_multiple_of(lanes);
+        let meets = self.rows.filter(|&rows| !stays && self.is_mostly_dead(rows, &tiling));
         let mut tile = |down: usize, across: usize| {
             let Walk { step, line, plane, row, column, .. } = walk;
             let micro = if stays {
                 let micro = tile_inside(library, self.element);
                 format!(
                     "{micro}({down}, {across}, {step}, {run}, line + x * {step}, {line}, {outer}, {plane}, \
-                     {kernel_height}, {row}, {width}, {column}, right, sums, 0, next, stride);"
+                     {kernel_height}, {row}, {width}, {column}, right, 0, sums, 0, next, stride);"
                 )
             } else {
-                let micro = tile_of(library, self.element, [down, across, step, run], [kernel_height, width]);
+                let size = [kernel_height, width];
+                let micro = tile_of(library, self.element, [down, across, step, run], size, meets.is_some());
+                let right = if meets.is_some() { "from, to, right" } else { "right" };
                 format!(
-                    "{micro}(line + x * {step}, {line}, {outer}, {plane}, {row}, {column}, right, sums, next, stride);"
+                    "{micro}(line + x * {step}, {line}, {outer}, {plane}, {row}, {column}, {right}, sums, next, stride);"
                 )
             };
             format!(
@@ -103,6 +109,7 @@ impl Blocked {
         let weights = few.as_ref().map_or(WEIGHTS, |few| &few.direct);
         let text = include_str!("direct.c")
             .replace("@weights@", weights)
+            .replace("@rows@", &meets.map_or_else(String::new, |rows| self.live_rows(rows)))
             .replace("@finish@", &finish(&tiling, stays && self.vectors(lanes).is_some()));
         let mut numbers = vec![("k", k), ("panels", panels), ("sections", sections), ("panel_blocks", 2)];
         let step_bytes = few.as_ref().map_or(2 * lanes * self.element.bytes(), |few| few.step_bytes);
@@ -114,6 +121,33 @@ impl Blocked {
             let elements = panels * 2 * lanes * k;
             (self.pack(library, include_str!("pack.c"), lanes, block), elements)
         })
+    }
+
+    /// Whether so many weights meet nothing but zeros in a strip that it pays to leave them out, for an image of so many rows
+    /// below so many of zeros.
+    fn is_mostly_dead(&self, [image, above]: [usize; 2], tiling: &Tiling) -> bool {
+        let strips = (0..self.result[0]).step_by(tiling.down);
+        let meets = |&(y, tap): &(usize, usize)| {
+            let [first, last] = [y, y + tiling.down - 1].map(|y| y * self.stride[0] + tap * self.dilation[0]);
+            first < image + above && last >= above
+        };
+        let pairs: Vec<(usize, usize)> =
+            strips.flat_map(|y| (0..self.kernel[0]).map(move |tap| (y, tap))).collect();
+        let live = pairs.iter().filter(|pair| meets(pair)).count();
+        live * 8 <= pairs.len() * LIVE_OF_8
+    }
+
+    /// The statements that find the rows of weights that meet the image in a strip.
+    fn live_rows(&self, [image, above]: [usize; 2]) -> String {
+        let [height, stride, dilation] = [self.kernel[0], self.stride[0], self.dilation[0]];
+        format!(
+            "/* Rows of weights that meet the image: others are multiplied by zeros alone. */\n\
+             const long high = y * {stride} - {above}, low = high + (DOWN - 1) * {stride};\n\
+             const long to = high >= {image} ? 0 : ({image} - 1 - high) / {dilation} + 1 < {height} ? ({image} - 1 - high) / {dilation} + 1 : {height};\n\
+             const long from = low >= 0 ? 0 : ({dilation} - 1 - low) / {dilation} < to ? ({dilation} - 1 - low) / {dilation} : to;"
+        )
+        .replace('\n', "\n            ")
+            + "\n            "
     }
 
     fn build_depth(&self, library: &mut Library) -> Kernel {
@@ -511,6 +545,7 @@ fn tile_of(
     element: Element,
     [down, across, step, run]: [usize; 4],
     [height, width]: [usize; 2],
+    some_rows: bool,
 ) -> String {
     tile_inside(library, element);
     let numbers = [
@@ -525,7 +560,20 @@ fn tile_of(
     let lanes = library.target().lanes_of(element).to_string();
     let mut pairs: Vec<(&str, &str)> = numbers.iter().map(|(key, text)| (*key, text.as_str())).collect();
     pairs.extend([("lanes", lanes.as_str()), ("type", element.c()), ("t", element.suffix())]);
-    let wish = format!("mithril_tile_{}_{down}x{across}_{step}_{run}_of_{height}x{width}", element.suffix());
+    let rows = if some_rows {
+        [
+            " Rows of weights before `from` and from `to` on are left out.",
+            "long from, long to, ",
+            "from",
+            "to - from",
+        ]
+    } else {
+        ["", "", "0", &numbers[4].1]
+    };
+    pairs.extend(["rows_note", "rows_parameters", "from", "count"].into_iter().zip(rows));
+    let mark = if some_rows { "some_of" } else { "of" };
+    let wish =
+        format!("mithril_tile_{}_{down}x{across}_{step}_{run}_{mark}_{height}x{width}", element.suffix());
     library.add(&wish, &substitute(include_str!("tile_of.c"), &pairs))
 }
 

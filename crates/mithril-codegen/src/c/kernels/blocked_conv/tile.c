@@ -2,11 +2,11 @@
    them. With down, across, step and run constants all sums stay in registers: a step loads two vectors of weights,
    and for each pixel broadcasts one element of the image. Pixels lie `step` apart, rows of pixels `line`. Under a
    pixel lie `blocks` planes, `plane` apart, of `height` rows, `row` apart, of `width` places, `column` apart, of
-   `run` elements that lie together. Every step asks for the cache line at `next` and moves it on by `stride` bytes:
+   `run` elements that lie together; weights of a block lie `skipped` elements behind those of the last. Every step asks for the cache line at `next` and moves it on by `stride` bytes:
    weights that come after these. */
 MITHRIL_INLINE void mithril_tile_@t@(const long down, const long across, const long step, const long run,
                                   const @type@ *restrict image, long line, long blocks, long plane, long height, long row,
-                                  long width, long column, const @type@ *restrict weights, @type@ *restrict sums,
+                                  long width, long column, const @type@ *restrict weights, long skipped, @type@ *restrict sums,
                                   int accumulate, const char *next, long stride)
 {
     enum { LANES = @lanes@ };
@@ -14,7 +14,7 @@ MITHRIL_INLINE void mithril_tile_@t@(const long down, const long across, const l
     MITHRIL_UNROLL(@most_rows@)
     for (long pixel = 0; pixel < down * across; pixel++)
         sum[pixel][0] = sum[pixel][1] = (mithril_@t@){0};
-    for (; blocks > 0; blocks--, image += plane)
+    for (; blocks > 0; blocks--, image += plane, weights += skipped)
         for (long y = 0; y < height; y++)
             for (long x = 0; x < width; x++) {
                 const @type@ *const place = image + y * row + x * column;

@@ -91,6 +91,8 @@ pub struct Blocked {
     pub result: [usize; 2],
     /// The axis in front of these, of volumes; without dilation unless each channel is by itself.
     pub depth: Option<Depth>,
+    /// Rows of the image, and rows of zeros above: where many weights meet only zeros, they are left out row by row.
+    pub rows: Option<[usize; 2]>,
     /// What is read.
     pub image: Image,
     /// Where the result lies.

@@ -34,6 +34,13 @@ pub struct Depth {
     pub result: usize,
 }
 
+impl Depth {
+    /// Whether frames lie between those under the kernel.
+    pub(crate) fn has_gaps(&self) -> bool {
+        self.kernel > 1 && self.dilation > 1
+    }
+}
+
 /// `out[n, filters, oh, ow] = epilogue(convolution of image[n, channels, h, w] by weights[filters, channels / groups,
 /// kh, kw])`, all row-major. In the epilogue `batch` is the image, `row` the filter and `column` the pixel
 /// (`y * ow + x`).
