@@ -3,4 +3,5 @@
 mod affine;
 pub mod c;
 pub mod ggml;
+pub mod ids;
 pub mod python;

@@ -2,12 +2,14 @@
 
 use mithril_ir::error::{Code, Error, Result};
 use mithril_ir::graph::{Def, Node, Role};
-use mithril_ir::loops::{Argument, Call, Expr, Index, LoopArg, LoopCx, Step as RowStep, Var, arithmetic};
+use mithril_ir::loops::{self, LoopArg, LoopCx, Step as RowStep};
 use mithril_ir::op::Text;
 use mithril_ir::{DType, Dim, Graph, Lit, NodeId, Place as Origin, TensorType, ValueId};
 
+use crate::c::ir::expr::{BufferId, Call, Expr, Index, Var, arithmetic};
 use crate::c::ir::program::{Buffer, Nest, Place, Program, Step, Work};
 use crate::c::syntax::template::template;
+use crate::ids::Id as _;
 
 /// Whether the target can write a node as it is.
 pub fn can_spell(graph: &Graph, node: NodeId) -> bool {
@@ -109,11 +111,11 @@ struct Lowering<'a> {
     graph: &'a Graph,
     program: Program,
     /// The buffer of each value.
-    at: Vec<Option<usize>>,
+    at: Vec<Option<BufferId>>,
 }
 
 impl Lowering<'_> {
-    fn buffer_of(&mut self, v: ValueId, name: &str, place: Place) -> Result<usize> {
+    fn buffer_of(&mut self, v: ValueId, name: &str, place: Place) -> Result<BufferId> {
         if let Some(buffer) = self.at[v.index()] {
             return Ok(buffer);
         }
@@ -132,20 +134,19 @@ impl Lowering<'_> {
         self.at[v.index()] = Some(buffer);
         Ok(buffer)
     }
-    fn add(&mut self, buffer: Buffer) -> usize {
-        self.program.buffers.push(buffer);
-        self.program.buffers.len() - 1
+    fn add(&mut self, buffer: Buffer) -> BufferId {
+        self.program.buffers.push(buffer)
     }
     fn step(&mut self, name: &str, origin: &str, work: Work) {
         self.program.steps.push(Step { name: name.to_owned(), origin: origin.to_owned(), work });
     }
     /// The buffers of the tensors among the inputs; those of literals are never asked for.
-    fn inputs(&mut self, node: &Node) -> Result<Vec<usize>> {
+    fn inputs(&mut self, node: &Node) -> Result<Vec<BufferId>> {
         let mut inputs = Vec::new();
         for &v in &node.inputs {
             inputs.push(match &self.graph.value(v).def {
                 Def::Const(Lit::Tensor(t)) => self.buffer_of(v, "constant", Place::Constant(t.clone()))?,
-                Def::Const(_) => usize::MAX,
+                Def::Const(_) => BufferId::new(usize::MAX),
                 _ => self.buffer_of(v, node.op.name, Place::Arena(None))?,
             });
         }
@@ -191,13 +192,14 @@ impl Lowering<'_> {
         Ok(())
     }
     /// A nest whose tensors are buffers, and whose single numbers that are constants are numbers.
-    fn nest(&self, to: usize, vars: Vec<Var>, value: &Expr, tensors: &[usize]) -> Work {
-        let value = value.map_loads(&|from, at, stored| {
-            let from = tensors[from];
-            match &self.program.buffers[from].place {
-                Place::Constant(t) if t.len() == 1 => Expr::Number(t.get(0), arithmetic(stored)),
-                _ => Expr::Load { from, at, stored },
-            }
+    fn nest(&self, to: BufferId, vars: Vec<Var>, value: &loops::Expr, tensors: &[BufferId]) -> Work {
+        let value = value.with_tensors(&|number| tensors[number]).map_loads(&|from, at, stored| match &self
+            .program
+            .buffers[from]
+            .place
+        {
+            Place::Constant(t) if t.len() == 1 => Expr::Number(t.get(0), arithmetic(stored)),
+            _ => Expr::Load { from, at, stored },
         });
         let dtype = arithmetic(self.program.buffers[to].dtype);
         Work::Nest(Nest { to, vars, value: value.cast(dtype) })
@@ -227,11 +229,11 @@ impl Lowering<'_> {
         let results = self.graph.outputs.len();
         for (i, (old, _)) in self.graph.updates.iter().enumerate() {
             let is_new = |b: &Buffer| matches!(b.place, Place::Output(n) if n == results + i);
-            let new = self.program.buffers.iter().position(is_new);
+            let new = self.program.buffers.position(is_new);
             self.program.updates.extend(self.at[old.index()].zip(new));
         }
     }
-    fn constant(&mut self, v: ValueId, lit: &Lit) -> Result<usize> {
+    fn constant(&mut self, v: ValueId, lit: &Lit) -> Result<BufferId> {
         let tensor = match lit {
             Lit::Tensor(t) => t.clone(),
             other => std::sync::Arc::new(mithril_ir::interp::number(other, None)?),
@@ -252,11 +254,7 @@ impl Lowering<'_> {
 }
 
 /// A call, whose tensors are buffers.
-fn call_of(call: Call, tensors: &[usize]) -> Work {
-    let args = call.args.into_iter().map(|arg| match arg {
-        Argument::In(t) => Argument::In(tensors[t]),
-        Argument::Out(t) => Argument::Out(tensors[t]),
-        other => other,
-    });
-    Work::Call(Call { args: args.collect(), ..call })
+fn call_of(call: loops::Call, tensors: &[BufferId]) -> Work {
+    let args = call.args.into_iter().map(|arg| arg.with_tensor(&|number| tensors[number]));
+    Work::Call(Call { function: call.function, args: args.collect(), scratch: call.scratch })
 }

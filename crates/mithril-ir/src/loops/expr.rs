@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Index, Var};
+use super::{Index, TensorRef, Var};
 use crate::dtype::DType;
 use crate::tensor::Scalar;
 
@@ -58,9 +58,9 @@ pub enum Binary {
 
 /// A test on indices: `from <= index < to`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Within {
+pub struct Within<T = usize> {
     /// What is tested.
-    pub index: Index,
+    pub index: Index<T>,
     /// The least number that passes.
     pub from: i64,
     /// The least number above those that pass.
@@ -70,44 +70,44 @@ pub struct Within {
 /// The value of one element, as a function of loop variables. Every expression has a dtype ([`Expr::dtype`]); float16
 /// and bfloat16 are computed as float32.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Expr {
+pub enum Expr<T = usize> {
     /// An element of a tensor: an input of the node, or a temporary. In a program the number is that of a buffer.
     Load {
         /// Number of the tensor.
-        from: usize,
+        from: T,
         /// Coordinates, one per axis.
-        at: Vec<Index>,
+        at: Vec<Index<T>>,
         /// Dtype of the tensor as stored.
         stored: DType,
     },
     /// A number.
     Number(Scalar, DType),
     /// An index as a number (int64).
-    Index(Box<Index>),
+    Index(Box<Index<T>>),
     /// Arithmetic on two values of one dtype; comparisons give bool.
-    Binary(Binary, Box<Expr>, Box<Expr>),
+    Binary(Binary, Box<Expr<T>>, Box<Expr<T>>),
     /// A C expression of values, a template as in `Spell.c` ([`crate::loops`] describes the placeholders).
     Apply {
         /// The template.
         text: Arc<str>,
         /// What `{0}`, `{1}` … stand for.
-        args: Vec<Expr>,
+        args: Vec<Expr<T>>,
         /// Dtype of the result.
         dtype: DType,
     },
     /// Conversion of a number that changes nothing but its dtype: to a wider one, to a float, of a boolean; to a
     /// narrower float it rounds (also to float16 and bfloat16, which go on as float32). Integers wrap. A float becomes
     /// true if it is not 0. From floats to integers use the `cast` of its row.
-    Cast(Box<Expr>, DType),
+    Cast(Box<Expr<T>>, DType),
     /// `yes` where all tests pass, else `no`. Only the one chosen is computed, so that `yes` may read what exists only
     /// where the tests pass.
     Select {
         /// The tests.
-        when: Vec<Within>,
+        when: Vec<Within<T>>,
         /// Where they pass.
-        yes: Box<Expr>,
+        yes: Box<Expr<T>>,
         /// Elsewhere.
-        no: Box<Expr>,
+        no: Box<Expr<T>>,
     },
     /// All values of `body` over all values of `vars`, brought together.
     Reduce {
@@ -116,13 +116,13 @@ pub enum Expr {
         /// The variables, the outermost first.
         vars: Vec<Var>,
         /// What is brought together.
-        body: Box<Expr>,
+        body: Box<Expr<T>>,
     },
 }
 
-impl Expr {
+impl<T: TensorRef> Expr<T> {
     /// A C expression of values.
-    pub fn apply(text: impl Into<Arc<str>>, args: Vec<Expr>, dtype: DType) -> Self {
+    pub fn apply(text: impl Into<Arc<str>>, args: Vec<Self>, dtype: DType) -> Self {
         Self::Apply { text: text.into(), args, dtype: arithmetic(dtype) }
     }
     /// As a number of another dtype.
@@ -147,8 +147,8 @@ impl Expr {
     }
     /// This where all tests pass, else `no`.
     #[must_use]
-    pub fn within(self, when: Vec<Within>, no: Self) -> Self {
-        let when: Vec<Within> = when.into_iter().filter(|w| !w.always()).collect();
+    pub fn within(self, when: Vec<Within<T>>, no: Self) -> Self {
+        let when: Vec<Within<T>> = when.into_iter().filter(|w| !w.always()).collect();
         if when.is_empty() {
             return self;
         }
@@ -176,7 +176,7 @@ impl Expr {
         }
     }
     /// The expressions directly inside, those inside of indices not counted.
-    pub fn children(&self) -> Vec<&Expr> {
+    pub fn children(&self) -> Vec<&Self> {
         match self {
             Self::Load { .. } | Self::Number(..) | Self::Index(_) => Vec::new(),
             Self::Binary(_, a, b) => vec![a, b],
@@ -187,7 +187,7 @@ impl Expr {
         }
     }
     /// The indices directly inside.
-    pub fn indices(&self) -> Vec<&Index> {
+    pub fn indices(&self) -> Vec<&Index<T>> {
         match self {
             Self::Load { at, .. } => at.iter().collect(),
             Self::Index(index) => vec![index],
@@ -197,8 +197,8 @@ impl Expr {
     }
     /// With every part replaced: `index` on the indices directly inside, `expr` on the expressions.
     #[must_use]
-    pub fn map(&self, index: &dyn Fn(&Index) -> Index, expr: &dyn Fn(&Expr) -> Expr) -> Self {
-        let boxed = |e: &Expr| Box::new(expr(e));
+    pub fn map(&self, index: &dyn Fn(&Index<T>) -> Index<T>, expr: &dyn Fn(&Self) -> Self) -> Self {
+        let boxed = |e: &Self| Box::new(expr(e));
         match self {
             Self::Load { from, at, stored } => {
                 Self::Load { from: *from, at: at.iter().map(index).collect(), stored: *stored }
@@ -211,7 +211,7 @@ impl Expr {
             }
             Self::Cast(x, dtype) => Self::Cast(boxed(x), *dtype),
             Self::Select { when, yes, no } => {
-                let test = |w: &Within| Within { index: index(&w.index), from: w.from, to: w.to };
+                let test = |w: &Within<T>| Within { index: index(&w.index), from: w.from, to: w.to };
                 expr(yes).within(when.iter().map(test).collect(), expr(no))
             }
             Self::Reduce { fold, vars, body } => {
@@ -219,27 +219,53 @@ impl Expr {
             }
         }
     }
+    /// With every tensor named in another way.
+    #[must_use]
+    pub fn with_tensors<U: TensorRef>(&self, f: &dyn Fn(T) -> U) -> Expr<U> {
+        let boxed = |e: &Self| Box::new(e.with_tensors(f));
+        match self {
+            Self::Load { from, at, stored } => {
+                let at = at.iter().map(|index| index.with_tensors(f)).collect();
+                Expr::Load { from: f(*from), at, stored: *stored }
+            }
+            Self::Number(value, dtype) => Expr::Number(*value, *dtype),
+            Self::Index(at) => Expr::Index(Box::new(at.with_tensors(f))),
+            Self::Binary(op, a, b) => Expr::Binary(*op, boxed(a), boxed(b)),
+            Self::Apply { text, args, dtype } => {
+                let args = args.iter().map(|arg| arg.with_tensors(f)).collect();
+                Expr::Apply { text: text.clone(), args, dtype: *dtype }
+            }
+            Self::Cast(x, dtype) => Expr::Cast(boxed(x), *dtype),
+            Self::Select { when, yes, no } => {
+                let test = |w: &Within<T>| Within { index: w.index.with_tensors(f), from: w.from, to: w.to };
+                Expr::Select { when: when.iter().map(test).collect(), yes: boxed(yes), no: boxed(no) }
+            }
+            Self::Reduce { fold, vars, body } => {
+                Expr::Reduce { fold: *fold, vars: vars.clone(), body: boxed(body) }
+            }
+        }
+    }
     /// With every index inside, at any depth, replaced; `f` is responsible for values read inside of it.
     #[must_use]
-    pub fn map_indices(&self, f: &dyn Fn(&Index) -> Index) -> Self {
+    pub fn map_indices(&self, f: &dyn Fn(&Index<T>) -> Index<T>) -> Self {
         self.map(f, &|e| e.map_indices(f))
     }
     /// With every variable replaced by an index.
     #[must_use]
-    pub fn substitute(&self, f: &dyn Fn(Var) -> Index) -> Self {
+    pub fn substitute(&self, f: &dyn Fn(Var) -> Index<T>) -> Self {
         self.map_indices(&|at| at.substitute(f))
     }
     /// With every element of a tensor replaced by what `f` makes of it (tensor, coordinates, dtype), those read inside
     /// of indices too.
     #[must_use]
-    pub fn map_loads(&self, f: &dyn Fn(usize, Vec<Index>, DType) -> Expr) -> Self {
+    pub fn map_loads(&self, f: &dyn Fn(T, Vec<Index<T>>, DType) -> Self) -> Self {
         match self.map(&|at| map_reads(at, f), &|e| e.map_loads(f)) {
             Self::Load { from, at, stored } => f(from, at, stored),
             other => other,
         }
     }
     /// Calls `f` with this and every expression inside, those inside of indices too.
-    pub fn walk(&self, f: &mut dyn FnMut(&Expr)) {
+    pub fn walk(&self, f: &mut dyn FnMut(&Self)) {
         f(self);
         for child in self.children() {
             child.walk(f);
@@ -274,7 +300,7 @@ impl Expr {
     }
 }
 
-fn walk_index(index: &Index, f: &mut dyn FnMut(&Expr)) {
+fn walk_index<T: TensorRef>(index: &Index<T>, f: &mut dyn FnMut(&Expr<T>)) {
     for (atom, _) in &index.terms {
         match atom {
             super::Atom::Var(_) => {}
@@ -284,7 +310,7 @@ fn walk_index(index: &Index, f: &mut dyn FnMut(&Expr)) {
     }
 }
 
-fn map_reads(index: &Index, f: &dyn Fn(usize, Vec<Index>, DType) -> Expr) -> Index {
+fn map_reads<T: TensorRef>(index: &Index<T>, f: &dyn Fn(T, Vec<Index<T>>, DType) -> Expr<T>) -> Index<T> {
     if !index.reads() {
         return index.clone();
     }
@@ -299,9 +325,9 @@ fn map_reads(index: &Index, f: &dyn Fn(usize, Vec<Index>, DType) -> Expr) -> Ind
     })
 }
 
-impl Within {
+impl<T: TensorRef> Within<T> {
     /// A test.
-    pub fn new(index: Index, from: i64, to: i64) -> Self {
+    pub fn new(index: Index<T>, from: i64, to: i64) -> Self {
         Self { index, from, to }
     }
     /// Whether it passes for all values of the variables.
@@ -326,7 +352,7 @@ pub const fn arithmetic(dtype: DType) -> DType {
 
 macro_rules! operator {
     ($trait:ident, $method:ident, $op:ident) => {
-        impl std::ops::$trait for Expr {
+        impl<T: TensorRef> std::ops::$trait for Expr<T> {
             type Output = Self;
             fn $method(self, other: Self) -> Self {
                 self.binary(Binary::$op, other)
@@ -339,7 +365,7 @@ operator!(Sub, sub, Subtract);
 operator!(Mul, mul, Multiply);
 operator!(Div, div, Divide);
 
-impl fmt::Display for Expr {
+impl<T: TensorRef> fmt::Display for Expr<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Load { from, at, .. } => {

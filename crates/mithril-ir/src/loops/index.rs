@@ -4,7 +4,7 @@
 use std::fmt;
 use std::ops::{Add, Mul, Sub};
 
-use super::Expr;
+use super::{Expr, TensorRef};
 
 /// A loop variable: it counts from 0 to `size` (not reached).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -17,18 +17,18 @@ pub struct Var {
 
 /// What an index is a sum of.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Atom {
+pub enum Atom<T = usize> {
     /// A loop variable.
     Var(Var),
     /// The floor of a quotient by a positive number.
-    Div(Box<Index>, i64),
+    Div(Box<Index<T>>, i64),
     /// The remainder of that division, never negative.
-    Mod(Box<Index>, i64),
+    Mod(Box<Index<T>>, i64),
     /// A number read from a tensor of integers, checked when running to lie in `0..size`; with `wraps`, numbers from
     /// `-size` on count from the end.
     Value {
         /// The number.
-        value: Box<Expr>,
+        value: Box<Expr<T>>,
         /// Size of the axis that it is a position on.
         size: i64,
         /// Whether negative numbers count from the end.
@@ -37,15 +37,21 @@ pub enum Atom {
 }
 
 /// A position on an axis: `constant + Σ factor · atom`.
-#[derive(Clone, Debug, PartialEq, Default)]
-pub struct Index {
+#[derive(Clone, Debug, PartialEq)]
+pub struct Index<T = usize> {
     /// Atoms with their factors, which are not 0; variables first, by number.
-    pub terms: Vec<(Atom, i64)>,
+    pub terms: Vec<(Atom<T>, i64)>,
     /// What is added.
     pub constant: i64,
 }
 
-impl Index {
+impl<T> Default for Index<T> {
+    fn default() -> Self {
+        Self { terms: Vec::new(), constant: 0 }
+    }
+}
+
+impl<T: TensorRef> Index<T> {
     /// A number.
     pub fn number(n: i64) -> Self {
         Self { terms: Vec::new(), constant: n }
@@ -56,10 +62,10 @@ impl Index {
         if var.size == 1 { Self::number(0) } else { Self::atom(Atom::Var(var)) }
     }
     /// A checked number from a tensor; see [`Atom::Value`].
-    pub fn value(value: Expr, size: i64, wraps: bool) -> Self {
+    pub fn value(value: Expr<T>, size: i64, wraps: bool) -> Self {
         Self::atom(Atom::Value { value: Box::new(value), size, wraps })
     }
-    fn atom(atom: Atom) -> Self {
+    fn atom(atom: Atom<T>) -> Self {
         Self { terms: vec![(atom, 1)], constant: 0 }
     }
     /// The number, if it is one.
@@ -136,7 +142,7 @@ impl Index {
     }
     /// With every variable replaced by what `f` says.
     #[must_use]
-    pub fn substitute(&self, f: &dyn Fn(Var) -> Index) -> Self {
+    pub fn substitute(&self, f: &dyn Fn(Var) -> Self) -> Self {
         self.terms.iter().fold(Self::number(self.constant), |sum, (atom, factor)| {
             let new = match atom {
                 Atom::Var(var) => f(*var),
@@ -148,6 +154,19 @@ impl Index {
             };
             sum + new * *factor
         })
+    }
+    /// With every tensor that values are read from named in another way.
+    #[must_use]
+    pub fn with_tensors<U: TensorRef>(&self, f: &dyn Fn(T) -> U) -> Index<U> {
+        let atom = |atom: &Atom<T>| match atom {
+            Atom::Var(var) => Atom::Var(*var),
+            Atom::Div(inner, by) => Atom::Div(Box::new(inner.with_tensors(f)), *by),
+            Atom::Mod(inner, by) => Atom::Mod(Box::new(inner.with_tensors(f)), *by),
+            Atom::Value { value, size, wraps } => {
+                Atom::Value { value: Box::new(value.with_tensors(f)), size: *size, wraps: *wraps }
+            }
+        };
+        Index { terms: self.terms.iter().map(|(a, n)| (atom(a), *n)).collect(), constant: self.constant }
     }
     /// Calls `f` with every variable in it, those inside of read values too.
     pub fn each_var(&self, f: &mut dyn FnMut(Var)) {
@@ -185,7 +204,7 @@ impl Index {
         }
         Some(factor)
     }
-    fn push(&mut self, atom: Atom, factor: i64) {
+    fn push(&mut self, atom: Atom<T>, factor: i64) {
         if let Some(i) = self.terms.iter().position(|(a, _)| *a == atom) {
             self.terms[i].1 += factor;
             if self.terms[i].1 == 0 {
@@ -232,7 +251,7 @@ fn common_divisor(a: i64, b: i64) -> i64 {
     a
 }
 
-impl Atom {
+impl<T: TensorRef> Atom<T> {
     fn range(&self) -> (i64, i64) {
         match self {
             Self::Var(var) => (0, (var.size - 1).max(0)),
@@ -246,13 +265,13 @@ impl Atom {
     }
 }
 
-impl From<i64> for Index {
+impl<T: TensorRef> From<i64> for Index<T> {
     fn from(n: i64) -> Self {
         Self::number(n)
     }
 }
 
-impl Add for Index {
+impl<T: TensorRef> Add for Index<T> {
     type Output = Self;
     fn add(mut self, other: Self) -> Self {
         self.constant += other.constant;
@@ -263,14 +282,14 @@ impl Add for Index {
     }
 }
 
-impl Sub for Index {
+impl<T: TensorRef> Sub for Index<T> {
     type Output = Self;
     fn sub(self, other: Self) -> Self {
         self + other * -1
     }
 }
 
-impl Mul<i64> for Index {
+impl<T: TensorRef> Mul<i64> for Index<T> {
     type Output = Self;
     fn mul(mut self, factor: i64) -> Self {
         if factor == 0 {
@@ -284,7 +303,7 @@ impl Mul<i64> for Index {
     }
 }
 
-impl fmt::Display for Atom {
+impl<T: TensorRef> fmt::Display for Atom<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Var(var) => write!(f, "i{}", var.id),
@@ -295,7 +314,7 @@ impl fmt::Display for Atom {
     }
 }
 
-impl fmt::Display for Index {
+impl<T: TensorRef> fmt::Display for Index<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, (atom, factor)) in self.terms.iter().enumerate() {
             f.write_str(if i > 0 { " + " } else { "" })?;
@@ -316,7 +335,7 @@ impl fmt::Display for Index {
 }
 
 /// The position in row-major order of a tensor of these sizes.
-pub fn flat(at: &[Index], sizes: &[i64]) -> Index {
+pub fn flat<T: TensorRef>(at: &[Index<T>], sizes: &[i64]) -> Index<T> {
     let mut sum = Index::default();
     for (index, size) in at.iter().zip(sizes) {
         sum = sum * *size + index.clone();
@@ -325,9 +344,9 @@ pub fn flat(at: &[Index], sizes: &[i64]) -> Index {
 }
 
 /// The coordinates of a position in row-major order of a tensor of these sizes.
-pub fn unflat(position: &Index, sizes: &[i64]) -> Vec<Index> {
+pub fn unflat<T: TensorRef>(position: &Index<T>, sizes: &[i64]) -> Vec<Index<T>> {
     let mut rest: i64 = 1;
-    let mut at: Vec<Index> = sizes
+    let mut at: Vec<Index<T>> = sizes
         .iter()
         .rev()
         .map(|&size| {

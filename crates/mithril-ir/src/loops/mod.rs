@@ -68,8 +68,16 @@ pub use context::{LoopArg, LoopCx};
 pub use expr::{Binary, Expr, Fold, Within, arithmetic};
 pub use index::{Atom, Index, Var, flat, unflat};
 
+use std::fmt;
+
 use crate::dtype::DType;
 use crate::error::Result;
+
+/// How expressions name tensors: by the number of an input or temporary of a node (`usize`) in what a row says, by the
+/// typed id of a buffer in the programs of a target. It is displayed as its number.
+pub trait TensorRef: Copy + PartialEq + fmt::Debug + fmt::Display {}
+
+impl TensorRef for usize {}
 
 /// Of the dtypes that prelude functions are written for, the one that holds the sums of a dtype: float32 (of the halves
 /// too), float64 and int64.
@@ -133,26 +141,40 @@ pub enum Step {
 
 /// A call of a C function of the prelude.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Call {
+pub struct Call<T = usize> {
     /// Its name.
     pub function: String,
     /// What it is given.
-    pub args: Vec<Argument>,
+    pub args: Vec<Argument<T>>,
     /// Bytes of scratch memory of a thread; 0 for none.
     pub scratch: usize,
 }
 
 /// An argument of a call.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Argument {
+pub enum Argument<T = usize> {
     /// A tensor that is read.
-    In(usize),
+    In(T),
     /// A temporary that is written. One that is written by no call before holds nothing; see [`LoopCx::call`].
-    Out(usize),
+    Out(T),
     /// An integer.
     Int(i64),
     /// A number.
     Float(f64),
     /// A list of integers.
     Ints(Vec<i64>),
+}
+
+impl<T> Argument<T> {
+    /// With its tensor, if it is one, named in another way.
+    #[must_use]
+    pub fn with_tensor<U>(self, f: &dyn Fn(T) -> U) -> Argument<U> {
+        match self {
+            Self::In(tensor) => Argument::In(f(tensor)),
+            Self::Out(tensor) => Argument::Out(f(tensor)),
+            Self::Int(n) => Argument::Int(n),
+            Self::Float(x) => Argument::Float(x),
+            Self::Ints(list) => Argument::Ints(list),
+        }
+    }
 }

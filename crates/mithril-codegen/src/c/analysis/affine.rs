@@ -1,8 +1,7 @@
 //! Affine accesses: positions that are sums of multiples of loop variables.
 
-use mithril_ir::loops::{Atom, Expr, Index, Var};
-
-use crate::c::ir::program::Buffer;
+use crate::c::ir::expr::{Atom, Expr, Index, Var};
+use crate::c::ir::program::Buffers;
 
 /// The factors of variables in a position that is a sum of multiples of them, none negative; and what is added.
 pub fn affine(index: &Index, vars: &[Var]) -> Option<(Vec<usize>, usize)> {
@@ -14,7 +13,7 @@ pub fn affine(index: &Index, vars: &[Var]) -> Option<(Vec<usize>, usize)> {
 }
 
 /// The same expression, elements by flat positions.
-pub fn flat_loads(value: &Expr, buffers: &[Buffer]) -> Expr {
+pub fn flat_loads(value: &Expr, buffers: &Buffers) -> Expr {
     value.map_loads(&|from, at, stored| {
         let position = buffers[from].position(&at);
         Expr::Load { from, at: vec![position], stored }

@@ -9,9 +9,10 @@
 use std::cell::Cell;
 
 use mithril_ir::error::{Code, Error, Result};
-use mithril_ir::loops::{Argument, Expr, Index, Var};
 
+use crate::c::ir::expr::{Argument, BufferId, Expr, Index, Var};
 use crate::c::ir::program::{Nest, Place, Program, Step, Work};
+use crate::ids::Table;
 
 /// Sizes that are tried: no digit of a position is divided by them by chance.
 pub const SIZES: [i64; 2] = [10_007, 10_009];
@@ -39,8 +40,9 @@ pub fn rows(programs: &[Program; 2], name: &str) -> Result<Rows> {
         )
         .help(FIX));
     }
-    let mut digits: Vec<Option<Digit>> = vec![None; first.buffers.len()];
-    for (b, slot) in digits.iter_mut().enumerate() {
+    let mut digits: Digits = Table::beside(&first.buffers, None);
+    for b in first.buffers.ids() {
+        let slot = &mut digits[b];
         let buffer = &first.buffers[b];
         match (&buffer.place, grown(programs, b)) {
             (_, Grown::Not) => {}
@@ -81,6 +83,9 @@ pub(crate) struct Digit {
     pub inside: i64,
 }
 
+/// Of each buffer the digit that counts rows, if it has some.
+pub(crate) type Digits = Table<BufferId, Option<Digit>>;
+
 /// How a tensor depends on the size.
 enum Grown {
     /// Not at all.
@@ -91,7 +96,7 @@ enum Grown {
     Otherwise,
 }
 
-fn grown(programs: &[Program; 2], b: usize) -> Grown {
+fn grown(programs: &[Program; 2], b: BufferId) -> Grown {
     let [one, two] = programs.each_ref().map(|p| &p.buffers[b].shape);
     let differ: Vec<usize> = (0..one.len().min(two.len())).filter(|&i| one[i] != two[i]).collect();
     match differ[..] {
@@ -107,7 +112,7 @@ fn grown(programs: &[Program; 2], b: usize) -> Grown {
 }
 
 /// Finds how the results of a step have rows; `None` if rows mix.
-fn step(programs: &[Program; 2], steps: [&Step; 2], digits: &mut [Option<Digit>]) -> Option<()> {
+fn step(programs: &[Program; 2], steps: [&Step; 2], digits: &mut Digits) -> Option<()> {
     match (&steps[0].work, &steps[1].work) {
         (Work::Nest(one), Work::Nest(two)) if one.to == two.to => {
             let (axis, times) = match grown(programs, one.to) {
@@ -150,7 +155,7 @@ pub(crate) fn divisors(n: i64) -> Vec<i64> {
 /// The value of a nest with the rows taken out of all positions, if this digit of its result counts them; `None` if it
 /// depends on them otherwise. The axis is written as three digits, [`DIGITS`], and each that has rows is two axes: what
 /// is outside and inside of them.
-pub(crate) fn row_of(nest: &Nest, digits: &[Option<Digit>], size: i64, digit: Digit) -> Option<Expr> {
+pub(crate) fn row_of(nest: &Nest, digits: &Digits, size: i64, digit: Digit) -> Option<Expr> {
     let var = *nest.vars.get(digit.axis)?;
     let inside = digit.inside;
     let [o, b, i] = DIGITS.map(|id| move |size: i64| Index::var(Var { id, size }));
@@ -161,7 +166,7 @@ pub(crate) fn row_of(nest: &Nest, digits: &[Option<Digit>], size: i64, digit: Di
 
 /// A value with the rows taken out of all positions; `None` if it depends on them otherwise. Without a size there are no
 /// rows, and nothing that has some may be read.
-fn without_row(value: &Expr, digits: &[Option<Digit>], size: Option<i64>) -> Option<Expr> {
+fn without_row(value: &Expr, digits: &Digits, size: Option<i64>) -> Option<Expr> {
     let row = size.map(|size| Index::var(Var { id: DIGITS[1], size }));
     let is_mixed = Cell::new(false);
     let found = value.map_loads(&|from, mut at, stored| {
@@ -184,9 +189,9 @@ fn without_row(value: &Expr, digits: &[Option<Digit>], size: Option<i64>) -> Opt
     (!is_mixed.get() && !names_row).then_some(found)
 }
 
-fn collect(program: &Program, digits: &[Option<Digit>], name: &str) -> Result<Rows> {
+fn collect(program: &Program, digits: &Digits, name: &str) -> Result<Rows> {
     let mut places: [Vec<(usize, Option<usize>)>; 2] = [Vec::new(), Vec::new()];
-    for (b, buffer) in program.buffers.iter().enumerate() {
+    for (b, buffer) in program.buffers.entries() {
         let is_first = |d: &Digit| d.axis == 0 && d.inside * SIZES[0] == buffer.shape[0];
         let bytes = digits[b].filter(is_first).map(|_| buffer.bytes() / SIZES[0] as usize);
         match buffer.place {

@@ -1,8 +1,7 @@
 //! Loop collapsing: two loops become one where every access goes straight through both.
 
-use mithril_ir::loops::{Expr, Index, Var};
-
 use crate::c::analysis::split::divisions;
+use crate::c::ir::expr::{Expr, Index, Var};
 
 /// Makes one loop of two where every access goes straight through both.
 pub fn collapse(vars: &mut Vec<Var>, at: &mut Index, value: &mut Expr, next: &mut u32) {

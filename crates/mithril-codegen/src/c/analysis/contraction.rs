@@ -1,9 +1,9 @@
 //! Contractions: sums of products, recognized by structure. Which variables move which operand decides, never the op that
 //! they come from.
 
-use mithril_ir::loops::{Binary, Expr, Fold, Index, Var};
 use mithril_ir::{DType, Scalar};
 
+use crate::c::ir::expr::{Binary, BufferId, Expr, Fold, Index, Var};
 use crate::c::ir::program::Nest;
 use crate::c::kernels::spec::strides::Stored;
 use crate::c::target::Element;
@@ -45,7 +45,7 @@ pub fn the_sum(e: &Expr) -> Option<&Expr> {
 }
 
 /// The coordinates of an element of the given float, read as it is.
-pub fn loaded(e: &Expr, element: Element) -> Option<(usize, &[Index])> {
+pub fn loaded(e: &Expr, element: Element) -> Option<(BufferId, &[Index])> {
     let dtype = if element == Element::F32 { DType::F32 } else { DType::F64 };
     match e {
         Expr::Load { from, at, stored } if *stored == dtype => Some((*from, at)),
@@ -54,7 +54,7 @@ pub fn loaded(e: &Expr, element: Element) -> Option<(usize, &[Index])> {
 }
 
 /// As [`loaded`], of an element that may be stored as a half and is computed with as a float32; and how it is stored.
-pub fn stored(e: &Expr, element: Element) -> Option<(usize, &[Index], Stored)> {
+pub fn stored(e: &Expr, element: Element) -> Option<(BufferId, &[Index], Stored)> {
     let half = match e {
         Expr::Load { stored: DType::F16, .. } => Stored::F16,
         Expr::Load { stored: DType::BF16, .. } => Stored::BF16,

@@ -1,10 +1,9 @@
 //! Convolutions among the contractions: an image that is read at multiples of a pixel's position plus multiples of a
 //! weight's position, zero outside.
 
-use mithril_ir::loops::{Atom, Expr, Index, Var, Within};
-
 use crate::c::analysis::affine::affine;
 use crate::c::analysis::contraction::{Contraction, is_zero, loaded};
+use crate::c::ir::expr::{Atom, BufferId, Expr, Index, Var, Within};
 use crate::c::ir::program::{Nest, Program};
 use crate::c::kernels::spec::conv::{Conv, Depth};
 use crate::c::kernels::spec::strides::Strides;
@@ -24,7 +23,7 @@ pub fn is_convolution(program: &Program, nest: &Nest, c: &Contraction<'_>) -> bo
 }
 
 /// A convolution by its sizes, the buffers of image and weights, and the variables of the result: image, filter, place.
-pub type Shape = (Conv, [usize; 2], Vec<Var>);
+pub type Shape = (Conv, [BufferId; 2], Vec<Var>);
 
 /// The sizes of the convolution, the buffers of image and weights, and the variables of the result: image, filter,
 /// place.

@@ -1,7 +1,6 @@
 //! What the steps of a program compute, for who measures them.
 
-use mithril_ir::loops::{Argument, Expr, Var};
-
+use crate::c::ir::expr::{Argument, Expr, Var};
 use crate::c::ir::program::{Buffer, Nest, Place, Program, Step, Work};
 
 /// A step and what it costs.

@@ -1,5 +1,6 @@
 //! Dependences between steps.
 
+use crate::c::ir::expr::BufferId;
 use crate::c::ir::program::{Place, Program, Step};
 
 /// Whether a step changes a state.
@@ -9,7 +10,7 @@ pub fn writes_state(program: &Program, step: &Step) -> bool {
 
 /// Whether a step has to stay behind another.
 pub fn depends(step: &Step, other: &Step) -> bool {
-    let meets = |a: &[usize], b: &[usize]| a.iter().any(|x| b.contains(x));
+    let meets = |a: &[BufferId], b: &[BufferId]| a.iter().any(|x| b.contains(x));
     let (reads, writes) = (step.reads(), step.writes());
     let (theirs, written) = (other.reads(), other.writes());
     meets(&reads, &written) || meets(&writes, &theirs) || meets(&writes, &written)

@@ -2,31 +2,33 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::c::ir::expr::{BufferId, StepId};
 use crate::c::ir::program::{Buffer, Place, Program, Step};
+use crate::ids::Table;
 
 /// The steps of packing that belong together: some read what others make.
-pub fn parts(program: &Program) -> Vec<Vec<usize>> {
+pub fn parts(program: &Program) -> Vec<Vec<StepId>> {
     let steps = &program.prepared;
-    let mut part: Vec<usize> = (0..steps.len()).collect();
-    let mut first: BTreeMap<usize, usize> = BTreeMap::new();
-    let made: BTreeSet<usize> = steps.iter().flat_map(Step::writes).collect();
-    for (i, step) in steps.iter().enumerate() {
+    let mut part: Table<StepId, StepId> = steps.ids().collect();
+    let mut first: BTreeMap<BufferId, StepId> = BTreeMap::new();
+    let made: BTreeSet<BufferId> = steps.iter().flat_map(Step::writes).collect();
+    for (i, step) in steps.entries() {
         for b in step.writes().into_iter().chain(step.reads()).filter(|b| made.contains(b)) {
             let (from, to) = (part[i], part[*first.entry(b).or_insert(i)]);
             part.iter_mut().filter(|other| **other == from).for_each(|other| *other = to);
         }
     }
-    let mut found: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    part.into_iter().enumerate().for_each(|(i, part)| found.entry(part).or_default().push(i));
+    let mut found: BTreeMap<StepId, Vec<StepId>> = BTreeMap::new();
+    part.entries().for_each(|(i, part)| found.entry(*part).or_default().push(i));
     found.into_values().collect()
 }
 
 /// Numbers of the inputs that some steps read.
 pub fn inputs<'a>(program: &Program, steps: impl Iterator<Item = &'a Step>) -> Vec<usize> {
-    let read: BTreeSet<usize> = steps.flat_map(Step::reads).collect();
-    let number = |(i, buffer): (usize, &Buffer)| match buffer.place {
+    let read: BTreeSet<BufferId> = steps.flat_map(Step::reads).collect();
+    let number = |(i, buffer): (BufferId, &Buffer)| match buffer.place {
         Place::Input(n) | Place::State { input: n, .. } if read.contains(&i) => Some(n),
         _ => None,
     };
-    program.buffers.iter().enumerate().filter_map(number).collect()
+    program.buffers.entries().filter_map(number).collect()
 }

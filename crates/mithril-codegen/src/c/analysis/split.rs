@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use mithril_ir::loops::{Atom, Expr, Index, Var};
+use crate::c::ir::expr::{Atom, Expr, Index, Var};
 
 /// Splits the variables of the reductions in an expression. `next` is the next number of a variable.
 pub fn split_reductions(e: &Expr, next: &Cell<u32>) -> Expr {
@@ -82,15 +82,16 @@ fn each_division(e: &Expr, f: &mut dyn FnMut(&Index, i64)) {
 #[cfg(test)]
 mod tests {
     use mithril_ir::DType;
-    use mithril_ir::loops::{Fold, flat, unflat};
 
     use super::*;
+    use crate::c::ir::expr::{BufferId, Fold, flat, unflat};
+    use crate::ids::Id as _;
 
     /// A sum over the elements of a window in one variable is one over its rows and columns.
     #[test]
     fn sums_over_reshaped_axes() {
         let var = Var { id: 0, size: 24 };
-        let load = |at: Vec<Index>| Expr::Load { from: 0, at, stored: DType::F32 };
+        let load = |at: Vec<Index>| Expr::Load { from: BufferId::new(0), at, stored: DType::F32 };
         let sum = |vars: Vec<Var>, body: Expr| Expr::Reduce { fold: Fold::Sum, vars, body: Box::new(body) };
         let given = sum(vec![var], load(unflat(&Index::var(var), &[2, 3, 4])));
         let next = Cell::new(1);

@@ -4,14 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use mithril_ir::loops::ERROR_PLACES;
-
 use crate::c::analysis::dependence::writes_state;
 use crate::c::ir::driver::{Effect, Line, Phase, Statement};
+use crate::c::ir::expr::{BufferId, ERROR_PLACES, StepId};
 use crate::c::ir::kernel::Argument;
-use crate::c::ir::program::{Buffer, KernelCall, PackCall, Place, Program, Step};
+use crate::c::ir::program::{Buffer, KernelCall, PackCall, Place, Program, Start, Step};
 use crate::c::syntax::comment::quoted;
 use crate::c::syntax::template::c_type;
+use crate::ids::Table;
 
 /// Where threads wait for each other.
 const WAIT: &str = "    mithril_wait(&call->barrier, threads);\n";
@@ -20,7 +20,7 @@ const WAIT: &str = "    mithril_wait(&call->barrier, threads);\n";
 #[derive(Clone, Copy, Debug)]
 pub struct Names<'a> {
     /// Those to buffers.
-    pub buffers: &'a [String],
+    pub buffers: &'a Table<BufferId, String>,
     /// Those to weights in the order of a kernel, by where they start among what is packed.
     pub packed: &'a BTreeMap<usize, String>,
 }
@@ -38,9 +38,9 @@ pub struct Run<'a> {
     /// Prefix of all names.
     pub prefix: &'a str,
     /// Names of the buffers.
-    pub names: &'a [String],
+    pub names: &'a Table<BufferId, String>,
     /// Buffers that the calls name.
-    pub used: &'a BTreeSet<usize>,
+    pub used: &'a BTreeSet<BufferId>,
     /// Weights in the order of the kernels that the calls name, by where they start among what is packed.
     pub packed: Vec<(usize, &'a str)>,
     /// Whether a step may fail.
@@ -83,7 +83,7 @@ pub fn packing(p: &PackCall, names: &Names<'_>) -> Phase {
 }
 
 /// A tensor from a position on.
-fn start((buffer, offset): (usize, usize), names: &Names<'_>) -> String {
+fn start((buffer, offset): Start, names: &Names<'_>) -> String {
     match offset {
         0 => names.buffers[buffer].clone(),
         n => format!("{} + {n}", names.buffers[buffer]),
@@ -126,7 +126,7 @@ impl Run<'_> {
         if self.parallel { self.together(lines) } else { self.alone(lines) }
     }
     /// What is done in one time through the steps.
-    pub fn lines<'p>(&self, steps: &'p [Vec<Phase>]) -> Vec<Line<'p>> {
+    pub fn lines<'p>(&self, steps: &'p Table<StepId, Vec<Phase>>) -> Vec<Line<'p>> {
         if !self.parallel {
             return self.in_turn(steps);
         }
@@ -233,7 +233,7 @@ impl Run<'_> {
     /// Bytes of the inputs or outputs, and of an element of each, in order.
     fn extents(&self, which: &str) -> Vec<String> {
         let mut found: Vec<(usize, String)> = Vec::new();
-        for (i, buffer) in self.program.buffers.iter().enumerate() {
+        for (i, buffer) in self.program.buffers.entries() {
             let n = match &buffer.place {
                 // May lie where the output does.
                 Place::State { input, .. } if which == "inputs" => {
@@ -270,15 +270,15 @@ impl Run<'_> {
         out
     }
     /// All calls by one thread.
-    fn in_turn<'p>(&self, steps: &'p [Vec<Phase>]) -> Vec<Line<'p>> {
+    fn in_turn<'p>(&self, steps: &'p Table<StepId, Vec<Phase>>) -> Vec<Line<'p>> {
         let mut lines = Vec::new();
         let first = self.first_change();
-        for (step, phases) in steps.iter().enumerate() {
+        for (step, phases) in steps.entries() {
             if first == Some(step) {
                 lines.push(Line::Text("    if (error) return error;\n".to_owned()));
             }
             for (phase, calls) in phases.iter().enumerate() {
-                lines.extend(said(calls, [step, phase]));
+                lines.extend(said(calls, (step, phase)));
             }
             self.mark(&mut lines, step, false);
         }
@@ -326,11 +326,11 @@ impl Run<'_> {
     }
     /// All calls, with waiting where a step needs what was made since the last waiting, or writes where others may
     /// still read.
-    fn walk<'p>(&self, steps: &'p [Vec<Phase>]) -> Vec<Line<'p>> {
+    fn walk<'p>(&self, steps: &'p Table<StepId, Vec<Phase>>) -> Vec<Line<'p>> {
         let mut lines = Vec::new();
-        let (mut read, mut written): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
+        let (mut read, mut written): (Vec<BufferId>, Vec<BufferId>) = (Vec::new(), Vec::new());
         let first = self.first_change();
-        for (number, (step, phases)) in self.program.steps.iter().zip(steps).enumerate() {
+        for ((number, step), phases) in self.program.steps.entries().zip(steps) {
             if first == Some(number) {
                 let note = "    if (error) mithril_note_error(&call->error, error);\n";
                 lines.push(Line::Text(note.to_owned()));
@@ -340,7 +340,8 @@ impl Run<'_> {
                 written.clear();
             }
             let (reads, writes) = (step.reads(), step.writes());
-            let meets = |a: &[usize], b: &[usize]| a.iter().any(|&a| b.iter().any(|&b| self.overlap(a, b)));
+            let meets =
+                |a: &[BufferId], b: &[BufferId]| a.iter().any(|&a| b.iter().any(|&b| self.overlap(a, b)));
             if meets(&reads, &written) || meets(&writes, &written) || meets(&writes, &read) {
                 lines.push(Line::Wait);
                 read.clear();
@@ -352,7 +353,7 @@ impl Run<'_> {
                     read.clear();
                     written.clear();
                 }
-                lines.extend(said(phase, [number, i]));
+                lines.extend(said(phase, (number, i)));
             }
             read.extend(reads);
             written.extend(writes);
@@ -395,7 +396,7 @@ impl Run<'_> {
         out.push_str("    int64_t mark = mithril_clock();\n");
     }
     /// Takes the time of a step, when all threads are done with it.
-    fn mark(&self, lines: &mut Vec<Line<'_>>, step: usize, together: bool) {
+    fn mark(&self, lines: &mut Vec<Line<'_>>, step: StepId, together: bool) {
         if !self.profile {
             return;
         }
@@ -406,12 +407,12 @@ impl Run<'_> {
         lines.push(Line::Text(format!("    {first}mithril_mark(seconds + {step}, &mark);\n")));
     }
     /// The step before which errors are looked for, since it is the first that changes a state.
-    fn first_change(&self) -> Option<usize> {
+    fn first_change(&self) -> Option<StepId> {
         let is_first = |step: &Step| writes_state(self.program, step);
-        self.program.steps.iter().position(is_first).filter(|_| self.fails)
+        self.program.steps.position(is_first).filter(|_| self.fails)
     }
     /// Whether two buffers share memory. Own memory of threads is between no two steps.
-    fn overlap(&self, a: usize, b: usize) -> bool {
+    fn overlap(&self, a: BufferId, b: BufferId) -> bool {
         let (first, second) = (&self.program.buffers[a], &self.program.buffers[b]);
         match (&first.place, &second.place) {
             _ if a == b => true,
@@ -457,7 +458,7 @@ impl Run<'_> {
 }
 
 /// The lines of a phase, which is part of a step.
-fn said(phase: &Phase, at: [usize; 2]) -> impl Iterator<Item = Line<'_>> {
+fn said(phase: &Phase, at: (StepId, usize)) -> impl Iterator<Item = Line<'_>> {
     let mut head = String::new();
     phase.head(&mut head);
     let everyone = phase.everyone;

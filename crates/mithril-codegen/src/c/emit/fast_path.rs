@@ -3,8 +3,8 @@
 //! time every argument is taken as one of the many, and it is noted if one is not; then the second ones do it again.
 
 use mithril_ir::DType;
-use mithril_ir::loops::{Expr, arithmetic};
 
+use crate::c::ir::expr::{Expr, arithmetic};
 use crate::c::ir::program::{Nest, Step};
 use crate::c::syntax::expr::Writer;
 use crate::c::syntax::template::{FAR, Form};

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 
 use mithril_ir::Tensor;
 use mithril_ir::error::Result;
-use mithril_ir::loops::{Argument, Call, ERROR_PLACES, ERRORS};
 
 use crate::c::analysis::cost;
 use crate::c::analysis::packing::parts;
@@ -14,6 +13,7 @@ use crate::c::emit::guide::{describe, guide};
 use crate::c::emit::header::Sizes;
 use crate::c::emit::{fast_path, nest};
 use crate::c::ir::driver::{Does, Effect, Line, Phase, Statement};
+use crate::c::ir::expr::{Argument, BufferId, Call, ERROR_PLACES, ERRORS, StepId};
 use crate::c::ir::kernel::Argument as Given;
 use crate::c::ir::program::{KernelCall, Nest, Parts, Place, Program, Rows, Step, Work};
 use crate::c::kernels::common::library::Library;
@@ -26,6 +26,7 @@ use crate::c::syntax::namer::Namer;
 use crate::c::syntax::template::c_type;
 use crate::c::syntax::wrap::wrap;
 use crate::c::verify::written;
+use crate::ids::Table;
 
 /// What other functions, types and macros of a file are called, behind the prefix: those of the interface, and those that
 /// an export adds (`standalone.c` of the runtime).
@@ -115,7 +116,8 @@ pub fn file(
         .collect();
     let (used_packing, pack_fails) = (std::mem::take(&mut file.used), std::mem::take(&mut file.fails));
     let packed_there = std::mem::take(&mut file.used_packed);
-    let steps: Vec<Vec<Phase>> = program.steps.iter().map(|step| file.step(step, file.parallel)).collect();
+    let steps: Table<StepId, Vec<Phase>> =
+        program.steps.iter().map(|step| file.step(step, file.parallel)).collect();
     let own = program.steps.iter().map(|step| match &step.work {
         Work::Kernel(k) => k.kernel.own_bytes.next_multiple_of(64),
         Work::Call(call) => call.scratch.next_multiple_of(64),
@@ -203,14 +205,14 @@ struct Writing<'a> {
     /// Names of functions and constants, and of the buffers in the function that runs all.
     globals: Namer,
     /// Names of the buffers, in the function that runs all.
-    names: Vec<String>,
+    names: Table<BufferId, String>,
     /// Constants: what they are called, and the text.
     constants: Vec<(String, String)>,
     functions: String,
     /// Functions by their text, so that equal layers share one.
     written: HashMap<String, String>,
     /// Buffers that the calls name.
-    used: BTreeSet<usize>,
+    used: BTreeSet<BufferId>,
     /// What weights in the order of a kernel are called, by where they start among what is packed.
     packed: BTreeMap<usize, String>,
     /// Those that the calls name.
@@ -251,7 +253,7 @@ impl<'a> Writing<'a> {
         for suffix in TAKEN.iter().map(ToString::to_string).chain(weights) {
             file.globals.name(&format!("{}_{suffix}", options.prefix));
         }
-        for (i, buffer) in program.buffers.iter().enumerate() {
+        for (i, buffer) in program.buffers.entries() {
             if let Place::Constant(tensor) = &buffer.place
                 && program.prepared.iter().chain(&program.steps).any(|step| step.reads().contains(&i))
             {
@@ -421,7 +423,7 @@ impl<'a> Writing<'a> {
             );
         }
         let all = step.reads();
-        let is_read = |b: &usize| !writes.contains(b) || all.contains(b);
+        let is_read = |b: &BufferId| !writes.contains(b) || all.contains(b);
         let (reads, written) = (
             used.iter().copied().filter(is_read).collect(),
             used.iter().copied().filter(|b| writes.contains(b)),
@@ -450,7 +452,7 @@ impl<'a> Writing<'a> {
     /// The function of this text, in which marks stand for the names of what it uses.
     fn function(&mut self, text: &str, writer: &Writer<'_>, step: &Step) -> String {
         let used = writer.used.as_slice();
-        let mark = |b: usize| format!("{MARK}{b}{MARK_END}");
+        let mark = |b: BufferId| format!("{MARK}{b}{MARK_END}");
         let key = used
             .iter()
             .enumerate()
@@ -471,7 +473,7 @@ impl<'a> Writing<'a> {
         self.written.insert(key, name.clone());
         name
     }
-    fn argument(&mut self, buffer: usize) -> String {
+    fn argument(&mut self, buffer: BufferId) -> String {
         self.used.insert(buffer);
         self.names[buffer].clone()
     }

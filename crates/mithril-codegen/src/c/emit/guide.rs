@@ -3,9 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use mithril_ir::loops::Expr;
-
 use crate::c::emit::fast_path;
+use crate::c::ir::expr::Expr;
 use crate::c::ir::program::{Nest, Program, Step, Work};
 use crate::c::options::Options;
 use crate::c::syntax::comment::comment;

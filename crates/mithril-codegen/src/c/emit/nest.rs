@@ -3,14 +3,13 @@
 
 use std::cell::Cell;
 
-use mithril_ir::loops::{Atom, Expr, Fold, Index, Var, Within, flat};
-
 use crate::c::analysis::affine::flat_loads;
 use crate::c::analysis::collapse::{collapse, collapse_all};
 use crate::c::analysis::contraction::is_zero;
 use crate::c::analysis::cost::{LEAST_WORK, work};
 use crate::c::analysis::split::{divisors, split, split_reductions};
-use crate::c::ir::program::{Buffer, Nest, Rows};
+use crate::c::ir::expr::{Atom, BufferId, Expr, Fold, Index, Var, Within, flat};
+use crate::c::ir::program::{Buffers, Nest, Rows};
 use crate::c::syntax::expr::{Writer, computed_type};
 use crate::c::syntax::reduce::{identity, is_long_sum};
 
@@ -35,7 +34,7 @@ const MANY_PARTS: i64 = 16;
 /// Writes a nest, whose first loop is divided between threads if `may_split` and if that is worth it; whether it was.
 pub fn write(
     writer: &mut Writer<'_>,
-    buffers: &[Buffer],
+    buffers: &Buffers,
     nest: &Nest,
     next_var: u32,
     may_split: bool,
@@ -130,7 +129,7 @@ fn name_given(writer: &mut Writer<'_>, given: &[Var], nests: &[(Index, Expr)]) -
 /// number of the part is needed.
 pub fn write_rows(
     writer: &mut Writer<'_>,
-    buffers: &[Buffer],
+    buffers: &Buffers,
     rows: &Rows,
     next_var: u32,
     may_split: bool,
@@ -184,7 +183,7 @@ pub fn write_rows(
 
 struct Levels<'w, 'a> {
     writer: &'w mut Writer<'a>,
-    to: usize,
+    to: BufferId,
     /// Position of the element that is stored.
     at: Index,
     vars: Vec<Var>,

@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use crate::c::ir::expr::{BufferId, StepId};
 use crate::c::ir::kernel::{Argument, Call};
 use crate::c::ir::program::KernelCall;
 
@@ -41,9 +42,9 @@ pub enum Does {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effect {
     /// Buffers that are read, and that are not written by the same call before.
-    pub reads: Vec<usize>,
+    pub reads: Vec<BufferId>,
     /// Buffers that are written.
-    pub writes: Vec<usize>,
+    pub writes: Vec<BufferId>,
     /// Where the packed weights start that are read.
     pub weights: Option<usize>,
     /// Where the weights start that are packed.
@@ -102,6 +103,6 @@ pub enum Line<'a> {
         /// Whether every thread makes it.
         everyone: bool,
         /// Numbers of the step and of the phase.
-        at: [usize; 2],
+        at: (StepId, usize),
     },
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use mithril_ir::loops::{Index, flat};
+use crate::c::ir::expr::{Index, flat};
 
 /// How a tensor [images, channels, rows, pixels] lies: [images][blocks of channels][rows][pixels][lanes]. Volumes [images,
 /// channels, frames, rows, pixels] lie frame by frame, [images][frames][blocks of channels][rows][pixels][lanes]: the channels

@@ -2,6 +2,7 @@
 //! the function that runs a program.
 
 pub mod driver;
+pub mod expr;
 pub mod kernel;
 pub mod layout;
 pub mod program;

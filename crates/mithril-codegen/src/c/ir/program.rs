@@ -3,21 +3,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use mithril_ir::loops::{Argument, Call, Expr, Index, Var, flat};
 use mithril_ir::{DType, Tensor};
 
+use crate::c::ir::expr::{Argument, BufferId, Call, Expr, Index, StepId, Var, flat};
 use crate::c::ir::kernel::{self, First, Kernel};
 use crate::c::ir::layout::Blocks;
+use crate::ids::Table;
+
+/// The buffers of a program.
+pub type Buffers = Table<BufferId, Buffer>;
+/// Steps, in the order in which they are done.
+pub type Steps = Table<StepId, Step>;
 
 /// A program.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
     /// Tensors. Expressions name them by position.
-    pub buffers: Vec<Buffer>,
+    pub buffers: Buffers,
     /// What is done once, when parameters are packed, in order.
-    pub prepared: Vec<Step>,
+    pub prepared: Steps,
     /// What is done at every call, in order.
-    pub steps: Vec<Step>,
+    pub steps: Steps,
     /// The next number of a loop variable.
     pub next_var: u32,
     /// Bytes of the arena; `None`: memory is not planned yet.
@@ -27,9 +33,9 @@ pub struct Program {
     /// Bytes of scratch memory while they are packed.
     pub pack_bytes: usize,
     /// The functions that set the margins of tensors in blocks to zero.
-    pub margins: BTreeMap<usize, String>,
+    pub margins: BTreeMap<BufferId, String>,
     /// Old states and the new ones, where they share their memory.
-    pub updates: Vec<(usize, usize)>,
+    pub updates: Vec<(BufferId, BufferId)>,
     /// If a call goes through the steps several times: how, see `passes/batch_tiling.rs`. Sizes are those of one time.
     pub apart: Option<Apart>,
 }
@@ -148,7 +154,7 @@ pub struct KernelCall {
     /// Its calls.
     pub kernel: Kernel,
     /// The buffer that is filled.
-    pub to: usize,
+    pub to: BufferId,
     /// The two factors.
     pub inputs: [Start; 2],
     /// What the epilogue reads.
@@ -158,7 +164,7 @@ pub struct KernelCall {
     /// Where those of the next step start, and with which of them each thread.
     pub ahead: Option<Box<(usize, First)>>,
     /// The buffer of the memory that all threads see.
-    pub shared: Option<usize>,
+    pub shared: Option<BufferId>,
     /// What it computes, for readers.
     pub what: String,
     /// Number of products.
@@ -171,7 +177,7 @@ pub struct KernelCall {
 #[derive(Clone, Debug)]
 pub struct Nest {
     /// The buffer that is filled.
-    pub to: usize,
+    pub to: BufferId,
     /// Its coordinates.
     pub vars: Vec<Var>,
     /// The value of an element.
@@ -237,11 +243,11 @@ impl KernelCall {
         Some(PackCall { call, inputs: self.inputs, packed: self.packed })
     }
     /// The buffers that one of its calls is given to read.
-    pub fn reads(&self, call: &kernel::Call) -> impl Iterator<Item = usize> {
+    pub fn reads(&self, call: &kernel::Call) -> impl Iterator<Item = BufferId> {
         call.arguments.iter().filter_map(|argument| given(argument, &self.inputs, &self.operands))
     }
     /// The buffers that it reads before its last phase.
-    pub fn reads_before(&self) -> impl Iterator<Item = usize> {
+    pub fn reads_before(&self) -> impl Iterator<Item = BufferId> {
         let before = self.kernel.phases.split_last().map_or(&[][..], |(_, before)| before);
         before.iter().flatten().flat_map(|call| self.reads(call))
     }
@@ -262,20 +268,20 @@ impl PackCall {
         self.call == other.call && starts(self) == starts(other)
     }
     /// The buffers that it is given to read.
-    pub fn reads(&self) -> impl Iterator<Item = usize> {
+    pub fn reads(&self) -> impl Iterator<Item = BufferId> {
         self.call.arguments.iter().filter_map(|argument| given(argument, &self.inputs, &[]))
     }
 }
 
 impl Step {
     /// Buffers that are read.
-    pub fn reads(&self) -> Vec<usize> {
+    pub fn reads(&self) -> Vec<BufferId> {
         let mut found = Vec::new();
         match &self.work {
             Work::Nest(nest) => each_load(&nest.value, &mut |from| found.push(from)),
             Work::Parts(parts) => {
                 found.extend(parts.steps.iter().flat_map(Step::reads));
-                let written: Vec<usize> = parts.steps.iter().flat_map(Step::writes).collect();
+                let written: Vec<BufferId> = parts.steps.iter().flat_map(Step::writes).collect();
                 found.retain(|b| !written.contains(b));
             }
             Work::Rows(rows) => {
@@ -294,7 +300,7 @@ impl Step {
         found
     }
     /// Buffers that are written, shared scratch memory too.
-    pub fn writes(&self) -> Vec<usize> {
+    pub fn writes(&self) -> Vec<BufferId> {
         match &self.work {
             Work::Nest(nest) => vec![nest.to],
             Work::Rows(rows) => rows.nests.iter().map(|(nest, _)| nest.to).collect(),
@@ -313,7 +319,7 @@ impl Step {
 }
 
 /// Calls `f` with every buffer that is read.
-fn each_load(value: &Expr, f: &mut dyn FnMut(usize)) {
+fn each_load(value: &Expr, f: &mut dyn FnMut(BufferId)) {
     value.walk(&mut |e| {
         if let Expr::Load { from, .. } = e {
             f(*from);
@@ -322,7 +328,7 @@ fn each_load(value: &Expr, f: &mut dyn FnMut(usize)) {
 }
 
 /// The buffer that a kernel reads by this argument.
-fn given(argument: &kernel::Argument, inputs: &[Start; 2], operands: &[Start]) -> Option<usize> {
+fn given(argument: &kernel::Argument, inputs: &[Start; 2], operands: &[Start]) -> Option<BufferId> {
     match argument {
         kernel::Argument::A => Some(inputs[0].0),
         kernel::Argument::B => Some(inputs[1].0),
@@ -332,7 +338,7 @@ fn given(argument: &kernel::Argument, inputs: &[Start; 2], operands: &[Start]) -
 }
 
 /// A tensor from a position on.
-pub type Start = (usize, usize);
+pub type Start = (BufferId, usize);
 
 /// How often a call goes through the steps.
 #[derive(Clone, Debug, PartialEq, Eq)]

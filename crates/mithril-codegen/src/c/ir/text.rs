@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use mithril_ir::loops::Var;
-
+use crate::c::ir::expr::Var;
 use crate::c::ir::program::{Apart, Place, Program, Step, Work};
 
 /// Variables with their sizes.
@@ -16,7 +15,7 @@ impl fmt::Display for Program {
         if let Some(bytes) = self.arena_bytes {
             writeln!(f, "arena: {bytes} bytes")?;
         }
-        for (i, buffer) in self.buffers.iter().enumerate() {
+        for (i, buffer) in self.buffers.entries() {
             let place = match &buffer.place {
                 Place::Input(n) => format!("input {n}"),
                 Place::Output(n) => format!("output {n}"),

@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use mithril_ir::DType;
-use mithril_ir::loops::{Binary, Expr, Index, Var};
 
 use crate::c::analysis::contraction::{contraction, the_sum};
+use crate::c::ir::expr::{Binary, BufferId, Expr, Index, StepId, Var};
 use crate::c::ir::program::{ALIGNMENT, Buffer, KernelCall, Nest, Parts, Place, Program, Rows, Step, Work};
 use crate::c::kernels::common::library::Library;
 use crate::c::options::Options;
@@ -15,6 +15,7 @@ use crate::c::passes::row_fusion::{Group, Member, fresh, readers};
 use crate::c::select::context::SelectionContext;
 use crate::c::select::epilogue::Tails;
 use crate::c::select::product::product;
+use crate::ids::Id as _;
 
 /// Rows of a block, at least.
 const LEAST_ROWS: i64 = 16;
@@ -25,8 +26,8 @@ const MANY_PARTS: i64 = 8;
 /// Replaces two products and what is between them.
 pub fn fuse(program: &mut Program, options: &Options, library: &mut Library, tails: &mut Tails) {
     let readers = readers(program);
-    let mut start = 0;
-    while start < program.steps.len() {
+    let mut start = StepId::new(0);
+    while start < program.steps.end() {
         let found = find(program, start, &readers);
         for (group, row) in found.iter().flat_map(|(group, rows)| rows.iter().map(move |row| (group, *row))) {
             // What is not to be has to leave no trace.
@@ -39,19 +40,19 @@ pub fn fuse(program: &mut Program, options: &Options, library: &mut Library, tai
             if let Some(parts) = divide(&mut trial, group, row, &mut making) {
                 group.replace(&mut trial, start, Work::Parts(parts));
                 *program = trial;
-                start += group.passed.len();
+                start = start + group.passed.len();
                 break;
             }
             (*library, *tails) = before;
         }
-        start += 1;
+        start = start.next();
     }
 }
 
 /// Products with what is between them, the first at `start`; and the numbers of the row variables that may be no batch, the
 /// best first.
-fn find(program: &Program, start: usize, readers: &HashMap<usize, usize>) -> Option<(Group, Vec<usize>)> {
-    let is_product = |step: usize| match &program.steps[step].work {
+fn find(program: &Program, start: StepId, readers: &HashMap<BufferId, usize>) -> Option<(Group, Vec<usize>)> {
+    let is_product = |step: StepId| match &program.steps[step].work {
         Work::Nest(nest) => contraction(nest).is_some(),
         _ => false,
     };
@@ -59,7 +60,7 @@ fn find(program: &Program, start: usize, readers: &HashMap<usize, usize>) -> Opt
         return None;
     }
     let mut group = Group::of(program, start)?;
-    for step in start + 1..program.steps.len() {
+    for step in start.next().until(program.steps.end()) {
         if let Some(joined) = group.join(program, step) {
             group.members = joined;
             if is_product(step) {
@@ -149,9 +150,9 @@ fn divide(
     let division = Division::new(program, group, row, making.library.target().cache);
     let [first, between @ .., last] = &group.members[..] else { return None };
     // Of what the products hand over, the rows of a part are kept; of the rest one row.
-    let is_read = |member: &Member, buffer: usize| program.steps[member.step].reads().contains(&buffer);
+    let is_read = |member: &Member, buffer: BufferId| program.steps[member.step].reads().contains(&buffer);
     let stays = |m: &Member| m.to == first.to || is_read(last, m.to);
-    let axes: BTreeMap<usize, Vec<Axis>> =
+    let axes: BTreeMap<BufferId, Vec<Axis>> =
         group.members.iter().filter(|m| m.to != last.to).map(|m| (m.to, axes(m, row, stays(m)))).collect();
     for (buffer, axes) in &axes {
         let shape = std::mem::take(&mut program.buffers[*buffer].shape);
@@ -170,7 +171,7 @@ fn divide(
         .map(|(member, (nest, at))| kernel(program, member, nest, at, &division.outer, making));
     let (a, b) = (a?, b?);
     // What a kernel packs in front of the parts has to be there by then.
-    let is_made = |buffer: usize| group.members.iter().any(|m| m.to == buffer);
+    let is_made = |buffer: BufferId| group.members.iter().any(|m| m.to == buffer);
     if [&a, &b].into_iter().any(|k| k.reads_before().any(is_made)) {
         return None;
     }
@@ -213,13 +214,13 @@ fn shared_nest(
     member: &Member,
     division: &Division,
     common: &[Var],
-    axes: &BTreeMap<usize, Vec<Axis>>,
+    axes: &BTreeMap<BufferId, Vec<Axis>>,
 ) -> (Nest, Vec<Index>) {
     let index = |v: Var| {
         let row = member.rows.iter().position(|&w| w == v);
         row.map_or(Index::var(v), |i| division.indices[i].clone())
     };
-    let local = |buffer: usize, at: Vec<Index>| {
+    let local = |buffer: BufferId, at: Vec<Index>| {
         let Some(axes) = axes.get(&buffer) else { return at };
         let coordinate = |(at, axis): (Index, &Axis)| match axis {
             Axis::Kept => Some(at),
@@ -248,8 +249,7 @@ fn kernel(
         return None;
     }
     if call.kernel.shared_bytes > 0 {
-        call.shared = Some(program.buffers.len());
-        program.buffers.push(Buffer::scratch(call.kernel.shared_bytes));
+        call.shared = Some(program.buffers.push(Buffer::scratch(call.kernel.shared_bytes)));
     }
     Some(call)
 }

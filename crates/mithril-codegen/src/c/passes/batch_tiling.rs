@@ -12,9 +12,9 @@ use std::collections::BTreeSet;
 use std::result;
 
 use mithril_ir::error::{Code, Error, Result};
-use mithril_ir::loops::{Expr, Index, Var};
 
-use crate::c::analysis::batch::{DIGITS, Digit, divisors, row_of};
+use crate::c::analysis::batch::{DIGITS, Digit, Digits, divisors, row_of};
+use crate::c::ir::expr::{BufferId, Expr, Index, Var};
 use crate::c::ir::program::{Apart, Buffer, Place, Program, Step, Work};
 use crate::c::options::Options;
 
@@ -67,7 +67,7 @@ pub fn estimate(program: &Program, rows: usize) -> usize {
 /// What is known of a program whose rows never meet.
 struct Found {
     /// Of each buffer the digit that counts rows, if it has some.
-    digits: Vec<Option<Digit>>,
+    digits: Digits,
     /// Of each step that fills such a buffer its value, with the row taken out of all positions.
     values: Vec<Option<Expr>>,
 }
@@ -130,9 +130,9 @@ fn follow(
     program: &Program,
     step: &Step,
     size: i64,
-    digits: &mut [Option<Digit>],
+    digits: &mut Digits,
 ) -> result::Result<Option<Expr>, String> {
-    let has_rows = |b: &usize| digits[*b].is_some();
+    let has_rows = |b: &BufferId| digits[*b].is_some();
     if !step.reads().iter().chain(&step.writes()).any(has_rows) {
         return Ok(None);
     }
@@ -192,17 +192,17 @@ fn divided(program: &Program, size: i64, rows: i64, found: &Found) -> Program {
 /// So many rows at a time that least goes through memory: tensors between steps, where they are too large for the
 /// caches, and the parameters once more each time.
 fn best(program: &Program, size: i64, found: &Found) -> i64 {
-    let bytes = |b: usize| program.buffers[b].bytes() as i64;
+    let bytes = |b: BufferId| program.buffers[b].bytes() as i64;
     let between = |step: &Step| -> i64 {
-        let mut all: Vec<usize> = step.reads();
+        let mut all: Vec<BufferId> = step.reads();
         all.extend(step.writes());
         all.sort_unstable();
         all.dedup();
-        let is_between = |b: &usize| program.buffers[*b].is_temporary() && found.digits[*b].is_some();
+        let is_between = |b: &BufferId| program.buffers[*b].is_temporary() && found.digits[*b].is_some();
         all.into_iter().filter(is_between).map(bytes).sum()
     };
     let steps: Vec<i64> = program.steps.iter().map(between).collect();
-    let read: BTreeSet<usize> = program.steps.iter().flat_map(Step::reads).collect();
+    let read: BTreeSet<BufferId> = program.steps.iter().flat_map(Step::reads).collect();
     let parameters: i64 = read.into_iter().filter(|b| program.buffers[*b].is_param).map(bytes).sum();
     let through_memory = |rows: i64| -> i64 {
         let large = steps.iter().filter(|bytes| *bytes / size * rows > CACHE);

@@ -5,10 +5,9 @@
 //! Only where elements lie changes: nests still index images, channels, rows and pixels. Tensors between quantized
 //! convolutions lie as bytes (`byte_layout.rs`).
 
-use mithril_ir::loops::Expr;
-
 use crate::c::analysis::contraction::contraction;
 use crate::c::analysis::convolution::shape as convolution_shape;
+use crate::c::ir::expr::{BufferId, Expr};
 use crate::c::ir::layout::Blocks;
 use crate::c::ir::program::{Buffer, Nest, Program, Work};
 use crate::c::kernels::blocked_conv::halo::Margins;
@@ -18,6 +17,7 @@ use crate::c::options::Options;
 use crate::c::passes::byte_layout;
 use crate::c::select::convolution::blocked_convolution;
 use crate::c::target::Element;
+use crate::ids::Table;
 
 /// Decides which temporaries lie in blocks; the functions that set their margins to zero go into the library.
 pub fn lay_out(program: &mut Program, options: &Options, library: &mut Library) {
@@ -32,7 +32,7 @@ pub fn lay_out(program: &mut Program, options: &Options, library: &mut Library) 
         }
     }
     byte_layout::lay_out(program, options, library);
-    for step in 0..program.steps.len() {
+    for step in program.steps.ids() {
         let Work::Nest(nest) = &program.steps[step].work else { continue };
         let Some(found) = blocked_convolution(program, nest, options, library) else { continue };
         let (buffer, wanted, frames) = (found.image, found.margins(library), found.frames());
@@ -45,7 +45,7 @@ pub fn lay_out(program: &mut Program, options: &Options, library: &mut Library) 
             }
         }
     }
-    for b in 0..program.buffers.len() {
+    for b in program.buffers.ids() {
         if let Some(margins) = margins(&program.buffers[b]) {
             program.margins.insert(b, margins.build(library));
         }
@@ -54,14 +54,14 @@ pub fn lay_out(program: &mut Program, options: &Options, library: &mut Library) 
 
 /// Leaves out axes of size 1 behind the channels that make a temporary more than images with channels, rows and pixels:
 /// a convolution may have been put into what enlarges its result.
-fn drop_unit_axes(program: &mut Program, volumes: &[usize]) {
-    let in_calls: Vec<usize> = program
+fn drop_unit_axes(program: &mut Program, volumes: &[BufferId]) {
+    let in_calls: Vec<BufferId> = program
         .steps
         .iter()
         .filter(|step| !matches!(step.work, Work::Nest(_)))
         .flat_map(|step| step.reads().into_iter().chain(step.writes()))
         .collect();
-    for b in 0..program.buffers.len() {
+    for b in program.buffers.ids() {
         let buffer = &program.buffers[b];
         let units = (2..buffer.shape.len()).filter(|&i| buffer.shape[i] == 1);
         let gone: Vec<usize> = units.take(buffer.shape.len().saturating_sub(4)).collect();
@@ -90,7 +90,7 @@ fn drop_unit_axes(program: &mut Program, volumes: &[usize]) {
 }
 
 /// What convolutions of volumes read and write.
-fn volumes(program: &Program) -> Vec<usize> {
+fn volumes(program: &Program) -> Vec<BufferId> {
     let nests = program.steps.iter().filter_map(|step| match &step.work {
         Work::Nest(nest) => Some((step, nest)),
         _ => None,
@@ -137,11 +137,12 @@ fn could_be(buffer: &Buffer, with_volumes: bool, library: &Library) -> Option<Bl
 }
 
 /// Tensors in blocks that have to be row-major after all, since a step could not work on them.
-fn hinders(program: &Program, options: &Options, library: &Library) -> Option<Vec<usize>> {
-    let is_blocked = |b: &usize| program.buffers[*b].blocks.is_some();
-    let mut of_convolutions = vec![false; program.buffers.len()];
+fn hinders(program: &Program, options: &Options, library: &Library) -> Option<Vec<BufferId>> {
+    let is_blocked = |b: &BufferId| program.buffers[*b].blocks.is_some();
+    let mut of_convolutions: Table<BufferId, bool> = Table::beside(&program.buffers, false);
     for step in &program.steps {
-        let touched: Vec<usize> = step.reads().into_iter().chain(step.writes()).filter(is_blocked).collect();
+        let touched: Vec<BufferId> =
+            step.reads().into_iter().chain(step.writes()).filter(is_blocked).collect();
         if touched.is_empty() {
             continue;
         }
@@ -162,14 +163,14 @@ fn hinders(program: &Program, options: &Options, library: &Library) -> Option<Ve
         }
     }
     while spread(program, &mut of_convolutions) {}
-    let idle: Vec<usize> =
-        (0..program.buffers.len()).filter(|b| is_blocked(b) && !of_convolutions[*b]).collect();
+    let idle: Vec<BufferId> =
+        (program.buffers.ids()).filter(|b| is_blocked(b) && !of_convolutions[*b]).collect();
     (!idle.is_empty()).then_some(idle)
 }
 
 /// Marks the tensors in blocks that a step makes of marked ones, or marked ones of, channel for channel; whether there were
 /// any: blocks would otherwise have to be taken apart between them.
-fn spread(program: &Program, marked: &mut [bool]) -> bool {
+fn spread(program: &Program, marked: &mut Table<BufferId, bool>) -> bool {
     let mut is_new = false;
     for step in &program.steps {
         let Work::Nest(nest) = &step.work else { continue };

@@ -5,9 +5,9 @@
 //! Consumers read words of four channels: all channels of a pixel are adjacent.
 
 use mithril_ir::DType;
-use mithril_ir::loops::Expr;
 
 use crate::c::analysis::contraction::contraction;
+use crate::c::ir::expr::{BufferId, Expr};
 use crate::c::ir::layout::{Blocks, Bytes};
 use crate::c::ir::program::{Nest, Program, Work};
 use crate::c::kernels::common::library::Library;
@@ -19,7 +19,7 @@ pub fn lay_out(program: &mut Program, options: &Options, library: &Library) {
     if options.quantize.as_ref().is_none_or(|wanted| wanted.ranges.is_empty()) {
         return;
     }
-    for step in 0..program.steps.len() {
+    for step in program.steps.ids() {
         let Work::Nest(Nest { to, .. }) = program.steps[step].work else { continue };
         let Some(bytes) = wanted(program, to, options) else { continue };
         let before = program.buffers[to].clone();
@@ -34,7 +34,7 @@ pub fn lay_out(program: &mut Program, options: &Options, library: &Library) {
 }
 
 /// How a temporary is to lie as bytes: as all who read it know its range.
-fn wanted(program: &Program, buffer: usize, options: &Options) -> Option<Bytes> {
+fn wanted(program: &Program, buffer: BufferId, options: &Options) -> Option<Bytes> {
     let of = &program.buffers[buffer];
     if of.dtype != DType::F32 || of.blocks.is_none() {
         return None;
@@ -60,14 +60,14 @@ fn wanted(program: &Program, buffer: usize, options: &Options) -> Option<Bytes> 
 }
 
 /// How often a nest names a buffer.
-fn loads(nest: &Nest, buffer: usize) -> usize {
+fn loads(nest: &Nest, buffer: BufferId) -> usize {
     let mut found = 0;
     nest.value.walk(&mut |e| found += usize::from(matches!(e, Expr::Load { from, .. } if *from == buffer)));
     found
 }
 
 /// Whether kernels are made for all steps that touch a buffer.
-fn suits(program: &Program, buffer: usize, options: &Options, library: &Library) -> bool {
+fn suits(program: &Program, buffer: BufferId, options: &Options, library: &Library) -> bool {
     let touch =
         program.steps.iter().filter(|step| step.reads().contains(&buffer) || step.writes().contains(&buffer));
     touch

@@ -1,10 +1,12 @@
 //! Dead code elimination: removes nests whose results nothing reads.
 
+use crate::c::ir::expr::BufferId;
 use crate::c::ir::program::{Program, Work};
+use crate::ids::Table;
 
 /// Leaves out what is computed element by element and read by nobody.
 pub fn remove_unread(program: &mut Program) {
-    let mut is_read = vec![false; program.buffers.len()];
+    let mut is_read: Table<BufferId, bool> = Table::beside(&program.buffers, false);
     for step in program.steps.iter().chain(&program.prepared) {
         // What a call writes, and a nest filled before, is changed in place.
         let changed = if matches!(step.work, Work::Nest(_)) { Vec::new() } else { step.writes() };

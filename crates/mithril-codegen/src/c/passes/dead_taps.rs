@@ -2,16 +2,16 @@
 //! whose dilation is as large as the image, or those of a volume of one frame, are left out. What stays is a convolution
 //! with fewer weights, which are copied (once, where weights may be packed), and smaller margins.
 
-use mithril_ir::loops::{Expr, Index, Var};
-
 use crate::c::analysis::contraction::{contraction, loaded, replaced, the_sum};
 use crate::c::analysis::convolution::shape;
+use crate::c::ir::expr::{Expr, Index, StepId, Var};
 use crate::c::ir::program::{Buffer, Nest, Place, Program, Step, Work};
 use crate::c::kernels::spec::conv::Conv;
+use crate::ids::Id as _;
 
 /// Leaves out dead weights of all convolutions.
 pub fn eliminate(program: &mut Program) {
-    let mut step = 0;
+    let mut step = StepId::new(0);
     while let Some(given) = program.steps.get(step).cloned() {
         if let Work::Nest(nest) = &given.work
             && let Some((copy, nest)) = without_dead_taps(program, nest)
@@ -19,9 +19,9 @@ pub fn eliminate(program: &mut Program) {
             program.steps[step].work = Work::Nest(nest);
             let copy = Step { name: "weights".to_owned(), work: Work::Nest(copy), ..given.clone() };
             program.steps.insert(step, copy);
-            step += 1;
+            step = step.next();
         }
-        step += 1;
+        step = step.next();
     }
 }
 
@@ -41,7 +41,7 @@ fn without_dead_taps(program: &mut Program, nest: &Nest) -> Option<(Nest, Nest)>
     for (size, [from, to]) in sizes[2..].iter_mut().zip(&live) {
         *size = (to - from) as i64;
     }
-    let to = program.buffers.len();
+    let to = program.buffers.end();
     let place = Place::Arena(None);
     let name = format!("{name}_live");
     program.buffers.push(Buffer { name, dtype, shape: sizes.clone(), place, is_param: false, blocks: None });

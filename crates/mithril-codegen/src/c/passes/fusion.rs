@@ -11,11 +11,12 @@
 use std::collections::HashMap;
 
 use mithril_ir::DType;
-use mithril_ir::loops::{Argument, Binary, Expr, Index, Var};
 
 use crate::c::analysis::affine::flat_loads;
 use crate::c::analysis::split::divisions;
+use crate::c::ir::expr::{Argument, Binary, BufferId, Expr, Index, StepId, Var};
 use crate::c::ir::program::{Nest, Place, Program, Work};
+use crate::ids::Table;
 
 /// Largest number of expressions in one nest; more would only make registers short.
 const LARGEST: usize = 160;
@@ -23,7 +24,7 @@ const LARGEST: usize = 160;
 /// A reading of a buffer by a nest.
 struct Site {
     /// Step that reads, and at which coordinates.
-    step: usize,
+    step: StepId,
     at: Vec<Index>,
     /// How often an element is read while it runs.
     times: i64,
@@ -41,14 +42,14 @@ impl Site {
 /// Fuses the nests of a program.
 pub fn fuse(program: &mut Program) {
     rename_copies(program);
-    let mut readers: Vec<Vec<usize>> = vec![Vec::new(); program.buffers.len()];
-    for (i, step) in program.steps.iter().enumerate() {
+    let mut readers: Table<BufferId, Vec<StepId>> = Table::beside(&program.buffers, Vec::new());
+    for (i, step) in program.steps.entries() {
         let is_call = !matches!(step.work, Work::Nest(_));
         // What a call writes, and a nest filled before, is changed in place.
         let written = if is_call { step.writes() } else { Vec::new() };
         step.reads().into_iter().chain(written).for_each(|b| readers[b].push(i));
     }
-    for step in 0..program.steps.len() {
+    for step in program.steps.ids() {
         let Work::Nest(nest) = &program.steps[step].work else { continue };
         if !program.buffers[nest.to].is_temporary() {
             continue;
@@ -75,13 +76,13 @@ pub fn fuse(program: &mut Program) {
 /// Marks a nest that was put into others.
 const GONE: Var = Var { id: u32::MAX, size: -1 };
 
-fn inline(program: &mut Program, step: usize, nest: &Nest, sites: &[Site]) {
+fn inline(program: &mut Program, step: StepId, nest: &Nest, sites: &[Site]) {
     let buffer = program.buffers[nest.to].clone();
     let is_half = matches!(buffer.dtype, DType::F16 | DType::BF16);
     // What goes through half precision is rounded to it, unless it was.
     let is_exact = matches!(&nest.value, Expr::Load { stored, .. } if *stored == buffer.dtype)
         || matches!(&nest.value, Expr::Cast(_, to) if *to == buffer.dtype);
-    let put = |from: usize, at: Vec<Index>, stored: DType| {
+    let put = |from: BufferId, at: Vec<Index>, stored: DType| {
         if from != nest.to {
             return Expr::Load { from, at, stored };
         }
@@ -101,7 +102,7 @@ fn inline(program: &mut Program, step: usize, nest: &Nest, sites: &[Site]) {
 }
 
 /// All readings of a buffer, by steps that are known to read it; `None` if somebody needs it in memory.
-fn sites(program: &Program, buffer: usize, readers: &[usize]) -> Option<Vec<Site>> {
+fn sites(program: &Program, buffer: BufferId, readers: &[StepId]) -> Option<Vec<Site>> {
     let mut found = Vec::new();
     for &step in readers {
         let Work::Nest(nest) = &program.steps[step].work else { return None };
@@ -111,7 +112,7 @@ fn sites(program: &Program, buffer: usize, readers: &[usize]) -> Option<Vec<Site
     Some(found)
 }
 
-fn find(e: &Expr, buffer: usize, step: usize, times: i64, in_reduction: bool, found: &mut Vec<Site>) {
+fn find(e: &Expr, buffer: BufferId, step: StepId, times: i64, in_reduction: bool, found: &mut Vec<Site>) {
     if let Expr::Load { from, at, .. } = e
         && *from == buffer
     {
@@ -283,14 +284,13 @@ fn keeps_axes(nest: &Nest) -> bool {
 
 /// An output that is a temporary of a call as it is: the call writes the output.
 fn rename_copies(program: &mut Program) {
-    let written: HashMap<usize, usize> = program
+    let written: HashMap<BufferId, StepId> = program
         .steps
-        .iter()
-        .enumerate()
+        .entries()
         .filter(|(_, s)| matches!(s.work, Work::Call(_)))
         .flat_map(|(i, s)| s.writes().into_iter().map(move |b| (b, i)))
         .collect();
-    for step in 0..program.steps.len() {
+    for step in program.steps.ids() {
         let Work::Nest(nest) = &program.steps[step].work else { continue };
         let Expr::Load { from, at, .. } = &nest.value else { continue };
         let is_whole = *at == nest.vars.iter().map(|&v| Index::var(v)).collect::<Vec<_>>();

@@ -4,21 +4,21 @@
 //! A new state that is computed element by element from its old value, after every other read of that, is written in its
 //! place. Any other is computed in a buffer of its own, and copied at the end.
 
-use mithril_ir::loops::{Argument, Expr, Index, Var};
-
+use crate::c::ir::expr::{Argument, BufferId, Expr, Index, Var};
 use crate::c::ir::program::{Nest, Place, Program, Step, Work};
+use crate::ids::Id as _;
 
 /// Makes updates of donated inputs, by number: of each, the first output of its kind that starts as a copy of it, and
 /// is written when nobody needs the input any more.
 pub fn donate(program: &mut Program, inputs: &[usize]) {
     for &input in inputs {
         let is_given = |place: &Place| matches!(place, Place::Input(n) if *n == input);
-        let Some(old) = program.buffers.iter().position(|b| is_given(&b.place)) else { continue };
-        let starts_as = |new: usize| {
+        let Some(old) = program.buffers.position(|b| is_given(&b.place)) else { continue };
+        let starts_as = |new: BufferId| {
             let written = program.steps.iter().find(|step| step.writes().contains(&new));
             written.is_some_and(|step| matches!(step.work, Work::Nest(_)) && step.reads().contains(&old))
         };
-        let fits = |&new: &usize| {
+        let fits = |&new: &BufferId| {
             let (a, b) = (&program.buffers[old], &program.buffers[new]);
             matches!(b.place, Place::Output(_))
                 && (a.dtype, &a.shape) == (b.dtype, &b.shape)
@@ -26,7 +26,7 @@ pub fn donate(program: &mut Program, inputs: &[usize]) {
                 && starts_as(new)
                 && can_replace(program, old, new)
         };
-        if let Some(new) = (0..program.buffers.len()).find(fits) {
+        if let Some(new) = (program.buffers.ids()).find(fits) {
             program.updates.push((old, new));
         }
     }
@@ -53,18 +53,18 @@ pub fn in_place(program: &mut Program) {
 }
 
 /// Whether a step copies a buffer to itself.
-fn is_itself(step: &Step, buffer: usize) -> bool {
+fn is_itself(step: &Step, buffer: BufferId) -> bool {
     let Work::Nest(nest) = &step.work else { return false };
     let own: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
     nest.to == buffer && matches!(&nest.value, Expr::Load { from, at, .. } if *from == buffer && *at == own)
 }
 
 /// Whether nobody needs an old value when its new one is written.
-fn can_replace(program: &Program, old: usize, new: usize) -> bool {
-    let Some(written) = program.steps.iter().position(|step| step.writes().contains(&new)) else {
+fn can_replace(program: &Program, old: BufferId, new: BufferId) -> bool {
+    let Some(written) = program.steps.position(|step| step.writes().contains(&new)) else {
         return false;
     };
-    let is_read_later = program.steps[written + 1..].iter().any(|step| step.reads().contains(&old));
+    let is_read_later = program.steps[written.next()..].iter().any(|step| step.reads().contains(&old));
     !is_read_later
         && match &program.steps[written].work {
             Work::Nest(nest) => is_elementwise(nest, old),
@@ -73,7 +73,7 @@ fn can_replace(program: &Program, old: usize, new: usize) -> bool {
 }
 
 /// Whether a nest reads a buffer only at the element that it computes.
-fn is_elementwise(nest: &Nest, buffer: usize) -> bool {
+fn is_elementwise(nest: &Nest, buffer: BufferId) -> bool {
     let own: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
     let mut found = true;
     nest.value.walk(&mut |e| {
@@ -88,7 +88,7 @@ fn is_elementwise(nest: &Nest, buffer: usize) -> bool {
     found
 }
 
-fn copy(program: &mut Program, from: usize, to: usize) {
+fn copy(program: &mut Program, from: BufferId, to: BufferId) {
     let buffer = program.buffers[from].clone();
     let vars: Vec<Var> =
         buffer.shape.iter().zip(program.next_var..).map(|(&size, id)| Var { id, size }).collect();
@@ -100,8 +100,8 @@ fn copy(program: &mut Program, from: usize, to: usize) {
 }
 
 /// Puts one buffer into the place of another in all steps, none of which is a kernel yet.
-fn rename(program: &mut Program, from: usize, to: usize) {
-    let other = |b: usize| if b == from { to } else { b };
+fn rename(program: &mut Program, from: BufferId, to: BufferId) {
+    let other = |b: BufferId| if b == from { to } else { b };
     for step in &mut program.steps {
         match &mut step.work {
             Work::Nest(nest) => {

@@ -1,6 +1,8 @@
 //! Memory planning: temporaries get offsets in one arena. Two whose live ranges intersect do not overlap.
 
-use crate::c::ir::program::{ALIGNMENT, Buffer, Place, Program, Step};
+use crate::c::ir::expr::{BufferId, StepId};
+use crate::c::ir::program::{ALIGNMENT, Buffer, Buffers, Place, Program, Steps};
+use crate::ids::Table;
 
 /// Plans the memory: that of the packed parameters behind the weights of kernels, the scratch memory of packing, and the
 /// arena.
@@ -23,21 +25,21 @@ pub fn plan(program: &mut Program) {
 
 /// Gives a place to every buffer of the steps that `is_mine`; bytes of the memory.
 fn arrange(
-    buffers: &mut [Buffer],
-    steps: &[Step],
+    buffers: &mut Buffers,
+    steps: &Steps,
     is_mine: impl Fn(&Buffer) -> bool,
     place: impl Fn(usize) -> Place,
 ) -> usize {
     let lives = lives(buffers, steps, is_mine);
     // The largest first: what comes later fills the gaps.
-    let mut order: Vec<usize> = (0..buffers.len()).filter(|&b| lives[b].is_some()).collect();
+    let mut order: Vec<BufferId> = buffers.ids().filter(|&b| lives[b].is_some()).collect();
     order.sort_by_key(|&b| (std::cmp::Reverse(buffers[b].bytes()), b));
-    let mut placed: Vec<(usize, usize, usize)> = Vec::new();
+    let mut placed: Vec<(usize, usize, BufferId)> = Vec::new();
     let mut end = 0;
     for buffer in order {
         let size = buffers[buffer].bytes().next_multiple_of(ALIGNMENT).max(ALIGNMENT);
         let Some((born, dead)) = lives[buffer] else { continue };
-        let overlaps = |other: usize| lives[other].is_some_and(|(b, d)| b <= dead && born <= d);
+        let overlaps = |other: BufferId| lives[other].is_some_and(|(b, d)| b <= dead && born <= d);
         let mut at = 0;
         // Sorted by place, so that the first gap is the lowest.
         for &(start, stop, other) in &placed {
@@ -53,14 +55,13 @@ fn arrange(
     end
 }
 
+/// Of each buffer the first and the last step that need it.
+type Lives = Table<BufferId, Option<(StepId, StepId)>>;
+
 /// The steps between which each of the buffers is needed.
-fn lives(
-    buffers: &[Buffer],
-    steps: &[Step],
-    is_mine: impl Fn(&Buffer) -> bool,
-) -> Vec<Option<(usize, usize)>> {
-    let mut lives: Vec<Option<(usize, usize)>> = vec![None; buffers.len()];
-    for (i, step) in steps.iter().enumerate() {
+fn lives(buffers: &Buffers, steps: &Steps, is_mine: impl Fn(&Buffer) -> bool) -> Lives {
+    let mut lives: Lives = Table::beside(buffers, None);
+    for (i, step) in steps.entries() {
         for buffer in step.writes().into_iter().chain(step.reads()) {
             if is_mine(&buffers[buffer]) {
                 let life = lives[buffer].get_or_insert((i, i));
@@ -74,10 +75,11 @@ fn lives(
 #[cfg(test)]
 mod tests {
     use mithril_ir::DType;
-    use mithril_ir::loops::{Argument, Call};
 
     use super::*;
-    use crate::c::ir::program::Work;
+    use crate::c::ir::expr::{Argument, Call};
+    use crate::c::ir::program::{Step, Work};
+    use crate::ids::Id;
 
     #[test]
     fn a_place_is_used_again_when_nobody_needs_it() {
@@ -94,18 +96,18 @@ mod tests {
             origin: String::new(),
             work: Work::Call(Call {
                 function: String::new(),
-                args: vec![Argument::In(read), Argument::Out(write)],
+                args: vec![Argument::In(BufferId::new(read)), Argument::Out(BufferId::new(write))],
                 scratch: 0,
             }),
         };
         let mut program = Program {
-            buffers: vec![buffer(100), buffer(100), buffer(100), buffer(3)],
-            steps: vec![step(0, 1), step(1, 2), step(2, 3)],
+            buffers: vec![buffer(100), buffer(100), buffer(100), buffer(3)].into(),
+            steps: vec![step(0, 1), step(1, 2), step(2, 3)].into(),
             ..Program::default()
         };
         plan(&mut program);
         assert_eq!(program.arena_bytes, Some(2 * 448));
-        let at = |b: usize| match program.buffers[b].place {
+        let at = |b: usize| match program.buffers[BufferId::new(b)].place {
             Place::Arena(Some(at)) => at,
             _ => panic!("not placed"),
         };

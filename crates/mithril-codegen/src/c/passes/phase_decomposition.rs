@@ -2,26 +2,27 @@
 //! a transposed convolution. Results a stride apart, a *phase*, meet every stride-th weight and no zeros: each phase becomes a
 //! convolution of its own, and what reads the sums interleaves them.
 
-use mithril_ir::loops::{Atom, Binary, Expr, Fold, Index, Var, Within};
 use mithril_ir::{DType, Scalar};
 
 use crate::c::analysis::contraction::{contraction, is_zero};
+use crate::c::ir::expr::{Atom, Binary, BufferId, Expr, Fold, Index, StepId, Var, Within};
 use crate::c::ir::program::{Buffer, Nest, Place, Program, Step, Work};
 use crate::c::passes::dead_code::remove_unread;
+use crate::ids::Id as _;
 
 /// Splits sums of products over images with zeros between their pixels.
 pub fn decompose(program: &mut Program) {
-    let mut at = 0;
+    let mut at = StepId::new(0);
     let mut is_changed = false;
     while let Some(step) = program.steps.get(at).cloned() {
-        at += 1;
+        at = at.next();
         let Work::Nest(nest) = &step.work else { continue };
         let Some((value, steps)) = in_phases(program, &step, nest) else { continue };
         is_changed = true;
         program.steps[at - 1].work = Work::Nest(Nest { value, ..nest.clone() });
         let count = steps.len();
         program.steps.splice(at - 1..at - 1, steps);
-        at += count;
+        at = at + count;
     }
     if is_changed {
         remove_unread(program);
@@ -152,7 +153,7 @@ fn sums(
     factors: &Factors<'_>,
     phase: &[i64],
     steps: &mut Vec<Step>,
-) -> Option<usize> {
+) -> Option<BufferId> {
     let mut fresh = |size: i64| {
         program.next_var += 1;
         Var { id: program.next_var - 1, size }
@@ -263,7 +264,7 @@ fn weights(
 }
 
 /// An element of a copy, as an element of what was copied.
-fn movement(program: &Program, buffer: usize, at: &[Index]) -> Option<Expr> {
+fn movement(program: &Program, buffer: BufferId, at: &[Index]) -> Option<Expr> {
     let mut makers = program.steps.iter().filter(|step| step.writes().contains(&buffer));
     let (maker, None) = (makers.next()?, makers.next()) else { return None };
     let Work::Nest(maker) = &maker.work else { return None };
@@ -276,10 +277,9 @@ fn movement(program: &Program, buffer: usize, at: &[Index]) -> Option<Expr> {
     (is_same && is_kept).then(|| maker.value.substitute(&own))
 }
 
-fn temporary(program: &mut Program, name: &str, dtype: DType, shape: Vec<i64>) -> usize {
+fn temporary(program: &mut Program, name: &str, dtype: DType, shape: Vec<i64>) -> BufferId {
     let (name, place) = (name.to_owned(), Place::Arena(None));
-    program.buffers.push(Buffer { name, dtype, shape, place, is_param: false, blocks: None });
-    program.buffers.len() - 1
+    program.buffers.push(Buffer { name, dtype, shape, place, is_param: false, blocks: None })
 }
 
 /// The expression with another value in the place of its sum.

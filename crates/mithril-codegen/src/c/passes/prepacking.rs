@@ -8,17 +8,18 @@
 use std::collections::BTreeSet;
 
 use mithril_ir::Scalar;
-use mithril_ir::loops::{Atom, Binary, Expr, Index, Var};
 
 use crate::affine::Affine;
 use crate::c::analysis::contraction::{contraction, loaded, replaced, the_sum};
 use crate::c::analysis::packing::parts;
+use crate::c::ir::expr::{Atom, Binary, BufferId, Expr, Index, StepId, Var};
 use crate::c::ir::program::{Buffer, Nest, Place, Program, Step, Work};
+use crate::ids::{Id as _, Table};
 
 /// Moves to the packing what can be done there.
 pub fn prepack(program: &mut Program) {
     move_steps(program);
-    for step in 0..program.steps.len() {
+    for step in program.steps.ids() {
         let given = program.steps[step].clone();
         if let Work::Nest(nest) = &given.work
             && let Some(nest) = fold(program, &given, nest)
@@ -40,11 +41,11 @@ pub fn pack_weights(program: &mut Program) {
         }
         let pack = Step { work: Work::Pack(call), ..step.clone() };
         let reads = pack.reads();
-        let last = program.prepared.iter().rposition(|s| s.writes().iter().any(|b| reads.contains(b)));
-        program.prepared.insert(last.map_or(program.prepared.len(), |i| i + 1), pack);
+        let last = program.prepared.last_position(|s| s.writes().iter().any(|b| reads.contains(b)));
+        program.prepared.insert(last.map_or(program.prepared.end(), StepId::next), pack);
     }
     // Memory is taken when it is written: with the largest parameters first, the others need little beside what is packed.
-    let largest = |part: &Vec<usize>| {
+    let largest = |part: &Vec<StepId>| {
         let read = part.iter().flat_map(|&i| program.prepared[i].reads());
         read.map(|b| program.buffers[b].bytes()).max()
     };
@@ -67,11 +68,11 @@ fn move_steps(program: &mut Program) {
         .map(|s| !s.reads().is_empty() && s.writes().iter().all(|&b| buffers[b].is_temporary()))
         .collect();
     // A temporary that nobody fills has no elements; it lies in the arena, which packing does not have.
-    let filled: BTreeSet<usize> = program.steps.iter().flat_map(Step::writes).collect();
+    let filled: BTreeSet<BufferId> = program.steps.iter().flat_map(Step::writes).collect();
     loop {
-        let is_made = |(i, b): (usize, &Buffer)| b.is_temporary() && filled.contains(&i);
-        let mut changes: Vec<bool> =
-            buffers.iter().enumerate().map(|(i, b)| !is_fixed(b) && !is_made((i, b))).collect();
+        let is_made = |(i, b): (BufferId, &Buffer)| b.is_temporary() && filled.contains(&i);
+        let mut changes: Table<BufferId, bool> =
+            buffers.entries().map(|(i, b)| !is_fixed(b) && !is_made((i, b))).collect();
         for (step, _) in program.steps.iter().zip(&moves).filter(|(_, moves)| !**moves) {
             step.writes().into_iter().for_each(|b| changes[b] = true);
         }
@@ -88,9 +89,9 @@ fn move_steps(program: &mut Program) {
         }
     }
     let mut moves = moves.into_iter();
-    let (prepared, steps) =
+    let (prepared, steps): (Vec<Step>, Vec<Step>) =
         std::mem::take(&mut program.steps).into_iter().partition(|_| moves.next() == Some(true));
-    (program.prepared, program.steps) = (prepared, steps);
+    (program.prepared, program.steps) = (prepared.into(), steps.into());
     for step in &program.prepared {
         step.writes().into_iter().for_each(|b| program.buffers[b].place = Place::Packed(None));
     }
@@ -200,7 +201,7 @@ fn keep(
     at: &[Index],
     shape: Vec<i64>,
 ) -> Expr {
-    let (stored, to) = (value.dtype(), program.buffers.len());
+    let (stored, to) = (value.dtype(), program.buffers.end());
     let first = program.next_var;
     let vars: Vec<Var> = shape.iter().zip(first..).map(|(&size, id)| Var { id, size }).collect();
     program.next_var += vars.len() as u32;

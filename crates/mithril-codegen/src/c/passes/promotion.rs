@@ -6,12 +6,13 @@
 use std::collections::{BTreeSet, HashMap};
 
 use mithril_ir::DType;
-use mithril_ir::loops::{Expr, Index, Var};
 
 use crate::c::analysis::contraction::{Contraction, contraction};
 use crate::c::analysis::convolution::is_convolution;
+use crate::c::ir::expr::{BufferId, Expr, Index, StepId, Var};
 use crate::c::ir::program::{Buffer, Nest, Place, Program, Step, Work};
 use crate::c::options::Options;
+use crate::ids::Id as _;
 
 /// Products of an element from which on a small tensor is converted first.
 const OFTEN: i64 = 1024;
@@ -22,10 +23,10 @@ const SMALL: i64 = 1 << 16;
 /// Lets convolutions read float32, and other sums of products what is small.
 pub fn promote(program: &mut Program, options: &Options) {
     let weights = if options.pack && options.target.has_bf16 { weights(program) } else { BTreeSet::new() };
-    let mut wide: HashMap<usize, usize> = HashMap::new();
-    let mut at = 0;
+    let mut wide: HashMap<BufferId, BufferId> = HashMap::new();
+    let mut at = StepId::new(0);
     while let Some(step) = program.steps.get(at).cloned() {
-        at += 1;
+        at = at.next();
         let Work::Nest(nest) = &step.work else { continue };
         let Some(factors) = contraction(nest).map(|c| c.factors) else { continue };
         let mut halves = Vec::new();
@@ -39,7 +40,7 @@ pub fn promote(program: &mut Program, options: &Options) {
         if halves.is_empty() {
             continue;
         }
-        let known = program.buffers.len();
+        let known = program.buffers.end();
         let mut made = copies(program, &wide, &halves);
         let mut wider = reading(nest, &wide, &made);
         if !contraction(&wider).is_some_and(|c| is_convolution(program, &wider, &c)) {
@@ -60,17 +61,17 @@ pub fn promote(program: &mut Program, options: &Options) {
         for &(half, to) in &made {
             let work = Work::Nest(copy(program, half, to));
             program.steps.insert(at - 1, Step { work, ..step.clone() });
-            at += 1;
+            at = at.next();
         }
         wide.extend(made);
     }
 }
 
 /// Tensors that depend on parameters alone.
-fn weights(program: &Program) -> BTreeSet<usize> {
+fn weights(program: &Program) -> BTreeSet<BufferId> {
     let is_fixed = |b: &Buffer| b.is_param || matches!(b.place, Place::Constant(_));
-    let mut found: BTreeSet<usize> =
-        (0..program.buffers.len()).filter(|&b| is_fixed(&program.buffers[b])).collect();
+    let mut found: BTreeSet<BufferId> =
+        (program.buffers.ids()).filter(|&b| is_fixed(&program.buffers[b])).collect();
     for step in &program.steps {
         let reads = step.reads();
         if !reads.is_empty() && reads.iter().all(|b| found.contains(b)) {
@@ -81,39 +82,42 @@ fn weights(program: &Program) -> BTreeSet<usize> {
 }
 
 /// Whether both factors are bfloat16, and one of them is a weight.
-fn is_of_pairs(c: &Contraction<'_>, weights: &BTreeSet<usize>) -> bool {
+fn is_of_pairs(c: &Contraction<'_>, weights: &BTreeSet<BufferId>) -> bool {
     let read = |factor: &Expr| match factor {
         Expr::Load { from, stored: DType::BF16, .. } => Some(*from),
         _ => None,
     };
-    let read: Option<Vec<usize>> = c.factors.iter().map(|factor| read(factor)).collect();
+    let read: Option<Vec<BufferId>> = c.factors.iter().map(|factor| read(factor)).collect();
     read.is_some_and(|read| read.iter().any(|b| weights.contains(b)))
 }
 
 /// New tensors for the halves that have no wide copy yet, in pairs.
-fn copies(program: &mut Program, wide: &HashMap<usize, usize>, halves: &[usize]) -> Vec<(usize, usize)> {
-    let mut made: Vec<(usize, usize)> = Vec::new();
+fn copies(
+    program: &mut Program,
+    wide: &HashMap<BufferId, BufferId>,
+    halves: &[BufferId],
+) -> Vec<(BufferId, BufferId)> {
+    let mut made: Vec<(BufferId, BufferId)> = Vec::new();
     for &half in halves {
         if !wide.contains_key(&half) && made.iter().all(|(known, _)| *known != half) {
             let place = Place::Arena(None);
             let buffer =
                 Buffer { dtype: DType::F32, place, is_param: false, ..program.buffers[half].clone() };
-            program.buffers.push(buffer);
-            made.push((half, program.buffers.len() - 1));
+            made.push((half, program.buffers.push(buffer)));
         }
     }
     made
 }
 
 /// The nest that reads wide copies inside of its sum.
-fn reading(nest: &Nest, wide: &HashMap<usize, usize>, made: &[(usize, usize)]) -> Nest {
-    let new = |half: usize| made.iter().find(|(known, _)| *known == half).map(|(_, to)| *to);
-    let of = |half: usize| wide.get(&half).copied().or_else(|| new(half));
+fn reading(nest: &Nest, wide: &HashMap<BufferId, BufferId>, made: &[(BufferId, BufferId)]) -> Nest {
+    let new = |half: BufferId| made.iter().find(|(known, _)| *known == half).map(|(_, to)| *to);
+    let of = |half: BufferId| wide.get(&half).copied().or_else(|| new(half));
     Nest { value: widened(&nest.value, false, &of), ..nest.clone() }
 }
 
 /// The nest that fills a tensor with the elements of another one.
-fn copy(program: &mut Program, from: usize, to: usize) -> Nest {
+fn copy(program: &mut Program, from: BufferId, to: BufferId) -> Nest {
     let Buffer { shape, dtype, .. } = &program.buffers[from];
     let vars: Vec<Var> = shape.iter().zip(program.next_var..).map(|(&size, id)| Var { id, size }).collect();
     program.next_var += vars.len() as u32;
@@ -122,7 +126,7 @@ fn copy(program: &mut Program, from: usize, to: usize) -> Nest {
 }
 
 /// The expression that reads the wide copies inside of its sum.
-fn widened(e: &Expr, inside: bool, of: &dyn Fn(usize) -> Option<usize>) -> Expr {
+fn widened(e: &Expr, inside: bool, of: &dyn Fn(BufferId) -> Option<BufferId>) -> Expr {
     let inside = inside || matches!(e, Expr::Reduce { .. });
     match e {
         Expr::Load { from, at, stored: DType::F16 | DType::BF16 } if inside && of(*from).is_some() => {

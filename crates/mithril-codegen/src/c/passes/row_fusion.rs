@@ -8,12 +8,12 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 
-use mithril_ir::loops::{Expr, Index, Var};
-
 use crate::c::analysis::cost;
 use crate::c::analysis::dependence::writes_state;
 use crate::c::analysis::split::split;
+use crate::c::ir::expr::{BufferId, Expr, Index, StepId, Var};
 use crate::c::ir::program::{ALIGNMENT, Nest, Place, Program, Rows, Step, Work};
+use crate::ids::Id as _;
 
 /// Steps that have nothing to do with a group, at most, that are done before it.
 const MOST_PASSED: usize = 6;
@@ -27,19 +27,19 @@ const LEAST_ROWS: i64 = 8;
 /// Groups the nests of a program.
 pub fn fuse(program: &mut Program) {
     let readers = readers(program);
-    let mut start = 0;
-    while start < program.steps.len() {
+    let mut start = StepId::new(0);
+    while start < program.steps.end() {
         if let Some(group) = Group::gather(program, start, &readers) {
             let at = group.passed.len();
             apply(&group, program, start);
-            start += at;
+            start = start + at;
         }
-        start += 1;
+        start = start.next();
     }
 }
 
 /// How many steps read each buffer.
-pub fn readers(program: &Program) -> HashMap<usize, usize> {
+pub fn readers(program: &Program) -> HashMap<BufferId, usize> {
     let mut readers = HashMap::new();
     for step in &program.steps {
         let mut reads = step.reads();
@@ -56,9 +56,9 @@ pub fn readers(program: &Program) -> HashMap<usize, usize> {
 #[derive(Clone, Debug)]
 pub struct Member {
     /// Its step.
-    pub step: usize,
+    pub step: StepId,
     /// The buffer that it fills.
-    pub to: usize,
+    pub to: BufferId,
     /// Its variables, with as few divisions as possible.
     pub vars: Vec<Var>,
     /// Where it stores.
@@ -71,7 +71,7 @@ pub struct Member {
 
 impl Member {
     /// The member that a step is, if it may be in a group.
-    fn of(program: &Program, step: usize, next: &Cell<u32>) -> Option<Self> {
+    fn of(program: &Program, step: StepId, next: &Cell<u32>) -> Option<Self> {
         let Work::Nest(nest) = &program.steps[step].work else { return None };
         let buffer = &program.buffers[nest.to];
         let is_state = matches!(buffer.place, Place::State { .. });
@@ -118,7 +118,7 @@ impl Member {
         &self,
         common: &[Var],
         index: &dyn Fn(Var) -> Index,
-        local: &dyn Fn(usize, Vec<Index>) -> Vec<Index>,
+        local: &dyn Fn(BufferId, Vec<Index>) -> Vec<Index>,
     ) -> (Nest, Vec<Index>) {
         let value = self.value.substitute(index).map_loads(&|from, at, stored| Expr::Load {
             from,
@@ -137,24 +137,24 @@ pub struct Group {
     /// They, in order.
     pub members: Vec<Member>,
     /// Steps between them that are done before.
-    pub passed: Vec<usize>,
+    pub passed: Vec<StepId>,
     /// What only members read.
-    pub locals: Vec<usize>,
+    pub locals: Vec<BufferId>,
     /// The next number of a variable.
     pub next: Cell<u32>,
 }
 
 impl Group {
     /// A group of one step.
-    pub fn of(program: &Program, start: usize) -> Option<Self> {
+    pub fn of(program: &Program, start: StepId) -> Option<Self> {
         let next = Cell::new(program.next_var);
         let first = Member::of(program, start, &next)?;
         Some(Self { members: vec![first], passed: Vec::new(), locals: Vec::new(), next })
     }
     /// The group that starts with a step, if there is one.
-    fn gather(program: &Program, start: usize, readers: &HashMap<usize, usize>) -> Option<Self> {
+    fn gather(program: &Program, start: StepId, readers: &HashMap<BufferId, usize>) -> Option<Self> {
         let mut group = Self::of(program, start)?;
-        for step in start + 1..program.steps.len() {
+        for step in start.next().until(program.steps.end()) {
             if let Some(joined) = group.join(program, step).and_then(|members| as_loops(program, members)) {
                 group.members = joined;
             } else if !group.pass(program, step) {
@@ -165,7 +165,7 @@ impl Group {
         (group.members.len() > 1 && !group.locals.is_empty()).then_some(group)
     }
     /// Leaves a step to be done before, if it may be; else the group is over.
-    pub fn pass(&mut self, program: &Program, step: usize) -> bool {
+    pub fn pass(&mut self, program: &Program, step: StepId) -> bool {
         let fits = self.passed.len() < MOST_PASSED && self.may_pass(program, step);
         if fits {
             self.passed.push(step);
@@ -173,18 +173,18 @@ impl Group {
         fits
     }
     /// Ends with the last member: what comes after stays where it is.
-    pub fn close(&mut self, program: &Program, readers: &HashMap<usize, usize>) {
-        let last = self.members.last().map_or(0, |m| m.step);
-        self.passed.retain(|&step| step < last);
-        let is_local = |&b: &usize| {
+    pub fn close(&mut self, program: &Program, readers: &HashMap<BufferId, usize>) {
+        let last = self.members.last().map(|m| m.step);
+        self.passed.retain(|&step| Some(step) < last);
+        let is_local = |&b: &BufferId| {
             let inside = self.members.iter().filter(|m| program.steps[m.step].reads().contains(&b)).count();
             program.buffers[b].is_temporary() && readers.get(&b).is_some_and(|&n| n == inside)
         };
         self.locals = self.members.iter().map(|m| m.to).filter(is_local).collect();
     }
     /// Whether a step may be done before the members, which stand before it.
-    fn may_pass(&self, program: &Program, step: usize) -> bool {
-        let writes: Vec<usize> = self.members.iter().map(|m| m.to).collect();
+    fn may_pass(&self, program: &Program, step: StepId) -> bool {
+        let writes: Vec<BufferId> = self.members.iter().map(|m| m.to).collect();
         let reads = |b| self.members.iter().any(|m| program.steps[m.step].reads().contains(b));
         let step = &program.steps[step];
         // States are written when all has been done that can fail.
@@ -193,7 +193,7 @@ impl Group {
             && !step.writes().iter().any(|b| reads(b) || writes.contains(b))
     }
     /// The members with a further one, if it goes through the same rows.
-    pub fn join(&self, program: &Program, step: usize) -> Option<Vec<Member>> {
+    pub fn join(&self, program: &Program, step: StepId) -> Option<Vec<Member>> {
         let mut new = Member::of(program, step, &self.next)?;
         let is_used = |m: &Member| m.to == new.to || program.steps[m.step].reads().contains(&new.to);
         if self.members.iter().any(is_used) {
@@ -221,12 +221,12 @@ impl Group {
         is_connected.then_some(members)
     }
     /// The steps from `start` on: those that were passed, then `work`, then the others up to the last member.
-    pub fn replace(&self, program: &mut Program, start: usize, work: Work) {
+    pub fn replace(&self, program: &mut Program, start: StepId, work: Work) {
         let last = self.members[self.members.len() - 1].step;
         let named = program.steps[last].clone();
         let mut steps: Vec<Step> = self.passed.iter().map(|&i| program.steps[i].clone()).collect();
         steps.push(Step { work, ..named });
-        program.steps.splice(start..=last, steps);
+        program.steps.splice(start..last.next(), steps);
     }
 }
 
@@ -253,10 +253,10 @@ fn keep(members: &mut [Member], is_kept: impl Fn(usize) -> bool) {
 }
 
 /// Replaces the steps of a group.
-fn apply(group: &Group, program: &mut Program, start: usize) {
+fn apply(group: &Group, program: &mut Program, start: StepId) {
     program.next_var = group.next.get();
     let rows: Vec<Var> = group.members[0].rows.iter().map(|v| fresh(program, v.size)).collect();
-    let mut axes: HashMap<usize, Vec<bool>> = HashMap::new();
+    let mut axes: HashMap<BufferId, Vec<bool>> = HashMap::new();
     let mut own_bytes = 0;
     for member in group.members.iter().filter(|m| group.locals.contains(&m.to)) {
         let of_rows: Vec<Option<usize>> = member.rows.iter().map(|&v| member.axis(v)).collect();
@@ -270,7 +270,7 @@ fn apply(group: &Group, program: &mut Program, start: usize) {
         }
         axes.insert(member.to, kept);
     }
-    let local = |buffer: usize, at: Vec<Index>| match axes.get(&buffer) {
+    let local = |buffer: BufferId, at: Vec<Index>| match axes.get(&buffer) {
         Some(kept) => at.into_iter().zip(kept).filter(|(_, kept)| **kept).map(|(at, _)| at).collect(),
         None => at,
     };

@@ -3,10 +3,11 @@
 //! sizes alone, so that the result is the same for any number of threads.
 
 use mithril_ir::DType;
-use mithril_ir::loops::{Expr, Fold, Index, Var, arithmetic};
 
 use crate::c::analysis::contraction::replaced;
+use crate::c::ir::expr::{Expr, Fold, Index, StepId, Var, arithmetic};
 use crate::c::ir::program::{Buffer, Nest, Place, Program, Step, Work};
+use crate::ids::Id as _;
 
 /// Elements of one result from which on it is worth it.
 const LEAST: i64 = 1 << 17;
@@ -19,9 +20,9 @@ const PARTS: &[i64] = &[16, 12, 10, 18, 20, 14, 15, 8, 9, 24, 25, 32, 22, 21, 11
 
 /// Puts such parts into tensors of their own.
 pub fn split_reductions(program: &mut Program) {
-    let mut at = 0;
+    let mut at = StepId::new(0);
     while let Some(step) = program.steps.get(at).cloned() {
-        at += 1;
+        at = at.next();
         let Work::Nest(nest) = &step.work else { continue };
         if count(&nest.vars) >= FEW {
             continue;
@@ -29,7 +30,7 @@ pub fn split_reductions(program: &mut Program) {
         // One by one: what holds one of them comes later.
         while let Some(partial) = split(program, at - 1) {
             program.steps.insert(at - 1, Step { work: Work::Nest(partial), ..step.clone() });
-            at += 1;
+            at = at.next();
         }
     }
 }
@@ -58,7 +59,7 @@ fn innermost(e: &Expr) -> Option<(&Expr, Var, i64)> {
 }
 
 /// Makes the nest of the parts of a reduction, and lets the step bring them together; `None` if there is none to divide.
-fn split(program: &mut Program, step: usize) -> Option<Nest> {
+fn split(program: &mut Program, step: StepId) -> Option<Nest> {
     let Work::Nest(nest) = &program.steps[step].work else { return None };
     let (found, var, parts) = innermost(&nest.value)?;
     let Expr::Reduce { fold, vars, body } = found else { return None };
@@ -80,7 +81,7 @@ fn split(program: &mut Program, step: usize) -> Option<Nest> {
     let dtype = found.dtype();
     let stored = if dtype == DType::Bool { dtype } else { arithmetic(dtype) };
     let value = Expr::Reduce { fold: *fold, vars: summed.clone(), body: Box::new(body.substitute(&index)) };
-    let to = program.buffers.len();
+    let to = program.buffers.end();
     let at = std::iter::once(again).chain(nest.vars.iter().copied()).map(Index::var).collect();
     let body = Box::new(Expr::Load { from: to, at, stored });
     let together = Expr::Reduce { fold: *fold, vars: vec![again], body };

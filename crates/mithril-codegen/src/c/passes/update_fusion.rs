@@ -1,31 +1,31 @@
 //! Update fusion: new states that are computed element by element from the same tensors, such as the slots of an optimizer and
 //! the parameter itself, are written in one pass that reads each of these once.
 
-use mithril_ir::loops::{Expr, Index, Var};
-
 use crate::c::analysis::dependence::{depends, writes_state};
+use crate::c::ir::expr::{BufferId, Expr, Index, StepId, Var};
 use crate::c::ir::program::{Nest, Program, Rows, Step, Work};
+use crate::ids::Id as _;
 
 /// Steps at most before which others are not done, so that these can be done together later.
 const MOST_PASSED: usize = 6;
 
 /// Joins the steps of a program.
 pub fn fuse(program: &mut Program) {
-    let mut start = 0;
-    while start < program.steps.len() {
+    let mut start = StepId::new(0);
+    while start < program.steps.end() {
         let members = gather(program, start);
         if members.len() > 1 {
             replace(program, &members);
         } else {
-            start += 1;
+            start = start.next();
         }
     }
 }
 
 /// The steps that can be one pass with the first of them, in order.
-fn gather(program: &Program, start: usize) -> Vec<usize> {
+fn gather(program: &Program, start: StepId) -> Vec<StepId> {
     let mut members = Vec::new();
-    for step in start..program.steps.len() {
+    for step in start.until(program.steps.end()) {
         let Some(nest) = update(program, step) else {
             if step == start {
                 break;
@@ -44,7 +44,7 @@ fn gather(program: &Program, start: usize) -> Vec<usize> {
 }
 
 /// The nest that a step is, if it computes a new state element by element.
-fn update(program: &Program, step: usize) -> Option<&Nest> {
+fn update(program: &Program, step: StepId) -> Option<&Nest> {
     let step = &program.steps[step];
     let Work::Nest(nest) = &step.work else { return None };
     let mut reads_positions = false;
@@ -59,7 +59,8 @@ fn fits(program: &Program, members: &[&Nest], new: &Nest) -> bool {
     let Some(first) = members.first() else { return true };
     let sizes = |nest: &Nest| nest.vars.iter().map(|v| v.size).collect::<Vec<_>>();
     let count = program.buffers[new.to].count();
-    let is_common = |b: usize| program.buffers[b].count() == count && members.iter().any(|m| touches(m, b));
+    let is_common =
+        |b: BufferId| program.buffers[b].count() == count && members.iter().any(|m| touches(m, b));
     let mut is_connected = false;
     new.value.walk(&mut |e| is_connected |= matches!(e, Expr::Load { from, .. } if is_common(*from)));
     let all = || members.iter().copied().chain([new]);
@@ -69,14 +70,14 @@ fn fits(program: &Program, members: &[&Nest], new: &Nest) -> bool {
         && all().all(|writer| all().all(|reader| reads_own(reader, writer.to)))
 }
 
-fn touches(nest: &Nest, buffer: usize) -> bool {
+fn touches(nest: &Nest, buffer: BufferId) -> bool {
     let mut found = nest.to == buffer;
     nest.value.walk(&mut |e| found |= matches!(e, Expr::Load { from, .. } if *from == buffer));
     found
 }
 
 /// Whether a nest reads a buffer, if it does, only at its own coordinates.
-fn reads_own(nest: &Nest, buffer: usize) -> bool {
+fn reads_own(nest: &Nest, buffer: BufferId) -> bool {
     let own = coordinates(&nest.vars);
     let mut found = true;
     nest.value.walk(&mut |e| {
@@ -88,10 +89,10 @@ fn reads_own(nest: &Nest, buffer: usize) -> bool {
 }
 
 /// Where members can be done together: in the place of the first of them, else of the last.
-fn place(program: &Program, members: &[usize]) -> Option<usize> {
+fn place(program: &Program, members: &[StepId]) -> Option<StepId> {
     let (&first, &last) = (members.first()?, members.last()?);
-    let between: Vec<usize> = (first..last).filter(|i| !members.contains(i)).collect();
-    let is_free = |&i: &usize, member: usize| !depends(&program.steps[member], &program.steps[i]);
+    let between: Vec<StepId> = first.until(last).filter(|i| !members.contains(i)).collect();
+    let is_free = |&i: &StepId, member: StepId| !depends(&program.steps[member], &program.steps[i]);
     if members.iter().all(|&m| between.iter().filter(|i| **i < m).all(|i| is_free(i, m))) {
         return Some(first);
     }
@@ -107,7 +108,7 @@ fn coordinates(vars: &[Var]) -> Vec<Index> {
 }
 
 /// Puts one step in the place of the first member.
-fn replace(program: &mut Program, members: &[usize]) {
+fn replace(program: &mut Program, members: &[StepId]) {
     let Some(place) = place(program, members) else { return };
     let (first, last) = (members[0], members[members.len() - 1]);
     let vars = update(program, first).map_or_else(Vec::new, |nest| nest.vars.clone());

@@ -1,28 +1,28 @@
 //! Scheduling of state updates: as early as their operands allow, and after everything that can fail.
 
-use mithril_ir::loops::Expr;
-
 use crate::c::analysis::dependence::{depends, writes_state};
+use crate::c::ir::expr::{BufferId, Expr, StepId};
 use crate::c::ir::program::{Program, Step, Work};
+use crate::ids::Id as _;
 
 /// Moves what makes new states to where all is there that it needs: gradients are used as soon as they are known, and
 /// their memory is free for the next. Before anything is changed that can fail has been done: a call that fails leaves
 /// the states as they were.
 pub fn schedule(program: &mut Program) {
     let mut safe = last_check(program);
-    for i in (0..safe).rev() {
+    for i in StepId::new(0).until(safe).rev() {
         if writes_state(program, &program.steps[i])
-            && !program.steps[i + 1..safe].iter().any(|later| depends(later, &program.steps[i]))
+            && !program.steps[i.next()..safe].iter().any(|later| depends(later, &program.steps[i]))
         {
             let step = program.steps.remove(i);
-            safe -= 1;
+            safe = safe - 1;
             program.steps.insert(safe, step);
         }
     }
     // Numbers that follow from what is given, such as the corrections of an optimizer, are there before any state is
     // made, so that what uses them stands beside what does not.
     let (mut known, mut numbers) = (Vec::new(), 0);
-    for i in safe + 1..program.steps.len() {
+    for i in safe.next().until(program.steps.end()) {
         let step = &program.steps[i];
         let is_given = step.reads().iter().all(|b| known.contains(b) || !program.buffers[*b].is_temporary());
         if is_given {
@@ -41,14 +41,14 @@ pub fn schedule(program: &mut Program) {
 }
 
 /// How many steps there are up to the last that reads positions nobody has looked at before.
-fn last_check(program: &Program) -> usize {
+fn last_check(program: &Program) -> StepId {
     let mut known = Vec::new();
-    let mut last = 0;
-    for (i, step) in program.steps.iter().enumerate() {
+    let mut last = StepId::new(0);
+    for (i, step) in program.steps.entries() {
         for buffer in positions(program, step) {
             if !known.contains(&buffer) {
                 known.push(buffer);
-                last = i + 1;
+                last = i.next();
             }
         }
     }
@@ -56,7 +56,7 @@ fn last_check(program: &Program) -> usize {
 }
 
 /// Buffers whose elements say where something is read or written.
-fn positions(program: &Program, step: &Step) -> Vec<usize> {
+fn positions(program: &Program, step: &Step) -> Vec<BufferId> {
     let mut found = Vec::new();
     match &step.work {
         Work::Nest(nest) => nest.value.walk(&mut |e| {

@@ -1,7 +1,6 @@
 //! What kernel selection works with.
 
-use mithril_ir::loops::{Expr, Index};
-
+use crate::c::ir::expr::{BufferId, Expr, Index};
 use crate::c::ir::kernel::Kernel;
 use crate::c::ir::program::{KernelCall, Place, Program, Start};
 use crate::c::kernels::common::library::Library;
@@ -13,7 +12,7 @@ use crate::c::select::epilogue::{Tail, Tails};
 use crate::c::syntax::template::c_type;
 
 /// Whether a tensor is the same at every call, so that it may be packed once.
-pub fn is_fixed(program: &Program, buffer: usize, options: &Options) -> bool {
+pub fn is_fixed(program: &Program, buffer: BufferId, options: &Options) -> bool {
     let buffer = &program.buffers[buffer];
     options.pack && (buffer.is_param || matches!(buffer.place, Place::Constant(_) | Place::Packed(_)))
 }
@@ -46,7 +45,7 @@ pub fn operands(
 /// A kernel as a step.
 pub fn call(
     kernel: Kernel,
-    to: usize,
+    to: BufferId,
     inputs: [Start; 2],
     operands: Vec<Start>,
     what: String,

@@ -2,6 +2,7 @@
 //! product over im2col copies that a nest is wins; other nests stay loops.
 
 use crate::c::analysis::contraction::contraction;
+use crate::c::ir::expr::StepId;
 use crate::c::ir::program::{Buffer, KernelCall, Nest, PackCall, Program, Step, Work};
 use crate::c::kernels::common::library::Library;
 use crate::c::options::Options;
@@ -10,6 +11,7 @@ use crate::c::select::decision::Decision;
 use crate::c::select::epilogue::Tails;
 use crate::c::select::product::alone;
 use crate::c::select::{convolution, im2col, separate, weight_gradient};
+use crate::ids::Id as _;
 
 /// Replaces nests by kernels; the functions are added to the library, the epilogues to the tails.
 /// Says which weights are quantized.
@@ -23,9 +25,9 @@ pub fn select(
     let mut packed = 0;
     // Where weights already lie in the order of a kernel: the steps of a recurrent network share theirs.
     let mut places: Vec<(PackCall, usize)> = Vec::new();
-    let mut step = 0;
+    let mut step = StepId::new(0);
     while let Some(given) = program.steps.get(step).cloned() {
-        step += 1;
+        step = step.next();
         let Work::Nest(nest) = &given.work else { continue };
         library.take_asked();
         let mut making = SelectionContext {
@@ -70,8 +72,7 @@ pub fn select(
             }
         }
         if call.kernel.shared_bytes > 0 {
-            program.buffers.push(Buffer::scratch(call.kernel.shared_bytes));
-            call.shared = Some(program.buffers.len() - 1);
+            call.shared = Some(program.buffers.push(Buffer::scratch(call.kernel.shared_bytes)));
         }
         program.steps[step - 1].work = Work::Kernel(call);
     }
@@ -106,7 +107,7 @@ fn over_copies(
 }
 
 /// Puts steps in front of the one before number `next`; the number of the step behind that one now.
-fn put_before(program: &mut Program, next: usize, copies: Vec<Step>) -> usize {
+fn put_before(program: &mut Program, next: StepId, copies: Vec<Step>) -> StepId {
     let count = copies.len();
     program.steps.splice(next - 1..next - 1, copies);
     next + count

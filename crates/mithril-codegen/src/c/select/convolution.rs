@@ -1,10 +1,9 @@
 //! Convolutions among the contractions as kernels: between row-major tensors, between blocked ones, and quantized ones.
 
-use mithril_ir::loops::{Expr, Index, Var};
-
 use crate::c::analysis::affine::{affine, flat_loads};
 use crate::c::analysis::contraction::{Contraction, contraction, the_sum};
 use crate::c::analysis::convolution::{Shape, names, pixels, shape};
+use crate::c::ir::expr::{BufferId, Expr, Index, Var};
 use crate::c::ir::program::{Buffer, KernelCall, Nest, Program, Start};
 use crate::c::kernels::common::library::Library;
 use crate::c::kernels::spec::blocked_conv::{Blocked, Image, Places};
@@ -108,7 +107,7 @@ pub fn in_whole_numbers(
     nest: &Nest,
     c: &Contraction<'_>,
     options: &Options,
-) -> Option<(usize, Option<[f32; 2]>)> {
+) -> Option<(BufferId, Option<[f32; 2]>)> {
     let (conv, [x, w], _) = shape(program, nest, c)?;
     if conv.depth.is_some() {
         return None;
@@ -122,7 +121,7 @@ pub fn in_whole_numbers(
 /// A convolution that reads or writes blocks of channels.
 pub struct InBlocks {
     /// The buffer of the image.
-    pub image: usize,
+    pub image: BufferId,
     conv: Blocked,
     size: [usize; 2],
     padding: [[usize; 2]; 2],

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use mithril_ir::DType;
-use mithril_ir::loops::{Expr, Var};
 
-use crate::c::ir::program::{Buffer, Nest};
+use crate::c::ir::expr::{Expr, Var};
+use crate::c::ir::program::{Buffers, Nest};
 use crate::c::kernels::common::library::is_vector_function;
 use crate::c::syntax::expr::{Writer, computed_type};
 use crate::c::syntax::template::{Form, Part, c_type, parts};
@@ -34,7 +34,7 @@ impl Tails {
     /// calls them. `None` if it is no function of an element.
     pub fn add(
         &mut self,
-        buffers: &[Buffer],
+        buffers: &Buffers,
         nest: &Nest,
         sum: &Expr,
         names: &[(Var, String)],
@@ -123,7 +123,7 @@ impl Tails {
 
 /// The value over vectors of the sum and of what is loaded: for arithmetic and functions that there are for vectors. A
 /// compiler finds vectors in loops over lanes, too, but takes several times as long where many of them stand side by side.
-fn in_vectors(buffers: &[Buffer], value: &Expr, sum: &Expr, loads: &[Expr]) -> Option<String> {
+fn in_vectors(buffers: &Buffers, value: &Expr, sum: &Expr, loads: &[Expr]) -> Option<String> {
     let mut knows = vec![(sum.clone(), "{acc}".to_owned())];
     knows.extend(loads.iter().enumerate().map(|(i, load)| (load.clone(), format!("{{{i}}}"))));
     let is_stored_so = |load: &Expr| matches!(load, Expr::Load { stored: DType::F32, .. });

@@ -1,10 +1,9 @@
 //! Operands laid out as matrices ("im2col"): a sum of products whose operands no kernel can walk through reads copies
 //! that hold the elements in the order in which they are multiplied, and so is a matrix product.
 
-use mithril_ir::loops::{Binary, Expr, Index, Var};
-
 use crate::c::analysis::affine::{affine, flat_loads};
 use crate::c::analysis::contraction::{Contraction, stored};
+use crate::c::ir::expr::{Binary, Expr, Index, Var};
 use crate::c::ir::program::{Buffer, Nest, Place, Program, Step, Work};
 
 /// Multiplications for each element copied, below which a copy costs more than it saves.
@@ -91,7 +90,7 @@ fn is_matrix(program: &Program, nest: &Nest, c: &Contraction<'_>, factor: &Expr)
 
 /// The element of a new tensor over `vars` that holds the values of an expression.
 fn copy(program: &mut Program, like: &Step, value: &Expr, vars: &[Var], copies: &mut Vec<Step>) -> Expr {
-    let (dtype, to) = (value.dtype(), program.buffers.len());
+    let (dtype, to) = (value.dtype(), program.buffers.end());
     let shape = vars.iter().map(|v| v.size).collect();
     let name = "columns".to_owned();
     program.buffers.push(Buffer {

@@ -2,12 +2,11 @@
 
 use std::cell::Cell;
 
-use mithril_ir::loops::{Binary, Expr, Index, Var};
-
 use crate::c::analysis::affine::{affine, flat_loads};
 use crate::c::analysis::collapse::collapse;
 use crate::c::analysis::contraction::{stored, the_sum};
 use crate::c::analysis::split::split;
+use crate::c::ir::expr::{Binary, BufferId, Expr, Index, Var};
 use crate::c::ir::program::{KernelCall, Nest, Program, Start};
 use crate::c::kernels::spec::epilogue::Epilogue;
 use crate::c::kernels::spec::gemm::{Gemm, Packing};
@@ -71,7 +70,7 @@ impl Product {
             return None;
         }
         let all: Vec<Var> = vars.iter().chain(&inner).copied().collect();
-        let side = |buffer: usize, at: &Index, stored: Stored| {
+        let side = |buffer: BufferId, at: &Index, stored: Stored| {
             let (factors, base) = affine(at, &all)?;
             let is_summed = inner.is_empty() || *factors.last()? > 0;
             is_summed.then_some(Side { start: (buffer, base), factors, stored })

@@ -2,9 +2,9 @@
 //! the user's patterns of names take it.
 
 use mithril_ir::error::{Code, Error, Result};
-use mithril_ir::loops::{Binary, Expr, Fold};
 
 use crate::c::analysis::contraction::LEAST_WORK;
+use crate::c::ir::expr::{Binary, BufferId, Expr, Fold};
 use crate::c::ir::kernel::Kernel;
 use crate::c::ir::program::{Nest, Place, Program, Start, Step, Work};
 use crate::c::kernels::quantized::gemm::MOST_TERMS;
@@ -93,7 +93,7 @@ impl InFewBits {
 /// How a convolution is to quantize this weight; why it cannot; `None` if nothing is asked of it.
 pub fn convolution(
     program: &Program,
-    weight: usize,
+    weight: BufferId,
     conv: &Conv,
     options: &Options,
 ) -> Option<std::result::Result<InFewBits, Reason>> {
@@ -129,7 +129,7 @@ fn is_quick(conv: &Conv, target: &Target) -> bool {
 /// Notes what became of the weight of a convolution, whose kernel reads its terms in this order.
 pub fn decided(
     program: &Program,
-    weight: usize,
+    weight: BufferId,
     conv: &Conv,
     outcome: std::result::Result<InFewBits, Reason>,
     (terms, bytes): (Vec<(usize, usize)>, usize),
@@ -147,12 +147,12 @@ pub fn decided(
 }
 
 /// The name of a weight as users know it: what is made of one parameter when parameters are packed has its name.
-fn name_of(program: &Program, buffer: usize) -> &str {
+fn name_of(program: &Program, buffer: BufferId) -> &str {
     let of = &program.buffers[buffer];
     let made = program.prepared.iter().filter(|_| matches!(of.place, Place::Packed(_)));
-    let reads: Vec<usize> =
+    let reads: Vec<BufferId> =
         made.filter(|step| step.writes().contains(&buffer)).flat_map(Step::reads).collect();
-    let alike = |b: &&usize| **b != buffer && program.buffers[**b].shape == of.shape;
+    let alike = |b: &&BufferId| **b != buffer && program.buffers[**b].shape == of.shape;
     match reads.iter().filter(alike).collect::<Vec<_>>()[..] {
         [one] => name_of(program, *one),
         _ => &of.name,
@@ -160,12 +160,12 @@ fn name_of(program: &Program, buffer: usize) -> &str {
 }
 
 /// The name of a convolution's weight; that of the parameter, too, of which some elements are copied in another order.
-fn of_convolution(program: &Program, buffer: usize) -> &str {
+fn of_convolution(program: &Program, buffer: BufferId) -> &str {
     let of = &program.buffers[buffer];
     let made = program.prepared.iter().filter(|_| matches!(of.place, Place::Packed(_)));
     let made = made.filter(|step| step.writes().contains(&buffer));
-    let reads: Vec<usize> = made.flat_map(Step::reads).filter(|read| *read != buffer).collect();
-    let alike: Vec<usize> =
+    let reads: Vec<BufferId> = made.flat_map(Step::reads).filter(|read| *read != buffer).collect();
+    let alike: Vec<BufferId> =
         reads.iter().copied().filter(|&read| program.buffers[read].shape == of.shape).collect();
     match (&alike[..], &reads[..]) {
         (&[one], _) | (_, &[one]) => of_convolution(program, one),
@@ -231,7 +231,7 @@ fn in_loops(program: &Program, nest: &Nest) -> Vec<(Start, String, usize)> {
 }
 
 /// Whether it is a parameter with rows and columns, and not a bias or a norm's.
-fn is_matrix(program: &Program, buffer: usize) -> bool {
+fn is_matrix(program: &Program, buffer: BufferId) -> bool {
     let buffer = &program.buffers[buffer];
     let is_fixed = buffer.is_param || matches!(buffer.place, Place::Packed(_));
     is_fixed && buffer.shape.iter().filter(|size| **size > 1).count() > 1

@@ -7,11 +7,10 @@
 
 use std::cell::Cell;
 
-use mithril_ir::loops::{Binary, Expr, Fold, Index, Var};
-
 use crate::c::analysis::affine::flat_loads;
 use crate::c::analysis::contraction::{Contraction, replaced, stored, the_sum};
 use crate::c::analysis::split::split;
+use crate::c::ir::expr::{Binary, Expr, Fold, Index, Var};
 use crate::c::ir::program::{Buffer, Nest, Place, Program, Step, Work};
 use crate::c::select::product::Product;
 
@@ -126,7 +125,7 @@ fn parted(
     (sum, vars, sums): (&Expr, Vec<Var>, Expr),
     at: Vec<Index>,
 ) -> (Nest, Step) {
-    let (to, stored) = (program.buffers.len(), sums.dtype());
+    let (to, stored) = (program.buffers.end(), sums.dtype());
     program.buffers.push(Buffer {
         name: "products".to_owned(),
         dtype: stored,

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use mithril_ir::loops::{Atom, Binary, Expr, Index, Var, Within};
 use mithril_ir::{DType, Kind, Scalar};
 
-use crate::c::ir::program::Buffer;
+use crate::c::ir::expr::{Atom, Binary, BufferId, Expr, Index, Var, Within};
+use crate::c::ir::program::Buffers;
 use crate::c::syntax::template::{self, Form, Part, c_type};
 
 /// Opens the mark of a buffer's name in the text of a function.
@@ -42,7 +42,7 @@ impl Value {
 /// Writes the body of a function.
 #[derive(Debug)]
 pub struct Writer<'a> {
-    buffers: &'a [Buffer],
+    buffers: &'a Buffers,
     /// Lines written.
     pub lines: Vec<String>,
     indent: usize,
@@ -57,7 +57,7 @@ pub struct Writer<'a> {
     /// Expressions that have been computed, with their names.
     known: Vec<(Expr, String)>,
     /// Buffers that are read or written, in the order of their first use.
-    pub used: Vec<usize>,
+    pub used: Vec<BufferId>,
     /// Whether an index is checked.
     pub checks: bool,
     /// How functions are called.
@@ -67,7 +67,7 @@ pub struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     /// Writes about these buffers.
-    pub fn new(buffers: &'a [Buffer]) -> Self {
+    pub fn new(buffers: &'a Buffers) -> Self {
         Self {
             buffers,
             lines: Vec::new(),
@@ -183,14 +183,14 @@ impl<'a> Writer<'a> {
         self.known.truncate(since);
     }
     /// The mark that stands for the name of a buffer.
-    pub fn buffer(&mut self, buffer: usize) -> String {
+    pub fn buffer(&mut self, buffer: BufferId) -> String {
         if !self.used.contains(&buffer) {
             self.used.push(buffer);
         }
         format!("{MARK}{buffer}{MARK_END}")
     }
     /// Stores a value at a position of a buffer.
-    pub fn store(&mut self, to: usize, at: &Index, value: &Expr) {
+    pub fn store(&mut self, to: BufferId, at: &Index, value: &Expr) {
         let value = self.value(value).text;
         let at = self.index(at);
         let name = self.buffer(to);
@@ -202,7 +202,7 @@ impl<'a> Writer<'a> {
     }
 
     /// A value that is needed several times, under a name: the one element of a buffer that is not in memory.
-    pub fn constant(&mut self, to: usize, value: &Expr) {
+    pub fn constant(&mut self, to: BufferId, value: &Expr) {
         let dtype = self.buffers[to].dtype;
         let text = self.value(value).text;
         let path = self.buffers[to].name.rsplit('.').next().unwrap_or_default();
@@ -288,7 +288,7 @@ impl<'a> Writer<'a> {
             }
         }
     }
-    fn load(&mut self, from: usize, at: &[Index], stored: DType) -> Value {
+    fn load(&mut self, from: BufferId, at: &[Index], stored: DType) -> Value {
         let buffer = &self.buffers[from];
         let position = buffer.position(at);
         let is_empty = buffer.count() == 0;
@@ -480,7 +480,7 @@ fn is_call(text: &str) -> bool {
 pub fn computed_type(dtype: DType) -> &'static str {
     match dtype {
         DType::Bool => "bool",
-        other => c_type(mithril_ir::loops::arithmetic(other)),
+        other => c_type(crate::c::ir::expr::arithmetic(other)),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Reductions: the loops that fold many values into one, and the text of a step.
 
-use mithril_ir::loops::{Expr, Fold, Index, Var, flat};
 use mithril_ir::{DType, Kind, Scalar};
 
+use crate::c::ir::expr::{Expr, Fold, Index, Var, flat};
 use crate::c::syntax::expr::{Value, Writer, computed_type, number};
 use crate::c::syntax::template::c_type;
 

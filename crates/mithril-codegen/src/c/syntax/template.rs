@@ -1,6 +1,6 @@
 //! Templates of C expressions: `Spell.c` of the rows. `mithril_ir::loops` lists the placeholders.
 
-use mithril_ir::loops::arithmetic;
+use crate::c::ir::expr::arithmetic;
 use mithril_ir::op::{OpDef, Text};
 use mithril_ir::spell::SpellCx;
 use mithril_ir::{DType, Graph, NodeId};

@@ -3,21 +3,20 @@
 
 use std::collections::BTreeSet;
 
-use mithril_ir::loops::{Argument, Atom, Expr, Index, Var, arithmetic, flat};
-
+use crate::c::ir::expr::{Argument, Atom, Expr, Index, Var, arithmetic, flat};
 use crate::c::ir::program::{Buffer, KernelCall, Nest, Place, Program, Rows, Step, Work};
 use crate::c::verify::index::Scope;
 use crate::c::verify::messages::{in_step, named};
 
 /// Looks at all steps.
 pub fn check(program: &Program) -> Result<(), String> {
-    for (b, buffer) in program.buffers.iter().enumerate() {
+    for (b, buffer) in program.buffers.entries() {
         let margins = buffer.blocks.is_some_and(|blocks| blocks.has_margins());
         if margins != program.margins.contains_key(&b) {
             return Err(format!("nobody sets the margins of {} to zero", named(program, b)));
         }
     }
-    for (i, step) in program.prepared.iter().chain(&program.steps).enumerate() {
+    for (i, step) in program.prepared.entries().chain(program.steps.entries()) {
         check_step(program, step).map_err(|text| in_step(i, step, &text))?;
     }
     Ok(())
@@ -25,7 +24,7 @@ pub fn check(program: &Program) -> Result<(), String> {
 
 fn check_step(program: &Program, step: &Step) -> Result<(), String> {
     for b in step.reads().into_iter().chain(step.writes()) {
-        if b >= program.buffers.len() {
+        if b >= program.buffers.end() {
             return Err(format!("names {}", named(program, b)));
         }
     }

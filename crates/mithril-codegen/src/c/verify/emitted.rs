@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::c::ir::driver::{Does, Effect, Line, Phase, Statement};
+use crate::c::ir::expr::{BufferId, StepId};
 use crate::c::ir::program::{PackCall, Place, Program, Work};
 use crate::c::verify::memory::Memory;
 use crate::c::verify::messages::named;
@@ -12,7 +13,7 @@ use crate::c::verify::messages::named;
 /// What is there after packing.
 #[derive(Clone, Debug, Default)]
 pub struct Packed {
-    buffers: BTreeSet<usize>,
+    buffers: BTreeSet<BufferId>,
     weights: BTreeSet<usize>,
 }
 
@@ -30,7 +31,7 @@ pub fn packing(program: &Program, parts: &[Vec<Phase>]) -> Result<Packed, String
                 .try_for_each(|&b| memory.read(b))
                 .map_err(|text| format!("part {number} of packing, `{}`, {text}", statement.text))?;
             effect.writes.iter().for_each(|&b| memory.write(b));
-            let is_packed = |b: &&usize| matches!(program.buffers[**b].place, Place::Packed(_));
+            let is_packed = |b: &&BufferId| matches!(program.buffers[**b].place, Place::Packed(_));
             packed.buffers.extend(effect.writes.iter().filter(is_packed));
             packed.weights.extend(effect.packs);
         }
@@ -41,7 +42,7 @@ pub fn packing(program: &Program, parts: &[Vec<Phase>]) -> Result<Packed, String
 /// What is packed lies at places of its own.
 fn check_places(program: &Program) -> Result<(), String> {
     let mut places: Vec<(Range<usize>, String)> = Vec::new();
-    for (b, buffer) in program.buffers.iter().enumerate() {
+    for (b, buffer) in program.buffers.entries() {
         if let Place::Packed(Some(at)) = buffer.place {
             places.push((at..at + buffer.bytes(), named(program, b)));
         }
@@ -81,10 +82,10 @@ pub fn running(program: &Program, packed: &Packed, lines: &[Line<'_>], threads: 
                 Line::Text(_) => {}
                 Line::Statement { statement, everyone, at } => {
                     run.statement(statement, *everyone, *at).map_err(|text| {
-                        let step = &program.steps[at[0]];
+                        let step = &program.steps[at.0];
                         format!(
                             "step {}, `{}` in {}, `{}`, {text}",
-                            at[0], step.name, step.origin, statement.text
+                            at.0, step.name, step.origin, statement.text
                         )
                     })?;
                 }
@@ -100,7 +101,7 @@ struct Running<'a> {
     memory: Memory<'a>,
     packed: &'a Packed,
     /// What has been written in the part in hand, inside of the loop over parts.
-    part: Option<BTreeSet<usize>>,
+    part: Option<BTreeSet<BufferId>>,
     /// With threads: calls since they waited the last time.
     since: Option<Vec<Since<'a>>>,
 }
@@ -109,11 +110,16 @@ struct Running<'a> {
 struct Since<'a> {
     effect: &'a Effect,
     everyone: bool,
-    at: [usize; 2],
+    at: (StepId, usize),
 }
 
 impl<'a> Running<'a> {
-    fn statement(&mut self, statement: &'a Statement, everyone: bool, at: [usize; 2]) -> Result<(), String> {
+    fn statement(
+        &mut self,
+        statement: &'a Statement,
+        everyone: bool,
+        at: (StepId, usize),
+    ) -> Result<(), String> {
         match &statement.does {
             Does::Begin => self.part = Some(BTreeSet::new()),
             Does::End => {
@@ -163,7 +169,7 @@ impl<'a> Running<'a> {
     /// Whether what other threads may still do leaves a call alone. Calls of a phase know of each other.
     fn wait(&mut self, new: Since<'a>) -> Result<(), String> {
         let Some(since) = &mut self.since else { return Ok(()) };
-        let meets = |a: &[usize], b: &[usize]| {
+        let meets = |a: &[BufferId], b: &[BufferId]| {
             a.iter().find(|a| b.iter().any(|b| self.memory.overlap(**a, *b))).copied()
         };
         for old in since.iter().filter(|old| old.at != new.at && (old.everyone || new.everyone)) {
@@ -172,7 +178,7 @@ impl<'a> Running<'a> {
             let met = meets(new_reads, writes).or(meets(new_writes, writes)).or(meets(new_writes, reads));
             if let Some(b) = met {
                 let text = named(self.program, b);
-                return Err(format!("does not wait for step {}, which touches {text}, too", old.at[0]));
+                return Err(format!("does not wait for step {}, which touches {text}, too", old.at.0));
             }
         }
         since.push(new);

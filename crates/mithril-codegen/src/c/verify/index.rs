@@ -1,6 +1,6 @@
 //! What values an index can have where it is computed.
 
-use mithril_ir::loops::{Atom, Expr, Index, Var, Within};
+use crate::c::ir::expr::{Atom, BufferId, Expr, Index, Var, Within};
 
 /// Places at which an index is computed that intervals do not settle.
 const PLACES: u64 = 192;
@@ -82,7 +82,7 @@ pub fn points(vars: &[Var]) -> impl Iterator<Item = Point> + '_ {
 
 /// Calls `f` with every element that an expression reads, and with the scope there. Elements that say where to read are not
 /// counted.
-pub fn each_load(e: &Expr, scope: &mut Scope, f: &mut dyn FnMut(&Scope, usize, &[Index])) {
+pub fn each_load(e: &Expr, scope: &mut Scope, f: &mut dyn FnMut(&Scope, BufferId, &[Index])) {
     match e {
         Expr::Load { from, at, .. } => f(scope, *from, at),
         Expr::Select { when, yes, no } => {

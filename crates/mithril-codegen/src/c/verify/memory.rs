@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use crate::c::ir::expr::BufferId;
 use crate::c::ir::program::{Buffer, Place, Program};
 use crate::c::verify::messages::named;
+use crate::ids::Table;
 
 /// What a buffer holds.
 #[derive(Clone, Copy, Debug)]
@@ -12,16 +14,16 @@ enum Holds {
     Nothing,
     Everything,
     /// Another buffer was written to its memory.
-    Overwritten(usize),
+    Overwritten(BufferId),
 }
 
 /// The memory of a program while its calls are gone through.
 #[derive(Clone, Debug)]
 pub struct Memory<'a> {
     program: &'a Program,
-    holds: Vec<Holds>,
+    holds: Table<BufferId, Holds>,
     /// Buffers that hold something, in the arena and in the scratch memory of packing, by where they start.
-    places: [BTreeMap<usize, usize>; 2],
+    places: [BTreeMap<usize, BufferId>; 2],
 }
 
 impl<'a> Memory<'a> {
@@ -36,11 +38,11 @@ impl<'a> Memory<'a> {
         Self { program, holds, places: [BTreeMap::new(), BTreeMap::new()] }
     }
     /// Whether a buffer holds what was written to it.
-    pub fn holds(&self, buffer: usize) -> bool {
+    pub fn holds(&self, buffer: BufferId) -> bool {
         matches!(self.holds[buffer], Holds::Everything)
     }
     /// Why a buffer may not be read.
-    pub fn read(&self, buffer: usize) -> Result<(), String> {
+    pub fn read(&self, buffer: BufferId) -> Result<(), String> {
         let of = || named(self.program, buffer);
         match self.holds[buffer] {
             Holds::Everything => Ok(()),
@@ -51,14 +53,14 @@ impl<'a> Memory<'a> {
         }
     }
     /// A buffer is filled.
-    pub fn write(&mut self, buffer: usize) {
+    pub fn write(&mut self, buffer: BufferId) {
         if let Some((space, start, end)) = self.extent(buffer) {
             let places = &mut self.places[space];
-            let over = |(&at, &other): (&usize, &usize)| {
+            let over = |(&at, &other): (&usize, &BufferId)| {
                 let bytes = self.program.buffers[other].bytes();
                 (other != buffer && start < at + bytes).then_some((at, other))
             };
-            let lost: Vec<(usize, usize)> = places.range(..end).filter_map(over).collect();
+            let lost: Vec<(usize, BufferId)> = places.range(..end).filter_map(over).collect();
             for (at, other) in lost {
                 places.remove(&at);
                 self.holds[other] = Holds::Overwritten(buffer);
@@ -78,8 +80,8 @@ impl<'a> Memory<'a> {
         }
     }
     /// Whether two buffers share memory.
-    pub fn overlap(&self, a: usize, b: usize) -> bool {
-        let is_own = |b: usize| matches!(self.program.buffers[b].place, Place::Own(_));
+    pub fn overlap(&self, a: BufferId, b: BufferId) -> bool {
+        let is_own = |b: BufferId| matches!(self.program.buffers[b].place, Place::Own(_));
         match (self.extent(a), self.extent(b)) {
             _ if a == b => !is_own(a),
             (Some((space, start, end)), Some((other, from, to))) => {
@@ -89,7 +91,7 @@ impl<'a> Memory<'a> {
         }
     }
     /// The memory of a buffer whose place is chosen: which, from where to where.
-    fn extent(&self, buffer: usize) -> Option<(usize, usize, usize)> {
+    fn extent(&self, buffer: BufferId) -> Option<(usize, usize, usize)> {
         let b = &self.program.buffers[buffer];
         match b.place {
             Place::Arena(Some(at)) => Some((0, at, at + b.bytes())),

@@ -1,9 +1,10 @@
 //! How messages of the verifier name buffers and steps.
 
+use crate::c::ir::expr::{BufferId, StepId};
 use crate::c::ir::program::{Program, Step, Work};
 
 /// A buffer, for messages.
-pub fn named(program: &Program, buffer: usize) -> String {
+pub fn named(program: &Program, buffer: BufferId) -> String {
     match program.buffers.get(buffer) {
         Some(b) => format!("x{buffer} `{}` {:?}", b.name, b.shape),
         None => format!("x{buffer}, which there is not"),
@@ -11,7 +12,7 @@ pub fn named(program: &Program, buffer: usize) -> String {
 }
 
 /// What is wrong with a step, with its number and what it does.
-pub fn in_step(number: usize, step: &Step, text: &str) -> String {
+pub fn in_step(number: StepId, step: &Step, text: &str) -> String {
     let kind = match &step.work {
         Work::Nest(_) => "loops".to_owned(),
         Work::Call(call) => call.function.clone(),

@@ -1,7 +1,6 @@
 //! Whether steps read what was written before: by earlier steps, in the same part, in the same row.
 
-use mithril_ir::loops::{Argument, Expr, Index};
-
+use crate::c::ir::expr::{Argument, BufferId, Expr, Index};
 use crate::c::ir::program::{ALIGNMENT, KernelCall, Nest, Parts, Place, Program, Rows, Step, Work};
 use crate::c::verify::index::{Scope, each_load};
 use crate::c::verify::memory::Memory;
@@ -11,19 +10,20 @@ use crate::c::verify::rows::{Written, same_row};
 /// Looks at what is done once, and then at what is done at every call.
 pub fn check(program: &Program) -> Result<(), String> {
     let mut memory = Memory::new(program);
-    for (i, step) in program.prepared.iter().enumerate() {
+    for (i, step) in program.prepared.entries() {
         check_prepared(program, step)
             .and_then(|()| check_step(&mut memory, program, step))
             .map_err(|text| in_step(i, step, &format!("done once, {text}")))?;
     }
     memory.forget(|place| matches!(place, Place::Packing(_)));
-    for (i, step) in program.steps.iter().enumerate() {
+    for (i, step) in program.steps.entries() {
         check_called(program, step)
             .and_then(|()| check_step(&mut memory, program, step))
             .map_err(|text| in_step(i, step, &text))?;
     }
-    let is_missing = |b: &usize| matches!(program.buffers[*b].place, Place::Output(_)) && !memory.holds(*b);
-    match (0..program.buffers.len()).find(is_missing) {
+    let is_missing =
+        |b: &BufferId| matches!(program.buffers[*b].place, Place::Output(_)) && !memory.holds(*b);
+    match (program.buffers.ids()).find(is_missing) {
         Some(b) => Err(format!("no step fills the output {}", named(program, b))),
         None => Ok(()),
     }
@@ -31,31 +31,31 @@ pub fn check(program: &Program) -> Result<(), String> {
 
 /// What is done once knows parameters and constants alone.
 fn check_prepared(program: &Program, step: &Step) -> Result<(), String> {
-    let is_known = |b: &usize| {
+    let is_known = |b: &BufferId| {
         let b = &program.buffers[*b];
         b.is_param
             || b.count() == 0
             || matches!(b.place, Place::Constant(_) | Place::Packed(_) | Place::Packing(_))
     };
-    let all: Vec<usize> = step.reads().into_iter().chain(step.writes()).collect();
+    let all: Vec<BufferId> = step.reads().into_iter().chain(step.writes()).collect();
     let unknown = all.iter().find(|b| !is_known(b));
     unknown.map_or(Ok(()), |b| Err(format!("names {}, which is not known then", named(program, *b))))
 }
 
 /// What is packed does not change at a call; scratch memory of packing and of another step is not there.
 fn check_called(program: &Program, step: &Step) -> Result<(), String> {
-    let place = |b: &usize| &program.buffers[*b].place;
+    let place = |b: &BufferId| &program.buffers[*b].place;
     if let Some(b) = step.writes().iter().find(|b| matches!(place(b), Place::Packed(_) | Place::Constant(_)))
     {
         return Err(format!("changes {}, which is packed or constant", named(program, *b)));
     }
     let is_inside = matches!(step.work, Work::Rows(_) | Work::Parts(_));
-    let is_gone = |b: &&usize| match place(b) {
+    let is_gone = |b: &&BufferId| match place(b) {
         Place::Packing(_) => true,
         Place::Own(_) => !is_inside || !step.writes().contains(b),
         _ => false,
     };
-    let all: Vec<usize> = step.reads().into_iter().chain(step.writes()).collect();
+    let all: Vec<BufferId> = step.reads().into_iter().chain(step.writes()).collect();
     let gone = all.iter().find(is_gone);
     gone.map_or(Ok(()), |b| Err(format!("names {}, which only another step has", named(program, *b))))
 }
@@ -94,7 +94,7 @@ fn coordinates(nest: &Nest) -> Vec<Index> {
 }
 
 /// Whether a nest reads of what it changes only the element that it stores.
-fn reads_own(program: &Program, nest: &Nest, own: &[Index], buffer: usize) -> Result<(), String> {
+fn reads_own(program: &Program, nest: &Nest, own: &[Index], buffer: BufferId) -> Result<(), String> {
     let mut is_own = true;
     nest.value.walk(&mut |e| {
         if let Expr::Load { from, at, .. } = e {
@@ -105,7 +105,7 @@ fn reads_own(program: &Program, nest: &Nest, own: &[Index], buffer: usize) -> Re
 }
 
 fn check_call(program: &Program, args: &[Argument]) -> Result<(), String> {
-    let is_read = |b: usize| args.iter().any(|arg| matches!(arg, Argument::In(other) if *other == b));
+    let is_read = |b: BufferId| args.iter().any(|arg| matches!(arg, Argument::In(other) if *other == b));
     let both = args.iter().find_map(|arg| match arg {
         Argument::Out(b) if is_read(*b) => Some(*b),
         _ => None,
@@ -128,11 +128,11 @@ fn check_kernel(program: &Program, k: &KernelCall) -> Result<(), String> {
 /// Scratch memory of a thread, from `first` on to `bytes`, is divided among these buffers.
 fn check_own_memory(
     program: &Program,
-    buffers: impl Iterator<Item = usize>,
+    buffers: impl Iterator<Item = BufferId>,
     first: usize,
     bytes: usize,
 ) -> Result<(), String> {
-    let mut places: Vec<(usize, usize, usize)> = Vec::new();
+    let mut places: Vec<(usize, usize, BufferId)> = Vec::new();
     for b in buffers {
         let buffer = &program.buffers[b];
         let Place::Own(at) = buffer.place else { continue };
@@ -177,7 +177,7 @@ fn check_rows(memory: &Memory<'_>, program: &Program, rows: &Rows) -> Result<(),
 
 /// What is packed in front of the parts is there by then; a part reads what it has made itself, in the memory of its thread.
 fn check_parts(memory: &Memory<'_>, program: &Program, parts: &Parts) -> Result<(), String> {
-    let made: Vec<usize> = parts.steps.iter().flat_map(Step::writes).collect();
+    let made: Vec<BufferId> = parts.steps.iter().flat_map(Step::writes).collect();
     let kernels = parts.steps.iter().filter_map(|step| match &step.work {
         Work::Kernel(k) => Some(k),
         _ => None,

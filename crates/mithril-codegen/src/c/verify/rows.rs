@@ -2,8 +2,7 @@
 
 use std::collections::HashSet;
 
-use mithril_ir::loops::{Index, Var};
-
+use crate::c::ir::expr::{Index, Var};
 use crate::c::ir::program::{Nest, Rows};
 use crate::c::verify::index::{Point, Scope, points};
 

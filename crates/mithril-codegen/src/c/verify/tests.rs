@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 
 use mithril_ir::DType;
-use mithril_ir::loops::{Argument as Given, Call as Function, Expr, Fold, Index, Var, Within};
 
 use crate::c::ir::driver::{Does, Effect, Line, Phase, Statement};
+use crate::c::ir::expr::{
+    Argument as Given, BufferId, Call as Function, Expr, Fold, Index, StepId, Var, Within,
+};
 use crate::c::ir::kernel::{Argument, Call, Kernel};
 use crate::c::ir::layout::Blocks;
 use crate::c::ir::program::{Buffer, KernelCall, Nest, PackCall, Parts, Place, Program, Rows, Step, Work};
 use crate::c::verify::values::Values;
 use crate::c::verify::{bounds, emitted, order};
+use crate::ids::Id as _;
 
 const F32: DType = DType::F32;
 
@@ -33,7 +36,11 @@ fn var(id: u32, size: i64) -> Var {
 }
 
 fn load(from: usize, at: &[Index]) -> Expr {
-    Expr::Load { from, at: at.to_vec(), stored: F32 }
+    Expr::Load { from: x(from), at: at.to_vec(), stored: F32 }
+}
+
+fn x(number: usize) -> BufferId {
+    BufferId::new(number)
 }
 
 fn step(name: &str, work: Work) -> Step {
@@ -44,11 +51,11 @@ fn step(name: &str, work: Work) -> Step {
 fn fill(to: usize, from: usize) -> Step {
     let v = var(to as u32, 8);
     let value = load(from, &[Index::var(v)]) + load(from, &[Index::var(v)]);
-    step(&format!("fill {to}"), Work::Nest(Nest { to, vars: vec![v], value }))
+    step(&format!("fill {to}"), Work::Nest(Nest { to: x(to), vars: vec![v], value }))
 }
 
 fn program(buffers: Vec<Buffer>, steps: Vec<Step>) -> Program {
-    Program { buffers, steps, next_var: 100, ..Program::default() }
+    Program { buffers: buffers.into(), steps: steps.into(), next_var: 100, ..Program::default() }
 }
 
 fn call(arguments: &[Argument]) -> Call {
@@ -69,12 +76,12 @@ fn product(to: usize, inputs: [usize; 2], shared: usize) -> KernelCall {
     };
     KernelCall {
         kernel,
-        to,
-        inputs: inputs.map(|b| (b, 0)),
+        to: x(to),
+        inputs: inputs.map(|b| (x(b), 0)),
         operands: Vec::new(),
         packed: 0,
         ahead: None,
-        shared: Some(shared),
+        shared: Some(x(shared)),
         what: "4x4x4 product".to_owned(),
         work: 64,
         asked: Vec::new(),
@@ -118,7 +125,7 @@ fn reads_at(index: impl Fn(Index) -> Index, tests: &[(i64, i64)]) -> Program {
     let at = index(Index::var(v));
     let when = tests.iter().map(|&(from, to)| Within::new(at.clone(), from, to)).collect();
     let value = load(0, std::slice::from_ref(&at)).within(when, Expr::Number(0.0.into(), F32));
-    program(vectors(), vec![step("read", Work::Nest(Nest { to: 3, vars: vec![v], value }))])
+    program(vectors(), vec![step("read", Work::Nest(Nest { to: x(3), vars: vec![v], value }))])
 }
 
 #[test]
@@ -138,7 +145,7 @@ fn indices_within_shapes() {
 fn loops_count_what_indices_use() {
     let (v, other) = (var(0, 8), var(7, 8));
     let with = |vars: Vec<Var>, value: Expr| {
-        program(vectors(), vec![step("read", Work::Nest(Nest { to: 3, vars, value }))])
+        program(vectors(), vec![step("read", Work::Nest(Nest { to: x(3), vars, value }))])
     };
     refuses(&with(vec![v], load(0, &[Index::var(other)])), &["uses i7, which no loop counts"]);
     let sum = |vars: Vec<Var>| {
@@ -147,7 +154,7 @@ fn loops_count_what_indices_use() {
     };
     check(&with(vec![v], sum(vec![other]))).expect("is right");
     refuses(&with(vec![v], sum(vec![v])), &["counts with i0 inside of a loop that does"]);
-    let half = Expr::Load { from: 0, at: vec![Index::var(v)], stored: DType::F16 };
+    let half = Expr::Load { from: x(0), at: vec![Index::var(v)], stored: DType::F16 };
     refuses(&with(vec![v], half), &["reads f16 from x0 `input` [8], which holds f32"]);
     refuses(&with(vec![v], load(0, &[])), &["reads at 0 coordinates of x0"]);
 }
@@ -156,7 +163,7 @@ fn loops_count_what_indices_use() {
 fn nests_fill_their_buffers() {
     let half = |size: i64| {
         let v = var(0, size);
-        let nest = Nest { to: 3, vars: vec![v], value: load(0, &[Index::default()]) };
+        let nest = Nest { to: x(3), vars: vec![v], value: load(0, &[Index::default()]) };
         program(vectors(), vec![step("fill", Work::Nest(nest))])
     };
     check(&half(8)).expect("is right");
@@ -176,11 +183,11 @@ fn changes_in_place_read_their_own_element() {
     let v = var(0, 8);
     let change = |at: Index| {
         let value = load(0, std::slice::from_ref(&at)) + load(0, &[at]);
-        program(state(), vec![step("change", Work::Nest(Nest { to: 0, vars: vec![v], value }))])
+        program(state(), vec![step("change", Work::Nest(Nest { to: x(0), vars: vec![v], value }))])
     };
     check(&change(Index::var(v))).expect("is right");
     refuses(&change(Index::number(7) - Index::var(v)), &["reads x0 `input` [8] while it changes it"]);
-    let args = vec![Given::In(0), Given::Out(0)];
+    let args = vec![Given::In(x(0)), Given::Out(x(0))];
     let both = Work::Call(Function { function: "mithril_sort".to_owned(), args, scratch: 0 });
     refuses(&program(state(), vec![step("sort", both)]), &["mithril_sort", "while it changes it"]);
 }
@@ -201,8 +208,8 @@ fn rows(order: [usize; 2], own: bool, read: impl Fn(Index) -> Index) -> Program 
     let first = load(0, &[Index::var(row), Index::var(j)]);
     let second = load(1, &local(read(Index::var(row)), Index::var(k)));
     let nests = [
-        (Nest { to: 1, vars: vec![row, j], value: first }, local(Index::var(row), Index::var(j))),
-        (Nest { to: 3, vars: vec![row, k], value: second }, vec![Index::var(row), Index::var(k)]),
+        (Nest { to: x(1), vars: vec![row, j], value: first }, local(Index::var(row), Index::var(j))),
+        (Nest { to: x(3), vars: vec![row, k], value: second }, vec![Index::var(row), Index::var(k)]),
     ];
     let nests = order.map(|i| nests[i].clone()).to_vec();
     let work = Work::Rows(Rows { vars: vec![row], given: 0, nests, own_bytes: 64 });
@@ -221,7 +228,7 @@ fn rows_read_what_was_made_in_them() {
     let mut later = rows([0, 1], true, |row| row);
     later.buffers.push(buffer("later", &[2], Place::Output(1)));
     let v = var(9, 2);
-    let nest = Nest { to: 4, vars: vec![v], value: load(1, &[Index::var(v)]) };
+    let nest = Nest { to: x(4), vars: vec![v], value: load(1, &[Index::var(v)]) };
     later.steps.push(step("later", Work::Nest(nest)));
     refuses(&later, &["step 1", "names x1 `first` [2], which only another step has"]);
 }
@@ -229,14 +236,14 @@ fn rows_read_what_was_made_in_them() {
 #[test]
 fn scratch_memory_is_divided() {
     let mut small = rows([0, 1], true, |row| row);
-    small.buffers[1].place = Place::Own(64);
+    small.buffers[x(1)].place = Place::Own(64);
     refuses(&small, &["keeps x1 `first` [2] at 64 of 64 bytes"]);
     let mut together = rows([0, 1], true, |row| row);
-    together.buffers[2].shape = vec![2];
-    together.buffers[2].place = Place::Own(0);
-    let Work::Rows(rows) = &mut together.steps[0].work else { panic!("rows") };
+    together.buffers[x(2)].shape = vec![2];
+    together.buffers[x(2)].place = Place::Own(0);
+    let Work::Rows(rows) = &mut together.steps[StepId::new(0)].work else { panic!("rows") };
     let (row, v) = (rows.vars[0], var(5, 2));
-    let third = Nest { to: 2, vars: vec![row, v], value: load(1, &[Index::var(v)]) };
+    let third = Nest { to: x(2), vars: vec![row, v], value: load(1, &[Index::var(v)]) };
     rows.nests.push((third, vec![Index::var(v)]));
     refuses(&together, &["keeps x2 `second` [2] and x1 `first` [2] in one place"]);
 }
@@ -253,7 +260,7 @@ fn parts(inputs: [[usize; 2]; 2]) -> Program {
     let vars = vec![var(0, 2), var(1, 4), var(2, 4)];
     let at = vec![Index::var(vars[1]), Index::var(vars[2])];
     let value = load(1, &at) + load(1, &at);
-    let nest = Nest { to: 2, vars: vars.clone(), value };
+    let nest = Nest { to: x(2), vars: vars.clone(), value };
     let rows = Rows { vars: vars[..2].to_vec(), given: 1, nests: vec![(nest, at)], own_bytes: 0 };
     let steps = vec![
         step("scores", Work::Kernel(product(1, inputs[0], 4))),
@@ -272,19 +279,19 @@ fn parts_pack_what_is_there() {
     refuses(&parts([[1, 0], [2, 0]]), &["`scores`", "reads x1 `first` [4, 4]"]);
     // One part reads what another one makes.
     let mut shared = parts([[0, 0], [2, 0]]);
-    shared.buffers[2].place = Place::Arena(None);
-    shared.buffers[2].shape.insert(0, 2);
-    let Work::Parts(inside) = &mut shared.steps[0].work else { panic!("parts") };
+    shared.buffers[x(2)].place = Place::Arena(None);
+    shared.buffers[x(2)].shape.insert(0, 2);
+    let Work::Parts(inside) = &mut shared.steps[StepId::new(0)].work else { panic!("parts") };
     let Work::Rows(rows) = &mut inside.steps[1].work else { panic!("rows") };
     rows.nests[0].1.insert(0, Index::var(rows.vars[0]));
     refuses(&shared, &["`mix`", "reads x2 `second` [2, 4, 4], of which other parts fill some"]);
     let mut scratch = parts([[0, 0], [2, 0]]);
-    let Work::Parts(inside) = &mut scratch.steps[0].work else { panic!("parts") };
+    let Work::Parts(inside) = &mut scratch.steps[StepId::new(0)].work else { panic!("parts") };
     let Work::Kernel(k) = &mut inside.steps[2].work else { panic!("a kernel") };
-    k.shared = Some(4);
+    k.shared = Some(x(4));
     refuses(&scratch, &["has the scratch memory of another"]);
     let mut more = parts([[0, 0], [2, 0]]);
-    let Work::Parts(inside) = &mut more.steps[0].work else { panic!("parts") };
+    let Work::Parts(inside) = &mut more.steps[StepId::new(0)].work else { panic!("parts") };
     inside.count = 3;
     refuses(&more, &["counts 2 of 3 parts"]);
 }
@@ -314,24 +321,24 @@ fn memory_is_not_given_away_too_soon() {
 #[test]
 fn what_is_done_once_knows_parameters() {
     let mut once = program(vectors(), vec![fill(3, 1)]);
-    once.buffers[1].place = Place::Packed(None);
-    once.prepared = vec![fill(1, 0)];
+    once.buffers[x(1)].place = Place::Packed(None);
+    once.prepared = vec![fill(1, 0)].into();
     refuses(&once, &["done once, names x0 `input` [8], which is not known then"]);
-    once.buffers[0].is_param = true;
+    once.buffers[x(0)].is_param = true;
     check(&once).expect("is right");
-    once.steps.insert(0, fill(1, 0));
+    once.steps.insert(StepId::new(0), fill(1, 0));
     refuses(&once, &["changes x1 `first` [8], which is packed"]);
 }
 
 #[test]
 fn blocks_are_for_those_who_know_them() {
     let mut blocks = program(vectors(), Vec::new());
-    blocks.buffers[1].shape = vec![1, 8, 1, 1];
+    blocks.buffers[x(1)].shape = vec![1, 8, 1, 1];
     let margins = [[1, 0], [0, 0]];
-    blocks.buffers[1].blocks = Some(Blocks { margins, ..Blocks::of(8) });
+    blocks.buffers[x(1)].blocks = Some(Blocks { margins, ..Blocks::of(8) });
     refuses(&blocks, &["nobody sets the margins of x1"]);
-    blocks.margins = BTreeMap::from([(1, "margins".to_owned())]);
-    let args = vec![Given::In(0), Given::Out(1)];
+    blocks.margins = BTreeMap::from([(x(1), "margins".to_owned())]);
+    let args = vec![Given::In(x(0)), Given::Out(x(1))];
     let work = Work::Call(Function { function: "mithril_sort".to_owned(), args, scratch: 0 });
     blocks.steps.push(step("sort", work));
     refuses(&blocks, &["is given x1", "does not lie in row-major order"]);
@@ -355,23 +362,24 @@ fn steps_read_the_same_values_when_moved() {
 #[test]
 fn values_that_are_changed_in_place_stay_the_same() {
     let sort = |b: usize| {
-        let args = vec![Given::Out(b)];
+        let args = vec![Given::Out(x(b))];
         step("sort", Work::Call(Function { function: "mithril_sort".to_owned(), args, scratch: 0 }))
     };
     let v = var(9, 8);
-    let nest = Nest { to: 3, vars: vec![v], value: load(0, &[Index::var(v)]) };
+    let nest = Nest { to: x(3), vars: vec![v], value: load(0, &[Index::var(v)]) };
     let mut beside = program(vectors(), vec![step("copy", Work::Nest(nest)), sort(3)]);
-    beside.updates = vec![(0, 3)];
-    let mut in_place = Program { steps: vec![sort(0)], ..beside.clone() };
-    in_place.buffers[0].place = Place::State { input: 0, output: 0 };
-    in_place.buffers[3].place = Place::Arena(None);
+    beside.updates = vec![(x(0), x(3))];
+    let mut in_place = Program { steps: vec![sort(0)].into(), ..beside.clone() };
+    in_place.buffers[x(0)].place = Place::State { input: 0, output: 0 };
+    in_place.buffers[x(3)].place = Place::Arena(None);
     Values::of(&beside).check(&in_place).expect("is the same");
     in_place.steps.push(sort(0));
     fails(Values::of(&beside).check(&in_place), &["x0 `input` [8] is made of other values"]);
 }
 
 fn phase(text: &str, reads: &[usize], writes: &[usize], everyone: bool) -> Phase {
-    let effect = Effect { reads: reads.to_vec(), writes: writes.to_vec(), ..Effect::default() };
+    let [reads, writes] = [reads, writes].map(|list| list.iter().map(|&b| x(b)).collect());
+    let effect = Effect { reads, writes, ..Effect::default() };
     let calls = vec![Statement::call(text.to_owned(), effect)];
     Phase { title: String::new(), calls, everyone }
 }
@@ -385,7 +393,7 @@ fn run(program: &Program, phases: &[Option<Phase>]) -> Result<(), String> {
             continue;
         };
         let everyone = phase.everyone;
-        let at = [0, i];
+        let at = (StepId::new(0), i);
         lines.extend(phase.calls.iter().map(|statement| Line::Statement { statement, everyone, at }));
     }
     emitted::packing(program, &[]).and_then(|packed| emitted::running(program, &packed, &lines, true))
@@ -404,8 +412,8 @@ fn threads_wait_for_what_others_make() {
     // The second call writes where the first may still read.
     let both = [phase("f();", &[0], &[1], true), phase("h();", &[], &[2], true)].map(Some);
     let mut shared = given.clone();
-    shared.buffers[1].place = Place::Arena(Some(0));
-    shared.buffers[2].place = Place::Arena(Some(0));
+    shared.buffers[x(1)].place = Place::Arena(Some(0));
+    shared.buffers[x(2)].place = Place::Arena(Some(0));
     fails(run(&shared, &both), &["`h();`", "does not wait"]);
 }
 
@@ -428,7 +436,7 @@ fn parts_are_looped_over_with_what_is_packed() {
     }
     fails(run(&given, &[pack(0), None, Some(divided)]), &["`soft();`", "divides between threads"]);
     let mut shared = given;
-    shared.buffers[2].place = Place::Arena(None);
+    shared.buffers[x(2)].place = Place::Arena(None);
     fails(run(&shared, &[pack(0), None, Some(looped)]), &["of which other parts fill some"]);
 }
 
@@ -447,7 +455,7 @@ fn weights_are_packed_before_they_are_read() {
     let pack = PackCall { call: call(&[Argument::B, Argument::Packed]), inputs: k.inputs, packed: 0 };
     let mut two = program(vectors(), vec![step("one", Work::Kernel(k.clone()))]);
     two.packed_bytes = 192;
-    two.prepared = vec![step("pack", Work::Pack(pack))];
+    two.prepared = vec![step("pack", Work::Pack(pack))].into();
     emitted::packing(&two, &[]).expect("is right");
     k.packed = 64;
     two.steps.push(step("two", Work::Kernel(k)));
@@ -455,7 +463,7 @@ fn weights_are_packed_before_they_are_read() {
     assert!(text.contains("are packed to one place"), "{text}");
     // A part of packing that needs another.
     let mut scratch = program(vectors(), Vec::new());
-    scratch.buffers[1].place = Place::Packing(0);
+    scratch.buffers[x(1)].place = Place::Packing(0);
     let parts = [vec![phase("a();", &[0], &[1], false)], vec![phase("b();", &[1], &[], false)]];
     let text = emitted::packing(&scratch, &parts).expect_err("is not there");
     assert!(text.contains("part 1 of packing, `b();`, reads x1"), "{text}");

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
-use mithril_ir::loops::{Argument, Expr};
-
+use crate::c::ir::expr::{Argument, BufferId, Expr};
 use crate::c::ir::program::{Nest, Place, Program, Step, Work};
 use crate::c::verify::messages::named;
+use crate::ids::Table;
 
 /// A value: what it was computed from.
 type Value = u64;
@@ -20,15 +20,15 @@ pub struct Values(BTreeMap<usize, Value>);
 impl Values {
     /// Those of a program.
     pub fn of(program: &Program) -> Self {
-        let mut values: Vec<Value> = (0..program.buffers.len()).map(|b| hash(("given", b))).collect();
+        let mut values: Table<BufferId, Value> = program.buffers.ids().map(|b| hash(("given", b))).collect();
         for step in program.prepared.iter().chain(&program.steps) {
             take(program, step, &mut values);
         }
-        let output = |(buffer, &value): (usize, &Value)| match program.buffers[buffer].place {
+        let output = |(buffer, &value): (BufferId, &Value)| match program.buffers[buffer].place {
             Place::Output(n) | Place::State { output: n, .. } => Some((n, value)),
             _ => None,
         };
-        Self(values.iter().enumerate().filter_map(output).collect())
+        Self(values.entries().filter_map(output).collect())
     }
     /// Whether those of the program are the same.
     pub fn check(&self, program: &Program) -> Result<(), String> {
@@ -39,7 +39,7 @@ impl Values {
             Place::Output(i) | Place::State { output: i, .. } => i == n,
             _ => false,
         };
-        let buffer = program.buffers.iter().position(|b| is_output(&b.place));
+        let buffer = program.buffers.position(|b| is_output(&b.place));
         let name = buffer.map_or_else(|| format!("output {n}"), |b| named(program, b));
         Err(format!(
             "{name} is made of other values than before: a step reads what another has not written yet, or has overwritten\n{program}"
@@ -54,7 +54,7 @@ fn hash(of: impl Hash) -> Value {
 }
 
 /// The values after a step.
-fn take(program: &Program, step: &Step, values: &mut [Value]) {
+fn take(program: &Program, step: &Step, values: &mut Table<BufferId, Value>) {
     match &step.work {
         Work::Nest(nest) => take_nest(program, nest, values),
         Work::Rows(rows) => rows.nests.iter().for_each(|(nest, _)| take_nest(program, nest, values)),
@@ -82,7 +82,7 @@ fn take(program: &Program, step: &Step, values: &mut [Value]) {
 }
 
 /// The values after a nest. Moved elements stay what they are.
-fn take_nest(program: &Program, nest: &Nest, values: &mut [Value]) {
+fn take_nest(program: &Program, nest: &Nest, values: &mut Table<BufferId, Value>) {
     if let Some(from) = moved(program, nest) {
         values[nest.to] = values[from];
         return;
@@ -97,7 +97,7 @@ fn take_nest(program: &Program, nest: &Nest, values: &mut [Value]) {
 }
 
 /// A buffer is filled from others.
-fn make(program: &Program, to: usize, reads: Vec<usize>, values: &mut [Value]) {
+fn make(program: &Program, to: BufferId, reads: Vec<BufferId>, values: &mut Table<BufferId, Value>) {
     let mut from: Vec<Value> = reads.into_iter().map(|b| values[b]).collect();
     from.sort_unstable();
     from.dedup();
@@ -105,14 +105,14 @@ fn make(program: &Program, to: usize, reads: Vec<usize>, values: &mut [Value]) {
 }
 
 /// What stands for a buffer that is written: a new state that takes the place of the old one is still the new one.
-fn called(program: &Program, to: usize) -> usize {
+fn called(program: &Program, to: BufferId) -> BufferId {
     let is_state = matches!(program.buffers[to].place, Place::State { .. });
     let update = program.updates.iter().find(|(old, _)| is_state && *old == to);
     update.map_or(to, |(_, new)| *new)
 }
 
 /// The buffer whose elements a nest moves, as they are.
-fn moved(program: &Program, nest: &Nest) -> Option<usize> {
+fn moved(program: &Program, nest: &Nest) -> Option<BufferId> {
     match &nest.value {
         Expr::Load { from, stored, .. } if *stored == program.buffers[nest.to].dtype => Some(*from),
         _ => None,
