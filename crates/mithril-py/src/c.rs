@@ -253,6 +253,7 @@ impl<'py> FromPyObject<'_, 'py> for COptions {
             quantize: quantize.map(Quantization::read).transpose()?,
             batch: batch.map(Into::into),
             block: read(&given, "block")?,
+            packs_alike: read(&given, "packs_alike")?,
         }))
     }
 }

@@ -18,6 +18,7 @@ from ..compiled import internals
 from ..compiled.compile import compile
 from ..errors import ConflictingOptionError, InvalidValueError
 from ..generation.command import by_pattern
+from ..generation.text import TextGenerator
 from ..suggestions import among
 from ..tools.export import TARGETS as FOLDERS
 from ..tools.export import Exported
@@ -85,6 +86,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cc", metavar="COMMAND", help=text)
     text = "further options of the C compiler, in quotes after an equals sign: --flags='-O2 -g'"
     parser.add_argument("--flags", metavar="FLAGS", help=text)
+    text = "for the web: generate text, with the decoder and the tokenizer of a folder, up to so many tokens"
+    parser.add_argument("--context", type=int, metavar="N", help=text)
     parser.add_argument("--opset", type=int, metavar="N", help="version of ONNX's ops, 17 to 24 (default 20)")
     text = "write the weights of a file of ONNX into a second one (default: if they are more than 2 GB)"
     parser.add_argument("--external-data", action="store_true", default=None, help=text)
@@ -96,6 +99,8 @@ def run(given: argparse.Namespace) -> Answer:
     if target not in TARGETS:
         raise InvalidValueError(f"--target is {target!r}", hint=among(target, TARGETS))
     _refuse(given, target)
+    if given.context is not None:
+        return _decoder(given)
     # Before a large model is read.
     optimizer = None if given.optimizer is None else optimizer_of(given.optimizer)
     source = Source.of(given)
@@ -138,6 +143,27 @@ def run(given: argparse.Namespace) -> Answer:
     return Answer.noted(str(found), _SCHEMA, {"target": target, **_facts(found)}, note)
 
 
+#: Options that a decoder that generates text takes too.
+_OF_DECODERS = ("prefix", "cc", "flags")
+
+
+def _decoder(given: argparse.Namespace) -> Answer:
+    """Export the decoder and the tokenizer of a checkpoint, which generate text."""
+    backend: Any = NumpyBackend(dtype=given.dtype)
+    if given.quantize:
+        backend = CBackend(dtype=given.dtype, quantize=by_pattern(given.quantize), num_threads=1)
+    generator = TextGenerator.from_folder(given.model, backend, progress=True)
+    found = generator.export(
+        given.folder,
+        context=given.context,
+        prefix="model" if given.prefix is None else given.prefix,
+        cc=given.cc,
+        flags=() if given.flags is None else tuple(shlex.split(given.flags)),
+    )
+    facts = {"target": "web", **_facts(found)}
+    return Answer.noted(str(found), _SCHEMA, facts, f"weights: {given.model}")
+
+
 def _facts(found: Exported) -> dict[str, Any]:
     return {
         "folder": found.folder,
@@ -159,6 +185,16 @@ def _refuse(given: argparse.Namespace, target: str) -> None:
                 hint = "write the name in the shape: --shape input=batch,784" if name == "batch" else "leave it out"
                 raise ConflictingOptionError(f"{_flag(name)} is for C, and the target is onnx", hint=hint)
         return
+    if given.context is not None:
+        if target != "web":
+            raise ConflictingOptionError(
+                f"--context is for the web, and the target is {target}", hint="add --target web"
+            )
+        own = {**_OF_FOLDERS, "shape": [], "name": [], "weights": None, "random_weights": False, "gradients": False}
+        for name, usual in own.items():
+            if name not in _OF_DECODERS and (getattr(given, name, None) or usual) != usual:
+                hint = "leave it out; mithril.generation.export_decoder takes models and parameters of one's own"
+                raise ConflictingOptionError(f"{_flag(name)} does not go with --context", hint=hint)
     for name in ("opset", "external_data"):
         if getattr(given, name) is not None:
             raise ConflictingOptionError(

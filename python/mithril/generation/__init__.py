@@ -4,6 +4,7 @@ Tokenizers need the package ``tokenizers``: ``pip install tokenizers``.
 """
 
 from ..tokenizers.tokenizer import Tokenizer
+from ..tools.web.decoder import export_decoder
 from .decoders import compile_decoder, compile_encoder
 from .sampling import Sampling
 from .text import EncoderDecoder, Generated, TextGenerator
@@ -18,5 +19,6 @@ __all__ = [
     "Tokenizer",
     "compile_decoder",
     "compile_encoder",
+    "export_decoder",
     "generate_tokens",
 ]

@@ -17,6 +17,7 @@ from ..models import from_config
 from ..suggestions import nearest
 from ..tokenizers.gguf import tokenizer_of
 from ..tokenizers.tokenizer import Tokenizer
+from ..tools.web.decoder import export_decoder
 from .decoders import check_tokens, compile_decoder, compile_encoder, evaluate, padded_length
 from .sampling import Sampling
 from .tokens import Continuation, generate_tokens
@@ -24,6 +25,7 @@ from .tokens import Continuation, generate_tokens
 if TYPE_CHECKING:
     from ..backends.backend import Backend
     from ..compiled.physical_model import PhysicalModel
+    from ..tools.web.package import ExportedWeb
 
 __all__ = ["EncoderDecoder", "Generated", "TextGenerator"]
 
@@ -244,6 +246,37 @@ class TextGenerator(_Generator):
             stop_tokens=found.integers("eos_token_id"),
             start_token=found.integer("bos_token_id"),
         )
+
+    def export(self, folder: str | os.PathLike[str], *, context: int | None = None, **options: Any) -> ExportedWeb:
+        """Write model and tokenizer as an npm package that generates text in browsers and in Node.js.
+
+        Parameters
+        ----------
+        folder : path-like
+            Folder for the files; it is created if it does not exist.
+        context : int, optional
+            Largest number of tokens of a text, for which the cache has places. Default: what the model reads.
+        **options
+            Further options of `export_decoder`, e.g. ``prefix`` or ``params``.
+
+        Returns
+        -------
+        ExportedWeb
+
+        Raises
+        ------
+        InvalidValueError
+            If the context is not known, or larger than that of the model.
+        """
+        size = self.context if context is None else context
+        if size is None:
+            raise InvalidValueError(
+                "the model does not say how long its texts may be", hint="give context=..., a number of tokens"
+            )
+        if self.context is not None and size > self.context:
+            raise InvalidValueError(f"context is {size}, and the model reads at most {self.context} tokens")
+        usual = {"tokenizer": self.tokenizer, "stop_tokens": self.stop_tokens, "start_token": self.start_token}
+        return export_decoder(self.model, folder, context=size, **{**usual, **options})
 
     @classmethod
     def _from_gguf(

@@ -18,12 +18,23 @@ pub struct Target {
     pub has_bytes: bool,
     /// Whether it has an instruction that multiplies pairs of bfloat16 and adds them to a float.
     pub has_bf16: bool,
+    /// Whether weights of products are packed alike for any number of rows, so that programs of several lengths share
+    /// them.
+    pub packs_alike: bool,
 }
 
 impl Target {
     /// A target of this many lanes with this many vector registers.
     pub const fn new(lanes: usize, registers: usize) -> Self {
-        Self { lanes, registers, cache: 512 << 10, threads: 2, has_bytes: true, has_bf16: false }
+        Self {
+            lanes,
+            registers,
+            cache: 512 << 10,
+            threads: 2,
+            has_bytes: true,
+            has_bf16: false,
+            packs_alike: false,
+        }
     }
 
     /// x86-64 with AVX-512 and VNNI.

@@ -36,6 +36,7 @@ pub enum EntryPoint {
 
 /// How a program is made.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "options, each by itself")]
 pub struct Options {
     /// What all symbols of the generated C start with.
     pub prefix: String,
@@ -60,6 +61,8 @@ pub struct Options {
     /// How many rows are computed at a time; where their number is fixed, a divisor of it. By default as many as are
     /// estimated to be quickest, and of those whose number is an argument at most [`BLOCK`].
     pub block: Option<usize>,
+    /// Whether programs of all sizes pack weights alike, so that they can share them; a product of one row may be slower.
+    pub packs_alike: bool,
 }
 
 impl Default for Options {
@@ -76,6 +79,7 @@ impl Default for Options {
             quantize: None,
             batch: None,
             block: None,
+            packs_alike: false,
         }
     }
 }
@@ -280,7 +284,8 @@ impl Program {
         let Options { pack, in_place, lanes, autotune, ref tool, .. } = self.options;
         let block = self.options.block.filter(|_| self.options.batch.is_none());
         let quantize = self.options.quantize.clone();
-        let target = c::target(lanes)?;
+        let mut target = c::target(lanes)?;
+        target.packs_alike = self.options.packs_alike;
         let mut given =
             COptions { prefix: prefix.into(), pack, target, quantize, block, ..COptions::default() };
         let threads = self.options.threads();

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from mithril.errors import MithrilError
+from mithril.errors import ConflictingOptionError, MithrilError
 
-from . import digits
+from . import digits, text
 
-PAGES = {"digits": digits.write}
+PAGES: dict[str, Callable[..., Any]] = {"digits": digits.write, "text": text.write}
+_HELP = "digits: recognise and learn digits that are drawn; text: continue texts"
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -27,17 +30,34 @@ def main(words: Sequence[str] | None = None) -> int:
         0, or 1 after an error, which is printed.
     """
     parser = argparse.ArgumentParser(prog="python -m mithril.examples.web", description=__doc__)
-    parser.add_argument("page", choices=PAGES, help="digits: recognise and learn digits that are drawn with the mouse")
+    parser.add_argument("page", choices=PAGES, help=_HELP)
     parser.add_argument("folder", help="a folder that does not exist yet, is empty, or holds such a page")
+    text = "of text: the folder of a checkpoint (default: random weights of GPT-2's size)"
+    parser.add_argument("--model", metavar="FOLDER", help=text)
+    parser.add_argument(
+        "--quantize", metavar="TYPE", help="of text: int8, int8_weights or int4_weights (default: float32)"
+    )
+    parser.add_argument("--context", metavar="N", type=int, help="of text: largest number of tokens (default 256)")
     given = parser.parse_args(words)
+    options = {name: getattr(given, name) for name in ("model", "quantize", "context")}
     try:
-        exported = PAGES[given.page](given.folder)
+        exported = PAGES[given.page](given.folder, **_of_page(given.page, options))
     except MithrilError as error:
         print(error, file=sys.stderr)
         return 1
     print(exported)
     print(f"\npython -m http.server -d {given.folder}     # then open http://localhost:8000")
     return 0
+
+
+def _of_page(page: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were given; an error for those that the page does not have."""
+    given = {name: value for name, value in options.items() if value is not None}
+    known = inspect.signature(PAGES[page]).parameters
+    for name in given:
+        if name not in known:
+            raise ConflictingOptionError(f"--{name} is not an option of the page {page}", hint="leave it out")
+    return given
 
 
 if __name__ == "__main__":

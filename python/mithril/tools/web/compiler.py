@@ -32,13 +32,15 @@ _PROBE = (
 )
 
 
-def build(source: Path, target: Path, functions: Sequence[str], flags: Sequence[str], cc: str | None) -> str:
-    """Compile one file of C into WebAssembly.
+def build(sources: Sequence[Path], target: Path, functions: Sequence[str], flags: Sequence[str], cc: str | None) -> str:
+    """Compile files of C into one of WebAssembly.
 
     Parameters
     ----------
-    source, target : Path
-        The file, and what is written.
+    sources : sequence of Path
+        The files.
+    target : Path
+        What is written.
     functions : sequence of str
         The functions that can be called from outside.
     flags : sequence of str
@@ -52,7 +54,7 @@ def build(source: Path, target: Path, functions: Sequence[str], flags: Sequence[
         The command of the compiler.
     """
     command = find(cc)
-    found = _run(command, source, target, functions, flags)
+    found = _run(command, sources, target, functions, flags)
     if found.returncode or not target.is_file():
         lines = [line for line in found.stderr.splitlines() if "error" in line] or found.stderr.splitlines()
         text = f"the compiler for WebAssembly stopped ({found.returncode}): {lines[0] if lines else 'it says nothing'}"
@@ -61,10 +63,10 @@ def build(source: Path, target: Path, functions: Sequence[str], flags: Sequence[
 
 
 def _run(
-    command: Sequence[str], source: Path, target: Path, functions: Sequence[str], flags: Sequence[str]
+    command: Sequence[str], sources: Sequence[Path], target: Path, functions: Sequence[str], flags: Sequence[str]
 ) -> subprocess.CompletedProcess[str]:
     exports = [f"-Wl,--export={name}" for name in ("__heap_base", *functions)]
-    words = [*command, *_TARGET, *flags, *_LINKING, *exports, "-o", str(target), str(source), "-lm"]
+    words = [*command, *_TARGET, *flags, *_LINKING, *exports, "-o", str(target), *map(str, sources), "-lm"]
     environment = {**os.environ, "LC_ALL": "C"}
     return subprocess.run(
         words, capture_output=True, text=True, errors="replace", env=environment, stdin=subprocess.DEVNULL
@@ -114,7 +116,7 @@ def _problem(command: tuple[str, ...]) -> str:
         source, target = Path(folder) / "probe.c", Path(folder) / "probe.wasm"
         source.write_text(_PROBE)
         try:
-            found = _run(command, source, target, ["probe"], ["-O1"])
+            found = _run(command, [source], target, ["probe"], ["-O1"])
         except OSError as error:
             return str(error)
         if not found.returncode and target.is_file():

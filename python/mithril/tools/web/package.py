@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import html
 import json
 import math
-import re
 import shutil
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...errors import InvalidValueError, ModelFileError, NumericsError
+from ...errors import InvalidValueError
 from ..exported import Exported
 from .compiler import build
+from .files import ARRAYS, HERE, check, fill, manifest, marks, package_name, refuse_foreign
 
 __all__ = ["ExportedWeb", "package", "refuse_options"]
 
-_HERE = Path(__file__).parent
-_OURS = "by Mithril"
-#: Class of JavaScript that holds a dtype; of 16-bit floats the bits.
-_ARRAYS = {
-    "float32": "Float32Array",
-    "float64": "Float64Array",
-    "float16": "Uint16Array",
-    "bfloat16": "Uint16Array",
-    "int8": "Int8Array",
-    "int16": "Int16Array",
-    "int32": "Int32Array",
-    "int64": "BigInt64Array",
-    "uint8": "Uint8Array",
-    "uint16": "Uint16Array",
-    "uint32": "Uint32Array",
-    "uint64": "BigUint64Array",
-    "bool": "Uint8Array",
-}
 
 Ports = Sequence[Mapping[str, Any]]
 
@@ -116,9 +96,9 @@ def package(
     -------
     ExportedWeb
     """
-    _refuse_foreign(folder)
+    refuse_foreign(folder, (*_TEMPLATES, "package.json"), _NAMES[1:4])
     weights = source / f"{prefix}.weights"
-    head, whole = _marks(weights)
+    head, whole = marks(weights)
     described: dict[str, Any] = {
         "title": title,
         "prefix": prefix,
@@ -155,7 +135,7 @@ def package(
     folder.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
     names = [f"{prefix}_{name}" for name in functions]
-    compiler = build(source / f"{prefix}.c", source / "model.wasm", names, [*report["flags"], *flags], cc)
+    compiler = build([source / f"{prefix}.c"], source / "model.wasm", names, [*report["flags"], *flags], cc)
     seconds = time.perf_counter() - start
     words = {
         "html_title": html.escape(" ".join(title.split())),
@@ -166,11 +146,11 @@ def package(
         "outputs": _types(results, given=False),
         "method": "step" if trains else "run",
         "call": ", ".join(f"{json.dumps(p['name'])}: …" for p in data if "value" not in p),
-        "name": _package_name(prefix),
+        "name": package_name(prefix),
         "rows": "\n".join(_row("input", port) for port in data) + "\n" + "\n".join(_row("output", p) for p in results),
     }
-    files = {name: _filled((_HERE / name).read_text("utf-8"), words) for name in _TEMPLATES}
-    files["package.json"] = _manifest(prefix, words["title"])
+    files = {name: fill((HERE / name).read_text("utf-8"), words) for name in _TEMPLATES}
+    files["package.json"] = manifest(prefix, words["title"], _NAMES)
     for name, text in files.items():
         (folder / name).write_text(text, "utf-8")
     binaries = {
@@ -187,7 +167,7 @@ def package(
         report["packed_bytes"],
         report["pack_bytes"],
         report["arena_bytes"],
-        _checked(folder),
+        check(folder),
         is_random,
         (folder / "model.wasm").stat().st_size,
         compiler,
@@ -195,29 +175,8 @@ def package(
     )
 
 
-_TEMPLATES = ("model.mjs", "model.d.ts", "worker.mjs", "check.mjs", "index.html", "README.md")
+_TEMPLATES = ("model.mjs", "model.d.ts", "runtime.mjs", "worker.mjs", "check.mjs", "index.html", "README.md")
 _NAMES = ("package.json", "model.wasm", "weights.bin", "check.bin", *_TEMPLATES)
-
-
-def _refuse_foreign(folder: Path) -> None:
-    """Keep files that somebody else wrote: ours say whose they are."""
-    texts = [folder / name for name in (*_TEMPLATES, "package.json")]
-    foreign = [path for path in texts if path.is_file() and _OURS not in path.read_text("utf-8", "replace")]
-    if not (folder / "model.mjs").is_file():
-        foreign += [folder / name for name in _NAMES[1:4] if (folder / name).exists()]
-    if foreign:
-        text = f"{foreign[0]} already exists and is not part of an export"
-        raise ModelFileError(text, hint="choose an empty folder, or move that file away")
-
-
-def _marks(path: Path) -> tuple[str, str]:
-    """Return the first bytes of a file of weights, which say whose they are, and a hash of all."""
-    found, head = hashlib.sha256(), b""
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            head = head or chunk[:16]
-            found.update(chunk)
-    return head.hex(), found.hexdigest()[:16]
 
 
 def _port(port: Mapping[str, Any], batch: str | None, rows: int) -> dict[str, Any]:
@@ -240,7 +199,7 @@ def _types(ports: Ports, *, given: bool) -> str:
     """Return the members of an interface of TypeScript."""
     lines = []
     for port in ports:
-        kind = _ARRAYS[port["dtype"]]
+        kind = ARRAYS[port["dtype"]]
         is_number = given and not port.get("rows") and math.prod(port["shape"]) == 1 and "16" not in port["dtype"]
         mark = "?" if "value" in port else ""
         value = f"; {port['value']} by default" if "value" in port else ""
@@ -252,45 +211,7 @@ def _types(ports: Ports, *, given: bool) -> str:
 
 def _row(what: str, port: Mapping[str, Any]) -> str:
     shape = ", ".join(map(str, port["shape"]))
-    return f"| {what} | `{port['name']}` | {port['dtype']} | [{shape}] | `{_ARRAYS[port['dtype']]}` |"
-
-
-def _filled(text: str, words: Mapping[str, str]) -> str:
-    return re.sub(r"@(\w+)@", lambda found: words.get(found[1], found[0]), text)
-
-
-def _package_name(prefix: str) -> str:
-    return re.sub(r"^[._]+", "", prefix.lower()) or "model"
-
-
-def _manifest(prefix: str, title: str) -> str:
-    found = {
-        "name": _package_name(prefix),
-        "version": "1.0.0",
-        "description": title,
-        "type": "module",
-        "main": "model.mjs",
-        "types": "model.d.ts",
-        "exports": {".": {"types": "./model.d.ts", "default": "./model.mjs"}, "./*": "./*"},
-        "files": [name for name in _NAMES if name not in ("package.json", "README.md")],
-        "scripts": {"test": "node check.mjs"},
-    }
-    return json.dumps(found, indent=2) + "\n"
-
-
-def _checked(folder: Path) -> str:
-    """Run the model on the recorded data in Node.js, where it is installed."""
-    node = shutil.which("node")
-    if node is None:
-        return "not run as WebAssembly: Node.js was not found; the same C reproduces its outputs on this machine"
-    found = subprocess.run(
-        [node, "check.mjs"], cwd=folder, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL
-    )
-    if found.returncode:
-        lines = tuple((found.stdout + found.stderr).strip().splitlines()[-6:])
-        text = f"the exported model does not reproduce the recorded results in Node.js: {'; '.join(lines)}"
-        raise NumericsError(text, notes=lines, hint="the files are kept; please report this with the model")
-    return found.stdout
+    return f"| {what} | `{port['name']}` | {port['dtype']} | [{shape}] | `{ARRAYS[port['dtype']]}` |"
 
 
 def refuse_options(options: Mapping[str, Any]) -> None:

@@ -2,20 +2,31 @@
 import { load } from "./model.mjs";
 
 let model;
+const running = new Map();
 
-async function answer({ id, method, given }, post) {
+async function answer({ id, method, given, abort }, post) {
+  if (abort !== undefined) return running.get(abort)?.abort();
   try {
     if (method === "load") {
       const [url, options] = given;
       model = await load(url, { ...options, onProgress: (progress) => post({ progress }) });
-      const { inputs, outputs, title, trains, memoryBytes } = model;
-      return post({ id, value: { inputs, outputs, title, trains, memoryBytes } });
+      return post({ id, value: describe(model) });
     }
-    const value = await model[method](...given);
-    post({ id, value }, value ? Object.values(value).map((array) => array.buffer) : []);
+    running.set(id, new AbortController());
+    const context = { onEvent: (event) => post({ id, event }), signal: running.get(id).signal };
+    const value = await (model.answer?.(method, given, context) ?? model[method](...given));
+    post({ id, value }, value ? Object.values(value).flatMap((array) => (ArrayBuffer.isView(array) ? [array.buffer] : [])) : []);
   } catch (error) {
     post({ id, error: error.message });
+  } finally {
+    running.delete(id);
   }
+}
+
+// What a model says about itself: its properties, which are getters.
+function describe(found) {
+  const names = Object.entries(Object.getOwnPropertyDescriptors(Object.getPrototypeOf(found))).filter(([, { get }]) => get);
+  return Object.fromEntries(names.map(([name]) => [name, found[name]]));
 }
 
 if (typeof self !== "undefined" && typeof self.postMessage === "function") {

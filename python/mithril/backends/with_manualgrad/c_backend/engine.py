@@ -36,6 +36,7 @@ class CEngine(NativeEngine):
             "quantize": quantize,
             "batch": backend.batch,
             "block": backend.block,
+            "packs_alike": False,
         }
 
     def program(self, core: _core.Compiled, *wanted: list[str]) -> Any:

@@ -9,6 +9,9 @@ use crate::c::kernels::spec::gemm::{Gemm, Packing};
 use crate::c::kernels::spec::strides::{Stored, Strides, batch_offset};
 use crate::c::target::{Element, Factor, Target};
 
+/// Vectors of columns in a panel of the micro-kernels.
+pub(super) const PANEL_VECTORS: usize = 2;
+
 impl Gemm {
     /// Puts the kernel's functions into the library.
     pub fn build(&self, library: &mut Library) -> Kernel {
@@ -17,9 +20,9 @@ impl Gemm {
             return kernel;
         }
         let blocking = folded.blocking(library);
-        let pack = folded.pack(library, blocking.lanes, 2);
+        let pack = folded.pack(library, blocking.lanes, PANEL_VECTORS);
         let function = folded.multiply(library, &blocking);
-        let width = 2 * blocking.lanes;
+        let width = PANEL_VECTORS * blocking.lanes;
         let panels =
             folded.packed_batches() * folded.n.div_ceil(width) * folded.steps(library.target()) * width;
         let packed_bytes = (panels * self.element.bytes()).next_multiple_of(64);

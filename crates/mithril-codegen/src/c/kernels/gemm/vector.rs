@@ -3,6 +3,7 @@
 
 use crate::c::ir::kernel::{Argument, Call, Kernel};
 use crate::c::kernels::common::library::{Library, NEAR, substitute};
+use crate::c::kernels::gemm::packed::PANEL_VECTORS;
 use crate::c::kernels::spec::epilogue::place;
 use crate::c::kernels::spec::gemm::{Gemm, Packing};
 use crate::c::kernels::spec::strides::Stored;
@@ -64,6 +65,9 @@ impl Gemm {
     /// How many vectors wide a panel is: the wider, the fewer elements of the row are read again; the narrower, the fewer
     /// columns are only there to fill the last panel, or are more than the share of a thread.
     fn vectors(&self, target: &Target) -> usize {
+        if target.packs_alike {
+            return PANEL_VECTORS;
+        }
         let lanes = target.lanes_of(self.element);
         let cost = |vectors: &usize| {
             let panels = self.n.div_ceil(vectors * lanes).next_multiple_of(target.threads.max(1));
