@@ -1,15 +1,26 @@
-"""The pages of `mithril.examples.web`: what they do with their models, in Node.js."""
+"""The pages of `mithril.examples.web`: what they do with their models, in Node.js and in Chromium."""
 
+import functools
+import http.server
 import json
+import os
 import shutil
 import subprocess
+import threading
 
+import mithril as ml
+import numpy as np
 import pytest
-from mithril.errors import BackendUnavailableError
+from mithril.errors import BackendUnavailableError, InvalidValueError
+from mithril.examples.web import image, text
 from mithril.examples.web.__main__ import main
+from mithril.generation import compile_decoder, generate_tokens
+from mithril.models import create_gpt
 from mithril.tools.web import compiler
+from mithril.vision import Preprocess
 
 NODE = shutil.which("node")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 DIGITS = """
 import { readFileSync } from "node:fs";
@@ -81,3 +92,189 @@ def test_digits_are_learned_in_the_page(tmp_path):
     assert found["empty"] == [0] * 64
     assert found["learned"] == 7
     assert found["accuracy"] > 0.85
+
+
+def needs_compiler():
+    try:
+        compiler.find(None)
+    except BackendUnavailableError as error:
+        pytest.skip(str(error.message))
+
+
+def small_classifier():
+    model = ml.Model()
+    model |= ml.Conv2d(8, 3, stride=4)(input="input", output="features")
+    model += ml.Relu()
+    model += ml.Flatten()
+    model += ml.Linear(6)(output="logits")
+    return model
+
+
+IMAGE = """
+import { readFileSync } from "node:fs";
+import { load } from "./model/model.mjs";
+import { likeliest, preprocess } from "./image.mjs";
+
+const found = [];
+const options = JSON.parse(readFileSync("image.json"));
+for (const { name, width, height, ...others } of JSON.parse(readFileSync("given.json"))) {
+  const data = new Uint8ClampedArray(readFileSync(name));
+  found.push(Array.from(preprocess({ data, width, height }, { ...options, ...others })));
+}
+const model = await load();
+const outputs = await model.run({ [options.input]: Float32Array.from(found[0]) });
+console.log(JSON.stringify([found, likeliest(outputs[options.output], options.labels, 3)]));
+"""
+
+
+@pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
+def test_pictures_are_preprocessed_as_in_python(tmp_path):
+    library = pytest.importorskip("PIL.Image")
+    needs_compiler()
+    usual = Preprocess(resize=40, crop=(32, 24), mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25))
+    names = tmp_path / "names.txt"
+    names.write_text("cat\ndog\nbird\nfish\nfrog\nhorse\n")
+    image.write(tmp_path, model=small_classifier(), labels=names, preprocess=usual)
+    random = np.random.default_rng(0)
+    cases = [
+        # Smaller, larger, already right, with borders of black, and along one axis only.
+        ((90, 130), {}),
+        ((131, 77), {}),
+        ((20, 21), {}),
+        ((40, 50), {}),
+        ((60, 61), {"interpolation": "bicubic"}),
+        ((21, 30), {"interpolation": "bicubic"}),
+        ((90, 47), {"interpolation": "box"}),
+        ((30, 28), {"resize": None}),
+        ((70, 90), {"resize": (50, 31), "crop_rounding": "down"}),
+    ]
+    given, wanted = [], []
+    for number, ((height, width), options) in enumerate(cases):
+        pixels = random.integers(0, 256, (height, width, 4), np.uint8)
+        pixels[..., 3] = 255
+        (tmp_path / f"{number}.rgba").write_bytes(pixels.tobytes())
+        changed = {"rounding" if name == "crop_rounding" else name: value for name, value in options.items()}
+        given.append({"name": f"{number}.rgba", "width": width, "height": height, **changed})
+        settings = {name: getattr(usual, name) for name in ("resize", "crop", "mean", "std")} | options
+        wanted.append(Preprocess(**settings)(library.fromarray(pixels[..., :3]))[0])
+    (tmp_path / "given.json").write_text(json.dumps(given))
+    (tmp_path / "test.mjs").write_text(IMAGE.replace("await load()", 'await load("model")'))
+    done = subprocess.run([NODE, "test.mjs"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    found, best = json.loads(done.stdout)
+    for case, one, other in zip(cases, found, wanted, strict=True):
+        np.testing.assert_allclose(one, other.ravel(), atol=1e-6, err_msg=str(case))
+    assert len(best) == 3
+    assert best[0]["label"] in names.read_text().split()
+    assert best[0]["probability"] >= best[1]["probability"] >= best[2]["probability"] > 0
+
+
+def test_pages_refuse_what_they_cannot_do(tmp_path, capsys):
+    with pytest.raises(InvalidValueError, match="there is no model 'resnet19'"):
+        image.write(tmp_path / "page", model="resnet19")
+    with pytest.raises(InvalidValueError, match="any size"):
+        image.write(tmp_path / "page", model=small_classifier(), preprocess=Preprocess(resize=40))
+    with pytest.raises(InvalidValueError, match="lanczos"):
+        image.write(
+            tmp_path / "page", model=small_classifier(), preprocess=Preprocess(crop=40, interpolation="lanczos")
+        )
+    assert main(["digits", str(tmp_path / "page"), "--context", "9"]) == 1
+    assert "--context is not an option of the page digits" in capsys.readouterr().err
+
+
+SIZES = {"block_size": 32, "dims": 64, "num_heads": 2, "num_layers": 1, "vocab_size": 500}
+
+
+@pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
+def test_the_page_of_texts_writes_what_python_writes(tmp_path):
+    pytest.importorskip("tokenizers")
+    needs_compiler()
+    found = text.write(tmp_path, sizes=SIZES, context=24)
+    assert found.is_random
+    page = (tmp_path / "index.html").read_text()
+    assert "Once upon a time" in page
+    code = """
+    import { load } from "./model.mjs";
+    const model = await load();
+    const prompt = await model.encode("Once upon a time");
+    console.log(JSON.stringify([prompt, await model.generate("Once upon a time", { maxTokens: 8 })]));
+    """
+    (tmp_path / "test.mjs").write_text(code)
+    done = subprocess.run([NODE, "test.mjs"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    prompt, written = json.loads(done.stdout)
+    tokenizer = text.tokenizer_of_sources(SIZES["vocab_size"])
+    assert prompt == tokenizer.encode("Once upon a time")
+    decoder = compile_decoder(create_gpt(**SIZES, cache=True, last_only=True), ml.NumpyBackend())
+    run = generate_tokens(decoder, [prompt], 8, context=24)
+    assert len(list(run)) == len(written["tokens"])
+    assert written["tokens"] == run.tokens[0]
+    assert written["text"] == tokenizer.decode(written["tokens"])
+
+
+def opened(folder, profile, screenshot=None, *options):
+    """The text of a page that has shown what it does; its picture too, if a path is given for it."""
+    (folder / "test.html").write_text(FRAME)
+    done, posted = threading.Event(), []
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def do_GET(self):
+            # Browsers take pictures of pages that are loaded, of which this is a part.
+            if self.path == "/hold.css":
+                done.wait(60)
+            super().do_GET()
+
+        def do_POST(self):
+            posted.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
+            self.send_response(204)
+            self.end_headers()
+            done.set()
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=folder))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}/test.html"
+    command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}", *options]
+    command += ["--hide-scrollbars", "--window-size=900,640", f"--screenshot={screenshot or profile / 'page.png'}"]
+    with subprocess.Popen([*command, address], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as browser:
+        try:
+            assert done.wait(60), "the page is not done"
+            browser.wait(20)
+        finally:
+            browser.terminate()
+            server.shutdown()
+            server.server_close()
+    return posted[0]
+
+
+FRAME = """<!doctype html><meta name="color-scheme" content="light dark">
+<style>html, body, iframe { margin: 0; border: 0; width: 100%; height: 100%; display: block }</style>
+<iframe src="index.html#demo"></iframe><script>
+const body = () => document.querySelector("iframe").contentDocument?.body;
+const timer = setInterval(() => {
+  if (!body()?.dataset.done && !body()?.querySelector("#problem")?.textContent) return;
+  clearInterval(timer);
+  fetch("/report", { method: "POST", body: body().innerText });
+}, 50);
+document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href: "/hold.css" }));
+</script>
+"""
+
+
+@pytest.mark.skipif(not os.environ.get("MITHRIL_TEST_ALL"), reason="takes long: MITHRIL_TEST_ALL=1 runs it")
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+def test_pages_in_chromium(tmp_path):
+    """Pictures are classified and texts are written; nothing goes wrong."""
+    pytest.importorskip("tokenizers")
+    needs_compiler()
+    (tmp_path / "profile").mkdir()
+    image.write(tmp_path / "image", model=small_classifier(), preprocess=Preprocess(resize=40, crop=32))
+    page = opened(tmp_path / "image", tmp_path / "profile")
+    assert page.count("class ") == 5
+    assert "The model took" in page
+    text.write(tmp_path / "text", sizes=SIZES, context=24)
+    page = opened(tmp_path / "text", tmp_path / "profile")
+    assert "tokens per second" in page
+    assert "Once upon a time" in page

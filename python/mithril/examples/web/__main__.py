@@ -10,10 +10,10 @@ from typing import Any
 
 from mithril.errors import ConflictingOptionError, MithrilError
 
-from . import digits, text
+from . import digits, image, text
 
-PAGES: dict[str, Callable[..., Any]] = {"digits": digits.write, "text": text.write}
-_HELP = "digits: recognise and learn digits that are drawn; text: continue texts"
+PAGES: dict[str, Callable[..., Any]] = {"digits": digits.write, "image": image.write, "text": text.write}
+_HELP = "digits: recognise and learn digits that are drawn; image: classify pictures; text: continue texts"
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -32,14 +32,20 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m mithril.examples.web", description=__doc__)
     parser.add_argument("page", choices=PAGES, help=_HELP)
     parser.add_argument("folder", help="a folder that does not exist yet, is empty, or holds such a page")
-    text = "of text: the folder of a checkpoint (default: random weights of GPT-2's size)"
-    parser.add_argument("--model", metavar="FOLDER", help=text)
+    text = (
+        "a folder of a checkpoint; of image also resnet18 (default) …; of text the default is random, of GPT-2's size"
+    )
+    parser.add_argument("--model", metavar="MODEL", help=text)
+    parser.add_argument("--weights", metavar="FILE", help="of image: weights (default: random numbers)")
     parser.add_argument(
-        "--quantize", metavar="TYPE", help="of text: int8, int8_weights or int4_weights (default: float32)"
+        "--labels", metavar="FILE", help="of image: a name for each class, line by line (default: numbers)"
+    )
+    parser.add_argument(
+        "--quantize", metavar="TYPE", help="of image, text: int8, int8_weights or int4_weights (default: float32)"
     )
     parser.add_argument("--context", metavar="N", type=int, help="of text: largest number of tokens (default 256)")
     given = parser.parse_args(words)
-    options = {name: getattr(given, name) for name in ("model", "quantize", "context")}
+    options = {name: getattr(given, name) for name in ("model", "weights", "labels", "quantize", "context")}
     try:
         exported = PAGES[given.page](given.folder, **_of_page(given.page, options))
     except MithrilError as error:

@@ -143,8 +143,10 @@ def export_decoder(
     vocabulary = engine.vocabulary
     recorded = _recorded(engine, lengths[-1], context, vocabulary)
     recorded["texts"] = [] if tokenizer is None else [_text(tokenizer, text) for text in _TEXTS]
-    title = f"A decoder for the web, made by Mithril: {internals.logical_model(model)}"
-    title += f". Its {RANDOM}." if is_random else ""
+    # Its many inputs and outputs, the caches, say nothing to readers.
+    name = str(internals.logical_model(model)).partition("(")[0]
+    title = f"A decoder for the web, made by Mithril: {name}, which reads up to {context} tokens."
+    title += f" Its {RANDOM}." if is_random else ""
     with tempfile.TemporaryDirectory() as work:
         reports = {}
         for length in lengths:
