@@ -155,3 +155,28 @@ def test_weights_that_meet_zeros_alone_are_left_out(dilation, left, stride, dtyp
         wanted = {value.shape: value.grad.numpy() for value in module.parameters()}
         for value in map(np.asarray, gradients.values()):
             np.testing.assert_allclose(value, wanted[value.shape], **tolerance)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_groups_of_channels_in_blocks(seed):
+    torch.manual_seed(seed)
+    random = np.random.default_rng(seed)
+    channels = [16, 32, 48, 64][seed % 4]
+    of_group = [each for each in (2, 4, 8, 16, 32) if channels % each == 0][seed // 2 % 3]
+    filters = channels // of_group * [of_group, 2 * of_group, of_group][seed % 3]
+    kernel, stride, dilation = (tuple(map(int, random.integers(1, 4, 2))) for _ in range(3))
+    padding = tuple(map(int, random.integers(0, 3, 2)))
+    dtype, tolerance = [(torch.float32, 1e-4), (torch.float64, 1e-11)][seed % 2]
+    grouped = nn.Conv2d(channels, filters, kernel, stride, padding, dilation, channels // of_group, bias=seed < 4)
+    layers = [nn.Conv2d(3, channels, 1), nn.ReLU(), grouped, nn.SiLU(), nn.Conv2d(filters, 16, 1)]
+    module = nn.Sequential(*layers).to(dtype).eval()
+    data = torch.randn(1 + seed % 3, 3, 13, 17, dtype=dtype)
+    with torch.no_grad():
+        wanted = module(data).numpy()
+    model, params = ml.from_torch(module, (data,))
+    (key,) = set(model.input_keys) - set(params)
+    for threads in (1, 3):
+        backend = ml.CBackend(num_threads=threads, dtype=str(dtype).removeprefix("torch."))
+        compiled = ml.compile(model, backend, inference=True)
+        (found,) = compiled.evaluate(params, {key: data.numpy()}).values()
+        np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)

@@ -71,6 +71,11 @@ impl Target {
         (self.registers - 4) / 2
     }
 
+    /// Pixels of a micro-kernel that is one vector wide: as [`Target::rows`], with one vector more.
+    pub(crate) fn pixels(&self) -> usize {
+        self.registers - 4
+    }
+
     /// Vectors of sums that stay in registers beside eight of other things.
     pub(crate) fn accumulators(&self) -> usize {
         self.registers - 8

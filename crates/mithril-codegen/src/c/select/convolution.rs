@@ -5,6 +5,7 @@ use crate::c::analysis::contraction::{Contraction, contraction, the_sum};
 use crate::c::analysis::convolution::{Shape, names, pixels, shape};
 use crate::c::ir::expr::{BufferId, Expr, Index, Var};
 use crate::c::ir::program::{Buffer, KernelCall, Nest, Program, Start};
+use crate::c::kernels::blocked_conv::grouped::span;
 use crate::c::kernels::common::library::Library;
 use crate::c::kernels::spec::blocked_conv::{Blocked, Image, Places};
 use crate::c::kernels::spec::bytes::{AsBytes, InBytes};
@@ -178,7 +179,7 @@ fn in_blocks_of(
     let is_whole = matches!(few, Some(InFewBits::Whole(_)));
     let is_depth = conv.groups > 1 && !is_whole;
     let suits = match (image.blocks.is_some(), to.blocks.is_some()) {
-        (true, true) => !is_depth || (conv.groups == conv.channels && conv.groups == conv.filters),
+        (true, true) => !is_depth || is_by_channels(conv) || (few.is_none() && is_by_blocks(conv, lanes)),
         (true, false) | (false, true) => !is_depth,
         (false, false) => false,
     };
@@ -231,6 +232,17 @@ fn in_blocks_of(
         found.conv.bytes.image = AsBytes::of(&blocks, &image.shape, start);
     }
     Some(found)
+}
+
+/// Whether each channel is convolved by itself.
+fn is_by_channels(conv: &Conv) -> bool {
+    conv.groups == conv.channels && conv.groups == conv.filters
+}
+
+/// Whether blocks of filters read whole blocks of channels of an image.
+fn is_by_blocks(conv: &Conv, lanes: usize) -> bool {
+    let sizes = [conv.channels, conv.filters, conv.groups];
+    conv.depth.is_none() && span(sizes, conv.kernel.iter().product(), lanes).is_some()
 }
 
 /// How an image lies, and where its first element is, behind the margins.

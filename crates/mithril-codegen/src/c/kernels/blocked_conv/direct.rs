@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 
 use crate::c::ir::kernel::{Argument, Call, First, Kernel};
+use crate::c::kernels::blocked_conv::grouped::span;
 use crate::c::kernels::common::library::{Library, substitute, unroll};
 use crate::c::kernels::common::pad::{pad, pad_frames};
 use crate::c::kernels::common::tiling::Tiling;
@@ -43,7 +44,12 @@ impl Blocked {
     /// Puts the kernel's functions into the library.
     pub fn build(&self, library: &mut Library) -> Kernel {
         if self.groups > 1 {
-            return self.build_depth(library);
+            let sizes = [self.channels, self.filters, self.groups];
+            let lanes = library.target().lanes_of(self.element);
+            return match span(sizes, self.kernel.iter().product(), lanes) {
+                Some(span) if self.groups < self.channels => self.build_grouped(span, library),
+                _ => self.build_depth(library),
+            };
         }
         if self.few_bits.is_some() {
             return self.build_direct(library);
@@ -231,7 +237,7 @@ impl Blocked {
 
     /// The kernel of one function, behind a copy with margins where the image is plain; and what packs so many elements,
     /// unless they are quantized.
-    fn kernel(
+    pub(super) fn kernel(
         &self,
         library: &mut Library,
         function: String,
@@ -381,7 +387,7 @@ impl Blocked {
         library.add(&self.wish("pack_conv"), &text)
     }
 
-    fn wish(&self, what: &str) -> String {
+    pub(super) fn wish(&self, what: &str) -> String {
         let ([kernel_height, kernel_width], [height, width]) = (self.kernel, self.result);
         // Of volumes, the number of channels counts those of all frames under the kernel.
         let shape = format!("{}_{}_{kernel_height}x{kernel_width}", self.channels, self.filters);
@@ -391,7 +397,7 @@ impl Blocked {
         format!("mithril_{what}_{shape}_{height}x{width}")
     }
 
-    fn fill(
+    pub(super) fn fill(
         &self,
         template: &str,
         tiles: &str,
@@ -484,7 +490,7 @@ impl Blocked {
     }
 
     /// What finishes and stores a vector of sums at once, if that can be said with vectors.
-    fn vectors(&self, lanes: usize) -> Option<String> {
+    pub(super) fn vectors(&self, lanes: usize) -> Option<String> {
         let is_whole = self.filters.is_multiple_of(lanes) && self.out.lane == 1 && lanes > 1;
         if self.element != Element::F32 || self.out_element != "float" || !is_whole {
             return None;
@@ -508,14 +514,14 @@ impl Blocked {
 
 /// What finishes a tile: rows and pixels side by side where the sums stay in registers, whose numbers are constants. An
 /// epilogue that is not said in vectors takes them from memory: a copy of it for each pixel would only be compiled longer.
-fn finish(tiling: &Tiling, stays: bool) -> String {
+pub(super) fn finish(tiling: &Tiling, stays: bool) -> String {
     include_str!("finish.c")
         .replace("@unroll_rows@", &unroll(tiling.down, stays))
         .replace("@unroll_pixels@", &unroll(tiling.across.most(), stays))
 }
 
 /// What there is to weights that are quantized.
-struct FewBits {
+pub(super) struct FewBits {
     pack: String,
     packed_bytes: usize,
     own_bytes: usize,

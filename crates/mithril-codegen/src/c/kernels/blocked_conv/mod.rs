@@ -1,4 +1,5 @@
 //! Convolutions between tensors in blocks of channels.
 
 pub mod direct;
+pub mod grouped;
 pub mod halo;

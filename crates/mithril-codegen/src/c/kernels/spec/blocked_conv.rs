@@ -79,7 +79,7 @@ pub struct Blocked {
     pub channels: usize,
     /// Channels of the result, a multiple of the lanes.
     pub filters: usize,
-    /// 1, or as many as there are channels and filters.
+    /// 1, as many as there are channels and filters, or so many that blocks of filters read whole blocks of channels.
     pub groups: usize,
     /// Height and width of the kernel.
     pub kernel: [usize; 2],

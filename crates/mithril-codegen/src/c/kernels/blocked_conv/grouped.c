@@ -1,0 +1,51 @@
+/* out[@n@, @filters@, @oh@, @ow@] = convolution of image[@n@, @channels@, ...] by weights[@filters@, @group_channels@, @kh@, @kw@] in groups of
+   channels, in blocks of @lanes@: a block of filters reads @span@ of channels, with weights of 0 for those of other groups.
+   `image` points to what lies under the first weight at the first pixel. */
+
+@finish@
+/* sums[down * across pixels][LANES] of one block of filters. */
+MITHRIL_INLINE void @name@_tile(const long down, const long across, const @type@ *restrict image,
+                                const @type@ *restrict weights, @type@ *restrict sums)
+{
+    enum { LANES = @lanes@ };
+    mithril_@t@ sum[@most@];
+    MITHRIL_UNROLL(@most@)
+    for (long pixel = 0; pixel < down * across; pixel++)
+        sum[pixel] = (mithril_@t@){0};
+    for (long block = 0; block < @span@; block++, image += @plane@)
+        for (long y = 0; y < @kh@; y++)
+            for (long x = 0; x < @kw@; x++) {
+                const @type@ *const place = image + y * @row@ + x * @column@;
+                for (long i = 0; i < LANES; i++, weights += LANES) {
+                    const mithril_@t@ weight = MITHRIL_LOAD(@t@, weights);
+                    MITHRIL_UNROLL(@most@)
+                    for (long pixel = 0; pixel < down * across; pixel++) {
+                        const @type@ element = place[pixel / across * @image_line@ + pixel % across * @step@ + i];
+                        sum[pixel] += MITHRIL_BROADCAST_@t@(element) * weight;
+                    }
+                }
+            }
+    MITHRIL_UNROLL(@most@)
+    for (long pixel = 0; pixel < down * across; pixel++)
+        MITHRIL_STORE(@t@, sums + pixel * LANES, sum[pixel]);
+}
+
+static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict image, const @stored@ *restrict packed,
+                   @out@ *restrict out@parameters@@own@)
+{
+    enum {
+        LANES = @lanes@, BLOCKS = @filters@ / LANES, OUT_HEIGHT = @oh@, DOWN = @down@, GROUPS = @groups@,
+        STRIPS = (OUT_HEIGHT + DOWN - 1) / DOWN,
+        ACROSS = @across@, LONGER = @longer@ /* the first LONGER groups of a row have ACROSS + 1 pixels */
+    };
+    @type@ sums[@most@ * LANES] __attribute__((aligned(64)));
+    const long units = (long)@n@ * BLOCKS * STRIPS;
+    for (long unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
+        const long y = unit % STRIPS * DOWN, panel = unit / STRIPS % BLOCKS, batch = unit / STRIPS / BLOCKS;
+        const @type@ *const line = image + @image@ + @first_block@ * @plane@ + y * @image_line@;
+        const @type@ *const right = packed + panel * @span@ * @kh@ * @kw@ * LANES * LANES;
+        for (long group = 0, x = 0; group < GROUPS; group++) {
+            @tiles@
+        }
+    }
+}

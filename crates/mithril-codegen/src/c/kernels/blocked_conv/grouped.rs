@@ -1,0 +1,73 @@
+//! Convolutions in groups of channels between tensors in blocks: a block of filters reads only some blocks of channels. Where
+//! groups are smaller than blocks, weights between channels of two groups are zeros that are multiplied, too; that takes less
+//! time than to bring the channels of every group together.
+
+use crate::c::ir::kernel::Kernel;
+use crate::c::kernels::blocked_conv::direct::finish;
+use crate::c::kernels::common::library::{Library, substitute};
+use crate::c::kernels::common::tiling::Tiling;
+use crate::c::kernels::spec::blocked_conv::Blocked;
+
+/// How many times as many products there may be as the definition has.
+const MOST_PRODUCTS: usize = 4;
+
+/// The most terms of a sum: longer ones would have to be added up in pieces.
+const MOST_TERMS: usize = 640;
+
+/// How many blocks of channels a block of filters reads, if this many channels and filters in groups can be convolved block
+/// by block with kernels of so many places.
+pub fn span([channels, filters, groups]: [usize; 3], places: usize, lanes: usize) -> Option<usize> {
+    let (channels, filters) = (channels / groups, filters / groups);
+    let read = if lanes.is_multiple_of(filters) {
+        channels * (lanes / filters)
+    } else if filters.is_multiple_of(lanes) {
+        channels
+    } else {
+        return None;
+    };
+    let is_worth_it = read <= MOST_PRODUCTS * channels && channels * places <= MOST_TERMS;
+    (lanes > 1 && is_worth_it && read.is_multiple_of(lanes)).then_some(read / lanes)
+}
+
+impl Blocked {
+    /// The kernel of groups that are neither one nor of one channel each, which read so many blocks.
+    pub(super) fn build_grouped(&self, span: usize, library: &mut Library) -> Kernel {
+        let lanes = library.target().lanes_of(self.element);
+        let walk = self.walk(lanes);
+        let tiling = Tiling::new(self.result, library.target().pixels());
+        let mut tile = |down: usize, across: usize| {
+            format!(
+                "@name@_tile({down}, {across}, line + x * {}, right, sums);\n\
+                 @name@_finish(sums, batch, y, x, {down}, {across}, panel, out@arguments@);\nx += {across};",
+                walk.step
+            )
+        };
+        let tiles = tiling.text(&mut tile);
+        let (channels, filters) = (self.channels / self.groups, self.filters / self.groups);
+        let first = format!("panel * {lanes} / {filters} * {channels} / {lanes}");
+        let text = include_str!("grouped.c")
+            .replace("@first_block@", &first)
+            .replace("@finish@", &finish(&tiling, self.vectors(lanes).is_some()));
+        let numbers = [("panel_blocks", 1), ("span", span), ("group_channels", channels)];
+        let text = self.fill(&text, &tiles, &tiling, &walk, lanes, &numbers);
+        let name = library.add(&self.wish("grouped"), &text);
+        self.kernel(library, name, None, None, |library| {
+            let numbers = [
+                ("filters", self.filters),
+                ("group_channels", channels),
+                ("group_filters", filters),
+                ("kh", self.kernel[0]),
+                ("kw", self.kernel[1]),
+                ("lanes", lanes),
+                ("span", span),
+            ];
+            let numbers = numbers.map(|(key, number)| (key, number.to_string()));
+            let mut pairs: Vec<(&str, &str)> =
+                numbers.iter().map(|(key, text)| (*key, text.as_str())).collect();
+            pairs.extend([("type", self.element.c()), ("first_block", &first)]);
+            let pack = substitute(include_str!("grouped_pack.c"), &pairs);
+            let elements = self.filters * span * lanes * self.kernel[0] * self.kernel[1];
+            (library.add(&self.wish("pack_grouped"), &pack), elements)
+        })
+    }
+}
