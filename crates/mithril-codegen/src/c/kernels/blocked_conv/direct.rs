@@ -4,12 +4,11 @@
 use std::fmt::Write as _;
 
 use crate::c::ir::kernel::{Argument, Call, First, Kernel};
-use crate::c::kernels::blocked_conv::grouped::span;
 use crate::c::kernels::common::library::{Library, substitute, unroll};
 use crate::c::kernels::common::pad::{pad, pad_frames};
 use crate::c::kernels::common::tiling::Tiling;
 use crate::c::kernels::quantized::gemm::{Columns, Panels};
-use crate::c::kernels::spec::blocked_conv::{Blocked, Image, Places};
+use crate::c::kernels::spec::blocked_conv::{Blocked, Image, Places, span};
 use crate::c::kernels::spec::conv::Depth;
 use crate::c::kernels::winograd::build;
 use crate::c::options::Scheme;

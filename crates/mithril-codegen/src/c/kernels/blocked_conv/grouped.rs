@@ -8,27 +8,6 @@ use crate::c::kernels::common::library::{Library, substitute};
 use crate::c::kernels::common::tiling::Tiling;
 use crate::c::kernels::spec::blocked_conv::Blocked;
 
-/// How many times as many products there may be as the definition has.
-const MOST_PRODUCTS: usize = 4;
-
-/// The most terms of a sum: longer ones would have to be added up in pieces.
-const MOST_TERMS: usize = 640;
-
-/// How many blocks of channels a block of filters reads, if this many channels and filters in groups can be convolved block
-/// by block with kernels of so many places.
-pub fn span([channels, filters, groups]: [usize; 3], places: usize, lanes: usize) -> Option<usize> {
-    let (channels, filters) = (channels / groups, filters / groups);
-    let read = if lanes.is_multiple_of(filters) {
-        channels * (lanes / filters)
-    } else if filters.is_multiple_of(lanes) {
-        channels
-    } else {
-        return None;
-    };
-    let is_worth_it = read <= MOST_PRODUCTS * channels && channels * places <= MOST_TERMS;
-    (lanes > 1 && is_worth_it && read.is_multiple_of(lanes)).then_some(read / lanes)
-}
-
 impl Blocked {
     /// The kernel of groups that are neither one nor of one channel each, which read so many blocks.
     pub(super) fn build_grouped(&self, span: usize, library: &mut Library) -> Kernel {

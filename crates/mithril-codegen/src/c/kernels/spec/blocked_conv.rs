@@ -110,3 +110,24 @@ pub struct Blocked {
     /// What lies in bytes, for convolutions in integers.
     pub bytes: InBytes,
 }
+
+/// How many times as many products there may be as the definition has.
+const MOST_PRODUCTS: usize = 4;
+
+/// The most terms of a sum: longer ones would have to be added up in pieces.
+const MOST_TERMS: usize = 640;
+
+/// How many blocks of channels a block of filters reads, if this many channels and filters in groups can be convolved block
+/// by block with kernels of so many places.
+pub fn span([channels, filters, groups]: [usize; 3], places: usize, lanes: usize) -> Option<usize> {
+    let (channels, filters) = (channels / groups, filters / groups);
+    let read = if lanes.is_multiple_of(filters) {
+        channels * (lanes / filters)
+    } else if filters.is_multiple_of(lanes) {
+        channels
+    } else {
+        return None;
+    };
+    let is_worth_it = read <= MOST_PRODUCTS * channels && channels * places <= MOST_TERMS;
+    (lanes > 1 && is_worth_it && read.is_multiple_of(lanes)).then_some(read / lanes)
+}
