@@ -5,49 +5,10 @@ import numpy as np
 import pytest
 from mithril import models
 
+from tools.compare_all.zoo import MODELS, TEXT, TOKENS, images
+
 RANDOM = np.random.default_rng(0)
 PORTS = ("query", "key", "value")
-TOKENS = RANDOM.integers(0, 90, (2, 9))
-TEXT = {"vocab_size": 90, "num_layers": 2, "num_heads": 4}
-T5 = {**TEXT, "d_model": 32, "d_kv": 8, "d_ff": 48}
-CLIP = {
-    "embed_dim": 16,
-    "image_resolution": 32,
-    "vision_width": 64,
-    "context_length": 9,
-    "vocab_size": 90,
-    "transformer_width": 32,
-    "transformer_heads": 4,
-    "transformer_layers": 2,
-}
-
-
-def images(count, size):
-    return RANDOM.standard_normal((count, 3, size, size)).astype(np.float32)
-
-
-#: Name -> the model and data for it; odd sizes on purpose.
-MODELS = {
-    "resnet18": (lambda: models.resnet18(num_classes=10), {"input": images(2, 45)}),
-    "resnet50": (lambda: models.resnet50(num_classes=7), {"input": images(1, 64)}),
-    "vit": (lambda: models.vit(32, 8, 2, 4, 32, 48, num_classes=10), {"input": images(2, 32)}),
-    "gpt": (lambda: models.create_gpt(**TEXT, dims=32, block_size=16), {"input": TOKENS}),
-    "llama": (lambda: models.create_llama(**TEXT, num_kv_heads=2, dims=32, hidden=48), {"input": TOKENS}),
-    "bert": (lambda: models.create_bert(**TEXT, dims=32, hidden=48, max_length=16), {"input": TOKENS}),
-    "t5_encode": (lambda: models.t5_encode(**T5), {"input": TOKENS}),
-    "t5_decode": (
-        lambda: models.t5_decode(**T5),
-        {"input": TOKENS, "memory": RANDOM.standard_normal((2, 5, 32)).astype(np.float32)},
-    ),
-    "clip": (
-        lambda: models.clip(**CLIP, vision_layers=2, vision_patch_size=8),
-        {"image": images(2, 32), "text": TOKENS},
-    ),
-    "clip of residual networks": (
-        lambda: models.clip(**CLIP, vision_layers=(1, 1, 1, 1), vision_patch_size=None),
-        {"image": images(2, 32), "text": TOKENS},
-    ),
-}
 
 
 def pair(name, **options):
