@@ -7,7 +7,7 @@ use mithril_ir::op::Text;
 use mithril_ir::{DType, Dim, Graph, Lit, NodeId, Place as Origin, TensorType, ValueId};
 
 use crate::c::ir::expr::{BufferId, Call, Expr, Index, Var, arithmetic};
-use crate::c::ir::program::{Buffer, Nest, Place, Program, Step, Work};
+use crate::c::ir::program::{Buffer, LoopProgram, LoopStep, LoopWork, Nest, Place};
 use crate::c::syntax::template::template;
 use crate::ids::Id as _;
 
@@ -38,12 +38,13 @@ pub fn is_fixed(graph: &Graph, v: ValueId) -> bool {
 
 /// Makes a program of a graph; `in_place` if new states may take the place of the old ones. Ops that cannot be written
 /// are listed in one error.
-pub fn lower(graph: &Graph, in_place: bool) -> Result<Program> {
+pub fn lower(graph: &Graph, in_place: bool) -> Result<LoopProgram> {
     let missing: Vec<NodeId> = graph.nodes().map(|(n, _)| n).filter(|&n| !can_spell(graph, n)).collect();
     if !missing.is_empty() {
         return Err(cannot_write(graph, &missing));
     }
-    let mut lowering = Lowering { graph, program: Program::default(), at: vec![None; graph.values().len()] };
+    let mut lowering =
+        Lowering { graph, program: LoopProgram::default(), at: vec![None; graph.values().len()] };
     for (i, &v) in graph.inputs.iter().enumerate() {
         let name = graph.value(v).name.as_deref().unwrap_or("input");
         lowering.buffer_of(v, name, Place::Input(i))?;
@@ -109,7 +110,7 @@ pub fn sizes(ty: &TensorType) -> Result<Vec<i64>> {
 
 struct Lowering<'a> {
     graph: &'a Graph,
-    program: Program,
+    program: LoopProgram,
     /// The buffer of each value.
     at: Vec<Option<BufferId>>,
 }
@@ -137,8 +138,8 @@ impl Lowering<'_> {
     fn add(&mut self, buffer: Buffer) -> BufferId {
         self.program.buffers.push(buffer)
     }
-    fn step(&mut self, name: &str, origin: &str, work: Work) {
-        self.program.steps.push(Step { name: name.to_owned(), origin: origin.to_owned(), work });
+    fn step(&mut self, name: &str, origin: &str, work: LoopWork) {
+        self.program.steps.push(LoopStep { name: name.to_owned(), origin: origin.to_owned(), work });
     }
     /// The buffers of the tensors among the inputs; those of literals are never asked for.
     fn inputs(&mut self, node: &Node) -> Result<Vec<BufferId>> {
@@ -192,7 +193,7 @@ impl Lowering<'_> {
         Ok(())
     }
     /// A nest whose tensors are buffers, and whose single numbers that are constants are numbers.
-    fn nest(&self, to: BufferId, vars: Vec<Var>, value: &loops::Expr, tensors: &[BufferId]) -> Work {
+    fn nest(&self, to: BufferId, vars: Vec<Var>, value: &loops::Expr, tensors: &[BufferId]) -> LoopWork {
         let value = value.with_tensors(&|number| tensors[number]).map_loads(&|from, at, stored| match &self
             .program
             .buffers[from]
@@ -202,7 +203,7 @@ impl Lowering<'_> {
             _ => Expr::Load { from, at, stored },
         });
         let dtype = arithmetic(self.program.buffers[to].dtype);
-        Work::Nest(Nest { to, vars, value: value.cast(dtype) })
+        LoopWork::Nest(Nest { to, vars, value: value.cast(dtype) })
     }
     /// Puts a value into the output of number `i`: it is computed there, or copied if it already has a place.
     fn result(&mut self, i: usize, v: ValueId) -> Result<()> {
@@ -221,7 +222,7 @@ impl Lowering<'_> {
         let at = vars.iter().map(|&v| Index::var(v)).collect();
         let value = Expr::Load { from, at, stored: buffer.dtype };
         let to = self.add(Buffer { place: Place::Output(i), is_param: false, ..buffer.clone() });
-        self.step(&buffer.name, "", Work::Nest(Nest { to, vars, value }));
+        self.step(&buffer.name, "", LoopWork::Nest(Nest { to, vars, value }));
         Ok(())
     }
     /// Finds the buffers of old and new states.
@@ -254,7 +255,7 @@ impl Lowering<'_> {
 }
 
 /// A call, whose tensors are buffers.
-fn call_of(call: loops::Call, tensors: &[BufferId]) -> Work {
+fn call_of(call: loops::Call, tensors: &[BufferId]) -> LoopWork {
     let args = call.args.into_iter().map(|arg| arg.with_tensor(&|number| tensors[number]));
-    Work::Call(Call { function: call.function, args: args.collect(), scratch: call.scratch })
+    LoopWork::Call(Call { function: call.function, args: args.collect(), scratch: call.scratch })
 }

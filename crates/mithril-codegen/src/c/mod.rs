@@ -5,7 +5,7 @@
 //! | folder | what it holds |
 //! |---|---|
 //! | `lower.rs` | graph → program: every node becomes a loop nest over buffers, or a call of a helper of the prelude |
-//! | `ir` | programs: buffers, steps, kernels, layouts, and the statements of the driver function |
+//! | `ir` | programs of two levels, `LoopProgram` and `KernelProgram`: buffers, steps, kernels, layouts; the statements of the driver function |
 //! | `analysis` | affine accesses, contractions, convolutions, independence of batch elements, dependences, costs |
 //! | `passes` | what changes a program, from fusion to memory planning; [`pipeline`] lists the passes in order |
 //! | `select` | contractions become kernels: products, convolutions, weight gradients, im2col, quantized weights, epilogues |

@@ -1,19 +1,22 @@
 //! The pipeline of the C target: its passes in their order, from the loops of a graph to what can be written as a file.
 //!
-//! The passes are values in a list. What each makes of the program is a stage, whose text [`Source`](super::Source) holds
+//! The passes are values in two lists: those over loop nests and calls, and those over kernels, which contractions have
+//! become. What each makes of the program is a stage, whose text [`Source`](super::Source) holds
 //! under the name of the pass; in debug builds and tests the verifier looks at it.
+
+use std::fmt::Display;
 
 use mithril_ir::Graph;
 use mithril_ir::error::Result;
 
-use crate::c::ir::program::Program;
+use crate::c::ir::program::{KernelProgram, KernelWork, LoopWork, Program};
 use crate::c::kernels::Library;
 use crate::c::lower::lower;
 use crate::c::options::Options;
 use crate::c::passes::{
     attention_fusion, batch_tiling, blocked_layout, dead_code, dead_taps, fusion, in_place, isolation,
     memory_planning, phase_decomposition, prefetch, prepacking, promotion, row_fusion, split_reduction,
-    update_fusion, update_schedule,
+    update_fusion, update_schedule, weight_packing,
 };
 use crate::c::select::decision::Decision;
 use crate::c::select::epilogue::Tails;
@@ -22,9 +25,9 @@ use crate::c::verify;
 
 /// A program on its way through the passes, with what they add to the file.
 #[derive(Debug)]
-pub struct Compilation<'a> {
+pub struct Compilation<'a, W> {
     /// The program.
-    pub program: Program,
+    pub program: Program<W>,
     /// What is asked for.
     pub options: &'a Options,
     /// The functions of kernels.
@@ -35,15 +38,15 @@ pub struct Compilation<'a> {
     pub decisions: Vec<Decision>,
 }
 
-/// A pass over the program.
+/// A pass over programs whose steps do one kind of work.
 #[derive(Clone, Copy, Debug)]
-pub struct Pass {
+pub struct Pass<W: 'static> {
     /// What its stage is called.
     pub name: &'static str,
     /// What it does.
     pub description: &'static str,
     /// Does it.
-    pub run: fn(&mut Compilation<'_>) -> Result<()>,
+    pub run: fn(&mut Compilation<'_, W>) -> Result<()>,
     /// Whether it only moves, joins or stores elsewhere what steps compute, so that the verifier may compare which values
     /// the results are made of before and after.
     pub keeps_values: bool,
@@ -52,8 +55,8 @@ pub struct Pass {
 /// The name of the stage in front of all passes: the loops of every node.
 pub const LOWERING: &str = "lowering";
 
-/// The passes, in order.
-pub static PASSES: &[Pass] = &[
+/// The passes over loop nests and calls, in order.
+pub static LOOP_PASSES: &[Pass<LoopWork>] = &[
     Pass {
         name: "fusion",
         description: "elementwise producers move into the loops of their consumers, elementwise consumers into the epilogue of \
@@ -143,6 +146,10 @@ pub static PASSES: &[Pass] = &[
         },
         keeps_values: false,
     },
+];
+
+/// The passes over kernels, in order: they make them of loops, move and join steps, and give tensors their memory.
+pub static KERNEL_PASSES: &[Pass<KernelWork>] = &[
     Pass {
         name: "attention_fusion",
         description: "two products and the nests between them run one block of rows after another, in scratch memory of the \
@@ -204,7 +211,7 @@ pub static PASSES: &[Pass] = &[
         name: "weight_packing",
         description: "weights of kernels are packed as soon as they are there; kernels prefetch those of the next step",
         run: |c| {
-            prepacking::pack_weights(&mut c.program);
+            weight_packing::pack_weights(&mut c.program);
             prefetch::look_ahead(&mut c.program);
             Ok(())
         },
@@ -221,27 +228,49 @@ pub static PASSES: &[Pass] = &[
     },
 ];
 
-/// Lowers a graph and runs all passes; the names of the stages and the text of the program after each.
-pub fn compile<'a>(graph: &Graph, options: &'a Options) -> Result<(Compilation<'a>, Vec<(String, String)>)> {
-    let mut compilation = Compilation {
+/// Names and descriptions of all passes, in order.
+pub fn passes() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let loops = LOOP_PASSES.iter().map(|pass| (pass.name, pass.description));
+    loops.chain(KERNEL_PASSES.iter().map(|pass| (pass.name, pass.description)))
+}
+
+/// Names of stages with the text of the program after each.
+pub type Stages = Vec<(String, String)>;
+
+/// Lowers a graph and runs all passes.
+pub fn compile<'a>(graph: &Graph, options: &'a Options) -> Result<(Compilation<'a, KernelWork>, Stages)> {
+    let mut loops = Compilation {
         program: lower(graph, options.in_place)?,
         options,
         library: Library::new(options.target).answering(options.choices.clone()),
         tails: Tails::default(),
         decisions: Vec::new(),
     };
-    verify::after(LOWERING, &compilation.program)?;
-    let mut stages = vec![(LOWERING.to_owned(), compilation.program.to_string())];
-    for pass in PASSES {
+    verify::after(LOWERING, &loops.program)?;
+    let mut stages = vec![(LOWERING.to_owned(), loops.program.to_string())];
+    run(LOOP_PASSES, &mut loops, &mut stages)?;
+    let Compilation { program, options, library, tails, decisions } = loops;
+    let mut kernels =
+        Compilation { program: KernelProgram::from(program), options, library, tails, decisions };
+    run(KERNEL_PASSES, &mut kernels, &mut stages)?;
+    Ok((kernels, stages))
+}
+
+/// Runs passes of one level, and notes what each has made.
+fn run<W>(passes: &[Pass<W>], compilation: &mut Compilation<'_, W>, stages: &mut Stages) -> Result<()>
+where
+    Program<W>: Clone + Display + Into<KernelProgram>,
+{
+    for pass in passes {
         let before = if pass.keeps_values { verify::values(&compilation.program) } else { None };
-        (pass.run)(&mut compilation)?;
+        (pass.run)(compilation)?;
         let program = &compilation.program;
         // What is isolated for measuring reads what no step has made.
-        if options.only.is_empty() {
+        if compilation.options.only.is_empty() {
             verify::still(before, pass.name, program)?;
             verify::after(pass.name, program)?;
         }
         stages.push((pass.name.to_owned(), program.to_string()));
     }
-    Ok((compilation, stages))
+    Ok(())
 }

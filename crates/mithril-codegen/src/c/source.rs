@@ -6,7 +6,7 @@ use mithril_ir::error::Result;
 use crate::c::analysis::cost::{self, Cost};
 use crate::c::analysis::packing;
 use crate::c::emit::{file, header};
-use crate::c::ir::program::Program;
+use crate::c::ir::program::KernelProgram;
 use crate::c::kernels::Question;
 use crate::c::options::Options;
 use crate::c::passes::{batch_tiling, fusion, in_place};
@@ -72,7 +72,7 @@ pub fn block(graph: &Graph, batch: usize) -> Result<usize> {
 }
 
 /// Numbers of the inputs that each part of packing reads.
-fn packing_inputs(program: &Program) -> Vec<Vec<usize>> {
+fn packing_inputs(program: &KernelProgram) -> Vec<Vec<usize>> {
     let parts = packing::parts(program).into_iter();
     parts.map(|part| packing::inputs(program, part.iter().map(|&i| &program.prepared[i]))).collect()
 }

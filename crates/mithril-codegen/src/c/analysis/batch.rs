@@ -11,7 +11,7 @@ use std::cell::Cell;
 use mithril_ir::error::{Code, Error, Result};
 
 use crate::c::ir::expr::{Argument, BufferId, Expr, Index, Var};
-use crate::c::ir::program::{Nest, Place, Program, Step, Work};
+use crate::c::ir::program::{LoopProgram, LoopStep, LoopWork, Nest, Place};
 use crate::ids::Table;
 
 /// Sizes that are tried: no digit of a position is divided by them by chance.
@@ -31,7 +31,7 @@ pub struct Rows {
 
 /// The rows of a graph, given with a size being each of [`SIZES`]; an error that names the op if it does not treat each
 /// row by itself. `name` is what the size is called.
-pub fn rows(programs: &[Program; 2], name: &str) -> Result<Rows> {
+pub fn rows(programs: &[LoopProgram; 2], name: &str) -> Result<Rows> {
     let [first, second] = programs;
     if first.buffers.len() != second.buffers.len() || first.steps.len() != second.steps.len() {
         return Err(Error::new(
@@ -66,7 +66,7 @@ pub fn rows(programs: &[Program; 2], name: &str) -> Result<Rows> {
 
 const FIX: &str = "give it a number: a program is made for each size then";
 
-fn mixed(step: Option<&Step>, buffer: &str, name: &str) -> Error {
+fn mixed(step: Option<&LoopStep>, buffer: &str, name: &str) -> Error {
     let text = match step {
         Some(step) => {
             format!("`{}` in {} does not treat each row of {name} by itself", step.name, step.origin)
@@ -96,7 +96,7 @@ enum Grown {
     Otherwise,
 }
 
-fn grown(programs: &[Program; 2], b: BufferId) -> Grown {
+fn grown(programs: &[LoopProgram; 2], b: BufferId) -> Grown {
     let [one, two] = programs.each_ref().map(|p| &p.buffers[b].shape);
     let differ: Vec<usize> = (0..one.len().min(two.len())).filter(|&i| one[i] != two[i]).collect();
     match differ[..] {
@@ -112,9 +112,9 @@ fn grown(programs: &[Program; 2], b: BufferId) -> Grown {
 }
 
 /// Finds how the results of a step have rows; `None` if rows mix.
-fn step(programs: &[Program; 2], steps: [&Step; 2], digits: &mut Digits) -> Option<()> {
+fn step(programs: &[LoopProgram; 2], steps: [&LoopStep; 2], digits: &mut Digits) -> Option<()> {
     match (&steps[0].work, &steps[1].work) {
-        (Work::Nest(one), Work::Nest(two)) if one.to == two.to => {
+        (LoopWork::Nest(one), LoopWork::Nest(two)) if one.to == two.to => {
             let (axis, times) = match grown(programs, one.to) {
                 Grown::Not => {
                     let free = |nest: &Nest| without_row(&nest.value, digits, None);
@@ -131,7 +131,7 @@ fn step(programs: &[Program; 2], steps: [&Step; 2], digits: &mut Digits) -> Opti
             digits[one.to] = Some(Digit { axis, inside });
             Some(())
         }
-        (Work::Call(one), Work::Call(two)) if one == two => {
+        (LoopWork::Call(one), LoopWork::Call(two)) if one == two => {
             let has_rows =
                 |a: &Argument| matches!(a, Argument::In(b) | Argument::Out(b) if digits[*b].is_some());
             let grows =
@@ -189,7 +189,7 @@ fn without_row(value: &Expr, digits: &Digits, size: Option<i64>) -> Option<Expr>
     (!is_mixed.get() && !names_row).then_some(found)
 }
 
-fn collect(program: &Program, digits: &Digits, name: &str) -> Result<Rows> {
+fn collect(program: &LoopProgram, digits: &Digits, name: &str) -> Result<Rows> {
     let mut places: [Vec<(usize, Option<usize>)>; 2] = [Vec::new(), Vec::new()];
     for (b, buffer) in program.buffers.entries() {
         let is_first = |d: &Digit| d.axis == 0 && d.inside * SIZES[0] == buffer.shape[0];

@@ -18,7 +18,7 @@ struct Axis {
 }
 
 /// Whether a nest is a convolution.
-pub fn is_convolution(program: &Program, nest: &Nest, c: &Contraction<'_>) -> bool {
+pub fn is_convolution<W>(program: &Program<W>, nest: &Nest, c: &Contraction<'_>) -> bool {
     shape(program, nest, c).is_some()
 }
 
@@ -27,7 +27,7 @@ pub type Shape = (Conv, [BufferId; 2], Vec<Var>);
 
 /// The sizes of the convolution, the buffers of image and weights, and the variables of the result: image, filter,
 /// place.
-pub fn shape(program: &Program, nest: &Nest, c: &Contraction<'_>) -> Option<Shape> {
+pub fn shape<W>(program: &Program<W>, nest: &Nest, c: &Contraction<'_>) -> Option<Shape> {
     let (conv, factors, vars) = sliding(program, nest, c)?;
     let wanted = vars[2..].iter().map(|v| v.size as usize).product::<usize>();
     let [taps, frames] = conv.depth.map_or([1, 1], |depth| [depth.kernel, depth.result]);
@@ -38,7 +38,7 @@ pub fn shape(program: &Program, nest: &Nest, c: &Contraction<'_>) -> Option<Shap
 
 /// As [`shape`], of all that slides over an image: a gradient of weights, too, which takes the result of a convolution for
 /// weights. There may be more places than are wanted.
-pub fn sliding(program: &Program, nest: &Nest, c: &Contraction<'_>) -> Option<Shape> {
+pub fn sliding<W>(program: &Program<W>, nest: &Nest, c: &Contraction<'_>) -> Option<Shape> {
     let (image, tests) = match c.factors[0] {
         Expr::Select { when, yes, no } if is_zero(no) => (&**yes, when.as_slice()),
         other => (other, &[][..]),

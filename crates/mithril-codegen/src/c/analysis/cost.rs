@@ -1,7 +1,7 @@
 //! What the steps of a program compute, for who measures them.
 
 use crate::c::ir::expr::{Argument, Expr, Var};
-use crate::c::ir::program::{Buffer, Nest, Place, Program, Step, Work};
+use crate::c::ir::program::{Buffer, KernelProgram, KernelStep, KernelWork, Nest, Place};
 
 /// A step and what it costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Cost {
 }
 
 /// The steps of a program, each with all that it does in one call.
-pub fn costs(program: &Program) -> Vec<Cost> {
+pub fn costs(program: &KernelProgram) -> Vec<Cost> {
     let times = program.times() as u64;
     let of_call = |step| {
         let once = cost(program, step);
@@ -33,55 +33,57 @@ pub fn costs(program: &Program) -> Vec<Cost> {
 }
 
 /// About how many nanoseconds a call takes on one thread with vectors of so many floats; `None`: that depends on data.
-pub fn nanoseconds(program: &Program, lanes: usize) -> Option<u64> {
-    let of = |step: &Step| match &step.work {
-        Work::Kernel(k) => Some((k.work / lanes) as u64),
+pub fn nanoseconds(program: &KernelProgram, lanes: usize) -> Option<u64> {
+    let of = |step: &KernelStep| match &step.work {
+        KernelWork::Kernel(k) => Some((k.work / lanes) as u64),
         _ => cost(program, step).operations,
     };
     let once = program.steps.iter().try_fold(0_u64, |sum, step| Some(sum.saturating_add(of(step)?)))?;
     Some(once.saturating_mul(program.times() as u64))
 }
 
-fn cost(program: &Program, step: &Step) -> Cost {
+fn cost(program: &KernelProgram, step: &KernelStep) -> Cost {
     let (what, operations) = match &step.work {
-        Work::Nest(nest) => (shape(program, nest), Some(of_nest(nest))),
-        Work::Call(call) => {
+        KernelWork::Nest(nest) => (shape(program, nest), Some(of_nest(nest))),
+        KernelWork::Call(call) => {
             let outs = call.args.iter().filter(|argument| matches!(argument, Argument::Out(_))).count();
             (format!("{} ({outs} outputs)", call.function.trim_start_matches("mithril_")), None)
         }
-        Work::Kernel(k) => (k.what.clone(), Some(2 * k.work as u64)),
-        Work::Parts(parts) => {
+        KernelWork::Kernel(k) => (k.what.clone(), Some(2 * k.work as u64)),
+        KernelWork::Parts(parts) => {
             let inner: Vec<Cost> = parts.steps.iter().map(|step| cost(program, step)).collect();
             let all = inner.iter().filter_map(|cost| cost.operations).fold(0, u64::saturating_add);
             let whats: Vec<&str> = inner.iter().map(|cost| cost.what.as_str()).collect();
             (format!("{} times: {}", parts.count, whats.join(", ")), Some(all))
         }
-        Work::Rows(rows) => {
+        KernelWork::Rows(rows) => {
             let count: i64 = rows.vars.iter().map(|v| v.size).product();
             let all = rows.nests.iter().map(|(nest, _)| of_nest(nest)).fold(0, u64::saturating_add);
             let whole = rows.nests.iter().all(|(nest, _)| nest.vars == rows.vars);
             let of = if whole { "elements" } else { "rows" };
             (format!("{} loops over {count} {of}", rows.nests.len()), Some(all))
         }
-        Work::Pack(_) => ("packing".to_owned(), None),
+        KernelWork::Pack(_) => ("packing".to_owned(), None),
     };
     let mut buffers = step.reads();
     buffers.extend(match &step.work {
-        Work::Nest(nest) => vec![nest.to],
+        KernelWork::Nest(nest) => vec![nest.to],
         // Weights count as they are before they are packed.
-        Work::Kernel(k) => vec![k.to, k.inputs[0].0, k.inputs[1].0],
-        Work::Call(_) | Work::Rows(_) | Work::Parts(_) | Work::Pack(_) => step.writes(),
+        KernelWork::Kernel(k) => vec![k.to, k.inputs[0].0, k.inputs[1].0],
+        KernelWork::Call(_) | KernelWork::Rows(_) | KernelWork::Parts(_) | KernelWork::Pack(_) => {
+            step.writes()
+        }
     });
     buffers.retain(|&b| !matches!(program.buffers[b].place, Place::Own(_)));
     buffers.sort_unstable();
     buffers.dedup();
     let of = |buffer: &Buffer| (buffer.bytes() * program.parts(&buffer.place)) as u64;
     let bytes = buffers.iter().map(|&b| of(&program.buffers[b])).sum();
-    let asked = if let Work::Kernel(k) = &step.work { k.asked.clone() } else { Vec::new() };
+    let asked = if let KernelWork::Kernel(k) = &step.work { k.asked.clone() } else { Vec::new() };
     Cost { name: step.name.clone(), path: step.origin.clone(), what, operations, bytes, asked }
 }
 
-fn shape(program: &Program, nest: &Nest) -> String {
+fn shape(program: &KernelProgram, nest: &Nest) -> String {
     let sizes: Vec<String> = program.buffers[nest.to].shape.iter().map(ToString::to_string).collect();
     let mut summed: Vec<String> = Vec::new();
     nest.value.walk(&mut |e| {

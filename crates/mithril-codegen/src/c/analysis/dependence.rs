@@ -1,15 +1,15 @@
 //! Dependences between steps.
 
 use crate::c::ir::expr::BufferId;
-use crate::c::ir::program::{Place, Program, Step};
+use crate::c::ir::program::{KernelProgram, KernelStep, Place};
 
 /// Whether a step changes a state.
-pub fn writes_state(program: &Program, step: &Step) -> bool {
+pub fn writes_state(program: &KernelProgram, step: &KernelStep) -> bool {
     step.writes().iter().any(|&b| matches!(program.buffers[b].place, Place::State { .. }))
 }
 
 /// Whether a step has to stay behind another.
-pub fn depends(step: &Step, other: &Step) -> bool {
+pub fn depends(step: &KernelStep, other: &KernelStep) -> bool {
     let meets = |a: &[BufferId], b: &[BufferId]| a.iter().any(|x| b.contains(x));
     let (reads, writes) = (step.reads(), step.writes());
     let (theirs, written) = (other.reads(), other.writes());

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::c::ir::expr::{BufferId, StepId};
-use crate::c::ir::program::{Buffer, Place, Program, Step};
+use crate::c::ir::program::{Buffer, KernelProgram, KernelStep, Place};
 use crate::ids::Table;
 
 /// The steps of packing that belong together: some read what others make.
-pub fn parts(program: &Program) -> Vec<Vec<StepId>> {
+pub fn parts(program: &KernelProgram) -> Vec<Vec<StepId>> {
     let steps = &program.prepared;
     let mut part: Table<StepId, StepId> = steps.ids().collect();
     let mut first: BTreeMap<BufferId, StepId> = BTreeMap::new();
-    let made: BTreeSet<BufferId> = steps.iter().flat_map(Step::writes).collect();
+    let made: BTreeSet<BufferId> = steps.iter().flat_map(KernelStep::writes).collect();
     for (i, step) in steps.entries() {
         for b in step.writes().into_iter().chain(step.reads()).filter(|b| made.contains(b)) {
             let (from, to) = (part[i], part[*first.entry(b).or_insert(i)]);
@@ -24,8 +24,8 @@ pub fn parts(program: &Program) -> Vec<Vec<StepId>> {
 }
 
 /// Numbers of the inputs that some steps read.
-pub fn inputs<'a>(program: &Program, steps: impl Iterator<Item = &'a Step>) -> Vec<usize> {
-    let read: BTreeSet<BufferId> = steps.flat_map(Step::reads).collect();
+pub fn inputs<'a>(program: &KernelProgram, steps: impl Iterator<Item = &'a KernelStep>) -> Vec<usize> {
+    let read: BTreeSet<BufferId> = steps.flat_map(KernelStep::reads).collect();
     let number = |(i, buffer): (BufferId, &Buffer)| match buffer.place {
         Place::Input(n) | Place::State { input: n, .. } if read.contains(&i) => Some(n),
         _ => None,

@@ -8,7 +8,7 @@ use crate::c::analysis::dependence::writes_state;
 use crate::c::ir::driver::{Effect, Line, Phase, Statement};
 use crate::c::ir::expr::{BufferId, ERROR_PLACES, StepId};
 use crate::c::ir::kernel::Argument;
-use crate::c::ir::program::{Buffer, KernelCall, PackCall, Place, Program, Start, Step};
+use crate::c::ir::program::{Buffer, KernelCall, KernelProgram, KernelStep, PackCall, Place, Start};
 use crate::c::syntax::comment::quoted;
 use crate::c::syntax::template::c_type;
 use crate::ids::Table;
@@ -34,7 +34,7 @@ impl Names<'_> {
 /// What is known of the program when its steps have been written.
 pub struct Run<'a> {
     /// The program.
-    pub program: &'a Program,
+    pub program: &'a KernelProgram,
     /// Prefix of all names.
     pub prefix: &'a str,
     /// Names of the buffers.
@@ -408,7 +408,7 @@ impl Run<'_> {
     }
     /// The step before which errors are looked for, since it is the first that changes a state.
     fn first_change(&self) -> Option<StepId> {
-        let is_first = |step: &Step| writes_state(self.program, step);
+        let is_first = |step: &KernelStep| writes_state(self.program, step);
         self.program.steps.position(is_first).filter(|_| self.fails)
     }
     /// Whether two buffers share memory. Own memory of threads is between no two steps.

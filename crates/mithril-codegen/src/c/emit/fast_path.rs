@@ -5,7 +5,7 @@
 use mithril_ir::DType;
 
 use crate::c::ir::expr::{Expr, arithmetic};
-use crate::c::ir::program::{Nest, Step};
+use crate::c::ir::program::{KernelStep, Nest};
 use crate::c::syntax::expr::Writer;
 use crate::c::syntax::template::{FAR, Form};
 
@@ -14,7 +14,7 @@ const FEWEST: i64 = 256;
 
 /// Whether the loops of a step are written twice: that is worth it, and they may be. Loops that add to what they have
 /// written, or write where they read, cannot be done again.
-pub fn is_written_twice(step: &Step, nest: &Nest) -> bool {
+pub fn is_written_twice(step: &KernelStep, nest: &Nest) -> bool {
     let is_large = nest.vars.iter().map(|v| v.size).product::<i64>() >= FEWEST;
     is_large && has_quick(&nest.value) && !step.reads().contains(&nest.to) && !has_sum(&nest.value)
 }

@@ -15,7 +15,7 @@ use crate::c::emit::{fast_path, nest};
 use crate::c::ir::driver::{Does, Effect, Line, Phase, Statement};
 use crate::c::ir::expr::{Argument, BufferId, Call, ERROR_PLACES, ERRORS, StepId};
 use crate::c::ir::kernel::Argument as Given;
-use crate::c::ir::program::{KernelCall, Nest, Parts, Place, Program, Rows, Step, Work};
+use crate::c::ir::program::{KernelCall, KernelProgram, KernelStep, KernelWork, Nest, Parts, Place, Rows};
 use crate::c::kernels::common::library::Library;
 use crate::c::options::Options;
 use crate::c::prelude::PRELUDE;
@@ -103,7 +103,7 @@ pub struct File {
 
 /// Writes the file.
 pub fn file(
-    program: &Program,
+    program: &KernelProgram,
     options: &Options,
     library: &Library,
     tails: &Tails,
@@ -119,11 +119,11 @@ pub fn file(
     let steps: Table<StepId, Vec<Phase>> =
         program.steps.iter().map(|step| file.step(step, file.parallel)).collect();
     let own = program.steps.iter().map(|step| match &step.work {
-        Work::Kernel(k) => k.kernel.own_bytes.next_multiple_of(64),
-        Work::Call(call) => call.scratch.next_multiple_of(64),
-        Work::Rows(rows) => rows.own_bytes,
-        Work::Parts(parts) => parts.own_bytes,
-        Work::Nest(_) | Work::Pack(_) => 0,
+        KernelWork::Kernel(k) => k.kernel.own_bytes.next_multiple_of(64),
+        KernelWork::Call(call) => call.scratch.next_multiple_of(64),
+        KernelWork::Rows(rows) => rows.own_bytes,
+        KernelWork::Parts(parts) => parts.own_bytes,
+        KernelWork::Nest(_) | KernelWork::Pack(_) => 0,
     });
     let run = Run {
         program,
@@ -138,13 +138,14 @@ pub fn file(
         profile: options.profile,
     };
     let scratch = program.prepared.iter().map(|step| match &step.work {
-        Work::Call(call) => call.scratch.next_multiple_of(64),
+        KernelWork::Call(call) => call.scratch.next_multiple_of(64),
         _ => 0,
     });
     let (arena, own) = (program.pack_bytes, scratch.max().unwrap_or(0));
     let packed = file.packed_of(&packed_there);
     let preparing = Run { used: &used_packing, packed, fails: pack_fails, arena, own, ..run };
-    let has_kernels = program.steps.iter().any(|step| matches!(step.work, Work::Kernel(_) | Work::Parts(_)));
+    let has_kernels =
+        program.steps.iter().any(|step| matches!(step.work, KernelWork::Kernel(_) | KernelWork::Parts(_)));
     let kernels = if has_kernels { library.source() } else { String::new() };
     let lines = run.lines(&steps);
     verify(&run, options, &packing, &lines)?;
@@ -200,7 +201,7 @@ fn is_ours(word: &str) -> bool {
 }
 
 struct Writing<'a> {
-    program: &'a Program,
+    program: &'a KernelProgram,
     prefix: &'a str,
     /// Names of functions and constants, and of the buffers in the function that runs all.
     globals: Namer,
@@ -225,7 +226,7 @@ struct Writing<'a> {
 }
 
 impl<'a> Writing<'a> {
-    fn new(program: &'a Program, options: &'a Options) -> Self {
+    fn new(program: &'a KernelProgram, options: &'a Options) -> Self {
         let mut namer = Namer::default();
         let mut file = Self {
             program,
@@ -263,7 +264,7 @@ impl<'a> Writing<'a> {
             }
         }
         for step in &program.prepared {
-            let (Work::Pack(pack), Some(&from)) = (&step.work, step.reads().first()) else { continue };
+            let (KernelWork::Pack(pack), Some(&from)) = (&step.work, step.reads().first()) else { continue };
             let weight = &program.buffers[from].name;
             let name = format!("{}_packed", weight.strip_suffix("_scaled").unwrap_or(weight));
             file.packed.insert(pack.packed, file.globals.name(&name));
@@ -282,7 +283,7 @@ impl<'a> Writing<'a> {
             .collect()
     }
     /// Writes the function of a step; what calls it. Margins of what it fills are set to zero beside it.
-    fn step(&mut self, step: &Step, parallel: bool) -> Vec<Phase> {
+    fn step(&mut self, step: &KernelStep, parallel: bool) -> Vec<Phase> {
         let mut phases = self.work(step, parallel);
         for b in step.writes() {
             if let (Some(function), Some(first)) = (self.program.margins.get(&b), phases.first_mut()) {
@@ -297,13 +298,13 @@ impl<'a> Writing<'a> {
         phases
     }
     /// The calls of a step.
-    fn work(&mut self, step: &Step, parallel: bool) -> Vec<Phase> {
+    fn work(&mut self, step: &KernelStep, parallel: bool) -> Vec<Phase> {
         match &step.work {
-            Work::Nest(nest) => vec![self.nest(step, nest, parallel)],
-            Work::Rows(rows) => vec![self.rows(step, rows, parallel)],
-            Work::Parts(parts) => self.parts(step, parts, parallel),
-            Work::Call(call) => vec![self.call(call, &step.origin, parallel)],
-            Work::Kernel(k) => {
+            KernelWork::Nest(nest) => vec![self.nest(step, nest, parallel)],
+            KernelWork::Rows(rows) => vec![self.rows(step, rows, parallel)],
+            KernelWork::Parts(parts) => self.parts(step, parts, parallel),
+            KernelWork::Call(call) => vec![self.call(call, &step.origin, parallel)],
+            KernelWork::Kernel(k) => {
                 self.name(k);
                 let mut phases = kernel(k, &self.given(), threads(parallel));
                 let title = format!("/* {}: {} */", comment(&step.origin), comment(&k.what));
@@ -312,7 +313,7 @@ impl<'a> Writing<'a> {
                 }
                 phases
             }
-            Work::Pack(p) => {
+            KernelWork::Pack(p) => {
                 self.used.extend(step.reads());
                 self.used_packed.insert(p.packed);
                 vec![packing(p, &self.given())]
@@ -340,14 +341,14 @@ impl<'a> Writing<'a> {
             });
         }
     }
-    fn rows(&mut self, step: &Step, rows: &Rows, parallel: bool) -> Phase {
+    fn rows(&mut self, step: &KernelStep, rows: &Rows, parallel: bool) -> Phase {
         let buffers = &self.program.buffers;
         let mut writer = Writer::new(buffers);
         let (split, is_part) = nest::write_rows(&mut writer, buffers, rows, self.program.next_var, parallel);
         self.loops(step, &writer, if is_part { &["part"] } else { threads_of(split) })
     }
     /// What all parts need is packed first; then every thread does some of the parts.
-    fn parts(&mut self, step: &Step, parts: &Parts, parallel: bool) -> Vec<Phase> {
+    fn parts(&mut self, step: &KernelStep, parts: &Parts, parallel: bool) -> Vec<Phase> {
         let (count, [thread, threads]) = (parts.count, threads(parallel));
         let mut pack = Vec::new();
         let head = format!(
@@ -356,7 +357,7 @@ impl<'a> Writing<'a> {
         let mut calls = vec![Statement { text: head, does: Does::Begin }];
         for inner in &parts.steps {
             let mut phases = match &inner.work {
-                Work::Kernel(k) => {
+                KernelWork::Kernel(k) => {
                     self.name(k);
                     let mut phases = kernel(k, &self.given(), ["part", &count.to_string()]);
                     let first = kernel(k, &self.given(), [thread, threads]);
@@ -380,7 +381,7 @@ impl<'a> Writing<'a> {
         phases[0].title = title;
         phases
     }
-    fn nest(&mut self, step: &Step, nest: &Nest, parallel: bool) -> Phase {
+    fn nest(&mut self, step: &KernelStep, nest: &Nest, parallel: bool) -> Phase {
         let buffers = &self.program.buffers;
         let mut writer = Writer::new(buffers);
         let write =
@@ -392,7 +393,7 @@ impl<'a> Writing<'a> {
         self.loops(step, &writer, threads_of(split))
     }
     /// The call of the function of loops that were written, which also takes `numbers`.
-    fn loops(&mut self, step: &Step, writer: &Writer<'_>, numbers: &[&str]) -> Phase {
+    fn loops(&mut self, step: &KernelStep, writer: &Writer<'_>, numbers: &[&str]) -> Phase {
         let buffers = &self.program.buffers;
         let (used, checks, writes) = (writer.used.clone(), writer.checks, step.writes());
         let body = writer.lines.join("\n");
@@ -450,7 +451,7 @@ impl<'a> Writing<'a> {
         number
     }
     /// The function of this text, in which marks stand for the names of what it uses.
-    fn function(&mut self, text: &str, writer: &Writer<'_>, step: &Step) -> String {
+    fn function(&mut self, text: &str, writer: &Writer<'_>, step: &KernelStep) -> String {
         let used = writer.used.as_slice();
         let mark = |b: BufferId| format!("{MARK}{b}{MARK_END}");
         let key = used
@@ -569,17 +570,19 @@ fn constant(name: &str, tensor: &Tensor) -> String {
 }
 
 /// About how much a step computes.
-fn work(program: &Program, step: &Step) -> i64 {
+fn work(program: &KernelProgram, step: &KernelStep) -> i64 {
     match &step.work {
-        Work::Nest(nest) => cost::work(nest).saturating_mul(LOOP_WORK),
-        Work::Pack(_) => 0,
-        Work::Call(_) => {
+        KernelWork::Nest(nest) => cost::work(nest).saturating_mul(LOOP_WORK),
+        KernelWork::Pack(_) => 0,
+        KernelWork::Call(_) => {
             let tensors = step.reads().into_iter().chain(step.writes());
             tensors.map(|b| program.buffers[b].count()).sum::<i64>().saturating_mul(CALL_WORK)
         }
-        Work::Kernel(k) => k.work as i64,
-        Work::Parts(parts) => parts.steps.iter().map(|step| work(program, step)).fold(0, i64::saturating_add),
-        Work::Rows(rows) => {
+        KernelWork::Kernel(k) => k.work as i64,
+        KernelWork::Parts(parts) => {
+            parts.steps.iter().map(|step| work(program, step)).fold(0, i64::saturating_add)
+        }
+        KernelWork::Rows(rows) => {
             let nests = rows.nests.iter().map(|(nest, _)| cost::work(nest));
             nests.fold(0, i64::saturating_add).saturating_mul(LOOP_WORK)
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::c::emit::fast_path;
 use crate::c::ir::expr::Expr;
-use crate::c::ir::program::{Nest, Program, Step, Work};
+use crate::c::ir::program::{KernelProgram, KernelStep, KernelWork, Nest};
 use crate::c::options::Options;
 use crate::c::syntax::comment::comment;
 use crate::c::syntax::expr::{MARK, MARK_END};
@@ -15,7 +15,7 @@ use crate::c::syntax::wrap::WIDTH;
 const COLUMN: usize = 18;
 
 /// The comment for the rest of the file, `code`; `parallel`: whether threads divide the steps.
-pub fn guide(program: &Program, options: &Options, parallel: bool, code: &str) -> String {
+pub fn guide(program: &KernelProgram, options: &Options, parallel: bool, code: &str) -> String {
     let mut out = String::from("/* The way through this file, from its end:\n");
     for (name, text) in way(program, &options.prefix, parallel) {
         out.push_str(&entry(&name, &text));
@@ -32,7 +32,7 @@ pub fn guide(program: &Program, options: &Options, parallel: bool, code: &str) -
     out
 }
 
-fn way(program: &Program, p: &str, parallel: bool) -> Vec<(String, String)> {
+fn way(program: &KernelProgram, p: &str, parallel: bool) -> Vec<(String, String)> {
     let steps = program.steps.len();
     let parts = match program.times() {
         1 => String::new(),
@@ -70,7 +70,7 @@ fn way(program: &Program, p: &str, parallel: bool) -> Vec<(String, String)> {
 }
 
 /// What the words mean that are no everyday ones of C.
-fn words(program: &Program, options: &Options) -> Vec<(&'static [&'static str], String)> {
+fn words(program: &KernelProgram, options: &Options) -> Vec<(&'static [&'static str], String)> {
     let (p, lanes) = (&options.prefix, options.target.lanes);
     let vector = if lanes > 1 {
         format!(
@@ -137,18 +137,18 @@ const HOW: &str = "weights in the order in which a kernel reads them (..._packed
                    norm or the like stands behind a product, its factors are multiplied into the weights (..._scaled), and what \
                    it adds is one tensor (..._shift).";
 
-fn has_kernels(program: &Program) -> bool {
-    let is_kernel = |step: &Step| matches!(step.work, Work::Kernel(_) | Work::Parts(_));
+fn has_kernels(program: &KernelProgram) -> bool {
+    let is_kernel = |step: &KernelStep| matches!(step.work, KernelWork::Kernel(_) | KernelWork::Parts(_));
     program.steps.iter().any(is_kernel)
 }
 
 /// What the function of a step computes; `body` is its text, with marks for the names of tensors.
-pub fn describe(program: &Program, step: &Step, body: &str) -> String {
+pub fn describe(program: &KernelProgram, step: &KernelStep, body: &str) -> String {
     let origin = comment(&step.origin);
     let place = if origin.is_empty() || origin == step.name { String::new() } else { format!(" ({origin})") };
     let what = match &step.work {
-        Work::Nest(nest) => of_nest(program, step, nest, body),
-        Work::Rows(rows) => {
+        KernelWork::Nest(nest) => of_nest(program, step, nest, body),
+        KernelWork::Rows(rows) => {
             let sizes: Vec<i64> = rows.vars.iter().map(|v| v.size).collect();
             let made: Vec<String> =
                 rows.nests.iter().map(|(nest, _)| comment(&program.buffers[nest.to].name)).collect();
@@ -165,7 +165,7 @@ pub fn describe(program: &Program, step: &Step, body: &str) -> String {
     lines(String::new(), "   ", &text)
 }
 
-fn of_nest(program: &Program, step: &Step, nest: &Nest, body: &str) -> String {
+fn of_nest(program: &KernelProgram, step: &KernelStep, nest: &Nest, body: &str) -> String {
     let to = &program.buffers[nest.to];
     let mut terms = 0;
     nest.value.walk(&mut |e| {

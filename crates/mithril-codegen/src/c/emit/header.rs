@@ -1,6 +1,6 @@
 //! The header of a generated file: C99, usable from C++.
 
-use crate::c::ir::program::{Place, Program};
+use crate::c::ir::program::{KernelProgram, Place};
 use crate::c::syntax::comment::comment;
 use crate::c::syntax::template::c_type;
 use crate::c::syntax::wrap::wrap;
@@ -45,7 +45,7 @@ const char *{prefix}_error(int code);
 }
 
 /// What the places of inputs and outputs are, as a comment.
-fn places(program: &Program) -> String {
+fn places(program: &KernelProgram) -> String {
     let mut lines: Vec<(bool, usize, String)> = Vec::new();
     for buffer in &program.buffers {
         let (is_output, n) = match buffer.place {
@@ -74,7 +74,7 @@ fn places(program: &Program) -> String {
 }
 
 /// What file and header declare.
-pub fn declared(prefix: &str, program: &Program) -> String {
+pub fn declared(prefix: &str, program: &KernelProgram) -> String {
     wrap(&format!("{}\n{}", places(program), declarations(prefix)))
 }
 

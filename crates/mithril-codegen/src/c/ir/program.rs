@@ -1,4 +1,7 @@
-//! A program of loops: buffers, and steps that fill them one after the other. What the passes change and print.
+//! Programs: buffers, and steps that fill them one after the other. What the passes change and print.
+//!
+//! There are two levels. The steps of a [`LoopProgram`] are loop nests and calls of helpers; what passes up to the blocked
+//! layout work on. Those of a [`KernelProgram`] may be kernels, nests that are fused row by row, and packing, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,17 +16,26 @@ use crate::ids::Table;
 /// The buffers of a program.
 pub type Buffers = Table<BufferId, Buffer>;
 /// Steps, in the order in which they are done.
-pub type Steps = Table<StepId, Step>;
+pub type Steps<W> = Table<StepId, Step<W>>;
 
-/// A program.
-#[derive(Clone, Debug, Default)]
-pub struct Program {
+/// A program of loop nests and calls.
+pub type LoopProgram = Program<LoopWork>;
+/// A step of such a program.
+pub type LoopStep = Step<LoopWork>;
+/// A program of nests, calls, and kernels, fused rows and packing, which contractions have become.
+pub type KernelProgram = Program<KernelWork>;
+/// A step of such a program.
+pub type KernelStep = Step<KernelWork>;
+
+/// A program whose steps do one kind of work: [`LoopProgram`] or [`KernelProgram`].
+#[derive(Clone, Debug)]
+pub struct Program<W> {
     /// Tensors. Expressions name them by position.
     pub buffers: Buffers,
     /// What is done once, when parameters are packed, in order.
-    pub prepared: Steps,
+    pub prepared: Steps<W>,
     /// What is done at every call, in order.
-    pub steps: Steps,
+    pub steps: Steps<W>,
     /// The next number of a loop variable.
     pub next_var: u32,
     /// Bytes of the arena; `None`: memory is not planned yet.
@@ -86,18 +98,37 @@ pub enum Place {
 
 /// What fills buffers.
 #[derive(Clone, Debug)]
-pub struct Step {
+pub struct Step<W> {
     /// What it is called after: the op, or the path of the value.
     pub name: String,
     /// Which part of the model it belongs to.
     pub origin: String,
     /// What is done.
-    pub work: Work,
+    pub work: W,
 }
 
-/// What a step does.
+/// What a step of one of the levels does.
+pub trait Work: Clone + std::fmt::Debug {
+    /// Buffers that are read.
+    fn reads(&self) -> Vec<BufferId>;
+    /// Buffers that are written, shared scratch memory too.
+    fn writes(&self) -> Vec<BufferId>;
+    /// The loop nest, if it is one.
+    fn nest(&self) -> Option<&Nest>;
+}
+
+/// What a step does before kernels are selected.
 #[derive(Clone, Debug)]
-pub enum Work {
+pub enum LoopWork {
+    /// Every element of a buffer is computed by itself.
+    Nest(Nest),
+    /// A function of the prelude is called; tensors are buffers.
+    Call(Call),
+}
+
+/// What a step does when kernels are being selected, and after.
+#[derive(Clone, Debug)]
+pub enum KernelWork {
     /// Every element of a buffer is computed by itself.
     Nest(Nest),
     /// A function of the prelude is called; tensors are buffers.
@@ -119,7 +150,7 @@ pub struct Parts {
     /// How many parts there are. A kernel is called as if each were the part of a thread.
     pub count: i64,
     /// Kernels, none of which packs anything once for many calls, and [`Rows`].
-    pub steps: Vec<Step>,
+    pub steps: Vec<KernelStep>,
     /// Bytes of scratch memory, that of the kernels too, which comes first.
     pub own_bytes: usize,
 }
@@ -184,7 +215,57 @@ pub struct Nest {
     pub value: Expr,
 }
 
-impl Program {
+impl<W> Default for Program<W> {
+    fn default() -> Self {
+        Self {
+            buffers: Buffers::default(),
+            prepared: Table::default(),
+            steps: Table::default(),
+            next_var: 0,
+            arena_bytes: None,
+            packed_bytes: 0,
+            pack_bytes: 0,
+            margins: BTreeMap::new(),
+            updates: Vec::new(),
+            apart: None,
+        }
+    }
+}
+
+impl From<LoopWork> for KernelWork {
+    fn from(work: LoopWork) -> Self {
+        match work {
+            LoopWork::Nest(nest) => Self::Nest(nest),
+            LoopWork::Call(call) => Self::Call(call),
+        }
+    }
+}
+
+impl From<LoopStep> for KernelStep {
+    fn from(LoopStep { name, origin, work }: LoopStep) -> Self {
+        Self { name, origin, work: work.into() }
+    }
+}
+
+impl From<LoopProgram> for KernelProgram {
+    fn from(program: LoopProgram) -> Self {
+        let steps = |steps: Steps<LoopWork>| steps.into_iter().map(KernelStep::from).collect();
+        Self {
+            buffers: program.buffers,
+            prepared: steps(program.prepared),
+            steps: steps(program.steps),
+            next_var: program.next_var,
+            arena_bytes: program.arena_bytes,
+            packed_bytes: program.packed_bytes,
+            pack_bytes: program.pack_bytes,
+            margins: program.margins,
+            updates: program.updates,
+            apart: program.apart,
+        }
+    }
+}
+
+impl<W> Program<W> {
     /// How often a call goes through the steps.
     pub fn times(&self) -> usize {
         self.apart.as_ref().map_or(1, |apart| apart.times)
@@ -273,49 +354,89 @@ impl PackCall {
     }
 }
 
-impl Step {
+impl<W: Work> Step<W> {
     /// Buffers that are read.
     pub fn reads(&self) -> Vec<BufferId> {
-        let mut found = Vec::new();
-        match &self.work {
-            Work::Nest(nest) => each_load(&nest.value, &mut |from| found.push(from)),
-            Work::Parts(parts) => {
-                found.extend(parts.steps.iter().flat_map(Step::reads));
-                let written: Vec<BufferId> = parts.steps.iter().flat_map(Step::writes).collect();
-                found.retain(|b| !written.contains(b));
-            }
-            Work::Rows(rows) => {
-                rows.nests.iter().for_each(|(nest, _)| each_load(&nest.value, &mut |from| found.push(from)));
-                found.retain(|b| !rows.nests.iter().any(|(nest, _)| nest.to == *b));
-            }
-            Work::Call(call) => found.extend(call.args.iter().filter_map(|a| match a {
-                Argument::In(b) => Some(*b),
-                _ => None,
-            })),
-            Work::Kernel(k) => {
-                found.extend(k.kernel.phases.iter().flatten().flat_map(|call| k.reads(call)));
-            }
-            Work::Pack(p) => found.extend(p.reads()),
-        }
-        found
+        self.work.reads()
     }
     /// Buffers that are written, shared scratch memory too.
     pub fn writes(&self) -> Vec<BufferId> {
-        match &self.work {
-            Work::Nest(nest) => vec![nest.to],
-            Work::Rows(rows) => rows.nests.iter().map(|(nest, _)| nest.to).collect(),
-            Work::Parts(parts) => parts.steps.iter().flat_map(Step::writes).collect(),
-            Work::Call(call) => {
-                let outs = call.args.iter().filter_map(|a| match a {
-                    Argument::Out(b) => Some(*b),
-                    _ => None,
-                });
-                outs.collect()
-            }
-            Work::Kernel(k) => std::iter::once(k.to).chain(k.shared).collect(),
-            Work::Pack(_) => Vec::new(),
+        self.work.writes()
+    }
+}
+
+impl Work for LoopWork {
+    fn reads(&self) -> Vec<BufferId> {
+        match self {
+            Self::Nest(nest) => nest.reads(),
+            Self::Call(call) => inputs(call),
         }
     }
+    fn writes(&self) -> Vec<BufferId> {
+        match self {
+            Self::Nest(nest) => vec![nest.to],
+            Self::Call(call) => outputs(call),
+        }
+    }
+    fn nest(&self) -> Option<&Nest> {
+        if let Self::Nest(nest) = self { Some(nest) } else { None }
+    }
+}
+
+impl Work for KernelWork {
+    fn reads(&self) -> Vec<BufferId> {
+        match self {
+            Self::Nest(nest) => nest.reads(),
+            Self::Call(call) => inputs(call),
+            Self::Parts(parts) => {
+                let mut reads: Vec<BufferId> = parts.steps.iter().flat_map(Step::reads).collect();
+                let written: Vec<BufferId> = parts.steps.iter().flat_map(Step::writes).collect();
+                reads.retain(|b| !written.contains(b));
+                reads
+            }
+            Self::Rows(rows) => {
+                let mut reads: Vec<BufferId> = rows.nests.iter().flat_map(|(nest, _)| nest.reads()).collect();
+                reads.retain(|b| !rows.nests.iter().any(|(nest, _)| nest.to == *b));
+                reads
+            }
+            Self::Kernel(k) => k.kernel.phases.iter().flatten().flat_map(|call| k.reads(call)).collect(),
+            Self::Pack(p) => p.reads().collect(),
+        }
+    }
+    fn writes(&self) -> Vec<BufferId> {
+        match self {
+            Self::Nest(nest) => vec![nest.to],
+            Self::Call(call) => outputs(call),
+            Self::Rows(rows) => rows.nests.iter().map(|(nest, _)| nest.to).collect(),
+            Self::Parts(parts) => parts.steps.iter().flat_map(Step::writes).collect(),
+            Self::Kernel(k) => std::iter::once(k.to).chain(k.shared).collect(),
+            Self::Pack(_) => Vec::new(),
+        }
+    }
+    fn nest(&self) -> Option<&Nest> {
+        if let Self::Nest(nest) = self { Some(nest) } else { None }
+    }
+}
+
+impl Nest {
+    /// Buffers that it reads, each as often as it is named.
+    pub fn reads(&self) -> Vec<BufferId> {
+        let mut reads = Vec::new();
+        each_load(&self.value, &mut |from| reads.push(from));
+        reads
+    }
+}
+
+/// The buffers that a call of the prelude reads.
+fn inputs(call: &Call) -> Vec<BufferId> {
+    let read = |argument: &Argument| if let Argument::In(b) = argument { Some(*b) } else { None };
+    call.args.iter().filter_map(read).collect()
+}
+
+/// The buffers that it writes.
+fn outputs(call: &Call) -> Vec<BufferId> {
+    let written = |argument: &Argument| if let Argument::Out(b) = argument { Some(*b) } else { None };
+    call.args.iter().filter_map(written).collect()
 }
 
 /// Calls `f` with every buffer that is read.

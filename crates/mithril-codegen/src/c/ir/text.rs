@@ -2,15 +2,18 @@
 
 use std::fmt;
 
-use crate::c::ir::expr::Var;
-use crate::c::ir::program::{Apart, Place, Program, Step, Work};
+use crate::c::ir::expr::{Call, Var};
+use crate::c::ir::program::{Apart, KernelStep, KernelWork, LoopStep, LoopWork, Nest, Place, Program, Step};
 
 /// Variables with their sizes.
 fn listed(vars: &[Var]) -> String {
     vars.iter().map(|v| format!("i{} < {}", v.id, v.size)).collect::<Vec<_>>().join(", ")
 }
 
-impl fmt::Display for Program {
+impl<W> fmt::Display for Program<W>
+where
+    Step<W>: fmt::Display,
+{
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(bytes) = self.arena_bytes {
             writeln!(f, "arena: {bytes} bytes")?;
@@ -45,12 +48,34 @@ impl fmt::Display for Program {
     }
 }
 
-impl fmt::Display for Step {
+/// The part of the model that a step belongs to, behind the step.
+fn belonging(origin: &str) -> String {
+    if origin.is_empty() { String::new() } else { format!(" \"{origin}\"") }
+}
+
+fn write_nest(f: &mut fmt::Formatter<'_>, nest: &Nest, origin: &str) -> fmt::Result {
+    writeln!(f, "x{}[{}] = {}{}", nest.to, listed(&nest.vars), nest.value, belonging(origin))
+}
+
+fn write_call(f: &mut fmt::Formatter<'_>, call: &Call, origin: &str) -> fmt::Result {
+    writeln!(f, "{}{:?}{}", call.function, call.args, belonging(origin))
+}
+
+impl fmt::Display for LoopStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = if self.origin.is_empty() { String::new() } else { format!(" \"{}\"", self.origin) };
         match &self.work {
-            Work::Nest(nest) => writeln!(f, "x{}[{}] = {}{place}", nest.to, listed(&nest.vars), nest.value)?,
-            Work::Parts(parts) => {
+            LoopWork::Nest(nest) => write_nest(f, nest, &self.origin),
+            LoopWork::Call(call) => write_call(f, call, &self.origin),
+        }
+    }
+}
+
+impl fmt::Display for KernelStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = belonging(&self.origin);
+        match &self.work {
+            KernelWork::Nest(nest) => write_nest(f, nest, &self.origin)?,
+            KernelWork::Parts(parts) => {
                 writeln!(f, "for each of {} parts{place}", parts.count)?;
                 for step in &parts.steps {
                     for line in step.to_string().lines() {
@@ -58,20 +83,20 @@ impl fmt::Display for Step {
                     }
                 }
             }
-            Work::Rows(rows) => {
+            KernelWork::Rows(rows) => {
                 writeln!(f, "for [{}]{place}", listed(&rows.vars))?;
                 for (nest, _) in &rows.nests {
                     let inner = &nest.vars[rows.vars.len()..];
                     writeln!(f, "    x{}[{}] = {}", nest.to, listed(inner), nest.value)?;
                 }
             }
-            Work::Call(call) => writeln!(f, "{}{:?}{place}", call.function, call.args)?,
-            Work::Kernel(k) => {
+            KernelWork::Call(call) => write_call(f, call, &self.origin)?,
+            KernelWork::Kernel(k) => {
                 let [(a, _), (b, _)] = k.inputs;
                 let operands: Vec<String> = k.operands.iter().map(|(b, _)| format!(", x{b}")).collect();
                 writeln!(f, "x{} = {}(x{a}, x{b}{}){place}", k.to, k.what, operands.concat())?;
             }
-            Work::Pack(p) => {
+            KernelWork::Pack(p) => {
                 let read: Vec<String> = self.reads().iter().map(|b| format!("x{b}")).collect();
                 writeln!(f, "packed {} = {}({})", p.packed, p.call.function, read.join(", "))?;
             }

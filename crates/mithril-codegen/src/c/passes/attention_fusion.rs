@@ -8,7 +8,9 @@ use mithril_ir::DType;
 
 use crate::c::analysis::contraction::{contraction, the_sum};
 use crate::c::ir::expr::{Binary, BufferId, Expr, Index, StepId, Var};
-use crate::c::ir::program::{ALIGNMENT, Buffer, KernelCall, Nest, Parts, Place, Program, Rows, Step, Work};
+use crate::c::ir::program::{
+    ALIGNMENT, Buffer, KernelCall, KernelProgram, KernelStep, KernelWork, Nest, Parts, Place, Rows,
+};
 use crate::c::kernels::common::library::Library;
 use crate::c::options::Options;
 use crate::c::passes::row_fusion::{Group, Member, fresh, readers};
@@ -24,7 +26,7 @@ const LEAST_ROWS: i64 = 16;
 const MANY_PARTS: i64 = 8;
 
 /// Replaces two products and what is between them.
-pub fn fuse(program: &mut Program, options: &Options, library: &mut Library, tails: &mut Tails) {
+pub fn fuse(program: &mut KernelProgram, options: &Options, library: &mut Library, tails: &mut Tails) {
     let readers = readers(program);
     let mut start = StepId::new(0);
     while start < program.steps.end() {
@@ -38,7 +40,7 @@ pub fn fuse(program: &mut Program, options: &Options, library: &mut Library, tai
             let mut making =
                 SelectionContext { options, library: &mut *library, tails: &mut *tails, decisions };
             if let Some(parts) = divide(&mut trial, group, row, &mut making) {
-                group.replace(&mut trial, start, Work::Parts(parts));
+                group.replace(&mut trial, start, KernelWork::Parts(parts));
                 *program = trial;
                 start = start + group.passed.len();
                 break;
@@ -51,9 +53,13 @@ pub fn fuse(program: &mut Program, options: &Options, library: &mut Library, tai
 
 /// Products with what is between them, the first at `start`; and the numbers of the row variables that may be no batch, the
 /// best first.
-fn find(program: &Program, start: StepId, readers: &HashMap<BufferId, usize>) -> Option<(Group, Vec<usize>)> {
+fn find(
+    program: &KernelProgram,
+    start: StepId,
+    readers: &HashMap<BufferId, usize>,
+) -> Option<(Group, Vec<usize>)> {
     let is_product = |step: StepId| match &program.steps[step].work {
-        Work::Nest(nest) => contraction(nest).is_some(),
+        KernelWork::Nest(nest) => contraction(nest).is_some(),
         _ => false,
     };
     if !is_product(start) {
@@ -111,7 +117,7 @@ struct Division {
 }
 
 impl Division {
-    fn new(program: &mut Program, group: &Group, row: usize, cache: usize) -> Self {
+    fn new(program: &mut KernelProgram, group: &Group, row: usize, cache: usize) -> Self {
         let first = &group.members[0];
         let (mut outer, mut indices) = (Vec::new(), vec![Index::default(); first.rows.len()]);
         for (i, v) in first.rows.iter().enumerate().filter(|(i, _)| *i != row) {
@@ -141,7 +147,7 @@ impl Division {
 
 /// The steps of the parts, if both products are kernels that work part by part.
 fn divide(
-    program: &mut Program,
+    program: &mut KernelProgram,
     group: &Group,
     row: usize,
     making: &mut SelectionContext<'_>,
@@ -185,9 +191,9 @@ fn divide(
     }
     let inner = nests[1..nests.len() - 1].to_vec();
     let rows = Rows { given: division.outer.len(), vars: common, nests: inner, own_bytes: 0 };
-    let named = |member: &Member, work: Work| Step { work, ..program.steps[member.step].clone() };
-    let middle = named(between.last()?, Work::Rows(rows));
-    let steps = vec![named(first, Work::Kernel(a)), middle, named(last, Work::Kernel(b))];
+    let named = |member: &Member, work: KernelWork| KernelStep { work, ..program.steps[member.step].clone() };
+    let middle = named(between.last()?, KernelWork::Rows(rows));
+    let steps = vec![named(first, KernelWork::Kernel(a)), middle, named(last, KernelWork::Kernel(b))];
     Some(Parts { count: division.count(), steps, own_bytes })
 }
 
@@ -234,14 +240,14 @@ fn shared_nest(
 
 /// A product as a kernel whose matrices are those of the parts, which `outer` counts.
 fn kernel(
-    program: &mut Program,
+    program: &mut KernelProgram,
     member: &Member,
     nest: &Nest,
     at: &[Index],
     outer: &[Var],
     making: &mut SelectionContext<'_>,
 ) -> Option<KernelCall> {
-    let Work::Nest(given) = &program.steps[member.step].work else { return None };
+    let KernelWork::Nest(given) = &program.steps[member.step].work else { return None };
     let element = contraction(given)?.element;
     let mut call = product(program, nest, at, Some(outer), element, making)?;
     // One phase packs, in front of the parts; the other is the work of a part.

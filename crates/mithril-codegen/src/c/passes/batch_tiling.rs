@@ -15,7 +15,7 @@ use mithril_ir::error::{Code, Error, Result};
 
 use crate::c::analysis::batch::{DIGITS, Digit, Digits, divisors, row_of};
 use crate::c::ir::expr::{BufferId, Expr, Index, Var};
-use crate::c::ir::program::{Apart, Buffer, Place, Program, Step, Work};
+use crate::c::ir::program::{Apart, Buffer, LoopProgram, LoopStep, LoopWork, Place};
 use crate::c::options::Options;
 
 /// Bytes that steps may read and write of tensors between them as long as these stay in the caches: what two cores
@@ -27,7 +27,7 @@ const LEAST: i64 = 1 << 20;
 
 /// Has as many rows computed at a time as is asked for, or an error says why that cannot be; by default as many as are
 /// estimated to be quickest, if that can be.
-pub fn tile(program: &mut Program, options: &Options) -> Result<()> {
+pub fn tile(program: &mut LoopProgram, options: &Options) -> Result<()> {
     let block = options.block;
     // What is made of parameters would be made each time. Ranges of integers are found in all data of a call.
     if block.is_none() && (!options.pack || options.quantize.is_some()) {
@@ -57,7 +57,7 @@ pub fn tile(program: &mut Program, options: &Options) -> Result<()> {
 }
 
 /// As many of so many rows as are estimated to be quickest to compute at a time; all of them if they meet.
-pub fn estimate(program: &Program, rows: usize) -> usize {
+pub fn estimate(program: &LoopProgram, rows: usize) -> usize {
     match independent(program) {
         Ok((size, found)) if size == rows as i64 => best(program, size, &found) as usize,
         _ => rows,
@@ -73,7 +73,7 @@ struct Found {
 }
 
 /// How many rows there are, if none needs another; else the reason.
-fn independent(program: &Program) -> result::Result<(i64, Found), String> {
+fn independent(program: &LoopProgram) -> result::Result<(i64, Found), String> {
     let is_changed = |b: &Buffer| matches!(b.place, Place::State { .. });
     if !program.updates.is_empty() || program.buffers.iter().any(is_changed) {
         return Err("the model changes states, or data that were donated".to_owned());
@@ -98,7 +98,7 @@ fn is_data(buffer: &Buffer) -> bool {
 }
 
 /// What is known if all data whose first size is this one have so many rows; else why some rows meet.
-fn of_size(program: &Program, size: i64) -> result::Result<Found, String> {
+fn of_size(program: &LoopProgram, size: i64) -> result::Result<Found, String> {
     let digit = |b: &Buffer| (is_data(b) && b.shape[0] == size).then_some(Digit { axis: 0, inside: 1 });
     let mut found = Found { digits: program.buffers.iter().map(digit).collect(), values: Vec::new() };
     for step in &program.steps {
@@ -120,15 +120,15 @@ fn of_size(program: &Program, size: i64) -> result::Result<Found, String> {
     Ok(found)
 }
 
-fn meet(step: &Step) -> String {
+fn meet(step: &LoopStep) -> String {
     format!("`{}` in {} does not treat each row by itself", step.name, step.origin)
 }
 
 /// The value of a step that fills rows from rows, without them; `None` if it has nothing to do with rows, the reason if
 /// they meet in it.
 fn follow(
-    program: &Program,
-    step: &Step,
+    program: &LoopProgram,
+    step: &LoopStep,
     size: i64,
     digits: &mut Digits,
 ) -> result::Result<Option<Expr>, String> {
@@ -136,7 +136,7 @@ fn follow(
     if !step.reads().iter().chain(&step.writes()).any(has_rows) {
         return Ok(None);
     }
-    let Work::Nest(nest) = &step.work else { return Err(meet(step)) };
+    let LoopWork::Nest(nest) = &step.work else { return Err(meet(step)) };
     let shape = &program.buffers[nest.to].shape;
     let axes = shape.iter().enumerate().filter(|(_, n)| *n % size == 0);
     let mut candidates =
@@ -151,7 +151,7 @@ fn follow(
 }
 
 /// The program of so many rows.
-fn divided(program: &Program, size: i64, rows: i64, found: &Found) -> Program {
+fn divided(program: &LoopProgram, size: i64, rows: i64, found: &Found) -> LoopProgram {
     let Found { digits, values } = found;
     let mut program = program.clone();
     for (buffer, digit) in program.buffers.iter_mut().zip(digits) {
@@ -160,7 +160,7 @@ fn divided(program: &Program, size: i64, rows: i64, found: &Found) -> Program {
         }
     }
     for (step, value) in program.steps.iter_mut().zip(values) {
-        let (Work::Nest(nest), Some(value)) = (&mut step.work, value) else { continue };
+        let (LoopWork::Nest(nest), Some(value)) = (&mut step.work, value) else { continue };
         let Some(Digit { axis, inside }) = digits[nest.to] else { continue };
         let var = Var { size: nest.vars[axis].size / size * rows, ..nest.vars[axis] };
         let at = Index::var(var);
@@ -191,9 +191,9 @@ fn divided(program: &Program, size: i64, rows: i64, found: &Found) -> Program {
 
 /// So many rows at a time that least goes through memory: tensors between steps, where they are too large for the
 /// caches, and the parameters once more each time.
-fn best(program: &Program, size: i64, found: &Found) -> i64 {
+fn best(program: &LoopProgram, size: i64, found: &Found) -> i64 {
     let bytes = |b: BufferId| program.buffers[b].bytes() as i64;
-    let between = |step: &Step| -> i64 {
+    let between = |step: &LoopStep| -> i64 {
         let mut all: Vec<BufferId> = step.reads();
         all.extend(step.writes());
         all.sort_unstable();
@@ -202,7 +202,7 @@ fn best(program: &Program, size: i64, found: &Found) -> i64 {
         all.into_iter().filter(is_between).map(bytes).sum()
     };
     let steps: Vec<i64> = program.steps.iter().map(between).collect();
-    let read: BTreeSet<BufferId> = program.steps.iter().flat_map(Step::reads).collect();
+    let read: BTreeSet<BufferId> = program.steps.iter().flat_map(LoopStep::reads).collect();
     let parameters: i64 = read.into_iter().filter(|b| program.buffers[*b].is_param).map(bytes).sum();
     let through_memory = |rows: i64| -> i64 {
         let large = steps.iter().filter(|bytes| *bytes / size * rows > CACHE);

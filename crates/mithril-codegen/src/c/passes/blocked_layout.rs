@@ -9,7 +9,7 @@ use crate::c::analysis::contraction::contraction;
 use crate::c::analysis::convolution::shape as convolution_shape;
 use crate::c::ir::expr::{BufferId, Expr};
 use crate::c::ir::layout::Blocks;
-use crate::c::ir::program::{Buffer, Nest, Program, Work};
+use crate::c::ir::program::{Buffer, LoopProgram, LoopWork, Nest};
 use crate::c::kernels::blocked_conv::halo::Margins;
 use crate::c::kernels::common::library::Library;
 use crate::c::kernels::spec::bytes::AsBytes;
@@ -20,7 +20,7 @@ use crate::c::target::Element;
 use crate::ids::Table;
 
 /// Decides which temporaries lie in blocks; the functions that set their margins to zero go into the library.
-pub fn lay_out(program: &mut Program, options: &Options, library: &mut Library) {
+pub fn lay_out(program: &mut LoopProgram, options: &Options, library: &mut Library) {
     let volumes = volumes(program);
     drop_unit_axes(program, &volumes);
     for buffer in &mut program.buffers {
@@ -33,7 +33,7 @@ pub fn lay_out(program: &mut Program, options: &Options, library: &mut Library) 
     }
     byte_layout::lay_out(program, options, library);
     for step in program.steps.ids() {
-        let Work::Nest(nest) = &program.steps[step].work else { continue };
+        let LoopWork::Nest(nest) = &program.steps[step].work else { continue };
         let Some(found) = blocked_convolution(program, nest, options, library) else { continue };
         let (buffer, wanted, frames) = (found.image, found.margins(library), found.frames());
         if let Some(blocks) = &mut program.buffers[buffer].blocks {
@@ -54,11 +54,11 @@ pub fn lay_out(program: &mut Program, options: &Options, library: &mut Library) 
 
 /// Leaves out axes of size 1 behind the channels that make a temporary more than images with channels, rows and pixels:
 /// a convolution may have been put into what enlarges its result.
-fn drop_unit_axes(program: &mut Program, volumes: &[BufferId]) {
+fn drop_unit_axes(program: &mut LoopProgram, volumes: &[BufferId]) {
     let in_calls: Vec<BufferId> = program
         .steps
         .iter()
-        .filter(|step| !matches!(step.work, Work::Nest(_)))
+        .filter(|step| !matches!(step.work, LoopWork::Nest(_)))
         .flat_map(|step| step.reads().into_iter().chain(step.writes()))
         .collect();
     for b in program.buffers.ids() {
@@ -75,7 +75,7 @@ fn drop_unit_axes(program: &mut Program, volumes: &[BufferId]) {
         }
         drop_axes(&mut program.buffers[b].shape, &gone);
         for step in &mut program.steps {
-            let Work::Nest(nest) = &mut step.work else { continue };
+            let LoopWork::Nest(nest) = &mut step.work else { continue };
             if nest.to == b {
                 drop_axes(&mut nest.vars, &gone);
             }
@@ -90,10 +90,10 @@ fn drop_unit_axes(program: &mut Program, volumes: &[BufferId]) {
 }
 
 /// What convolutions of volumes read and write.
-fn volumes(program: &Program) -> Vec<BufferId> {
+fn volumes(program: &LoopProgram) -> Vec<BufferId> {
     let nests = program.steps.iter().filter_map(|step| match &step.work {
-        Work::Nest(nest) => Some((step, nest)),
-        _ => None,
+        LoopWork::Nest(nest) => Some((step, nest)),
+        LoopWork::Call(_) => None,
     });
     let of_volumes = |nest: &Nest| {
         let (conv, ..) = convolution_shape(program, nest, &contraction(nest)?)?;
@@ -137,7 +137,7 @@ fn could_be(buffer: &Buffer, with_volumes: bool, library: &Library) -> Option<Bl
 }
 
 /// Tensors in blocks that have to be row-major after all, since a step could not work on them.
-fn hinders(program: &Program, options: &Options, library: &Library) -> Option<Vec<BufferId>> {
+fn hinders(program: &LoopProgram, options: &Options, library: &Library) -> Option<Vec<BufferId>> {
     let is_blocked = |b: &BufferId| program.buffers[*b].blocks.is_some();
     let mut of_convolutions: Table<BufferId, bool> = Table::beside(&program.buffers, false);
     for step in &program.steps {
@@ -147,8 +147,8 @@ fn hinders(program: &Program, options: &Options, library: &Library) -> Option<Ve
             continue;
         }
         let suits = match &step.work {
-            Work::Nest(nest) if contraction(nest).is_none() => !reads_indices(nest),
-            Work::Nest(nest) => match blocked_convolution(program, nest, options, library) {
+            LoopWork::Nest(nest) if contraction(nest).is_none() => !reads_indices(nest),
+            LoopWork::Nest(nest) => match blocked_convolution(program, nest, options, library) {
                 Some(found) => {
                     of_convolutions[found.image] = true;
                     of_convolutions[nest.to] = true;
@@ -156,7 +156,7 @@ fn hinders(program: &Program, options: &Options, library: &Library) -> Option<Ve
                 }
                 None => false,
             },
-            Work::Call(_) | Work::Kernel(_) | Work::Rows(_) | Work::Parts(_) | Work::Pack(_) => false,
+            LoopWork::Call(_) => false,
         };
         if !suits {
             return Some(touched);
@@ -170,10 +170,10 @@ fn hinders(program: &Program, options: &Options, library: &Library) -> Option<Ve
 
 /// Marks the tensors in blocks that a step makes of marked ones, or marked ones of, channel for channel; whether there were
 /// any: blocks would otherwise have to be taken apart between them.
-fn spread(program: &Program, marked: &mut Table<BufferId, bool>) -> bool {
+fn spread(program: &LoopProgram, marked: &mut Table<BufferId, bool>) -> bool {
     let mut is_new = false;
     for step in &program.steps {
-        let Work::Nest(nest) = &step.work else { continue };
+        let LoopWork::Nest(nest) = &step.work else { continue };
         if program.buffers[nest.to].blocks.is_none() {
             continue;
         }

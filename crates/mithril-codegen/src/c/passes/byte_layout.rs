@@ -9,18 +9,18 @@ use mithril_ir::DType;
 use crate::c::analysis::contraction::contraction;
 use crate::c::ir::expr::{BufferId, Expr};
 use crate::c::ir::layout::{Blocks, Bytes};
-use crate::c::ir::program::{Nest, Program, Work};
+use crate::c::ir::program::{LoopProgram, LoopWork, Nest};
 use crate::c::kernels::common::library::Library;
 use crate::c::options::Options;
 use crate::c::select::convolution::{self, blocked_convolution};
 
 /// Decides which temporaries that lie in blocks lie as bytes.
-pub fn lay_out(program: &mut Program, options: &Options, library: &Library) {
+pub fn lay_out(program: &mut LoopProgram, options: &Options, library: &Library) {
     if options.quantize.as_ref().is_none_or(|wanted| wanted.ranges.is_empty()) {
         return;
     }
     for step in program.steps.ids() {
-        let Work::Nest(Nest { to, .. }) = program.steps[step].work else { continue };
+        let LoopWork::Nest(Nest { to, .. }) = program.steps[step].work else { continue };
         let Some(bytes) = wanted(program, to, options) else { continue };
         let before = program.buffers[to].clone();
         let buffer = &mut program.buffers[to];
@@ -34,7 +34,7 @@ pub fn lay_out(program: &mut Program, options: &Options, library: &Library) {
 }
 
 /// How a temporary is to lie as bytes: as all who read it know its range.
-fn wanted(program: &Program, buffer: BufferId, options: &Options) -> Option<Bytes> {
+fn wanted(program: &LoopProgram, buffer: BufferId, options: &Options) -> Option<Bytes> {
     let of = &program.buffers[buffer];
     if of.dtype != DType::F32 || of.blocks.is_none() {
         return None;
@@ -45,7 +45,7 @@ fn wanted(program: &Program, buffer: BufferId, options: &Options) -> Option<Byte
         if !reads && !writes {
             continue;
         }
-        let Work::Nest(nest) = &step.work else { return None };
+        let LoopWork::Nest(nest) = &step.work else { return None };
         let (image, range) = convolution::in_whole_numbers(program, nest, &contraction(nest)?, options)?;
         let is_other = known.is_some() && known != range;
         if reads && (writes || image != buffer || loads(nest, buffer) != 1 || is_other) {
@@ -67,10 +67,10 @@ fn loads(nest: &Nest, buffer: BufferId) -> usize {
 }
 
 /// Whether kernels are made for all steps that touch a buffer.
-fn suits(program: &Program, buffer: BufferId, options: &Options, library: &Library) -> bool {
+fn suits(program: &LoopProgram, buffer: BufferId, options: &Options, library: &Library) -> bool {
     let touch =
         program.steps.iter().filter(|step| step.reads().contains(&buffer) || step.writes().contains(&buffer));
     touch
         .map(|step| &step.work)
-        .all(|work| matches!(work, Work::Nest(nest) if blocked_convolution(program, nest, options, library).is_some()))
+        .all(|work| matches!(work, LoopWork::Nest(nest) if blocked_convolution(program, nest, options, library).is_some()))
 }

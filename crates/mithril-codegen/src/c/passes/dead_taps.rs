@@ -5,19 +5,19 @@
 use crate::c::analysis::contraction::{contraction, loaded, replaced, the_sum};
 use crate::c::analysis::convolution::shape;
 use crate::c::ir::expr::{Expr, Index, StepId, Var};
-use crate::c::ir::program::{Buffer, Nest, Place, Program, Step, Work};
+use crate::c::ir::program::{Buffer, LoopProgram, LoopStep, LoopWork, Nest, Place};
 use crate::c::kernels::spec::conv::Conv;
 use crate::ids::Id as _;
 
 /// Leaves out dead weights of all convolutions.
-pub fn eliminate(program: &mut Program) {
+pub fn eliminate(program: &mut LoopProgram) {
     let mut step = StepId::new(0);
     while let Some(given) = program.steps.get(step).cloned() {
-        if let Work::Nest(nest) = &given.work
+        if let LoopWork::Nest(nest) = &given.work
             && let Some((copy, nest)) = without_dead_taps(program, nest)
         {
-            program.steps[step].work = Work::Nest(nest);
-            let copy = Step { name: "weights".to_owned(), work: Work::Nest(copy), ..given.clone() };
+            program.steps[step].work = LoopWork::Nest(nest);
+            let copy = LoopStep { name: "weights".to_owned(), work: LoopWork::Nest(copy), ..given.clone() };
             program.steps.insert(step, copy);
             step = step.next();
         }
@@ -26,7 +26,7 @@ pub fn eliminate(program: &mut Program) {
 }
 
 /// The nest that copies the other weights, and the one that reads them; `None` where no weight is dead.
-fn without_dead_taps(program: &mut Program, nest: &Nest) -> Option<(Nest, Nest)> {
+fn without_dead_taps(program: &mut LoopProgram, nest: &Nest) -> Option<(Nest, Nest)> {
     let c = contraction(nest)?;
     let (conv, [_, weights], _) = shape(program, nest, &c)?;
     let places = &c.vars[1..];

@@ -15,7 +15,7 @@ use mithril_ir::DType;
 use crate::c::analysis::affine::flat_loads;
 use crate::c::analysis::split::divisions;
 use crate::c::ir::expr::{Argument, Binary, BufferId, Expr, Index, StepId, Var};
-use crate::c::ir::program::{Nest, Place, Program, Work};
+use crate::c::ir::program::{LoopProgram, LoopWork, Nest, Place};
 use crate::ids::Table;
 
 /// Largest number of expressions in one nest; more would only make registers short.
@@ -40,17 +40,17 @@ impl Site {
 }
 
 /// Fuses the nests of a program.
-pub fn fuse(program: &mut Program) {
+pub fn fuse(program: &mut LoopProgram) {
     rename_copies(program);
     let mut readers: Table<BufferId, Vec<StepId>> = Table::beside(&program.buffers, Vec::new());
     for (i, step) in program.steps.entries() {
-        let is_call = !matches!(step.work, Work::Nest(_));
+        let is_call = !matches!(step.work, LoopWork::Nest(_));
         // What a call writes, and a nest filled before, is changed in place.
         let written = if is_call { step.writes() } else { Vec::new() };
         step.reads().into_iter().chain(written).for_each(|b| readers[b].push(i));
     }
     for step in program.steps.ids() {
-        let Work::Nest(nest) = &program.steps[step].work else { continue };
+        let LoopWork::Nest(nest) = &program.steps[step].work else { continue };
         if !program.buffers[nest.to].is_temporary() {
             continue;
         }
@@ -68,15 +68,15 @@ pub fn fuse(program: &mut Program) {
         }
     }
     program.steps.retain(|step| match &step.work {
-        Work::Nest(nest) => program.buffers[nest.to].count() > 0 && !nest.vars.contains(&GONE),
-        Work::Call(_) | Work::Kernel(_) | Work::Rows(_) | Work::Parts(_) | Work::Pack(_) => true,
+        LoopWork::Nest(nest) => program.buffers[nest.to].count() > 0 && !nest.vars.contains(&GONE),
+        LoopWork::Call(_) => true,
     });
 }
 
 /// Marks a nest that was put into others.
 const GONE: Var = Var { id: u32::MAX, size: -1 };
 
-fn inline(program: &mut Program, step: StepId, nest: &Nest, sites: &[Site]) {
+fn inline(program: &mut LoopProgram, step: StepId, nest: &Nest, sites: &[Site]) {
     let buffer = program.buffers[nest.to].clone();
     let is_half = matches!(buffer.dtype, DType::F16 | DType::BF16);
     // What goes through half precision is rounded to it, unless it was.
@@ -91,21 +91,21 @@ fn inline(program: &mut Program, step: StepId, nest: &Nest, sites: &[Site]) {
         if is_half && !is_exact { Expr::Cast(Box::new(value), buffer.dtype) } else { value }
     };
     for site in sites {
-        if let Work::Nest(reader) = &mut program.steps[site.step].work {
+        if let LoopWork::Nest(reader) = &mut program.steps[site.step].work {
             reader.value = reader.value.map_loads(&put);
         }
     }
-    if let Work::Nest(gone) = &mut program.steps[step].work {
+    if let LoopWork::Nest(gone) = &mut program.steps[step].work {
         gone.vars = vec![GONE];
         gone.value = Expr::Index(Box::default());
     }
 }
 
 /// All readings of a buffer, by steps that are known to read it; `None` if somebody needs it in memory.
-fn sites(program: &Program, buffer: BufferId, readers: &[StepId]) -> Option<Vec<Site>> {
+fn sites(program: &LoopProgram, buffer: BufferId, readers: &[StepId]) -> Option<Vec<Site>> {
     let mut found = Vec::new();
     for &step in readers {
-        let Work::Nest(nest) = &program.steps[step].work else { return None };
+        let LoopWork::Nest(nest) = &program.steps[step].work else { return None };
         let times = nest.vars.iter().map(|v| v.size).product();
         find(&nest.value, buffer, step, times, false, &mut found);
     }
@@ -138,15 +138,15 @@ fn find(e: &Expr, buffer: BufferId, step: StepId, times: i64, in_reduction: bool
     }
 }
 
-fn allowed(program: &Program, nest: &Nest, sites: &[Site]) -> bool {
+fn allowed(program: &LoopProgram, nest: &Nest, sites: &[Site]) -> bool {
     let size = |e: &Expr| {
         let mut n = 0;
         e.walk(&mut |_| n += 1);
         n
     };
     let reader = |site: &Site| match &program.steps[site.step].work {
-        Work::Nest(nest) => Some(&nest.value),
-        Work::Call(_) | Work::Kernel(_) | Work::Rows(_) | Work::Parts(_) | Work::Pack(_) => None,
+        LoopWork::Nest(nest) => Some(&nest.value),
+        LoopWork::Call(_) => None,
     };
     let cost = size(&nest.value);
     if sites.iter().any(|s| reader(s).is_none_or(|value| size(value) + cost > LARGEST)) {
@@ -239,7 +239,7 @@ fn multiplies(e: &Expr) -> bool {
 
 /// Whether movement in the place of an operand would keep a kernel from seeing what a reduction is, or leave divisions
 /// in its innermost loop. It is worth a copy where elements are read several times.
-fn hides_structure(program: &Program, nest: &Nest, reader: &Expr, site: &Site) -> bool {
+fn hides_structure(program: &LoopProgram, nest: &Nest, reader: &Expr, site: &Site) -> bool {
     if site.times <= program.buffers[nest.to].count() {
         return false;
     }
@@ -283,15 +283,15 @@ fn keeps_axes(nest: &Nest) -> bool {
 }
 
 /// An output that is a temporary of a call as it is: the call writes the output.
-fn rename_copies(program: &mut Program) {
+fn rename_copies(program: &mut LoopProgram) {
     let written: HashMap<BufferId, StepId> = program
         .steps
         .entries()
-        .filter(|(_, s)| matches!(s.work, Work::Call(_)))
+        .filter(|(_, s)| matches!(s.work, LoopWork::Call(_)))
         .flat_map(|(i, s)| s.writes().into_iter().map(move |b| (b, i)))
         .collect();
     for step in program.steps.ids() {
-        let Work::Nest(nest) = &program.steps[step].work else { continue };
+        let LoopWork::Nest(nest) = &program.steps[step].work else { continue };
         let Expr::Load { from, at, .. } = &nest.value else { continue };
         let is_whole = *at == nest.vars.iter().map(|&v| Index::var(v)).collect::<Vec<_>>();
         let (from, to) = (*from, nest.to);
@@ -306,7 +306,7 @@ fn rename_copies(program: &mut Program) {
         program.steps.remove(step);
         for other in &mut program.steps {
             match &mut other.work {
-                Work::Nest(nest) => {
+                LoopWork::Nest(nest) => {
                     if nest.to == from {
                         nest.to = to;
                     }
@@ -316,7 +316,7 @@ fn rename_copies(program: &mut Program) {
                         stored,
                     });
                 }
-                Work::Call(call) => {
+                LoopWork::Call(call) => {
                     for arg in &mut call.args {
                         match arg {
                             Argument::In(b) | Argument::Out(b) if *b == from => *b = to,
@@ -324,7 +324,6 @@ fn rename_copies(program: &mut Program) {
                         }
                     }
                 }
-                Work::Kernel(_) | Work::Rows(_) | Work::Parts(_) | Work::Pack(_) => {}
             }
         }
         return rename_copies(program);

@@ -5,18 +5,18 @@
 //! place. Any other is computed in a buffer of its own, and copied at the end.
 
 use crate::c::ir::expr::{Argument, BufferId, Expr, Index, Var};
-use crate::c::ir::program::{Nest, Place, Program, Step, Work};
+use crate::c::ir::program::{LoopProgram, LoopStep, LoopWork, Nest, Place, Program};
 use crate::ids::Id as _;
 
 /// Makes updates of donated inputs, by number: of each, the first output of its kind that starts as a copy of it, and
 /// is written when nobody needs the input any more.
-pub fn donate(program: &mut Program, inputs: &[usize]) {
+pub fn donate(program: &mut LoopProgram, inputs: &[usize]) {
     for &input in inputs {
         let is_given = |place: &Place| matches!(place, Place::Input(n) if *n == input);
         let Some(old) = program.buffers.position(|b| is_given(&b.place)) else { continue };
         let starts_as = |new: BufferId| {
             let written = program.steps.iter().find(|step| step.writes().contains(&new));
-            written.is_some_and(|step| matches!(step.work, Work::Nest(_)) && step.reads().contains(&old))
+            written.is_some_and(|step| matches!(step.work, LoopWork::Nest(_)) && step.reads().contains(&old))
         };
         let fits = |&new: &BufferId| {
             let (a, b) = (&program.buffers[old], &program.buffers[new]);
@@ -33,7 +33,7 @@ pub fn donate(program: &mut Program, inputs: &[usize]) {
 }
 
 /// Gives each new state the place of the old one.
-pub fn in_place(program: &mut Program) {
+pub fn in_place(program: &mut LoopProgram) {
     for (old, new) in program.updates.clone() {
         let (Place::Input(input), Place::Output(output)) =
             (&program.buffers[old].place, &program.buffers[new].place)
@@ -53,22 +53,22 @@ pub fn in_place(program: &mut Program) {
 }
 
 /// Whether a step copies a buffer to itself.
-fn is_itself(step: &Step, buffer: BufferId) -> bool {
-    let Work::Nest(nest) = &step.work else { return false };
+fn is_itself(step: &LoopStep, buffer: BufferId) -> bool {
+    let LoopWork::Nest(nest) = &step.work else { return false };
     let own: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
     nest.to == buffer && matches!(&nest.value, Expr::Load { from, at, .. } if *from == buffer && *at == own)
 }
 
 /// Whether nobody needs an old value when its new one is written.
-fn can_replace(program: &Program, old: BufferId, new: BufferId) -> bool {
+fn can_replace(program: &LoopProgram, old: BufferId, new: BufferId) -> bool {
     let Some(written) = program.steps.position(|step| step.writes().contains(&new)) else {
         return false;
     };
     let is_read_later = program.steps[written.next()..].iter().any(|step| step.reads().contains(&old));
     !is_read_later
         && match &program.steps[written].work {
-            Work::Nest(nest) => is_elementwise(nest, old),
-            _ => !program.steps[written].reads().contains(&old),
+            LoopWork::Nest(nest) => is_elementwise(nest, old),
+            LoopWork::Call(_) => !program.steps[written].reads().contains(&old),
         }
 }
 
@@ -88,40 +88,39 @@ fn is_elementwise(nest: &Nest, buffer: BufferId) -> bool {
     found
 }
 
-fn copy(program: &mut Program, from: BufferId, to: BufferId) {
+fn copy(program: &mut LoopProgram, from: BufferId, to: BufferId) {
     let buffer = program.buffers[from].clone();
     let vars: Vec<Var> =
         buffer.shape.iter().zip(program.next_var..).map(|(&size, id)| Var { id, size }).collect();
     program.next_var += vars.len() as u32;
     let at = vars.iter().map(|&v| Index::var(v)).collect();
     let value = Expr::Load { from, at, stored: buffer.dtype };
-    let work = Work::Nest(Nest { to, vars, value });
-    program.steps.push(Step { name: buffer.name, origin: String::new(), work });
+    let work = LoopWork::Nest(Nest { to, vars, value });
+    program.steps.push(LoopStep { name: buffer.name, origin: String::new(), work });
 }
 
-/// Puts one buffer into the place of another in all steps, none of which is a kernel yet.
-fn rename(program: &mut Program, from: BufferId, to: BufferId) {
+/// Puts one buffer into the place of another in all steps.
+fn rename(program: &mut LoopProgram, from: BufferId, to: BufferId) {
     let other = |b: BufferId| if b == from { to } else { b };
     for step in &mut program.steps {
         match &mut step.work {
-            Work::Nest(nest) => {
+            LoopWork::Nest(nest) => {
                 nest.to = other(nest.to);
                 nest.value = nest.value.map_loads(&|f, at, stored| Expr::Load { from: other(f), at, stored });
             }
-            Work::Call(call) => {
+            LoopWork::Call(call) => {
                 for arg in &mut call.args {
                     if let Argument::In(b) | Argument::Out(b) = arg {
                         *b = other(*b);
                     }
                 }
             }
-            Work::Kernel(_) | Work::Rows(_) | Work::Parts(_) | Work::Pack(_) => {}
         }
     }
 }
 
 /// Inputs with the outputs that may lie in the same memory.
-pub fn shared(program: &Program) -> Vec<(usize, usize)> {
+pub fn shared<W>(program: &Program<W>) -> Vec<(usize, usize)> {
     let pair = |place: &Place| match place {
         Place::State { input, output } => Some((*input, *output)),
         _ => None,

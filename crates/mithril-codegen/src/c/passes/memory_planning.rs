@@ -1,12 +1,12 @@
 //! Memory planning: temporaries get offsets in one arena. Two whose live ranges intersect do not overlap.
 
 use crate::c::ir::expr::{BufferId, StepId};
-use crate::c::ir::program::{ALIGNMENT, Buffer, Buffers, Place, Program, Steps};
+use crate::c::ir::program::{ALIGNMENT, Buffer, Buffers, KernelProgram, KernelWork, Place, Steps};
 use crate::ids::Table;
 
 /// Plans the memory: that of the packed parameters behind the weights of kernels, the scratch memory of packing, and the
 /// arena.
-pub fn plan(program: &mut Program) {
+pub fn plan(program: &mut KernelProgram) {
     for step in &program.steps {
         for b in step.reads() {
             let buffer = &mut program.buffers[b];
@@ -26,7 +26,7 @@ pub fn plan(program: &mut Program) {
 /// Gives a place to every buffer of the steps that `is_mine`; bytes of the memory.
 fn arrange(
     buffers: &mut Buffers,
-    steps: &Steps,
+    steps: &Steps<KernelWork>,
     is_mine: impl Fn(&Buffer) -> bool,
     place: impl Fn(usize) -> Place,
 ) -> usize {
@@ -59,7 +59,7 @@ fn arrange(
 type Lives = Table<BufferId, Option<(StepId, StepId)>>;
 
 /// The steps between which each of the buffers is needed.
-fn lives(buffers: &Buffers, steps: &Steps, is_mine: impl Fn(&Buffer) -> bool) -> Lives {
+fn lives(buffers: &Buffers, steps: &Steps<KernelWork>, is_mine: impl Fn(&Buffer) -> bool) -> Lives {
     let mut lives: Lives = Table::beside(buffers, None);
     for (i, step) in steps.entries() {
         for buffer in step.writes().into_iter().chain(step.reads()) {
@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
     use crate::c::ir::expr::{Argument, Call};
-    use crate::c::ir::program::{Step, Work};
+    use crate::c::ir::program::KernelStep;
     use crate::ids::Id;
 
     #[test]
@@ -91,19 +91,19 @@ mod tests {
             is_param: false,
             blocks: None,
         };
-        let step = |read: usize, write: usize| Step {
+        let step = |read: usize, write: usize| KernelStep {
             name: String::new(),
             origin: String::new(),
-            work: Work::Call(Call {
+            work: KernelWork::Call(Call {
                 function: String::new(),
                 args: vec![Argument::In(BufferId::new(read)), Argument::Out(BufferId::new(write))],
                 scratch: 0,
             }),
         };
-        let mut program = Program {
+        let mut program = KernelProgram {
             buffers: vec![buffer(100), buffer(100), buffer(100), buffer(3)].into(),
             steps: vec![step(0, 1), step(1, 2), step(2, 3)].into(),
-            ..Program::default()
+            ..KernelProgram::default()
         };
         plan(&mut program);
         assert_eq!(program.arena_bytes, Some(2 * 448));

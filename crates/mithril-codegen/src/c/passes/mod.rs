@@ -18,3 +18,4 @@ pub mod row_fusion;
 pub mod split_reduction;
 pub mod update_fusion;
 pub mod update_schedule;
+pub mod weight_packing;

@@ -6,20 +6,20 @@ use mithril_ir::{DType, Scalar};
 
 use crate::c::analysis::contraction::{contraction, is_zero};
 use crate::c::ir::expr::{Atom, Binary, BufferId, Expr, Fold, Index, StepId, Var, Within};
-use crate::c::ir::program::{Buffer, Nest, Place, Program, Step, Work};
+use crate::c::ir::program::{Buffer, LoopProgram, LoopStep, LoopWork, Nest, Place};
 use crate::c::passes::dead_code::remove_unread;
 use crate::ids::Id as _;
 
 /// Splits sums of products over images with zeros between their pixels.
-pub fn decompose(program: &mut Program) {
+pub fn decompose(program: &mut LoopProgram) {
     let mut at = StepId::new(0);
     let mut is_changed = false;
     while let Some(step) = program.steps.get(at).cloned() {
         at = at.next();
-        let Work::Nest(nest) = &step.work else { continue };
+        let LoopWork::Nest(nest) = &step.work else { continue };
         let Some((value, steps)) = in_phases(program, &step, nest) else { continue };
         is_changed = true;
-        program.steps[at - 1].work = Work::Nest(Nest { value, ..nest.clone() });
+        program.steps[at - 1].work = LoopWork::Nest(Nest { value, ..nest.clone() });
         let count = steps.len();
         program.steps.splice(at - 1..at - 1, steps);
         at = at + count;
@@ -64,7 +64,7 @@ struct Factors<'a> {
 }
 
 /// The value of a nest whose sum is split into phases, and the steps that compute these before it.
-fn in_phases(program: &mut Program, like: &Step, nest: &Nest) -> Option<(Expr, Vec<Step>)> {
+fn in_phases(program: &mut LoopProgram, like: &LoopStep, nest: &Nest) -> Option<(Expr, Vec<LoopStep>)> {
     let c = contraction(nest)?;
     let factors = factors(program, nest, c.vars, c.factors).or_else(|| {
         let [a, b] = c.factors;
@@ -99,7 +99,7 @@ fn in_phases(program: &mut Program, like: &Step, nest: &Nest) -> Option<(Expr, V
 /// Reads a sum: its image is made of another one by zeros between pixels, and is read one pixel further for each result and
 /// for each weight.
 fn factors<'a>(
-    program: &Program,
+    program: &LoopProgram,
     nest: &Nest,
     summed: &[Var],
     [image, weights]: [&'a Expr; 2],
@@ -111,7 +111,7 @@ fn factors<'a>(
     let Expr::Load { from, at, .. } = image else { return None };
     let mut makers = program.steps.iter().filter(|step| step.writes().contains(from));
     let (Some(maker), None) = (makers.next(), makers.next()) else { return None };
-    let Work::Nest(maker) = &maker.work else { return None };
+    let LoopWork::Nest(maker) = &maker.work else { return None };
     let mut axes = Vec::new();
     for (var, step) in zeros_between(program, maker)? {
         let index = &at[maker.vars.iter().position(|v| *v == var)?];
@@ -128,7 +128,7 @@ fn factors<'a>(
 }
 
 /// The variables of a nest along which it puts zeros between elements, and how far these are apart then.
-fn zeros_between(program: &Program, nest: &Nest) -> Option<Vec<(Var, i64)>> {
+fn zeros_between(program: &LoopProgram, nest: &Nest) -> Option<Vec<(Var, i64)>> {
     let Expr::Select { when, yes, no } = &nest.value else { return None };
     let Expr::Load { from, at, .. } = &**yes else { return None };
     let is_kept =
@@ -146,13 +146,13 @@ fn zeros_between(program: &Program, nest: &Nest) -> Option<Vec<(Var, i64)>> {
 
 /// Makes a tensor of the sums of a phase; `None` if there are none to make, since no weight meets a pixel.
 fn sums(
-    program: &mut Program,
-    like: &Step,
+    program: &mut LoopProgram,
+    like: &LoopStep,
     nest: &Nest,
     summed: &[Var],
     factors: &Factors<'_>,
     phase: &[i64],
-    steps: &mut Vec<Step>,
+    steps: &mut Vec<LoopStep>,
 ) -> Option<BufferId> {
     let mut fresh = |size: i64| {
         program.next_var += 1;
@@ -195,8 +195,8 @@ fn sums(
     let value = Expr::Reduce { fold: Fold::Sum, vars: inner, body: Box::new(body) };
     let shape = vars.iter().map(|v| v.size).collect();
     let to = temporary(program, "phase", dtype, shape);
-    let work = Work::Nest(Nest { to, vars, value });
-    steps.push(Step { work, ..like.clone() });
+    let work = LoopWork::Nest(Nest { to, vars, value });
+    steps.push(LoopStep { work, ..like.clone() });
     Some(to)
 }
 
@@ -227,11 +227,11 @@ fn image(factors: &Factors<'_>, index: &dyn Fn(Var) -> Index) -> Expr {
 
 /// The weights of a phase, in a tensor of their own: there are fewer of them.
 fn weights(
-    program: &mut Program,
-    like: &Step,
+    program: &mut LoopProgram,
+    like: &LoopStep,
     weights: &Expr,
     index: &dyn Fn(Var) -> Index,
-    steps: &mut Vec<Step>,
+    steps: &mut Vec<LoopStep>,
 ) -> Expr {
     let read = weights.substitute(index);
     let Expr::Load { from, at, stored } = &read else { return read };
@@ -258,16 +258,16 @@ fn weights(
     let moved = movement(program, *from, &coordinates);
     let value = moved.unwrap_or(Expr::Load { from: *from, at: coordinates, stored: *stored });
     let to = temporary(program, "weights", *stored, own.iter().map(|v| v.size).collect());
-    steps.push(Step { work: Work::Nest(Nest { to, vars: own, value }), ..like.clone() });
+    steps.push(LoopStep { work: LoopWork::Nest(Nest { to, vars: own, value }), ..like.clone() });
     let at = used.iter().map(|v| v.map_or_else(Index::default, Index::var)).collect();
     Expr::Load { from: to, at, stored: *stored }
 }
 
 /// An element of a copy, as an element of what was copied.
-fn movement(program: &Program, buffer: BufferId, at: &[Index]) -> Option<Expr> {
+fn movement(program: &LoopProgram, buffer: BufferId, at: &[Index]) -> Option<Expr> {
     let mut makers = program.steps.iter().filter(|step| step.writes().contains(&buffer));
     let (maker, None) = (makers.next()?, makers.next()) else { return None };
-    let Work::Nest(maker) = &maker.work else { return None };
+    let LoopWork::Nest(maker) = &maker.work else { return None };
     let Expr::Load { from, stored, .. } = &maker.value else { return None };
     let is_same = *stored == program.buffers[buffer].dtype && program.buffers[buffer].is_temporary();
     let is_kept =
@@ -277,7 +277,7 @@ fn movement(program: &Program, buffer: BufferId, at: &[Index]) -> Option<Expr> {
     (is_same && is_kept).then(|| maker.value.substitute(&own))
 }
 
-fn temporary(program: &mut Program, name: &str, dtype: DType, shape: Vec<i64>) -> BufferId {
+fn temporary(program: &mut LoopProgram, name: &str, dtype: DType, shape: Vec<i64>) -> BufferId {
     let (name, place) = (name.to_owned(), Place::Arena(None));
     program.buffers.push(Buffer { name, dtype, shape, place, is_param: false, blocks: None })
 }

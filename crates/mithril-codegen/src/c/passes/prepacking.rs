@@ -11,47 +11,21 @@ use mithril_ir::Scalar;
 
 use crate::affine::Affine;
 use crate::c::analysis::contraction::{contraction, loaded, replaced, the_sum};
-use crate::c::analysis::packing::parts;
-use crate::c::ir::expr::{Atom, Binary, BufferId, Expr, Index, StepId, Var};
-use crate::c::ir::program::{Buffer, Nest, Place, Program, Step, Work};
-use crate::ids::{Id as _, Table};
+use crate::c::ir::expr::{Atom, Binary, BufferId, Expr, Index, Var};
+use crate::c::ir::program::{Buffer, LoopProgram, LoopStep, LoopWork, Nest, Place};
+use crate::ids::Table;
 
 /// Moves to the packing what can be done there.
-pub fn prepack(program: &mut Program) {
+pub fn prepack(program: &mut LoopProgram) {
     move_steps(program);
     for step in program.steps.ids() {
         let given = program.steps[step].clone();
-        if let Work::Nest(nest) = &given.work
+        if let LoopWork::Nest(nest) = &given.work
             && let Some(nest) = fold(program, &given, nest)
         {
-            program.steps[step].work = Work::Nest(nest);
+            program.steps[step].work = LoopWork::Nest(nest);
         }
     }
-}
-
-/// Packs the weights of every kernel as soon as they are there.
-pub fn pack_weights(program: &mut Program) {
-    let mut places = BTreeSet::new();
-    for step in &program.steps {
-        let Work::Kernel(k) = &step.work else { continue };
-        let Some(call) = k.pack() else { continue };
-        // Kernels that read the same weights in the same order share them.
-        if !places.insert(call.packed) {
-            continue;
-        }
-        let pack = Step { work: Work::Pack(call), ..step.clone() };
-        let reads = pack.reads();
-        let last = program.prepared.last_position(|s| s.writes().iter().any(|b| reads.contains(b)));
-        program.prepared.insert(last.map_or(program.prepared.end(), StepId::next), pack);
-    }
-    // Memory is taken when it is written: with the largest parameters first, the others need little beside what is packed.
-    let largest = |part: &Vec<StepId>| {
-        let read = part.iter().flat_map(|&i| program.prepared[i].reads());
-        read.map(|b| program.buffers[b].bytes()).max()
-    };
-    let mut order = parts(program);
-    order.sort_by_key(|part| std::cmp::Reverse(largest(part)));
-    program.prepared = order.iter().flatten().map(|&i| program.prepared[i].clone()).collect();
 }
 
 /// Whether a buffer is the same at every call.
@@ -59,7 +33,7 @@ fn is_fixed(buffer: &Buffer) -> bool {
     buffer.is_param || matches!(buffer.place, Place::Constant(_) | Place::Packed(_))
 }
 
-fn move_steps(program: &mut Program) {
+fn move_steps(program: &mut LoopProgram) {
     let buffers = &program.buffers;
     // What reads nothing is cheaper to fill than to keep.
     let mut moves: Vec<bool> = program
@@ -68,7 +42,7 @@ fn move_steps(program: &mut Program) {
         .map(|s| !s.reads().is_empty() && s.writes().iter().all(|&b| buffers[b].is_temporary()))
         .collect();
     // A temporary that nobody fills has no elements; it lies in the arena, which packing does not have.
-    let filled: BTreeSet<BufferId> = program.steps.iter().flat_map(Step::writes).collect();
+    let filled: BTreeSet<BufferId> = program.steps.iter().flat_map(LoopStep::writes).collect();
     loop {
         let is_made = |(i, b): (BufferId, &Buffer)| b.is_temporary() && filled.contains(&i);
         let mut changes: Table<BufferId, bool> =
@@ -89,7 +63,7 @@ fn move_steps(program: &mut Program) {
         }
     }
     let mut moves = moves.into_iter();
-    let (prepared, steps): (Vec<Step>, Vec<Step>) =
+    let (prepared, steps): (Vec<LoopStep>, Vec<LoopStep>) =
         std::mem::take(&mut program.steps).into_iter().partition(|_| moves.next() == Some(true));
     (program.prepared, program.steps) = (prepared.into(), steps.into());
     for step in &program.prepared {
@@ -98,7 +72,7 @@ fn move_steps(program: &mut Program) {
 }
 
 /// The nest with weights that are multiplied ahead; `None` if nothing is gained.
-fn fold(program: &mut Program, step: &Step, nest: &Nest) -> Option<Nest> {
+fn fold(program: &mut LoopProgram, step: &LoopStep, nest: &Nest) -> Option<Nest> {
     let c = contraction(nest)?;
     let (weight, at) = c.factors.iter().find_map(|factor| {
         let (weight, at) = loaded(factor, c.element)?;
@@ -144,7 +118,7 @@ fn is_whole(at: &[Index], shape: &[i64]) -> bool {
 }
 
 /// Whether a value is known when parameters are packed, once the variables are chosen.
-fn is_ready(program: &Program, e: &Expr, vars: &[Var]) -> bool {
+fn is_ready(program: &LoopProgram, e: &Expr, vars: &[Var]) -> bool {
     let mut is_ready = !e.reduces();
     e.walk(&mut |e| {
         is_ready &= e.indices().iter().all(|index| !index.reads());
@@ -194,8 +168,8 @@ fn loads(e: &Expr) -> usize {
 
 /// Computes a value when parameters are packed, into a new tensor, which is what of a weight; its element at `at`.
 fn keep(
-    program: &mut Program,
-    like: &Step,
+    program: &mut LoopProgram,
+    like: &LoopStep,
     (weight, what): (&str, &str),
     value: &Expr,
     at: &[Index],
@@ -210,7 +184,7 @@ fn keep(
     let place = Place::Packed(None);
     let name = format!("{weight}_{what}");
     program.buffers.push(Buffer { name, dtype: stored, shape, place, is_param: false, blocks: None });
-    let work = Work::Nest(Nest { to, vars, value });
-    program.prepared.push(Step { name: what.to_owned(), work, ..like.clone() });
+    let work = LoopWork::Nest(Nest { to, vars, value });
+    program.prepared.push(LoopStep { name: what.to_owned(), work, ..like.clone() });
     Expr::Load { from: to, at: at.to_vec(), stored }
 }

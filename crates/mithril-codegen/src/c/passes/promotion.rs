@@ -10,7 +10,7 @@ use mithril_ir::DType;
 use crate::c::analysis::contraction::{Contraction, contraction};
 use crate::c::analysis::convolution::is_convolution;
 use crate::c::ir::expr::{BufferId, Expr, Index, StepId, Var};
-use crate::c::ir::program::{Buffer, Nest, Place, Program, Step, Work};
+use crate::c::ir::program::{Buffer, LoopProgram, LoopStep, LoopWork, Nest, Place};
 use crate::c::options::Options;
 use crate::ids::Id as _;
 
@@ -21,13 +21,13 @@ const OFTEN: i64 = 1024;
 const SMALL: i64 = 1 << 16;
 
 /// Lets convolutions read float32, and other sums of products what is small.
-pub fn promote(program: &mut Program, options: &Options) {
+pub fn promote(program: &mut LoopProgram, options: &Options) {
     let weights = if options.pack && options.target.has_bf16 { weights(program) } else { BTreeSet::new() };
     let mut wide: HashMap<BufferId, BufferId> = HashMap::new();
     let mut at = StepId::new(0);
     while let Some(step) = program.steps.get(at).cloned() {
         at = at.next();
-        let Work::Nest(nest) = &step.work else { continue };
+        let LoopWork::Nest(nest) = &step.work else { continue };
         let Some(factors) = contraction(nest).map(|c| c.factors) else { continue };
         let mut halves = Vec::new();
         for factor in factors {
@@ -57,10 +57,10 @@ pub fn promote(program: &mut Program, options: &Options) {
             made = copies(program, &wide, &halves);
             wider = reading(nest, &wide, &made);
         }
-        program.steps[at - 1].work = Work::Nest(wider);
+        program.steps[at - 1].work = LoopWork::Nest(wider);
         for &(half, to) in &made {
-            let work = Work::Nest(copy(program, half, to));
-            program.steps.insert(at - 1, Step { work, ..step.clone() });
+            let work = LoopWork::Nest(copy(program, half, to));
+            program.steps.insert(at - 1, LoopStep { work, ..step.clone() });
             at = at.next();
         }
         wide.extend(made);
@@ -68,7 +68,7 @@ pub fn promote(program: &mut Program, options: &Options) {
 }
 
 /// Tensors that depend on parameters alone.
-fn weights(program: &Program) -> BTreeSet<BufferId> {
+fn weights(program: &LoopProgram) -> BTreeSet<BufferId> {
     let is_fixed = |b: &Buffer| b.is_param || matches!(b.place, Place::Constant(_));
     let mut found: BTreeSet<BufferId> =
         (program.buffers.ids()).filter(|&b| is_fixed(&program.buffers[b])).collect();
@@ -93,7 +93,7 @@ fn is_of_pairs(c: &Contraction<'_>, weights: &BTreeSet<BufferId>) -> bool {
 
 /// New tensors for the halves that have no wide copy yet, in pairs.
 fn copies(
-    program: &mut Program,
+    program: &mut LoopProgram,
     wide: &HashMap<BufferId, BufferId>,
     halves: &[BufferId],
 ) -> Vec<(BufferId, BufferId)> {
@@ -117,7 +117,7 @@ fn reading(nest: &Nest, wide: &HashMap<BufferId, BufferId>, made: &[(BufferId, B
 }
 
 /// The nest that fills a tensor with the elements of another one.
-fn copy(program: &mut Program, from: BufferId, to: BufferId) -> Nest {
+fn copy(program: &mut LoopProgram, from: BufferId, to: BufferId) -> Nest {
     let Buffer { shape, dtype, .. } = &program.buffers[from];
     let vars: Vec<Var> = shape.iter().zip(program.next_var..).map(|(&size, id)| Var { id, size }).collect();
     program.next_var += vars.len() as u32;

@@ -12,7 +12,7 @@ use crate::c::analysis::cost;
 use crate::c::analysis::dependence::writes_state;
 use crate::c::analysis::split::split;
 use crate::c::ir::expr::{BufferId, Expr, Index, StepId, Var};
-use crate::c::ir::program::{ALIGNMENT, Nest, Place, Program, Rows, Step, Work};
+use crate::c::ir::program::{ALIGNMENT, KernelProgram, KernelStep, KernelWork, Nest, Place, Rows};
 use crate::ids::Id as _;
 
 /// Steps that have nothing to do with a group, at most, that are done before it.
@@ -25,7 +25,7 @@ const LARGEST_ROW: usize = 128 << 10;
 const LEAST_ROWS: i64 = 8;
 
 /// Groups the nests of a program.
-pub fn fuse(program: &mut Program) {
+pub fn fuse(program: &mut KernelProgram) {
     let readers = readers(program);
     let mut start = StepId::new(0);
     while start < program.steps.end() {
@@ -39,7 +39,7 @@ pub fn fuse(program: &mut Program) {
 }
 
 /// How many steps read each buffer.
-pub fn readers(program: &Program) -> HashMap<BufferId, usize> {
+pub fn readers(program: &KernelProgram) -> HashMap<BufferId, usize> {
     let mut readers = HashMap::new();
     for step in &program.steps {
         let mut reads = step.reads();
@@ -71,8 +71,8 @@ pub struct Member {
 
 impl Member {
     /// The member that a step is, if it may be in a group.
-    fn of(program: &Program, step: StepId, next: &Cell<u32>) -> Option<Self> {
-        let Work::Nest(nest) = &program.steps[step].work else { return None };
+    fn of(program: &KernelProgram, step: StepId, next: &Cell<u32>) -> Option<Self> {
+        let KernelWork::Nest(nest) = &program.steps[step].work else { return None };
         let buffer = &program.buffers[nest.to];
         let is_state = matches!(buffer.place, Place::State { .. });
         if buffer.blocks.is_some() || buffer.count() == 0 || is_state {
@@ -93,7 +93,7 @@ impl Member {
         self.at.iter().position(|at| *at == Index::var(var))
     }
     /// The number of a row variable along which it reads or writes neighbours while its inner loops do not.
-    fn across(&self, program: &Program) -> Option<usize> {
+    fn across(&self, program: &KernelProgram) -> Option<usize> {
         let mut positions = vec![program.buffers[self.to].position(&self.at)];
         self.value.walk(&mut |e| {
             if let Expr::Load { from, at, .. } = e {
@@ -146,13 +146,13 @@ pub struct Group {
 
 impl Group {
     /// A group of one step.
-    pub fn of(program: &Program, start: StepId) -> Option<Self> {
+    pub fn of(program: &KernelProgram, start: StepId) -> Option<Self> {
         let next = Cell::new(program.next_var);
         let first = Member::of(program, start, &next)?;
         Some(Self { members: vec![first], passed: Vec::new(), locals: Vec::new(), next })
     }
     /// The group that starts with a step, if there is one.
-    fn gather(program: &Program, start: StepId, readers: &HashMap<BufferId, usize>) -> Option<Self> {
+    fn gather(program: &KernelProgram, start: StepId, readers: &HashMap<BufferId, usize>) -> Option<Self> {
         let mut group = Self::of(program, start)?;
         for step in start.next().until(program.steps.end()) {
             if let Some(joined) = group.join(program, step).and_then(|members| as_loops(program, members)) {
@@ -165,7 +165,7 @@ impl Group {
         (group.members.len() > 1 && !group.locals.is_empty()).then_some(group)
     }
     /// Leaves a step to be done before, if it may be; else the group is over.
-    pub fn pass(&mut self, program: &Program, step: StepId) -> bool {
+    pub fn pass(&mut self, program: &KernelProgram, step: StepId) -> bool {
         let fits = self.passed.len() < MOST_PASSED && self.may_pass(program, step);
         if fits {
             self.passed.push(step);
@@ -173,7 +173,7 @@ impl Group {
         fits
     }
     /// Ends with the last member: what comes after stays where it is.
-    pub fn close(&mut self, program: &Program, readers: &HashMap<BufferId, usize>) {
+    pub fn close(&mut self, program: &KernelProgram, readers: &HashMap<BufferId, usize>) {
         let last = self.members.last().map(|m| m.step);
         self.passed.retain(|&step| Some(step) < last);
         let is_local = |&b: &BufferId| {
@@ -183,7 +183,7 @@ impl Group {
         self.locals = self.members.iter().map(|m| m.to).filter(is_local).collect();
     }
     /// Whether a step may be done before the members, which stand before it.
-    fn may_pass(&self, program: &Program, step: StepId) -> bool {
+    fn may_pass(&self, program: &KernelProgram, step: StepId) -> bool {
         let writes: Vec<BufferId> = self.members.iter().map(|m| m.to).collect();
         let reads = |b| self.members.iter().any(|m| program.steps[m.step].reads().contains(b));
         let step = &program.steps[step];
@@ -193,7 +193,7 @@ impl Group {
             && !step.writes().iter().any(|b| reads(b) || writes.contains(b))
     }
     /// The members with a further one, if it goes through the same rows.
-    pub fn join(&self, program: &Program, step: StepId) -> Option<Vec<Member>> {
+    pub fn join(&self, program: &KernelProgram, step: StepId) -> Option<Vec<Member>> {
         let mut new = Member::of(program, step, &self.next)?;
         let is_used = |m: &Member| m.to == new.to || program.steps[m.step].reads().contains(&new.to);
         if self.members.iter().any(is_used) {
@@ -221,17 +221,17 @@ impl Group {
         is_connected.then_some(members)
     }
     /// The steps from `start` on: those that were passed, then `work`, then the others up to the last member.
-    pub fn replace(&self, program: &mut Program, start: StepId, work: Work) {
+    pub fn replace(&self, program: &mut KernelProgram, start: StepId, work: KernelWork) {
         let last = self.members[self.members.len() - 1].step;
         let named = program.steps[last].clone();
-        let mut steps: Vec<Step> = self.passed.iter().map(|&i| program.steps[i].clone()).collect();
-        steps.push(Step { work, ..named });
+        let mut steps: Vec<KernelStep> = self.passed.iter().map(|&i| program.steps[i].clone()).collect();
+        steps.push(KernelStep { work, ..named });
         program.steps.splice(start..last.next(), steps);
     }
 }
 
 /// The members if loops go through their rows well: without row variables along which neighbours lie.
-fn as_loops(program: &Program, mut members: Vec<Member>) -> Option<Vec<Member>> {
+fn as_loops(program: &KernelProgram, mut members: Vec<Member>) -> Option<Vec<Member>> {
     while let Some(bad) = members.iter().find_map(|m| m.across(program)) {
         keep(&mut members, |i| i != bad);
     }
@@ -253,7 +253,7 @@ fn keep(members: &mut [Member], is_kept: impl Fn(usize) -> bool) {
 }
 
 /// Replaces the steps of a group.
-fn apply(group: &Group, program: &mut Program, start: StepId) {
+fn apply(group: &Group, program: &mut KernelProgram, start: StepId) {
     program.next_var = group.next.get();
     let rows: Vec<Var> = group.members[0].rows.iter().map(|v| fresh(program, v.size)).collect();
     let mut axes: HashMap<BufferId, Vec<bool>> = HashMap::new();
@@ -282,11 +282,11 @@ fn apply(group: &Group, program: &mut Program, start: StepId) {
         member.nest(&rows, &index, &local)
     });
     let nests = nests.collect();
-    group.replace(program, start, Work::Rows(Rows { vars: rows, given: 0, nests, own_bytes }));
+    group.replace(program, start, KernelWork::Rows(Rows { vars: rows, given: 0, nests, own_bytes }));
 }
 
 /// A new variable.
-pub fn fresh(program: &mut Program, size: i64) -> Var {
+pub fn fresh(program: &mut KernelProgram, size: i64) -> Var {
     program.next_var += 1;
     Var { id: program.next_var - 1, size }
 }

@@ -6,7 +6,7 @@ use mithril_ir::DType;
 
 use crate::c::analysis::contraction::replaced;
 use crate::c::ir::expr::{Expr, Fold, Index, StepId, Var, arithmetic};
-use crate::c::ir::program::{Buffer, Nest, Place, Program, Step, Work};
+use crate::c::ir::program::{Buffer, LoopProgram, LoopStep, LoopWork, Nest, Place};
 use crate::ids::Id as _;
 
 /// Elements of one result from which on it is worth it.
@@ -19,17 +19,17 @@ const FEW: i64 = 4;
 const PARTS: &[i64] = &[16, 12, 10, 18, 20, 14, 15, 8, 9, 24, 25, 32, 22, 21, 11, 13, 17, 19, 7, 6, 5, 4];
 
 /// Puts such parts into tensors of their own.
-pub fn split_reductions(program: &mut Program) {
+pub fn split_reductions(program: &mut LoopProgram) {
     let mut at = StepId::new(0);
     while let Some(step) = program.steps.get(at).cloned() {
         at = at.next();
-        let Work::Nest(nest) = &step.work else { continue };
+        let LoopWork::Nest(nest) = &step.work else { continue };
         if count(&nest.vars) >= FEW {
             continue;
         }
         // One by one: what holds one of them comes later.
         while let Some(partial) = split(program, at - 1) {
-            program.steps.insert(at - 1, Step { work: Work::Nest(partial), ..step.clone() });
+            program.steps.insert(at - 1, LoopStep { work: LoopWork::Nest(partial), ..step.clone() });
             at = at.next();
         }
     }
@@ -59,8 +59,8 @@ fn innermost(e: &Expr) -> Option<(&Expr, Var, i64)> {
 }
 
 /// Makes the nest of the parts of a reduction, and lets the step bring them together; `None` if there is none to divide.
-fn split(program: &mut Program, step: StepId) -> Option<Nest> {
-    let Work::Nest(nest) = &program.steps[step].work else { return None };
+fn split(program: &mut LoopProgram, step: StepId) -> Option<Nest> {
+    let LoopWork::Nest(nest) = &program.steps[step].work else { return None };
     let (found, var, parts) = innermost(&nest.value)?;
     let Expr::Reduce { fold, vars, body } = found else { return None };
     let mut next = program.next_var;
@@ -95,7 +95,7 @@ fn split(program: &mut Program, step: StepId) -> Option<Nest> {
         is_param: false,
         blocks: None,
     });
-    program.steps[step].work = Work::Nest(nest);
+    program.steps[step].work = LoopWork::Nest(nest);
     program.next_var = next;
     Some(Nest { to, vars: std::iter::once(part).chain(own).collect(), value })
 }

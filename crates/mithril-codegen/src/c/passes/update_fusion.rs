@@ -3,14 +3,14 @@
 
 use crate::c::analysis::dependence::{depends, writes_state};
 use crate::c::ir::expr::{BufferId, Expr, Index, StepId, Var};
-use crate::c::ir::program::{Nest, Program, Rows, Step, Work};
+use crate::c::ir::program::{KernelProgram, KernelStep, KernelWork, Nest, Rows};
 use crate::ids::Id as _;
 
 /// Steps at most before which others are not done, so that these can be done together later.
 const MOST_PASSED: usize = 6;
 
 /// Joins the steps of a program.
-pub fn fuse(program: &mut Program) {
+pub fn fuse(program: &mut KernelProgram) {
     let mut start = StepId::new(0);
     while start < program.steps.end() {
         let members = gather(program, start);
@@ -23,7 +23,7 @@ pub fn fuse(program: &mut Program) {
 }
 
 /// The steps that can be one pass with the first of them, in order.
-fn gather(program: &Program, start: StepId) -> Vec<StepId> {
+fn gather(program: &KernelProgram, start: StepId) -> Vec<StepId> {
     let mut members = Vec::new();
     for step in start.until(program.steps.end()) {
         let Some(nest) = update(program, step) else {
@@ -44,9 +44,9 @@ fn gather(program: &Program, start: StepId) -> Vec<StepId> {
 }
 
 /// The nest that a step is, if it computes a new state element by element.
-fn update(program: &Program, step: StepId) -> Option<&Nest> {
+fn update(program: &KernelProgram, step: StepId) -> Option<&Nest> {
     let step = &program.steps[step];
-    let Work::Nest(nest) = &step.work else { return None };
+    let KernelWork::Nest(nest) = &step.work else { return None };
     let mut reads_positions = false;
     nest.value.walk(&mut |e| reads_positions |= e.indices().iter().any(|index| index.reads()));
     let is_plain = !nest.value.reduces() && !reads_positions && program.buffers[nest.to].blocks.is_none();
@@ -55,7 +55,7 @@ fn update(program: &Program, step: StepId) -> Option<&Nest> {
 
 /// Whether a nest goes through the same elements as others, reads a whole tensor that they read or write, and whatever one
 /// of them writes is read by all at the element in hand only.
-fn fits(program: &Program, members: &[&Nest], new: &Nest) -> bool {
+fn fits(program: &KernelProgram, members: &[&Nest], new: &Nest) -> bool {
     let Some(first) = members.first() else { return true };
     let sizes = |nest: &Nest| nest.vars.iter().map(|v| v.size).collect::<Vec<_>>();
     let count = program.buffers[new.to].count();
@@ -89,7 +89,7 @@ fn reads_own(nest: &Nest, buffer: BufferId) -> bool {
 }
 
 /// Where members can be done together: in the place of the first of them, else of the last.
-fn place(program: &Program, members: &[StepId]) -> Option<StepId> {
+fn place(program: &KernelProgram, members: &[StepId]) -> Option<StepId> {
     let (&first, &last) = (members.first()?, members.last()?);
     let between: Vec<StepId> = first.until(last).filter(|i| !members.contains(i)).collect();
     let is_free = |&i: &StepId, member: StepId| !depends(&program.steps[member], &program.steps[i]);
@@ -108,7 +108,7 @@ fn coordinates(vars: &[Var]) -> Vec<Index> {
 }
 
 /// Puts one step in the place of the first member.
-fn replace(program: &mut Program, members: &[StepId]) {
+fn replace(program: &mut KernelProgram, members: &[StepId]) {
     let Some(place) = place(program, members) else { return };
     let (first, last) = (members[0], members[members.len() - 1]);
     let vars = update(program, first).map_or_else(Vec::new, |nest| nest.vars.clone());
@@ -121,7 +121,7 @@ fn replace(program: &mut Program, members: &[StepId]) {
     let nests =
         members.iter().filter_map(|&i| update(program, i)).map(|nest| (common(nest), coordinates(&vars)));
     let rows = Rows { nests: nests.collect(), vars: vars.clone(), given: 0, own_bytes: 0 };
-    let step = Step { work: Work::Rows(rows), ..program.steps[last].clone() };
+    let step = KernelStep { work: KernelWork::Rows(rows), ..program.steps[last].clone() };
     program.steps.insert(place + 1, step);
     for &i in members.iter().rev() {
         program.steps.remove(i + usize::from(i > place));

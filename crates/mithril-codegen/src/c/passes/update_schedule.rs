@@ -2,13 +2,13 @@
 
 use crate::c::analysis::dependence::{depends, writes_state};
 use crate::c::ir::expr::{BufferId, Expr, StepId};
-use crate::c::ir::program::{Program, Step, Work};
+use crate::c::ir::program::{KernelProgram, KernelStep, KernelWork};
 use crate::ids::Id as _;
 
 /// Moves what makes new states to where all is there that it needs: gradients are used as soon as they are known, and
 /// their memory is free for the next. Before anything is changed that can fail has been done: a call that fails leaves
 /// the states as they were.
-pub fn schedule(program: &mut Program) {
+pub fn schedule(program: &mut KernelProgram) {
     let mut safe = last_check(program);
     for i in StepId::new(0).until(safe).rev() {
         if writes_state(program, &program.steps[i])
@@ -28,7 +28,7 @@ pub fn schedule(program: &mut Program) {
         if is_given {
             known.extend(step.writes().into_iter().filter(|&b| program.buffers[b].count() == 1));
         }
-        if !matches!(step.work, Work::Nest(_)) || !(is_given || writes_state(program, step)) {
+        if !matches!(step.work, KernelWork::Nest(_)) || !(is_given || writes_state(program, step)) {
             continue;
         }
         let last = program.steps[safe..i].iter().rposition(|other| depends(step, other));
@@ -41,7 +41,7 @@ pub fn schedule(program: &mut Program) {
 }
 
 /// How many steps there are up to the last that reads positions nobody has looked at before.
-fn last_check(program: &Program) -> StepId {
+fn last_check(program: &KernelProgram) -> StepId {
     let mut known = Vec::new();
     let mut last = StepId::new(0);
     for (i, step) in program.steps.entries() {
@@ -56,10 +56,10 @@ fn last_check(program: &Program) -> StepId {
 }
 
 /// Buffers whose elements say where something is read or written.
-fn positions(program: &Program, step: &Step) -> Vec<BufferId> {
+fn positions(program: &KernelProgram, step: &KernelStep) -> Vec<BufferId> {
     let mut found = Vec::new();
     match &step.work {
-        Work::Nest(nest) => nest.value.walk(&mut |e| {
+        KernelWork::Nest(nest) => nest.value.walk(&mut |e| {
             for index in e.indices().into_iter().filter(|index| index.reads()) {
                 Expr::Index(Box::new(index.clone())).walk(&mut |e| {
                     if let Expr::Load { from, .. } = e {
@@ -68,10 +68,10 @@ fn positions(program: &Program, step: &Step) -> Vec<BufferId> {
                 });
             }
         }),
-        Work::Call(_) => {
+        KernelWork::Call(_) => {
             found.extend(step.reads().into_iter().filter(|&b| !program.buffers[b].dtype.is_float()));
         }
-        Work::Kernel(_) | Work::Rows(_) | Work::Parts(_) | Work::Pack(_) => {}
+        KernelWork::Kernel(_) | KernelWork::Rows(_) | KernelWork::Parts(_) | KernelWork::Pack(_) => {}
     }
     found
 }

@@ -12,7 +12,7 @@ use crate::c::select::epilogue::{Tail, Tails};
 use crate::c::syntax::template::c_type;
 
 /// Whether a tensor is the same at every call, so that it may be packed once.
-pub fn is_fixed(program: &Program, buffer: BufferId, options: &Options) -> bool {
+pub fn is_fixed<W>(program: &Program<W>, buffer: BufferId, options: &Options) -> bool {
     let buffer = &program.buffers[buffer];
     options.pack && (buffer.is_param || matches!(buffer.place, Place::Constant(_) | Place::Packed(_)))
 }

@@ -3,7 +3,7 @@
 
 use crate::c::analysis::contraction::contraction;
 use crate::c::ir::expr::StepId;
-use crate::c::ir::program::{Buffer, KernelCall, Nest, PackCall, Program, Step, Work};
+use crate::c::ir::program::{Buffer, KernelCall, KernelProgram, KernelStep, KernelWork, Nest, PackCall};
 use crate::c::kernels::common::library::Library;
 use crate::c::options::Options;
 use crate::c::select::context::SelectionContext;
@@ -16,7 +16,7 @@ use crate::ids::Id as _;
 /// Replaces nests by kernels; the functions are added to the library, the epilogues to the tails.
 /// Says which weights are quantized.
 pub fn select(
-    program: &mut Program,
+    program: &mut KernelProgram,
     options: &Options,
     library: &mut Library,
     tails: &mut Tails,
@@ -28,7 +28,7 @@ pub fn select(
     let mut step = StepId::new(0);
     while let Some(given) = program.steps.get(step).cloned() {
         step = step.next();
-        let Work::Nest(nest) = &given.work else { continue };
+        let KernelWork::Nest(nest) = &given.work else { continue };
         library.take_asked();
         let mut making = SelectionContext {
             options,
@@ -74,7 +74,7 @@ pub fn select(
         if call.kernel.shared_bytes > 0 {
             call.shared = Some(program.buffers.push(Buffer::scratch(call.kernel.shared_bytes)));
         }
-        program.steps[step - 1].work = Work::Kernel(call);
+        program.steps[step - 1].work = KernelWork::Kernel(call);
     }
     program.packed_bytes = packed;
     decisions
@@ -82,11 +82,11 @@ pub fn select(
 
 /// The kernel of a sum that nothing is made of, with the copies that it reads.
 fn apart(
-    program: &mut Program,
-    name: &Step,
+    program: &mut KernelProgram,
+    name: &KernelStep,
     sums: &Nest,
     making: &mut SelectionContext<'_>,
-) -> Option<(KernelCall, Vec<Step>)> {
+) -> Option<(KernelCall, Vec<KernelStep>)> {
     let c = contraction(sums)?;
     convolution::convolution(program, sums, &c, making)
         .or_else(|| alone(program, sums, c.element, making))
@@ -96,18 +96,18 @@ fn apart(
 
 /// A product over copies of its operands, and the steps that make these.
 fn over_copies(
-    program: &mut Program,
-    name: &Step,
+    program: &mut KernelProgram,
+    name: &KernelStep,
     nest: &Nest,
     making: &mut SelectionContext<'_>,
-) -> Option<(KernelCall, Vec<Step>)> {
+) -> Option<(KernelCall, Vec<KernelStep>)> {
     let c = contraction(nest)?;
     let (laid_out, copies) = im2col::lay_out(program, name, nest, &c)?;
     Some((alone(program, &laid_out, c.element, making)?, copies))
 }
 
 /// Puts steps in front of the one before number `next`; the number of the step behind that one now.
-fn put_before(program: &mut Program, next: StepId, copies: Vec<Step>) -> StepId {
+fn put_before(program: &mut KernelProgram, next: StepId, copies: Vec<KernelStep>) -> StepId {
     let count = copies.len();
     program.steps.splice(next - 1..next - 1, copies);
     next + count

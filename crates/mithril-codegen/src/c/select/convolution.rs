@@ -4,7 +4,7 @@ use crate::c::analysis::affine::{affine, flat_loads};
 use crate::c::analysis::contraction::{Contraction, contraction, the_sum};
 use crate::c::analysis::convolution::{Shape, names, pixels, shape};
 use crate::c::ir::expr::{BufferId, Expr, Index, Var};
-use crate::c::ir::program::{Buffer, KernelCall, Nest, Program, Start};
+use crate::c::ir::program::{Buffer, KernelCall, KernelProgram, Nest, Program, Start, Work};
 use crate::c::kernels::common::library::Library;
 use crate::c::kernels::spec::blocked_conv::{Blocked, Image, Places, span};
 use crate::c::kernels::spec::bytes::{AsBytes, InBytes};
@@ -20,8 +20,8 @@ use crate::c::syntax::template::c_type;
 use crate::c::target::Target;
 
 /// The convolution of a nest, as far as it reads or writes blocks.
-pub fn blocked_convolution(
-    program: &Program,
+pub fn blocked_convolution<W: Work>(
+    program: &Program<W>,
     nest: &Nest,
     options: &Options,
     library: &Library,
@@ -35,7 +35,7 @@ const LEAST_PIXELS: usize = 4;
 
 /// The convolution that a nest is, if it is one.
 pub fn convolution(
-    program: &Program,
+    program: &KernelProgram,
     nest: &Nest,
     c: &Contraction<'_>,
     making: &mut SelectionContext<'_>,
@@ -102,8 +102,8 @@ pub fn convolution(
 }
 
 /// The buffer of the image and its range, if it is known, of a convolution that is done in integers.
-pub fn in_whole_numbers(
-    program: &Program,
+pub fn in_whole_numbers<W: Work>(
+    program: &Program<W>,
     nest: &Nest,
     c: &Contraction<'_>,
     options: &Options,
@@ -153,8 +153,8 @@ impl InBlocks {
 }
 
 /// The convolution that a nest is, if image or result lie in blocks and it can work so.
-pub fn in_blocks(
-    program: &Program,
+pub fn in_blocks<W: Work>(
+    program: &Program<W>,
     nest: &Nest,
     c: &Contraction<'_>,
     options: &Options,
@@ -164,8 +164,8 @@ pub fn in_blocks(
     in_blocks_of(program, nest, &shape, options, target, &mut Tails::default())
 }
 
-fn in_blocks_of(
-    program: &Program,
+fn in_blocks_of<W: Work>(
+    program: &Program<W>,
     nest: &Nest,
     (conv, [x, w], vars): &Shape,
     options: &Options,

@@ -4,7 +4,7 @@
 use crate::c::analysis::affine::{affine, flat_loads};
 use crate::c::analysis::contraction::{Contraction, stored};
 use crate::c::ir::expr::{Binary, Expr, Index, Var};
-use crate::c::ir::program::{Buffer, Nest, Place, Program, Step, Work};
+use crate::c::ir::program::{Buffer, KernelProgram, KernelStep, KernelWork, Nest, Place};
 
 /// Multiplications for each element copied, below which a copy costs more than it saves.
 const LEAST_USE: i64 = 8;
@@ -18,11 +18,11 @@ const LEAST_TOGETHER: i64 = 16;
 /// The nest over copies of those operands that have to be copied, and the steps that make them; `None` if that is
 /// not worth it.
 pub fn lay_out(
-    program: &mut Program,
-    name: &Step,
+    program: &mut KernelProgram,
+    name: &KernelStep,
     nest: &Nest,
     c: &Contraction<'_>,
-) -> Option<(Nest, Vec<Step>)> {
+) -> Option<(Nest, Vec<KernelStep>)> {
     let work = sizes(&nest.vars).saturating_mul(sizes(c.vars));
     let moves = |e: &Expr, v: Var| {
         let mut found = false;
@@ -59,7 +59,7 @@ pub fn lay_out(
 }
 
 /// Whether everything that an expression reads lies together along a variable.
-fn are_together(program: &Program, e: &Expr, var: Var) -> bool {
+fn are_together(program: &KernelProgram, e: &Expr, var: Var) -> bool {
     let (mut any, mut all) = (false, true);
     flat_loads(e, &program.buffers).walk(&mut |e| {
         if let Expr::Load { at, .. } = e {
@@ -75,7 +75,7 @@ fn sizes(vars: &[Var]) -> i64 {
 }
 
 /// Whether a factor is an element of a tensor at multiples of the variables, with those summed over like digits of one.
-fn is_matrix(program: &Program, nest: &Nest, c: &Contraction<'_>, factor: &Expr) -> bool {
+fn is_matrix(program: &KernelProgram, nest: &Nest, c: &Contraction<'_>, factor: &Expr) -> bool {
     let flat = flat_loads(factor, &program.buffers);
     let Some((_, at, _)) = stored(&flat, c.element) else { return false };
     let all: Vec<Var> = nest.vars.iter().chain(c.vars).copied().collect();
@@ -89,7 +89,13 @@ fn is_matrix(program: &Program, nest: &Nest, c: &Contraction<'_>, factor: &Expr)
 }
 
 /// The element of a new tensor over `vars` that holds the values of an expression.
-fn copy(program: &mut Program, like: &Step, value: &Expr, vars: &[Var], copies: &mut Vec<Step>) -> Expr {
+fn copy(
+    program: &mut KernelProgram,
+    like: &KernelStep,
+    value: &Expr,
+    vars: &[Var],
+    copies: &mut Vec<KernelStep>,
+) -> Expr {
     let (dtype, to) = (value.dtype(), program.buffers.end());
     let shape = vars.iter().map(|v| v.size).collect();
     let name = "columns".to_owned();
@@ -106,7 +112,7 @@ fn copy(program: &mut Program, like: &Step, value: &Expr, vars: &[Var], copies: 
     program.next_var += own.len() as u32;
     let index = |v: Var| vars.iter().position(|&w| w == v).map_or(Index::var(v), |i| Index::var(own[i]));
     let nest = Nest { to, vars: own.clone(), value: value.substitute(&index) };
-    copies.push(Step { name: "columns".to_owned(), work: Work::Nest(nest), ..like.clone() });
+    copies.push(KernelStep { name: "columns".to_owned(), work: KernelWork::Nest(nest), ..like.clone() });
     Expr::Load { from: to, at: vars.iter().map(|&v| Index::var(v)).collect(), stored: dtype }
 }
 

@@ -7,7 +7,7 @@ use crate::c::analysis::collapse::collapse;
 use crate::c::analysis::contraction::{stored, the_sum};
 use crate::c::analysis::split::split;
 use crate::c::ir::expr::{Binary, BufferId, Expr, Index, Var};
-use crate::c::ir::program::{KernelCall, Nest, Program, Start};
+use crate::c::ir::program::{KernelCall, KernelProgram, Nest, Start};
 use crate::c::kernels::spec::epilogue::Epilogue;
 use crate::c::kernels::spec::gemm::{Gemm, Packing};
 use crate::c::kernels::spec::strides::{Stored, Strides};
@@ -48,7 +48,7 @@ pub struct Product {
 
 impl Product {
     /// Reads a nest by flat positions, with as few loops as possible.
-    pub fn read(program: &Program, nest: &Nest, at: &[Index], element: Element) -> Option<Self> {
+    pub fn read(program: &KernelProgram, nest: &Nest, at: &[Index], element: Element) -> Option<Self> {
         let buffers = &program.buffers;
         let mut value = flat_loads(&nest.value, buffers);
         let mut to = buffers[nest.to].position(at);
@@ -108,7 +108,7 @@ impl Product {
 
 /// A matrix product that a nest is.
 pub fn alone(
-    program: &mut Program,
+    program: &mut KernelProgram,
     nest: &Nest,
     element: Element,
     making: &mut SelectionContext<'_>,
@@ -120,7 +120,7 @@ pub fn alone(
 /// The matrix products that a nest is, which stores at these coordinates. Where each is a part by itself, `parts` are the
 /// variables that count them.
 pub fn product(
-    program: &mut Program,
+    program: &mut KernelProgram,
     nest: &Nest,
     at: &[Index],
     parts: Option<&[Var]>,
@@ -186,7 +186,7 @@ pub fn product(
 }
 
 /// Where a product reads its two factors and stores its result.
-fn positions(program: &Program, nest: &Nest, at: &[Index], element: Element) -> Option<[Index; 3]> {
+fn positions(program: &KernelProgram, nest: &Nest, at: &[Index], element: Element) -> Option<[Index; 3]> {
     let value = flat_loads(&nest.value, &program.buffers);
     let Expr::Reduce { body, .. } = the_sum(&value)? else { return None };
     let Expr::Binary(Binary::Multiply, a, b) = &**body else { return None };

@@ -6,7 +6,7 @@ use mithril_ir::error::{Code, Error, Result};
 use crate::c::analysis::contraction::LEAST_WORK;
 use crate::c::ir::expr::{Binary, BufferId, Expr, Fold};
 use crate::c::ir::kernel::Kernel;
-use crate::c::ir::program::{Nest, Place, Program, Start, Step, Work};
+use crate::c::ir::program::{KernelProgram, KernelStep, KernelWork, Nest, Place, Program, Start, Step, Work};
 use crate::c::kernels::quantized::gemm::MOST_TERMS;
 use crate::c::kernels::spec::blocked_conv::Blocked;
 use crate::c::kernels::spec::conv::Conv;
@@ -19,7 +19,7 @@ use crate::c::target::{Element, Target};
 
 /// The kernel of a product, quantized if that is requested and possible; and whether the factors are exchanged.
 pub fn product(
-    program: &Program,
+    program: &KernelProgram,
     factors: [Start; 2],
     gemm: &Gemm,
     making: &mut SelectionContext<'_>,
@@ -91,8 +91,8 @@ impl InFewBits {
 }
 
 /// How a convolution is to quantize this weight; why it cannot; `None` if nothing is asked of it.
-pub fn convolution(
-    program: &Program,
+pub fn convolution<W: Work>(
+    program: &Program<W>,
     weight: BufferId,
     conv: &Conv,
     options: &Options,
@@ -128,7 +128,7 @@ fn is_quick(conv: &Conv, target: &Target) -> bool {
 
 /// Notes what became of the weight of a convolution, whose kernel reads its terms in this order.
 pub fn decided(
-    program: &Program,
+    program: &KernelProgram,
     weight: BufferId,
     conv: &Conv,
     outcome: std::result::Result<InFewBits, Reason>,
@@ -147,7 +147,7 @@ pub fn decided(
 }
 
 /// The name of a weight as users know it: what is made of one parameter when parameters are packed has its name.
-fn name_of(program: &Program, buffer: BufferId) -> &str {
+fn name_of<W: Work>(program: &Program<W>, buffer: BufferId) -> &str {
     let of = &program.buffers[buffer];
     let made = program.prepared.iter().filter(|_| matches!(of.place, Place::Packed(_)));
     let reads: Vec<BufferId> =
@@ -160,7 +160,7 @@ fn name_of(program: &Program, buffer: BufferId) -> &str {
 }
 
 /// The name of a convolution's weight; that of the parameter, too, of which some elements are copied in another order.
-fn of_convolution(program: &Program, buffer: BufferId) -> &str {
+fn of_convolution<W: Work>(program: &Program<W>, buffer: BufferId) -> &str {
     let of = &program.buffers[buffer];
     let made = program.prepared.iter().filter(|_| matches!(of.place, Place::Packed(_)));
     let made = made.filter(|step| step.writes().contains(&buffer));
@@ -174,7 +174,7 @@ fn of_convolution(program: &Program, buffer: BufferId) -> &str {
 }
 
 /// Adds weights of products that no low-bit kernel is made for: those of other kernels, and of loops.
-pub fn others(program: &Program, options: &Options, decisions: &mut Vec<Decision>) {
+pub fn others(program: &KernelProgram, options: &Options, decisions: &mut Vec<Decision>) {
     let Some(wanted) = &options.quantize else { return };
     for (start, text, bytes) in program.steps.iter().flat_map(|step| left(program, step)) {
         let weight = name_of(program, start.0).to_owned();
@@ -188,22 +188,22 @@ pub fn others(program: &Program, options: &Options, decisions: &mut Vec<Decision
 }
 
 /// What the products of a step have as factors, why those stay float, and bytes in which they are kept.
-fn left(program: &Program, step: &Step) -> Vec<(Start, String, usize)> {
+fn left(program: &KernelProgram, step: &KernelStep) -> Vec<(Start, String, usize)> {
     match &step.work {
-        Work::Kernel(k) => {
+        KernelWork::Kernel(k) => {
             let text = format!("it is used in a {}", k.what);
             let is_matrix = |start: &&Start| is_matrix(program, start.0);
             let inputs = k.inputs[..1].iter().filter(is_matrix).chain(&k.inputs[1..]);
             inputs.map(|&start| (start, text.clone(), k.kernel.packed_bytes)).collect()
         }
-        Work::Nest(nest) => in_loops(program, nest),
-        Work::Parts(parts) => parts.steps.iter().flat_map(|step| left(program, step)).collect(),
-        Work::Call(_) | Work::Rows(_) | Work::Pack(_) => Vec::new(),
+        KernelWork::Nest(nest) => in_loops(program, nest),
+        KernelWork::Parts(parts) => parts.steps.iter().flat_map(|step| left(program, step)).collect(),
+        KernelWork::Call(_) | KernelWork::Rows(_) | KernelWork::Pack(_) => Vec::new(),
     }
 }
 
 /// Matrices in sums of products that stay loops.
-fn in_loops(program: &Program, nest: &Nest) -> Vec<(Start, String, usize)> {
+fn in_loops(program: &KernelProgram, nest: &Nest) -> Vec<(Start, String, usize)> {
     let mut found = Vec::new();
     nest.value.walk(&mut |e| {
         let Expr::Reduce { fold: Fold::Sum, vars, body } = e else { return };
@@ -231,7 +231,7 @@ fn in_loops(program: &Program, nest: &Nest) -> Vec<(Start, String, usize)> {
 }
 
 /// Whether it is a parameter with rows and columns, and not a bias or a norm's.
-fn is_matrix(program: &Program, buffer: BufferId) -> bool {
+fn is_matrix(program: &KernelProgram, buffer: BufferId) -> bool {
     let buffer = &program.buffers[buffer];
     let is_fixed = buffer.is_param || matches!(buffer.place, Place::Packed(_));
     is_fixed && buffer.shape.iter().filter(|size| **size > 1).count() > 1
@@ -272,7 +272,7 @@ pub fn find_all<'a>(mut patterns: impl Iterator<Item = &'a str>, names: &[&str])
 
 /// Refuses patterns and ranges for weights that are not there; and weights that could not be quantized, if that is asked
 /// for.
-pub fn check(program: &Program, wanted: Option<&Quantize>, decisions: &[Decision]) -> Result<()> {
+pub fn check(program: &KernelProgram, wanted: Option<&Quantize>, decisions: &[Decision]) -> Result<()> {
     let Some(wanted) = wanted else { return Ok(()) };
     let names: Vec<&str> = program.buffers.iter().filter(|b| b.is_param).map(|b| &*b.name).collect();
     find_all(wanted.rules.iter().map(|(pattern, _)| &**pattern), &names)?;

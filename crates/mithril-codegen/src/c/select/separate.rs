@@ -11,7 +11,7 @@ use crate::c::analysis::affine::flat_loads;
 use crate::c::analysis::contraction::{Contraction, replaced, stored, the_sum};
 use crate::c::analysis::split::split;
 use crate::c::ir::expr::{Binary, Expr, Fold, Index, Var};
-use crate::c::ir::program::{Buffer, Nest, Place, Program, Step, Work};
+use crate::c::ir::program::{Buffer, KernelProgram, KernelStep, KernelWork, Nest, Place};
 use crate::c::select::product::Product;
 
 /// Rows or columns from which on kernels are fast.
@@ -26,11 +26,11 @@ const LEAST_WORK: i64 = 1 << 20;
 /// The nest that fills a temporary with the sums, and the step that makes the result of them; `None` where the nest is
 /// as good as it is.
 pub fn separate(
-    program: &mut Program,
-    name: &Step,
+    program: &mut KernelProgram,
+    name: &KernelStep,
     nest: &Nest,
     c: &Contraction<'_>,
-) -> Option<(Nest, Step)> {
+) -> Option<(Nest, KernelStep)> {
     let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
     let mut product = Product::read(program, nest, &coordinates, c.element)?;
     let work = nest.vars.iter().chain(c.vars).fold(1_i64, |n, v| n.saturating_mul(v.size));
@@ -73,7 +73,7 @@ pub fn separate(
 
 /// The nest that fills a temporary with the sums in the order of images, and the step that makes the result of them;
 /// `None` if nothing is made of them.
-pub fn unfuse(program: &mut Program, name: &Step, nest: &Nest) -> Option<(Nest, Step)> {
+pub fn unfuse(program: &mut KernelProgram, name: &KernelStep, nest: &Nest) -> Option<(Nest, KernelStep)> {
     let (work, sum) = largest_sum(&nest.value, nest.vars.iter().fold(1, |n, v| n.saturating_mul(v.size)))?;
     if work < LEAST_WORK || nest.value == *sum {
         return None;
@@ -119,12 +119,12 @@ fn largest_sum(e: &Expr, times: i64) -> Option<(i64, &Expr)> {
 
 /// The nest that fills a temporary with the sums, and the step that reads them at these coordinates.
 fn parted(
-    program: &mut Program,
-    name: &Step,
+    program: &mut KernelProgram,
+    name: &KernelStep,
     nest: &Nest,
     (sum, vars, sums): (&Expr, Vec<Var>, Expr),
     at: Vec<Index>,
-) -> (Nest, Step) {
+) -> (Nest, KernelStep) {
     let (to, stored) = (program.buffers.end(), sums.dtype());
     program.buffers.push(Buffer {
         name: "products".to_owned(),
@@ -136,7 +136,7 @@ fn parted(
     });
     let load = Expr::Load { from: to, at, stored };
     let rest = Nest { value: replaced(&nest.value, sum, &load), ..nest.clone() };
-    (Nest { to, vars, value: sums }, Step { work: Work::Nest(rest), ..name.clone() })
+    (Nest { to, vars, value: sums }, KernelStep { work: KernelWork::Nest(rest), ..name.clone() })
 }
 
 /// Whether rows or columns that are few in the order of the result are many in that of the factors.

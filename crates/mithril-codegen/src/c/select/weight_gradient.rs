@@ -5,7 +5,7 @@ use crate::c::analysis::affine::flat_loads;
 use crate::c::analysis::contraction::{Contraction, the_sum};
 use crate::c::analysis::convolution::{names, pixels, sliding};
 use crate::c::ir::expr::{BufferId, Expr, Index};
-use crate::c::ir::program::{KernelCall, Nest, Place, Program, Work};
+use crate::c::ir::program::{KernelCall, KernelProgram, KernelWork, Nest, Place};
 use crate::c::kernels::spec::epilogue::Epilogue;
 use crate::c::kernels::weight_gradient::correlation::Correlation;
 use crate::c::select::context::{SelectionContext, call, is_fixed, operands};
@@ -13,7 +13,7 @@ use crate::c::syntax::template::c_type;
 
 /// The gradient of weights that a nest is, if it is one: more pixels are summed over than there are weights.
 pub fn correlation(
-    program: &Program,
+    program: &KernelProgram,
     nest: &Nest,
     c: &Contraction<'_>,
     making: &mut SelectionContext<'_>,
@@ -70,7 +70,7 @@ pub fn correlation(
 
 /// Where the planes of a tensor that is indexed [channel, image, …] lie: the buffer, and the elements from one image to the
 /// next and from one channel to the next. Of a copy that only changes their order, those of what was copied.
-fn planes(program: &Program, buffer: BufferId) -> Option<(BufferId, [usize; 2])> {
+fn planes(program: &KernelProgram, buffer: BufferId) -> Option<(BufferId, [usize; 2])> {
     let (from, order) = copied(program, buffer).unwrap_or((buffer, [0, 1]));
     let of = &program.buffers[from];
     let plane = of.shape[2..].iter().product::<i64>();
@@ -81,10 +81,10 @@ fn planes(program: &Program, buffer: BufferId) -> Option<(BufferId, [usize; 2])>
 
 /// The buffer whose planes a buffer holds in another order, and which of its axes the first two axes are; unless it may be
 /// changed before the copy is read.
-fn copied(program: &Program, buffer: BufferId) -> Option<(BufferId, [usize; 2])> {
+fn copied(program: &KernelProgram, buffer: BufferId) -> Option<(BufferId, [usize; 2])> {
     let mut makers = program.steps.iter().filter(|step| step.writes().contains(&buffer));
     let (maker, None) = (makers.next()?, makers.next()) else { return None };
-    let Work::Nest(nest) = &maker.work else { return None };
+    let KernelWork::Nest(nest) = &maker.work else { return None };
     let Expr::Load { from, at, stored } = &nest.value else { return None };
     let [of, to] = [*from, buffer].map(|b| &program.buffers[b]);
     let own: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();

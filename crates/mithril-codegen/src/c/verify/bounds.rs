@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 
 use crate::c::ir::expr::{Argument, Atom, Expr, Index, Var, arithmetic, flat};
-use crate::c::ir::program::{Buffer, KernelCall, Nest, Place, Program, Rows, Step, Work};
+use crate::c::ir::program::{Buffer, KernelCall, KernelProgram, KernelStep, KernelWork, Nest, Place, Rows};
 use crate::c::verify::index::Scope;
 use crate::c::verify::messages::{in_step, named};
 
 /// Looks at all steps.
-pub fn check(program: &Program) -> Result<(), String> {
+pub fn check(program: &KernelProgram) -> Result<(), String> {
     for (b, buffer) in program.buffers.entries() {
         let margins = buffer.blocks.is_some_and(|blocks| blocks.has_margins());
         if margins != program.margins.contains_key(&b) {
@@ -22,31 +22,31 @@ pub fn check(program: &Program) -> Result<(), String> {
     Ok(())
 }
 
-fn check_step(program: &Program, step: &Step) -> Result<(), String> {
+fn check_step(program: &KernelProgram, step: &KernelStep) -> Result<(), String> {
     for b in step.reads().into_iter().chain(step.writes()) {
         if b >= program.buffers.end() {
             return Err(format!("names {}", named(program, b)));
         }
     }
     match &step.work {
-        Work::Nest(nest) => {
+        KernelWork::Nest(nest) => {
             let at: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
             check_nest(program, nest, &at)
         }
-        Work::Rows(rows) => check_rows(program, rows),
-        Work::Parts(parts) => parts.steps.iter().try_for_each(|step| check_step(program, step)),
-        Work::Kernel(k) => check_kernel(program, k),
-        Work::Call(call) => call.args.iter().try_for_each(|arg| match arg {
+        KernelWork::Rows(rows) => check_rows(program, rows),
+        KernelWork::Parts(parts) => parts.steps.iter().try_for_each(|step| check_step(program, step)),
+        KernelWork::Kernel(k) => check_kernel(program, k),
+        KernelWork::Call(call) => call.args.iter().try_for_each(|arg| match arg {
             Argument::In(b) | Argument::Out(b) if program.buffers[*b].blocks.is_some() => {
                 Err(format!("is given {}, which does not lie in row-major order", named(program, *b)))
             }
             _ => Ok(()),
         }),
-        Work::Pack(_) => Ok(()),
+        KernelWork::Pack(_) => Ok(()),
     }
 }
 
-fn check_rows(program: &Program, rows: &Rows) -> Result<(), String> {
+fn check_rows(program: &KernelProgram, rows: &Rows) -> Result<(), String> {
     for (nest, at) in &rows.nests {
         if nest.vars.get(..rows.vars.len()) != Some(&rows.vars[..]) {
             return Err(format!("fills {} in other rows than the others", named(program, nest.to)));
@@ -56,7 +56,7 @@ fn check_rows(program: &Program, rows: &Rows) -> Result<(), String> {
     Ok(())
 }
 
-fn check_kernel(program: &Program, k: &KernelCall) -> Result<(), String> {
+fn check_kernel(program: &KernelProgram, k: &KernelCall) -> Result<(), String> {
     let starts = k.inputs.iter().chain(&k.operands);
     for &(b, first) in starts {
         let buffer = &program.buffers[b];
@@ -72,7 +72,7 @@ fn check_kernel(program: &Program, k: &KernelCall) -> Result<(), String> {
 }
 
 /// Whether a nest stores at each position of its buffer once, and reads what there is.
-fn check_nest(program: &Program, nest: &Nest, at: &[Index]) -> Result<(), String> {
+fn check_nest(program: &KernelProgram, nest: &Nest, at: &[Index]) -> Result<(), String> {
     let buffer = &program.buffers[nest.to];
     let of = || named(program, nest.to);
     let ids: BTreeSet<u32> = nest.vars.iter().map(|v| v.id).collect();
@@ -128,7 +128,7 @@ fn fills(position: &Index, nest: &Nest, count: i64, is_own: bool) -> bool {
     position.constant == 0 && next == count && (is_own || others.next().is_none())
 }
 
-fn check_value(program: &Program, e: &Expr, scope: &mut Scope) -> Result<(), String> {
+fn check_value(program: &KernelProgram, e: &Expr, scope: &mut Scope) -> Result<(), String> {
     for index in e.indices() {
         check_index(program, index, scope)?;
     }
@@ -175,7 +175,7 @@ fn check_value(program: &Program, e: &Expr, scope: &mut Scope) -> Result<(), Str
 }
 
 /// Looks at what is read to know a position.
-fn check_index(program: &Program, index: &Index, scope: &mut Scope) -> Result<(), String> {
+fn check_index(program: &KernelProgram, index: &Index, scope: &mut Scope) -> Result<(), String> {
     index.terms.iter().try_for_each(|(atom, _)| match atom {
         Atom::Var(v) if !scope.vars.contains(v) => Err(format!("uses i{}, which no loop counts", v.id)),
         Atom::Var(_) => Ok(()),

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use crate::c::ir::driver::{Does, Effect, Line, Phase, Statement};
 use crate::c::ir::expr::{BufferId, StepId};
-use crate::c::ir::program::{PackCall, Place, Program, Work};
+use crate::c::ir::program::{KernelProgram, KernelWork, PackCall, Place};
 use crate::c::verify::memory::Memory;
 use crate::c::verify::messages::named;
 
@@ -18,7 +18,7 @@ pub struct Packed {
 }
 
 /// Goes through the parts of packing, each of which has to do without the others; what they leave.
-pub fn packing(program: &Program, parts: &[Vec<Phase>]) -> Result<Packed, String> {
+pub fn packing(program: &KernelProgram, parts: &[Vec<Phase>]) -> Result<Packed, String> {
     check_places(program)?;
     let mut packed = Packed::default();
     for (number, part) in parts.iter().enumerate() {
@@ -40,7 +40,7 @@ pub fn packing(program: &Program, parts: &[Vec<Phase>]) -> Result<Packed, String
 }
 
 /// What is packed lies at places of its own.
-fn check_places(program: &Program) -> Result<(), String> {
+fn check_places(program: &KernelProgram) -> Result<(), String> {
     let mut places: Vec<(Range<usize>, String)> = Vec::new();
     for (b, buffer) in program.buffers.entries() {
         if let Place::Packed(Some(at)) = buffer.place {
@@ -49,7 +49,7 @@ fn check_places(program: &Program) -> Result<(), String> {
     }
     let mut weights: BTreeMap<usize, PackCall> = BTreeMap::new();
     for step in &program.steps {
-        let Work::Kernel(k) = &step.work else { continue };
+        let KernelWork::Kernel(k) = &step.work else { continue };
         let Some(pack) = k.pack() else { continue };
         // Kernels may share what is packed in the same way from the same weights.
         if !weights.get(&k.packed).is_some_and(|other| other.does_as(&pack)) {
@@ -70,7 +70,12 @@ fn check_places(program: &Program) -> Result<(), String> {
 }
 
 /// Goes through the lines of a call; of several threads if they share the work.
-pub fn running(program: &Program, packed: &Packed, lines: &[Line<'_>], threads: bool) -> Result<(), String> {
+pub fn running(
+    program: &KernelProgram,
+    packed: &Packed,
+    lines: &[Line<'_>],
+    threads: bool,
+) -> Result<(), String> {
     let mut memory = Memory::new(program);
     packed.buffers.iter().for_each(|&b| memory.write(b));
     let mut run = Running { program, memory, packed, part: None, since: threads.then(Vec::new) };
@@ -97,7 +102,7 @@ pub fn running(program: &Program, packed: &Packed, lines: &[Line<'_>], threads: 
 
 /// What is known in front of a line.
 struct Running<'a> {
-    program: &'a Program,
+    program: &'a KernelProgram,
     memory: Memory<'a>,
     packed: &'a Packed,
     /// What has been written in the part in hand, inside of the loop over parts.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::c::ir::expr::BufferId;
-use crate::c::ir::program::{Buffer, Place, Program};
+use crate::c::ir::program::{Buffer, KernelProgram, Place};
 use crate::c::verify::messages::named;
 use crate::ids::Table;
 
@@ -20,7 +20,7 @@ enum Holds {
 /// The memory of a program while its calls are gone through.
 #[derive(Clone, Debug)]
 pub struct Memory<'a> {
-    program: &'a Program,
+    program: &'a KernelProgram,
     holds: Table<BufferId, Holds>,
     /// Buffers that hold something, in the arena and in the scratch memory of packing, by where they start.
     places: [BTreeMap<usize, BufferId>; 2],
@@ -28,7 +28,7 @@ pub struct Memory<'a> {
 
 impl<'a> Memory<'a> {
     /// Before the first call: what is given is there.
-    pub fn new(program: &'a Program) -> Self {
+    pub fn new(program: &'a KernelProgram) -> Self {
         let is_there = |b: &Buffer| {
             let is_given = matches!(b.place, Place::Input(_) | Place::Constant(_) | Place::State { .. });
             // What has no elements need not be filled.

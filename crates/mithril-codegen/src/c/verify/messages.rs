@@ -1,10 +1,10 @@
 //! How messages of the verifier name buffers and steps.
 
 use crate::c::ir::expr::{BufferId, StepId};
-use crate::c::ir::program::{Program, Step, Work};
+use crate::c::ir::program::{KernelProgram, KernelStep, KernelWork};
 
 /// A buffer, for messages.
-pub fn named(program: &Program, buffer: BufferId) -> String {
+pub fn named(program: &KernelProgram, buffer: BufferId) -> String {
     match program.buffers.get(buffer) {
         Some(b) => format!("x{buffer} `{}` {:?}", b.name, b.shape),
         None => format!("x{buffer}, which there is not"),
@@ -12,14 +12,14 @@ pub fn named(program: &Program, buffer: BufferId) -> String {
 }
 
 /// What is wrong with a step, with its number and what it does.
-pub fn in_step(number: StepId, step: &Step, text: &str) -> String {
+pub fn in_step(number: StepId, step: &KernelStep, text: &str) -> String {
     let kind = match &step.work {
-        Work::Nest(_) => "loops".to_owned(),
-        Work::Call(call) => call.function.clone(),
-        Work::Kernel(k) => k.what.clone(),
-        Work::Rows(_) => "rows".to_owned(),
-        Work::Pack(p) => p.call.function.clone(),
-        Work::Parts(parts) => format!("{} parts", parts.count),
+        KernelWork::Nest(_) => "loops".to_owned(),
+        KernelWork::Call(call) => call.function.clone(),
+        KernelWork::Kernel(k) => k.what.clone(),
+        KernelWork::Rows(_) => "rows".to_owned(),
+        KernelWork::Pack(p) => p.call.function.clone(),
+        KernelWork::Parts(parts) => format!("{} parts", parts.count),
     };
     let place = if step.origin.is_empty() { String::new() } else { format!(" in {}", step.origin) };
     format!("step {number}, `{}`{place} ({kind}), {text}\n{step}", step.name)

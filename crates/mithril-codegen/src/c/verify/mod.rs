@@ -15,7 +15,7 @@ use mithril_ir::error::{Error, Result};
 use values::Values;
 
 use crate::c::ir::driver::{Line, Phase};
-use crate::c::ir::program::Program;
+use crate::c::ir::program::{KernelProgram, Program};
 
 mod bounds;
 mod emitted;
@@ -32,25 +32,40 @@ mod values;
 const BETWEEN: bool = cfg!(debug_assertions);
 
 /// Looks at the program that a stage has made.
-pub fn after(stage: &str, program: &Program) -> Result<()> {
+pub fn after<W>(stage: &str, program: &Program<W>) -> Result<()>
+where
+    Program<W>: Clone + Into<KernelProgram>,
+{
     if !BETWEEN {
         return Ok(());
     }
-    bounds::check(program).and_then(|()| order::check(program)).map_err(|text| wrong(stage, &text))
+    let program = program.clone().into();
+    bounds::check(&program).and_then(|()| order::check(&program)).map_err(|text| wrong(stage, &text))
 }
 
 /// What the results of a program are made of, before a stage that moves steps.
-pub fn values(program: &Program) -> Option<Values> {
-    BETWEEN.then(|| Values::of(program))
+pub fn values<W>(program: &Program<W>) -> Option<Values>
+where
+    Program<W>: Clone + Into<KernelProgram>,
+{
+    BETWEEN.then(|| Values::of(&program.clone().into()))
 }
 
 /// Looks whether they are made of the same after it.
-pub fn still(before: Option<Values>, stage: &str, program: &Program) -> Result<()> {
-    before.map_or(Ok(()), |before| before.check(program).map_err(|text| wrong(stage, &text)))
+pub fn still<W>(before: Option<Values>, stage: &str, program: &Program<W>) -> Result<()>
+where
+    Program<W>: Clone + Into<KernelProgram>,
+{
+    before.map_or(Ok(()), |before| before.check(&program.clone().into()).map_err(|text| wrong(stage, &text)))
 }
 
 /// Looks at the calls that are written to the file: those of packing, and the lines of a call, of threads or of one.
-pub fn written(program: &Program, packing: &[Vec<Phase>], lines: &[Line<'_>], threads: bool) -> Result<()> {
+pub fn written(
+    program: &KernelProgram,
+    packing: &[Vec<Phase>],
+    lines: &[Line<'_>],
+    threads: bool,
+) -> Result<()> {
     let packed = emitted::packing(program, packing);
     packed
         .and_then(|packed| emitted::running(program, &packed, lines, threads))

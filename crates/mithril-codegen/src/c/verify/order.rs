@@ -1,14 +1,16 @@
 //! Whether steps read what was written before: by earlier steps, in the same part, in the same row.
 
 use crate::c::ir::expr::{Argument, BufferId, Expr, Index};
-use crate::c::ir::program::{ALIGNMENT, KernelCall, Nest, Parts, Place, Program, Rows, Step, Work};
+use crate::c::ir::program::{
+    ALIGNMENT, KernelCall, KernelProgram, KernelStep, KernelWork, Nest, Parts, Place, Rows,
+};
 use crate::c::verify::index::{Scope, each_load};
 use crate::c::verify::memory::Memory;
 use crate::c::verify::messages::{in_step, named};
 use crate::c::verify::rows::{Written, same_row};
 
 /// Looks at what is done once, and then at what is done at every call.
-pub fn check(program: &Program) -> Result<(), String> {
+pub fn check(program: &KernelProgram) -> Result<(), String> {
     let mut memory = Memory::new(program);
     for (i, step) in program.prepared.entries() {
         check_prepared(program, step)
@@ -30,7 +32,7 @@ pub fn check(program: &Program) -> Result<(), String> {
 }
 
 /// What is done once knows parameters and constants alone.
-fn check_prepared(program: &Program, step: &Step) -> Result<(), String> {
+fn check_prepared(program: &KernelProgram, step: &KernelStep) -> Result<(), String> {
     let is_known = |b: &BufferId| {
         let b = &program.buffers[*b];
         b.is_param
@@ -43,13 +45,13 @@ fn check_prepared(program: &Program, step: &Step) -> Result<(), String> {
 }
 
 /// What is packed does not change at a call; scratch memory of packing and of another step is not there.
-fn check_called(program: &Program, step: &Step) -> Result<(), String> {
+fn check_called(program: &KernelProgram, step: &KernelStep) -> Result<(), String> {
     let place = |b: &BufferId| &program.buffers[*b].place;
     if let Some(b) = step.writes().iter().find(|b| matches!(place(b), Place::Packed(_) | Place::Constant(_)))
     {
         return Err(format!("changes {}, which is packed or constant", named(program, *b)));
     }
-    let is_inside = matches!(step.work, Work::Rows(_) | Work::Parts(_));
+    let is_inside = matches!(step.work, KernelWork::Rows(_) | KernelWork::Parts(_));
     let is_gone = |b: &&BufferId| match place(b) {
         Place::Packing(_) => true,
         Place::Own(_) => !is_inside || !step.writes().contains(b),
@@ -60,7 +62,7 @@ fn check_called(program: &Program, step: &Step) -> Result<(), String> {
     gone.map_or(Ok(()), |b| Err(format!("names {}, which only another step has", named(program, *b))))
 }
 
-fn check_step(memory: &mut Memory<'_>, program: &Program, step: &Step) -> Result<(), String> {
+fn check_step(memory: &mut Memory<'_>, program: &KernelProgram, step: &KernelStep) -> Result<(), String> {
     for b in step.reads() {
         memory.read(b)?;
     }
@@ -72,15 +74,15 @@ fn check_step(memory: &mut Memory<'_>, program: &Program, step: &Step) -> Result
         }
     }
     match &step.work {
-        Work::Nest(nest) => reads_own(program, nest, &coordinates(nest), nest.to)?,
-        Work::Call(call) => check_call(program, &call.args)?,
-        Work::Kernel(k) => check_kernel(program, k)?,
-        Work::Rows(rows) => {
+        KernelWork::Nest(nest) => reads_own(program, nest, &coordinates(nest), nest.to)?,
+        KernelWork::Call(call) => check_call(program, &call.args)?,
+        KernelWork::Kernel(k) => check_kernel(program, k)?,
+        KernelWork::Rows(rows) => {
             check_own_memory(program, rows.nests.iter().map(|(nest, _)| nest.to), 0, rows.own_bytes)?;
             check_rows(memory, program, rows)?;
         }
-        Work::Parts(parts) => check_parts(memory, program, parts)?,
-        Work::Pack(_) => {}
+        KernelWork::Parts(parts) => check_parts(memory, program, parts)?,
+        KernelWork::Pack(_) => {}
     }
     for b in writes {
         memory.write(b);
@@ -94,7 +96,7 @@ fn coordinates(nest: &Nest) -> Vec<Index> {
 }
 
 /// Whether a nest reads of what it changes only the element that it stores.
-fn reads_own(program: &Program, nest: &Nest, own: &[Index], buffer: BufferId) -> Result<(), String> {
+fn reads_own(program: &KernelProgram, nest: &Nest, own: &[Index], buffer: BufferId) -> Result<(), String> {
     let mut is_own = true;
     nest.value.walk(&mut |e| {
         if let Expr::Load { from, at, .. } = e {
@@ -104,7 +106,7 @@ fn reads_own(program: &Program, nest: &Nest, own: &[Index], buffer: BufferId) ->
     if is_own { Ok(()) } else { Err(format!("reads {} while it changes it", named(program, buffer))) }
 }
 
-fn check_call(program: &Program, args: &[Argument]) -> Result<(), String> {
+fn check_call(program: &KernelProgram, args: &[Argument]) -> Result<(), String> {
     let is_read = |b: BufferId| args.iter().any(|arg| matches!(arg, Argument::In(other) if *other == b));
     let both = args.iter().find_map(|arg| match arg {
         Argument::Out(b) if is_read(*b) => Some(*b),
@@ -114,7 +116,7 @@ fn check_call(program: &Program, args: &[Argument]) -> Result<(), String> {
 }
 
 /// A kernel writes nothing that it reads, and its weights are packed where it looks for them.
-fn check_kernel(program: &Program, k: &KernelCall) -> Result<(), String> {
+fn check_kernel(program: &KernelProgram, k: &KernelCall) -> Result<(), String> {
     let reads = k.inputs.iter().chain(&k.operands).map(|(b, _)| *b);
     if let Some(b) = reads.into_iter().find(|b| *b == k.to || Some(*b) == k.shared) {
         return Err(format!("reads {} while it changes it", named(program, b)));
@@ -127,7 +129,7 @@ fn check_kernel(program: &Program, k: &KernelCall) -> Result<(), String> {
 
 /// Scratch memory of a thread, from `first` on to `bytes`, is divided among these buffers.
 fn check_own_memory(
-    program: &Program,
+    program: &KernelProgram,
     buffers: impl Iterator<Item = BufferId>,
     first: usize,
     bytes: usize,
@@ -153,7 +155,7 @@ fn check_own_memory(
 }
 
 /// Nests read what earlier nests have made of their row, and of what they change only their own element.
-fn check_rows(memory: &Memory<'_>, program: &Program, rows: &Rows) -> Result<(), String> {
+fn check_rows(memory: &Memory<'_>, program: &KernelProgram, rows: &Rows) -> Result<(), String> {
     for (i, (nest, at)) in rows.nests.iter().enumerate() {
         let mut found = Ok(());
         let mut scope = Scope { vars: nest.vars.clone(), choices: Vec::new() };
@@ -176,10 +178,10 @@ fn check_rows(memory: &Memory<'_>, program: &Program, rows: &Rows) -> Result<(),
 }
 
 /// What is packed in front of the parts is there by then; a part reads what it has made itself, in the memory of its thread.
-fn check_parts(memory: &Memory<'_>, program: &Program, parts: &Parts) -> Result<(), String> {
-    let made: Vec<BufferId> = parts.steps.iter().flat_map(Step::writes).collect();
+fn check_parts(memory: &Memory<'_>, program: &KernelProgram, parts: &Parts) -> Result<(), String> {
+    let made: Vec<BufferId> = parts.steps.iter().flat_map(KernelStep::writes).collect();
     let kernels = parts.steps.iter().filter_map(|step| match &step.work {
-        Work::Kernel(k) => Some(k),
+        KernelWork::Kernel(k) => Some(k),
         _ => None,
     });
     let own = made.iter().copied();
@@ -211,8 +213,8 @@ fn check_parts(memory: &Memory<'_>, program: &Program, parts: &Parts) -> Result<
             }
         }
         match &step.work {
-            Work::Kernel(k) => check_kernel(program, k).map_err(text)?,
-            Work::Rows(rows) => {
+            KernelWork::Kernel(k) => check_kernel(program, k).map_err(text)?,
+            KernelWork::Rows(rows) => {
                 let count: i64 = rows.vars[..rows.given].iter().map(|v| v.size).product();
                 if count != parts.count {
                     return Err(text(format!("counts {count} of {} parts", parts.count)));

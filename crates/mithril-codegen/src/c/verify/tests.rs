@@ -10,7 +10,9 @@ use crate::c::ir::expr::{
 };
 use crate::c::ir::kernel::{Argument, Call, Kernel};
 use crate::c::ir::layout::Blocks;
-use crate::c::ir::program::{Buffer, KernelCall, Nest, PackCall, Parts, Place, Program, Rows, Step, Work};
+use crate::c::ir::program::{
+    Buffer, KernelCall, KernelProgram, KernelStep, KernelWork, Nest, PackCall, Parts, Place, Rows,
+};
 use crate::c::verify::values::Values;
 use crate::c::verify::{bounds, emitted, order};
 use crate::ids::Id as _;
@@ -43,19 +45,19 @@ fn x(number: usize) -> BufferId {
     BufferId::new(number)
 }
 
-fn step(name: &str, work: Work) -> Step {
-    Step { name: name.to_owned(), origin: String::new(), work }
+fn step(name: &str, work: KernelWork) -> KernelStep {
+    KernelStep { name: name.to_owned(), origin: String::new(), work }
 }
 
 /// `to[i] = from[i]` for 8 elements, plus itself so that it is no copy.
-fn fill(to: usize, from: usize) -> Step {
+fn fill(to: usize, from: usize) -> KernelStep {
     let v = var(to as u32, 8);
     let value = load(from, &[Index::var(v)]) + load(from, &[Index::var(v)]);
-    step(&format!("fill {to}"), Work::Nest(Nest { to: x(to), vars: vec![v], value }))
+    step(&format!("fill {to}"), KernelWork::Nest(Nest { to: x(to), vars: vec![v], value }))
 }
 
-fn program(buffers: Vec<Buffer>, steps: Vec<Step>) -> Program {
-    Program { buffers: buffers.into(), steps: steps.into(), next_var: 100, ..Program::default() }
+fn program(buffers: Vec<Buffer>, steps: Vec<KernelStep>) -> KernelProgram {
+    KernelProgram { buffers: buffers.into(), steps: steps.into(), next_var: 100, ..KernelProgram::default() }
 }
 
 fn call(arguments: &[Argument]) -> Call {
@@ -89,7 +91,7 @@ fn product(to: usize, inputs: [usize; 2], shared: usize) -> KernelCall {
 }
 
 /// Both checks of one program.
-fn check(program: &Program) -> Result<(), String> {
+fn check(program: &KernelProgram) -> Result<(), String> {
     bounds::check(program).and_then(|()| order::check(program))
 }
 
@@ -102,7 +104,7 @@ fn fails(found: Result<(), String>, parts: &[&str]) {
 }
 
 #[track_caller]
-fn refuses(program: &Program, parts: &[&str]) {
+fn refuses(program: &KernelProgram, parts: &[&str]) {
     fails(check(program), parts);
 }
 
@@ -120,12 +122,12 @@ fn steps_in_order() {
 }
 
 /// `output[i] = input[index]`, with the tests.
-fn reads_at(index: impl Fn(Index) -> Index, tests: &[(i64, i64)]) -> Program {
+fn reads_at(index: impl Fn(Index) -> Index, tests: &[(i64, i64)]) -> KernelProgram {
     let v = var(0, 8);
     let at = index(Index::var(v));
     let when = tests.iter().map(|&(from, to)| Within::new(at.clone(), from, to)).collect();
     let value = load(0, std::slice::from_ref(&at)).within(when, Expr::Number(0.0.into(), F32));
-    program(vectors(), vec![step("read", Work::Nest(Nest { to: x(3), vars: vec![v], value }))])
+    program(vectors(), vec![step("read", KernelWork::Nest(Nest { to: x(3), vars: vec![v], value }))])
 }
 
 #[test]
@@ -145,7 +147,7 @@ fn indices_within_shapes() {
 fn loops_count_what_indices_use() {
     let (v, other) = (var(0, 8), var(7, 8));
     let with = |vars: Vec<Var>, value: Expr| {
-        program(vectors(), vec![step("read", Work::Nest(Nest { to: x(3), vars, value }))])
+        program(vectors(), vec![step("read", KernelWork::Nest(Nest { to: x(3), vars, value }))])
     };
     refuses(&with(vec![v], load(0, &[Index::var(other)])), &["uses i7, which no loop counts"]);
     let sum = |vars: Vec<Var>| {
@@ -164,7 +166,7 @@ fn nests_fill_their_buffers() {
     let half = |size: i64| {
         let v = var(0, size);
         let nest = Nest { to: x(3), vars: vec![v], value: load(0, &[Index::default()]) };
-        program(vectors(), vec![step("fill", Work::Nest(nest))])
+        program(vectors(), vec![step("fill", KernelWork::Nest(nest))])
     };
     check(&half(8)).expect("is right");
     refuses(&half(4), &["does not fill every element of x3 `output`"]);
@@ -183,17 +185,17 @@ fn changes_in_place_read_their_own_element() {
     let v = var(0, 8);
     let change = |at: Index| {
         let value = load(0, std::slice::from_ref(&at)) + load(0, &[at]);
-        program(state(), vec![step("change", Work::Nest(Nest { to: x(0), vars: vec![v], value }))])
+        program(state(), vec![step("change", KernelWork::Nest(Nest { to: x(0), vars: vec![v], value }))])
     };
     check(&change(Index::var(v))).expect("is right");
     refuses(&change(Index::number(7) - Index::var(v)), &["reads x0 `input` [8] while it changes it"]);
     let args = vec![Given::In(x(0)), Given::Out(x(0))];
-    let both = Work::Call(Function { function: "mithril_sort".to_owned(), args, scratch: 0 });
+    let both = KernelWork::Call(Function { function: "mithril_sort".to_owned(), args, scratch: 0 });
     refuses(&program(state(), vec![step("sort", both)]), &["mithril_sort", "while it changes it"]);
 }
 
 /// Two nests over 4 rows of 2: `scratch[j] = input[r, j]`, `output[r, j] = scratch[j]`, with scratch memory of a row or of all.
-fn rows(order: [usize; 2], own: bool, read: impl Fn(Index) -> Index) -> Program {
+fn rows(order: [usize; 2], own: bool, read: impl Fn(Index) -> Index) -> KernelProgram {
     let mut buffers = vectors();
     for b in [0, 1, 3] {
         buffers[b].shape = vec![4, 2];
@@ -212,7 +214,7 @@ fn rows(order: [usize; 2], own: bool, read: impl Fn(Index) -> Index) -> Program 
         (Nest { to: x(3), vars: vec![row, k], value: second }, vec![Index::var(row), Index::var(k)]),
     ];
     let nests = order.map(|i| nests[i].clone()).to_vec();
-    let work = Work::Rows(Rows { vars: vec![row], given: 0, nests, own_bytes: 64 });
+    let work = KernelWork::Rows(Rows { vars: vec![row], given: 0, nests, own_bytes: 64 });
     program(buffers, vec![step("rows", work)])
 }
 
@@ -229,7 +231,7 @@ fn rows_read_what_was_made_in_them() {
     later.buffers.push(buffer("later", &[2], Place::Output(1)));
     let v = var(9, 2);
     let nest = Nest { to: x(4), vars: vec![v], value: load(1, &[Index::var(v)]) };
-    later.steps.push(step("later", Work::Nest(nest)));
+    later.steps.push(step("later", KernelWork::Nest(nest)));
     refuses(&later, &["step 1", "names x1 `first` [2], which only another step has"]);
 }
 
@@ -241,7 +243,7 @@ fn scratch_memory_is_divided() {
     let mut together = rows([0, 1], true, |row| row);
     together.buffers[x(2)].shape = vec![2];
     together.buffers[x(2)].place = Place::Own(0);
-    let Work::Rows(rows) = &mut together.steps[StepId::new(0)].work else { panic!("rows") };
+    let KernelWork::Rows(rows) = &mut together.steps[StepId::new(0)].work else { panic!("rows") };
     let (row, v) = (rows.vars[0], var(5, 2));
     let third = Nest { to: x(2), vars: vec![row, v], value: load(1, &[Index::var(v)]) };
     rows.nests.push((third, vec![Index::var(v)]));
@@ -249,7 +251,7 @@ fn scratch_memory_is_divided() {
 }
 
 /// Two products of 4 x 4 in 2 parts, the first into x1, and loops between them into x2: `second = first + first`.
-fn parts(inputs: [[usize; 2]; 2]) -> Program {
+fn parts(inputs: [[usize; 2]; 2]) -> KernelProgram {
     let mut buffers = vectors();
     for b in &mut buffers {
         b.shape = vec![4, 4];
@@ -263,11 +265,11 @@ fn parts(inputs: [[usize; 2]; 2]) -> Program {
     let nest = Nest { to: x(2), vars: vars.clone(), value };
     let rows = Rows { vars: vars[..2].to_vec(), given: 1, nests: vec![(nest, at)], own_bytes: 0 };
     let steps = vec![
-        step("scores", Work::Kernel(product(1, inputs[0], 4))),
-        step("soft", Work::Rows(rows)),
-        step("mix", Work::Kernel(product(3, inputs[1], 5))),
+        step("scores", KernelWork::Kernel(product(1, inputs[0], 4))),
+        step("soft", KernelWork::Rows(rows)),
+        step("mix", KernelWork::Kernel(product(3, inputs[1], 5))),
     ];
-    program(buffers, vec![step("attention", Work::Parts(Parts { count: 2, steps, own_bytes: 192 }))])
+    program(buffers, vec![step("attention", KernelWork::Parts(Parts { count: 2, steps, own_bytes: 192 }))])
 }
 
 #[test]
@@ -281,24 +283,24 @@ fn parts_pack_what_is_there() {
     let mut shared = parts([[0, 0], [2, 0]]);
     shared.buffers[x(2)].place = Place::Arena(None);
     shared.buffers[x(2)].shape.insert(0, 2);
-    let Work::Parts(inside) = &mut shared.steps[StepId::new(0)].work else { panic!("parts") };
-    let Work::Rows(rows) = &mut inside.steps[1].work else { panic!("rows") };
+    let KernelWork::Parts(inside) = &mut shared.steps[StepId::new(0)].work else { panic!("parts") };
+    let KernelWork::Rows(rows) = &mut inside.steps[1].work else { panic!("rows") };
     rows.nests[0].1.insert(0, Index::var(rows.vars[0]));
     refuses(&shared, &["`mix`", "reads x2 `second` [2, 4, 4], of which other parts fill some"]);
     let mut scratch = parts([[0, 0], [2, 0]]);
-    let Work::Parts(inside) = &mut scratch.steps[StepId::new(0)].work else { panic!("parts") };
-    let Work::Kernel(k) = &mut inside.steps[2].work else { panic!("a kernel") };
+    let KernelWork::Parts(inside) = &mut scratch.steps[StepId::new(0)].work else { panic!("parts") };
+    let KernelWork::Kernel(k) = &mut inside.steps[2].work else { panic!("a kernel") };
     k.shared = Some(x(4));
     refuses(&scratch, &["has the scratch memory of another"]);
     let mut more = parts([[0, 0], [2, 0]]);
-    let Work::Parts(inside) = &mut more.steps[StepId::new(0)].work else { panic!("parts") };
+    let KernelWork::Parts(inside) = &mut more.steps[StepId::new(0)].work else { panic!("parts") };
     inside.count = 3;
     refuses(&more, &["counts 2 of 3 parts"]);
 }
 
 #[test]
 fn memory_is_not_given_away_too_soon() {
-    let placed = |places: [usize; 2], steps: Vec<Step>| {
+    let placed = |places: [usize; 2], steps: Vec<KernelStep>| {
         let mut buffers = vectors();
         buffers[1].place = Place::Arena(Some(places[0]));
         buffers[2].place = Place::Arena(Some(places[1]));
@@ -314,7 +316,7 @@ fn memory_is_not_given_away_too_soon() {
     refuses(&placed([0, 16], steps), &["writes x2 `second` [8] over x1 `first` [8]"]);
     let mut k = program(vectors(), vec![fill(1, 0)]);
     k.buffers.push(Buffer::scratch(32));
-    k.steps.push(step("product", Work::Kernel(product(3, [0, 1], 4))));
+    k.steps.push(step("product", KernelWork::Kernel(product(3, [0, 1], 4))));
     refuses(&k, &["has 32 bytes of scratch memory and needs 64"]);
 }
 
@@ -339,7 +341,7 @@ fn blocks_are_for_those_who_know_them() {
     refuses(&blocks, &["nobody sets the margins of x1"]);
     blocks.margins = BTreeMap::from([(x(1), "margins".to_owned())]);
     let args = vec![Given::In(x(0)), Given::Out(x(1))];
-    let work = Work::Call(Function { function: "mithril_sort".to_owned(), args, scratch: 0 });
+    let work = KernelWork::Call(Function { function: "mithril_sort".to_owned(), args, scratch: 0 });
     blocks.steps.push(step("sort", work));
     refuses(&blocks, &["is given x1", "does not lie in row-major order"]);
 }
@@ -363,13 +365,13 @@ fn steps_read_the_same_values_when_moved() {
 fn values_that_are_changed_in_place_stay_the_same() {
     let sort = |b: usize| {
         let args = vec![Given::Out(x(b))];
-        step("sort", Work::Call(Function { function: "mithril_sort".to_owned(), args, scratch: 0 }))
+        step("sort", KernelWork::Call(Function { function: "mithril_sort".to_owned(), args, scratch: 0 }))
     };
     let v = var(9, 8);
     let nest = Nest { to: x(3), vars: vec![v], value: load(0, &[Index::var(v)]) };
-    let mut beside = program(vectors(), vec![step("copy", Work::Nest(nest)), sort(3)]);
+    let mut beside = program(vectors(), vec![step("copy", KernelWork::Nest(nest)), sort(3)]);
     beside.updates = vec![(x(0), x(3))];
-    let mut in_place = Program { steps: vec![sort(0)].into(), ..beside.clone() };
+    let mut in_place = KernelProgram { steps: vec![sort(0)].into(), ..beside.clone() };
     in_place.buffers[x(0)].place = Place::State { input: 0, output: 0 };
     in_place.buffers[x(3)].place = Place::Arena(None);
     Values::of(&beside).check(&in_place).expect("is the same");
@@ -385,7 +387,7 @@ fn phase(text: &str, reads: &[usize], writes: &[usize], everyone: bool) -> Phase
 }
 
 /// Goes through calls, with waiting where it says so.
-fn run(program: &Program, phases: &[Option<Phase>]) -> Result<(), String> {
+fn run(program: &KernelProgram, phases: &[Option<Phase>]) -> Result<(), String> {
     let mut lines = Vec::new();
     for (i, phase) in phases.iter().enumerate() {
         let Some(phase) = phase else {
@@ -453,12 +455,12 @@ fn weights_are_packed_before_they_are_read() {
     k.kernel.pack = Some(call(&[Argument::B, Argument::Packed]));
     k.kernel.packed_bytes = 128;
     let pack = PackCall { call: call(&[Argument::B, Argument::Packed]), inputs: k.inputs, packed: 0 };
-    let mut two = program(vectors(), vec![step("one", Work::Kernel(k.clone()))]);
+    let mut two = program(vectors(), vec![step("one", KernelWork::Kernel(k.clone()))]);
     two.packed_bytes = 192;
-    two.prepared = vec![step("pack", Work::Pack(pack))].into();
+    two.prepared = vec![step("pack", KernelWork::Pack(pack))].into();
     emitted::packing(&two, &[]).expect("is right");
     k.packed = 64;
-    two.steps.push(step("two", Work::Kernel(k)));
+    two.steps.push(step("two", KernelWork::Kernel(k)));
     let text = emitted::packing(&two, &[]).expect_err("overlap");
     assert!(text.contains("are packed to one place"), "{text}");
     // A part of packing that needs another.

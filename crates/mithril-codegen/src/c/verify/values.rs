@@ -6,7 +6,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
 use crate::c::ir::expr::{Argument, BufferId, Expr};
-use crate::c::ir::program::{Nest, Place, Program, Step, Work};
+use crate::c::ir::program::{KernelProgram, KernelStep, KernelWork, Nest, Place};
 use crate::c::verify::messages::named;
 use crate::ids::Table;
 
@@ -19,7 +19,7 @@ pub struct Values(BTreeMap<usize, Value>);
 
 impl Values {
     /// Those of a program.
-    pub fn of(program: &Program) -> Self {
+    pub fn of(program: &KernelProgram) -> Self {
         let mut values: Table<BufferId, Value> = program.buffers.ids().map(|b| hash(("given", b))).collect();
         for step in program.prepared.iter().chain(&program.steps) {
             take(program, step, &mut values);
@@ -31,7 +31,7 @@ impl Values {
         Self(values.entries().filter_map(output).collect())
     }
     /// Whether those of the program are the same.
-    pub fn check(&self, program: &Program) -> Result<(), String> {
+    pub fn check(&self, program: &KernelProgram) -> Result<(), String> {
         let found = Self::of(program);
         let changed = self.0.iter().find(|(n, value)| found.0.get(n) != Some(value));
         let Some((n, _)) = changed else { return Ok(()) };
@@ -54,16 +54,16 @@ fn hash(of: impl Hash) -> Value {
 }
 
 /// The values after a step.
-fn take(program: &Program, step: &Step, values: &mut Table<BufferId, Value>) {
+fn take(program: &KernelProgram, step: &KernelStep, values: &mut Table<BufferId, Value>) {
     match &step.work {
-        Work::Nest(nest) => take_nest(program, nest, values),
-        Work::Rows(rows) => rows.nests.iter().for_each(|(nest, _)| take_nest(program, nest, values)),
-        Work::Parts(parts) => parts.steps.iter().for_each(|step| take(program, step, values)),
-        Work::Kernel(k) => {
+        KernelWork::Nest(nest) => take_nest(program, nest, values),
+        KernelWork::Rows(rows) => rows.nests.iter().for_each(|(nest, _)| take_nest(program, nest, values)),
+        KernelWork::Parts(parts) => parts.steps.iter().for_each(|step| take(program, step, values)),
+        KernelWork::Kernel(k) => {
             let reads = k.inputs.iter().chain(&k.operands).map(|(b, _)| *b).collect();
             make(program, k.to, reads, values);
         }
-        Work::Call(call) => {
+        KernelWork::Call(call) => {
             let given: Vec<(bool, Value)> = call
                 .args
                 .iter()
@@ -77,12 +77,12 @@ fn take(program: &Program, step: &Step, values: &mut Table<BufferId, Value>) {
                 values[b] = hash((&call.function, called(program, b), &given));
             }
         }
-        Work::Pack(_) => {}
+        KernelWork::Pack(_) => {}
     }
 }
 
 /// The values after a nest. Moved elements stay what they are.
-fn take_nest(program: &Program, nest: &Nest, values: &mut Table<BufferId, Value>) {
+fn take_nest(program: &KernelProgram, nest: &Nest, values: &mut Table<BufferId, Value>) {
     if let Some(from) = moved(program, nest) {
         values[nest.to] = values[from];
         return;
@@ -97,7 +97,7 @@ fn take_nest(program: &Program, nest: &Nest, values: &mut Table<BufferId, Value>
 }
 
 /// A buffer is filled from others.
-fn make(program: &Program, to: BufferId, reads: Vec<BufferId>, values: &mut Table<BufferId, Value>) {
+fn make(program: &KernelProgram, to: BufferId, reads: Vec<BufferId>, values: &mut Table<BufferId, Value>) {
     let mut from: Vec<Value> = reads.into_iter().map(|b| values[b]).collect();
     from.sort_unstable();
     from.dedup();
@@ -105,14 +105,14 @@ fn make(program: &Program, to: BufferId, reads: Vec<BufferId>, values: &mut Tabl
 }
 
 /// What stands for a buffer that is written: a new state that takes the place of the old one is still the new one.
-fn called(program: &Program, to: BufferId) -> BufferId {
+fn called(program: &KernelProgram, to: BufferId) -> BufferId {
     let is_state = matches!(program.buffers[to].place, Place::State { .. });
     let update = program.updates.iter().find(|(old, _)| is_state && *old == to);
     update.map_or(to, |(_, new)| *new)
 }
 
 /// The buffer whose elements a nest moves, as they are.
-fn moved(program: &Program, nest: &Nest) -> Option<BufferId> {
+fn moved(program: &KernelProgram, nest: &Nest) -> Option<BufferId> {
     match &nest.value {
         Expr::Load { from, stored, .. } if *stored == program.buffers[nest.to].dtype => Some(*from),
         _ => None,
