@@ -1,4 +1,4 @@
-"""The programs of `mithril.examples`, which are installed with Mithril, under a short name."""
+"""The programs of `mithril.examples`, under a short name, in a checkout."""
 
 from mithril.examples import __path__
 

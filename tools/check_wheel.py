@@ -24,9 +24,6 @@ BUILT = {".so", ".pyd", ".pyc"}
 #: Files that the metadata of a wheel names or has to carry.
 METADATA = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE", "LICENSE-ggml")
 
-#: An example without options, which needs scikit-learn.
-STARTS_AT_ONCE = "digits_in_c.py"
-
 #: Runs in the empty environment; the README's first example is given as an argument.
 PROGRAM = """
 import sys, tempfile
@@ -96,8 +93,6 @@ def problems(names: Iterable[str]) -> list[str]:
     """
     present = set(names)
     found = [f"{name} is missing" for name in wanted_files() if name not in present]
-    if "examples/__init__.py" not in present:
-        found.append("examples/__init__.py is missing")
     found += [
         f"{end} is missing from the metadata"
         for end in METADATA
@@ -109,7 +104,7 @@ def problems(names: Iterable[str]) -> list[str]:
     found += [
         f"{name} does not belong into a wheel"
         for name in sorted(present)
-        if name.split("/")[0] not in ("mithril", "examples") and ".dist-info/" not in name
+        if name.split("/")[0] != "mithril" and ".dist-info/" not in name
     ]
     return found
 
@@ -121,9 +116,9 @@ def example() -> tuple[str, str]:
 
 
 def programs() -> list[str]:
-    """Return the programs of `mithril.examples` that take options, by their short names."""
+    """Return the programs of `mithril.examples`, by their names in the package."""
     files = (PACKAGE / "examples").rglob("*.py")
-    found = [path for path in files if '"__main__"' in path.read_text(encoding="utf-8") and path.name != STARTS_AT_ONCE]
+    found = [path for path in files if '"__main__"' in path.read_text(encoding="utf-8")]
     return sorted(".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in found)
 
 
@@ -148,7 +143,7 @@ def try_wheel(wheel: Path, python: str, work: Path) -> None:
     run(scripts / "mithril", "--help")
     run(scripts / "mithril", "doctor")
     for module in programs():
-        run(scripts / "python", "-m", module, "--help")
+        run(scripts / "python", "-m", f"mithril.{module}", "--help")
 
 
 def main() -> None:

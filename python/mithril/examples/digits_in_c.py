@@ -1,14 +1,14 @@
 """Train a classifier of handwritten digits in C: the training step is exported, ``train_digits.c`` calls it.
 
-``python -m examples.digits_in_c FOLDER`` leaves everything in the folder. The same training on the NumPy backend shows
-that the losses agree to rounding.
+``python -m mithril.examples.digits_in_c FOLDER`` leaves everything in the folder. The same training on the NumPy backend
+shows that the losses agree to rounding.
 """
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from mithril.optional_packages import require
 
 Array = np.ndarray[Any, Any]
 
+_DESCRIPTION = "Train a classifier of handwritten digits by exported C, and on the NumPy backend for comparison."
 #: As in train_digits.c.
 IMAGES, BATCHES, HIDDEN = 72, 20, 32
 EPOCHS, RATE = 10, 0.01
@@ -106,9 +107,12 @@ def accuracy(params: list[Array], test: dict[str, Array]) -> float:
 
 def main() -> None:
     """Train in both ways, and print what comes out."""
+    parser = argparse.ArgumentParser(prog="python -m mithril.examples.digits_in_c", description=_DESCRIPTION)
+    parser.add_argument("folder", nargs="?", help="where the C files go (default: a temporary folder)")
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         train, test = batches()
-        found = train_in_c(Path(sys.argv[1] if len(sys.argv) > 1 else temporary), train)
+        found = train_in_c(Path(given.folder or temporary), train)
         wanted = train_in_python(train)
     for epoch in range(EPOCHS):
         place = slice(epoch * BATCHES, (epoch + 1) * BATCHES)

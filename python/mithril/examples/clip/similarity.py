@@ -1,6 +1,6 @@
 """Choose the text that describes an image, by CLIP from a local folder.
 
-``python -m examples.clip.similarity --weights FOLDER --image cat.png --text "a photo of a cat" --text "a dog"``
+``python -m mithril.examples.clip.similarity --weights FOLDER --image cat.png --text "a photo of a cat" --text "a dog"``
 """
 
 import sys

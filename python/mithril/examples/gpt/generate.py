@@ -1,4 +1,7 @@
-"""Continue a text by GPT-2 from a local folder: ``python -m examples.gpt.generate --weights FOLDER --prompt "…"``."""
+"""Continue a text by GPT-2 from a local folder.
+
+``python -m mithril.examples.gpt.generate --weights FOLDER --prompt "…"``
+"""
 
 import sys
 

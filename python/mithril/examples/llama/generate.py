@@ -1,4 +1,7 @@
-"""Continue a text by Llama from a local folder: ``python -m examples.llama.generate --weights FOLDER --prompt "…"``."""
+"""Continue a text by Llama from a local folder.
+
+``python -m mithril.examples.llama.generate --weights FOLDER --prompt "…"``
+"""
 
 import sys
 

@@ -1,4 +1,7 @@
-"""Say what images show, by a ResNet: ``python -m examples.resnet.classify --weights resnet18.pth --image cat.png``."""
+"""Say what images show, by a ResNet.
+
+``python -m mithril.examples.resnet.classify --weights resnet18.pth --image cat.png``
+"""
 
 import sys
 

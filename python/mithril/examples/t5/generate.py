@@ -1,4 +1,4 @@
-"""Answer a text by T5 from a local folder: ``python -m examples.t5.generate --weights FOLDER --prompt "…"``."""
+"""Answer a text by T5 from a local folder: ``python -m mithril.examples.t5.generate --weights FOLDER --prompt "…"``."""
 
 import sys
 

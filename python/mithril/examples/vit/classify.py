@@ -1,6 +1,6 @@
 """Say what images show, by a vision transformer.
 
-``python -m examples.vit.classify --weights FOLDER --image cat.png``
+``python -m mithril.examples.vit.classify --weights FOLDER --image cat.png``
 """
 
 import sys
