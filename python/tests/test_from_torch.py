@@ -220,6 +220,29 @@ def test_dropout_is_kept_in_train_mode():
     assert 0.2 < (found == 0).mean() < 0.8
 
 
+@pytest.mark.parametrize("last", ["batch norm", "in place"])
+def test_the_output_is_an_op_that_is_replaced(last):
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3)
+            self.norm = nn.BatchNorm2d(4)
+
+        def forward(self, x):
+            x = self.conv(x)
+            if last == "batch norm":
+                return self.norm(x)
+            x.add_(1.0)
+            return x
+
+    module = Network().eval()
+    data = torch.randn(2, 3, 5, 6)
+    model, params = ml.from_torch(module, (data,))
+    assert list(model.output_keys) == ["output"]
+    found = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": data.numpy()})["output"]
+    np.testing.assert_allclose(found, module(data).detach().numpy(), rtol=1e-5, atol=1e-5)
+
+
 def test_an_exported_program_and_its_file_are_read(tmp_path):
     module = initialized(Block())
     x = torch.linspace(-1, 1, 96).reshape(2, 3, 16)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 import warnings
 import zipfile
@@ -67,9 +68,19 @@ def is_convertible(program: Any, *, is_own: bool) -> bool:
         if op_name(node) not in OPS or _is_mutable(node) or _changes_statistics(node):
             return False
     if is_own:
+        _name_outputs(program)
         graph.eliminate_dead_code()
         program.graph_module.recompile()
     return True
+
+
+def _name_outputs(program: Any) -> None:
+    """Name the nodes that are the outputs now in the signature, where others took the places of those that it names."""
+    output = next(node for node in reversed(program.graph_module.graph.nodes) if node.op == "output")
+    for spec, value in zip(program.graph_signature.output_specs, output.args[0], strict=True):
+        name = getattr(value, "name", None)
+        if name is not None and getattr(spec.arg, "name", name) != name:
+            spec.arg = dataclasses.replace(spec.arg, name=name)
 
 
 def _schema(node: Any) -> Any:
