@@ -120,6 +120,14 @@ impl<I: Id, T> Table<I, T> {
     pub fn retain(&mut self, passes: impl FnMut(&T) -> bool) {
         self.items.retain(passes);
     }
+    /// Keeps the elements that pass with their ids so far; they get new ones.
+    pub fn retain_entries(&mut self, mut passes: impl FnMut(I, &T) -> bool) {
+        let mut next = 0;
+        self.items.retain(|item| {
+            next += 1;
+            passes(I::new(next - 1), item)
+        });
+    }
     /// Puts elements in the place of others.
     pub fn splice(&mut self, range: Range<I>, items: impl IntoIterator<Item = T>) {
         self.items.splice(range.start.index()..range.end.index(), items);

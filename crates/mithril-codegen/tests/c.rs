@@ -166,3 +166,15 @@ fn hostile_names_stay_in_comments() {
         assert!(!text.contains("*/ int main") && !text.contains("\n#error"), "{text}");
     }
 }
+
+#[test]
+fn a_call_writes_the_output_that_copies_its_result() {
+    let mut b = Builder::default();
+    let ty = TensorType { dtype: DType::F64, shape: Shape::of([4, 4]) };
+    let x = b.graph.add_input("x", Role::Data, ty);
+    let factor = b.push(op("cholesky"), &[x]).unwrap()[0];
+    let source = output(&mut b, factor);
+    let text = &source.stages.iter().find(|(name, _)| name == "fusion").expect("a stage").1;
+    assert!(text.contains("mithril_cholesky(x0, out x2, 1, 4)"), "{text}");
+    assert!(!text.contains(" = "), "a copy is left: {text}");
+}

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::c::ir::expr::{Call, Var};
+use crate::c::ir::expr::{Argument, Call, Var};
 use crate::c::ir::program::{Apart, KernelStep, KernelWork, LoopStep, LoopWork, Nest, Place, Program, Step};
 
 /// Variables with their sizes.
@@ -58,7 +58,15 @@ fn write_nest(f: &mut fmt::Formatter<'_>, nest: &Nest, origin: &str) -> fmt::Res
 }
 
 fn write_call(f: &mut fmt::Formatter<'_>, call: &Call, origin: &str) -> fmt::Result {
-    writeln!(f, "{}{:?}{}", call.function, call.args, belonging(origin))
+    let argument = |argument: &Argument| match argument {
+        Argument::In(b) => format!("x{b}"),
+        Argument::Out(b) => format!("out x{b}"),
+        Argument::Int(n) => n.to_string(),
+        Argument::Float(x) => format!("{x:?}"),
+        Argument::Ints(list) => format!("{list:?}"),
+    };
+    let arguments: Vec<String> = call.args.iter().map(argument).collect();
+    writeln!(f, "{}({}){}", call.function, arguments.join(", "), belonging(origin))
 }
 
 impl fmt::Display for LoopStep {

@@ -33,19 +33,17 @@ pub fn fuse(program: &mut KernelProgram, options: &Options, library: &mut Librar
         let found = find(program, start, &readers);
         for (group, row) in found.iter().flat_map(|(group, rows)| rows.iter().map(move |row| (group, *row))) {
             // What is not to be has to leave no trace.
-            let before = (library.clone(), tails.clone());
-            let mut trial = program.clone();
+            let before = (program.buffers.clone(), program.next_var, library.clone(), tails.clone());
             // Neither factor is a weight, which could be quantized.
             let decisions = &mut Vec::new();
             let mut making =
                 SelectionContext { options, library: &mut *library, tails: &mut *tails, decisions };
-            if let Some(parts) = divide(&mut trial, group, row, &mut making) {
-                group.replace(&mut trial, start, KernelWork::Parts(parts));
-                *program = trial;
+            if let Some(parts) = divide(program, group, row, &mut making) {
+                group.replace(program, start, KernelWork::Parts(parts));
                 start = start + group.passed.len();
                 break;
             }
-            (*library, *tails) = before;
+            (program.buffers, program.next_var, *library, *tails) = before;
         }
         start = start.next();
     }

@@ -8,15 +8,16 @@
 //! A float is never computed in two places from the same values: a compiler may round them differently (`a·b + c` in one
 //! step or two), and a comparison of the two would fail.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use mithril_ir::DType;
 
 use crate::c::analysis::affine::flat_loads;
 use crate::c::analysis::split::divisions;
-use crate::c::ir::expr::{Argument, Binary, BufferId, Expr, Index, StepId, Var};
-use crate::c::ir::program::{LoopProgram, LoopWork, Nest, Place};
-use crate::ids::Table;
+use crate::c::ir::expr::{Binary, BufferId, Expr, Index, StepId, Var};
+use crate::c::ir::program::{LoopProgram, LoopStep, LoopWork, Nest, Place, Work as _};
+use crate::c::passes::in_place::rename;
+use crate::ids::{Id as _, Table};
 
 /// Largest number of expressions in one nest; more would only make registers short.
 const LARGEST: usize = 160;
@@ -49,6 +50,8 @@ pub fn fuse(program: &mut LoopProgram) {
         let written = if is_call { step.writes() } else { Vec::new() };
         step.reads().into_iter().chain(written).for_each(|b| readers[b].push(i));
     }
+    // Which steps have gone into their readers.
+    let mut inlined: Table<StepId, bool> = Table::beside(&program.steps, false);
     for step in program.steps.ids() {
         let LoopWork::Nest(nest) = &program.steps[step].work else { continue };
         if !program.buffers[nest.to].is_temporary() {
@@ -57,26 +60,25 @@ pub fn fuse(program: &mut LoopProgram) {
         let mut mine = std::mem::take(&mut readers[nest.to]);
         mine.sort_unstable();
         mine.dedup();
+        mine.retain(|&reader| !inlined[reader]);
         let Some(sites) = sites(program, nest.to, &mine) else { continue };
         let nest = nest.clone();
         if sites.is_empty() || allowed(program, &nest, &sites) {
             let reads = program.steps[step].reads();
-            inline(program, step, &nest, &sites);
+            inline(program, &nest, &sites);
+            inlined[step] = true;
             for b in reads {
                 readers[b].extend(&mine);
             }
         }
     }
-    program.steps.retain(|step| match &step.work {
-        LoopWork::Nest(nest) => program.buffers[nest.to].count() > 0 && !nest.vars.contains(&GONE),
-        LoopWork::Call(_) => true,
-    });
+    let buffers = &program.buffers;
+    let is_empty = |step: &LoopStep| step.work.nest().is_some_and(|nest| buffers[nest.to].count() == 0);
+    program.steps.retain_entries(|id, step| !inlined[id] && !is_empty(step));
 }
 
-/// Marks a nest that was put into others.
-const GONE: Var = Var { id: u32::MAX, size: -1 };
-
-fn inline(program: &mut LoopProgram, step: StepId, nest: &Nest, sites: &[Site]) {
+/// Puts the value of a nest into those that read it.
+fn inline(program: &mut LoopProgram, nest: &Nest, sites: &[Site]) {
     let buffer = program.buffers[nest.to].clone();
     let is_half = matches!(buffer.dtype, DType::F16 | DType::BF16);
     // What goes through half precision is rounded to it, unless it was.
@@ -94,10 +96,6 @@ fn inline(program: &mut LoopProgram, step: StepId, nest: &Nest, sites: &[Site]) 
         if let LoopWork::Nest(reader) = &mut program.steps[site.step].work {
             reader.value = reader.value.map_loads(&put);
         }
-    }
-    if let LoopWork::Nest(gone) = &mut program.steps[step].work {
-        gone.vars = vec![GONE];
-        gone.value = Expr::Index(Box::default());
     }
 }
 
@@ -284,48 +282,26 @@ fn keeps_axes(nest: &Nest) -> bool {
 
 /// An output that is a temporary of a call as it is: the call writes the output.
 fn rename_copies(program: &mut LoopProgram) {
-    let written: HashMap<BufferId, StepId> = program
-        .steps
-        .entries()
-        .filter(|(_, s)| matches!(s.work, LoopWork::Call(_)))
-        .flat_map(|(i, s)| s.writes().into_iter().map(move |b| (b, i)))
-        .collect();
-    for step in program.steps.ids() {
-        let LoopWork::Nest(nest) = &program.steps[step].work else { continue };
-        let Expr::Load { from, at, .. } = &nest.value else { continue };
-        let is_whole = *at == nest.vars.iter().map(|&v| Index::var(v)).collect::<Vec<_>>();
-        let (from, to) = (*from, nest.to);
-        let (a, b) = (&program.buffers[from], &program.buffers[to]);
-        let is_output = matches!(b.place, Place::Output(_));
-        if !is_whole || !is_output || !a.is_temporary() || a.dtype != b.dtype || a.shape != b.shape {
-            continue;
-        }
-        if !written.contains_key(&from) {
-            continue;
-        }
-        program.steps.remove(step);
-        for other in &mut program.steps {
-            match &mut other.work {
-                LoopWork::Nest(nest) => {
-                    if nest.to == from {
-                        nest.to = to;
-                    }
-                    nest.value = nest.value.map_loads(&|f, at, stored| Expr::Load {
-                        from: if f == from { to } else { f },
-                        at,
-                        stored,
-                    });
-                }
-                LoopWork::Call(call) => {
-                    for arg in &mut call.args {
-                        match arg {
-                            Argument::In(b) | Argument::Out(b) if *b == from => *b = to,
-                            _ => {}
-                        }
-                    }
-                }
+    let calls = program.steps.iter().filter(|step| matches!(step.work, LoopWork::Call(_)));
+    let mut written: HashSet<BufferId> = calls.flat_map(LoopStep::writes).collect();
+    let mut step = StepId::new(0);
+    while let Some(LoopStep { work, .. }) = program.steps.get(step) {
+        match work.nest().and_then(|nest| copied(program, nest)).filter(|(from, _)| written.remove(from)) {
+            Some((from, to)) => {
+                program.steps.remove(step);
+                rename(program, from, to);
+                written.insert(to);
             }
+            None => step = step.next(),
         }
-        return rename_copies(program);
     }
+}
+
+/// The temporary that a nest copies as it is, and the output that it copies it to.
+fn copied(program: &LoopProgram, nest: &Nest) -> Option<(BufferId, BufferId)> {
+    let Expr::Load { from, at, .. } = &nest.value else { return None };
+    let is_whole = at.iter().eq(&nest.vars.iter().map(|&v| Index::var(v)).collect::<Vec<_>>());
+    let (a, b) = (&program.buffers[*from], &program.buffers[nest.to]);
+    let is_output = matches!(b.place, Place::Output(_)) && a.is_temporary();
+    (is_whole && is_output && a.dtype == b.dtype && a.shape == b.shape).then_some((*from, nest.to))
 }

@@ -100,7 +100,7 @@ fn copy(program: &mut LoopProgram, from: BufferId, to: BufferId) {
 }
 
 /// Puts one buffer into the place of another in all steps.
-fn rename(program: &mut LoopProgram, from: BufferId, to: BufferId) {
+pub fn rename(program: &mut LoopProgram, from: BufferId, to: BufferId) {
     let other = |b: BufferId| if b == from { to } else { b };
     for step in &mut program.steps {
         match &mut step.work {
