@@ -254,6 +254,7 @@ impl<'py> FromPyObject<'_, 'py> for COptions {
             batch: batch.map(Into::into),
             block: read(&given, "block")?,
             packs_alike: read(&given, "packs_alike")?,
+            registers: read(&given, "registers")?,
         }))
     }
 }

@@ -1,8 +1,8 @@
 """Trains models on 1, 2 and 4 devices of this machine, and prints that the losses are equal.
 
 ``python -m mithril.examples.several_devices`` trains the dense network of the digits demo by data parallelism, and a
-small GPT fully sharded, on PyTorch; ``--backend numpy`` or ``jax`` elsewhere. A device is a process or a thread on the processor
-here: what is shown is that results do not depend on their number. The script is started as any other.
+small GPT fully sharded, on PyTorch; ``--backend numpy`` or ``jax`` elsewhere. A device is a process or a thread on the
+processor here: what is shown is that results do not depend on their number. The script is started as any other.
 """
 
 from __future__ import annotations

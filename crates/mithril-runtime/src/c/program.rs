@@ -63,6 +63,8 @@ pub struct Options {
     pub block: Option<usize>,
     /// Whether programs of all sizes pack weights alike, so that they can share them; a product of one row may be slower.
     pub packs_alike: bool,
+    /// Vector registers of the processor that the code is for; by default as `lanes` suggest.
+    pub registers: Option<usize>,
 }
 
 impl Default for Options {
@@ -80,6 +82,7 @@ impl Default for Options {
             batch: None,
             block: None,
             packs_alike: false,
+            registers: None,
         }
     }
 }
@@ -286,6 +289,7 @@ impl Program {
         let quantize = self.options.quantize.clone();
         let mut target = c::target(lanes)?;
         target.packs_alike = self.options.packs_alike;
+        target.registers = self.options.registers.unwrap_or(target.registers);
         let mut given =
             COptions { prefix: prefix.into(), pack, target, quantize, block, ..COptions::default() };
         let threads = self.options.threads();

@@ -28,7 +28,7 @@ from ...errors import InvalidValueError, NumericsError, ParameterError
 from ..exported import RANDOM
 from ..inputs import refuse_unknown
 from .compiler import build
-from .files import HERE, check, fill, manifest, marks, package_name, refuse_foreign
+from .files import HERE, REGISTERS, check, fill, manifest, marks, package_name, refuse_foreign
 from .package import ExportedWeb
 
 if TYPE_CHECKING:
@@ -308,7 +308,7 @@ class _Reference:
 
     def program(self, prefix: str) -> Any:
         """Return the program in C, for any sizes."""
-        options = {**self._tool.c_options(prefix), "lanes": 4, "packs_alike": True}
+        options = {**self._tool.c_options(prefix), "lanes": 4, "packs_alike": True, "registers": REGISTERS}
         return _core.c_program(self._core, options, is_lazy=True)
 
     def empty(self) -> Values:

@@ -12,9 +12,11 @@ from pathlib import Path
 
 from ...errors import ModelFileError, NumericsError
 
-__all__ = ["ARRAYS", "HERE", "check", "fill", "manifest", "marks", "package_name", "refuse_foreign"]
+__all__ = ["ARRAYS", "HERE", "REGISTERS", "check", "fill", "manifest", "marks", "package_name", "refuse_foreign"]
 
 HERE = Path(__file__).parent
+#: Vector registers that code for the web may count on: those of x86-64.
+REGISTERS = 16
 _OURS = "by Mithril"
 #: Class of JavaScript that holds a dtype; of 16-bit floats the bits.
 ARRAYS = {

@@ -37,6 +37,7 @@ class CEngine(NativeEngine):
             "batch": backend.batch,
             "block": backend.block,
             "packs_alike": False,
+            "registers": None,
         }
 
     def program(self, core: _core.Compiled, *wanted: list[str]) -> Any:
