@@ -1,7 +1,7 @@
 """Train a classifier of handwritten digits in C: the training step is exported, ``train_digits.c`` calls it.
 
-``python -m mithril.examples.digits_in_c FOLDER`` leaves everything in the folder. The same training on the NumPy backend
-shows that the losses agree to rounding.
+``python -m mithril.examples.digits_in_c FOLDER`` leaves everything in the folder. The same training on the NumPy
+backend shows that the losses agree to rounding.
 """
 
 from __future__ import annotations
