@@ -1,7 +1,8 @@
 """Models in C in low precision against float32 and ONNX Runtime in int8: `python -m bench.quantized --onnx`.
 
 Networks of images are calibrated with the data that is measured, on both sides; others are quantized by
-`quantize_dynamic`, after `quant_pre_process`.
+`quantize_dynamic`, after `quant_pre_process`. With `--file` one QDQ file, as `quantize_static` writes it, is read by us
+and by ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -34,9 +35,8 @@ def ours(workload: Workload, threads: int, quantize: str | None) -> Callable[[],
     return lambda: compiled.evaluate(compiled.parameters, workload.data)
 
 
-def onnx(workload: Workload, threads: int) -> Callable[[], Any]:
-    """Return the network in ONNX Runtime in int8, with filters scaled one by one."""
-    import onnxruntime
+def quantized_file(workload: Workload, is_static: bool) -> bytes:
+    """Return the network as ONNX Runtime quantizes it, with filters scaled one by one; in QDQ form if it is static."""
     import torch
     from onnxruntime.quantization import QuantType, quantize_dynamic, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -49,15 +49,52 @@ def onnx(workload: Workload, threads: int) -> Callable[[], Any]:
         given, made = Path(folder, "float.onnx"), Path(folder, "int8.onnx")
         given.write_bytes(file.getvalue())
         quant_pre_process(given, given, skip_symbolic_shape=True)
-        if _is_image(workload):
+        if is_static:
             types = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
             quantize_static(given, made, _Samples([dict(data)]), per_channel=True, **types)
         else:
             quantize_dynamic(given, made, per_channel=True)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        session = onnxruntime.InferenceSession(made.read_bytes(), options, providers=["CPUExecutionProvider"])
-    return lambda: session.run(None, dict(data))
+        return made.read_bytes()
+
+
+def onnx(workload: Workload, threads: int, file: bytes | None = None) -> Callable[[], Any]:
+    """Return the network in ONNX Runtime in int8."""
+    import onnxruntime
+
+    file = quantized_file(workload, _is_image(workload)) if file is None else file
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    return lambda: session.run(None, dict(workload.given))
+
+
+def imported(workload: Workload, threads: int, file: bytes) -> Callable[[], Any]:
+    """Return a quantized file in our C."""
+    import mithril as ml
+
+    model, params = ml.from_onnx(file)
+    data = dict(workload.given)
+    shapes = {name: list(array.shape) for name, array in data.items()}
+    backend = ml.CBackend(num_threads=threads)
+    compiled = ml.compile(model, backend, data=list(data), shapes=shapes, inference=True)
+    return lambda: list(compiled.evaluate(params, data).values())
+
+
+def compare_files(names: list[str], threads: int) -> None:
+    """Print a table: one quantized file (QDQ) in our C and in ONNX Runtime, in turns."""
+    print("| workload | threads | QDQ in C, ms | in ONNX Runtime, ms | ratio | cosine | top-1 |")
+    print("|---|---|---|---|---|---|---|")
+    for name in names:
+        workload = WORKLOADS[name]()
+        file = quantized_file(workload, is_static=True)
+        mine, peer = imported(workload, threads, file), onnx(workload, threads, file)
+        outputs = np.asarray(mine()[0], np.float64), np.asarray(peer()[0], np.float64)
+        a, b = (output.reshape(-1) for output in outputs)
+        cosine = float(a @ b / np.sqrt(float(a @ a) * float(b @ b)))
+        agreement = float((outputs[0].argmax(-1) == outputs[1].argmax(-1)).mean())
+        first, second = turns(mine, peer, pause=0.05)
+        times = f"{first * 1e3:.3g} | {second * 1e3:.3g} | {second / first:.2f}"
+        print(f"| {name} | {threads} | {times} | {cosine:.5f} | {agreement:.0%} |", flush=True)
 
 
 class _Samples:
@@ -82,8 +119,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--scheme", action="append", choices=SCHEMES)
     parser.add_argument("--onnx", action="store_true", help="also measure ONNX Runtime in int8")
+    parser.add_argument("--file", action="store_true", help="compare one QDQ file in C and in ONNX Runtime instead")
     given = parser.parse_args()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.threads])
+    if given.file:
+        return compare_files(given.workload or ["ResNet-18", "ResNet-50"], given.threads)
     print("| workload | threads | scheme | float32, ms | in low precision, ms | faster by | cosine |")
     print("|---|---|---|---|---|---|---|")
     for name in given.workload or ["MLP 784-128-64-10", "ResNet-18", "GPT-2, one token", "BERT-base"]:

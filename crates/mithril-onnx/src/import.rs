@@ -2,7 +2,7 @@
 //! collected, and reported together.
 
 use indexmap::IndexMap;
-use mithril_ir::{Code, Dim, Error, Place, Result, Role, Shape, Tensor, TensorType, ValueId};
+use mithril_ir::{Code, DType, Dim, Error, Place, Result, Role, Shape, Tensor, TensorType, ValueId};
 use mithril_model::{Connection, IOKey, Size};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -276,7 +276,9 @@ impl<'m> Importer<'m> {
             }
             other => other?,
         };
-        if !(learned && stored.dtype.is_float() && !stored.shape.is_empty()) {
+        // Quantized weights, too, are learned; vectors of integers are zero points, axes and sizes.
+        let is_quantized = matches!(stored.dtype, DType::I8 | DType::U8) && stored.shape.len() > 1;
+        if !(learned && (stored.dtype.is_float() || is_quantized) && !stored.shape.is_empty()) {
             let constant = stored.to_tensor()?;
             return Ok(Value::Graph(self.cx.lit(constant)));
         }

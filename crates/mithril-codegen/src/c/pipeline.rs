@@ -16,7 +16,7 @@ use crate::c::options::Options;
 use crate::c::passes::{
     attention_fusion, batch_tiling, blocked_layout, dead_code, dead_taps, fusion, in_place, isolation,
     memory_planning, phase_decomposition, prefetch, prepacking, promotion, row_fusion, split_reduction,
-    update_fusion, update_schedule, weight_packing,
+    static_quantization, update_fusion, update_schedule, weight_packing,
 };
 use crate::c::select::decision::Decision;
 use crate::c::select::epilogue::Tails;
@@ -132,6 +132,15 @@ pub static LOOP_PASSES: &[Pass<LoopWork>] = &[
             if c.options.pack {
                 prepacking::prepack(&mut c.program);
             }
+            Ok(())
+        },
+        keeps_values: false,
+    },
+    Pass {
+        name: "static_quantization",
+        description: "what the model itself quantizes (QDQ files of ONNX) is multiplied as integers",
+        run: |c| {
+            static_quantization::mark(&mut c.program, c.options);
             Ok(())
         },
         keeps_values: false,

@@ -73,6 +73,7 @@ fn in_bytes(case: &Case, [image, out]: [Lies; 2], lanes: usize) -> Blocked {
         (lies == Lies::Bytes).then_some(AsBytes { range: RANGE, notes, notes_of })
     };
     conv.bytes = InBytes {
+        of_integers: false,
         image: as_bytes(image, of_image.batch, channels / lanes * case.image[0]),
         out: as_bytes(out, conv.out.batch, filters / lanes * case.result()[0]),
     };

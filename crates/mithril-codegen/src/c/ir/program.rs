@@ -46,10 +46,21 @@ pub struct Program<W> {
     pub pack_bytes: usize,
     /// The functions that set the margins of tensors in blocks to zero.
     pub margins: BTreeMap<BufferId, String>,
+    /// Tensors whose numbers are, or stand for, integers of 8 bits by the model itself.
+    pub integers: BTreeMap<BufferId, Integers>,
     /// Old states and the new ones, where they share their memory.
     pub updates: Vec<(BufferId, BufferId)>,
     /// If a call goes through the steps several times: how, see `passes/batch_tiling.rs`. Sizes are those of one time.
     pub apart: Option<Apart>,
+}
+
+/// Numbers that the model itself quantizes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Integers {
+    /// 256 numbers, equally far from each other, from the first to the second; one of them is 0.
+    Range([f32; 2]),
+    /// Weights that are integers from -128 to 127.
+    Weights,
 }
 
 /// A tensor in memory: contiguous in row-major order, or in blocks.
@@ -226,6 +237,7 @@ impl<W> Default for Program<W> {
             packed_bytes: 0,
             pack_bytes: 0,
             margins: BTreeMap::new(),
+            integers: BTreeMap::new(),
             updates: Vec::new(),
             apart: None,
         }
@@ -259,6 +271,7 @@ impl From<LoopProgram> for KernelProgram {
             packed_bytes: program.packed_bytes,
             pack_bytes: program.pack_bytes,
             margins: program.margins,
+            integers: program.integers,
             updates: program.updates,
             apart: program.apart,
         }
@@ -266,6 +279,15 @@ impl From<LoopProgram> for KernelProgram {
 }
 
 impl<W> Program<W> {
+    /// The range of the one of two factors that is quantized by the model, and the number of the other one, if that is one of
+    /// weights that are integers.
+    pub fn integer_factors(&self, factors: [BufferId; 2]) -> Option<([f32; 2], usize)> {
+        match factors.map(|factor| self.integers.get(&factor)) {
+            [Some(Integers::Range(range)), Some(Integers::Weights)] => Some((*range, 1)),
+            [Some(Integers::Weights), Some(Integers::Range(range))] => Some((*range, 0)),
+            _ => None,
+        }
+    }
     /// How often a call goes through the steps.
     pub fn times(&self) -> usize {
         self.apart.as_ref().map_or(1, |apart| apart.times)

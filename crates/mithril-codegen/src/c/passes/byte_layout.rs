@@ -16,7 +16,8 @@ use crate::c::select::convolution::{self, blocked_convolution};
 
 /// Decides which temporaries that lie in blocks lie as bytes.
 pub fn lay_out(program: &mut LoopProgram, options: &Options, library: &Library) {
-    if options.quantize.as_ref().is_none_or(|wanted| wanted.ranges.is_empty()) {
+    if program.integers.is_empty() && options.quantize.as_ref().is_none_or(|wanted| wanted.ranges.is_empty())
+    {
         return;
     }
     for step in program.steps.ids() {

@@ -16,6 +16,7 @@ pub mod prepacking;
 pub mod promotion;
 pub mod row_fusion;
 pub mod split_reduction;
+pub mod static_quantization;
 pub mod update_fusion;
 pub mod update_schedule;
 pub mod weight_packing;

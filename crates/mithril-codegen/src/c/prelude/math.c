@@ -81,6 +81,16 @@ static inline float mithril_minimum_f32(float a, float b) { return ((a <= b) | (
 
 static inline double mithril_minimum_f64(double a, double b) { return ((a <= b) | (a != a)) ? a : b; }
 
+/* The nearest of the numbers that integers from least to most stand for, by a scale and the integer of zero; NaN is as the
+   integer 0. */
+static inline float mithril_dequantized_f32(float x, float scale, float zero, float least, float most) {
+  float n = rintf(x / scale) + zero;
+  n = n == n ? n : 0.0f;
+  n = n > least ? n : least;
+  n = n < most ? n : most;
+  return (n - zero) * scale;
+}
+
 /* -1, 0 or 1; NaN stays NaN. */
 static inline float mithril_sign_f32(float x) {
   float y = x > 0.0f ? 1.0f : x;

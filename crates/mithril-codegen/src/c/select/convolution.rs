@@ -49,9 +49,9 @@ pub fn convolution(
         conv.channels, conv.filters, conv.kernel[0], conv.kernel[1]
     );
     let work = nest.vars.iter().chain(c.vars).map(|v| v.size as usize).product();
-    let few = quantize::convolution(program, w, &conv, making.options);
+    let few = quantize::convolution(program, [x, w], &conv, making.options);
     let in_blocks = [nest.to, x].iter().any(|&b| program.buffers[b].blocks.is_some());
-    let is_whole = matches!(few, Some(Ok(InFewBits::Whole(_))));
+    let is_whole = matches!(few, Some(Ok(few)) if few.is_whole());
     if in_blocks || is_whole || (conv.groups == 1 && matches!(few, Some(Ok(_)))) {
         let target = *making.library.target();
         let shape = (conv.clone(), [x, w], vars.clone());
@@ -59,10 +59,10 @@ pub fn convolution(
         if let Some(found) = found {
             let inputs = [(x, found.start()?), (w, 0)];
             let kernel = match few {
-                Some(Ok(InFewBits::Whole(range))) => found.conv.quantized(range, making.library),
+                Some(Ok(few)) if few.is_whole() => found.conv.quantized(few.range(), making.library),
                 _ => found.conv.build(making.library),
             };
-            if let Some(outcome) = few {
+            if let Some(outcome) = few.filter(|_| making.options.quantize.is_some()) {
                 let together = if is_whole { 1 } else { found.conv.together(target.lanes) };
                 let kept = (found.conv.terms(together), kernel.packed_bytes);
                 quantize::decided(program, w, &conv, outcome, kept, making.decisions);
@@ -112,10 +112,8 @@ pub fn in_whole_numbers<W: Work>(
     if conv.depth.is_some() {
         return None;
     }
-    match quantize::convolution(program, w, &conv, options)?.ok()? {
-        InFewBits::Whole(range) => Some((x, range)),
-        InFewBits::Weights(_) => None,
-    }
+    let few = quantize::convolution(program, [x, w], &conv, options)?.ok()?;
+    few.is_whole().then(|| (x, few.range()))
 }
 
 /// A convolution that reads or writes blocks of channels.
@@ -174,8 +172,8 @@ fn in_blocks_of<W: Work>(
 ) -> Option<InBlocks> {
     let [image, to] = [*x, nest.to].map(|b| &program.buffers[b]);
     let lanes = target.lanes_of(conv.element);
-    let few = quantize::convolution(program, *w, conv, options).and_then(Result::ok);
-    let is_whole = matches!(few, Some(InFewBits::Whole(_)));
+    let few = quantize::convolution(program, [*x, *w], conv, options).and_then(Result::ok);
+    let is_whole = few.is_some_and(InFewBits::is_whole);
     let is_depth = conv.groups > 1 && !is_whole;
     let suits = match (image.blocks.is_some(), to.blocks.is_some()) {
         (true, true) => !is_depth || is_by_channels(conv) || (few.is_none() && is_by_blocks(conv, lanes)),
@@ -223,7 +221,11 @@ fn in_blocks_of<W: Work>(
         operands: strides,
         algorithm: if few.is_some() { Algorithm::Direct } else { conv.algorithm },
         few_bits: few.map(InFewBits::weights),
-        bytes: InBytes { image: None, out: to.blocks.and_then(|blocks| AsBytes::of(&blocks, &to.shape, 0)) },
+        bytes: InBytes {
+            image: None,
+            out: to.blocks.and_then(|blocks| AsBytes::of(&blocks, &to.shape, 0)),
+            of_integers: matches!(few, Some(InFewBits::Integers(_))),
+        },
     };
     let (size, padding) = (conv.image, conv.padding);
     let mut found = InBlocks { image: *x, conv: made, size, padding, first, operands: starts };

@@ -11,7 +11,7 @@ use crate::c::kernels::quantized::gemm::MOST_TERMS;
 use crate::c::kernels::spec::blocked_conv::Blocked;
 use crate::c::kernels::spec::conv::Conv;
 use crate::c::kernels::spec::gemm::{Gemm, Packing};
-use crate::c::kernels::spec::strides::Strides;
+use crate::c::kernels::spec::strides::{Stored, Strides};
 use crate::c::options::{Options, Quantize, Scheme};
 use crate::c::select::context::{SelectionContext, is_fixed};
 use crate::c::select::decision::{Decision, Matrix, Reason};
@@ -24,6 +24,9 @@ pub fn product(
     gemm: &Gemm,
     making: &mut SelectionContext<'_>,
 ) -> (Kernel, bool) {
+    if let Some(found) = of_integers(program, factors, gemm, making) {
+        return found;
+    }
     let Some(wanted) = &making.options.quantize else { return (gemm.build(making.library), false) };
     let is_fixed = |side: usize| is_fixed(program, factors[side].0, making.options);
     let exchanged = if is_fixed(1) { None } else { exchanged(gemm).filter(|_| is_fixed(0)) };
@@ -57,6 +60,21 @@ pub fn product(
     (kernel, is_quantised && exchanged.is_some())
 }
 
+/// The kernel of a product that the model itself quantizes, and whether the factors are exchanged; `None` if it does not.
+fn of_integers(
+    program: &KernelProgram,
+    factors: [Start; 2],
+    gemm: &Gemm,
+    making: &mut SelectionContext<'_>,
+) -> Option<(Kernel, bool)> {
+    let (range, weights) = program.integer_factors(factors.map(|(buffer, _)| buffer))?;
+    let suits = gemm.k <= MOST_TERMS && gemm.element == Element::F32 && gemm.stored == [Stored::Same; 2];
+    let exchanged = if weights == 0 { Some(exchanged(gemm)?) } else { None };
+    let one = exchanged.as_ref().unwrap_or(gemm);
+    (suits && one.packing == Packing::Ahead)
+        .then(|| (one.of_integers(range, making.library), exchanged.is_some()))
+}
+
 /// The same product with rows and columns exchanged, if its epilogue does not count them.
 fn exchanged(gemm: &Gemm) -> Option<Gemm> {
     if ["row", "column"].iter().any(|name| gemm.epilogue.expression.contains(name)) {
@@ -76,15 +94,31 @@ fn exchanged(gemm: &Gemm) -> Option<Gemm> {
 pub enum InFewBits {
     /// It is done in 8-bit integers, with this range of its image if that is known ahead.
     Whole(Option<[f32; 2]>),
+    /// It is done in 8-bit integers, which the weights are, with this range of its image.
+    Integers([f32; 2]),
     /// They become float when it is done.
     Weights(Scheme),
 }
 
 impl InFewBits {
+    /// Whether the convolution is done in integers.
+    pub fn is_whole(self) -> bool {
+        matches!(self, Self::Whole(_) | Self::Integers(_))
+    }
+
+    /// The range of the image, if that is known ahead.
+    pub fn range(self) -> Option<[f32; 2]> {
+        match self {
+            Self::Whole(range) => range,
+            Self::Integers(range) => Some(range),
+            Self::Weights(_) => None,
+        }
+    }
+
     /// How weights are kept that become float.
     pub fn weights(self) -> Scheme {
         match self {
-            Self::Whole(_) => Scheme::Int8Weights,
+            Self::Whole(_) | Self::Integers(_) => Scheme::Int8Weights,
             Self::Weights(scheme) => scheme,
         }
     }
@@ -93,10 +127,17 @@ impl InFewBits {
 /// How a convolution is to quantize this weight; why it cannot; `None` if nothing is asked of it.
 pub fn convolution<W: Work>(
     program: &Program<W>,
-    weight: BufferId,
+    [image, weight]: [BufferId; 2],
     conv: &Conv,
     options: &Options,
 ) -> Option<std::result::Result<InFewBits, Reason>> {
+    if let Some((range, 1)) = program.integer_factors([image, weight])
+        && conv.element == Element::F32
+        && conv.depth.is_none()
+        && is_quick(conv, &options.target)
+    {
+        return Some(Ok(InFewBits::Integers(range)));
+    }
     let wanted = options.quantize.as_ref().filter(|_| is_fixed(program, weight, options))?;
     let name = of_convolution(program, weight);
     Some(wanted.scheme(name).and_then(|scheme| {
@@ -120,10 +161,15 @@ pub fn convolution<W: Work>(
 
 /// Whether integers are faster than floats: sums of many terms, by instructions that multiply four bytes at once,
 /// for whole vectors of filters. A convolution by channels would take as long to make bytes of its image as it takes.
-fn is_quick(conv: &Conv, target: &Target) -> bool {
+pub fn is_quick(conv: &Conv, target: &Target) -> bool {
     let (channels, filters) = (conv.channels / conv.groups, conv.filters / conv.groups);
     let fills = conv.groups == 1 || Blocked::fill_words(channels, filters, target);
     target.has_bytes && fills && channels * conv.kernel[0] * conv.kernel[1] <= MOST_TERMS
+}
+
+/// Whether sums of so many products of bytes fit.
+pub fn fits_integers(terms: usize) -> bool {
+    terms <= MOST_TERMS
 }
 
 /// Notes what became of the weight of a convolution, whose kernel reads its terms in this order.
@@ -140,6 +186,7 @@ pub fn decided(
     let (weight, is_convolution) = (of_convolution(program, weight).to_owned(), true);
     let (outcome, range) = match outcome {
         Ok(InFewBits::Whole(range)) => (Ok(Scheme::Int8), range),
+        Ok(InFewBits::Integers(range)) => (Ok(Scheme::Int8), Some(range)),
         Ok(InFewBits::Weights(scheme)) => (Ok(scheme), None),
         Err(reason) => (Err(reason), None),
     };

@@ -269,7 +269,15 @@ impl Blocked {
             ("lanes", lanes),
         ];
         let numbers = numbers.map(|(key, number)| (key, number.to_string()));
-        let pairs: Vec<(&str, &str)> = numbers.iter().map(|(key, text)| (*key, text.as_str())).collect();
+        let mut pairs: Vec<(&str, &str)> = numbers.iter().map(|(key, text)| (*key, text.as_str())).collect();
+        pairs.extend(if self.bytes.of_integers {
+            [("what", "integers, whose scale is 1"), ("inverse", "1;\nscales[filter] = 1;")]
+        } else {
+            [
+                ("what", "for each filter the scale that brings its largest weight to 127"),
+                ("inverse", "mithril_filter_inverse(from, terms, scales + filter);"),
+            ]
+        });
         let [height, width] = self.kernel;
         let wish = format!("mithril_pack_int8_conv_{}_{}_{height}x{width}", self.channels, self.filters);
         library.add(&wish, &substitute(include_str!("conv_pack.c"), &pairs))

@@ -1,5 +1,4 @@
-/* Weights[@filters@, @channels@, @kh@, @kw@] in 8 bits: for each filter the scale that brings its largest weight to
-   127. Panels of two vectors of filters, [panel][row][column][word][2 * LANES], a word being 4 channels of one
+/* Weights[@filters@, @channels@, @kh@, @kw@] in 8 bits: @what@. Panels of two vectors of filters, [panel][row][column][word][2 * LANES], a word being 4 channels of one
    filter, the first in the lowest byte; then the scales of all filters and the sums of their numbers. */
 static MITHRIL_ONCE void @name@(long thread, long threads, const float *restrict weights, void *restrict packed)
 {
@@ -13,7 +12,7 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const float *restrict
     for (long filter = PANELS * WIDTH * thread / threads; filter < PANELS * WIDTH * (thread + 1) / threads; filter++) {
         const float *const from = weights + filter * CHANNELS * PLACES;
         const long terms = filter < FILTERS ? CHANNELS * PLACES : 0;
-        const float inverse = mithril_filter_inverse(from, terms, scales + filter);
+        const float inverse = @inverse@
         int32_t sum = 0;
         for (long place = 0; place < PLACES; place++)
             for (long word = 0; word < WORDS; word++) {

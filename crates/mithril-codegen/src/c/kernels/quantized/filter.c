@@ -16,5 +16,5 @@ MITHRIL_INLINE float mithril_filter_inverse(const float *restrict weights, long 
 /* The whole number nearest to a weight that was multiplied so. */
 MITHRIL_INLINE int32_t mithril_filter_number(float weight)
 {
-    return fabsf(weight) <= 127.5f ? (int32_t)(weight + (weight < 0 ? -0.5f : 0.5f)) : 0;
+    return fabsf(weight) <= 128 ? (int32_t)(weight + (weight < 0 ? -0.5f : 0.5f)) : 0;
 }

@@ -6,6 +6,7 @@ use crate::c::kernels::common::library::{Library, PanelUse, substitute};
 use crate::c::kernels::common::row_groups::RowGroups;
 use crate::c::kernels::common::tuning::Question;
 use crate::c::kernels::gemm::packed::{COLUMNS, ROWS, WORTH_MEASURING, batched};
+use crate::c::kernels::spec::bytes::Numbers;
 use crate::c::kernels::spec::epilogue::{Epilogue, place};
 use crate::c::kernels::spec::gemm::Gemm;
 use crate::c::kernels::spec::strides::{Stored, batch_offset};
@@ -73,6 +74,11 @@ impl Panels {
 
     /// The function that makes them of matrices that lie so.
     pub fn pack(self, library: &mut Library, from: &Columns) -> String {
+        self.pack_as(false, library, from)
+    }
+
+    /// As [`Self::pack`]; of integers, if they are such, the scales are 1.
+    fn pack_as(self, of_integers: bool, library: &mut Library, from: &Columns) -> String {
         let template = match self.scheme {
             Scheme::Int4Weights => include_str!("pack_grouped.c"),
             _ => include_str!("pack.c"),
@@ -84,6 +90,12 @@ impl Panels {
                 ("sums_too", if is_whole { ", and the sums of their numbers" } else { "" }),
                 ("sums", if is_whole { "sums[panel * WIDTH + lane] = sum;" } else { "(void)sum;" }),
                 ("offset", if is_whole { "0" } else { "128" }),
+                (
+                    "inverse",
+                    if of_integers { "1" } else { "largest > 1e-30f && is_finite ? 127 / largest : 0" },
+                ),
+                ("scale", if of_integers { "1" } else { "is_finite ? largest / 127 : NAN" }),
+                ("search", &if of_integers { String::new() } else { SEARCH.replace("@b_term@", &from.term) }),
                 ("lanes", &self.lanes.to_string()),
                 ("group", &self.group().to_string()),
                 ("n", &self.n.to_string()),
@@ -133,9 +145,14 @@ impl Gemm {
         }
         let folded = self.fold_rows();
         Ok(match scheme {
-            Scheme::Int8 => folded.in_whole_numbers(library),
+            Scheme::Int8 => folded.in_whole_numbers(None, library),
             Scheme::Int8Weights | Scheme::Int4Weights => folded.weights_only(scheme, library),
         })
+    }
+
+    /// Puts the kernel's functions into the library for `b` of integers, and `a` of this range.
+    pub fn of_integers(&self, range: [f32; 2], library: &mut Library) -> Kernel {
+        self.fold_rows().in_whole_numbers(Some(range), library)
     }
 
     fn columns(&self) -> Columns {
@@ -144,8 +161,8 @@ impl Gemm {
         Columns { batch, column: self.b.column, term: format!("k * {}", self.b.row) }
     }
 
-    /// Rows of `a` become bytes in a first phase, which all threads share.
-    fn in_whole_numbers(&self, library: &mut Library) -> Kernel {
+    /// Rows of `a` become bytes in a first phase, which all threads share. Where their range is known, `b` is of integers.
+    fn in_whole_numbers(&self, range: Option<[f32; 2]>, library: &mut Library) -> Kernel {
         let target = *library.target();
         let panels = Panels {
             scheme: Scheme::Int8,
@@ -161,11 +178,16 @@ impl Gemm {
             let threads = [Argument::Thread, Argument::Threads];
             Call { function, arguments: threads.into_iter().chain(arguments).collect() }
         };
-        let pack = panels.pack(library, &self.columns());
+        let pack = panels.pack_as(range.is_some(), library, &self.columns());
         words(library);
         library.add("mithril_order", include_str!("order.c"));
         library.add("mithril_dot", include_str!("dot.c"));
-        let bytes = self.fill(include_str!("rows.c"), "mithril_bytes", panels, rows, block, library);
+        let find = range.map_or_else(
+            || FIND_RANGE.to_owned(),
+            |range| format!("float scale, inverse, zero;\n{}", Numbers::of(range).text()),
+        );
+        let rows_text = include_str!("rows.c").replace("@range@", &find.replace('\n', "\n            "));
+        let bytes = self.fill(&rows_text, "mithril_bytes", panels, rows, block, library);
         let product = self.fill(include_str!("gemm.c"), "mithril_int8", panels, rows, block, library);
         let mut arguments = vec![Argument::Shared, Argument::Packed, Argument::Out];
         arguments.extend((0..self.epilogue.operands.len()).map(Argument::Operand));
@@ -370,6 +392,27 @@ impl Gemm {
         library.add(&format!("{wish}_{}", self.shape()), &text)
     }
 }
+
+/// Statements that find how a row becomes bytes by its own range.
+const FIND_RANGE: &str = "int32_t low = 0, high = 0;
+for (long k = 0; k < K; k++) {
+    union { float value; int32_t bits; } number = {.value = from[k * @a_column@]};
+    const int32_t order = mithril_order(number.bits);
+    low = order < low ? order : low;
+    high = order > high ? order : high;
+}
+float scale, inverse, zero;
+mithril_bytes(low, high, &scale, &inverse, &zero);";
+
+/// Statements that find the largest weight of a column.
+const SEARCH: &str = "
+            float largest = 0;
+            int is_finite = 1;
+            for (long k = 0; k < steps; k++) {
+                const float size = fabsf(from[@b_term@]);
+                largest = size > largest ? size : largest;
+                is_finite &= size <= FLT_MAX;
+            }";
 
 /// Writes sums to their places, for the kernels that know the weights alone as quantized.
 const FINISH: &str = include_str!("weights_finish.c");

@@ -12,27 +12,20 @@ static void @name@(long thread, long threads, const float *restrict b, void *res
         for (long lane = 0; lane < WIDTH; lane++) {
             const long batch = panel / PANELS, column = panel % PANELS * WIDTH + lane;
             const float *const from = b + @b_batch@ + column * @b_column@;
-            const long steps = column < N ? K : 0;
-            float largest = 0;
-            int is_finite = 1;
-            for (long k = 0; k < steps; k++) {
-                const float size = fabsf(from[@b_term@]);
-                largest = size > largest ? size : largest;
-                is_finite &= size <= FLT_MAX;
-            }
-            const float inverse = largest > 1e-30f && is_finite ? 127 / largest : 0;
+            const long steps = column < N ? K : 0;@search@
+            const float inverse = @inverse@;
             int32_t sum = 0;
             for (long word = 0; word < WORDS; word++) {
                 uint32_t bits = 0;
                 for (long k = 4 * word; k < 4 * word + 4; k++) {
                     const float weight = k < steps ? from[@b_term@] * inverse : 0;
-                    const int32_t number = fabsf(weight) <= 127.5f ? (int32_t)(weight + (weight < 0 ? -0.5f : 0.5f)) : 0;
+                    const int32_t number = fabsf(weight) <= 128 ? (int32_t)(weight + (weight < 0 ? -0.5f : 0.5f)) : 0;
                     bits |= (uint32_t)((number + OFFSET) & 255) << 8 * (k & 3);
                     sum += number;
                 }
                 panels[(panel * WORDS + word) * WIDTH + lane] = bits;
             }
-            scales[panel * WIDTH + lane] = is_finite ? largest / 127 : NAN;
+            scales[panel * WIDTH + lane] = @scale@;
             @sums@
             (void)batch;
         }

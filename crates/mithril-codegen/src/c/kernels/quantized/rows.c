@@ -16,15 +16,7 @@ static void @name@(long thread, long threads, const float *restrict a, void *res
         uint32_t *const words = (uint32_t *)shared + (batch * M + first) * WORDS;
         for (long row = 0; row < rows; row++) {
             const float *const from = a + @left_batch@ + (first + row) * @a_row@;
-            int32_t low = 0, high = 0;
-            for (long k = 0; k < K; k++) {
-                union { float value; int32_t bits; } number = {.value = from[k * @a_column@]};
-                const int32_t order = mithril_order(number.bits);
-                low = order < low ? order : low;
-                high = order > high ? order : high;
-            }
-            float scale, inverse, zero;
-            mithril_bytes(low, high, &scale, &inverse, &zero);
+            @range@
             for (long k = 0; k < K; k++) {
                 const float number = from[k * @a_column@] * inverse + (zero + 0.5f);
                 own[k] = (uint8_t)((number > 0 ? number < 255 ? (int32_t)number : 255 : 0) - MITHRIL_DOT_OFFSET);

@@ -20,6 +20,8 @@ pub struct InBytes {
     pub image: Option<AsBytes>,
     /// The result.
     pub out: Option<AsBytes>,
+    /// Whether the weights are integers already, which need no scale.
+    pub of_integers: bool,
 }
 
 /// How numbers of a range become bytes, `number · inverse + zero`, as `mithril_bytes` would have it.
