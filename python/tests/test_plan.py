@@ -146,6 +146,26 @@ def test_the_search_is_deterministic_and_looks_at_equal_layers_once():
     assert plan.communications == deep.communications
 
 
+STRATEGIES = {
+    "data: replicated, model: replicated": {},
+    "data: data_parallel, model: tensor_parallel": {"batch": "data", "parameters": "model"},
+    "data: fully_sharded, model: replicated": {"batch": "data", "parameters": "data"},
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"gradients": True}, {"gradients": True, "gradient_checkpointing": True}])
+def test_what_the_search_costs_of_equal_layers_is_what_the_whole_program_costs(options):
+    mesh, shapes = ml.Mesh(data=2, model=4), {"input": [16, 64]}
+    given = {"shapes": shapes, "hardware": FAST, "optimizer": ml.optim.AdamW(0.1), **options}
+    plan = ml.plan(transformer(7), mesh, strategy="auto", **given)
+    costs = {c.name: c for c in plan.search.candidates}
+    # The plan of the layout is that of the program with all its layers.
+    plans = {name: ml.plan(transformer(7), ml.Layout(mesh, **layout), **given) for name, layout in STRATEGIES.items()}
+    for name, whole in {**plans, "chosen": plan}.items():
+        assert costs[name].seconds == pytest.approx(whole.estimate.seconds, rel=1e-9), name
+        assert costs[name].memory == whole.bytes_held, name
+
+
 BACKENDS = [("interpreter", None), ("torch", ["cpu"] * 2), ("jax", None)]
 
 

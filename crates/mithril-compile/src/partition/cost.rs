@@ -95,23 +95,37 @@ impl Estimate {
 
 /// What the program of a device costs.
 pub fn estimate(graph: &Graph, mesh: &Mesh, hardware: &Hardware, memo: &Memo) -> Estimate {
+    weighted_estimate(graph, &[], mesh, hardware, memo)
+}
+
+/// The same where each node stands for so many; for one if there are no weights.
+pub(super) fn weighted_estimate(
+    graph: &Graph,
+    weights: &[u32],
+    mesh: &Mesh,
+    hardware: &Hardware,
+    memo: &Memo,
+) -> Estimate {
     let mut found = Estimate::default();
     let communications = communications(graph);
     let mut exchanges = communications.iter();
     let mut since = 0.0;
     let read: FxHashSet<ValueId> = graph.nodes().flat_map(|(_, node)| node.inputs.iter().copied()).collect();
     let mut bundled: FxHashSet<&str> = FxHashSet::default();
-    for (_, node) in graph.nodes() {
+    for (n, node) in graph.nodes() {
+        let weight = weights.get(n.index()).copied().unwrap_or(1);
+        let times = f64::from(weight);
         let is_shard = std::ptr::eq(node.op, &raw const collective::SHARD);
         if collective::is_collective(node.op) && !is_shard {
             let Some(exchange) = exchanges.next() else { continue };
             let rounds = if std::ptr::eq(node.op, &raw const collective::ALL_REDUCE) { 2.0 } else { 1.0 };
             let link = mesh.axis(&exchange.mesh_axis).map_or(f64::INFINITY, |axis| hardware.links[axis]);
             // Results that nothing else reads, as gradients, are exchanged together.
-            let is_bundled = !read.contains(&node.outputs[0]) && !bundled.insert(&exchange.mesh_axis);
+            let is_read = read.contains(&node.outputs[0]);
+            let is_bundled = !is_read && !bundled.insert(&exchange.mesh_axis);
             let messages = if is_bundled { 0.0 } else { rounds * (exchange.devices - 1) as f64 };
-            let waits = messages * hardware.latency;
-            found.collectives.push(waits + exchange.bytes as f64 / link);
+            let waits = messages * hardware.latency * if is_read { times } else { 1.0 };
+            found.collectives.push(waits + times * exchange.bytes as f64 / link);
             found.computation.push(since);
             since = 0.0;
             continue;
@@ -119,8 +133,9 @@ pub fn estimate(graph: &Graph, mesh: &Mesh, hardware: &Hardware, memo: &Memo) ->
         let Some(call) = Use::of(graph, node) else { continue };
         let work = memo.work(&call);
         let (arithmetic, moving) = work.seconds(hardware);
-        found.flops = found.flops.saturating_add(work.flops);
-        found.moved = found.moved.saturating_add(work.moved);
+        let (arithmetic, moving) = (times * arithmetic, times * moving);
+        found.flops = found.flops.saturating_add(work.flops.saturating_mul(u64::from(weight)));
+        found.moved = found.moved.saturating_add(work.moved.saturating_mul(u64::from(weight)));
         if arithmetic >= moving {
             found.arithmetic += arithmetic;
         } else {

@@ -8,6 +8,7 @@
 //! - [`memo`]: what was chosen for equal uses of ops, such as those of repeated layers;
 //! - [`cost`]: arithmetic, bytes and estimated time of a program on a description of hardware;
 //! - [`groups`]: parameters that are used alike, which the search divides alike;
+//! - [`repeats`]: equal layers, of which the search costs one for many;
 //! - [`search`]: looks for the layout of the shortest step that fits in memory;
 //! - [`stages`]: cuts a program into what each device of a pipeline runs;
 //! - [`memory`]: what a device holds;
@@ -19,6 +20,7 @@ pub mod memo;
 pub mod memory;
 pub mod mesh;
 pub mod pass;
+pub mod repeats;
 pub mod request;
 pub mod rule;
 pub mod search;

@@ -92,9 +92,27 @@ pub(super) fn partition_axis(
     gradient_of: &dyn Fn(&str) -> Option<String>,
     memo: &Memo,
 ) -> Result<(Graph, Vec<Placement>)> {
+    let (graph, results, _) =
+        partition_weighted(graph, &[], axis, devices, float, places, gradient_of, memo)?;
+    Ok((graph, results))
+}
+
+/// The same with the weights of the nodes, each as that of the node that it was made for.
+#[expect(clippy::too_many_arguments, reason = "those of the pass, and the weights")]
+pub(super) fn partition_weighted(
+    graph: &Graph,
+    weights: &[u32],
+    axis: &str,
+    devices: usize,
+    float: DType,
+    places: &[Placement],
+    gradient_of: &dyn Fn(&str) -> Option<String>,
+    memo: &Memo,
+) -> Result<(Graph, Vec<Placement>, Vec<u32>)> {
     let mut pass = AxisPass::new(graph, axis, devices, float, memo);
+    pass.old_weights = weights;
     let results = pass.run(&|i| places[i], gradient_of)?;
-    Ok((pass.builder.graph, results))
+    Ok((pass.builder.graph, results, pass.weights))
 }
 
 /// The collectives of a graph, with what they send.
@@ -149,12 +167,17 @@ struct AxisPass<'a> {
     forms: Vec<Vec<(Placement, ValueId)>>,
     /// What was chosen for such uses before.
     memo: &'a Memo,
+    /// How many nodes each old node stands for, if not for one.
+    old_weights: &'a [u32],
+    /// The same of the new nodes.
+    weights: Vec<u32>,
 }
 
 impl<'a> AxisPass<'a> {
     fn new(old: &'a Graph, axis: &'a str, devices: usize, float: DType, memo: &'a Memo) -> Self {
         let forms = vec![Vec::new(); old.values().len()];
-        Self { old, axis, devices, cost: 0, builder: Builder::new(float), forms, memo }
+        let (old_weights, weights) = (&[][..], Vec::new());
+        Self { old, axis, devices, cost: 0, builder: Builder::new(float), forms, memo, old_weights, weights }
     }
 
     /// Rewrites the graph; where the outputs and new states lie.
@@ -193,6 +216,7 @@ impl<'a> AxisPass<'a> {
                     self.form(*v, *to)?;
                 }
             }
+            self.weigh(n);
         }
         let mut results = Vec::new();
         for (name, &v) in &old.outputs {
@@ -201,6 +225,9 @@ impl<'a> AxisPass<'a> {
                 self.builder.set_origin(old.place(n).clone());
             }
             let new = self.form(v, to)?;
+            if let Def::Node(n, _) = old.value(v).def {
+                self.weigh(n);
+            }
             self.builder.graph.outputs.insert(name.clone(), new);
             results.push(to);
         }
@@ -211,11 +238,22 @@ impl<'a> AxisPass<'a> {
                 .position(|&v| v == state)
                 .ok_or_else(|| Error::internal("a state is no input"))?;
             let input = self.builder.graph.inputs[at];
-            let new = self.form(new, place(at))?;
+            let value = new;
+            let new = self.form(value, place(at))?;
+            if let Def::Node(n, _) = old.value(value).def {
+                self.weigh(n);
+            }
             self.builder.graph.updates.push((input, new));
             results.push(place(at));
         }
         Ok(results)
+    }
+
+    /// Gives the nodes that were made for an old node its weight.
+    fn weigh(&mut self, n: NodeId) {
+        if let Some(&weight) = self.old_weights.get(n.index()) {
+            self.weights.resize(self.builder.graph.nodes().len(), weight);
+        }
     }
 
     /// Where a result lies without communication, as far as it is not partial.

@@ -1,7 +1,7 @@
 //! Looks for the layout of the shortest step that fits in memory.
 //!
 //! A candidate says for every axis of the mesh which axis of the data it divides, and which axis of the parameters of
-//! each group ([`super::groups`]). It is partitioned and costed as it would run. First the known strategies are tried on
+//! each group ([`super::groups`]). It is partitioned and costed as it would run, equal layers once ([`super::repeats`]). First the known strategies are tried on
 //! each axis, in all combinations on meshes of up to two axes. From the best of them, and the best that leaves the
 //! parameters whole along some axis, one group at a time is divided in another way as long as that is better
 //! (coordinate descent). The order is fixed, and so is the result.
@@ -12,12 +12,13 @@ use mithril_ir::DType;
 use mithril_ir::error::{Code, Error, Result};
 use mithril_ir::graph::{Def, Graph, Role};
 
-use super::cost::{Hardware, estimate};
+use super::cost::{Hardware, weighted_estimate};
 use super::groups::groups;
 use super::memo::Memo;
-use super::memory::device_memory;
+use super::memory::weighted_memory;
 use super::mesh::{Layout, Mesh, Spec, matches};
-use super::pass::partition_axis;
+use super::pass::partition_weighted;
+use super::repeats::{Shortened, shorten};
 use super::request::requested;
 use super::rule::Placement;
 use crate::compiled::gradient_of;
@@ -145,10 +146,12 @@ impl Cost {
 }
 
 /// The program after an axis of the mesh, with what divided it.
-type Prefix = (Division, Rc<Graph>);
+type Prefix = (Division, Rc<(Graph, Vec<u32>)>);
 
 struct Search<'a> {
     graph: &'a Graph,
+    /// What is costed in its place: equal layers once.
+    short: Shortened,
     mesh: &'a Mesh,
     hardware: &'a Hardware,
     training: Training,
@@ -174,13 +177,16 @@ impl<'a> Search<'a> {
             .filter(|&i| role(graph, i) == Some(Role::Data))
             .filter_map(|i| sizes(graph, i).first().copied())
             .collect();
+        let groups = groups(graph);
+        let short = shorten(graph, &groups);
         Self {
             graph,
+            short,
             mesh,
             hardware,
             training,
             float,
-            groups: groups(graph),
+            groups,
             batches,
             memo: Memo::default(),
             prefixes: vec![None; mesh.axes().len()],
@@ -307,16 +313,20 @@ impl<'a> Search<'a> {
             }
             let before = match axis.checked_sub(1).and_then(|i| self.prefixes[i].as_ref()) {
                 Some((_, graph)) => Rc::clone(graph),
-                None => Rc::new(self.graph.clone()),
+                None => Rc::new((self.short.graph.clone(), self.short.weights.clone())),
             };
-            let own: Vec<Placement> = places.iter().map(|all| all[axis]).collect();
-            let (graph, _) = partition_axis(&before, name, *devices, self.float, &own, &owner, &self.memo)?;
-            self.prefixes[axis] = Some((divisions[axis].clone(), Rc::new(graph)));
+            let own: Vec<Placement> = self.short.inputs.iter().map(|&i| places[i][axis]).collect();
+            let (graph, weights) = &*before;
+            let (float, memo) = (self.float, &self.memo);
+            let (graph, _, weights) =
+                partition_weighted(graph, weights, name, *devices, float, &own, &owner, memo)?;
+            self.prefixes[axis] = Some((divisions[axis].clone(), Rc::new((graph, weights))));
         }
         self.evaluated += 1;
-        let Some((_, graph)) = self.prefixes.last().and_then(Option::as_ref) else { return Ok(None) };
-        let found = estimate(graph, self.mesh, self.hardware, &self.memo);
-        let held = device_memory(graph);
+        let Some((_, last)) = self.prefixes.last().and_then(Option::as_ref) else { return Ok(None) };
+        let (graph, weights) = &**last;
+        let found = weighted_estimate(graph, weights, self.mesh, self.hardware, &self.memo);
+        let held = weighted_memory(graph, weights, &self.short.copies);
         let slots = (held.parameters as f64 * self.training.slots) as u64;
         let memory = held.parameters + held.states + held.data + held.gradients + held.activations + slots;
         let update = if held.gradients > 0 && self.training.slots >= 0.0 {
