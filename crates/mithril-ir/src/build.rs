@@ -324,7 +324,8 @@ fn misfit(op: &OpDef, port: &Port, lit: Option<&Lit>) -> Error {
 
 /// Whether a literal may stand at an argument of that kind.
 pub fn attr_fits(kind: Attr, lit: &Lit) -> bool {
-    let int = |l: &Lit| matches!(l, Lit::Int(_) | Lit::Bool(_));
+    // A truth value is no number: in another library's order of arguments it means something else.
+    let int = |l: &Lit| matches!(l, Lit::Int(_));
     let ints = |l: &Lit| match l {
         Lit::Tuple(items) => items.iter().all(int),
         Lit::Tensor(t) => t.rank() <= 1 && t.dtype().kind() == crate::dtype::Kind::Int,

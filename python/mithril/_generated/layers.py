@@ -3328,7 +3328,8 @@ class IndexAdd(Model):
 class IndexCopy(Model):
     r"""The input with the slices at the positions `indices` (1-d) along `axis` replaced by those of `source`.
 
-    The indices must be unique: with repeated ones, any of the slices may be kept.
+    If an index is repeated, the last slice stays, and only it gets a gradient; GGML, which writes slices in
+    any order, refuses repeated indices.
 
     Parameters
     ----------

@@ -3539,7 +3539,8 @@ class Ops:
         r"""The input with the slices at the positions `indices` (1-d) along `axis` replaced by those of
         `source`.
 
-        The indices must be unique: with repeated ones, any of the slices may be kept.
+        If an index is repeated, the last slice stays, and only it gets a gradient; GGML, which writes
+        slices in any order, refuses repeated indices.
 
         Parameters
         ----------
@@ -6676,7 +6677,7 @@ class Ops:
         >>> import mithril as ml
         >>> import numpy as np
         >>> backend = ml.NumpyBackend()
-        >>> backend.searchsorted(np.ones((0,)), np.ones((3,))).shape
+        >>> backend.searchsorted(np.ones((0,)), values=np.ones((3,))).shape
         (3,)
         """
         return self._op("searchsorted", (sequence, values, right))
@@ -6704,7 +6705,7 @@ class Ops:
         >>> import mithril as ml
         >>> import numpy as np
         >>> backend = ml.NumpyBackend()
-        >>> backend.bucketize(np.ones((2, 3)), np.ones((1,))).shape
+        >>> backend.bucketize(np.ones((2, 3)), boundaries=np.ones((1,))).shape
         (2, 3)
         """
         return self._op("bucketize", (input, boundaries, right))

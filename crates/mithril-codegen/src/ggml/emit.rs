@@ -188,7 +188,7 @@ impl Emitter {
     /// A custom op that reads values and makes one.
     pub fn custom(&mut self, custom: Custom, reads: &[usize], value: Value) -> usize {
         let key = match custom {
-            Custom::Positions { rows } => Some((CUSTOM, format!("{rows} {reads:?}"))),
+            Custom::Positions { rows, distinct } => Some((CUSTOM, format!("{rows} {distinct} {reads:?}"))),
             Custom::Node(_) => None,
         };
         if let Some(&known) = key.as_ref().and_then(|key| self.done.get(key)) {

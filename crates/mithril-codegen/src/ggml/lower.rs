@@ -13,6 +13,7 @@
 //! | `broadcast(x, [2, 3])` | repeated |
 //! | `slice(x, axis, from, to)` | part of an axis |
 //! | `positions(x, size)` | integers as rows of a table of that size: a custom op |
+//! | `distinct(x, size)` | the same, where no row may occur twice |
 //! | `causal(2, 3)` | the constant that is 0 where a column is not behind its row, else −inf |
 //! | `outputs(x, y)` | the results of a row that has several |
 
@@ -281,7 +282,9 @@ impl<'a> Lowering<'a> {
                     None => Item::View(self.view(v)?),
                 }
             }
-            Tree::Call(name, items) if name == "positions" => Item::View(self.positions(items, node)?),
+            Tree::Call(name, items) if name == "positions" || name == "distinct" => {
+                Item::View(self.positions(items, node, name == "distinct")?)
+            }
             Tree::Call(name, items) => {
                 let items = items.iter().map(|t| self.item(t, node)).collect::<Made<Vec<_>>>()?;
                 Item::View(self.call(name, items)?)
@@ -321,7 +324,7 @@ impl<'a> Lowering<'a> {
         View::whole(value, &shape)
     }
     /// Integers of the host as rows of a table.
-    fn positions(&mut self, items: &[Tree], node: &Node) -> Made<View> {
+    fn positions(&mut self, items: &[Tree], node: &Node, distinct: bool) -> Made<View> {
         let [Tree::Input(i), Tree::Number(size)] = items else {
             return Err("positions are an input and a size".into());
         };
@@ -336,7 +339,7 @@ impl<'a> Lowering<'a> {
         let shape = view.shape.clone();
         let source = Source::Call;
         let value = Value { name: "positions".into(), dtype: DType::I32, shape: shape.clone(), ty, source };
-        let made = self.emitter.custom(Custom::Positions { rows }, &[view.value], value);
+        let made = self.emitter.custom(Custom::Positions { rows, distinct }, &[view.value], value);
         Ok(View::whole(made, &shape))
     }
     /// A custom op, or a step of the host.

@@ -121,6 +121,8 @@ pub enum Custom {
     Positions {
         /// How many rows there are.
         rows: i64,
+        /// Whether a row that occurs twice is an error too: threads write rows in any order.
+        distinct: bool,
     },
 }
 
@@ -278,7 +280,10 @@ impl fmt::Display for Call {
         match custom.as_deref() {
             None => write!(f, "{function}({})", list(arguments)),
             Some(Custom::Node(node)) => write!(f, "custom {node}"),
-            Some(Custom::Positions { rows }) => write!(f, "custom positions({}, {rows})", list(arguments)),
+            Some(Custom::Positions { rows, distinct }) => {
+                let name = if *distinct { "distinct" } else { "positions" };
+                write!(f, "custom {name}({}, {rows})", list(arguments))
+            }
         }
     }
 }

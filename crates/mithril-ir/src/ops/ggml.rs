@@ -590,7 +590,7 @@ pub(super) fn index_copy(s: &SpellCx<'_>) -> Option<String> {
     let (into, from) = (known(s.ty(0))?, known(s.ty(2))?);
     let rank = into.len();
     let axis = s.axis(3, rank).ok()?;
-    let positions = format!("positions({{1}}, {})", into[axis]);
+    let positions = format!("distinct({{1}}, {})", into[axis]);
     if axis + 2 == rank && rank <= 4 {
         return Some(format!("ggml_set_rows(ggml_cont({{0}}), {{2}}, {positions})"));
     }

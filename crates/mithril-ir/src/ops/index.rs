@@ -14,9 +14,11 @@ use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, Indexed, OpDef, Port, ShapeRule, Spell, Text, Tolerance,
     attr, dtype_or, tensor, tensor_of,
 };
-use crate::ops::create::{ONES, ZEROS};
+use crate::ops::compare::{EQUAL, WHERE};
+use crate::ops::create::{ARANGE, ONES, ZEROS};
 use crate::ops::getitem::GETITEM;
 use crate::ops::movement::{BROADCAST_TO, EXPAND_DIMS, INPUT, MOVE, RESHAPE};
+use crate::ops::scatter::SCATTER_MAX;
 use crate::ops::slicing::zeros;
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
@@ -442,7 +444,8 @@ fn added(x: &Tensor, source: &Tensor, place: impl Fn(usize) -> usize) -> Tensor 
 pub static INDEX_COPY: OpDef = OpDef {
     name: "index_copy",
     doc: "The input with the slices at the positions `indices` (1-d) along `axis` replaced by those of `source`.  \
-          The indices must be unique: with repeated ones, any of the slices may be kept.",
+          If an index is repeated, the last slice stays, and only it gets a gradient; GGML, which writes slices in \
+          any order, refuses repeated indices.",
     ports: &[INPUT, INDICES, tensor("source"), attr("axis", Attr::Int, DefaultLit::Int(0))],
     indexed: Some(Indexed { table: 0, indices: 1, axis: Some(3) }),
     shape: ShapeRule::Fn(slices_shape),
@@ -458,14 +461,19 @@ pub static INDEX_COPY: OpDef = OpDef {
     })),
     grad: Grad::Formula(|v| {
         let (indices, source, axis) = (v.x[1], v.x[2], v.x[3]);
-        vec![v.g.op(&INDEX_COPY, &[indices, zeros(source), axis]), v.none(), v.g.op(&TAKE, &[indices, axis])]
+        let slices = v.g.op(&TAKE, &[indices, axis]);
+        let slices = kept_slices(slices, v.x[0], indices, v.get(|c| c.axis(3, v.x[0].rank())));
+        vec![v.g.op(&INDEX_COPY, &[indices, zeros(source), axis]), v.none(), slices]
     }),
     spell: Spell {
         onnx: Text::F(|s| super::onnx::scatter_slices(s, "none")),
         ggml: Text::F(super::ggml::index_copy),
         numpy: Text::T("_index_copy({0}, {1}, {2}, {3})"),
         torch: Text::F(|s| torch_index_copy(s, "_index_copy")),
-        jax: Text::F(|s| Some(format!("{}.at[{}].set({})", s.arg(0), at_axis(s, 3)?, s.arg(2)))),
+        jax: Text::F(|s| {
+            let axis = s.axis(3, s.ty(0)?.shape.rank()).ok()?;
+            Some(format!("_index_copy({}, {}, {}, {axis})", s.arg(0), s.arg(1), s.arg(2)))
+        }),
         mlx: Text::T("_index_copy({0}, {1}, {2}, {3})"),
         numpy_in_place: Text::T("_index_copy_into({0}, {1}, {2}, {3})"),
         torch_in_place: Text::F(|s| torch_index_copy(s, "_index_copy_into")),
@@ -492,6 +500,22 @@ pub static INDEX_COPY: OpDef = OpDef {
     layer: "IndexCopy",
     ..MOVE
 };
+
+/// Slices, with zeros for those that a later slice for the same position replaces.
+fn kept_slices<'a>(slices: V<'a>, x: V<'a>, indices: V<'a>, axis: usize) -> V<'a> {
+    let cx = x.cx();
+    let (count, size, first) = (indices.dim(0), x.dim(axis as i64), cx.lit(0));
+    if count.known().is_some_and(|n| n <= 1) {
+        return slices;
+    }
+    let own = cx.call(&ARANGE, &[cx.lit(count.clone())]);
+    let none = cx.call(&ZEROS, &[cx.lit(vec![size]), cx.lit(DType::I64)]);
+    let last = none.op(&SCATTER_MAX, &[indices, own, first]).op(&TAKE, &[indices, first]);
+    let mut line = vec![Dim::ONE; x.rank()];
+    line[axis] = count;
+    let is_kept = last.op(&EQUAL, &[own]).op(&RESHAPE, &[cx.lit(line)]);
+    is_kept.op(&WHERE, &[slices, cx.lit(0.0)])
+}
 
 fn torch_index_copy(s: &SpellCx<'_>, helper: &str) -> Option<String> {
     let axis = s.axis(3, s.ty(0)?.shape.rank()).ok()?;

@@ -74,6 +74,7 @@ impl Spelling {
 
 const SUMMED: &str = "reduction=\"mean\", \"sum\" or \"none\" says how the losses are brought together";
 const LENGTH: &str = "pad or slice the input to the length";
+const PLACES: &str = "places are int64; cast makes them int32";
 const TORCH: &str = "PyTorch";
 
 /// Orders of arguments that differ from those of the ports.
@@ -121,6 +122,8 @@ pub static SPELLINGS: &[Spelling] = &[
         "a backend of one's own",
         "x=input filters=weight kernel_size:kernel strides=stride? padding?",
     ),
+    both("bucketize", TORCH, "input boundaries out_int32:bool? right?").hint(PLACES),
+    both("searchsorted", TORCH, "sorted_sequence=sequence input=values out_int32:bool? right?").hint(PLACES),
     both("triangular_solve", TORCH, "b=right A=left upper:bool transpose? unitriangular:bool?")
         .hint("lower=True or lower=False says which half of the first is meant"),
     only("resize", "JAX and Keras", "image=input size method=mode"),

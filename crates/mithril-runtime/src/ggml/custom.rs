@@ -36,9 +36,9 @@ pub fn add(
             Some(op) => Box::new(op),
             None => Box::new(Whole::new(plan, host, &values, ty)?),
         },
-        Op::Positions { rows } => {
+        Op::Positions { rows, distinct } => {
             let dtype = plan.values[*values.first().ok_or_else(untyped)?].dtype;
-            Box::new(Positions { rows: *rows, dtype })
+            Box::new(Positions { rows: *rows, distinct: *distinct, dtype })
         }
     };
     context.custom(&ty, &tensors, made)
@@ -277,6 +277,7 @@ impl Custom for Elementwise {
 #[derive(Debug)]
 struct Positions {
     rows: i64,
+    distinct: bool,
     dtype: DType,
 }
 
@@ -296,8 +297,15 @@ impl Custom for Positions {
             };
             return Err(Error::new(Code::IndexOutOfRange, text).help(help));
         }
+        let mut written = vec![false; if self.distinct { rows as usize } else { 0 }];
         for (to, n) in out.chunks_exact_mut(4).zip(integers) {
-            let at = i32::try_from(if n < 0 { n + rows } else { n });
+            let n = if n < 0 { n + rows } else { n };
+            if self.distinct && std::mem::replace(&mut written[n as usize], true) {
+                let text = format!("index {n} is repeated, and GGML writes slices in any order");
+                let help = "make the indices different, or use another backend, where the last slice stays";
+                return Err(Error::new(Code::BadArgument, text).help(help));
+            }
+            let at = i32::try_from(n);
             to.copy_from_slice(&at.map_err(|_| Error::internal("a position is too large"))?.to_ne_bytes());
         }
         Ok(())

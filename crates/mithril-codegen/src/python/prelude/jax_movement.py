@@ -13,6 +13,18 @@ def _embedding(weight, indices, padding):
     return jnp.where(is_padding[..., None], jax.lax.stop_gradient(rows), rows)
 
 
+def _index_copy(x, indices, source, axis):
+    """x with the slices at indices along an axis replaced by those of source; the last one stays."""
+    count = indices.shape[0]
+    if count > 1:
+        # JAX may keep any of several slices for a position: all become the last one, which alone gets a gradient.
+        own, at = jnp.arange(count), indices.astype(jnp.int32) % max(x.shape[axis], 1)
+        last = jnp.zeros(max(x.shape[axis], 1), own.dtype).at[at].max(own)[at]
+        is_kept = (last == own).reshape((count,) + (1,) * (x.ndim - axis - 1))
+        source = jnp.where(is_kept, source, jax.lax.stop_gradient(jnp.take(source, last, axis)))
+    return x.at[(slice(None),) * axis + (indices,)].set(source)
+
+
 def _scatter_add(x, indices, source, axis):
     """x with each element of source added at its own position along an axis; repeated positions add up."""
     places = list(jnp.indices(indices.shape, sparse=True))

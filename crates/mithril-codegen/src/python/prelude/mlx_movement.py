@@ -13,11 +13,18 @@ def _slice_update(x, update, slices):
 
 
 def _index_copy(x, indices, source, axis):
-    """A copy of x with the slices at indices along an axis replaced by those of source."""
+    """A copy of x with the slices at indices along an axis replaced by those of source; the last one stays."""
     if x.size == 0 or source.size == 0:
         return x
+    axis, count = axis % x.ndim, indices.shape[0]
+    if count > 1:
+        # MLX may keep any of several slices for a position: all become the last one, which alone gets a gradient.
+        own, at = mx.arange(count), indices.astype(mx.int64) % x.shape[axis]
+        last = mx.zeros(x.shape[axis], own.dtype).at[at].maximum(own)[at]
+        is_kept = (last == own).reshape((count,) + (1,) * (x.ndim - axis - 1))
+        source = mx.where(is_kept, source, mx.stop_gradient(mx.take(source, last, axis)))
     out = mx.array(x)
-    out[(slice(None),) * (axis % x.ndim) + (indices,)] = source
+    out[(slice(None),) * axis + (indices,)] = source
     return out
 
 
