@@ -76,7 +76,7 @@ def imported(workload: Workload, threads: int, file: bytes) -> Callable[[], Any]
     data = dict(workload.given)
     shapes = {name: list(array.shape) for name, array in data.items()}
     backend = ml.CBackend(num_threads=threads)
-    compiled = ml.compile(model, backend, data=list(data), shapes=shapes, inference=True)
+    compiled = ml.compile(model, backend, shapes=shapes, inference=True)
     return lambda: list(compiled.evaluate(params, data).values())
 
 

@@ -173,19 +173,13 @@ fn in_blocks_of<W: Work>(
     let [image, to] = [*x, nest.to].map(|b| &program.buffers[b]);
     let lanes = target.lanes_of(conv.element);
     let few = quantize::convolution(program, [*x, *w], conv, options).and_then(Result::ok);
-    let is_whole = few.is_some_and(InFewBits::is_whole);
-    let is_depth = conv.groups > 1 && !is_whole;
-    let suits = match (image.blocks.is_some(), to.blocks.is_some()) {
-        (true, true) => !is_depth || is_by_channels(conv) || (few.is_none() && is_by_blocks(conv, lanes)),
-        (true, false) | (false, true) => !is_depth,
-        (false, false) => false,
-    };
-    let [height, width] = conv.result();
-    if (few.is_some() && conv.depth.is_some()) || (!is_depth && conv.depth.is_some_and(|d| d.has_gaps())) {
+    let is_depth = is_in_float_groups(conv, few);
+    if !has_kernel(conv, few, [image, to], lanes) {
         return None;
     }
-    let is_filled = suits && height * width >= LEAST_PIXELS && is_fixed(program, *w, options);
-    if !is_filled && (few.is_none() || is_depth) {
+    let [height, width] = conv.result();
+    let is_worth_it = height * width >= LEAST_PIXELS && is_fixed(program, *w, options);
+    if (few.is_none() || is_depth) && !is_worth_it {
         return None;
     }
     let places = |at: &Index| places(at, program.next_var, vars, conv.filters, lanes);
@@ -227,12 +221,30 @@ fn in_blocks_of<W: Work>(
             of_integers: matches!(few, Some(InFewBits::Integers(_))),
         },
     };
-    let (size, padding) = (conv.image, conv.padding);
-    let mut found = InBlocks { image: *x, conv: made, size, padding, first, operands: starts };
+    let mut found =
+        InBlocks { image: *x, conv: made, size: conv.image, padding: conv.padding, first, operands: starts };
     if let (Some(blocks), Some(start)) = (image.blocks, found.start()) {
         found.conv.bytes.image = AsBytes::of(&blocks, &image.shape, start);
     }
     Some(found)
+}
+
+/// Whether a convolution has groups that are computed in float.
+fn is_in_float_groups(conv: &Conv, few: Option<InFewBits>) -> bool {
+    conv.groups > 1 && !few.is_some_and(InFewBits::is_whole)
+}
+
+/// Whether a kernel reads this image and writes this result, in blocks or not.
+fn has_kernel(conv: &Conv, few: Option<InFewBits>, [image, to]: [&Buffer; 2], lanes: usize) -> bool {
+    let is_depth = is_in_float_groups(conv, few);
+    if (few.is_some() && conv.depth.is_some()) || (!is_depth && conv.depth.is_some_and(|d| d.has_gaps())) {
+        return false;
+    }
+    match (image.blocks.is_some(), to.blocks.is_some()) {
+        (true, true) => !is_depth || is_by_channels(conv) || (few.is_none() && is_by_blocks(conv, lanes)),
+        (false, false) => few.is_some() && !is_depth,
+        _ => !is_depth,
+    }
 }
 
 /// Whether each channel is convolved by itself.
