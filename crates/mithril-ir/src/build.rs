@@ -324,7 +324,7 @@ fn misfit(op: &OpDef, port: &Port, lit: Option<&Lit>) -> Error {
 
 /// Whether a literal may stand at an argument of that kind.
 pub fn attr_fits(kind: Attr, lit: &Lit) -> bool {
-    // A truth value is no number: in another library's order of arguments it means something else.
+    // A boolean is not a number: in another library's order of arguments it means something else.
     let int = |l: &Lit| matches!(l, Lit::Int(_));
     let ints = |l: &Lit| match l {
         Lit::Tuple(items) => items.iter().all(int),
@@ -339,6 +339,7 @@ pub fn attr_fits(kind: Attr, lit: &Lit) -> bool {
         Attr::OptInt => lit.is_none() || int(lit),
         Attr::Float => number(lit),
         Attr::OptFloat => lit.is_none() || number(lit),
+        Attr::Scalar => number(lit) || matches!(lit, Lit::Bool(_)),
         Attr::Bool => matches!(lit, Lit::Bool(_) | Lit::Training | Lit::Int(Dim::Const(0 | 1))),
         Attr::Choice(all) => matches!(lit, Lit::Str(s) if all.contains(&&**s)),
         Attr::Text => matches!(lit, Lit::Str(_)),

@@ -265,7 +265,7 @@ impl Reader {
     }
     /// Whether a port takes a number as a literal.
     fn is_number(&self, port: usize) -> bool {
-        matches!(self.op.ports[port].kind, PortKind::Attr(Attr::Float | Attr::OptFloat))
+        matches!(self.op.ports[port].kind, PortKind::Attr(Attr::Float | Attr::OptFloat | Attr::Scalar))
     }
     fn call(&mut self, word: &str) -> Read {
         let mut args = Vec::new();

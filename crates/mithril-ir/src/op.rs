@@ -153,6 +153,8 @@ pub enum Attr {
     Float,
     /// Number or `none`.
     OptFloat,
+    /// Number or truth value: an element of a tensor of any dtype.
+    Scalar,
     /// Truth value (or [`Lit::Training`], until the mode is known).
     Bool,
     /// One of these texts.
@@ -192,6 +194,7 @@ impl Attr {
             Self::OptInt => "an integer or none",
             Self::Float => "a number",
             Self::OptFloat => "a number or none",
+            Self::Scalar => "a number, true or false",
             Self::Bool => "true or false",
             Self::Choice(_) | Self::Text => "a text",
             Self::DType => "a dtype or none",

@@ -277,6 +277,7 @@ fn fits(kind: PortKind, given: Given) -> bool {
             Attr::Shape | Attr::OptInts => matches!(given, Int | Ints(_) | None),
             Attr::Float => matches!(given, Int | Float),
             Attr::OptFloat => matches!(given, Int | Float | None),
+            Attr::Scalar => matches!(given, Int | Float | Bool),
             Attr::Bool => given == Bool,
             Attr::Choice(_) | Attr::Text => given == Text,
             Attr::DType => matches!(given, Text | Other | None),

@@ -25,6 +25,7 @@ fn kind(port: PortKind) -> &'static str {
             Attr::OptInt => "int | None",
             Attr::Float => "float",
             Attr::OptFloat => "float | None",
+            Attr::Scalar => "float | bool",
             Attr::Bool => "bool",
             Attr::Choice(_) | Attr::Text => "str",
             Attr::DType => "dtype | None",

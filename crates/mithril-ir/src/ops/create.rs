@@ -54,7 +54,7 @@ pub static FULL: OpDef = OpDef {
     name: "full",
     doc: "A tensor filled with one number. Without `dtype` it is the default float, int64 or bool, depending \
           on the number.",
-    ports: &[SHAPE, attr("value", Attr::Float, DefaultLit::Required), DTYPE],
+    ports: &[SHAPE, attr("value", Attr::Scalar, DefaultLit::Required), DTYPE],
     shape: ShapeRule::Fn(|cx| Ok(vec![given_shape(cx, 0)?])),
     dtype: DTypeRule::Fn(|cx| {
         let suggested = cx.lit(1).weak_dtype(cx.float).unwrap_or(cx.float);
@@ -150,7 +150,7 @@ fn like<'a>(c: &Call<'a>, op: &'static OpDef, value: Option<V<'a>>, dtype: usize
 pub static FULL_LIKE: OpDef = OpDef {
     name: "full_like",
     doc: "A tensor of the shape and (unless given) dtype of the input, filled with one number.",
-    ports: &[tensor("input"), attr("value", Attr::Float, DefaultLit::Required), DTYPE],
+    ports: &[tensor("input"), attr("value", Attr::Scalar, DefaultLit::Required), DTYPE],
     dtype: DTypeRule::Fn(|cx| {
         let dtypes = given_or_same(cx, 2);
         cx.check_int(1, dtypes.out[0])?;

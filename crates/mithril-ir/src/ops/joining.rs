@@ -162,7 +162,7 @@ pub static PAD: OpDef = OpDef {
         INPUT,
         attr("pads", Attr::Any, DefaultLit::Required),
         attr("mode", Attr::Choice(MODES), DefaultLit::Str("constant")),
-        attr("value", Attr::Float, DefaultLit::Float(0.0)),
+        attr("value", Attr::Scalar, DefaultLit::Float(0.0)),
     ],
     shape: ShapeRule::Fn(|cx| {
         let from = cx.shape(0);

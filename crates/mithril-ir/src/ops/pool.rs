@@ -29,7 +29,7 @@ static WINDOWS_PORTS: &[Port] = &[
     attr("stride", Attr::Ints, DefaultLit::Int(1)),
     attr("pads", Attr::Any, DefaultLit::Int(0)),
     attr("dilation", Attr::Ints, DefaultLit::Int(1)),
-    attr("value", Attr::Float, DefaultLit::Float(0.0)),
+    attr("value", Attr::Scalar, DefaultLit::Float(0.0)),
 ];
 
 /// all windows of a tensor

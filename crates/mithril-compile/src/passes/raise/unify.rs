@@ -99,7 +99,7 @@ impl<'g, 'v> Match<'g, 'v> {
         }
     }
     fn takes_number(&self, port: usize) -> bool {
-        matches!(self.op.ports[port].kind, PortKind::Attr(Attr::Float | Attr::OptFloat))
+        matches!(self.op.ports[port].kind, PortKind::Attr(Attr::Float | Attr::OptFloat | Attr::Scalar))
     }
     fn is_number(&mut self, number: Number, x: f64) -> bool {
         match number {
