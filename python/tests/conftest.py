@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -17,6 +18,10 @@ COMPILED = Path(__file__).parents[2] / "target" / "jax"
 OPS = {"test_indexing_ops", "test_layers", "test_native_gradients", "test_op_values", "test_ops"}
 
 _finished = itertools.count(1)
+
+# A shell starts background jobs with SIGINT ignored, and their children inherit that: tests that interrupt would hang.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):

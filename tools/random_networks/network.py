@@ -15,6 +15,8 @@ EXACT = ml.NumpyBackend(dtype="float64")
 LARGEST = 1 << 16
 #: Largest estimated number of multiplications of an op.
 LONGEST = 2 << 23
+#: Ops that only move elements.
+MOVES = frozenset({"broadcast_to", "concat", "expand_dims", "getitem", "reshape", "squeeze", "transpose"})
 #: Dtypes of inputs that are not floats.
 DTYPES = {"integers": "int64", "bool": "bool", "keep": "bool"}
 
@@ -164,6 +166,8 @@ class Network:
     blocks: list[tuple[str, int]] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict, repr=False)
     count: int = 0
+    #: Values that depend on weights alone.
+    fixed: set[str] = field(default_factory=set, repr=False)
 
     # Growing.
 
@@ -178,6 +182,10 @@ class Network:
         self.inputs[name] = kind
         self.values[name] = rounded(kind.draw(self.random), self.dtype)
         return Value(self, name)
+
+    def is_weight(self, name: str) -> bool:
+        """Whether a name is that of a weight."""
+        return name in self.inputs and self.inputs[name].is_weight
 
     def data(self, *shape: int, kind: str = "normal", numbers: tuple[float, ...] = (1.0, 0.0)) -> Value:
         """Add data."""
@@ -215,12 +223,18 @@ class Network:
             raise RejectedError(f"{op}: {error}") from error
         several = isinstance(results, (tuple, list))
         results = results if several else (results,)
+        is_fixed = bool(arrays) and all(name in self.fixed or self.is_weight(name) for name in call.reads())
+        if self.bits and is_fixed and op not in MOVES and max(array.ndim for array in results) > 1:
+            # It would be quantized as weights are, and is none of the numbers that the bits hold exactly.
+            raise RejectedError(f"{op} of weights alone")
         for array in results:
             if not 0 < array.size <= LARGEST:
                 raise RejectedError(f"{op}: {array.shape}")
             if array.dtype.kind == "f" and not np.isfinite(array).all() and op not in ("where", "log"):
                 raise RejectedError(f"{op} is not finite")
         names = tuple(self.fresh("v") for _ in results)
+        if is_fixed:
+            self.fixed.update(names)
         self.calls.append(replace(call, names=names))
         self.values |= dict(zip(names, map(np.asarray, results), strict=True))
         made = [Value(self, name) for name in names]

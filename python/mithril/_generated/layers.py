@@ -3014,13 +3014,13 @@ class Pad(Model):
         Required.
     mode : Literal['constant', 'reflect', 'symmetric', 'edge', 'replicate', 'circular', 'wrap'], optional
         Default: ``'constant'``.
-    value : float, optional
+    value : float | bool, optional
         Default: ``0.0``.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, pads: typing.Any = None, mode: typing.Literal['constant', 'reflect', 'symmetric', 'edge', 'replicate', 'circular', 'wrap'] = 'constant', value: float = 0.0, *, name: str | None = None, **aliases: typing.Any) -> None:
+    def __init__(self, pads: typing.Any = None, mode: typing.Literal['constant', 'reflect', 'symmetric', 'edge', 'replicate', 'circular', 'wrap'] = 'constant', value: float | bool = 0.0, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"pads": pads, "mode": mode, "value": value}
         if args["pads"] is None:
             del args["pads"]

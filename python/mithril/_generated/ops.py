@@ -3029,7 +3029,7 @@ class Ops:
         input: Any,
         pads: Any,
         mode: Literal['constant', 'reflect', 'symmetric', 'edge', 'replicate', 'circular', 'wrap'] = 'constant',
-        value: float = 0.0,
+        value: float | bool = 0.0,
     ) -> Any:
         r"""Elements added before and after each axis.
 
@@ -3044,7 +3044,7 @@ class Ops:
         pads : object
         mode : Literal['constant', 'reflect', 'symmetric', 'edge', 'replicate', 'circular', 'wrap'], optional
             Default: ``'constant'``.
-        value : float, optional
+        value : float | bool, optional
             Default: ``0.0``.
 
         Returns
@@ -3871,7 +3871,7 @@ class Ops:
         return self._op("masked_scatter", (input, mask, source))
 
     @spellings.op("full", ("shape", "value", "dtype"))
-    def full(self, shape: tuple[int, ...], value: float, dtype: Any | None = None) -> Any:
+    def full(self, shape: tuple[int, ...], value: float | bool, dtype: Any | None = None) -> Any:
         r"""A tensor filled with one number.
 
         Without `dtype` it is the default float, int64 or bool, depending on the number.
@@ -3879,7 +3879,7 @@ class Ops:
         Parameters
         ----------
         shape : tuple[int, ...]
-        value : float
+        value : float | bool
         dtype : object | None, optional
             Default: ``None``.
 
@@ -3890,13 +3890,13 @@ class Ops:
         return self._op("full", (shape, value, dtype))
 
     @spellings.op("full_like", ("input", "value", "dtype"))
-    def full_like(self, input: Any, value: float, dtype: Any | None = None) -> Any:
+    def full_like(self, input: Any, value: float | bool, dtype: Any | None = None) -> Any:
         r"""A tensor of the shape and (unless given) dtype of the input, filled with one number.
 
         Parameters
         ----------
         input : array
-        value : float
+        value : float | bool
         dtype : object | None, optional
             Default: ``None``.
 
@@ -7247,7 +7247,7 @@ class Ops:
         stride: int | tuple[int, ...] = 1,
         pads: Any = 0,
         dilation: int | tuple[int, ...] = 1,
-        value: float = 0.0,
+        value: float | bool = 0.0,
     ) -> Any:
         r"""Windows sliding over the spatial axes: `[n, c, *s]` becomes `[n, c, *positions, *window]`.
         `output[n, c, p, k] = input'[n, c, p·stride + k·dilation]`, where `input'` is the input with `pads`
@@ -7265,7 +7265,7 @@ class Ops:
             Default: ``0``.
         dilation : int | tuple[int, ...], optional
             Default: ``1``.
-        value : float, optional
+        value : float | bool, optional
             Default: ``0.0``.
 
         Returns
