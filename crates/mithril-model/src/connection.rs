@@ -215,6 +215,15 @@ impl Connection {
     }
     /// As [`Connection::op`], with all outputs.
     pub fn op_outputs(name: &str, args: Vec<Arg>, named: Vec<(&str, Arg)>) -> Result<Vec<Self>> {
+        Self::op_outputs_at(name, args, named, None)
+    }
+    /// As [`Connection::op_outputs`], with the line that says so.
+    pub fn op_outputs_at(
+        name: &str,
+        args: Vec<Arg>,
+        named: Vec<(&str, Arg)>,
+        line: Option<Line>,
+    ) -> Result<Vec<Self>> {
         if spellings::spelling(name).is_some_and(|s| s.only) {
             return Self::as_called(name, args, named);
         }
@@ -237,7 +246,7 @@ impl Connection {
         }
         let mut bound = plain;
         bound.extend(tensors.into_iter().enumerate().map(|(i, a)| (fixed + i, a)));
-        model.apply(bound, named, None)
+        model.apply(bound, named, line)
     }
     /// As [`Connection::op_outputs`], for a call as a user of any library writes it: arguments in the order and with the
     /// words that the library takes under that name ([`spellings`]). What two libraries read differently is refused.

@@ -273,6 +273,18 @@ impl Model {
     pub fn children(&self) -> impl Iterator<Item = (&str, &Model)> {
         self.composite().into_iter().flat_map(|c| c.children.iter().map(|c| (&*c.name, &c.model)))
     }
+    /// The constant of that path (`h.0.attn.mask`): a named connection of a part that holds a value and no other part feeds.
+    pub fn constant(&self, path: &str) -> Option<&Lit> {
+        let c = self.composite()?;
+        if let Some(edge) = c.named.get(path) {
+            let edge = &c.edges[edge.index()];
+            return edge.value.as_ref().filter(|_| edge.source.is_none());
+        }
+        let (name, rest) = path.split_once('.')?;
+        let child = &c.children[*c.by_name.get(name)? as usize];
+        let is_replaced = |port: usize| !matches!(child.inputs.get(port), None | Some(Bound::Default));
+        child.model.constant(rest).filter(|_| !child.model.find_port(rest).is_some_and(is_replaced))
+    }
     /// The part of that path (`h.0.attn`).
     pub fn child(&self, path: &str) -> Result<&Model> {
         let mut model = self;

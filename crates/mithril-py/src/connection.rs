@@ -9,6 +9,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::convert::{argument, dtype, literal, sizes};
 use crate::errors::Outcome;
+use crate::model::converted;
 
 /// What flows between the parts of a model.
 ///
@@ -151,7 +152,7 @@ pub fn apply_op<'py>(
         Some(op) => texts(op, args),
         None => args,
     };
-    outputs(py, Connection::op_outputs(name, args, Vec::new())?)
+    outputs(py, Connection::op_outputs_at(name, args, Vec::new(), converted())?)
 }
 
 /// Applies an op as users of any library call it ([`Connection::as_called`]).

@@ -38,6 +38,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(connection::apply_op, module)?)?;
     module.add_function(wrap_pyfunction!(connection::apply_called, module)?)?;
     module.add_function(wrap_pyfunction!(model::connections, module)?)?;
+    module.add_function(wrap_pyfunction!(model::converted_line, module)?)?;
     module.add_function(wrap_pyfunction!(convert::parse_dtype, module)?)?;
     module.add_function(wrap_pyfunction!(convert::parse_literal, module)?)?;
     module.add_function(wrap_pyfunction!(compile::compile, module)?)?;

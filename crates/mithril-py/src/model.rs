@@ -1,5 +1,6 @@
 //! Models.
 
+use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
 
 use mithril::ir::error::Line;
@@ -15,8 +16,27 @@ use crate::convert::literal_to_python;
 use crate::convert::{argument, dtype, literal, pairs, shape_to_python, sizes};
 use crate::errors::Outcome;
 
-/// The line of the user's program that is running: the innermost outside of this package.
+thread_local! {
+    /// The line of a module or function that is being converted.
+    static CONVERTED: RefCell<Option<Line>> = const { RefCell::new(None) };
+}
+
+/// Say which line of a module or function of another framework is being converted, in this thread; None ends it.
+#[pyfunction]
+pub fn converted_line(file: Option<String>, line: u32) {
+    CONVERTED.set(file.map(|file| Line { file: file.into(), line }));
+}
+
+/// The line that is being converted.
+pub fn converted() -> Option<Line> {
+    CONVERTED.with_borrow(Clone::clone)
+}
+
+/// The line of the user's program that is running: the innermost outside of this package, or the one that is converted.
 pub fn user_line(py: Python<'_>) -> Option<Line> {
+    if let Some(line) = converted() {
+        return Some(line);
+    }
     static PACKAGE: OnceLock<String> = OnceLock::new();
     let package = if let Some(package) = PACKAGE.get() {
         package
@@ -322,6 +342,10 @@ impl PyModel {
     /// Whether a connection has that name or path.
     fn has_connection(&self, name: &str) -> bool {
         self.inner.connection(name).is_ok()
+    }
+    /// The value of the constant of that path, such as a buffer of integers of an imported module; None if there is none.
+    fn constant<'py>(&self, py: Python<'py>, path: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.inner.constant(path).map(|value| literal_to_python(py, value)).transpose()
     }
     /// Names of all named connections.
     #[getter]

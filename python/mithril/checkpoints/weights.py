@@ -71,7 +71,7 @@ class Checkpoint(Mapping[str, Array]):
         found: Array = np.asarray(weight)
         if weight.stored == "bool":
             # Bytes may be anything, and booleans of NumPy are 0 or 1.
-            return _converted(found, lambda array: array != 0)
+            return _converted(found, lambda array: np.asarray(array != 0))
         if not found.flags.aligned:
             found = _converted(found, lambda array: array.copy())
         return _bfloat16(found) if weight.stored == "bfloat16" else found
@@ -297,6 +297,7 @@ def plan(
     found = _core.plan_weights(ours, [(name, _shape(name, arrays)) for name in arrays], layout, prefix, pairs)
     _set_unneeded_aside(found, types)
     _set_copies_aside(found, arrays)
+    _set_constants_aside(found, arrays, internals.logical_model(model), strict)
     report = report_of(label, found, dict(pairs))
     if not found["steps"] or (strict and not report.is_complete):
         raise misfit(report, found["steps"], list(types), list(arrays))
@@ -403,6 +404,27 @@ def _set_copies_aside(plan: dict[str, Any], arrays: Mapping[str, Any]) -> None:
     copies = [name for name in plan["unexpected"] if is_copy(name)]
     plan["unexpected"] = [name for name in plan["unexpected"] if name not in set(copies)]
     plan["ignored"] = [*plan["ignored"], *copies]
+
+
+def _set_constants_aside(plan: dict[str, Any], arrays: Mapping[str, Any], model: _core.Model, strict: bool) -> None:
+    """Ignore what the model has as constants, such as buffers of integers of an imported module, if it is the same."""
+    constants = {}
+    for name in plan["unexpected"]:
+        value = model.constant(f"{plan['prefix']}.{name}" if plan["prefix"] else name)
+        if value is not None:
+            constants[name] = value
+    for name, value in list(constants.items()):
+        theirs = to_host(arrays[name])
+        if np.shape(value) != theirs.shape or not np.array_equal(np.asarray(value), theirs):
+            del constants[name]
+            if not strict:
+                continue
+            raise ParameterError(
+                f"{name!r} is a constant of the model, and has another value in the weights",
+                hint="import the module again after its weights were loaded: shapes and indices may depend on it",
+            )
+    plan["unexpected"] = [name for name in plan["unexpected"] if name not in constants]
+    plan["ignored"] = [*plan["ignored"], *constants]
 
 
 def _are_equal(one: Any, other: Any) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ... import _core
 from ..._core import IOKey, Model
 from ...errors import InvalidValueError, UnsupportedOpError
 from ..rows import apply, is_connection, times
@@ -171,7 +172,10 @@ class Conversion:
             raise _error("the function has primitives that Mithril cannot convert", notes, "replace these parts")
         for name, var in zip(self.names, jaxpr.invars[len(self.leaves) :], strict=True):
             inputs.append(IOKey(name, shape=list(var.aval.shape), dtype=dtype_name(var.aval), trainable=False))
-        results = run(jaxpr, self.closed.consts, inputs)
+        try:
+            results = run(jaxpr, self.closed.consts, inputs)
+        finally:
+            _core.converted_line(None, 0)
         names = unique(_output_names(self.shape, self.jax), [*self.names, *params])
         outputs = {
             name: value if is_connection(value) else apply("broadcast_to", constant(value), tuple(np.shape(value)))
@@ -221,6 +225,7 @@ def _equation(eqn: Any, args: list[Any]) -> Sequence[Any]:
     inner = _called(eqn)
     if inner is not None:
         return run(*inner, args)
+    _core.converted_line(*line(eqn))
     try:
         found = OPS[name](Use(eqn), *args, **eqn.params)
     except UnsupportedOpError as error:
@@ -310,15 +315,20 @@ def _error(text: str, notes: Sequence[str], hint: str) -> UnsupportedOpError:
 
 
 def place(eqn: Any) -> str:
-    """Where an equation stands: the line that JAX keeps of it."""
-    frame = None
+    """Say where an equation stands."""
+    file, number = line(eqn)
+    return f' at "{file}", line {number}' if file else ""
+
+
+def line(eqn: Any) -> tuple[str | None, int]:
+    """Find the line of the user's program that JAX keeps of an equation."""
     try:
         from jax._src.source_info_util import user_frame
 
         frame = user_frame(eqn.source_info.traceback)
     except (ImportError, AttributeError, TypeError):
-        return ""
-    return f' at "{frame.file_name}", line {frame.start_line}' if frame is not None else ""
+        return None, 0
+    return (frame.file_name, frame.start_line) if frame is not None else (None, 0)
 
 
 def _output_names(shape: Any, jax: Any) -> list[str]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ... import _core
 from ..._core import IOKey, Model
 from ...errors import UnsupportedOpError
-from ..rows import times
 from ..state import ordered, with_state
-from .export import dim_names, exported
+from .export import dim_names, exported, is_known
+from .missing import Missing, error, line, origin
 from .modules import Module, module_tree, op_name
 from .ops import OPS, Use
 from .ops.registry import dtype_name, is_connection
@@ -54,7 +53,7 @@ def from_torch(
     UnsupportedOpError
         If PyTorch cannot export the module, or if ops have no counterpart. The error lists all of them.
     ModelFileError
-        If a file does not exist or is not one of ``torch.export``. PyTorch reads it: give only files that you trust.
+        If a file does not exist, is damaged, or holds what ``torch.export.save`` does not write. Nothing in it is run.
     BackendUnavailableError
         If PyTorch is not installed.
 
@@ -144,8 +143,8 @@ class Conversion:
         self.program = program
         self.names = names
         self.nodes = list(program.graph.nodes)
-        self.root = module_tree([node for node in self.nodes if node.op == "call_function"])
-        stored = {**dict(program.state_dict), **program.constants}
+        self.root = module_tree([node for node in self.nodes if node.op in ("call_function", "get_attr")])
+        stored = program.tensors()
         specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs if hasattr(spec.arg, "name")}
         first = tied(stored)
         self.tensors: dict[Any, tuple[str, Any]] = {}
@@ -172,55 +171,41 @@ class Conversion:
             spec.arg.name for spec in program.graph_signature.output_specs if spec.kind.name == "USER_OUTPUT"
         }
         self.owners = self.root.owners(users)
+        self.missing = Missing()
         self.params: dict[str, Any] = {}
         self.frozen: list[str] = []
 
     def result(self) -> tuple[Model, dict[str, Any]]:
         """Model and parameters."""
-        self._refuse_what_is_missing()
+        # A buffer that is written but never read does not matter to the model.
+        kinds = ("USER_OUTPUT", "BUFFER_MUTATION")
+        changed = [spec for spec in self.program.graph_signature.output_specs if spec.kind.name not in kinds]
+        if changed:
+            notes = [f"`{spec.target}` is changed ({spec.kind.name.lower()})" for spec in changed]
+            hint = "let the module return the new values, rather than write them over what it was given"
+            raise error("the module changes what is not a buffer of its own", notes, hint)
         root = self._scope(self.root, None)
         inputs = []
         for node in self.nodes:
             if node.op == "placeholder" and node not in self.same:
                 value = root.values[node] = self._input(node, root)
                 inputs += [value.name] if is_connection(value) else []
-        self._convert(root)
+        try:
+            self._convert(root)
+            self.missing.refuse()
+        except Exception:
+            # What stands for the results of ops that are missing may not do for the ops that follow.
+            self.missing.refuse()
+            raise
+        finally:
+            _core.converted_line(None, 0)
         model = ordered(self._model(root, dict(self._outputs(root))), inputs)
-        if self.frozen:
-            model.set_differentiability(dict.fromkeys(self.frozen, False))
-        return model, self.params
-
-    # --- errors -----------------------------------------------------------------------------------------------------
-
-    def _refuse_what_is_missing(self) -> None:
-        missing: dict[str, list[Any]] = defaultdict(list)
-        for node in self.nodes:
-            if node.op == "call_function" and op_name(node) not in OPS and op_name(node) != "operator.getitem":
-                missing[op_name(node)].append(node)
-            elif node.op in ("get_attr", "call_module", "call_method"):
-                missing[f"{node.op} of {node.target}"].append(node)
-        notes = [f"`{name}`, {times(len(nodes))}{place(nodes[0])}" for name, nodes in sorted(missing.items())]
-        # A buffer that is written but never read does not matter to the model.
-        kinds = ("USER_OUTPUT", "BUFFER_MUTATION")
-        changed = [spec for spec in self.program.graph_signature.output_specs if spec.kind.name not in kinds]
-        notes += [f"`{spec.target}` is changed ({spec.kind.name.lower()})" for spec in changed]
-        if missing:
-            raise self._error(
-                "the module has ops that Mithril cannot convert", notes, "replace these parts of the module"
-            )
-        if changed:
-            hint = "let the module return the new values, rather than write them over what it was given"
-            raise self._error("the module changes what is not a buffer of its own", notes, hint)
-
-    @staticmethod
-    def _error(text: str, notes: Sequence[str], hint: str) -> UnsupportedOpError:
-        lines = "".join(f"\n  note: {note}" for note in notes)
-        return UnsupportedOpError(
-            f"error[{UnsupportedOpError.code}]: {text}{lines}\n  help: {hint}",
-            message=text,
-            notes=tuple(notes),
-            hint=hint,
-        )
+        # What only ops read that ignore it is no parameter.
+        params = {name: value for name, value in self.params.items() if model.has_connection(name)}
+        frozen = [name for name in self.frozen if name in params]
+        if frozen:
+            model.set_differentiability(dict.fromkeys(frozen, False))
+        return model, params
 
     # --- inputs, parameters, outputs ----------------------------------------------------------------------------------
 
@@ -251,7 +236,8 @@ class Conversion:
         is_float = tensor.dtype.is_floating_point
         is_frozen = not (is_float and tensor.requires_grad)
         if not is_float or (is_frozen and not module.path):
-            return IOKey(value=values)
+            # The name is for checkpoints that hold it, too.
+            return IOKey(name, value=values)
         self.params[target] = values
         if is_frozen:
             self.frozen.append(target)
@@ -262,7 +248,7 @@ class Conversion:
 
         specs = [s for s in self.program.graph_signature.output_specs if s.kind.name == "USER_OUTPUT"]
         by_name = {node.name: node for node in self.nodes}
-        tree = pytree.tree_unflatten(list(range(len(specs))), self.program.call_spec.out_spec)
+        tree = pytree.tree_unflatten(list(range(len(specs))), self.program.out_spec)
         for name, number in _leaves(tree, ""):
             node = by_name.get(getattr(specs[number].arg, "name", None))
             value = None if node is None else self._value(root, node)
@@ -337,7 +323,7 @@ class Conversion:
                 if value is buffer:
                     continue
                 if not is_connection(value):
-                    raise self._error(f"the buffer `{target}` becomes a constant", [], "leave it as it is")
+                    raise error(f"the buffer `{target}` becomes a constant", [], "leave it as it is")
                 name = scope.fresh("next")
                 outputs[name] = value
                 updates.append((scope.module.relative(target), name, array(tensor)))
@@ -369,31 +355,40 @@ class Conversion:
                 return [value(item) for item in argument]
             return argument
 
+        if node.op == "get_attr":
+            # A graph that is called.
+            return None
+
         args = [value(a) for a in node.args]
-        if op_name(node) == "operator.getitem":
+        name = op_name(node)
+        if name == "operator.getitem":
             return args[0][args[1]]
         kwargs = {k: value(v) for k, v in node.kwargs.items() if k not in IGNORED}
         try:
-            return OPS[op_name(node)](Use(node), *args, **kwargs)
-        except UnsupportedOpError as error:
-            raise self._error(
-                f"{op_name(node)} cannot be converted: {error.message}",
-                [f"it stands{place(node)}"],
-                "rewrite this part",
-            ) from None
+            if name in OPS:
+                _core.converted_line(*line(origin(node)[1]))
+                return OPS[name](Use(node), *args, **kwargs)
+            if is_known(name):
+                # PyTorch would have decomposed it, were there not others.
+                return self._stand_in(scope, node.meta.get("val"))
+            reason = ""
+        except UnsupportedOpError as refusal:
+            reason = refusal.message
+        self.missing.add(name or node.op, *origin(node), reason)
+        return self._stand_in(scope, node.meta.get("val"))
+
+    def _stand_in(self, scope: Scope, value: Any) -> Any:
+        """Make values of the right shapes for the results of an op that is missing: what follows is looked at, too."""
+        if isinstance(value, (list, tuple)):
+            return [self._stand_in(scope, item) for item in value]
+        if not hasattr(value, "dtype"):
+            return value
+        shape = [self._size(n) for n in value.shape]
+        return IOKey(scope.fresh("missing"), shape=shape, dtype=dtype_name(value.dtype))
 
 
 #: Arguments that say where and how PyTorch keeps a tensor.
 IGNORED = frozenset(("device", "layout", "pin_memory", "memory_format", "generator"))
-
-
-def place(node: Any) -> str:
-    """Where a node stands: the module, and the line of PyTorch's code that made it."""
-    stack = list((node.meta.get("nn_module_stack") or {}).values())
-    path = f" in `{stack[-1][0]}`" if stack and stack[-1][0] else ""
-    lines = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines() if "File " in line]
-    line = lines[-1].removeprefix("File ").partition(", in ")[0] if lines else ""
-    return path + (f" at {line}" if line else "")
 
 
 def _leaves(tree: Any, name: str) -> Iterator[tuple[str, Any]]:

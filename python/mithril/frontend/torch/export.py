@@ -2,57 +2,56 @@
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import operator
-import warnings
-import zipfile
+import os
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from ...errors import InvalidValueError, ModelFileError, UnsupportedOpError
+from .files import load
+from .graph import WRAPPERS, Program, flattened, name_outputs, remove_dead_code
 from .modules import op_name
 from .ops import OPS
+from .quiet import quiet
 
-__all__ = ["dim_names", "exported"]
+__all__ = ["dim_names", "exported", "is_known"]
 
 
 def exported(
     module: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any, torch: Any
-) -> Any:
+) -> Program:
     """Export a module, or load a file; the program is functional, and in ops that can be converted."""
     if isinstance(module, (str, PathLike)):
-        program = _load(module, torch)
+        source = _load(os.fspath(module), torch)
     elif isinstance(module, torch.export.ExportedProgram):
-        program = module
+        source = module
     elif isinstance(module, torch.nn.Module):
-        program = _export(module, args, kwargs, dynamic_shapes, torch)
+        source = _export(module, args, kwargs, dynamic_shapes, torch)
     else:
         raise InvalidValueError(
             f"from_torch takes a module, an exported program or the path of one, not {type(module).__name__}"
         )
-    if is_convertible(program, is_own=isinstance(module, torch.nn.Module)):
+    program = flattened(source, torch)
+    remove_dead_code(program)
+    if is_convertible(program) or not _is_decomposable(program):
         return program
     # What has a conversion stays whole; everything else goes through PyTorch's own decompositions.
-    table = {op: rule for op, rule in torch.export.default_decompositions().items() if str(op) not in OPS}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return program.run_decompositions(table)
+    table = {op: rule for op, rule in _decompositions().items() if str(op) not in OPS}
+    with quiet():
+        program = flattened(program.exported(torch).run_decompositions(table), torch)
+    remove_dead_code(program)
+    return program
 
 
-def is_convertible(program: Any, *, is_own: bool) -> bool:
+def is_convertible(program: Program) -> bool:
     """Whether a program has only ops that can be converted, and changes nothing: tracing it again takes as long again.
 
-    Parameters
-    ----------
-    program : torch.export.ExportedProgram
-        The program.
-    is_own : bool
-        Whether its graph may be changed: an op that works in place on a tensor that nothing else sees becomes the one
-        that makes a new tensor.
+    An op that works in place on a tensor that nothing else sees becomes the one that makes a new tensor.
     """
-    graph = program.graph_module.graph
+    graph = program.graph
     if any(spec.kind.name != "USER_OUTPUT" for spec in program.graph_signature.output_specs):
         return False
     for node in list(graph.nodes):
@@ -60,27 +59,15 @@ def is_convertible(program: Any, *, is_own: bool) -> bool:
             return False
         if node.op != "call_function" or node.target is operator.getitem:
             continue
-        if is_own and _is_mutable(node):
+        if _is_mutable(node):
             _make_out_of_place(node)
-        if is_own and op_name(node) == "aten.batch_norm.default" and not _changes_statistics(node):
+        if op_name(node) == "aten.batch_norm.default" and not _changes_statistics(node):
             _say_that_statistics_stay(node)
             continue
         if op_name(node) not in OPS or _is_mutable(node) or _changes_statistics(node):
             return False
-    if is_own:
-        _name_outputs(program)
-        graph.eliminate_dead_code()
-        program.graph_module.recompile()
+    name_outputs(program)
     return True
-
-
-def _name_outputs(program: Any) -> None:
-    """Name the nodes that are the outputs now in the signature, where others took the places of those that it names."""
-    output = next(node for node in reversed(program.graph_module.graph.nodes) if node.op == "output")
-    for spec, value in zip(program.graph_signature.output_specs, output.args[0], strict=True):
-        name = getattr(value, "name", None)
-        if name is not None and getattr(spec.arg, "name", name) != name:
-            spec.arg = dataclasses.replace(spec.arg, name=name)
 
 
 def _schema(node: Any) -> Any:
@@ -159,16 +146,46 @@ def _changes_statistics(node: Any) -> bool:
     return "instance_norm" in name and len(node.args) > 3 and node.args[3] is not None
 
 
-def _load(path: str | PathLike[str], torch: Any) -> Any:
-    if not zipfile.is_zipfile(path):
-        if not Path(path).exists():
-            raise ModelFileError(f"{str(path)!r} does not exist")
-        raise ModelFileError(f"{str(path)!r} is not a file of torch.export", hint="write it with torch.export.save")
-    try:
-        return torch.export.load(path)
-    except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ModelFileError(f"PyTorch cannot read {str(path)!r}: {reason}") from error
+def _load(path: str, torch: Any) -> Any:
+    if not Path(path).is_file():
+        raise ModelFileError(f"{path!r} does not exist")
+    # Of other libraries nothing is looked up that a file names.
+    return load(path, torch, lambda op: op in OPS or op in WRAPPERS or (op.startswith("aten.") and is_known(op)))
+
+
+def _is_decomposable(program: Program) -> bool:
+    """Whether PyTorch's decompositions leave nothing that is certainly missing."""
+    names = (op_name(node) for node in program.graph.nodes if node.op == "call_function")
+    return not program.subgraphs and all(name == "operator.getitem" or is_known(name) for name in names)
+
+
+@functools.cache
+def is_known(op: str) -> bool:
+    """Whether an op, such as ``aten.add.Tensor``, is converted, or decomposed by PyTorch."""
+    if op in OPS:
+        return True
+    parts = op.split(".")
+    if len(parts) != 3:
+        return False
+    import torch
+    from torch._C import DispatchKey
+    from torch._ops import OpOverload
+
+    overload = getattr(getattr(getattr(torch.ops, parts[0]), parts[1], None), parts[2], None)
+    if not isinstance(overload, OpOverload):
+        return False
+    if overload in _decompositions() or overload.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd):
+        return True
+    # In place of a tensor: PyTorch writes it as the op that makes a new one.
+    base = parts[1][:-1]
+    return parts[1].endswith("_") and not base.endswith("_") and is_known(f"{parts[0]}.{base}.{parts[2]}")
+
+
+@functools.cache
+def _decompositions() -> Any:
+    import torch
+
+    return torch.export.default_decompositions()
 
 
 def _export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, dynamic: Any, torch: Any) -> Any:
@@ -182,16 +199,42 @@ def _export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, 
                 f"the example inputs hold an array of NumPy: {type(module).__name__} takes tensors of PyTorch",
                 hint="convert it: torch.from_numpy(array), or torch.tensor(number)",
             )
+    args, kwargs = distinct((tuple(args), dict(kwargs or {})), module, torch)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return torch.export.export(module, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic, strict=False)
+        with quiet():
+            return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic, strict=False)
     except Exception as error:
         reason = str(error).strip().splitlines()
         raise UnsupportedOpError(
             f"torch.export cannot export {type(module).__name__}: {reason[0] if reason else type(error).__name__}",
             hint="call torch.export.export on the module to see PyTorch's whole report",
         ) from error
+
+
+def distinct(examples: Any, module: Any, torch: Any) -> Any:
+    """Copy tensors that share memory with others: PyTorch takes one tensor in two places for one input."""
+    import torch.utils._pytree as pytree
+
+    seen = {_memory(tensor) for tensor in (*module.parameters(), *module.buffers())}
+
+    def own(tensor: Any) -> Any:
+        memory = _memory(tensor)
+        if memory is None or memory not in seen:
+            seen.add(memory)
+            return tensor
+        return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+
+    return pytree.tree_map_only(torch.Tensor, own, examples)
+
+
+def _memory(tensor: Any) -> Any:
+    """Tell the memory of a tensor from that of others; None if it has none."""
+    try:
+        storage = tensor.untyped_storage()
+        return (str(tensor.device), storage.data_ptr()) if storage.nbytes() else None
+    except (RuntimeError, NotImplementedError):
+        # Tensors of other layouts.
+        return id(tensor)
 
 
 def dim_names(program: Any, dynamic_shapes: Any) -> dict[str, str]:
