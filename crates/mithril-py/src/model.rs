@@ -34,10 +34,10 @@ pub fn converted() -> Option<Line> {
 
 /// The line of the user's program that is running: the innermost outside of this package, or the one that is converted.
 pub fn user_line(py: Python<'_>) -> Option<Line> {
+    static PACKAGE: OnceLock<String> = OnceLock::new();
     if let Some(line) = converted() {
         return Some(line);
     }
-    static PACKAGE: OnceLock<String> = OnceLock::new();
     let package = if let Some(package) = PACKAGE.get() {
         package
     } else {
