@@ -4,7 +4,7 @@ use mithril_codegen::c::pipeline::{LOWERING, passes};
 use mithril_codegen::c::{Options, Source, emit};
 use mithril_ir::error::Code;
 use mithril_ir::graph::OriginId;
-use mithril_ir::op::{OpDef, unary};
+use mithril_ir::op::{Eval, OpDef, UNARY};
 use mithril_ir::ops::find;
 use mithril_ir::{Builder, DType, Place, Role, Shape, TensorType, ValueId};
 
@@ -138,8 +138,10 @@ fn what_depends_on_parameters_is_computed_once() {
 
 #[test]
 fn all_that_is_missing_is_said_at_once() {
-    static ODD: OpDef = unary("odd", "Nothing spells it.", f64::abs);
-    static ODDER: OpDef = unary("odder", "Nothing spells it.", f64::abs);
+    static ODD: OpDef =
+        OpDef { name: "odd", doc: "It has no lowering.", eval: Some(Eval::F1(f64::abs)), ..UNARY };
+    static ODDER: OpDef =
+        OpDef { name: "odder", doc: "It has no lowering.", eval: Some(Eval::F1(f64::abs)), ..UNARY };
     let mut b = Builder::default();
     let x = b.graph.add_input("x", Role::Data, ty(&[2]));
     let at = b.graph.add_origin(Place { path: Some("block.odd".into()), line: None });

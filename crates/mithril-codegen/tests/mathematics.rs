@@ -7,9 +7,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use mithril_codegen::c::{Options, can_spell, emit};
+use mithril_codegen::c::{Options, can_lower, emit};
 use mithril_ir::dtype::Kind;
-use mithril_ir::op::{PortKind, ShapeRule, Text, Tolerance};
+use mithril_ir::lowering::LoweringRule;
+use mithril_ir::op::{PortKind, ShapeRule, Tolerance};
 use mithril_ir::ops::elementwise::{CAST, POWER};
 use mithril_ir::ops::{all, find};
 use mithril_ir::random::words;
@@ -137,7 +138,7 @@ struct Everything {
 
 fn is_elementwise(op: &OpDef) -> bool {
     let is_shaped = matches!(op.shape, ShapeRule::Same | ShapeRule::Broadcast);
-    is_shaped && op.loops.is_none() && !matches!(op.spell.c, Text::No) && op.outputs.len() == 1
+    is_shaped && op.loops.is_none() && !matches!(op.lowering.c, LoweringRule::None) && op.outputs.len() == 1
 }
 
 /// The arguments of an op on tensors of one dtype; `None` if it takes others.
@@ -185,10 +186,10 @@ impl Everything {
             let mut trial = Builder::extend(b.graph.clone(), DType::F32);
             let before = trial.graph.nodes().count();
             let is_one = trial.push(op, args).is_ok() && trial.graph.nodes().count() == before + 1;
-            // What C does not spell for integers is expanded before it gets here.
+            // Ops on integers without a lowering to C are expanded before.
             let is_float = |&v: &ValueId| b.graph.ty(v).is_some_and(|ty| ty.dtype.is_float());
-            let is_spelled = || trial.graph.nodes().last().is_some_and(|(n, _)| can_spell(&trial.graph, n));
-            if is_one && (args.first().is_some_and(is_float) || is_spelled()) {
+            let has_lowering = || trial.graph.nodes().last().is_some_and(|(n, _)| can_lower(&trial.graph, n));
+            if is_one && (args.first().is_some_and(is_float) || has_lowering()) {
                 let y = b.push(op, args).unwrap()[0];
                 b.graph.outputs.insert(format!("y{}", rows.len()).into(), y);
                 rows.push(op);

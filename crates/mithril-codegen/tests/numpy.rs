@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use mithril_codegen::python::{
-    Argument, EVALUATE, Function, NUMPY, Results, Source, Support, can_spell, emit, row_support, support,
+    Argument, EVALUATE, Function, NUMPY, Results, Source, Support, can_lower, emit, row_support, support,
 };
 use mithril_ir::error::{Code, Line};
-use mithril_ir::op::{DefaultLit, Text};
+use mithril_ir::lowering::LoweringRule;
+use mithril_ir::op::DefaultLit;
 use mithril_ir::ops::{elementwise as e, find};
 use mithril_ir::{
     Builder, DType, Dim, Error, Graph, Lit, OpDef, Place, Role, Shape, Tensor, TensorType, ValueId,
@@ -297,9 +298,12 @@ fn lines_know_where_they_come_from() {
     assert!(source.origin(line + 1).is_none());
 }
 
-static HOMELESS: OpDef = OpDef { name: "homeless", spell: mithril_ir::op::Spell::NONE, ..e::ADD };
-static HELPLESS: OpDef =
-    OpDef { name: "helpless", spell: mithril_ir::op::Spell::py("_no_such_helper({0}, {1})"), ..e::ADD };
+static HOMELESS: OpDef = OpDef { name: "homeless", lowering: mithril_ir::lowering::Lowering::NONE, ..e::ADD };
+static HELPLESS: OpDef = OpDef {
+    name: "helpless",
+    lowering: mithril_ir::lowering::Lowering::py("_no_such_helper({0}, {1})"),
+    ..e::ADD
+};
 
 #[test]
 fn everything_that_lacks_is_listed_at_once() {
@@ -313,7 +317,7 @@ fn everything_that_lacks_is_listed_at_once() {
     let w = b.push(&HELPLESS, &[y, y]).unwrap()[0];
     output(&mut b, "w", w);
     output(&mut b, "z", z);
-    let lacking: Vec<bool> = b.graph.nodes().map(|(id, _)| can_spell(&NUMPY, &b.graph, id)).collect();
+    let lacking: Vec<bool> = b.graph.nodes().map(|(id, _)| can_lower(&NUMPY, &b.graph, id)).collect();
     assert_eq!(lacking, [false; 4]);
     let error = try_write(&b.graph, Results::Dict).unwrap_err();
     assert_eq!(error.code(), Code::Unsupported);
@@ -363,7 +367,7 @@ fn several_functions_share_helpers_and_constants() {
 }
 
 static LOOP: OpDef = OpDef {
-    spell: mithril_ir::op::Spell::py("{xp}.stack([{0} * tanh for tanh in {1}])"),
+    lowering: mithril_ir::lowering::Lowering::py("{xp}.stack([{0} * tanh for tanh in {1}])"),
     shape: mithril_ir::op::ShapeRule::Same,
     name: "loop",
     ..e::ADD
@@ -380,8 +384,11 @@ fn variables_of_a_comprehension_hide_nothing() {
     assert!(text.contains("tanh_1 = np.tanh(x)\nz = np.stack([tanh_1 * tanh for tanh in x])"), "{text}");
 }
 
-static COMPOSITE: OpDef =
-    OpDef { spell: mithril_ir::op::Spell::NONE, expand: Some(|c| vec![c.x[0] + c.x[1]]), ..e::ADD };
+static COMPOSITE: OpDef = OpDef {
+    lowering: mithril_ir::lowering::Lowering::NONE,
+    expand: Some(|c| vec![c.x[0] + c.x[1]]),
+    ..e::ADD
+};
 
 #[test]
 fn support_is_native_expanded_or_missing() {
@@ -397,11 +404,11 @@ fn support_is_native_expanded_or_missing() {
     assert_eq!(row_support(&NUMPY, &HOMELESS), Support::Missing);
 }
 
-/// The texts of the rows name only helpers that exist; a wrong name would silently mean "cannot be spelled".
+/// Lowerings refer only to helpers that exist; a wrong name would silently mean that there is no lowering.
 #[test]
 fn rows_use_helpers_that_exist() {
     for row in mithril_ir::ops::all() {
-        let Text::T(text) = row.spell.numpy else { continue };
+        let LoweringRule::Template(text) = row.lowering.numpy else { continue };
         for word in text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
             assert!(!word.starts_with('_') || NUMPY.prelude.has(word), "{} calls {word}", row.name);
         }

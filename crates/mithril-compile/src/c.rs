@@ -21,8 +21,8 @@ impl Target for C {
     fn name(&self) -> &'static str {
         "c"
     }
-    fn can_spell(&self, graph: &Graph, node: NodeId) -> bool {
-        c::can_spell(graph, node)
+    fn can_lower(&self, graph: &Graph, node: NodeId) -> bool {
+        c::can_lower(graph, node)
     }
 }
 

@@ -6,7 +6,7 @@ use mithril_ir::graph::{Graph, NodeId};
 
 use crate::pipeline::Target;
 
-/// The ggml target as the pipeline sees it. What it does not spell is expanded; what is left then runs on the host.
+/// The ggml target as the pipeline sees it. Ops without a lowering are expanded; what is left then runs on the host.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ggml;
 
@@ -14,7 +14,7 @@ impl Target for Ggml {
     fn name(&self) -> &'static str {
         "ggml"
     }
-    fn can_spell(&self, graph: &Graph, node: NodeId) -> bool {
-        mithril_codegen::ggml::can_spell(graph, node)
+    fn can_lower(&self, graph: &Graph, node: NodeId) -> bool {
+        mithril_codegen::ggml::can_lower(graph, node)
     }
 }

@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
-use mithril_codegen::python::{PythonTarget, Support, can_spell, is_referred, support};
+use mithril_codegen::python::{PythonTarget, Support, can_lower, is_referred, support};
 use mithril_ir::build::Builder;
 use mithril_ir::error::Result;
 use mithril_ir::graph::{Def, Graph, Node, NodeId, Role, TensorType, ValueId, Values};
-use mithril_ir::op::{OpDef, Text};
+use mithril_ir::lowering::LoweringRule;
+use mithril_ir::op::OpDef;
 use mithril_ir::ops;
 use mithril_ir::{DType, Error, Lit, Tensor};
 use mithril_model::{Init, Input};
@@ -174,7 +175,7 @@ impl Compiled {
     fn use_by(&self, n: NodeId, target: &dyn Target) -> Result<Use> {
         let mut used =
             Use { node: n, support: Support::Native, parts: vec![], missing: vec![], referred: vec![] };
-        if target.can_spell(&self.graph, n) {
+        if target.can_lower(&self.graph, n) {
             return Ok(used);
         }
         used.support = Support::Expanded;
@@ -186,7 +187,7 @@ impl Compiled {
                 None => used.parts.push((op, 1)),
             }
             let missing = (op, first_dtype(&lowered, node));
-            if !target.can_spell(&lowered, part) && !used.missing.contains(&missing) {
+            if !target.can_lower(&lowered, part) && !used.missing.contains(&missing) {
                 used.missing.push(missing);
                 used.support = Support::Missing;
             }
@@ -214,7 +215,7 @@ impl Compiled {
                 if !used.referred.contains(&op) {
                     used.referred.push(op);
                 }
-            } else if !can_spell(target, &lowered, part) {
+            } else if !can_lower(target, &lowered, part) {
                 let missing = (op, first_dtype(&lowered, node));
                 if !used.missing.contains(&missing) {
                     used.missing.push(missing);
@@ -233,18 +234,18 @@ impl Compiled {
 /// How C runs an op, as its row says.
 pub fn row_support_in_c(op: &OpDef) -> Support {
     match op.expand {
-        _ if op.loops.is_some() || !matches!(op.spell.c, Text::No) => Support::Native,
+        _ if op.loops.is_some() || !matches!(op.lowering.c, LoweringRule::None) => Support::Native,
         Some(_) => Support::Expanded,
         None => Support::Missing,
     }
 }
 
-/// How ggml runs an op, as its row says: what it neither spells nor expands runs on the host.
+/// How ggml runs an op, as its definition says: an op with neither lowering nor expansion runs on the host.
 pub fn row_support_in_ggml(op: &OpDef) -> Support {
     // What only moves elements is a view.
     let is_view = || ops::movement::OPS.iter().any(|moving| moving.name == op.name);
     match op.expand {
-        _ if !matches!(op.spell.ggml, Text::No) || is_view() => Support::Native,
+        _ if !matches!(op.lowering.ggml, LoweringRule::None) || is_view() => Support::Native,
         Some(_) => Support::Expanded,
         None => Support::Missing,
     }

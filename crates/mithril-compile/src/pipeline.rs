@@ -54,7 +54,7 @@ fn passes(keeps_formulas: bool) -> &'static [(&'static str, Pass)] {
     if keeps_formulas { KEEP_FORMULAS } else { OPTIMIZE }
 }
 
-/// A compilation target: which nodes it can spell decides which ops are expanded.
+/// A compilation target: the nodes that it cannot lower are expanded.
 pub trait Target {
     /// Name, for messages.
     fn name(&self) -> &str;
@@ -63,7 +63,7 @@ pub trait Target {
         false
     }
     /// Whether the target supports a node without expanding it.
-    fn can_spell(&self, graph: &Graph, node: NodeId) -> bool;
+    fn can_lower(&self, graph: &Graph, node: NodeId) -> bool;
     /// The dtype in which the target computes values of a dtype that it only stores and converts; the dtype itself
     /// where it computes with it. The other one is wider and holds all of its numbers.
     fn computed_as(&self, dtype: DType) -> DType {
@@ -110,7 +110,7 @@ impl Target for Interpreter {
     fn name(&self) -> &'static str {
         "interpreter"
     }
-    fn can_spell(&self, _: &Graph, _: NodeId) -> bool {
+    fn can_lower(&self, _: &Graph, _: NodeId) -> bool {
         true
     }
 }

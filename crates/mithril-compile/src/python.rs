@@ -18,8 +18,8 @@ impl Target for Python<'_> {
     fn keeps_formulas(&self) -> bool {
         self.0.overlay.is_none() && !self.0.xp.is_empty()
     }
-    fn can_spell(&self, graph: &Graph, node: NodeId) -> bool {
-        python::can_spell(self.0, graph, node)
+    fn can_lower(&self, graph: &Graph, node: NodeId) -> bool {
+        python::can_lower(self.0, graph, node)
     }
     fn computed_as(&self, dtype: DType) -> DType {
         (self.0.computed_as)(dtype)

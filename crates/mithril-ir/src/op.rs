@@ -1,12 +1,26 @@
-//! The form of an op: one row of static data that says everything about it, in one place.
+//! The definition of an op: static data that says everything about it, in one place.
 //!
-//! A row ([`OpDef`]) holds the ports, the shape and dtype rules, the reference evaluation and/or the expansion
-//! into other ops, the gradient as a formula in ops, and how each target spells it. Rows are `static` literals
-//! with functional update from the `const fn` constructors below (`..unary("tanh", doc, f64::tanh)`); the
-//! closures in them capture nothing. [`crate::ops`] lists all rows.
+//! An op definition ([`OpDef`]) holds the name and documentation, the ports, the shape and dtype rules, the reference
+//! evaluation and/or the expansion into other ops, the gradient as a formula in ops, and the lowering for each target.
+//! Definitions are `static` struct literals; what a family has in common comes from a base constant without a name, such
+//! as [`UNARY`]:
 //!
-//! A target finds an op in this order: its own table, the row's spelling (of a target that writes loops: the row's
-//! loops), the row's expansion, an error.
+//! ```ignore
+//! pub static TANH: OpDef = OpDef {
+//!     name: "tanh",
+//!     doc: "Hyperbolic tangent.",
+//!     eval: Some(Eval::F1(libm::tanh)),
+//!     grad: Grad::Formula(|v| vec![v.g * (1.0 - v.y * v.y)]),
+//!     lowering: Lowering::py("{xp}.tanh({0})"),
+//!     ..UNARY
+//! };
+//! ```
+//!
+//! The fields stand in the order in which [`OpDef`] declares them, so that all definitions read alike; a test checks it.
+//! Closures in them capture nothing. [`crate::ops`] lists all definitions.
+//!
+//! A target looks for an op in this order: its own table, the lowering in the definition (a target that writes loops: the
+//! `loops`), the expansion. If there is none of them, compilation fails.
 
 use crate::build::{Call, GradCall, V};
 use crate::dim::Dim;
@@ -17,74 +31,76 @@ use crate::graph::{Graph, Node};
 use crate::interp::HostCall;
 use crate::literal::Lit;
 use crate::loops::LoopsFn;
+use crate::lowering::Lowering;
 use crate::rules::{DTypeCx, DTypes, ShapeCx};
 use crate::shape::{Shape, normalize_axis};
-use crate::spell::SpellCx;
 use crate::tensor::Scalar;
 
-/// One op.
+/// The definition of an op.
 #[derive(Debug)]
 pub struct OpDef {
-    /// Canonical name, snake_case as in the array API standard.
+    /// Canonical name, in snake case as in the array API standard.
     pub name: &'static str,
-    /// Documentation: a sentence, then the formula, edge cases and source. Becomes the docs of every face.
+    /// Documentation: a sentence, then the formula, edge cases and the source. It becomes the documentation in Rust, in
+    /// Python and in `docs/ops.md`.
     pub doc: &'static str,
+    /// Other names under which users look for the op (`pow`, `reduce_sum`).
+    pub aliases: &'static [&'static str],
+    /// Name of the layer class (`LeakyRelu`); empty if the op has none.
+    pub layer: &'static str,
     /// Inputs in order; a variadic port comes last.
     pub ports: &'static [Port],
-    /// Names of the outputs; [`EACH`] where each tensor of the variadic port has one.
+    /// Names of the outputs; [`EACH`] if there is one for each tensor of the variadic port.
     pub outputs: &'static [&'static str],
-    /// How the shapes of the outputs follow from the inputs.
+    /// Shapes of the outputs.
     pub shape: ShapeRule,
-    /// How dtypes promote and what comes out.
+    /// Promotion of the inputs and dtypes of the outputs.
     pub dtype: DTypeRule,
-    /// The reference evaluation, which is the definition of a primitive.
+    /// The reference evaluation, which defines a primitive op.
     pub eval: Option<Eval>,
-    /// The expansion into other ops, which is the definition of a composite (no `eval`) and the fall-back of a
-    /// target without a spelling.
+    /// The expansion into other ops. It defines a composite op (one without `eval`), and is what a target without a
+    /// lowering uses.
     pub expand: Option<ExpandFn>,
-    /// Other formulas for the op, by which the pass `raise` recognizes it in graphs that were written in small pieces.
+    /// Other formulas for the op, by which the pass `raise` recognizes it in graphs that consist of smaller ops.
     pub forms: &'static [Form],
+    /// The computation of one element ([`crate::loops`]), for targets that write loops. An elementwise op with a
+    /// lowering to C needs none.
+    pub loops: Option<LoopsFn>,
+    /// Which input holds indices into another one; they are checked before a call, as far as they are known.
+    pub indexed: Option<Indexed>,
+    /// Value of the elements in the padding that the port `padding` asks for: padding the input with it beforehand gives
+    /// the same result.
+    pub padding_value: Option<f64>,
     /// The gradient.
     pub grad: Grad,
-    /// How the targets write the op.
-    pub spell: Spell,
-    /// What it computes element by element ([`crate::loops`]), for targets that write loops. An elementwise op with a
-    /// `Spell.c` needs none.
-    pub loops: Option<LoopsFn>,
-    /// Which input holds positions in another one; where they lie is checked before a call, as far as they are known.
-    pub indexed: Option<Indexed>,
-    /// What elements in the padding of the port `padding` are: a pad of the input by it says the same.
-    pub padded_with: Option<f64>,
-    /// How exact a target must be.
-    pub tolerance: Tolerance,
-    /// Where it is computed in mixed precision; `None`: as its tolerance suggests ([`OpDef::precision`]).
-    pub precision: Option<Precision>,
-    /// Of a product: the weight that may be kept in 8 bits.
-    pub low_bit: Option<LowBit>,
+    /// The code for each target.
+    pub lowering: Lowering,
     /// Range from which tests draw float inputs, away from poles and kinks of the op.
     pub domain: (f64, f64),
     /// Test cases as text, e.g. `"[2,3] axis=1 keepdim=true"` or `"[5,3] i64[4]<5 axis=0"`: tensors by shape in
     /// port order (`i64[4]<5`: integers below 5), arguments by name. Empty: derived from the ports.
     pub cases: &'static [&'static str],
-    /// Name of the layer class (`LeakyRelu`); empty if the op has none.
-    pub layer: &'static str,
-    /// Other names under which users look for the op (`pow`, `reduce_sum`).
-    pub aliases: &'static [&'static str],
+    /// How accurate a target must be.
+    pub tolerance: Tolerance,
+    /// Its dtype in mixed precision; `None`: derived from the tolerance ([`OpDef::precision`]).
+    pub precision: Option<Precision>,
+    /// The weight of a product that may be stored in 8 bits.
+    pub low_bit: Option<LowBit>,
 }
 
-/// Of an op that looks something up: the inputs with the positions and with what is looked at, by place.
+/// The inputs of an op that looks elements up by index, as positions among its ports.
 #[derive(Clone, Copy, Debug)]
 pub struct Indexed {
-    /// What is looked at; or the number of places, as a literal.
+    /// The tensor that is indexed, or the number of its elements as a literal.
     pub table: usize,
-    /// The positions, counted from either end.
+    /// The indices; negative ones count from the end.
     pub indices: usize,
-    /// The literal that says the axis; without one it is the first.
+    /// The literal for the axis; the first axis if there is none.
     pub axis: Option<usize>,
 }
 
 impl Indexed {
-    /// How many places there are for a node; `None` if its arguments do not say.
+    /// Size of the axis that a node indexes; `None` if its arguments do not determine it.
     pub fn size(&self, graph: &Graph, node: &Node) -> Option<Dim> {
         let table = *node.inputs.get(self.table)?;
         if let Some(Lit::Int(size)) = graph.lit(table) {
@@ -94,7 +110,7 @@ impl Indexed {
         let axis = match self.axis.map(|i| node.inputs.get(i).and_then(|&v| graph.lit(v))) {
             None => 0,
             Some(Some(Lit::Int(axis))) => normalize_axis(axis.known()?, shape.rank()).ok()?,
-            // All elements are one axis.
+            // Without an axis the indices refer to the flattened tensor.
             Some(Some(Lit::None)) => return Some(shape.numel()),
             Some(_) => return None,
         };
@@ -102,15 +118,15 @@ impl Indexed {
     }
 }
 
-/// The weight of a product that may be kept in 8 bits, with a scale for each output.
+/// The weight of a product that may be stored in 8 bits, with a scale for each output.
 #[derive(Clone, Copy, Debug)]
 pub struct LowBit {
     /// The port of the weight.
     pub weight: usize,
-    /// The axis of the weight that counts outputs.
+    /// The axis of the weight that belongs to the outputs.
     pub outputs: usize,
-    /// Whether the last axis of the first port is multiplied by the other axis of a weight of two axes, and the third
-    /// port, if there is one, is added: such a product can be done in integers.
+    /// Whether the op contracts the last axis of the first port with the other axis of a two-dimensional weight, and adds
+    /// the third port, if there is one. Such a product can be computed in integers.
     pub is_product: bool,
 }
 
@@ -119,13 +135,13 @@ pub struct LowBit {
 pub struct Port {
     /// Name.
     pub name: &'static str,
-    /// What it takes.
+    /// What it accepts.
     pub kind: PortKind,
-    /// What it is when not given.
+    /// Its value if the argument is omitted.
     pub default: DefaultLit,
 }
 
-/// What a port takes.
+/// What a port accepts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum PortKind {
     /// A tensor of one of these kinds, or a number.
@@ -134,11 +150,11 @@ pub enum PortKind {
     Optional(Kinds),
     /// Any number of tensors; the last port.
     Variadic(Kinds),
-    /// A literal known when compiling.
+    /// A literal that is known at compile time.
     Attr(Attr),
 }
 
-/// What a literal argument may be.
+/// Kind of a literal argument.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Attr {
     /// Integer, possibly symbolic.
@@ -153,9 +169,9 @@ pub enum Attr {
     Float,
     /// Number or `none`.
     OptFloat,
-    /// Number or truth value: an element of a tensor of any dtype.
+    /// Number or boolean: an element of a tensor of any dtype.
     Scalar,
-    /// Truth value (or [`Lit::Training`], until the mode is known).
+    /// Boolean (or [`Lit::Training`], until the mode is known).
     Bool,
     /// One of these texts.
     Choice(&'static [&'static str]),
@@ -165,12 +181,12 @@ pub enum Attr {
     DType,
     /// A shape: tuple of integers.
     Shape,
-    /// Anything; the rules check it.
+    /// Any literal; the shape and dtype rules check it.
     Any,
 }
 
 impl Attr {
-    /// Brings other spellings of a literal to the canonical one: a dtype by its name, a choice in capitals.
+    /// Canonical form of a literal: the dtype for its name, a choice in lower case.
     ///
     /// # Errors
     /// If a dtype of that name does not exist.
@@ -184,7 +200,7 @@ impl Attr {
             (_, lit) => lit,
         })
     }
-    /// What it takes, for messages.
+    /// What the argument must be, for messages.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -207,7 +223,7 @@ impl Attr {
 /// Default of a port.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum DefaultLit {
-    /// Has to be given.
+    /// The argument is required.
     Required,
     /// `none`
     None,
@@ -223,41 +239,41 @@ pub enum DefaultLit {
     Training,
 }
 
-/// How shapes follow.
+/// How the shapes of the outputs follow from the inputs.
 #[derive(Debug, Clone, Copy)]
 pub enum ShapeRule {
     /// All outputs have the shape of the first input.
     Same,
     /// All tensor inputs broadcast to the output.
     Broadcast,
-    /// Input shapes and output shapes as a pattern, e.g. `"*b k, n k, n -> *b n"`: `*b` any number of dimensions,
-    /// equal wherever it occurs; a name a dimension; a number itself; `_` any dimension. Patterns stand for the
-    /// tensor ports in order, those of absent optional inputs are skipped.
+    /// Input shapes and output shapes as a pattern, e.g. `"*b k, n k, n -> *b n"`: `*b` is any number of dimensions,
+    /// the same wherever it occurs; a name is a dimension; a number is itself; `_` is any dimension. The patterns belong
+    /// to the tensor ports in order; those of absent optional inputs are skipped.
     Pattern(&'static str),
     /// A function of the input shapes and arguments.
     Fn(fn(&ShapeCx<'_>) -> Result<Vec<Shape>>),
-    /// As the expansion says.
+    /// The shapes of the expansion.
     Expansion,
 }
 
-/// How dtypes follow.
+/// How inputs promote, and how the dtypes of the outputs follow.
 #[derive(Debug, Clone, Copy)]
 pub enum DTypeRule {
-    /// Inputs promote to a common dtype, booleans to `i64`; so is the output.
+    /// Inputs promote to a common dtype, booleans to `i64`; the output has it too.
     Arith,
-    /// Inputs promote to a common dtype of any kind; so is the output.
+    /// Inputs promote to a common dtype of any kind; the output has it too.
     Promote,
     /// As `Arith`, but integers become the default float.
     Float,
     /// Inputs promote (to `i64` where a number would not fit otherwise); the output is `bool`.
     Compare,
-    /// Inputs become `bool`; so is the output.
+    /// Inputs become `bool`; the output is `bool`.
     Logical,
     /// No promotion; the output has the dtype of that input.
     Same(usize),
     /// A function.
     Fn(fn(&DTypeCx<'_>) -> Result<DTypes>),
-    /// As the expansion says; nothing promotes.
+    /// The dtypes of the expansion; inputs do not promote.
     Expansion,
 }
 
@@ -277,7 +293,7 @@ pub enum Eval {
 /// Expansion: the outputs as formulas of the inputs.
 pub type ExpandFn = for<'a> fn(&Call<'a>) -> Vec<V<'a>>;
 
-/// Gradient formula: for each input the cotangent, or `none()`; trailing ones may be left out.
+/// Gradient formula: for each input the cotangent, or `none()`; trailing ones may be omitted.
 pub type GradFn = for<'a> fn(&GradCall<'a>) -> Vec<V<'a>>;
 
 /// Gradient of an op.
@@ -290,110 +306,38 @@ pub enum Grad {
     /// The derivative is zero wherever it exists (`floor`, comparisons, `argmax`).
     Zero,
     /// There is none; asking for it is an error with this reason.
-    Refuse(&'static str),
+    Unsupported(&'static str),
 }
 
-/// A spelling.
-#[derive(Debug, Clone, Copy)]
-pub enum Text {
-    /// Cannot be spelled.
-    No,
-    /// A template: `{0}` is the expression of input 0 (a tensor, or a literal as Python writes it), `{name}` the
-    /// one of the port of that name, `{*}` all inputs of the variadic last port with commas between, `{xp}` the
-    /// array module, `{dtype}` the first output's dtype, `{shape}` its shape as a tuple; `{{` and `}}` are braces.
-    /// Brackets around operands are put where needed. A name with a leading underscore (`_erf({0})`) is a helper
-    /// of the target's prelude. An op whose row lists several outputs is spelled as a tuple of them.
-    T(&'static str),
-    /// A function; `None` if this use of the op cannot be spelled. Its text is taken as it is, braces too.
-    F(fn(&SpellCx<'_>) -> Option<String>),
-}
-
-/// Spellings per target.
-#[derive(Debug, Clone, Copy)]
-pub struct Spell {
-    /// Common to the Python targets.
-    pub py: Text,
-    /// NumPy, before `py`.
-    pub numpy: Text,
-    /// PyTorch, before `py`.
-    pub torch: Text,
-    /// NumPy, where the caller gives away input 0 and nothing else reads it: its memory takes the result, which the
-    /// expression is.
-    pub numpy_in_place: Text,
-    /// PyTorch, likewise.
-    pub torch_in_place: Text,
-    /// JAX, before `py`.
-    pub jax: Text,
-    /// MLX, before `py`.
-    pub mlx: Text,
-    /// A backend of a user's own, which has nothing but its methods.
-    pub custom: Text,
-    /// A scalar C expression over elements; [`crate::loops`] lists the placeholders.
-    pub c: Text,
-    /// A ggml call.
-    pub ggml: Text,
-    /// Uses of ONNX's ops; the grammar is in `mithril-onnx` `export/parse.rs`.
-    pub onnx: Text,
-}
-
-impl Spell {
-    /// No spelling at all: every target expands the op.
-    pub const NONE: Self = Self {
-        py: Text::No,
-        numpy: Text::No,
-        torch: Text::No,
-        numpy_in_place: Text::No,
-        torch_in_place: Text::No,
-        jax: Text::No,
-        mlx: Text::No,
-        custom: Text::No,
-        c: Text::No,
-        ggml: Text::No,
-        onnx: Text::No,
-    };
-    /// One template for all Python targets.
-    pub const fn py(template: &'static str) -> Self {
-        Self { py: Text::T(template), ..Self::NONE }
-    }
-    /// One template for NumPy alone.
-    pub const fn numpy(template: &'static str) -> Self {
-        Self { numpy: Text::T(template), ..Self::NONE }
-    }
-    /// `infix("+")`: the operator of Python and C.
-    pub const fn both(template: &'static str) -> Self {
-        Self { py: Text::T(template), c: Text::T(template), ..Self::NONE }
-    }
-}
-
-/// How far a target may be from the reference evaluated in `f64`, in units of the dtype's epsilon.
+/// How far a target may differ from the reference evaluated in `f64`, in units of the dtype's epsilon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tolerance {
-    /// Not at all: movement, comparison, integers.
+    /// 0: movement, comparison, integers.
     Exact,
     /// Correctly rounded: add, multiply, divide, sqrt.
     Rounded,
     /// 4: elementwise functions.
     Elementwise,
-    /// 8 relative to the op on absolute values: sums and contractions.
+    /// 8, relative to the op on absolute values: sums and contractions.
     Contraction,
     /// 256: matrix decompositions.
     Decomposition,
-    /// Bits of the common generator.
+    /// The bits of the common generator.
     Random,
 }
 
-/// In which dtype an op is computed in mixed precision.
+/// The dtype in which an op is computed in mixed precision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precision {
-    /// In the compute dtype: products, where the time goes and sums are kept wide by the hardware.
+    /// The compute dtype: products, which take most of the time and whose sums the hardware keeps in float32.
     Low,
-    /// In the dtype of its operands; the widest, where they differ.
+    /// The dtype of its operands; the widest one if they differ.
     Follow,
-    /// In float32 at least: sums, norms, losses, and what grows fast or cancels.
+    /// At least float32: sums, norms, losses, and functions that grow fast or cancel.
     Wide,
 }
 
-/// Rows are the same if they are one row.
+/// Definitions are compared by address: there is one per op.
 impl PartialEq for OpDef {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
@@ -401,7 +345,7 @@ impl PartialEq for OpDef {
 }
 
 impl OpDef {
-    /// Where the op is computed in mixed precision: what sums up is wide unless the row says otherwise.
+    /// The dtype of the op in mixed precision: unless the definition says otherwise, sums are computed in float32.
     pub fn precision(&self) -> Precision {
         self.precision.unwrap_or(match self.tolerance {
             Tolerance::Contraction | Tolerance::Decomposition => Precision::Wide,
@@ -416,7 +360,7 @@ impl OpDef {
     pub fn is_variadic(&self) -> bool {
         self.ports.last().is_some_and(|p| matches!(p.kind, PortKind::Variadic(_)))
     }
-    /// Whether there is an output for each tensor of the variadic port.
+    /// Whether there is one output for each tensor of the variadic port.
     pub fn has_output_for_each(&self) -> bool {
         self.is_variadic() && self.outputs == EACH
     }
@@ -454,10 +398,12 @@ pub const fn attr(name: &'static str, kind: Attr, default: DefaultLit) -> Port {
 /// The outputs of an op that has one for each tensor of its variadic port.
 pub const EACH: &[&str] = &["outputs"];
 
-/// The row that all constructors start from: one output called `output`, nothing else.
+/// The definition that all others start from: one output called `output`, and nothing else.
 pub const BLANK: OpDef = OpDef {
     name: "",
     doc: "",
+    aliases: &[],
+    layer: "",
     ports: &[],
     outputs: &["output"],
     shape: ShapeRule::Expansion,
@@ -465,71 +411,37 @@ pub const BLANK: OpDef = OpDef {
     eval: None,
     expand: None,
     forms: &[],
-    grad: Grad::Expansion,
-    spell: Spell::NONE,
     loops: None,
     indexed: None,
-    padded_with: None,
+    padding_value: None,
+    grad: Grad::Expansion,
+    lowering: Lowering::NONE,
+    domain: (-2.0, 2.0),
+    cases: &[],
     tolerance: Tolerance::Elementwise,
     precision: None,
     low_bit: None,
-    domain: (-2.0, 2.0),
-    cases: &[],
-    layer: "",
-    aliases: &[],
 };
 
-const INPUT: &[Port] = &[tensor_of("input", Kinds::ANY)];
-const LEFT_RIGHT: &[Port] = &[tensor("left"), tensor("right")];
+/// An elementwise function of one float input; integers become the default float.
+pub const UNARY: OpDef = OpDef {
+    ports: &[tensor_of("input", Kinds::ANY)],
+    shape: ShapeRule::Same,
+    dtype: DTypeRule::Float,
+    ..BLANK
+};
 
-/// Elementwise function of one float input (integers become the default float).
-pub const fn unary(name: &'static str, doc: &'static str, f: fn(f64) -> f64) -> OpDef {
-    OpDef {
-        name,
-        doc,
-        ports: INPUT,
-        shape: ShapeRule::Same,
-        dtype: DTypeRule::Float,
-        eval: Some(Eval::F1(f)),
-        ..BLANK
-    }
-}
+/// An elementwise function of two inputs that broadcast and promote.
+pub const BINARY: OpDef = OpDef {
+    ports: &[tensor("left"), tensor("right")],
+    shape: ShapeRule::Broadcast,
+    dtype: DTypeRule::Arith,
+    tolerance: Tolerance::Rounded,
+    ..BLANK
+};
 
-/// Elementwise function of two inputs that broadcast and promote.
-pub const fn binary(
-    name: &'static str,
-    doc: &'static str,
-    float: fn(f64, f64) -> f64,
-    int: fn(i64, i64) -> i64,
-) -> OpDef {
-    OpDef {
-        name,
-        doc,
-        ports: LEFT_RIGHT,
-        shape: ShapeRule::Broadcast,
-        dtype: DTypeRule::Arith,
-        eval: Some(Eval::F2(float, int)),
-        tolerance: Tolerance::Rounded,
-        ..BLANK
-    }
-}
-
-/// Elementwise function of one float input, defined by other ops.
-pub const fn composite(name: &'static str, doc: &'static str, expand: ExpandFn) -> OpDef {
-    OpDef {
-        name,
-        doc,
-        ports: INPUT,
-        shape: ShapeRule::Same,
-        dtype: DTypeRule::Float,
-        expand: Some(expand),
-        ..BLANK
-    }
-}
-
-/// Converts a default into the literal.
 impl DefaultLit {
-    /// The literal, `None` when the port must be given.
+    /// The literal; `None` if the argument is required.
     pub fn lit(self) -> Option<Lit> {
         use crate::literal::Lit;
         Some(match self {
@@ -544,7 +456,7 @@ impl DefaultLit {
     }
 }
 
-/// The dtype of a `dtype` argument, or the default.
+/// The dtype of a `dtype` argument, or `default` without one.
 pub fn dtype_or(lit: &Lit, default: DType) -> DType {
     match lit {
         Lit::DType(d) => *d,

@@ -285,7 +285,7 @@ fn is_text(kind: PortKind) -> bool {
     matches!(kind, PortKind::Attr(Attr::Choice(_) | Attr::Text | Attr::DType))
 }
 
-/// A literal in the spelling of the port where it stands.
+/// A literal in the canonical form of its port.
 fn read(kind: PortKind, lit: Lit) -> Result<Lit> {
     match kind {
         PortKind::Attr(kind) => kind.read(lit),

@@ -361,7 +361,7 @@ impl PyCompiled {
                 }
             };
             let mut staged = stages(&program, &devices)?;
-            // What an op is spelled as may depend on where its results go, which a cut changes.
+            // The lowering of an op may depend on the uses of its results, which a cut changes.
             for step in staged.steps.iter_mut().filter(|step| step.exchange.is_none()) {
                 step.graph = lower(&step.graph, &backend, self.compiled.float, &mut |_, _| {})?;
             }

@@ -144,7 +144,7 @@ impl<B: Backend> Target for Supported<'_, B> {
     fn name(&self) -> &str {
         self.0.name()
     }
-    fn can_spell(&self, graph: &Graph, node: NodeId) -> bool {
+    fn can_lower(&self, graph: &Graph, node: NodeId) -> bool {
         self.0.supports(&Use { graph, node: graph.node(node) })
     }
 }

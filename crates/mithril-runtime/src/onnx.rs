@@ -12,7 +12,7 @@ use mithril_onnx::export::{self, MAX_BYTES, Written};
 
 use crate::weights::{Part, streamed, within};
 
-/// ONNX as the pipeline sees it: what it does not spell at this opset is expanded.
+/// ONNX as the pipeline sees it: ops that it has no lowering of at this opset are expanded.
 #[derive(Clone, Copy, Debug)]
 pub struct Onnx {
     /// The opset.
@@ -23,7 +23,7 @@ impl Target for Onnx {
     fn name(&self) -> &'static str {
         "onnx"
     }
-    fn can_spell(&self, graph: &Graph, node: NodeId) -> bool {
+    fn can_lower(&self, graph: &Graph, node: NodeId) -> bool {
         export::can_write(graph, node, self.opset)
     }
 }

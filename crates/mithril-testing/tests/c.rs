@@ -46,7 +46,7 @@ const LARGER: &[(&str, &str)] = &[
 /// The ops of the graph, brought to what C can write, that it cannot write.
 fn missing(graph: &Graph, float: DType) -> Vec<&'static str> {
     let lowered = lower(graph, &C, float, &mut |_, _| {}).expect("lowering");
-    let bad = lowered.nodes().filter(|&(n, _)| !C.can_spell(&lowered, n));
+    let bad = lowered.nodes().filter(|&(n, _)| !C.can_lower(&lowered, n));
     bad.map(|(_, node)| node.op.name).collect()
 }
 

@@ -146,7 +146,7 @@ impl Target for Primitives {
     fn name(&self) -> &'static str {
         "primitives"
     }
-    fn can_spell(&self, graph: &Graph, n: mithril::ir::NodeId) -> bool {
+    fn can_lower(&self, graph: &Graph, n: mithril::ir::NodeId) -> bool {
         graph.node(n).op.expand.is_none()
     }
 }

@@ -20,7 +20,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use mithril::codegen::python::{
-    EVALUATE, Function, NUMPY, PythonTarget, Results, TORCH, can_spell, emit, emit_checkpointed,
+    EVALUATE, Function, NUMPY, PythonTarget, Results, TORCH, can_lower, emit, emit_checkpointed,
 };
 use mithril::compile::passes::differentiate::{Request, differentiate};
 use mithril::compile::passes::legalize::legalize;
@@ -75,7 +75,7 @@ fn apply(words: &[&str], graph: &Graph) -> Result<Graph> {
     match *words {
         ["raise"] => raise(graph, FLOAT),
         ["legalize", "primitives"] => legalize(graph, FLOAT, &|g, n| g.node(n).op.expand.is_none()),
-        ["legalize", name] => legalize(graph, FLOAT, &|g, n| can_spell(target(name), g, n)),
+        ["legalize", name] => legalize(graph, FLOAT, &|g, n| can_lower(target(name), g, n)),
         [how @ ("differentiate" | "recompute"), ref names @ ..] => {
             let mut sides = names.split(|word| *word == "by");
             let mut side = || sides.next().unwrap_or_default().iter().map(|&name| name.into()).collect();

@@ -117,6 +117,71 @@ fn only_the_python_crate_names_pyo3_and_only_the_runtime_and_ggml_are_unsafe() {
     }
 }
 
+/// Names of the fields that a struct of `file` declares, in order.
+fn declared_fields(file: &str, name: &str) -> Vec<String> {
+    let text = fs::read_to_string(root().join(file)).expect(file);
+    let body = text.split(&format!("pub struct {name} {{\n")).nth(1).expect(name);
+    let lines = body.lines().take_while(|line| *line != "}");
+    lines
+        .filter_map(|line| line.trim().strip_prefix("pub ")?.split_once(':'))
+        .map(|f| f.0.to_owned())
+        .collect()
+}
+
+/// The struct literals of that type in a formatted file: what stands before each of them on its line, and its fields.
+fn literals<'t>(text: &'t str, name: &str) -> Vec<(&'t str, Vec<&'t str>)> {
+    let opening = format!("{name} {{");
+    let mut literals: Vec<(&str, Vec<&str>)> = Vec::new();
+    // Indentation of the fields of the literals that are open.
+    let mut open: Vec<(usize, usize)> = Vec::new();
+    for line in text.lines() {
+        let code = line.trim_start();
+        let indentation = line.len() - code.len();
+        open.retain(|&(_, fields)| indentation + 4 > fields);
+        let field =
+            code.split_once(':').map(|(field, _)| field).filter(|field| !field.contains([' ', '(', '.']));
+        if let (Some(field), Some(&(literal, _))) = (field, open.iter().find(|(_, f)| *f == indentation)) {
+            literals[literal].1.push(field);
+        }
+        if let Some(before) = code.strip_suffix(&opening).filter(|before| !before.starts_with("pub struct")) {
+            open.push((literals.len(), indentation + 4));
+            literals.push((before, Vec::new()));
+        }
+    }
+    literals
+}
+
+#[test]
+fn op_definitions_have_one_order_of_fields() {
+    let order = [
+        ("OpDef", declared_fields("crates/mithril-ir/src/op.rs", "OpDef")),
+        ("Lowering", declared_fields("crates/mithril-ir/src/lowering.rs", "Lowering")),
+    ];
+    let mut problems = Vec::new();
+    let mut count = 0;
+    for (path, text) in
+        sources("rs").iter().filter(|(path, _)| path.components().any(|c| c.as_os_str() == "ops"))
+    {
+        for (name, order) in &order {
+            for (before, fields) in literals(text, name) {
+                let place = |field: &&str| order.iter().position(|known| known == field);
+                let is_static = *name == "OpDef" && before.starts_with("pub static");
+                count += usize::from(is_static);
+                if !fields.is_sorted_by_key(place) || is_static && !fields.starts_with(&["name", "doc"]) {
+                    problems.push(format!(
+                        "{}: `{before}{name}` has the fields {}; write them in the order in which the struct declares them: {}",
+                        path.display(),
+                        fields.join(", "),
+                        order.join(", ")
+                    ));
+                }
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    assert!(count >= mithril::ir::ops::all().count(), "only {count} definitions of ops were read");
+}
+
 #[test]
 fn the_architecture_names_every_crate_and_stage() {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");

@@ -1,1 +1,1 @@
-"""What is derived from the rows of the core."""
+"""What is derived from the definitions in the core."""

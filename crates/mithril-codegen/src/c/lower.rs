@@ -3,7 +3,7 @@
 use mithril_ir::error::{Code, Error, Result};
 use mithril_ir::graph::{Def, Node, Role};
 use mithril_ir::loops::{self, LoopArg, LoopCx, Step as RowStep};
-use mithril_ir::op::Text;
+use mithril_ir::lowering::LoweringRule;
 use mithril_ir::{DType, Dim, Graph, Lit, NodeId, Place as Origin, TensorType, ValueId};
 
 use crate::c::ir::expr::{BufferId, Call, Expr, Index, Var, arithmetic};
@@ -12,14 +12,14 @@ use crate::c::syntax::template::template;
 use crate::ids::Id as _;
 
 /// Whether the target can write a node as it is.
-pub fn can_spell(graph: &Graph, node: NodeId) -> bool {
+pub fn can_lower(graph: &Graph, node: NodeId) -> bool {
     let op = graph.node(node).op;
     match (arguments(graph, graph.node(node)), op.loops) {
         (Ok((args, outputs)), Some(loops)) => loops(&LoopCx::new(op, &args, &outputs, 0)).is_ok(),
         // Sizes are not known yet.
         (Err(_), Some(_)) => true,
         (Ok((_, outputs)), None) => outputs.len() == 1 && template(graph, node).is_some(),
-        (Err(_), None) => !matches!(op.spell.c, Text::No),
+        (Err(_), None) => !matches!(op.lowering.c, LoweringRule::None),
     }
 }
 
@@ -39,12 +39,12 @@ pub fn is_fixed(graph: &Graph, v: ValueId) -> bool {
 /// Makes a program of a graph; `in_place` if new states may take the place of the old ones. Ops that cannot be written
 /// are listed in one error.
 pub fn lower(graph: &Graph, in_place: bool) -> Result<LoopProgram> {
-    let missing: Vec<NodeId> = graph.nodes().map(|(n, _)| n).filter(|&n| !can_spell(graph, n)).collect();
+    let missing: Vec<NodeId> = graph.nodes().map(|(n, _)| n).filter(|&n| !can_lower(graph, n)).collect();
     if !missing.is_empty() {
         return Err(cannot_write(graph, &missing));
     }
     let mut lowering =
-        Lowering { graph, program: LoopProgram::default(), at: vec![None; graph.values().len()] };
+        LoweringContext { graph, program: LoopProgram::default(), at: vec![None; graph.values().len()] };
     for (i, &v) in graph.inputs.iter().enumerate() {
         let name = graph.value(v).name.as_deref().unwrap_or("input");
         lowering.buffer_of(v, name, Place::Input(i))?;
@@ -108,14 +108,14 @@ pub fn sizes(ty: &TensorType) -> Result<Vec<i64>> {
     ty.shape.iter().map(known).collect()
 }
 
-struct Lowering<'a> {
+struct LoweringContext<'a> {
     graph: &'a Graph,
     program: LoopProgram,
     /// The buffer of each value.
     at: Vec<Option<BufferId>>,
 }
 
-impl Lowering<'_> {
+impl LoweringContext<'_> {
     fn buffer_of(&mut self, v: ValueId, name: &str, place: Place) -> Result<BufferId> {
         if let Some(buffer) = self.at[v.index()] {
             return Ok(buffer);

@@ -37,7 +37,7 @@ mod verify;
 pub use analysis::cost::Cost;
 pub use emit::units::units;
 pub(crate) use lower::{arguments, sizes};
-pub use lower::{can_spell, is_fixed};
+pub use lower::{can_lower, is_fixed};
 pub use options::{Options, Quantize};
 pub use select::decision::{Decision, Matrix, Reason};
 pub use select::quantize::{find_all, matches};

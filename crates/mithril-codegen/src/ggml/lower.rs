@@ -1,10 +1,10 @@
 //! From a graph, whose sizes are numbers, to a plan.
 //!
 //! A node becomes, in this order: a view, where the loops of its row say that it moves elements and does nothing else;
-//! the calls that its row spells (`Spell.ggml`), where these pass the checks of [`super::functions`]; a custom op, which
+//! the calls of its lowering (`Lowering.ggml`), where these pass the checks of [`super::functions`]; a custom op, which
 //! is the reference evaluation of its row inside of the graph of ggml; or, where it has several results, no elements or
 //! too many operands, a step of the host between two graphs. Integers and doubles are what views and custom ops alone
-//! know. Movements in spellings, in the order of dimensions of the graph:
+//! know. Movements in lowerings, in the order of dimensions of the graph:
 //!
 //! | | |
 //! |---|---|
@@ -22,8 +22,8 @@ use std::sync::Arc;
 use mithril_ir::error::{Error, Result};
 use mithril_ir::graph::Node;
 use mithril_ir::loops::{Atom, Expr, Index, LoopCx, Var};
-use mithril_ir::op::Text;
-use mithril_ir::spell::SpellCx;
+use mithril_ir::lowering::LoweringCx;
+use mithril_ir::lowering::LoweringRule;
 use mithril_ir::{DType, Graph, Lit, NodeId, Scalar, Tensor, TensorType, ValueId};
 
 use super::emit::{Emitter, Item, Weights, flat_type};
@@ -64,7 +64,7 @@ impl std::fmt::Debug for Options<'_> {
 /// # Errors
 /// If a size is not a number.
 pub fn plan(graph: &Graph, options: &Options<'_>) -> Result<Plan> {
-    let mut lowering = Lowering::new(graph, options)?;
+    let mut lowering = LoweringContext::new(graph, options)?;
     for (n, node) in graph.nodes() {
         lowering.node(n, node).map_err(|e| e.at(graph.place(n)))?;
     }
@@ -72,18 +72,18 @@ pub fn plan(graph: &Graph, options: &Options<'_>) -> Result<Plan> {
 }
 
 /// Whether ggml says a node as it is. What computes integers or doubles is left to a custom op in one piece.
-pub fn can_spell(graph: &Graph, n: NodeId) -> bool {
+pub fn can_lower(graph: &Graph, n: NodeId) -> bool {
     let node = graph.node(n);
     if !is_computed(graph, node) {
         return true;
     }
-    let mut lowering = Lowering::empty(graph, Weights::default());
+    let mut lowering = LoweringContext::empty(graph, Weights::default());
     for &v in &node.inputs {
         if graph.lit(v).is_none() && lowering.input(v, Source::Host).is_err() {
             return false;
         }
     }
-    lowering.spelled(n, node).is_ok()
+    lowering.calls(n, node).is_ok()
 }
 
 /// Whether all results of a node are of dtypes that ggml computes with, and of some elements.
@@ -103,7 +103,7 @@ enum At {
     Host(usize),
 }
 
-struct Lowering<'a> {
+struct LoweringContext<'a> {
     graph: &'a Graph,
     emitter: Emitter,
     /// Where each value of the graph is.
@@ -114,7 +114,7 @@ struct Lowering<'a> {
 
 type Made<T> = std::result::Result<T, String>;
 
-impl<'a> Lowering<'a> {
+impl<'a> LoweringContext<'a> {
     fn empty(graph: &'a Graph, weights: Weights) -> Self {
         let emitter = Emitter::new(weights);
         let at = vec![None; graph.values().len()];
@@ -154,7 +154,7 @@ impl<'a> Lowering<'a> {
         let is_empty = |v: &ValueId| self.graph.ty(*v).is_none_or(|ty| ty.shape.iter().any(|d| d.is(0)));
         let before = self.emitter.values.len();
         if !node.outputs.iter().any(is_empty)
-            && let Ok(views) = self.spelled(n, node)
+            && let Ok(views) = self.calls(n, node)
         {
             for (&v, view) in node.outputs.iter().zip(views) {
                 // What is only shown in another way has the name under which it was made.
@@ -172,23 +172,23 @@ impl<'a> Lowering<'a> {
         self.evaluated(n, node)
     }
     /// The views that a node is in ggml, or why it is none.
-    fn spelled(&mut self, n: NodeId, node: &Node) -> Made<Vec<View>> {
+    fn calls(&mut self, n: NodeId, node: &Node) -> Made<Vec<View>> {
         if let Some(views) = self.moved(node) {
             return Ok(views);
         }
-        let text = match node.op.spell.ggml {
-            Text::No => return Err("it has no spelling".into()),
-            Text::T(text) => text.to_owned(),
-            Text::F(f) => {
+        let text = match node.op.lowering.ggml {
+            LoweringRule::None => return Err("ggml has no lowering of it".into()),
+            LoweringRule::Template(text) => text.to_owned(),
+            LoweringRule::Function(f) => {
                 let args: Vec<String> = (0..node.inputs.len()).map(|i| format!("{{{i}}}")).collect();
-                let cx = SpellCx {
+                let cx = LoweringCx {
                     graph: self.graph,
                     node: self.graph.node(n),
                     args: &args,
                     xp: "",
                     dtypes: |_| "",
                 };
-                f(&cx).ok_or("this use has no spelling")?
+                f(&cx).ok_or("ggml cannot express this use")?
             }
         };
         let tree = parse(&text, node.op)?;

@@ -1,6 +1,6 @@
 //! Typed graphs for ggml: a plan of calls of its functions, and of what the reference interpreter does between them.
 //!
-//! A row says its call in ggml (`Spell.ggml`), as text; [`parse`] makes a tree of it, [`functions`] knows what ggml
+//! An op definition has its call in ggml (`Lowering.ggml`) as text; [`parse`] makes a tree of it, [`functions`] knows what ggml
 //! asserts and returns, and [`plan`] is what the runtime follows. Nothing here calls ggml.
 
 mod donation;
@@ -17,5 +17,5 @@ mod shapes;
 mod types;
 mod views;
 
-pub use lower::{Choice, Options, can_spell, plan};
+pub use lower::{Choice, Options, can_lower, plan};
 pub use types::{DIMENSIONS, Element, Type};

@@ -1,4 +1,4 @@
-//! From the spelling of a row to a tree of calls.
+//! From the lowering of an op to a tree of calls.
 //!
 //! `ggml_scale(ggml_mul_mat({1}, {0}), 0.125)`: calls, inputs of the node by number or by the name of the port,
 //! numbers (`inf`, `-1e-5`), `true`, `false`, `NULL`, and lists of integers (`[0, 2, 1]`) for the movements that

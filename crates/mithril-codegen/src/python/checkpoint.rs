@@ -14,9 +14,10 @@ use std::sync::Arc;
 
 use mithril_ir::dim::Symbol;
 use mithril_ir::graph::{Def, Role, TensorType, Values};
-use mithril_ir::op::{Attr, BLANK, DefaultLit, OpDef, Spell, Text, attr, variadic};
+use mithril_ir::lowering::LoweringCx;
+use mithril_ir::lowering::{Lowering, LoweringRule};
+use mithril_ir::op::{Attr, BLANK, DefaultLit, OpDef, attr, variadic};
 use mithril_ir::rules::Attrs;
-use mithril_ir::spell::SpellCx;
 use mithril_ir::{Dim, Error, Graph, Lit, NodeId, Place, Result, ValueId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -30,21 +31,25 @@ static CALL: OpDef = OpDef {
     doc: "The results of the function `function`, which is called again when it is differentiated.",
     ports: &[attr("function", Attr::Text, DefaultLit::Required), variadic("inputs")],
     outputs: &["first", "further"],
-    spell: Spell {
-        torch: Text::F(|c| {
+    lowering: Lowering {
+        torch: LoweringRule::Function(|c| {
             let (name, inputs) = call(c)?;
             // Random numbers of ours follow from keys.
             let options = "use_reentrant=False, preserve_rng_state=False";
             Some(format!("torch.utils.checkpoint.checkpoint({name}, {inputs}, {options})"))
         }),
-        jax: Text::F(|c| call(c).map(|(name, inputs)| format!("jax.checkpoint({name})({inputs})"))),
-        mlx: Text::F(|c| call(c).map(|(name, inputs)| format!("mx.checkpoint({name})({inputs})"))),
-        ..Spell::NONE
+        jax: LoweringRule::Function(|c| {
+            call(c).map(|(name, inputs)| format!("jax.checkpoint({name})({inputs})"))
+        }),
+        mlx: LoweringRule::Function(|c| {
+            call(c).map(|(name, inputs)| format!("mx.checkpoint({name})({inputs})"))
+        }),
+        ..Lowering::NONE
     },
     ..BLANK
 };
 
-fn call(c: &SpellCx<'_>) -> Option<(String, String)> {
+fn call(c: &LoweringCx<'_>) -> Option<(String, String)> {
     let Lit::Str(name) = c.lit(0) else { return None };
     Some((name.to_string(), c.args[1..].join(", ")))
 }
@@ -58,8 +63,8 @@ pub fn module(
     device: &str,
 ) -> Result<Source> {
     let whole = evaluate(graph);
-    // A spelling may depend on who reads the results, which a segment does not know.
-    let mut spelled = writer::spell_all(target, std::slice::from_ref(&whole))?.pop().unwrap_or_default();
+    // A lowering may depend on who reads the results, which a segment does not know.
+    let mut lowered = writer::lower_all(target, std::slice::from_ref(&whole))?.pop().unwrap_or_default();
     let readers = readers(graph);
     let mut main = Copied::new(graph);
     for &v in &graph.inputs {
@@ -68,16 +73,16 @@ pub fn module(
     let mut parts: Vec<(String, Graph)> = Vec::new();
     let mut templates: Vec<Vec<Option<Template>>> = Vec::new();
     let last = segments.last().cloned().unwrap_or_default();
-    let rest = spelled.split_off(last.start);
-    let mut spelled = spelled.into_iter();
+    let rest = lowered.split_off(last.start);
+    let mut lowered = lowered.into_iter();
     for segment in &segments[..segments.len().saturating_sub(1)] {
         let name = format!("segment_{}", parts.len() + 1);
         let (inputs, outputs) = (read_by(graph, segment), results_of(graph, segment, &readers));
         main.call(&name, &inputs, &outputs)?;
         parts.push((name, part(graph, segment, &inputs, &outputs)?));
-        templates.push(spelled.by_ref().take(segment.len()).collect());
+        templates.push(lowered.by_ref().take(segment.len()).collect());
     }
-    let calls = main.new.nodes().map(|(call, _)| template::spell(target, &main.new, call));
+    let calls = main.new.nodes().map(|(call, _)| template::lower(target, &main.new, call));
     templates.push(calls.chain(rest).collect());
     main.finish(last)?;
     let part =

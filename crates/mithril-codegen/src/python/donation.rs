@@ -39,11 +39,11 @@ impl Donations {
         Self(graph.values().map(|(v, _)| is_donated(v)).collect())
     }
     /// The template of a use of an op that may write into its first input; `None` if it may not, or cannot.
-    pub fn spell(&self, target: &PythonTarget, function: &Function<'_>, id: NodeId) -> Option<Template> {
+    pub fn lower(&self, target: &PythonTarget, function: &Function<'_>, id: NodeId) -> Option<Template> {
         let graph = function.graph;
         let node = graph.node(id);
         let (&first, &result) = (node.inputs.first()?, node.outputs.first()?);
         let fits = self.0[first.index()] && node.outputs.len() == 1 && graph.ty(first) == graph.ty(result);
-        fits.then(|| template::spell_in_place(target, graph, id)).flatten()
+        fits.then(|| template::lower_in_place(target, graph, id)).flatten()
     }
 }

@@ -48,7 +48,7 @@ pub struct FunctionWriter<'m, 'a> {
     function: &'m Function<'m>,
     graph: &'m Graph,
     templates: Vec<Option<Template>>,
-    /// Of nodes that are spelled as a tuple, the items that are used.
+    /// Of nodes whose code is a tuple, the items that are used.
     items: FxHashMap<NodeId, Vec<(ValueId, Template)>>,
     /// How often the text mentions a value.
     uses: Vec<u32>,
@@ -324,7 +324,7 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
 
     fn operand(&mut self, node: &Node, i: usize, for_method: bool) -> Result<Expression> {
         let Some(&v) = node.inputs.get(i) else {
-            return Err(Error::internal(format!("the spelling of {} asks for input {i}", node.op.name)));
+            return Err(Error::internal(format!("the lowering of {} refers to input {i}", node.op.name)));
         };
         match self.graph.lit(v) {
             Some(lit) if for_method => Ok(self.method_operand(node, lit)),

@@ -1,7 +1,7 @@
 //! Literals, numbers and constant tensors as Python writes them.
 
 use mithril_ir::dim::{Dim, Symbol};
-use mithril_ir::spell::{dim_text, tuple};
+use mithril_ir::lowering::{dim_text, tuple};
 use mithril_ir::{DType, Lit, Scalar, Tensor};
 
 use super::namer::python_string;

@@ -44,7 +44,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use mithril_ir::graph::Role;
-use mithril_ir::op::{OpDef, Text};
+use mithril_ir::lowering::LoweringRule;
+use mithril_ir::op::OpDef;
 use mithril_ir::{Error, Graph, NodeId, Place, Result, Tensor, ValueId};
 
 pub use namer::python_string;
@@ -142,7 +143,7 @@ pub struct Source {
     pub constants: Vec<(String, Arc<Tensor>)>,
     /// Whether values of 64 bits occur.
     pub is_wide: bool,
-    /// Ops that the reference runs on the host, since nothing spells them.
+    /// Ops that the reference runs on the host, since the target has no lowering of them.
     pub referred: Vec<&'static str>,
     /// Where the lines come from, sorted by line. Lines that compute nothing are not in it.
     pub origins: Vec<Origin>,
@@ -156,10 +157,10 @@ impl Source {
     }
 }
 
-/// Whether the target has a spelling for this use of an op, with these dtypes.
-pub fn can_spell(target: &PythonTarget, graph: &Graph, node: NodeId) -> bool {
+/// Whether the target has a lowering for this use of an op, with these dtypes.
+pub fn can_lower(target: &PythonTarget, graph: &Graph, node: NodeId) -> bool {
     let overlay = target.overlay.as_deref();
-    match template::spell(target, graph, node) {
+    match template::lower(target, graph, node) {
         Some(template) if template.is_referred => false,
         Some(template) if template.is_method => true,
         Some(_) => !overlay.is_some_and(|overlay| overlay.method_inside(graph, graph.node(node))),
@@ -167,15 +168,15 @@ pub fn can_spell(target: &PythonTarget, graph: &Graph, node: NodeId) -> bool {
     }
 }
 
-/// Whether the reference runs this use of an op on the host, for want of a spelling.
+/// Whether the reference runs this use of an op on the host, for want of a lowering.
 pub fn is_referred(target: &PythonTarget, graph: &Graph, node: NodeId) -> bool {
-    template::spell(target, graph, node).is_some_and(|template| template.is_referred)
+    template::lower(target, graph, node).is_some_and(|template| template.is_referred)
 }
 
 /// How a target runs an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Support {
-    /// By its own spelling.
+    /// By its own lowering.
     Native,
     /// By its expansion into other ops, which must be supported in turn.
     Expanded,
@@ -186,7 +187,7 @@ pub enum Support {
 /// How the target runs this use of an op, with these dtypes.
 pub fn support(target: &PythonTarget, graph: &Graph, node: NodeId) -> Support {
     match graph.node(node).op.expand {
-        _ if can_spell(target, graph, node) => Support::Native,
+        _ if can_lower(target, graph, node) => Support::Native,
         Some(_) => Support::Expanded,
         None => Support::Missing,
     }
@@ -194,10 +195,10 @@ pub fn support(target: &PythonTarget, graph: &Graph, node: NodeId) -> Support {
 
 /// How the target runs an op in general, by its row alone; single uses may differ ([`support`]).
 pub fn row_support(target: &PythonTarget, op: &OpDef) -> Support {
-    let is_spelled = overlay::is_method(target, op)
-        || (target.spellings)(&op.spell).iter().any(|text| !matches!(text, Text::No));
+    let has_lowering = overlay::is_method(target, op)
+        || (target.rules)(&op.lowering).iter().any(|rule| !matches!(rule, LoweringRule::None));
     match op.expand {
-        _ if is_spelled => Support::Native,
+        _ if has_lowering => Support::Native,
         Some(_) => Support::Expanded,
         None => Support::Missing,
     }

@@ -1,16 +1,16 @@
 //! What a backend of a user's own adds to a target: ops that are methods of the backend, and what becomes of ops
-//! that nobody spells.
+//! that have no lowering.
 //!
 //! A use of an op with a method is written `backend.matmul(a, b)`, where `backend` is a global that the caller
 //! gives. A method need not take all that the op takes: a use that gives such an argument something else than its
 //! default is left to the table of the target, or to the expansion, and the user is told ([`Overlay::obstacle`]). What
-//! is then still not spelled is written `reference.erf(x)` if the overlay allows it: the global `reference` runs the op
+//! still has no lowering is then written `reference.erf(x)` if the overlay allows it: the global `reference` runs the op
 //! on the host.
 
 use mithril_ir::build::Builder;
 use mithril_ir::graph::{Node, Role};
+use mithril_ir::lowering::{arg_mark, symbol_mark, tuple};
 use mithril_ir::op::{DefaultLit, OpDef, PortKind};
-use mithril_ir::spell::{arg_mark, symbol_mark, tuple};
 use mithril_ir::{Dim, Graph, Lit, ValueId};
 use rustc_hash::FxHashMap;
 
@@ -23,7 +23,7 @@ pub const BACKEND: &str = "backend";
 /// Global name of the reference in generated code.
 pub const REFERENCE: &str = "reference";
 
-/// Methods in the place of spellings.
+/// Methods that replace lowerings.
 #[derive(Clone, Debug, Default)]
 pub struct Overlay {
     /// Name of the backend's class.
@@ -32,7 +32,7 @@ pub struct Overlay {
     pub methods: FxHashMap<String, Method>,
     /// Gradients of ops that are methods, by the canonical name of the op.
     pub backwards: FxHashMap<String, Backward>,
-    /// Whether ops that nobody spells are run by the reference.
+    /// Whether ops without a lowering are run by the reference.
     pub falls_back: bool,
 }
 
@@ -95,7 +95,7 @@ pub enum Form {
 
 impl Overlay {
     /// The text of a use of an op by its method; `None` if there is none that fits.
-    pub(super) fn spell(&self, graph: &Graph, node: &Node) -> Option<String> {
+    pub(super) fn lower(&self, graph: &Graph, node: &Node) -> Option<String> {
         let method = self.methods.get(node.op.name)?;
         if !method.absent.iter().all(|&i| is_default(graph, node, i)) {
             return None;
@@ -114,7 +114,7 @@ impl Overlay {
 
     /// Whether the method runs a use of an op.
     pub fn runs(&self, graph: &Graph, node: &Node) -> bool {
-        self.spell(graph, node).is_some()
+        self.lower(graph, node).is_some()
     }
 
     /// The argument that the method of an op cannot be given in this use: a name, and whether it has no parameter for it.
@@ -138,7 +138,7 @@ impl Overlay {
     /// so that a method is called wherever its op occurs.
     pub(super) fn method_inside(&self, graph: &Graph, node: &Node) -> bool {
         !self.methods.is_empty()
-            && is_inside(graph, node.op, &node.inputs, &|g, n| self.spell(g, n).is_some())
+            && is_inside(graph, node.op, &node.inputs, &|g, n| self.lower(g, n).is_some())
     }
 
     /// The same of methods that give gradients.
@@ -191,7 +191,7 @@ impl MethodArgument {
             Value::KernelSize(i) => {
                 let shape = &graph.ty(*node.inputs.get(i)?)?.shape;
                 let sizes = shape.iter().skip(2);
-                Some(tuple(sizes.map(|d| mithril_ir::spell::dim_text(d, &symbol_mark))))
+                Some(tuple(sizes.map(|d| mithril_ir::lowering::dim_text(d, &symbol_mark))))
             }
             Value::Port(i) => {
                 let lit = node.inputs.get(i).and_then(|&v| graph.lit(v)).filter(|_| !node.op.takes_tensor(i));

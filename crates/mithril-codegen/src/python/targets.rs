@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use mithril_ir::DType;
-use mithril_ir::op::{Spell, Text};
+use mithril_ir::lowering::{Lowering, LoweringRule};
 
 use super::overlay::Overlay;
 use super::prelude::{self, Prelude};
@@ -24,10 +24,10 @@ pub struct PythonTarget {
     /// Dtypes beside which a plain Python number would change the dtype of the result; it is written with its dtype.
     pub typed_numbers: &'static [DType],
     /// Spellings of an op in the order in which they are tried.
-    pub spellings: fn(&Spell) -> [Text; 2],
-    /// The spelling of an op that writes into the memory of its first input.
-    pub in_place: fn(&Spell) -> Text,
-    /// Helpers that spellings may call.
+    pub rules: fn(&Lowering) -> [LoweringRule; 2],
+    /// The rule for an op that writes into the memory of its first input.
+    pub in_place: fn(&Lowering) -> LoweringRule,
+    /// Helpers that lowerings may call.
     pub prelude: &'static LazyLock<Prelude>,
     /// A number as a value of a dtype: `{value}`, `{dtype}`.
     pub scalar: &'static str,
@@ -46,7 +46,7 @@ pub struct PythonTarget {
     pub load: &'static str,
     /// Whether arrays are computed when they are read, which has to be by the thread that made them.
     pub is_lazy: bool,
-    /// Line that binds the name `device`, which spellings may use, to a device; empty if none does.
+    /// Line that binds the name `device`, which lowerings may use, to a device; empty if none does.
     pub device: &'static str,
     /// In which dtype it computes one that it stores and converts, but has few kernels of; the wider one holds all numbers
     /// of the other, and its low part is what wraps around.
@@ -88,8 +88,8 @@ pub static NUMPY: PythonTarget = PythonTarget {
     },
     // bfloat16 is not NumPy's own: beside it, a Python float counts as float32.
     typed_numbers: &[DType::BF16],
-    spellings: |spell| [spell.numpy, spell.py],
-    in_place: |spell| spell.numpy_in_place,
+    rules: |lowering| [lowering.numpy, lowering.py],
+    in_place: |lowering| lowering.numpy_in_place,
     prelude: &NUMPY_PRELUDE,
     scalar: "{dtype}({value})",
     array: "np.array({value}, dtype={dtype})",
@@ -127,8 +127,8 @@ pub static TORCH: PythonTarget = PythonTarget {
         DType::F64 => "torch.float64",
     },
     typed_numbers: &[],
-    spellings: |spell| [spell.torch, spell.py],
-    in_place: |spell| spell.torch_in_place,
+    rules: |lowering| [lowering.torch, lowering.py],
+    in_place: |lowering| lowering.torch_in_place,
     prelude: &TORCH_PRELUDE,
     // Not `torch.tensor`, which would wait for the copy to the device.
     scalar: "torch.full((), {value}, dtype={dtype}, device=device)",
@@ -166,8 +166,8 @@ pub static JAX: PythonTarget = PythonTarget {
     },
     // A larger Python number than int32 holds is none that JAX takes.
     typed_numbers: &[DType::U32],
-    spellings: |spell| [spell.jax, spell.py],
-    in_place: |_| Text::No,
+    rules: |lowering| [lowering.jax, lowering.py],
+    in_place: |_| LoweringRule::None,
     prelude: &JAX_PRELUDE,
     scalar: "jnp.array({value}, dtype={dtype})",
     array: "jnp.array({value}, dtype={dtype})",
@@ -203,8 +203,8 @@ pub static MLX: PythonTarget = PythonTarget {
         DType::F64 => "mx.float64",
     },
     typed_numbers: &[],
-    spellings: |spell| [spell.mlx, spell.py],
-    in_place: |_| Text::No,
+    rules: |lowering| [lowering.mlx, lowering.py],
+    in_place: |_| LoweringRule::None,
     prelude: &MLX_PRELUDE,
     scalar: "mx.array({value}, dtype={dtype})",
     array: "mx.array({value}, dtype={dtype})",
@@ -227,7 +227,7 @@ static JAX_PRELUDE: LazyLock<Prelude> = LazyLock::new(|| Prelude::with_common(pr
 static MLX_PRELUDE: LazyLock<Prelude> = LazyLock::new(|| Prelude::with_common(prelude::MLX_FILES, "mx"));
 static NO_PRELUDE: LazyLock<Prelude> = LazyLock::new(|| Prelude::parse(&[]));
 
-/// A backend of a user's own that is built on none of ours: it spells nothing, all ops are its methods. Dtypes are
+/// A backend of a user's own that is built on none of ours: it has no lowerings, all ops are its methods. Dtypes are
 /// texts, and numbers are arrays that it creates.
 pub static CUSTOM: PythonTarget = PythonTarget {
     name: "custom",
@@ -262,8 +262,8 @@ pub static CUSTOM: PythonTarget = PythonTarget {
         DType::F32,
         DType::F64,
     ],
-    spellings: |spell| [spell.custom, Text::No],
-    in_place: |_| Text::No,
+    rules: |lowering| [lowering.custom, LoweringRule::None],
+    in_place: |_| LoweringRule::None,
     prelude: &NO_PRELUDE,
     scalar: "backend.tensor({value}, {dtype})",
     array: "backend.tensor({value}, {dtype})",

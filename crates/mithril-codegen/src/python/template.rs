@@ -1,10 +1,11 @@
-//! From the spelling of a use of an op to a template: text with places for operands, each of which knows how
+//! From the lowering of a use of an op to a template: text with places for operands, each of which knows how
 //! tightly its operand has to bind, so that brackets stand only where they are needed.
 
 use mithril_ir::dim::Symbol;
 use mithril_ir::graph::Node;
-use mithril_ir::op::{PortKind, Text};
-use mithril_ir::spell::{MARK, MARK_END, SpellCx, arg_mark, symbol_mark, tuple};
+use mithril_ir::lowering::LoweringRule;
+use mithril_ir::lowering::{LoweringCx, MARK, MARK_END, arg_mark, symbol_mark, tuple};
+use mithril_ir::op::PortKind;
 use mithril_ir::{DType, Dim, Graph, Lit, NodeId, ValueId};
 
 use super::literal;
@@ -32,7 +33,7 @@ const NUMBER: Precedence = 13;
 /// A name, call, subscript or anything in brackets.
 pub const ATOM: Precedence = 14;
 
-/// The spelling of a use of an op.
+/// The code of a use of an op.
 #[derive(Debug)]
 pub struct Template {
     text: String,
@@ -135,18 +136,18 @@ impl Template {
     }
 }
 
-/// The template of a use of an op; `None` if the target cannot spell it.
-pub fn spell(target: &PythonTarget, graph: &Graph, node: NodeId) -> Option<Template> {
+/// The template of a use of an op; `None` if the target cannot express it.
+pub fn lower(target: &PythonTarget, graph: &Graph, node: NodeId) -> Option<Template> {
     let node = graph.node(node);
     let types = node.inputs.iter().chain(&node.outputs).filter_map(|&v| graph.ty(v));
     if types.into_iter().any(|ty| (target.dtypes)(ty.dtype).is_empty()) {
         return None;
     }
     let overlay = target.overlay.as_deref();
-    if let Some(text) = overlay.and_then(|overlay| overlay.spell(graph, node)) {
+    if let Some(text) = overlay.and_then(|overlay| overlay.lower(graph, node)) {
         return Some(Template { is_method: true, ..scan(text) });
     }
-    let own = spell_own(target, graph, node);
+    let own = lower_own(target, graph, node);
     own.or_else(|| {
         let text = overlay.and_then(|overlay| overlay.refer(graph, node))?;
         Some(Template { is_method: true, is_referred: true, ..scan(text) })
@@ -154,35 +155,35 @@ pub fn spell(target: &PythonTarget, graph: &Graph, node: NodeId) -> Option<Templ
 }
 
 /// The template of a use of an op that writes into the memory of its first input, if the target has one.
-pub fn spell_in_place(target: &PythonTarget, graph: &Graph, node: NodeId) -> Option<Template> {
+pub fn lower_in_place(target: &PythonTarget, graph: &Graph, node: NodeId) -> Option<Template> {
     let node = graph.node(node);
-    if target.overlay.as_deref().is_some_and(|overlay| overlay.spell(graph, node).is_some()) {
+    if target.overlay.as_deref().is_some_and(|overlay| overlay.lower(graph, node).is_some()) {
         return None;
     }
-    spell_by(target, graph, node, [(target.in_place)(&node.op.spell)])
+    lower_by(target, graph, node, [(target.in_place)(&node.op.lowering)])
 }
 
 /// The template by the target's own table.
-fn spell_own(target: &PythonTarget, graph: &Graph, node: &Node) -> Option<Template> {
-    spell_by(target, graph, node, (target.spellings)(&node.op.spell))
+fn lower_own(target: &PythonTarget, graph: &Graph, node: &Node) -> Option<Template> {
+    lower_by(target, graph, node, (target.rules)(&node.op.lowering))
 }
 
-/// The template by the first of some spellings that there is.
-fn spell_by(
+/// The template of the first rule that applies.
+fn lower_by(
     target: &PythonTarget,
     graph: &Graph,
     node: &Node,
-    spellings: impl IntoIterator<Item = Text>,
+    rules: impl IntoIterator<Item = LoweringRule>,
 ) -> Option<Template> {
-    let text = spellings.into_iter().find_map(|text| match text {
-        Text::No => None,
-        Text::T(template) => expand(target, graph, node, template),
-        Text::F(function) => {
+    let text = rules.into_iter().find_map(|text| match text {
+        LoweringRule::None => None,
+        LoweringRule::Template(template) => expand(target, graph, node, template),
+        LoweringRule::Function(function) => {
             let args = (0..node.inputs.len())
                 .map(|i| argument(target, graph, node, i))
                 .map(|arg| arg.map(|arg| if is_compound(&arg) { format!("({arg})") } else { arg }))
                 .collect::<Option<Vec<_>>>()?;
-            function(&SpellCx { graph, node, args: &args, xp: target.xp, dtypes: target.dtypes })
+            function(&LoweringCx { graph, node, args: &args, xp: target.xp, dtypes: target.dtypes })
         }
     })?;
     let is_detached = !target.detached.is_empty() && makes_integers(graph, node);
@@ -238,7 +239,7 @@ fn expand(target: &PythonTarget, graph: &Graph, node: &Node, template: &str) -> 
             "dtype" => out.push_str((target.dtypes)(graph.ty(*node.outputs.first()?)?.dtype)),
             "shape" => {
                 let shape = &graph.ty(*node.outputs.first()?)?.shape;
-                out.push_str(&tuple(shape.iter().map(|d| mithril_ir::spell::dim_text(d, &symbol_mark))));
+                out.push_str(&tuple(shape.iter().map(|d| mithril_ir::lowering::dim_text(d, &symbol_mark))));
             }
             "*" => {
                 let first = node.op.ports.iter().position(|p| matches!(p.kind, PortKind::Variadic(_)))?;

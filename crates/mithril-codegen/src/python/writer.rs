@@ -53,10 +53,10 @@ pub struct Body {
 
 /// See [`super::emit`].
 pub fn module(target: &PythonTarget, functions: &[Function<'_>], device: &str) -> Result<Source> {
-    written(target, functions, spell_all(target, functions)?, device)
+    written(target, functions, lower_all(target, functions)?, device)
 }
 
-/// Writes functions whose nodes are spelled, one template per node.
+/// Writes functions whose nodes are lowered, one template per node.
 pub fn written(
     target: &PythonTarget,
     functions: &[Function<'_>],
@@ -245,8 +245,8 @@ impl<'a> Module<'a> {
     }
 }
 
-/// The templates of all nodes that matter; all that cannot be spelled are one error.
-pub fn spell_all(target: &PythonTarget, functions: &[Function<'_>]) -> Result<Vec<Vec<Option<Template>>>> {
+/// The templates of all nodes that matter; one error names all that have no lowering.
+pub fn lower_all(target: &PythonTarget, functions: &[Function<'_>]) -> Result<Vec<Vec<Option<Template>>>> {
     let mut missing = Vec::new();
     let mut all = Vec::with_capacity(functions.len());
     for function in functions {
@@ -254,11 +254,11 @@ pub fn spell_all(target: &PythonTarget, functions: &[Function<'_>]) -> Result<Ve
         let live = live_nodes(function);
         let donations = Donations::of(function, &live);
         for (id, _) in function.graph.nodes() {
-            let spelled = || {
-                let in_place = donations.spell(target, function, id);
-                in_place.or_else(|| template::spell(target, function.graph, id))
+            let lowered = || {
+                let in_place = donations.lower(target, function, id);
+                in_place.or_else(|| template::lower(target, function.graph, id))
             };
-            let template = live[id.index()].then(spelled).flatten();
+            let template = live[id.index()].then(lowered).flatten();
             if template.is_none() && live[id.index()] {
                 missing.push((function.graph, id));
             }

@@ -12,7 +12,8 @@ use std::cell::Cell;
 use mithril_ir::build::Builder;
 use mithril_ir::graph::{Def, Graph, Node, Role, TensorType, ValueId, Values};
 use mithril_ir::loops::{Binary, Expr, Fold, Index, LoopArg, LoopCx, Step, Var};
-use mithril_ir::op::{Attr, Eval, OpDef, PortKind, Text};
+use mithril_ir::lowering::LoweringRule;
+use mithril_ir::op::{Attr, Eval, OpDef, PortKind};
 use mithril_ir::ops::collective;
 use mithril_ir::shape::Shape;
 use mithril_ir::{DType, Lit};
@@ -30,7 +31,7 @@ pub enum Reduction {
 }
 
 impl Reduction {
-    /// As the port `reduction` of `all_reduce` spells it.
+    /// Its name at the port `reduction` of `all_reduce`.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Sum => "SUM",
@@ -108,7 +109,7 @@ impl Use {
         let reads_elements = matches!(self.op.eval, Some(Eval::F1(_) | Eval::F2(..) | Eval::Scalar(_)));
         self.op.loops.is_none()
             && self.outputs.len() == 1
-            && (reads_elements || matches!(self.op.spell.c, Text::T(_)))
+            && (reads_elements || matches!(self.op.lowering.c, LoweringRule::Template(_)))
     }
     fn loops(&self) -> Option<Loops> {
         let args: Vec<LoopArg> = self

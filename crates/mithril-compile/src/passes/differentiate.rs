@@ -347,7 +347,7 @@ impl Backward<'_> {
             _ if host.is_some() => None,
             Grad::Formula(f) => Some(f),
             Grad::Zero => return Ok(Values::new()),
-            Grad::Refuse(reason) => {
+            Grad::Unsupported(reason) => {
                 return Err(Error::new(Code::NoGradient, format!("{} has no gradient", node.op.name))
                     .note(reason)
                     .at(&place));

@@ -21,8 +21,8 @@ pub type OfNode<'a> = dyn Fn(&Graph, NodeId) -> bool + 'a;
 struct Support<'a> {
     /// Whether a user-defined backend has a method for an op.
     has_method: &'a dyn Fn(&OpDef) -> bool,
-    /// Whether it writes a node.
-    can_spell: &'a OfNode<'a>,
+    /// Whether it has a lowering of a node.
+    can_lower: &'a OfNode<'a>,
     /// Whether a method of a user-defined backend runs a node.
     is_method: &'a OfNode<'a>,
 }
@@ -31,27 +31,27 @@ struct Support<'a> {
 pub fn legalize_for(target: &dyn Target, graph: &Graph, float: DType) -> Result<Graph> {
     let support = Support {
         has_method: &|op| target.has_method(op),
-        can_spell: &|g, n| target.can_spell(g, n),
+        can_lower: &|g, n| target.can_lower(g, n),
         is_method: &|g, n| target.is_method(g, n),
     };
     let legal = legalized(graph, float, support)?;
     match widened(&legal, float, &|dtype| target.computed_as(dtype))? {
-        // What was an op of narrow integers is one of wider ones, which the target may spell in another way.
+        // An op on narrow integers has become one on wider ones, for which the target may have another rule.
         Some(wide) => legalized(&wide, float, support),
         None => Ok(legal),
     }
 }
 
-/// Expands the nodes that `can_spell` rejects. Nodes without an expansion stay, and the code generator lists all of
+/// Expands the nodes that `can_lower` rejects. Nodes without an expansion stay, and the code generator lists all of
 /// them in its error.
-pub fn legalize(graph: &Graph, float: DType, can_spell: &OfNode<'_>) -> Result<Graph> {
-    legalized(graph, float, Support { has_method: &|_| false, can_spell, is_method: &|_, _| false })
+pub fn legalize(graph: &Graph, float: DType, can_lower: &OfNode<'_>) -> Result<Graph> {
+    legalized(graph, float, Support { has_method: &|_| false, can_lower, is_method: &|_, _| false })
 }
 
 fn legalized(graph: &Graph, float: DType, support: Support<'_>) -> Result<Graph> {
     let mut rewrite = Rewrite::new(graph, float);
     for (n, node) in graph.nodes() {
-        let is_final = node.op.expand.is_none() || (support.can_spell)(graph, n);
+        let is_final = node.op.expand.is_none() || (support.can_lower)(graph, n);
         if is_final && ((support.is_method)(graph, n) || !(support.has_method)(node.op)) {
             rewrite.copy(n)?;
             continue;
@@ -142,7 +142,7 @@ fn expand(b: &mut Builder, op: &'static OpDef, inputs: &[ValueId], support: Supp
         if let Some(padded) = with_padded_input(b, op, &inputs, support)? {
             return Ok(padded);
         }
-        if (support.can_spell)(&b.graph, n) { Ok(outputs) } else { expand(b, op, &inputs, support) }
+        if (support.can_lower)(&b.graph, n) { Ok(outputs) } else { expand(b, op, &inputs, support) }
     })
 }
 
@@ -156,7 +156,7 @@ fn with_padded_input(
     if !(support.has_method)(op) {
         return Ok(None);
     }
-    let (Some(value), Some(at), Some(pad)) = (op.padded_with, op.port("padding"), ops::find("pad")) else {
+    let (Some(value), Some(at), Some(pad)) = (op.padding_value, op.port("padding"), ops::find("pad")) else {
         return Ok(None);
     };
     // With `ceil_mode`, windows that start in the padding are treated differently from those in an input.

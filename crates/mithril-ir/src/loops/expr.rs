@@ -86,7 +86,7 @@ pub enum Expr<T = usize> {
     Index(Box<Index<T>>),
     /// Arithmetic on two values of one dtype; comparisons give bool.
     Binary(Binary, Box<Expr<T>>, Box<Expr<T>>),
-    /// A C expression of values, a template as in `Spell.c` ([`crate::loops`] describes the placeholders).
+    /// A C expression of values, a template as in `Lowering.c` ([`crate::loops`] describes the placeholders).
     Apply {
         /// The template.
         text: Arc<str>,

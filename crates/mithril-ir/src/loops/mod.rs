@@ -28,12 +28,12 @@
 //!   has its dtype (rounding to half precision is done by the store).
 //! - **Several steps**: [`LoopCx::temporary`] puts an expression into a tensor of its own, whose number may be loaded
 //!   from like an input; [`LoopCx::call`] calls a C function of the prelude, whose outputs are such tensors too.
-//! - **An op without loops** whose row has a `Spell.c` is elementwise: its tensor inputs broadcast to the output, and the
+//! - **An op without loops** whose row has a `Lowering.c` is elementwise: its tensor inputs broadcast to the output, and the
 //!   template is applied to their elements ([`LoopCx::elementwise`]).
 //!
 //! # Templates of C
 //!
-//! In `Spell.c` and [`Expr::Apply`], after `{0}`, `{1}`, `{name}` (the value of an input: an element in arithmetic
+//! In `Lowering.c` and [`Expr::Apply`], after `{0}`, `{1}`, `{name}` (the value of an input: an element in arithmetic
 //! dtype, a literal number as a C constant of the dtype of the first tensor operand; brackets are put where needed):
 //!
 //! | placeholder | stands for | for float, double, int32 |

@@ -11,9 +11,11 @@ use crate::dtype::{DType, Kind, Kinds};
 use crate::error::Result;
 use crate::forms::{Form, form};
 use crate::interp::HostCall;
+use crate::lowering::Lowering;
+use crate::lowering::LoweringRule::{Function, Template};
 use crate::op::{
-    Attr, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, PortKind, Precision, ShapeRule, Spell, Text,
-    Tolerance, attr, composite, tensor,
+    Attr, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, PortKind, Precision, ShapeRule, Tolerance, UNARY,
+    attr, tensor,
 };
 use crate::ops::elementwise::{
     ABS, CLIP, ERFC, EXP, EXPM1, GREATER, LESS, LOG1P, LOGICAL_AND, MAXIMUM, MINIMUM, TANH, WHERE,
@@ -67,58 +69,57 @@ fn strictly_inside<'a>(x: V<'a>, low: f64, high: f64, g: V<'a>) -> V<'a> {
 
 /// `max(x, 0)`
 pub static RELU: OpDef = OpDef {
+    name: "relu",
+    doc: "Rectified linear unit: `max(x, 0)`. NaN stays NaN; the gradient at 0 is 0; integers stay integers.",
+    layer: "Relu",
     dtype: DTypeRule::Arith,
     eval: Some(Eval::Scalar(|x| match x[0] {
         Scalar::Float(x) => Scalar::Float(larger(x, 0.0)),
         other => Scalar::Int(other.i64().max(0)),
     })),
+    expand: Some(|c| vec![c.x[0].op(&MAXIMUM, &[c.cx.lit(0)])]),
     // The result says as much as the input, which then need not be kept.
     grad: Grad::Formula(|v| vec![positive(v.y, v.g, v.cx.lit(0.0))]),
-    spell: Spell {
-        onnx: Text::F(super::onnx::relu),
-        torch: Text::T("torch.relu({0})"),
-        jax: Text::T("jax.nn.relu({0})"),
-        c: Text::F(|cx| c_function(cx, "relu")),
-        ggml: Text::T("mithril_clamp({0}, 0, inf)"),
-        ..Spell::py("{xp}.maximum({0}, 0)")
+    lowering: Lowering {
+        py: Template("{xp}.maximum({0}, 0)"),
+        torch: Template("torch.relu({0})"),
+        jax: Template("jax.nn.relu({0})"),
+        c: Function(|cx| c_function(cx, "relu")),
+        ggml: Template("mithril_clamp({0}, 0, inf)"),
+        onnx: Function(super::onnx::relu),
+        ..Lowering::NONE
     },
     tolerance: Tolerance::Exact,
-    layer: "Relu",
-    ..composite(
-        "relu",
-        "Rectified linear unit: `max(x, 0)`. NaN stays NaN; the gradient at 0 is 0; integers stay integers.",
-        |c| vec![c.x[0].op(&MAXIMUM, &[c.cx.lit(0)])],
-    )
+    ..UNARY
 };
 
 /// `min(max(x, 0), 6)`
 pub static RELU6: OpDef = OpDef {
+    name: "relu6",
+    doc: "Rectified linear unit with a maximum of 6: `min(max(x, 0), 6)`. The gradient at 0 and at 6 is 0; integers stay \
+         integers.",
+    layer: "Relu6",
     dtype: DTypeRule::Arith,
     eval: Some(Eval::Scalar(|x| match x[0] {
         Scalar::Float(x) => Scalar::Float(smaller(larger(x, 0.0), 6.0)),
         other => Scalar::Int(other.i64().clamp(0, 6)),
     })),
+    expand: Some(|c| vec![c.x[0].op(&CLIP, &[c.cx.lit(0), c.cx.lit(6)])]),
     grad: Grad::Formula(|v| vec![strictly_inside(v.x[0], 0.0, 6.0, v.g)]),
-    spell: Spell {
-        ggml: Text::T("mithril_clamp({0}, 0, 6)"),
-        torch: Text::F(|cx| float_only(cx, "F.relu6({0})")),
-        jax: Text::F(|cx| float_only(cx, "_held({0}, 0, 6)")),
-        mlx: Text::F(|cx| float_only(cx, "mx.clip({0}, 0, 6)")),
-        c: Text::F(|cx| {
+    lowering: Lowering {
+        torch: Function(|cx| float_only(cx, "F.relu6({0})")),
+        jax: Function(|cx| float_only(cx, "_held({0}, 0, 6)")),
+        mlx: Function(|cx| float_only(cx, "mx.clip({0}, 0, 6)")),
+        c: Function(|cx| {
             let is_float = cx.out(0)?.dtype.is_float();
             is_float.then(|| "mithril_minimum_{t}(mithril_relu_{t}({0}), 6.0{f})".into())
         }),
-        ..Spell::NONE
+        ggml: Template("mithril_clamp({0}, 0, 6)"),
+        ..Lowering::NONE
     },
-    tolerance: Tolerance::Exact,
     domain: (-2.0, 8.0),
-    layer: "Relu6",
-    ..composite(
-        "relu6",
-        "Rectified linear unit with a maximum of 6: `min(max(x, 0), 6)`. The gradient at 0 and at 6 is 0; integers stay \
-         integers.",
-        |c| vec![c.x[0].op(&CLIP, &[c.cx.lit(0), c.cx.lit(6)])],
-    )
+    tolerance: Tolerance::Exact,
+    ..UNARY
 };
 
 static LEAKY_RELU_PORTS: &[Port] = &[
@@ -128,32 +129,31 @@ static LEAKY_RELU_PORTS: &[Port] = &[
 
 /// `x > 0 ? x : slope * x`
 pub static LEAKY_RELU: OpDef = OpDef {
+    name: "leaky_relu",
+    doc: "Leaky rectified linear unit: `x` above 0, `slope * x` below. The slope is a number or a tensor that \
+         broadcasts, 0.01 if not given. The gradient at 0 is the slope. A. L. Maas et al., Rectifier nonlinearities \
+         improve neural network acoustic models (2013).",
+    layer: "LeakyRelu",
     ports: LEAKY_RELU_PORTS,
     shape: ShapeRule::Broadcast,
     eval: Some(Eval::F2(|x, slope| if x > 0.0 { x } else { slope * x }, |_, _| 0)),
+    expand: Some(|c| vec![positive(c.x[0], c.x[0], c.x[0] * c.x[1])]),
     grad: Grad::Formula(|v| {
         let (x, slope) = (v.x[0], v.x[1]);
         vec![positive(x, v.g, v.g * slope), positive(x, v.cx.lit(0.0), v.g * x)]
     }),
-    spell: Spell {
-        onnx: Text::F(|s| super::onnx::with_alpha(s, "LeakyRelu")),
-        ggml: Text::F(|s| {
+    lowering: Lowering {
+        torch: Function(|s| s.f64(1).ok().map(|_| format!("F.leaky_relu({}, {})", s.arg(0), s.arg(1)))),
+        c: Template("mithril_leaky_relu_{t}({0}, {1})"),
+        ggml: Function(|s| {
             super::ggml::number(s, 1).map(|slope| format!("ggml_leaky_relu({{0}}, {slope:?}, false)"))
         }),
-        torch: Text::F(|s| s.f64(1).ok().map(|_| format!("F.leaky_relu({}, {})", s.arg(0), s.arg(1)))),
-        c: Text::T("mithril_leaky_relu_{t}({0}, {1})"),
-        ..Spell::NONE
+        onnx: Function(|s| super::onnx::with_alpha(s, "LeakyRelu")),
+        ..Lowering::NONE
     },
-    tolerance: Tolerance::Rounded,
     cases: &["[2,3]", "[2,3] slope=0.2", "[2,3] [3]", "[]", "[0,3]"],
-    layer: "LeakyRelu",
-    ..composite(
-        "leaky_relu",
-        "Leaky rectified linear unit: `x` above 0, `slope * x` below. The slope is a number or a tensor that \
-         broadcasts, 0.01 if not given. The gradient at 0 is the slope. A. L. Maas et al., Rectifier nonlinearities \
-         improve neural network acoustic models (2013).",
-        |c| vec![positive(c.x[0], c.x[0], c.x[0] * c.x[1])],
-    )
+    tolerance: Tolerance::Rounded,
+    ..UNARY
 };
 
 static ALPHA: &[Port] = &[tensor("input"), attr("alpha", Attr::Float, DefaultLit::Float(1.0))];
@@ -161,39 +161,38 @@ const ALPHA_CASES: &[&str] = &["[2,3]", "[2,3] alpha=0.5", "[]", "[0,3]"];
 
 /// `x > 0 ? x : alpha (e^x - 1)`
 pub static ELU: OpDef = OpDef {
+    name: "elu",
+    doc: "Exponential linear unit: `x` above 0, `alpha * (exp(x) - 1)` below. D.-A. Clevert et al., Fast and accurate \
+         deep network learning by exponential linear units (2015).",
+    layer: "Elu",
     ports: ALPHA,
     eval: Some(Eval::Host(|c| {
         let alpha = c.f64(1)?;
         map(c, |x| if x > 0.0 { x } else { alpha * libm::expm1(x) })
     })),
-    grad: Grad::Formula(|v| {
-        let alpha = v.get(|a| a.f64(1));
-        vec![positive(v.x[0], v.g, v.g * negative_part(v.x[0]).op(&EXP, &[]) * alpha)]
+    expand: Some(|c| {
+        let alpha = c.get(|a| a.f64(1));
+        vec![positive(c.x[0], c.x[0], negative_part(c.x[0]).op(&EXPM1, &[]) * alpha)]
     }),
     forms: &[
         form("where(greater(input, 0), input, alpha * expm1(where(greater(input, 0), 0, input)))"),
         form("where(greater(input, 0), input, alpha * expm1(input))"),
     ],
-    spell: Spell {
-        onnx: Text::F(|s| super::onnx::with_alpha(s, "Elu")),
-        ggml: Text::F(|s| Some(super::ggml::elu(s.f64(1).ok()?, 1.0, 1.0))),
-        torch: Text::T("F.elu({0}, {1})"),
-        mlx: Text::T("_elu({0}, {1})"),
-        jax: Text::T("jax.nn.elu({0}, {1})"),
-        c: Text::T("mithril_elu_{t}({0}, {1})"),
-        ..Spell::NONE
+    grad: Grad::Formula(|v| {
+        let alpha = v.get(|a| a.f64(1));
+        vec![positive(v.x[0], v.g, v.g * negative_part(v.x[0]).op(&EXP, &[]) * alpha)]
+    }),
+    lowering: Lowering {
+        torch: Template("F.elu({0}, {1})"),
+        jax: Template("jax.nn.elu({0}, {1})"),
+        mlx: Template("_elu({0}, {1})"),
+        c: Template("mithril_elu_{t}({0}, {1})"),
+        ggml: Function(|s| Some(super::ggml::elu(s.f64(1).ok()?, 1.0, 1.0))),
+        onnx: Function(|s| super::onnx::with_alpha(s, "Elu")),
+        ..Lowering::NONE
     },
     cases: ALPHA_CASES,
-    layer: "Elu",
-    ..composite(
-        "elu",
-        "Exponential linear unit: `x` above 0, `alpha * (exp(x) - 1)` below. D.-A. Clevert et al., Fast and accurate \
-         deep network learning by exponential linear units (2015).",
-        |c| {
-            let alpha = c.get(|a| a.f64(1));
-            vec![positive(c.x[0], c.x[0], negative_part(c.x[0]).op(&EXPM1, &[]) * alpha)]
-        },
-    )
+    ..UNARY
 };
 
 const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
@@ -201,65 +200,63 @@ const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
 
 /// `scale * elu(x, alpha)` with fixed constants
 pub static SELU: OpDef = OpDef {
+    name: "selu",
+    doc: "Self-normalizing exponential linear unit: `scale * x` above 0, `scale * alpha * (exp(x) - 1)` below, with \
+         `scale` 1.0507009873554805 and `alpha` 1.6732632423543772. G. Klambauer et al., Self-normalizing neural \
+         networks (2017).",
+    layer: "Selu",
     eval: Some(Eval::F1(|x| SELU_SCALE * if x > 0.0 { x } else { SELU_ALPHA * libm::expm1(x) })),
+    expand: Some(|c| {
+        let below = negative_part(c.x[0]).op(&EXPM1, &[]) * (SELU_SCALE * SELU_ALPHA);
+        vec![positive(c.x[0], c.x[0] * SELU_SCALE, below)]
+    }),
+    forms: &[form("1.0507009873554805 * elu(input, 1.6732632423543772)")],
     grad: Grad::Formula(|v| {
         let below = negative_part(v.x[0]).op(&EXP, &[]) * (SELU_SCALE * SELU_ALPHA);
         vec![positive(v.x[0], v.g * SELU_SCALE, v.g * below)]
     }),
-    forms: &[form("1.0507009873554805 * elu(input, 1.6732632423543772)")],
-    spell: Spell {
-        onnx: Text::T("Selu<alpha=1.6732632423543772, gamma=1.0507009873554805>({0})"),
-        ggml: Text::F(|_| Some(super::ggml::elu(SELU_ALPHA, 1.0, SELU_SCALE))),
-        torch: Text::T("torch.selu({0})"),
-        jax: Text::T("jax.nn.selu({0})"),
-        mlx: Text::T("1.0507009873554805 * _elu({0}, 1.6732632423543772)"),
-        c: Text::T("mithril_selu_{t}({0})"),
-        ..Spell::NONE
+    lowering: Lowering {
+        torch: Template("torch.selu({0})"),
+        jax: Template("jax.nn.selu({0})"),
+        mlx: Template("1.0507009873554805 * _elu({0}, 1.6732632423543772)"),
+        c: Template("mithril_selu_{t}({0})"),
+        ggml: Function(|_| Some(super::ggml::elu(SELU_ALPHA, 1.0, SELU_SCALE))),
+        onnx: Template("Selu<alpha=1.6732632423543772, gamma=1.0507009873554805>({0})"),
+        ..Lowering::NONE
     },
-    layer: "Selu",
-    ..composite(
-        "selu",
-        "Self-normalizing exponential linear unit: `scale * x` above 0, `scale * alpha * (exp(x) - 1)` below, with \
-         `scale` 1.0507009873554805 and `alpha` 1.6732632423543772. G. Klambauer et al., Self-normalizing neural \
-         networks (2017).",
-        |c| {
-            let below = negative_part(c.x[0]).op(&EXPM1, &[]) * (SELU_SCALE * SELU_ALPHA);
-            vec![positive(c.x[0], c.x[0] * SELU_SCALE, below)]
-        },
-    )
+    ..UNARY
 };
 
 /// `max(x, 0) + min(alpha (e^(x/alpha) - 1), 0)`
 pub static CELU: OpDef = OpDef {
+    name: "celu",
+    doc: "Exponential linear unit with a continuous derivative: `x` above 0, `alpha * (exp(x / alpha) - 1)` below; \
+         `alpha` above 0. J. T. Barron, Continuously differentiable exponential linear units (2017).",
+    layer: "Celu",
     ports: ALPHA,
     eval: Some(Eval::Host(|c| {
         let alpha = c.f64(1)?;
         map(c, |x| if x > 0.0 { x } else { alpha * libm::expm1(x / alpha) })
     })),
+    expand: Some(|c| {
+        let alpha = c.get(|a| a.f64(1));
+        vec![positive(c.x[0], c.x[0], (negative_part(c.x[0]) / alpha).op(&EXPM1, &[]) * alpha)]
+    }),
     grad: Grad::Formula(|v| {
         let alpha = v.get(|a| a.f64(1));
         vec![positive(v.x[0], v.g, v.g * (negative_part(v.x[0]) / alpha).op(&EXP, &[]))]
     }),
-    spell: Spell {
-        onnx: Text::F(|s| super::onnx::with_alpha(s, "Celu")),
-        ggml: Text::F(|s| s.f64(1).ok().filter(|a| *a > 0.0).map(|a| super::ggml::elu(a, 1.0 / a, 1.0))),
-        torch: Text::T("torch.celu({0}, {1})"),
-        mlx: Text::T("_celu({0}, {1})"),
-        jax: Text::T("jax.nn.celu({0}, {1})"),
-        c: Text::T("mithril_celu_{t}({0}, {1})"),
-        ..Spell::NONE
+    lowering: Lowering {
+        torch: Template("torch.celu({0}, {1})"),
+        jax: Template("jax.nn.celu({0}, {1})"),
+        mlx: Template("_celu({0}, {1})"),
+        c: Template("mithril_celu_{t}({0}, {1})"),
+        ggml: Function(|s| s.f64(1).ok().filter(|a| *a > 0.0).map(|a| super::ggml::elu(a, 1.0 / a, 1.0))),
+        onnx: Function(|s| super::onnx::with_alpha(s, "Celu")),
+        ..Lowering::NONE
     },
     cases: ALPHA_CASES,
-    layer: "Celu",
-    ..composite(
-        "celu",
-        "Exponential linear unit with a continuous derivative: `x` above 0, `alpha * (exp(x / alpha) - 1)` below; \
-         `alpha` above 0. J. T. Barron, Continuously differentiable exponential linear units (2017).",
-        |c| {
-            let alpha = c.get(|a| a.f64(1));
-            vec![positive(c.x[0], c.x[0], (negative_part(c.x[0]) / alpha).op(&EXPM1, &[]) * alpha)]
-        },
-    )
+    ..UNARY
 };
 
 static GELU_PORTS: &[Port] =
@@ -279,9 +276,23 @@ fn is_tanh(cx: &impl Attrs) -> Result<bool> {
 
 /// `x Φ(x)`
 pub static GELU: OpDef = OpDef {
+    name: "gelu",
+    doc: "Gaussian error linear unit: `x` times the normal distribution function, `x * (1 + erf(x / √2)) / 2`. With \
+         `approximate=\"tanh\"` the approximation `x * (1 + tanh(√(2/π) * (x + 0.044715 * x³))) / 2`. D. Hendrycks and \
+         K. Gimpel, Gaussian error linear units (2016).",
+    layer: "Gelu",
     ports: GELU_PORTS,
     eval: Some(Eval::Host(|c| map(c, if is_tanh(c)? { gelu_tanh } else { gelu }))),
-    grad: Grad::Formula(gelu_grad),
+    expand: Some(|c| {
+        let x = c.x[0];
+        // Through `erfc` and `sigmoid`, since 1 + erf and 1 + tanh cancel for negative x.
+        let share = if c.get(is_tanh) {
+            gelu_inner(x).op(&SIGMOID, &[])
+        } else {
+            (x * -FRAC_1_SQRT_2).op(&ERFC, &[]) * 0.5
+        };
+        vec![x * share]
+    }),
     forms: &[
         form("input * 0.5 * (1 + erf(input / sqrt(2)))"),
         form("input * 0.5 * erfc(-input / sqrt(2))"),
@@ -289,50 +300,35 @@ pub static GELU: OpDef = OpDef {
         tanh_form("input * 0.5 * (1 + tanh(sqrt(2 / pi) * input * (1 + 0.044715 * input ** 2)))"),
         tanh_form("input * sigmoid(2 * sqrt(2 / pi) * (input + 0.044715 * input ** 3))"),
     ],
-    spell: Spell {
-        onnx: Text::F(super::onnx::gelu),
-        numpy: Text::F(|cx| {
+    grad: Grad::Formula(gelu_grad),
+    lowering: Lowering {
+        numpy: Function(|cx| {
             let helper = if is_tanh(cx).ok()? { "_gelu_tanh" } else { "_gelu" };
             Some(format!("{helper}({})", cx.arg(0)))
         }),
-        torch: Text::T("F.gelu({0}, approximate={1})"),
-        mlx: Text::F(|cx| {
-            let function = if is_tanh(cx).ok()? { "_gelu_tanh" } else { "_gelu" };
-            (cx.out(0)?.dtype != DType::F64).then(|| format!("{function}({})", cx.arg(0)))
-        }),
-        jax: Text::F(|cx| {
+        torch: Template("F.gelu({0}, approximate={1})"),
+        jax: Function(|cx| {
             let approximate = if is_tanh(cx).ok()? { "True" } else { "False" };
             Some(format!("jax.nn.gelu({}, approximate={approximate})", cx.arg(0)))
         }),
-        c: Text::F(|cx| {
+        mlx: Function(|cx| {
+            let function = if is_tanh(cx).ok()? { "_gelu_tanh" } else { "_gelu" };
+            (cx.out(0)?.dtype != DType::F64).then(|| format!("{function}({})", cx.arg(0)))
+        }),
+        c: Function(|cx| {
             let function = if is_tanh(cx).ok()? { "gelu_tanh" } else { "gelu" };
             Some(format!("mithril_{function}_{{t}}({{0}})"))
         }),
-        ggml: Text::F(|cx| {
+        ggml: Function(|cx| {
             // `ggml_gelu` looks the tanh up in a table of halves.
             let function = if is_tanh(cx).ok()? { "mithril_gelu_tanh" } else { "ggml_gelu_erf" };
             Some(format!("{function}({{0}})"))
         }),
-        ..Spell::NONE
+        onnx: Function(super::onnx::gelu),
+        ..Lowering::NONE
     },
     cases: &["[2,3]", "[2,3] approximate=\"tanh\"", "[]", "[0,3]"],
-    layer: "Gelu",
-    ..composite(
-        "gelu",
-        "Gaussian error linear unit: `x` times the normal distribution function, `x * (1 + erf(x / √2)) / 2`. With \
-         `approximate=\"tanh\"` the approximation `x * (1 + tanh(√(2/π) * (x + 0.044715 * x³))) / 2`. D. Hendrycks and \
-         K. Gimpel, Gaussian error linear units (2016).",
-        |c| {
-            let x = c.x[0];
-            // Through `erfc` and `sigmoid`, since 1 + erf and 1 + tanh cancel for negative x.
-            let share = if c.get(is_tanh) {
-                gelu_inner(x).op(&SIGMOID, &[])
-            } else {
-                (x * -FRAC_1_SQRT_2).op(&ERFC, &[]) * 0.5
-            };
-            vec![x * share]
-        },
-    )
+    ..UNARY
 };
 
 fn gelu(x: f64) -> f64 {
@@ -370,55 +366,58 @@ fn sigmoid(x: f64) -> f64 {
 
 /// `1 / (1 + e^-x)`
 pub static SIGMOID: OpDef = OpDef {
-    eval: Some(Eval::F1(sigmoid)),
-    grad: Grad::Formula(|v| vec![v.g * v.y * (1.0 - v.y)]),
-    forms: &[form("1 / (1 + exp(-input))")],
-    spell: Spell {
-        onnx: Text::T("Sigmoid({0})"),
-        mlx: Text::F(|cx| {
-            let function = if cx.out(0)?.dtype == DType::F64 { "_sigmoid" } else { "mx.sigmoid" };
-            Some(format!("{function}({})", cx.arg(0)))
-        }),
-        numpy: Text::T("_sigmoid({0})"),
-        jax: Text::T("jax.nn.sigmoid({0})"),
-        c: Text::T("mithril_sigmoid_{t}({0})"),
-        ggml: Text::T("ggml_sigmoid({0})"),
-        ..Spell::py("{xp}.sigmoid({0})")
-    },
-    layer: "Sigmoid",
+    name: "sigmoid",
+    doc: "Logistic function: `1 / (1 + exp(-x))`.",
     aliases: &["logistic", "expit"],
-    ..composite("sigmoid", "Logistic function: `1 / (1 + exp(-x))`.", |c| {
+    layer: "Sigmoid",
+    eval: Some(Eval::F1(sigmoid)),
+    expand: Some(|c| {
         // Of the negative magnitude, which cannot overflow.
         let small = (-c.x[0].op(&ABS, &[])).op(&EXP, &[]);
         vec![positive(c.x[0], c.cx.lit(1.0), small) / (small + 1.0)]
-    })
+    }),
+    forms: &[form("1 / (1 + exp(-input))")],
+    grad: Grad::Formula(|v| vec![v.g * v.y * (1.0 - v.y)]),
+    lowering: Lowering {
+        py: Template("{xp}.sigmoid({0})"),
+        numpy: Template("_sigmoid({0})"),
+        jax: Template("jax.nn.sigmoid({0})"),
+        mlx: Function(|cx| {
+            let function = if cx.out(0)?.dtype == DType::F64 { "_sigmoid" } else { "mx.sigmoid" };
+            Some(format!("{function}({})", cx.arg(0)))
+        }),
+        c: Template("mithril_sigmoid_{t}({0})"),
+        ggml: Template("ggml_sigmoid({0})"),
+        onnx: Template("Sigmoid({0})"),
+        ..Lowering::NONE
+    },
+    ..UNARY
 };
 
 /// `x sigmoid(x)`
 pub static SILU: OpDef = OpDef {
+    name: "silu",
+    doc: "Sigmoid linear unit, also called swish: `x * sigmoid(x)`. S. Elfwing et al., Sigmoid-weighted linear units \
+         (2017).",
+    aliases: &["swish"],
+    layer: "Silu",
     eval: Some(Eval::F1(|x| x / (1.0 + libm::exp(-x)))),
+    expand: Some(|c| vec![c.x[0] * c.x[0].op(&SIGMOID, &[])]),
+    forms: &[form("input * sigmoid(input)"), form("input / (1 + exp(-input))")],
     grad: Grad::Formula(|v| {
         let share = v.x[0].op(&SIGMOID, &[]);
         vec![v.g * (share + v.y * (1.0 - share))]
     }),
-    forms: &[form("input * sigmoid(input)"), form("input / (1 + exp(-input))")],
-    spell: Spell {
-        onnx: Text::T("Mul({0}, Sigmoid({0}))"),
-        numpy: Text::T("_silu({0})"),
-        torch: Text::T("F.silu({0})"),
-        jax: Text::T("jax.nn.silu({0})"),
-        c: Text::T("mithril_silu_{t}({0})"),
-        ggml: Text::T("ggml_silu({0})"),
-        ..Spell::NONE
+    lowering: Lowering {
+        numpy: Template("_silu({0})"),
+        torch: Template("F.silu({0})"),
+        jax: Template("jax.nn.silu({0})"),
+        c: Template("mithril_silu_{t}({0})"),
+        ggml: Template("ggml_silu({0})"),
+        onnx: Template("Mul({0}, Sigmoid({0}))"),
+        ..Lowering::NONE
     },
-    layer: "Silu",
-    aliases: &["swish"],
-    ..composite(
-        "silu",
-        "Sigmoid linear unit, also called swish: `x * sigmoid(x)`. S. Elfwing et al., Sigmoid-weighted linear units \
-         (2017).",
-        |c| vec![c.x[0] * c.x[0].op(&SIGMOID, &[])],
-    )
+    ..UNARY
 };
 
 /// `ln (1 + e^x)`, which neither overflows nor cancels.
@@ -428,43 +427,45 @@ fn softplus(x: f64) -> f64 {
 
 /// `x tanh(softplus(x))`
 pub static MISH: OpDef = OpDef {
-    eval: Some(Eval::F1(|x| x * libm::tanh(softplus(x)))),
-    forms: &[form("input * tanh(softplus(input, 1, 20))"), form("input * tanh(softplus(input, 1, inf))")],
-    spell: Spell {
-        onnx: Text::T("Mish({0})"),
-        numpy: Text::T("_mish({0})"),
-        torch: Text::T("F.mish({0})"),
-        jax: Text::T("jax.nn.mish({0})"),
-        c: Text::T("mithril_mish_{t}({0})"),
-        ..Spell::NONE
-    },
+    name: "mish",
+    doc: "`x * tanh(softplus(x))`. D. Misra, Mish: a self regularized non-monotonic activation function (2019).",
     layer: "Mish",
-    ..composite(
-        "mish",
-        "`x * tanh(softplus(x))`. D. Misra, Mish: a self regularized non-monotonic activation function (2019).",
-        |c| vec![c.x[0] * c.x[0].op(&SOFTPLUS, &[]).op(&TANH, &[])],
-    )
+    eval: Some(Eval::F1(|x| x * libm::tanh(softplus(x)))),
+    expand: Some(|c| vec![c.x[0] * c.x[0].op(&SOFTPLUS, &[]).op(&TANH, &[])]),
+    forms: &[form("input * tanh(softplus(input, 1, 20))"), form("input * tanh(softplus(input, 1, inf))")],
+    lowering: Lowering {
+        numpy: Template("_mish({0})"),
+        torch: Template("F.mish({0})"),
+        jax: Template("jax.nn.mish({0})"),
+        c: Template("mithril_mish_{t}({0})"),
+        onnx: Template("Mish({0})"),
+        ..Lowering::NONE
+    },
+    ..UNARY
 };
 
 /// `ln sigmoid(x)`
 pub static LOG_SIGMOID: OpDef = OpDef {
-    eval: Some(Eval::F1(|x| -softplus(-x))),
-    grad: Grad::Formula(|v| vec![v.g * (-v.x[0]).op(&SIGMOID, &[])]),
-    forms: &[form("-softplus(-input, 1, inf)")],
-    spell: Spell {
-        numpy: Text::T("_log_sigmoid({0})"),
-        torch: Text::T("F.logsigmoid({0})"),
-        jax: Text::T("jax.nn.log_sigmoid({0})"),
-        c: Text::T("mithril_log_sigmoid_{t}({0})"),
-        ..Spell::NONE
-    },
-    layer: "LogSigmoid",
+    name: "log_sigmoid",
+    doc: "Logarithm of the logistic function: `-log(1 + exp(-x))`, for any x.",
     aliases: &["logsigmoid"],
-    precision: Some(Precision::Wide),
-    ..composite("log_sigmoid", "Logarithm of the logistic function: `-log(1 + exp(-x))`, for any x.", |c| {
+    layer: "LogSigmoid",
+    eval: Some(Eval::F1(|x| -softplus(-x))),
+    expand: Some(|c| {
         let small = (-c.x[0].op(&ABS, &[])).op(&EXP, &[]).op(&LOG1P, &[]);
         vec![negative_part(c.x[0]) - small]
-    })
+    }),
+    forms: &[form("-softplus(-input, 1, inf)")],
+    grad: Grad::Formula(|v| vec![v.g * (-v.x[0]).op(&SIGMOID, &[])]),
+    lowering: Lowering {
+        numpy: Template("_log_sigmoid({0})"),
+        torch: Template("F.logsigmoid({0})"),
+        jax: Template("jax.nn.log_sigmoid({0})"),
+        c: Template("mithril_log_sigmoid_{t}({0})"),
+        ..Lowering::NONE
+    },
+    precision: Some(Precision::Wide),
+    ..UNARY
 };
 
 static SOFTPLUS_PORTS: &[Port] = &[
@@ -475,14 +476,19 @@ static SOFTPLUS_PORTS: &[Port] = &[
 
 /// `ln (1 + e^(beta x)) / beta`
 pub static SOFTPLUS: OpDef = OpDef {
+    name: "softplus",
+    doc: "Smooth rectifier: `log(1 + exp(beta * x)) / beta`, and `x` itself where `beta * x` is above `threshold`.",
+    layer: "Softplus",
     ports: SOFTPLUS_PORTS,
     eval: Some(Eval::Host(|c| {
         let (beta, threshold) = (c.f64(1)?, c.f64(2)?);
         map(c, |x| if x * beta > threshold { x } else { softplus(x * beta) / beta })
     })),
-    grad: Grad::Formula(|v| {
-        let (scaled, is_linear) = softplus_parts(v);
-        vec![is_linear.op(&WHERE, &[v.g, v.g * scaled.op(&SIGMOID, &[])])]
+    expand: Some(|c| {
+        let (scaled, is_linear) = softplus_parts(c);
+        let small = (-scaled.op(&ABS, &[])).op(&EXP, &[]).op(&LOG1P, &[]);
+        let soft = scaled.op(&MAXIMUM, &[c.cx.lit(0.0)]) + small;
+        vec![is_linear.op(&WHERE, &[c.x[0], soft / c.get(|a| a.f64(1))])]
     }),
     forms: &[
         form("where(greater(input, threshold), input, log1p(exp(input)))"),
@@ -490,25 +496,19 @@ pub static SOFTPLUS: OpDef = OpDef {
         always_soft("where(not_equal(input, input), input + 0, maximum(input, 0) + log1p(exp(-abs(input))))"),
         always_soft("where(not_equal(input, input), input, maximum(input, 0) + log1p(exp(-abs(input))))"),
     ],
-    spell: Spell {
-        numpy: Text::T("_softplus({0}, {1}, {2})"),
-        torch: Text::T("F.softplus({0}, {1}, {2})"),
-        c: Text::T("mithril_softplus_{t}({0}, {1}, {2})"),
-        ..Spell::NONE
+    grad: Grad::Formula(|v| {
+        let (scaled, is_linear) = softplus_parts(v);
+        vec![is_linear.op(&WHERE, &[v.g, v.g * scaled.op(&SIGMOID, &[])])]
+    }),
+    lowering: Lowering {
+        numpy: Template("_softplus({0}, {1}, {2})"),
+        torch: Template("F.softplus({0}, {1}, {2})"),
+        c: Template("mithril_softplus_{t}({0}, {1}, {2})"),
+        ..Lowering::NONE
     },
     cases: &["[2,3]", "[2,3] beta=2.0", "[2,3] beta=0.5 threshold=0.25", "[]", "[0,3]"],
-    layer: "Softplus",
     precision: Some(Precision::Wide),
-    ..composite(
-        "softplus",
-        "Smooth rectifier: `log(1 + exp(beta * x)) / beta`, and `x` itself where `beta * x` is above `threshold`.",
-        |c| {
-            let (scaled, is_linear) = softplus_parts(c);
-            let small = (-scaled.op(&ABS, &[])).op(&EXP, &[]).op(&LOG1P, &[]);
-            let soft = scaled.op(&MAXIMUM, &[c.cx.lit(0.0)]) + small;
-            vec![is_linear.op(&WHERE, &[c.x[0], soft / c.get(|a| a.f64(1))])]
-        },
-    )
+    ..UNARY
 };
 
 const fn always_soft(formula: &'static str) -> Form {
@@ -523,72 +523,73 @@ fn softplus_parts<'a>(c: &Call<'a>) -> (V<'a>, V<'a>) {
 
 /// `x / (1 + |x|)`
 pub static SOFTSIGN: OpDef = OpDef {
+    name: "softsign",
+    doc: "`x / (1 + |x|)`.",
+    layer: "Softsign",
     eval: Some(Eval::F1(|x| x / (1.0 + x.abs()))),
+    expand: Some(|c| vec![c.x[0] / (c.x[0].op(&ABS, &[]) + 1.0)]),
     grad: Grad::Formula(|v| {
         let below = v.x[0].op(&ABS, &[]) + 1.0;
         // Divided twice: the square could overflow.
         vec![v.g / below / below]
     }),
-    spell: Spell {
-        onnx: Text::T("Softsign({0})"),
-        ggml: Text::T("ggml_div({0}, ggml_scale_bias(ggml_abs({0}), 1, 1))"),
-        torch: Text::T("F.softsign({0})"),
-        c: Text::T("mithril_softsign_{t}({0})"),
-        ..Spell::NONE
+    lowering: Lowering {
+        torch: Template("F.softsign({0})"),
+        c: Template("mithril_softsign_{t}({0})"),
+        ggml: Template("ggml_div({0}, ggml_scale_bias(ggml_abs({0}), 1, 1))"),
+        onnx: Template("Softsign({0})"),
+        ..Lowering::NONE
     },
-    layer: "Softsign",
-    ..composite("softsign", "`x / (1 + |x|)`.", |c| vec![c.x[0] / (c.x[0].op(&ABS, &[]) + 1.0)])
+    ..UNARY
 };
 
 /// `min(max(x + 3, 0), 6) / 6`
 pub static HARD_SIGMOID: OpDef = OpDef {
-    eval: Some(Eval::F1(|x| smaller(larger(x + 3.0, 0.0), 6.0) / 6.0)),
-    grad: Grad::Formula(|v| vec![strictly_inside(v.x[0], -3.0, 3.0, v.g / 6.0)]),
-    forms: &[form("clip(input + 3, 0, 6) / 6")],
-    spell: Spell {
-        onnx: Text::T("HardSigmoid<alpha=0.16666666666666666, beta=0.5>({0})"),
-        // Not `F.hardsigmoid`, the gradient of which is 1/6 in single precision and has no gradient.
-        torch: Text::T("F.relu6({0} + 3) / 6"),
-        jax: Text::T("_held({0} + 3, 0, 6) / 6"),
-        mlx: Text::T("mx.clip({0} + 3, 0, 6) / 6"),
-        c: Text::T("mithril_hard_sigmoid_{t}({0})"),
-        ggml: Text::T("ggml_div(mithril_clamp(ggml_scale_bias({0}, 1, 3), 0, 6), 6)"),
-        ..Spell::NONE
-    },
-    layer: "HardSigmoid",
+    name: "hard_sigmoid",
+    doc: "Piecewise linear logistic function: `min(max(x + 3, 0), 6) / 6`. The gradient at -3 and at 3 is 0.",
     aliases: &["hardsigmoid"],
-    ..composite(
-        "hard_sigmoid",
-        "Piecewise linear logistic function: `min(max(x + 3, 0), 6) / 6`. The gradient at -3 and at 3 is 0.",
-        |c| vec![(c.x[0] + 3.0).op(&CLIP, &[c.cx.lit(0.0), c.cx.lit(6.0)]) / 6.0],
-    )
+    layer: "HardSigmoid",
+    eval: Some(Eval::F1(|x| smaller(larger(x + 3.0, 0.0), 6.0) / 6.0)),
+    expand: Some(|c| vec![(c.x[0] + 3.0).op(&CLIP, &[c.cx.lit(0.0), c.cx.lit(6.0)]) / 6.0]),
+    forms: &[form("clip(input + 3, 0, 6) / 6")],
+    grad: Grad::Formula(|v| vec![strictly_inside(v.x[0], -3.0, 3.0, v.g / 6.0)]),
+    lowering: Lowering {
+        // Not `F.hardsigmoid`, the gradient of which is 1/6 in single precision and has no gradient.
+        torch: Template("F.relu6({0} + 3) / 6"),
+        jax: Template("_held({0} + 3, 0, 6) / 6"),
+        mlx: Template("mx.clip({0} + 3, 0, 6) / 6"),
+        c: Template("mithril_hard_sigmoid_{t}({0})"),
+        ggml: Template("ggml_div(mithril_clamp(ggml_scale_bias({0}, 1, 3), 0, 6), 6)"),
+        onnx: Template("HardSigmoid<alpha=0.16666666666666666, beta=0.5>({0})"),
+        ..Lowering::NONE
+    },
+    ..UNARY
 };
 
 /// `x hard_sigmoid(x)`
 pub static HARD_SWISH: OpDef = OpDef {
+    name: "hard_swish",
+    doc: "Piecewise linear swish: `x * min(max(x + 3, 0), 6) / 6`. The gradient at -3 is 0, at 3 it is 1. A. Howard \
+         et al., Searching for MobileNetV3 (2019).",
+    aliases: &["hardswish", "hard_silu"],
+    layer: "HardSwish",
     eval: Some(Eval::F1(|x| x * smaller(larger(x + 3.0, 0.0), 6.0) / 6.0)),
+    expand: Some(|c| vec![c.x[0] * c.x[0].op(&HARD_SIGMOID, &[])]),
+    forms: &[form("input * hard_sigmoid(input)"), form("input * clip(input + 3, 0, 6) / 6")],
     grad: Grad::Formula(|v| {
         let x = v.x[0];
         let inside = strictly_inside(x, -3.0, 3.0, v.g * (x / 3.0 + 0.5));
         let above = x.op(&LESS, &[v.cx.lit(3.0)]).op(&WHERE, &[inside, v.g]);
         vec![above]
     }),
-    forms: &[form("input * hard_sigmoid(input)"), form("input * clip(input + 3, 0, 6) / 6")],
-    spell: Spell {
-        onnx: Text::T("HardSwish({0})"),
-        torch: Text::T("F.hardswish({0})"),
-        c: Text::T("mithril_hard_swish_{t}({0})"),
-        ggml: Text::T("ggml_hardswish({0})"),
-        ..Spell::NONE
+    lowering: Lowering {
+        torch: Template("F.hardswish({0})"),
+        c: Template("mithril_hard_swish_{t}({0})"),
+        ggml: Template("ggml_hardswish({0})"),
+        onnx: Template("HardSwish({0})"),
+        ..Lowering::NONE
     },
-    layer: "HardSwish",
-    aliases: &["hardswish", "hard_silu"],
-    ..composite(
-        "hard_swish",
-        "Piecewise linear swish: `x * min(max(x + 3, 0), 6) / 6`. The gradient at -3 is 0, at 3 it is 1. A. Howard \
-         et al., Searching for MobileNetV3 (2019).",
-        |c| vec![c.x[0] * c.x[0].op(&HARD_SIGMOID, &[])],
-    )
+    ..UNARY
 };
 
 static HARD_TANH_PORTS: &[Port] = &[
@@ -599,6 +600,11 @@ static HARD_TANH_PORTS: &[Port] = &[
 
 /// `min(max(x, min), max)`
 pub static HARD_TANH: OpDef = OpDef {
+    name: "hard_tanh",
+    doc: "Piecewise linear hyperbolic tangent: `min(max(x, min), max)`. The gradient on the bounds is 0. \
+         Integers stay integers if both bounds are whole.",
+    aliases: &["hardtanh"],
+    layer: "HardTanh",
     ports: HARD_TANH_PORTS,
     dtype: DTypeRule::Fn(|cx| {
         let given = cx.dtype(0).unwrap_or(cx.float);
@@ -619,22 +625,29 @@ pub static HARD_TANH: OpDef = OpDef {
         let held = |i| Scalar::Int(x.get(i).i64().max(least).min(most));
         Ok(vec![Tensor::build(c.dtype(), c.shape(), held)])
     })),
+    expand: Some(|c| {
+        let x = c.x[0];
+        let bounds = c.get(|a| whole_bounds(a, x.dtype()));
+        vec![match bounds {
+            Some((min, max)) => x.op(&CLIP, &[c.cx.lit(min), c.cx.lit(max)]),
+            None => x.op(&CLIP, &[c.x[1], c.x[2]]),
+        }]
+    }),
     grad: Grad::Formula(|v| {
         let (min, max) = (v.get(|a| a.f64(1)), v.get(|a| a.f64(2)));
         vec![strictly_inside(v.x[0], min, max, v.g)]
     }),
-    spell: Spell {
-        ggml: Text::F(super::ggml::clip),
-        torch: Text::F(|cx| float_only(cx, &format!("F.hardtanh({{0}}, {{1}}, {})", cx.arg(2)))),
-        jax: Text::F(|cx| float_only(cx, &format!("_held({{0}}, {{1}}, {})", cx.arg(2)))),
-        mlx: Text::F(|cx| float_only(cx, &format!("mx.clip({{0}}, {{1}}, {})", cx.arg(2)))),
-        c: Text::F(|cx| {
+    lowering: Lowering {
+        torch: Function(|cx| float_only(cx, &format!("F.hardtanh({{0}}, {{1}}, {})", cx.arg(2)))),
+        jax: Function(|cx| float_only(cx, &format!("_held({{0}}, {{1}}, {})", cx.arg(2)))),
+        mlx: Function(|cx| float_only(cx, &format!("mx.clip({{0}}, {{1}}, {})", cx.arg(2)))),
+        c: Function(|cx| {
             let is_float = cx.out(0)?.dtype.is_float();
             is_float.then(|| "mithril_minimum_{t}(mithril_maximum_{t}({0}, {1}), {2})".into())
         }),
-        ..Spell::NONE
+        ggml: Function(super::ggml::clip),
+        ..Lowering::NONE
     },
-    tolerance: Tolerance::Exact,
     cases: &[
         "[2,3]",
         "[2,3] min=-0.5 max=0.75",
@@ -644,21 +657,8 @@ pub static HARD_TANH: OpDef = OpDef {
         "u8[4] min=-1.0 max=inf",
         "i64[4] max=0.5",
     ],
-    layer: "HardTanh",
-    aliases: &["hardtanh"],
-    ..composite(
-        "hard_tanh",
-        "Piecewise linear hyperbolic tangent: `min(max(x, min), max)`. The gradient on the bounds is 0. \
-         Integers stay integers if both bounds are whole.",
-        |c| {
-            let x = c.x[0];
-            let bounds = c.get(|a| whole_bounds(a, x.dtype()));
-            vec![match bounds {
-                Some((min, max)) => x.op(&CLIP, &[c.cx.lit(min), c.cx.lit(max)]),
-                None => x.op(&CLIP, &[c.x[1], c.x[2]]),
-            }]
-        },
-    )
+    tolerance: Tolerance::Exact,
+    ..UNARY
 };
 
 /// The bounds of integers, held inside the range of the dtype; `None` for floats, and where one is a fraction.

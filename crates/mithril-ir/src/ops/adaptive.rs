@@ -28,9 +28,7 @@ pub static OPS: &[&OpDef] = &[
 static ADAPTIVE_PORTS: &[Port] =
     &[tensor_of("input", Kinds::NUMBER), attr("output_size", Attr::Any, DefaultLit::Int(1))];
 
-const fn adaptive(name: &'static str, doc: &'static str) -> OpDef {
-    OpDef { name, doc, ports: ADAPTIVE_PORTS, ..BLANK }
-}
+const ADAPTIVE: OpDef = OpDef { ports: ADAPTIVE_PORTS, ..BLANK };
 
 macro_rules! adaptive_doc {
     ($what:literal, $shape:literal) => {
@@ -44,64 +42,76 @@ macro_rules! adaptive_doc {
 
 /// mean to a given length
 pub static ADAPTIVE_AVG_POOL1D: OpDef = OpDef {
+    name: "adaptive_avg_pool1d",
+    doc: adaptive_doc!("Mean", "[n, c, length]"),
     shape: ShapeRule::Fn(adaptive_shape::<1>),
     dtype: DTypeRule::Float,
     expand: Some(adaptive_avg),
-    tolerance: Tolerance::Contraction,
     cases: &["[2,3,8] output_size=4", "[2,3,7] output_size=3", "[2,3,7] output_size=1"],
-    ..adaptive("adaptive_avg_pool1d", adaptive_doc!("Mean", "[n, c, length]"))
+    tolerance: Tolerance::Contraction,
+    ..ADAPTIVE
 };
 
 /// mean to a given size of the image
 pub static ADAPTIVE_AVG_POOL2D: OpDef = OpDef {
+    name: "adaptive_avg_pool2d",
+    doc: adaptive_doc!("Mean", "[n, c, height, width]"),
+    aliases: &["global_avg_pool2d"],
     shape: ShapeRule::Fn(adaptive_shape::<2>),
     dtype: DTypeRule::Float,
     expand: Some(adaptive_avg),
-    tolerance: Tolerance::Contraction,
     cases: &["[2,3,8,6] output_size=(4,1)", "[2,3,7,5] output_size=3", "[2,3,4,5] output_size=(none,2)"],
-    aliases: &["global_avg_pool2d"],
-    ..adaptive("adaptive_avg_pool2d", adaptive_doc!("Mean", "[n, c, height, width]"))
+    tolerance: Tolerance::Contraction,
+    ..ADAPTIVE
 };
 
 /// mean to a given size of the volume
 pub static ADAPTIVE_AVG_POOL3D: OpDef = OpDef {
+    name: "adaptive_avg_pool3d",
+    doc: adaptive_doc!("Mean", "[n, c, depth, height, width]"),
     shape: ShapeRule::Fn(adaptive_shape::<3>),
     dtype: DTypeRule::Float,
     expand: Some(adaptive_avg),
-    tolerance: Tolerance::Contraction,
     cases: &["[1,2,4,3,5] output_size=(2,1,3)"],
-    ..adaptive("adaptive_avg_pool3d", adaptive_doc!("Mean", "[n, c, depth, height, width]"))
+    tolerance: Tolerance::Contraction,
+    ..ADAPTIVE
 };
 
 /// maximum to a given length
 pub static ADAPTIVE_MAX_POOL1D: OpDef = OpDef {
+    name: "adaptive_max_pool1d",
+    doc: adaptive_doc!("Maximum", "[n, c, length]"),
     shape: ShapeRule::Fn(adaptive_shape::<1>),
     dtype: DTypeRule::Same(0),
     expand: Some(adaptive_max),
-    tolerance: Tolerance::Exact,
     cases: &["[2,3,8] output_size=4", "[2,3,7] output_size=3"],
-    ..adaptive("adaptive_max_pool1d", adaptive_doc!("Maximum", "[n, c, length]"))
+    tolerance: Tolerance::Exact,
+    ..ADAPTIVE
 };
 
 /// maximum to a given size of the image
 pub static ADAPTIVE_MAX_POOL2D: OpDef = OpDef {
+    name: "adaptive_max_pool2d",
+    doc: adaptive_doc!("Maximum", "[n, c, height, width]"),
+    aliases: &["global_max_pool2d"],
     shape: ShapeRule::Fn(adaptive_shape::<2>),
     dtype: DTypeRule::Same(0),
     expand: Some(adaptive_max),
-    tolerance: Tolerance::Exact,
     cases: &["[2,3,8,6] output_size=(4,1)", "[2,3,7,5] output_size=3", "[2,3,4,5] output_size=(none,2)"],
-    aliases: &["global_max_pool2d"],
-    ..adaptive("adaptive_max_pool2d", adaptive_doc!("Maximum", "[n, c, height, width]"))
+    tolerance: Tolerance::Exact,
+    ..ADAPTIVE
 };
 
 /// maximum to a given size of the volume
 pub static ADAPTIVE_MAX_POOL3D: OpDef = OpDef {
+    name: "adaptive_max_pool3d",
+    doc: adaptive_doc!("Maximum", "[n, c, depth, height, width]"),
     shape: ShapeRule::Fn(adaptive_shape::<3>),
     dtype: DTypeRule::Same(0),
     expand: Some(adaptive_max),
-    tolerance: Tolerance::Exact,
     cases: &["[1,2,4,3,5] output_size=(2,1,3)"],
-    ..adaptive("adaptive_max_pool3d", adaptive_doc!("Maximum", "[n, c, depth, height, width]"))
+    tolerance: Tolerance::Exact,
+    ..ADAPTIVE
 };
 
 /// The output sizes asked for, `None` where a size is kept.

@@ -5,9 +5,10 @@ use std::f64::consts::LN_2;
 use crate::build::{Call, V};
 use crate::dtype::DType;
 use crate::literal::Lit;
+use crate::lowering::LoweringRule::{Function, Template};
+use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr, binary,
-    tensor,
+    Attr, BINARY, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, attr, tensor,
 };
 use crate::ops::activation::SIGMOID;
 use crate::ops::elementwise::{
@@ -15,13 +16,12 @@ use crate::ops::elementwise::{
     POWER, REMAINDER, SIGN, SQRT, WHERE,
 };
 use crate::rules::Attrs;
-use crate::spell::SpellCx;
 
 /// Rows of this file.
 pub static OPS: &[&OpDef] = &[&FMOD, &LERP, &HYPOT, &LOGADDEXP, &LOGADDEXP2, &NAN_TO_NUM];
 
 /// The call of a function of `{xp}` on floats of 32 and 64 bits, which every framework has it for.
-fn plain_floats(s: &SpellCx<'_>, text: &str) -> Option<String> {
+fn plain_floats(s: &LoweringCx<'_>, text: &str) -> Option<String> {
     let dtype = s.out(0)?.dtype;
     let is_plain = matches!(dtype, DType::F32 | DType::F64) && s.ty(0).is_some() && s.ty(1).is_some();
     is_plain.then(|| text.replace("{0}", s.arg(0)).replace("{1}", s.arg(1)))
@@ -29,6 +29,11 @@ fn plain_floats(s: &SpellCx<'_>, text: &str) -> Option<String> {
 
 /// What remains of the truncated quotient
 pub static FMOD: OpDef = OpDef {
+    name: "fmod",
+    doc: "Remainder of the division rounded towards 0, with the sign of the dividend, like `fmod` in C. Floats: a divisor \
+         of 0 gives NaN. Integers: a divisor of 0 gives 0. See `remainder` for the one with the sign of the divisor.",
+    layer: "Fmod",
+    eval: Some(Eval::F2(libm::fmod, |a, b| if b == 0 { 0 } else { a.wrapping_rem(b) })),
     expand: Some(|c| {
         let (left, right, zero) = (c.x[0], c.x[1], c.cx.lit(0));
         if left.dtype().is_float() || right.dtype().is_float() {
@@ -47,22 +52,15 @@ pub static FMOD: OpDef = OpDef {
         let times = left.op(&ABS, &[]).op(&FLOOR_DIVIDE, &[right.op(&ABS, &[])]);
         vec![v.g, -(v.g * (times * left.op(&SIGN, &[]) * right.op(&SIGN, &[])))]
     }),
-    spell: Spell {
-        numpy: Text::F(|s| plain_floats(s, "np.fmod({0}, {1})")),
-        torch: Text::F(|s| plain_floats(s, "torch.fmod({0}, {1})")),
-        jax: Text::F(|s| plain_floats(s, "jnp.fmod({0}, {1})")),
-        c: Text::F(|s| s.out(0)?.dtype.is_float().then(|| "fmod{f}({0}, {1})".into())),
-        ..Spell::NONE
+    lowering: Lowering {
+        numpy: Function(|s| plain_floats(s, "np.fmod({0}, {1})")),
+        torch: Function(|s| plain_floats(s, "torch.fmod({0}, {1})")),
+        jax: Function(|s| plain_floats(s, "jnp.fmod({0}, {1})")),
+        c: Function(|s| s.out(0)?.dtype.is_float().then(|| "fmod{f}({0}, {1})".into())),
+        ..Lowering::NONE
     },
     domain: (0.5, 2.0),
-    layer: "Fmod",
-    ..binary(
-        "fmod",
-        "Remainder of the division rounded towards 0, with the sign of the dividend, like `fmod` in C. Floats: a divisor \
-         of 0 gives NaN. Integers: a divisor of 0 gives 0. See `remainder` for the one with the sign of the divisor.",
-        libm::fmod,
-        |a, b| if b == 0 { 0 } else { a.wrapping_rem(b) },
-    )
+    ..BINARY
 };
 
 /// The number at port `i`, if it is one and no tensor.
@@ -81,6 +79,7 @@ pub static LERP: OpDef = OpDef {
     doc: "Linear interpolation: `input + weight * (end - input)`, elementwise. From a weight of 1/2 on it is computed \
           as `end - (end - input) * (1 - weight)`, so that the weights 0 and 1 give both ends exactly. The weight is a \
           number or a tensor that broadcasts, and may lie outside of 0 to 1.",
+    layer: "Lerp",
     ports: LERP_PORTS,
     shape: ShapeRule::Broadcast,
     dtype: DTypeRule::Float,
@@ -101,14 +100,13 @@ pub static LERP: OpDef = OpDef {
             None => vec![v.g * (1.0 - weight), v.g * weight, v.g * (v.x[1] - v.x[0])],
         }
     }),
-    spell: Spell {
-        torch: Text::F(|s| {
+    lowering: Lowering {
+        torch: Function(|s| {
             let is_plain = s.ty(0).is_some() && s.ty(1).is_some();
             is_plain.then(|| format!("torch.lerp({}, {}, {})", s.arg(0), s.arg(1), s.arg(2)))
         }),
-        ..Spell::NONE
+        ..Lowering::NONE
     },
-    tolerance: Tolerance::Contraction,
     cases: &[
         "[2,3] [2,3] [2,3]",
         "[2,1] [3] []",
@@ -116,13 +114,18 @@ pub static LERP: OpDef = OpDef {
         "[2,3] [3] weight=0.75",
         "[0,3] [1] [3]",
     ],
-    layer: "Lerp",
+    tolerance: Tolerance::Contraction,
     ..BLANK
 };
 
 /// `√(left² + right²)`
 pub static HYPOT: OpDef = OpDef {
+    name: "hypot",
+    doc: "`√(left² + right²)` without overflow, the absolute value of a complex number. Infinite if either is, \
+         even if the other is NaN. The gradient at 0 is 0.",
+    layer: "Hypot",
     dtype: DTypeRule::Float,
+    eval: Some(Eval::F2(libm::hypot, |_, _| 0)),
     expand: Some(|c| {
         // Divided by the larger one, neither square overflows; the larger one is the result where it is 0 or infinite.
         let (a, b) = (c.x[0].op(&ABS, &[]), c.x[1].op(&ABS, &[]));
@@ -138,21 +141,14 @@ pub static HYPOT: OpDef = OpDef {
         let safe = v.y.op(&EQUAL, &[v.cx.lit(0.0)]).op(&WHERE, &[v.cx.lit(1.0), v.y]);
         vec![v.g * (v.x[0] / safe), v.g * (v.x[1] / safe)]
     }),
-    spell: Spell {
-        numpy: Text::F(|s| plain_floats(s, "np.hypot({0}, {1})")),
-        c: Text::T("hypot{f}({0}, {1})"),
-        ..Spell::NONE
+    lowering: Lowering {
+        numpy: Function(|s| plain_floats(s, "np.hypot({0}, {1})")),
+        c: Template("hypot{f}({0}, {1})"),
+        ..Lowering::NONE
     },
-    tolerance: Tolerance::Elementwise,
     domain: (0.5, 2.0),
-    layer: "Hypot",
-    ..binary(
-        "hypot",
-        "`√(left² + right²)` without overflow, the absolute value of a complex number. Infinite if either is, \
-         even if the other is NaN. The gradient at 0 is 0.",
-        libm::hypot,
-        |_, _| 0,
-    )
+    tolerance: Tolerance::Elementwise,
+    ..BINARY
 };
 
 /// `left - right`, and 0 where both are the same infinity.
@@ -171,6 +167,9 @@ fn sum_of_powers<'a>(c: &Call<'a>, power: impl FnOnce(V<'a>) -> V<'a>) -> (V<'a>
 
 /// `log(e^left + e^right)`
 pub static LOGADDEXP: OpDef = OpDef {
+    name: "logaddexp",
+    doc: "`log(exp(left) + exp(right))` without overflow. The result is minus infinity where both are.",
+    layer: "LogAddExp",
     dtype: DTypeRule::Float,
     eval: None,
     expand: Some(|c| {
@@ -181,19 +180,16 @@ pub static LOGADDEXP: OpDef = OpDef {
         let way = distance(v);
         vec![v.g * way.op(&SIGMOID, &[]), v.g * (-way).op(&SIGMOID, &[])]
     }),
-    spell: Spell { numpy: Text::F(|s| plain_floats(s, "np.logaddexp({0}, {1})")), ..Spell::NONE },
+    lowering: Lowering { numpy: Function(|s| plain_floats(s, "np.logaddexp({0}, {1})")), ..Lowering::NONE },
     tolerance: Tolerance::Contraction,
-    layer: "LogAddExp",
-    ..binary(
-        "logaddexp",
-        "`log(exp(left) + exp(right))` without overflow. The result is minus infinity where both are.",
-        |_, _| 0.0,
-        |_, _| 0,
-    )
+    ..BINARY
 };
 
 /// `log₂(2^left + 2^right)`
 pub static LOGADDEXP2: OpDef = OpDef {
+    name: "logaddexp2",
+    doc: "`log2(2^left + 2^right)` without overflow. The result is minus infinity where both are.",
+    layer: "LogAddExp2",
     dtype: DTypeRule::Float,
     eval: None,
     expand: Some(|c| {
@@ -207,13 +203,7 @@ pub static LOGADDEXP2: OpDef = OpDef {
         vec![v.g * way.op(&SIGMOID, &[]), v.g * (-way).op(&SIGMOID, &[])]
     }),
     tolerance: Tolerance::Contraction,
-    layer: "LogAddExp2",
-    ..binary(
-        "logaddexp2",
-        "`log2(2^left + 2^right)` without overflow. The result is minus infinity where both are.",
-        |_, _| 0.0,
-        |_, _| 0,
-    )
+    ..BINARY
 };
 
 static NAN_TO_NUM_PORTS: &[Port] = &[
@@ -229,6 +219,7 @@ pub static NAN_TO_NUM: OpDef = OpDef {
     doc: "The input with `nan` in place of NaN, `posinf` in place of infinity and `neginf` in place of minus infinity; \
           the largest and the smallest finite number of the dtype if not given. The gradient is 0 where an element was \
           replaced. Integers stay as they are.",
+    layer: "NanToNum",
     ports: NAN_TO_NUM_PORTS,
     shape: ShapeRule::Same,
     dtype: DTypeRule::Same(0),
@@ -242,21 +233,20 @@ pub static NAN_TO_NUM: OpDef = OpDef {
         let y = is(f64::INFINITY).op(&WHERE, &[number(2, most), y]);
         vec![x.op(&ISNAN, &[]).op(&WHERE, &[number(1, 0.0), y])]
     }),
-    spell: Spell {
-        torch: Text::F(|s| {
+    lowering: Lowering {
+        torch: Function(|s| {
             let is_float = s.ty(0)?.dtype.is_float();
             let words = format!("nan={}, posinf={}, neginf={}", s.arg(1), s.arg(2), s.arg(3));
             is_float.then(|| format!("torch.nan_to_num({}, {words})", s.arg(0)))
         }),
-        jax: Text::F(|s| {
+        jax: Function(|s| {
             let is_float = s.ty(0)?.dtype.is_float();
             let words = format!("nan={}, posinf={}, neginf={}", s.arg(1), s.arg(2), s.arg(3));
             is_float.then(|| format!("jnp.nan_to_num({}, {words})", s.arg(0)))
         }),
-        ..Spell::NONE
+        ..Lowering::NONE
     },
-    tolerance: Tolerance::Exact,
     cases: &["[2,3]", "[]", "[0,3]", "i64[4]", "[3] nan=1.5 posinf=2.0 neginf=-3", "bool[2]"],
-    layer: "NanToNum",
+    tolerance: Tolerance::Exact,
     ..BLANK
 };

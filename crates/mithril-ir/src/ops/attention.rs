@@ -16,13 +16,14 @@ use crate::dim::Dim;
 use crate::dtype::{DType, Kind, Kinds};
 use crate::error::{Code, Error, Result};
 use crate::literal::Lit;
+use crate::lowering::LoweringRule::{Function, Template};
+use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Grad, Indexed, OpDef, Port, PortKind, Precision, ShapeRule, Spell,
-    Text, Tolerance, attr, optional, tensor_of,
+    Attr, BLANK, DTypeRule, DefaultLit, Grad, Indexed, OpDef, Port, PortKind, Precision, ShapeRule,
+    Tolerance, attr, optional, tensor_of,
 };
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
-use crate::spell::SpellCx;
 use crate::tensor::Tensor;
 
 /// Rows of this file.
@@ -45,7 +46,6 @@ pub static EMBEDDING: OpDef = OpDef {
         tensor_of("weight", Kinds::NUMBER),
         attr("padding_idx", Attr::OptInt, DefaultLit::None),
     ],
-    indexed: Some(Indexed { table: 1, indices: 0, axis: None }),
     shape: ShapeRule::Fn(|cx| {
         cx.rank(1, &[2])?;
         let weight = cx.shape(1);
@@ -58,6 +58,7 @@ pub static EMBEDDING: OpDef = OpDef {
     }),
     dtype: DTypeRule::Same(1),
     expand: Some(|c| vec![c.x[1].op(&TAKE, &[c.x[0], c.cx.lit(0)])]),
+    indexed: Some(Indexed { table: 1, indices: 0, axis: None }),
     grad: Grad::Formula(|v| {
         let (indices, weight) = (v.x[0], v.x[1]);
         let padding = v.get(|c| padding_index(c, &c.x[1].shape()));
@@ -72,23 +73,24 @@ pub static EMBEDDING: OpDef = OpDef {
         let g = g.op(&RESHAPE, &[v.cx.lit([many, weight.dim(1)])]);
         vec![v.none(), zeros(weight).op(&INDEX_ADD, &[flat, g, v.cx.lit(0)])]
     }),
-    spell: Spell {
-        torch: Text::F(embedding_torch),
-        jax: Text::F(|s| {
+    lowering: Lowering {
+        py: Template("{1}[{0}]"),
+        torch: Function(embedding_torch),
+        jax: Function(|s| {
             let padding = padding_index(s, &s.ty(1)?.shape).ok()?;
             padding.map(|padding| format!("_embedding({}, {}, {padding})", s.arg(1), s.arg(0)))
         }),
-        mlx: Text::F(|s| {
+        mlx: Function(|s| {
             let (indices, weight) = (s.arg(0), s.arg(1));
             Some(match padding_index(s, &s.ty(1)?.shape).ok()? {
                 None => looked_up_mlx(s, 1, format!("{weight}[{indices}]")),
                 Some(padding) => looked_up_mlx(s, 1, format!("_embedding({weight}, {indices}, {padding})")),
             })
         }),
-        ..Spell::py("{1}[{0}]")
+        ..Lowering::NONE
     },
-    tolerance: Tolerance::Exact,
     cases: &["i64[2,3]<5 [5,4]", "i32[]<5 [5,4]", "i64[4]<4 [5,2] padding_idx=-1", "i64[0]<5 [5,4]"],
+    tolerance: Tolerance::Exact,
     ..BLANK
 };
 
@@ -105,7 +107,7 @@ fn padding_index(cx: &(impl Attrs + ?Sized), weight: &Shape) -> Result<Option<i6
     }
 }
 
-fn embedding_torch(s: &SpellCx<'_>) -> Option<String> {
+fn embedding_torch(s: &LoweringCx<'_>) -> Option<String> {
     let padding = if s.absent(2) { String::new() } else { format!(", padding_idx={}", s.arg(2)) };
     let indices = torch_indices(s, 0, DType::I32)?;
     Some(format!("F.embedding({indices}, {}{padding})", s.arg(1)))
@@ -133,17 +135,17 @@ pub static SCALED_DOT_PRODUCT_ATTENTION: OpDef = OpDef {
           with a mask. A query that may attend to nothing gives zeros. With `enable_gqa` the heads (axis -3) of key and value \
           divide those of the query, and each is shared by a group of neighboring query heads. 16-bit floats \
           are computed in float32. (Vaswani et al. 2017)",
+    aliases: &["attention", "sdpa"],
     ports: ATTENTION_PORTS,
     shape: ShapeRule::Fn(attention_shape),
     dtype: DTypeRule::Fn(attention_dtype),
     expand: Some(attention),
-    spell: Spell {
-        ggml: Text::F(super::ggml::attention),
-        torch: Text::F(attention_torch),
-        mlx: Text::F(attention_mlx),
-        ..Spell::NONE
+    lowering: Lowering {
+        torch: Function(attention_torch),
+        mlx: Function(attention_mlx),
+        ggml: Function(super::ggml::attention),
+        ..Lowering::NONE
     },
-    tolerance: Tolerance::Contraction,
     cases: &[
         "[2,3,4] [2,5,4] [2,5,6]",
         "[2,2,3,4] [2,2,3,4] [2,2,3,4] is_causal=true",
@@ -155,7 +157,7 @@ pub static SCALED_DOT_PRODUCT_ATTENTION: OpDef = OpDef {
         "[2,3,3,4] [5,4] [3,5,3] bool[2,1,3,5] is_causal=true",
         "[2,4,3,4] [1,2,5,4] [2,2,5,4] [4,1,5] enable_gqa=true",
     ],
-    aliases: &["attention", "sdpa"],
+    tolerance: Tolerance::Contraction,
     precision: Some(Precision::Low),
     ..BLANK
 };
@@ -225,7 +227,7 @@ fn is_grouped(q: &Shape, k: &Shape) -> bool {
 
 /// Whether the batch axes of query, key and value are alike; the heads of grouped ones, which differ, aside. What
 /// frameworks have in one call takes no others.
-pub(super) fn is_aligned(s: &SpellCx<'_>) -> bool {
+pub(super) fn is_aligned(s: &LoweringCx<'_>) -> bool {
     let [Some(q), Some(k), Some(v)] = [0, 1, 2].map(|i| s.ty(i).map(|ty| &ty.shape)) else { return false };
     let n = q.rank();
     let grouped = s.bool(6).unwrap_or(false) && n >= 3;
@@ -332,7 +334,7 @@ fn causal(scores: V<'_>) -> V<'_> {
 }
 
 /// The call of MLX, whose causal mask is counted from the last query and key.
-fn attention_mlx(s: &SpellCx<'_>) -> Option<String> {
+fn attention_mlx(s: &LoweringCx<'_>) -> Option<String> {
     let (q, k) = (s.ty(0)?, s.ty(1)?);
     let causal = s.bool(4).ok()?;
     let n = q.shape.rank();
@@ -351,7 +353,7 @@ fn attention_mlx(s: &SpellCx<'_>) -> Option<String> {
     Some(format!("mx.fast.scaled_dot_product_attention({inputs}, scale={scale}{mask})"))
 }
 
-fn attention_torch(s: &SpellCx<'_>) -> Option<String> {
+fn attention_torch(s: &LoweringCx<'_>) -> Option<String> {
     let causal = s.bool(4).ok()?;
     if (causal && s.ty(3).is_some()) || !is_aligned(s) {
         return None;
@@ -379,6 +381,7 @@ pub static ROTATE_PAIRS: OpDef = OpDef {
           a·sin)`.\n\n`input` is `[..., d]` with even `d`; `cos` and `sin` broadcast to `[..., d/2]`, or to `[..., d]` \
           with each value twice, as some libraries keep them. Pairs are feature `i` with `i + d/2` (as in Llama), or \
           `2i` with `2i + 1` when `interleaved`.",
+    aliases: &["apply_rotary_embedding"],
     ports: &[
         tensor_of("input", Kinds::NUMBER),
         tensor_of("cos", Kinds::FLOAT),
@@ -418,10 +421,9 @@ pub static ROTATE_PAIRS: OpDef = OpDef {
         };
         vec![turned(x, angles(1), angles(2), interleaved).cast(c.x[0].dtype())]
     }),
-    spell: Spell { ggml: Text::F(super::ggml::rotate_pairs), ..Spell::NONE },
-    tolerance: Tolerance::Contraction,
+    lowering: Lowering { ggml: Function(super::ggml::rotate_pairs), ..Lowering::NONE },
     cases: &["[2,3,4] [3,2] [3,2]", "[2,3,4] [3,2] [3,2] interleaved=true", "[2,3,4] [3,4] [3,4]"],
-    aliases: &["apply_rotary_embedding"],
+    tolerance: Tolerance::Contraction,
     precision: Some(Precision::Follow),
     ..BLANK
 };
@@ -471,6 +473,7 @@ pub static ROPE: OpDef = OpDef {
           base^(-2i/d)`.\n\n`positions` are `[l]` or `[*b, l]` (axes between, such as heads, may be missing); without \
           them they are 0 to l-1. Pairs as in `rotate_pairs`. Angles and sums are computed in float32 at least. (Su et \
           al. 2021)",
+    aliases: &["rotary_embedding"],
     ports: &[
         tensor_of("input", Kinds::NUMBER),
         maybe("positions", Kinds::NUMBER),
@@ -498,8 +501,8 @@ pub static ROPE: OpDef = OpDef {
         Ok(DTypes { cast: [Some(dtype)].into_iter().collect(), out: [dtype].into_iter().collect() })
     }),
     expand: Some(rope),
-    spell: Spell {
-        mlx: Text::F(|s| {
+    lowering: Lowering {
+        mlx: Function(|s| {
             let x = s.ty(0)?;
             let d = x.shape.last()?.known()?;
             let is_empty = x.shape.iter().any(|d| d.is(0));
@@ -510,11 +513,10 @@ pub static ROPE: OpDef = OpDef {
                 format!("mx.fast.rope({}, {d}, {options})", s.arg(0))
             })
         }),
-        ..Spell::NONE
+        ..Lowering::NONE
     },
-    tolerance: Tolerance::Contraction,
     cases: &["[2,3,4]", "[2,5,3,4] i64[3]<9 interleaved=true", "[2,5,3,4] i64[2,3]<9 base=100.0"],
-    aliases: &["rotary_embedding"],
+    tolerance: Tolerance::Contraction,
     precision: Some(Precision::Follow),
     ..BLANK
 };

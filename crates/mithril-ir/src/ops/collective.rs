@@ -7,12 +7,11 @@ use crate::dim::Dim;
 use crate::error::Result;
 use crate::graph::{Graph, Node};
 use crate::literal::Lit;
-use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr, tensor,
-};
+use crate::lowering::LoweringRule::{Function, Template};
+use crate::lowering::{Lowering, LoweringCx};
+use crate::op::{Attr, BLANK, DTypeRule, DefaultLit, Grad, OpDef, Port, ShapeRule, Tolerance, attr, tensor};
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
-use crate::spell::SpellCx;
 
 /// All rows.
 pub const OPS: &[&OpDef] = &[&ALL_REDUCE, &ALL_GATHER, &REDUCE_SCATTER, &SHARD];
@@ -33,7 +32,7 @@ const REDUCTION: Port = attr("reduction", Attr::Choice(&["SUM", "MAX", "MIN"]), 
 /// What the rows have in common. Gradients are taken before a graph is partitioned.
 const COLLECTIVE: OpDef = OpDef {
     dtype: DTypeRule::Same(0),
-    grad: Grad::Refuse("differentiate the graph before it is partitioned"),
+    grad: Grad::Unsupported("differentiate the graph before it is partitioned"),
     tolerance: Tolerance::Contraction,
     ..BLANK
 };
@@ -44,7 +43,7 @@ pub static ALL_REDUCE: OpDef = OpDef {
     doc: "The sum (or maximum, minimum) of the tensors of all devices along an axis of the mesh, on each of them.",
     ports: &[INPUT, NAME, COUNT, REDUCTION],
     shape: ShapeRule::Same,
-    spell: Spell { py: Text::F(all_reduce), jax: Text::F(all_reduce_of_jax), ..Spell::NONE },
+    lowering: Lowering { py: Function(all_reduce), jax: Function(all_reduce_of_jax), ..Lowering::NONE },
     ..COLLECTIVE
 };
 
@@ -54,9 +53,10 @@ pub static ALL_GATHER: OpDef = OpDef {
     doc: "The shards of all devices along an axis of the mesh, joined along `axis`, on each of them.",
     ports: &[INPUT, NAME, COUNT, ALONG],
     shape: ShapeRule::Fn(|cx| resized(cx, |dim, n| Ok(dim * n))),
-    spell: Spell {
-        jax: Text::T("jax.lax.all_gather({input}, {mesh_axis}, axis={axis}, tiled=True)"),
-        ..Spell::py("mesh.all_gather({input}, {mesh_axis}, {axis})")
+    lowering: Lowering {
+        py: Template("mesh.all_gather({input}, {mesh_axis}, {axis})"),
+        jax: Template("jax.lax.all_gather({input}, {mesh_axis}, axis={axis}, tiled=True)"),
+        ..Lowering::NONE
     },
     tolerance: Tolerance::Exact,
     ..COLLECTIVE
@@ -69,9 +69,10 @@ pub static REDUCE_SCATTER: OpDef = OpDef {
           `axis`.",
     ports: &[INPUT, NAME, COUNT, ALONG],
     shape: ShapeRule::Fn(|cx| resized(cx, |dim, n| shard_of(cx, dim, n))),
-    spell: Spell {
-        jax: Text::T("jax.lax.psum_scatter({input}, {mesh_axis}, scatter_dimension={axis}, tiled=True)"),
-        ..Spell::py("mesh.reduce_scatter({input}, {mesh_axis}, {axis})")
+    lowering: Lowering {
+        py: Template("mesh.reduce_scatter({input}, {mesh_axis}, {axis})"),
+        jax: Template("jax.lax.psum_scatter({input}, {mesh_axis}, scatter_dimension={axis}, tiled=True)"),
+        ..Lowering::NONE
     },
     ..COLLECTIVE
 };
@@ -83,15 +84,16 @@ pub static SHARD: OpDef = OpDef {
           Nothing is communicated.",
     ports: &[INPUT, NAME, COUNT, ALONG],
     shape: ShapeRule::Fn(|cx| resized(cx, |dim, n| shard_of(cx, dim, n))),
-    spell: Spell {
-        jax: Text::T("_shard({input}, {mesh_axis}, {devices}, {axis})"),
-        ..Spell::py("mesh.shard({input}, {mesh_axis}, {axis})")
+    lowering: Lowering {
+        py: Template("mesh.shard({input}, {mesh_axis}, {axis})"),
+        jax: Template("_shard({input}, {mesh_axis}, {devices}, {axis})"),
+        ..Lowering::NONE
     },
     tolerance: Tolerance::Exact,
     ..COLLECTIVE
 };
 
-fn all_reduce(s: &SpellCx<'_>) -> Option<String> {
+fn all_reduce(s: &LoweringCx<'_>) -> Option<String> {
     let result = s.node.outputs[0];
     let is_read = s.graph.nodes().any(|(_, node)| node.inputs.contains(&result));
     Some(match s.lit(AXIS) {
@@ -107,7 +109,7 @@ fn all_reduce(s: &SpellCx<'_>) -> Option<String> {
     })
 }
 
-fn all_reduce_of_jax(s: &SpellCx<'_>) -> Option<String> {
+fn all_reduce_of_jax(s: &LoweringCx<'_>) -> Option<String> {
     let function = match s.lit(AXIS) {
         Lit::Str(kind) if &*kind == "SUM" => "psum",
         Lit::Str(kind) if &*kind == "MAX" => "pmax",

@@ -1,12 +1,12 @@
 //! Elementwise comparison, selection, logic and bits.
 
 use crate::dtype::{DType, Kinds};
+use crate::lowering::LoweringRule::{Function, Template};
+use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    BLANK, DTypeRule, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, binary, tensor, tensor_of,
-    unary,
+    BINARY, BLANK, DTypeRule, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, UNARY, tensor, tensor_of,
 };
 use crate::rules::{Attrs, DTypes};
-use crate::spell::SpellCx;
 use crate::tensor::Scalar;
 
 /// Rows of this file.
@@ -33,21 +33,9 @@ pub static OPS: &[&OpDef] = &[
     &ISFINITE,
 ];
 
-const fn comparison(
-    name: &'static str,
-    doc: &'static str,
-    template: &'static str,
-    f: fn(&[Scalar]) -> Scalar,
-) -> OpDef {
-    OpDef {
-        dtype: DTypeRule::Compare,
-        eval: Some(Eval::Scalar(f)),
-        grad: Grad::Zero,
-        spell: Spell::both(template),
-        tolerance: Tolerance::Exact,
-        ..binary(name, doc, |_, _| 0.0, |_, _| 0)
-    }
-}
+/// A comparison: the result is a boolean, so its gradient is zero.
+const COMPARISON: OpDef =
+    OpDef { dtype: DTypeRule::Compare, grad: Grad::Zero, tolerance: Tolerance::Exact, ..BINARY };
 
 /// Compares by an operator: floats as floats, everything else as integers.
 macro_rules! by {
@@ -61,94 +49,104 @@ macro_rules! by {
 
 /// `left == right`
 pub static EQUAL: OpDef = OpDef {
-    spell: Spell {
-        onnx: Text::T("Equal({0}, {1})"),
-        ggml: Text::T("mithril_equal({0}, {1})"),
-        ..Spell::both("{0} == {1}")
-    },
-    layer: "Equal",
+    name: "equal",
+    doc: "Whether two elements are equal; NaN equals nothing.",
     aliases: &["eq"],
-    ..comparison("equal", "Whether two elements are equal; NaN equals nothing.", "{0} == {1}", by!(==))
+    layer: "Equal",
+    eval: Some(Eval::Scalar(by!(==))),
+    lowering: Lowering {
+        py: Template("{0} == {1}"),
+        c: Template("{0} == {1}"),
+        ggml: Template("mithril_equal({0}, {1})"),
+        onnx: Template("Equal({0}, {1})"),
+        ..Lowering::NONE
+    },
+    ..COMPARISON
 };
 
 /// `left != right`
 pub static NOT_EQUAL: OpDef = OpDef {
-    spell: Spell {
-        onnx: Text::T("Not(Equal({0}, {1}))"),
-        ggml: Text::T("ggml_scale_bias(mithril_equal({0}, {1}), -1, 1)"),
-        ..Spell::both("{0} != {1}")
-    },
-    layer: "NotEqual",
+    name: "not_equal",
+    doc: "Whether two elements differ; NaN differs from everything.",
     aliases: &["ne"],
-    ..comparison(
-        "not_equal",
-        "Whether two elements differ; NaN differs from everything.",
-        "{0} != {1}",
-        by!(!=),
-    )
+    layer: "NotEqual",
+    eval: Some(Eval::Scalar(by!(!=))),
+    lowering: Lowering {
+        py: Template("{0} != {1}"),
+        c: Template("{0} != {1}"),
+        ggml: Template("ggml_scale_bias(mithril_equal({0}, {1}), -1, 1)"),
+        onnx: Template("Not(Equal({0}, {1}))"),
+        ..Lowering::NONE
+    },
+    ..COMPARISON
 };
 
 /// `left < right`
 pub static LESS: OpDef = OpDef {
-    spell: Spell {
-        onnx: Text::T("Less({0}, {1})"),
-        ggml: Text::T("mithril_less({0}, {1})"),
-        ..Spell::both("{0} < {1}")
-    },
-    layer: "Less",
+    name: "less",
+    doc: "Whether the left element is smaller; false if either is NaN.",
     aliases: &["lt", "less_than"],
-    ..comparison("less", "Whether the left element is smaller; false if either is NaN.", "{0} < {1}", by!(<))
+    layer: "Less",
+    eval: Some(Eval::Scalar(by!(<))),
+    lowering: Lowering {
+        py: Template("{0} < {1}"),
+        c: Template("{0} < {1}"),
+        ggml: Template("mithril_less({0}, {1})"),
+        onnx: Template("Less({0}, {1})"),
+        ..Lowering::NONE
+    },
+    ..COMPARISON
 };
 
 /// `left <= right`
 pub static LESS_EQUAL: OpDef = OpDef {
-    spell: Spell {
-        onnx: Text::T("LessOrEqual({0}, {1})"),
-        ggml: Text::T("mithril_less_equal({0}, {1})"),
-        ..Spell::both("{0} <= {1}")
-    },
-    layer: "LessEqual",
+    name: "less_equal",
+    doc: "Whether the left element is not larger; false if either is NaN.",
     aliases: &["le"],
-    ..comparison(
-        "less_equal",
-        "Whether the left element is not larger; false if either is NaN.",
-        "{0} <= {1}",
-        by!(<=),
-    )
+    layer: "LessEqual",
+    eval: Some(Eval::Scalar(by!(<=))),
+    lowering: Lowering {
+        py: Template("{0} <= {1}"),
+        c: Template("{0} <= {1}"),
+        ggml: Template("mithril_less_equal({0}, {1})"),
+        onnx: Template("LessOrEqual({0}, {1})"),
+        ..Lowering::NONE
+    },
+    ..COMPARISON
 };
 
 /// `left > right`
 pub static GREATER: OpDef = OpDef {
-    spell: Spell {
-        onnx: Text::T("Greater({0}, {1})"),
-        ggml: Text::T("mithril_less({1}, {0})"),
-        ..Spell::both("{0} > {1}")
-    },
-    layer: "Greater",
+    name: "greater",
+    doc: "Whether the left element is larger; false if either is NaN.",
     aliases: &["gt", "greater_than"],
-    ..comparison(
-        "greater",
-        "Whether the left element is larger; false if either is NaN.",
-        "{0} > {1}",
-        by!(>),
-    )
+    layer: "Greater",
+    eval: Some(Eval::Scalar(by!(>))),
+    lowering: Lowering {
+        py: Template("{0} > {1}"),
+        c: Template("{0} > {1}"),
+        ggml: Template("mithril_less({1}, {0})"),
+        onnx: Template("Greater({0}, {1})"),
+        ..Lowering::NONE
+    },
+    ..COMPARISON
 };
 
 /// `left >= right`
 pub static GREATER_EQUAL: OpDef = OpDef {
-    spell: Spell {
-        onnx: Text::T("GreaterOrEqual({0}, {1})"),
-        ggml: Text::T("mithril_less_equal({1}, {0})"),
-        ..Spell::both("{0} >= {1}")
-    },
-    layer: "GreaterEqual",
+    name: "greater_equal",
+    doc: "Whether the left element is not smaller; false if either is NaN.",
     aliases: &["ge"],
-    ..comparison(
-        "greater_equal",
-        "Whether the left element is not smaller; false if either is NaN.",
-        "{0} >= {1}",
-        by!(>=),
-    )
+    layer: "GreaterEqual",
+    eval: Some(Eval::Scalar(by!(>=))),
+    lowering: Lowering {
+        py: Template("{0} >= {1}"),
+        c: Template("{0} >= {1}"),
+        ggml: Template("mithril_less_equal({1}, {0})"),
+        onnx: Template("GreaterOrEqual({0}, {1})"),
+        ..Lowering::NONE
+    },
+    ..COMPARISON
 };
 
 static WHERE_PORTS: &[Port] = &[tensor_of("condition", Kinds::BOOL), tensor("input"), tensor("other")];
@@ -158,6 +156,8 @@ pub static WHERE: OpDef = OpDef {
     name: "where",
     doc: "Elements of `input` where `condition` holds, of `other` elsewhere. All three broadcast; `input` and `other` \
           promote.",
+    aliases: &["select"],
+    layer: "Where",
     ports: WHERE_PORTS,
     shape: ShapeRule::Broadcast,
     dtype: DTypeRule::Fn(|cx| {
@@ -174,13 +174,13 @@ pub static WHERE: OpDef = OpDef {
         let (condition, zero) = (v.x[0], v.cx.lit(0.0));
         vec![v.none(), condition.op(&WHERE, &[v.g, zero]), condition.op(&WHERE, &[zero, v.g])]
     }),
-    spell: Spell {
-        onnx: Text::F(super::onnx::choice),
-        c: Text::T("{0} ? {1} : {2}"),
-        ggml: Text::T("mithril_select({0}, {1}, {2})"),
-        ..Spell::py("{xp}.where({0}, {1}, {2})")
+    lowering: Lowering {
+        py: Template("{xp}.where({0}, {1}, {2})"),
+        c: Template("{0} ? {1} : {2}"),
+        ggml: Template("mithril_select({0}, {1}, {2})"),
+        onnx: Function(super::onnx::choice),
+        ..Lowering::NONE
     },
-    tolerance: Tolerance::Exact,
     cases: &[
         "bool[2,3] [2,3] [2,3]",
         "bool[3] [2,3] [2,1]",
@@ -188,94 +188,84 @@ pub static WHERE: OpDef = OpDef {
         "bool[0] [0] [1]",
         "bool[2] i64[2]<9 i64[2]<9",
     ],
-    layer: "Where",
-    aliases: &["select"],
+    tolerance: Tolerance::Exact,
     ..BLANK
 };
 
-const fn logic(
-    name: &'static str,
-    doc: &'static str,
-    c: &'static str,
-    py: &'static str,
-    torch: &'static str,
-    [ggml, onnx]: [&'static str; 2],
-    f: fn(&[Scalar]) -> Scalar,
-) -> OpDef {
-    OpDef {
-        dtype: DTypeRule::Logical,
-        eval: Some(Eval::Scalar(f)),
-        grad: Grad::Zero,
-        spell: Spell {
-            c: Text::T(c),
-            torch: Text::T(torch),
-            ggml: Text::T(ggml),
-            onnx: Text::T(onnx),
-            ..Spell::py(py)
-        },
-        tolerance: Tolerance::Exact,
-        ..binary(name, doc, |_, _| 0.0, |_, _| 0)
-    }
-}
+/// A function of two booleans.
+const LOGICAL: OpDef =
+    OpDef { dtype: DTypeRule::Logical, grad: Grad::Zero, tolerance: Tolerance::Exact, ..BINARY };
 
 /// `left ∧ right`
 pub static LOGICAL_AND: OpDef = OpDef {
+    name: "logical_and",
+    doc: "Whether both elements are true. Anything but zero is true, NaN too.",
     layer: "LogicalAnd",
-    ..logic(
-        "logical_and",
-        "Whether both elements are true. Anything but zero is true, NaN too.",
-        "{0} && {1}",
-        "{xp}.logical_and({0}, {1})",
-        // The functions of PyTorch refuse a plain boolean.
-        "{0} & {1}",
-        ["ggml_mul({0}, {1})", "And({0}, {1})"],
-        |x| Scalar::Bool(x[0].bool() && x[1].bool()),
-    )
+    eval: Some(Eval::Scalar(|x| Scalar::Bool(x[0].bool() && x[1].bool()))),
+    lowering: Lowering {
+        py: Template("{xp}.logical_and({0}, {1})"),
+        // The functions of PyTorch do not accept a Python boolean.
+        torch: Template("{0} & {1}"),
+        c: Template("{0} && {1}"),
+        ggml: Template("ggml_mul({0}, {1})"),
+        onnx: Template("And({0}, {1})"),
+        ..Lowering::NONE
+    },
+    ..LOGICAL
 };
 
 /// `left ∨ right`
 pub static LOGICAL_OR: OpDef = OpDef {
+    name: "logical_or",
+    doc: "Whether either element is true. Anything but zero is true, NaN too.",
     layer: "LogicalOr",
-    ..logic(
-        "logical_or",
-        "Whether either element is true. Anything but zero is true, NaN too.",
-        "{0} || {1}",
-        "{xp}.logical_or({0}, {1})",
-        "{0} | {1}",
-        ["mithril_max({0}, {1})", "Or({0}, {1})"],
-        |x| Scalar::Bool(x[0].bool() || x[1].bool()),
-    )
+    eval: Some(Eval::Scalar(|x| Scalar::Bool(x[0].bool() || x[1].bool()))),
+    lowering: Lowering {
+        py: Template("{xp}.logical_or({0}, {1})"),
+        torch: Template("{0} | {1}"),
+        c: Template("{0} || {1}"),
+        ggml: Template("mithril_max({0}, {1})"),
+        onnx: Template("Or({0}, {1})"),
+        ..Lowering::NONE
+    },
+    ..LOGICAL
 };
 
 /// `left ⊻ right`
 pub static LOGICAL_XOR: OpDef = OpDef {
+    name: "logical_xor",
+    doc: "Whether exactly one element is true. Anything but zero is true, NaN too.",
     layer: "LogicalXor",
-    ..logic(
-        "logical_xor",
-        "Whether exactly one element is true. Anything but zero is true, NaN too.",
-        "{0} != {1}",
+    eval: Some(Eval::Scalar(|x| Scalar::Bool(x[0].bool() != x[1].bool()))),
+    lowering: Lowering {
         // Both are booleans here, and MLX has no `logical_xor`.
-        "{0} != {1}",
-        "{0} != {1}",
-        ["ggml_abs(ggml_sub({0}, {1}))", "Xor({0}, {1})"],
-        |x| Scalar::Bool(x[0].bool() != x[1].bool()),
-    )
+        py: Template("{0} != {1}"),
+        torch: Template("{0} != {1}"),
+        c: Template("{0} != {1}"),
+        ggml: Template("ggml_abs(ggml_sub({0}, {1}))"),
+        onnx: Template("Xor({0}, {1})"),
+        ..Lowering::NONE
+    },
+    ..LOGICAL
 };
 
 /// `¬ input`
 pub static LOGICAL_NOT: OpDef = OpDef {
+    name: "logical_not",
+    doc: "Whether each element is false. Anything but zero is true, NaN too.",
+    layer: "LogicalNot",
     dtype: DTypeRule::Logical,
     eval: Some(Eval::Scalar(|x| Scalar::Bool(!x[0].bool()))),
     grad: Grad::Zero,
-    spell: Spell {
-        onnx: Text::T("Not({0})"),
-        ggml: Text::T("ggml_scale_bias({0}, -1, 1)"),
-        c: Text::T("!{0}"),
-        ..Spell::py("{xp}.logical_not({0})")
+    lowering: Lowering {
+        py: Template("{xp}.logical_not({0})"),
+        c: Template("!{0}"),
+        ggml: Template("ggml_scale_bias({0}, -1, 1)"),
+        onnx: Template("Not({0})"),
+        ..Lowering::NONE
     },
     tolerance: Tolerance::Exact,
-    layer: "LogicalNot",
-    ..unary("logical_not", "Whether each element is false. Anything but zero is true, NaN too.", |x| x)
+    ..UNARY
 };
 
 static BITS: &[Port] = &[tensor_of("left", Kinds::DISCRETE), tensor_of("right", Kinds::DISCRETE)];
@@ -285,62 +275,72 @@ const SHIFT_CASES: &[&str] = &["i64[2,3]<9 i64[2,3]<9", "i64[3]<9 i64[2,1]<99", 
 const BIT_CASES: &[&str] =
     &["i64[2,3]<9 i64[2,3]<9", "i64[3]<9 i64[2,1]<9", "bool[4] bool[4]", "i64[0]<9 i64[1]<9"];
 
-const fn bits(
-    name: &'static str,
-    doc: &'static str,
-    template: &'static str,
-    onnx: Text,
-    f: fn(i64, i64) -> i64,
-) -> OpDef {
-    OpDef {
-        ports: BITS,
-        dtype: DTypeRule::Promote,
-        grad: Grad::Zero,
-        spell: Spell { onnx, ..Spell::both(template) },
-        tolerance: Tolerance::Exact,
-        cases: BIT_CASES,
-        ..binary(name, doc, |_, _| 0.0, f)
-    }
+/// The evaluation of a function of integers, which is not defined for floats.
+const fn integers(f: fn(i64, i64) -> i64) -> Option<Eval> {
+    Some(Eval::F2(|_, _| 0.0, f))
 }
+
+/// A function of the bits of two integers.
+const BITWISE: OpDef = OpDef {
+    ports: BITS,
+    dtype: DTypeRule::Promote,
+    grad: Grad::Zero,
+    cases: BIT_CASES,
+    tolerance: Tolerance::Exact,
+    ..BINARY
+};
 
 /// `left & right`
 pub static BITWISE_AND: OpDef = OpDef {
+    name: "bitwise_and",
+    doc: "Bits set in both integers; of booleans, whether both hold.",
     layer: "BitwiseAnd",
-    ..bits(
-        "bitwise_and",
-        "Bits set in both integers; of booleans, whether both hold.",
-        "{0} & {1}",
-        Text::F(|s| super::onnx::bits(s, "BitwiseAnd({0}, {1})", "And({0}, {1})")),
-        |a, b| a & b,
-    )
+    eval: integers(|a, b| a & b),
+    lowering: Lowering {
+        py: Template("{0} & {1}"),
+        c: Template("{0} & {1}"),
+        onnx: Function(|s| super::onnx::bits(s, "BitwiseAnd({0}, {1})", "And({0}, {1})")),
+        ..Lowering::NONE
+    },
+    ..BITWISE
 };
 
 /// `left | right`
 pub static BITWISE_OR: OpDef = OpDef {
+    name: "bitwise_or",
+    doc: "Bits set in either integer; of booleans, whether one holds.",
     layer: "BitwiseOr",
-    ..bits(
-        "bitwise_or",
-        "Bits set in either integer; of booleans, whether one holds.",
-        "{0} | {1}",
-        Text::F(|s| super::onnx::bits(s, "BitwiseOr({0}, {1})", "Or({0}, {1})")),
-        |a, b| a | b,
-    )
+    eval: integers(|a, b| a | b),
+    lowering: Lowering {
+        py: Template("{0} | {1}"),
+        c: Template("{0} | {1}"),
+        onnx: Function(|s| super::onnx::bits(s, "BitwiseOr({0}, {1})", "Or({0}, {1})")),
+        ..Lowering::NONE
+    },
+    ..BITWISE
 };
 
 /// `left ^ right`
 pub static BITWISE_XOR: OpDef = OpDef {
+    name: "bitwise_xor",
+    doc: "Bits set in exactly one of two integers; of booleans, whether exactly one holds.",
     layer: "BitwiseXor",
-    ..bits(
-        "bitwise_xor",
-        "Bits set in exactly one of two integers; of booleans, whether exactly one holds.",
-        "{0} ^ {1}",
-        Text::F(|s| super::onnx::bits(s, "BitwiseXor({0}, {1})", "Xor({0}, {1})")),
-        |a, b| a ^ b,
-    )
+    eval: integers(|a, b| a ^ b),
+    lowering: Lowering {
+        py: Template("{0} ^ {1}"),
+        c: Template("{0} ^ {1}"),
+        onnx: Function(|s| super::onnx::bits(s, "BitwiseXor({0}, {1})", "Xor({0}, {1})")),
+        ..Lowering::NONE
+    },
+    ..BITWISE
 };
 
 /// `~input`
 pub static BITWISE_NOT: OpDef = OpDef {
+    name: "bitwise_not",
+    doc: "Flips every bit of an integer; negates a boolean.",
+    aliases: &["bitwise_invert", "invert"],
+    layer: "BitwiseNot",
     ports: BITS_OF_ONE,
     dtype: DTypeRule::Promote,
     eval: Some(Eval::Scalar(|x| match x[0] {
@@ -348,45 +348,42 @@ pub static BITWISE_NOT: OpDef = OpDef {
         other => Scalar::Int(!other.i64()),
     })),
     grad: Grad::Zero,
-    spell: Spell {
-        onnx: Text::F(|s| super::onnx::bits(s, "BitwiseNot({0})", "Not({0})")),
-        c: Text::F(|cx| Some(if cx.out(0)?.dtype == DType::Bool { "!{0}" } else { "~{0}" }.into())),
-        mlx: Text::T("mx.bitwise_invert({0})"),
-        ..Spell::py("~{0}")
+    lowering: Lowering {
+        py: Template("~{0}"),
+        mlx: Template("mx.bitwise_invert({0})"),
+        c: Function(|cx| Some(if cx.out(0)?.dtype == DType::Bool { "!{0}" } else { "~{0}" }.into())),
+        onnx: Function(|s| super::onnx::bits(s, "BitwiseNot({0})", "Not({0})")),
+        ..Lowering::NONE
     },
-    tolerance: Tolerance::Exact,
     cases: &["i64[2,3]<9", "bool[4]", "i64[0]<9"],
-    layer: "BitwiseNot",
-    aliases: &["bitwise_invert", "invert"],
-    ..unary("bitwise_not", "Flips every bit of an integer; negates a boolean.", |x| x)
+    tolerance: Tolerance::Exact,
+    ..UNARY
 };
 
 /// `left << right`
 pub static LEFT_SHIFT: OpDef = OpDef {
-    ports: SHIFT,
-    cases: SHIFT_CASES,
-    spell: Spell {
-        onnx: Text::F(super::onnx::left_shift),
-        c: Text::T("mithril_left_shift_i64({0}, {1})"),
-        torch: Text::T("{0} << {1}"),
-        jax: Text::T("{0} << {1}"),
-        mlx: Text::F(|s| mlx_shift(s, "<<", "_left_shift")),
-        ..Spell::numpy("{0} << {1}")
-    },
-    layer: "LeftShift",
-    aliases: &["bitwise_left_shift"],
-    ..bits(
-        "left_shift",
-        "Shifts bits left by a number of positions; bits shifted out are lost. A shift by its width or more, or by a \
+    name: "left_shift",
+    doc: "Shifts bits left by a number of positions; bits shifted out are lost. A shift by its width or more, or by a \
          negative number, gives 0.",
-        "",
-        Text::No,
-        |a, b| if (0..64).contains(&b) { a << b } else { 0 },
-    )
+    aliases: &["bitwise_left_shift"],
+    layer: "LeftShift",
+    ports: SHIFT,
+    eval: integers(|a, b| if (0..64).contains(&b) { a << b } else { 0 }),
+    lowering: Lowering {
+        numpy: Template("{0} << {1}"),
+        torch: Template("{0} << {1}"),
+        jax: Template("{0} << {1}"),
+        mlx: Function(|s| mlx_shift(s, "<<", "_left_shift")),
+        c: Template("mithril_left_shift_i64({0}, {1})"),
+        onnx: Function(super::onnx::left_shift),
+        ..Lowering::NONE
+    },
+    cases: SHIFT_CASES,
+    ..BITWISE
 };
 
 /// MLX leaves open what a shift by the width or more gives.
-fn mlx_shift(s: &SpellCx<'_>, operator: &str, helper: &str) -> Option<String> {
+fn mlx_shift(s: &LoweringCx<'_>, operator: &str, helper: &str) -> Option<String> {
     let width = 8 * s.ty(0)?.dtype.size() as i64;
     let is_plain = s.int(1).is_ok_and(|n| (0..width).contains(&n));
     Some(if is_plain {
@@ -398,92 +395,85 @@ fn mlx_shift(s: &SpellCx<'_>, operator: &str, helper: &str) -> Option<String> {
 
 /// `left >> right`
 pub static RIGHT_SHIFT: OpDef = OpDef {
-    ports: SHIFT,
-    cases: SHIFT_CASES,
-    spell: Spell {
-        onnx: Text::F(super::onnx::right_shift),
-        c: Text::T("mithril_right_shift_i64({0}, {1})"),
-        torch: Text::T("{0} >> {1}"),
-        jax: Text::T("{0} >> {1}"),
-        mlx: Text::F(|s| mlx_shift(s, ">>", "_right_shift")),
-        ..Spell::numpy("{0} >> {1}")
-    },
-    layer: "RightShift",
-    aliases: &["bitwise_right_shift"],
-    ..bits(
-        "right_shift",
-        "Arithmetic shift right by a number of positions, which keeps the sign. A shift by the width of the dtype or more, or by a \
+    name: "right_shift",
+    doc: "Arithmetic shift right by a number of positions, which keeps the sign. A shift by the width of the dtype or more, or by a \
          negative number, gives 0, or -1 for a negative integer.",
-        "",
-        Text::No,
-        |a, b| a >> if (0..64).contains(&b) { b } else { 63 },
-    )
+    aliases: &["bitwise_right_shift"],
+    layer: "RightShift",
+    ports: SHIFT,
+    eval: integers(|a, b| a >> if (0..64).contains(&b) { b } else { 63 }),
+    lowering: Lowering {
+        numpy: Template("{0} >> {1}"),
+        torch: Template("{0} >> {1}"),
+        jax: Template("{0} >> {1}"),
+        mlx: Function(|s| mlx_shift(s, ">>", "_right_shift")),
+        c: Template("mithril_right_shift_i64({0}, {1})"),
+        onnx: Function(super::onnx::right_shift),
+        ..Lowering::NONE
+    },
+    cases: SHIFT_CASES,
+    ..BITWISE
 };
 
-const fn test(name: &'static str, doc: &'static str, spell: &Spell, f: fn(&[Scalar]) -> Scalar) -> OpDef {
-    OpDef {
-        dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::Bool]))),
-        eval: Some(Eval::Scalar(f)),
-        grad: Grad::Zero,
-        spell: *spell,
-        tolerance: Tolerance::Exact,
-        ..unary(name, doc, |x| x)
-    }
-}
+/// A property of each element.
+const TEST: OpDef = OpDef {
+    dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::Bool]))),
+    grad: Grad::Zero,
+    tolerance: Tolerance::Exact,
+    ..UNARY
+};
 
 /// A test of C on a float, or what it gives for any integer.
-fn float_test(cx: &SpellCx<'_>, float: &str, integer: &str) -> Option<String> {
+fn float_test(cx: &LoweringCx<'_>, float: &str, integer: &str) -> Option<String> {
     Some(if cx.ty(0)?.dtype.is_float() { float } else { integer }.into())
 }
 
 /// NaN or not
 pub static ISNAN: OpDef = OpDef {
-    layer: "IsNan",
+    name: "isnan",
+    doc: "Whether each element is NaN.",
     aliases: &["is_nan"],
-    ..test(
-        "isnan",
-        "Whether each element is NaN.",
-        &Spell {
-            c: Text::F(|cx| float_test(cx, "isnan({0}) != 0", "0")),
-            onnx: Text::F(|s| super::onnx::float_test(s, "IsNaN({0})", "Not(Equal({0}, {0}))")),
-            ..Spell::py("{xp}.isnan({0})")
-        },
-        |x| Scalar::Bool(x[0].f64().is_nan()),
-    )
+    layer: "IsNan",
+    eval: Some(Eval::Scalar(|x| Scalar::Bool(x[0].f64().is_nan()))),
+    lowering: Lowering {
+        py: Template("{xp}.isnan({0})"),
+        c: Function(|cx| float_test(cx, "isnan({0}) != 0", "0")),
+        onnx: Function(|s| super::onnx::float_test(s, "IsNaN({0})", "Not(Equal({0}, {0}))")),
+        ..Lowering::NONE
+    },
+    ..TEST
 };
 
 /// infinite or not
 pub static ISINF: OpDef = OpDef {
-    layer: "IsInf",
+    name: "isinf",
+    doc: "Whether each element is infinite, of either sign.",
     aliases: &["is_inf"],
-    ..test(
-        "isinf",
-        "Whether each element is infinite, of either sign.",
-        &Spell {
-            c: Text::F(|cx| float_test(cx, "isinf({0}) != 0", "0")),
-            onnx: Text::F(|s| super::onnx::float_test(s, "IsInf({0})", "Not(Equal({0}, {0}))")),
-            ..Spell::py("{xp}.isinf({0})")
-        },
-        |x| Scalar::Bool(x[0].f64().is_infinite()),
-    )
+    layer: "IsInf",
+    eval: Some(Eval::Scalar(|x| Scalar::Bool(x[0].f64().is_infinite()))),
+    lowering: Lowering {
+        py: Template("{xp}.isinf({0})"),
+        c: Function(|cx| float_test(cx, "isinf({0}) != 0", "0")),
+        onnx: Function(|s| super::onnx::float_test(s, "IsInf({0})", "Not(Equal({0}, {0}))")),
+        ..Lowering::NONE
+    },
+    ..TEST
 };
 
 /// finite or not
 pub static ISFINITE: OpDef = OpDef {
-    layer: "IsFinite",
+    name: "isfinite",
+    doc: "Whether each element is neither infinite nor NaN.",
     aliases: &["is_finite"],
-    ..test(
-        "isfinite",
-        "Whether each element is neither infinite nor NaN.",
-        &Spell {
-            c: Text::F(|cx| float_test(cx, "isfinite({0}) != 0", "1")),
-            onnx: Text::F(|s| {
-                super::onnx::float_test(s, "Not(Or(IsNaN({0}), IsInf({0})))", "Equal({0}, {0})")
-            }),
-            ..Spell::py("{xp}.isfinite({0})")
-        },
-        |x| Scalar::Bool(x[0].f64().is_finite()),
-    )
+    layer: "IsFinite",
+    eval: Some(Eval::Scalar(|x| Scalar::Bool(x[0].f64().is_finite()))),
+    lowering: Lowering {
+        py: Template("{xp}.isfinite({0})"),
+        c: Function(|cx| float_test(cx, "isfinite({0}) != 0", "1")),
+        onnx: Function(|s| super::onnx::float_test(s, "Not(Or(IsNaN({0}), IsInf({0})))", "Equal({0}, {0})")),
+        ..Lowering::NONE
+    },
+    ..TEST
 };
 
 #[cfg(test)]

@@ -40,6 +40,7 @@ static PAIR: &[Port] = &[tensor("real"), tensor("imag")];
 pub static VIEW_AS_REAL: OpDef = OpDef {
     name: "view_as_real",
     doc: "The real and the imaginary part of complex numbers side by side along a new last axis of size 2.",
+    layer: "ViewAsReal",
     ports: PAIR,
     shape: ShapeRule::Fn(|cx| {
         let mut shape = cx.broadcast(&[cx.shape(0), cx.shape(1)])?;
@@ -51,9 +52,8 @@ pub static VIEW_AS_REAL: OpDef = OpDef {
         let [real, imag] = together(c.x[0], c.x[1]);
         vec![c.cx.call(&STACK, &[c.cx.lit(-1), real, imag])]
     }),
-    tolerance: Tolerance::Exact,
     cases: &["[2,3] [2,3]", "[] []", "[2,1] [3]", "[0,2] [0,2]"],
-    layer: "ViewAsReal",
+    tolerance: Tolerance::Exact,
     ..BLANK
 };
 
@@ -62,6 +62,7 @@ pub static VIEW_AS_COMPLEX: OpDef = OpDef {
     name: "view_as_complex",
     doc: "Complex numbers whose real and imaginary parts lie side by side along the last axis, which has size 2, as a \
           pair of tensors; the inverse of `view_as_real`.",
+    layer: "ViewAsComplex",
     ports: &[tensor("input")],
     outputs: PARTS,
     shape: ShapeRule::Fn(|cx| {
@@ -87,9 +88,8 @@ pub static VIEW_AS_COMPLEX: OpDef = OpDef {
         };
         vec![part(0), part(1)]
     }),
-    tolerance: Tolerance::Exact,
     cases: &["[3,2]", "[2]", "[2,0,2]"],
-    layer: "ViewAsComplex",
+    tolerance: Tolerance::Exact,
     ..BLANK
 };
 
@@ -97,6 +97,7 @@ pub static VIEW_AS_COMPLEX: OpDef = OpDef {
 pub static POLAR: OpDef = OpDef {
     name: "polar",
     doc: "Complex numbers from their absolute values and angles in radians: `abs * cos(angle)` and `abs * sin(angle)`.",
+    layer: "Polar",
     ports: &[tensor("abs"), tensor("angle")],
     outputs: PARTS,
     shape: ShapeRule::Broadcast,
@@ -104,7 +105,6 @@ pub static POLAR: OpDef = OpDef {
     expand: Some(|c| vec![c.x[0] * c.x[1].op(&COS, &[]), c.x[0] * c.x[1].op(&SIN, &[])]),
     domain: (0.5, 2.0),
     cases: &["[2,3] [2,3]", "[] [3]", "[0] [1]"],
-    layer: "Polar",
     ..BLANK
 };
 
@@ -113,6 +113,7 @@ pub static ANGLE: OpDef = OpDef {
     name: "angle",
     doc: "Angle in radians of complex numbers, in [-π, π]; without `imag` of real ones: 0, or π below 0. The absolute \
           value is `hypot(real, imag)`.",
+    layer: "Angle",
     ports: &[tensor("real"), optional("imag")],
     shape: ShapeRule::Broadcast,
     dtype: DTypeRule::Float,
@@ -122,7 +123,6 @@ pub static ANGLE: OpDef = OpDef {
     }),
     domain: (0.5, 2.0),
     cases: &["[2,3] [2,3]", "[3]", "[2,1] [3]"],
-    layer: "Angle",
     ..BLANK
 };
 
@@ -134,9 +134,9 @@ const PRODUCT: OpDef = OpDef {
     outputs: PARTS,
     shape: ShapeRule::Broadcast,
     dtype: DTypeRule::Float,
-    tolerance: Tolerance::Contraction,
     domain: (0.5, 2.0),
     cases: &["[2,3] [2,3] [2,3] [2,3]", "[2,1] [2,1] [3] [3]", "[0] [0] [1] [1]"],
+    tolerance: Tolerance::Contraction,
     ..BLANK
 };
 
@@ -145,11 +145,11 @@ pub static COMPLEX_MULTIPLY: OpDef = OpDef {
     name: "complex_multiply",
     doc: "Product of complex numbers: `left_real·right_real - left_imag·right_imag` and `left_real·right_imag + \
           left_imag·right_real`.",
+    layer: "ComplexMultiply",
     expand: Some(|c| {
         let [a, b, x, y] = [c.x[0], c.x[1], c.x[2], c.x[3]];
         vec![a * x - b * y, a * y + b * x]
     }),
-    layer: "ComplexMultiply",
     ..PRODUCT
 };
 
@@ -158,12 +158,12 @@ pub static COMPLEX_DIVIDE: OpDef = OpDef {
     name: "complex_divide",
     doc: "Quotient of complex numbers: the product with the conjugate of the right ones, divided by the square of their \
           absolute values.",
+    layer: "ComplexDivide",
     expand: Some(|c| {
         let [a, b, x, y] = [c.x[0], c.x[1], c.x[2], c.x[3]];
         let square = x * x + y * y;
         vec![(a * x + b * y) / square, (b * x - a * y) / square]
     }),
-    layer: "ComplexDivide",
     ..PRODUCT
 };
 
@@ -171,13 +171,13 @@ pub static COMPLEX_DIVIDE: OpDef = OpDef {
 pub static CONJ: OpDef = OpDef {
     name: "conj",
     doc: "Complex conjugates: the real parts as they are, the imaginary ones with the opposite sign.",
+    layer: "Conj",
     ports: PAIR,
     outputs: PARTS,
     shape: ShapeRule::Fn(|cx| Ok(vec![cx.shape(0).clone(), cx.shape(1).clone()])),
     dtype: DTypeRule::Float,
     expand: Some(|c| vec![c.x[0], -c.x[1]]),
-    tolerance: Tolerance::Exact,
     cases: &["[2,3] [2,3]", "[] []"],
-    layer: "Conj",
+    tolerance: Tolerance::Exact,
     ..BLANK
 };

@@ -13,13 +13,14 @@ use crate::dtype::Kinds;
 use crate::error::{Code, Error, Result};
 use crate::interp::{HostCall, elements, from_f64s};
 use crate::literal::Lit;
+use crate::lowering::LoweringRule::{Function, Template};
+use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, LowBit, OpDef, Port, Precision, ShapeRule, Spell, Text,
-    Tolerance, attr, tensor_of,
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, LowBit, OpDef, Port, Precision, ShapeRule, Tolerance,
+    attr, tensor_of,
 };
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
-use crate::spell::SpellCx;
 use crate::tensor::Tensor;
 
 /// Rows of this file.
@@ -44,22 +45,22 @@ pub static CONV_GENERAL: OpDef = OpDef {
           input with `input_dilation - 1` zeros between neighbors and then `pads` zeros before and after each \
           axis (negative pads cut off). Shapes: input `[n, c, *s]`, weight `[o, c/groups, *k]`, output \
           `[n, o, *p]`; channels are split into `groups` that do not mix. Integers become floats.",
+    aliases: &["conv_general_dilated"],
     ports: GENERAL_PORTS,
     shape: ShapeRule::Fn(general_shape),
     dtype: DTypeRule::Float,
     eval: Some(Eval::Host(general_eval)),
-    grad: Grad::Formula(general_grad),
-    spell: Spell {
-        onnx: Text::F(super::onnx::conv_general),
-        ggml: Text::F(loops::general_ggml),
-        numpy: Text::T("_conv_general({0}, {1}, {stride}, {pads}, {dilation}, {input_dilation}, {groups})"),
-        torch: Text::F(general_torch),
-        jax: Text::F(jax::general),
-        mlx: Text::F(mlx::general),
-        ..Spell::NONE
-    },
     loops: Some(loops::general),
-    tolerance: Tolerance::Contraction,
+    grad: Grad::Formula(general_grad),
+    lowering: Lowering {
+        numpy: Template("_conv_general({0}, {1}, {stride}, {pads}, {dilation}, {input_dilation}, {groups})"),
+        torch: Function(general_torch),
+        jax: Function(jax::general),
+        mlx: Function(mlx::general),
+        ggml: Function(loops::general_ggml),
+        onnx: Function(super::onnx::conv_general),
+        ..Lowering::NONE
+    },
     cases: &[
         "[2,3,7] [4,3,3]",
         "[2,3,7] [4,3,3] stride=2 pads=((2,1),) dilation=2",
@@ -68,7 +69,7 @@ pub static CONV_GENERAL: OpDef = OpDef {
         "[2,2,3,4,3] [4,1,2,2,2] stride=(1,2,1) groups=2",
         "[0,3,5,5] [4,3,3,3]",
     ],
-    aliases: &["conv_general_dilated"],
+    tolerance: Tolerance::Contraction,
     precision: Some(Precision::Low),
     ..BLANK
 };
@@ -295,21 +296,17 @@ static CONV_PORTS: &[Port] = &[
 
 const BIAS: Port = crate::op::optional("bias");
 
-const fn conv(name: &'static str, doc: &'static str) -> OpDef {
-    OpDef {
-        name,
-        doc,
-        ports: CONV_PORTS,
-        dtype: DTypeRule::Float,
-        expand: Some(conv_expand),
-        padded_with: Some(0.0),
-        spell: Spell { onnx: Text::F(super::onnx::conv), torch: Text::F(conv_torch), ..Spell::NONE },
-        tolerance: Tolerance::Contraction,
-        precision: Some(Precision::Low),
-        low_bit: Some(LowBit { weight: 1, outputs: 0, is_product: false }),
-        ..BLANK
-    }
-}
+const CONVOLUTION: OpDef = OpDef {
+    ports: CONV_PORTS,
+    dtype: DTypeRule::Float,
+    expand: Some(conv_expand),
+    padding_value: Some(0.0),
+    lowering: Lowering { torch: Function(conv_torch), onnx: Function(super::onnx::conv), ..Lowering::NONE },
+    tolerance: Tolerance::Contraction,
+    precision: Some(Precision::Low),
+    low_bit: Some(LowBit { weight: 1, outputs: 0, is_product: false }),
+    ..BLANK
+};
 
 macro_rules! conv_doc {
     ($axes:literal, $input:literal, $kernel:literal) => {
@@ -325,17 +322,22 @@ macro_rules! conv_doc {
 
 /// convolution over sequences
 pub static CONV1D: OpDef = OpDef {
+    name: "conv1d",
+    doc: conv_doc!("the last axis", "length", "k"),
     shape: ShapeRule::Fn(conv_shape::<1>),
     cases: &[
         "[2,3,8] [4,3,3] [4]",
         "[2,3,8] [4,3,3] padding=\"same\"",
         "[2,4,9] [4,2,2] [4] stride=2 padding=1 dilation=2 groups=2",
     ],
-    ..conv("conv1d", conv_doc!("the last axis", "length", "k"))
+    ..CONVOLUTION
 };
 
 /// convolution over images
 pub static CONV2D: OpDef = OpDef {
+    name: "conv2d",
+    doc: conv_doc!("the last two axes", "height, width", "kh, kw"),
+    aliases: &["convolution"],
     shape: ShapeRule::Fn(conv_shape::<2>),
     cases: &[
         "[2,3,6,5] [4,3,3,3] [4]",
@@ -344,15 +346,16 @@ pub static CONV2D: OpDef = OpDef {
         "[2,3,6,5] [3,1,3,3] padding=1 groups=3",
         "[0,3,6,5] [4,3,1,1] [4]",
     ],
-    aliases: &["convolution"],
-    ..conv("conv2d", conv_doc!("the last two axes", "height, width", "kh, kw"))
+    ..CONVOLUTION
 };
 
 /// convolution over volumes
 pub static CONV3D: OpDef = OpDef {
+    name: "conv3d",
+    doc: conv_doc!("the last three axes", "depth, height, width", "kd, kh, kw"),
     shape: ShapeRule::Fn(conv_shape::<3>),
     cases: &["[1,2,4,5,4] [3,2,2,3,2] [3] padding=(1,0,1) stride=(1,2,1)"],
-    ..conv("conv3d", conv_doc!("the last three axes", "depth, height, width", "kd, kh, kw"))
+    ..CONVOLUTION
 };
 
 fn conv_shape<const N: usize>(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
@@ -443,7 +446,7 @@ fn add_bias<'a>(y: V<'a>, bias: V<'a>) -> V<'a> {
     y.op(&ADD, &[bias.op(&RESHAPE, &[bias.lit(shape)])])
 }
 
-fn conv_torch(s: &SpellCx<'_>) -> Option<String> {
+fn conv_torch(s: &LoweringCx<'_>) -> Option<String> {
     let n = s.ty(0)?.shape.rank().checked_sub(2)?;
     let (stride, dilation) = (window::positive(s, 3, n).ok()?, window::positive(s, 5, n).ok()?);
     let padding = window::padding(s, 4, n).ok()?;
@@ -472,7 +475,7 @@ fn torch_padding(pads: &[[Dim; 2]]) -> Option<String> {
 }
 
 /// A plain convolution where it is one; torch has no gaps in the input, except in transposed convolutions.
-fn general_torch(s: &SpellCx<'_>) -> Option<String> {
+fn general_torch(s: &LoweringCx<'_>) -> Option<String> {
     let n = s.ty(0)?.shape.rank().checked_sub(2)?;
     let a = general(s, n).ok()?;
     let (x, w, groups) = (s.arg(0), s.arg(1), window::torch_option("groups", &[a.groups], 1));
@@ -491,7 +494,7 @@ fn general_torch(s: &SpellCx<'_>) -> Option<String> {
         return Some(format!("F.conv{n}d({input}, {w}{stride}{padding}{dilation}{groups})"));
     }
     let tuple = |values: &[i64]| python_tuple(values);
-    let pads = crate::spell::tuple(a.pads.iter().map(|pair| s.dims(pair)));
+    let pads = crate::lowering::tuple(a.pads.iter().map(|pair| s.dims(pair)));
     let shape = s.dims(&s.out(0)?.shape);
     Some(format!(
         "_conv_general({x}, {w}, {}, {pads}, {}, {}, {}, {shape})",
@@ -513,18 +516,16 @@ static TRANSPOSED_PORTS: &[Port] = &[
     attr("dilation", Attr::Ints, DefaultLit::Int(1)),
 ];
 
-const fn transposed(name: &'static str, doc: &'static str) -> OpDef {
-    OpDef {
-        ports: TRANSPOSED_PORTS,
-        expand: Some(transposed_expand),
-        spell: Spell {
-            torch: Text::F(transposed_torch),
-            onnx: Text::F(super::onnx::conv_transpose),
-            ..Spell::NONE
-        },
-        ..conv(name, doc)
-    }
-}
+const TRANSPOSED: OpDef = OpDef {
+    ports: TRANSPOSED_PORTS,
+    expand: Some(transposed_expand),
+    lowering: Lowering {
+        torch: Function(transposed_torch),
+        onnx: Function(super::onnx::conv_transpose),
+        ..Lowering::NONE
+    },
+    ..CONVOLUTION
+};
 
 macro_rules! transposed_doc {
     ($base:literal, $input:literal, $kernel:literal) => {
@@ -541,30 +542,36 @@ macro_rules! transposed_doc {
 
 /// transposed convolution over sequences
 pub static CONV_TRANSPOSE1D: OpDef = OpDef {
+    name: "conv_transpose1d",
+    doc: transposed_doc!("conv1d", "length", "k"),
     shape: ShapeRule::Fn(transposed_shape::<1>),
     cases: &[
         "[2,3,5] [3,4,3] [4] stride=2 padding=1 output_padding=1",
         "[1,2,4] [2,3,2] padding=\"same\" stride=3",
     ],
-    ..transposed("conv_transpose1d", transposed_doc!("conv1d", "length", "k"))
+    ..TRANSPOSED
 };
 
 /// transposed convolution over images
 pub static CONV_TRANSPOSE2D: OpDef = OpDef {
+    name: "conv_transpose2d",
+    doc: transposed_doc!("conv2d", "height, width", "kh, kw"),
+    aliases: &["deconv2d"],
     shape: ShapeRule::Fn(transposed_shape::<2>),
     cases: &[
         "[2,3,4,5] [3,4,3,3] [4] stride=2 padding=1 output_padding=1",
         "[2,4,4,3] [4,3,2,3] [6] stride=(2,1) groups=2 dilation=2",
     ],
-    aliases: &["deconv2d"],
-    ..transposed("conv_transpose2d", transposed_doc!("conv2d", "height, width", "kh, kw"))
+    ..TRANSPOSED
 };
 
 /// transposed convolution over volumes
 pub static CONV_TRANSPOSE3D: OpDef = OpDef {
+    name: "conv_transpose3d",
+    doc: transposed_doc!("conv3d", "depth, height, width", "kd, kh, kw"),
     shape: ShapeRule::Fn(transposed_shape::<3>),
     cases: &["[1,2,3,2,3] [2,3,2,2,2] [3] stride=2"],
-    ..transposed("conv_transpose3d", transposed_doc!("conv3d", "depth, height, width", "kd, kh, kw"))
+    ..TRANSPOSED
 };
 
 /// Pads of the general convolution along each axis.
@@ -639,7 +646,7 @@ fn transposed_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
 }
 
 /// torch pads both sides alike: what is to be cut off more at the end is cut off the result.
-fn transposed_torch(s: &SpellCx<'_>) -> Option<String> {
+fn transposed_torch(s: &LoweringCx<'_>) -> Option<String> {
     let (input, kernel) = (&s.ty(0)?.shape, s.ty(1)?.shape.get(2..)?.to_vec());
     let n = kernel.len();
     let (stride, dilation) = (window::positive(s, 3, n).ok()?, window::positive(s, 7, n).ok()?);

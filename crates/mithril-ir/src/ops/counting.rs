@@ -9,9 +9,10 @@ use crate::dim::Dim;
 use crate::dtype::{DType, Kind, Kinds};
 use crate::error::{Code, Error, Result};
 use crate::literal::Lit;
+use crate::lowering::Lowering;
+use crate::lowering::LoweringRule::Function;
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Grad, OpDef, Port, PortKind, ShapeRule, Spell, Text, Tolerance, attr,
-    tensor_of,
+    Attr, BLANK, DTypeRule, DefaultLit, Grad, OpDef, Port, PortKind, ShapeRule, Tolerance, attr, tensor_of,
 };
 use crate::ops::create::{ARANGE, FULL};
 use crate::ops::elementwise as e;
@@ -114,6 +115,7 @@ pub static SEARCHSORTED: OpDef = OpDef {
     doc: "For each of `values` its place in `sequence`, which is in order, in int64: the number of elements that are \
           smaller, with `right` that are not larger. The sequence is a vector, or there is one along the last axis for \
           each line of `values`, with the same sizes before it. NaN is larger than every number.",
+    layer: "SearchSorted",
     ports: &[
         tensor_of("sequence", Kinds::ANY),
         tensor_of("values", Kinds::ANY),
@@ -135,18 +137,17 @@ pub static SEARCHSORTED: OpDef = OpDef {
     }),
     dtype: DTypeRule::Fn(compared),
     expand: Some(|c| vec![search(c, c.x[0], c.x[1], c.get(|c| c.bool(2)))]),
-    spell: Spell {
-        numpy: Text::F(|s| {
+    lowering: Lowering {
+        numpy: Function(|s| {
             let is_plain = s.ty(0)?.shape.rank() == 1 && s.ty(0)?.dtype != DType::BF16;
             let side = if s.bool(2).ok()? { ", side=\"right\"" } else { "" };
             // Of a value without axes it makes a number.
             let has_axes = s.ty(1)?.shape.rank() > 0;
             (is_plain && has_axes).then(|| format!("np.searchsorted({}, {}{side})", s.arg(0), s.arg(1)))
         }),
-        ..Spell::NONE
+        ..Lowering::NONE
     },
     cases: &["[0] [3]", "[1] [2,3]", "[2,1] [2,4] right=true", "i64[1] i64[]", "[1] i64[4] right=true"],
-    layer: "SearchSorted",
     ..COUNT
 };
 
@@ -155,6 +156,7 @@ pub static BUCKETIZE: OpDef = OpDef {
     name: "bucketize",
     doc: "For each element the number of boundaries (a vector in order) that are smaller, with `right` that are not \
           larger, in int64: the bucket that it lies in. See `searchsorted`.",
+    layer: "Bucketize",
     ports: &[
         tensor_of("input", Kinds::ANY),
         tensor_of("boundaries", Kinds::ANY),
@@ -167,7 +169,6 @@ pub static BUCKETIZE: OpDef = OpDef {
     dtype: DTypeRule::Fn(compared),
     expand: Some(|c| vec![c.x[1].op(&SEARCHSORTED, &[c.x[0], c.x[2]])]),
     cases: &["[2,3] [1]", "i64[4] i64[1] right=true", "[] [0]", "[3] i64[1]"],
-    layer: "Bucketize",
     ..COUNT
 };
 
@@ -208,6 +209,7 @@ pub static BINCOUNT: OpDef = OpDef {
     doc: "How often each of the integers from 0 to `length - 1` occurs in the input, in int64; with `weights`, one for \
           each element, the sum of theirs. Numbers that are negative or not below `length` are not counted: the length does not \
           depend on data, unlike in NumPy and torch.",
+    layer: "BinCount",
     ports: &[
         tensor_of("input", Kinds::INT),
         attr("length", Attr::Int, DefaultLit::Required),
@@ -231,7 +233,6 @@ pub static BINCOUNT: OpDef = OpDef {
         vec![counts(c, c.x[0], c.x[2].is_some().then_some(c.x[2]), &length)]
     }),
     grad: Grad::Expansion,
-    tolerance: Tolerance::Contraction,
     cases: &[
         "i64[9]<4 length=5",
         "i64[9]<6 length=4 [9]",
@@ -239,7 +240,7 @@ pub static BINCOUNT: OpDef = OpDef {
         "i64[0] length=2",
         "i64[4] length=3 i64[4]",
     ],
-    layer: "BinCount",
+    tolerance: Tolerance::Contraction,
     ..COUNT
 };
 
@@ -284,6 +285,7 @@ pub static HISTC: OpDef = OpDef {
     doc: "How many elements lie in each of `bins` equal parts of the range from `min` to `max`, in the dtype of the input; \
           the last bin includes both ends. With `min` and `max` equal, the range is that of the elements.  \
           Elements outside, and NaN, are not counted. As in torch.",
+    layer: "Histc",
     ports: &[
         tensor_of("input", Kinds::NUMBER),
         attr("bins", Attr::Int, DefaultLit::Int(100)),
@@ -311,7 +313,6 @@ pub static HISTC: OpDef = OpDef {
         "[4] bins=1",
         "[0] bins=3",
     ],
-    layer: "Histc",
     ..COUNT
 };
 
@@ -331,6 +332,7 @@ pub static HISTOGRAM: OpDef = OpDef {
           if not given), or the sum of their `weights`, and the `bins + 1` bounds of the parts. The last bin \
           includes both ends; elements outside, and NaN, are not counted. With `density` the counts are divided by their sum and by \
           the width of a part. Counts are int64, or of the dtype of what they are made of.",
+    layer: "Histogram",
     ports: &[
         tensor_of("input", Kinds::NUMBER),
         attr("bins", Attr::Int, DefaultLit::Int(10)),
@@ -380,14 +382,13 @@ pub static HISTOGRAM: OpDef = OpDef {
         vec![found, bounds.cast(float)]
     }),
     grad: Grad::Expansion,
-    tolerance: Tolerance::Contraction,
     cases: &[
         "[20] bins=5",
         "[3,4] [3,4] bins=4 min=-1 max=1.5",
         "i64[9]<5 bins=4 min=0 max=3",
         "[12] bins=3 density=true",
     ],
-    layer: "Histogram",
+    tolerance: Tolerance::Contraction,
     ..COUNT
 };
 
@@ -419,6 +420,7 @@ pub static UNIQUE: OpDef = OpDef {
           the input, says which of the different elements each one is (`size` or more for those that found no place); \
           `counts` how often each occurs, 0 for what is filled in. All NaN count as one. Of equal elements the last one \
           gets the gradient. As `jnp.unique` with a size.",
+    layer: "Unique",
     ports: &[
         tensor_of("input", Kinds::ANY),
         attr("size", Attr::Int, DefaultLit::Required),
@@ -443,7 +445,6 @@ pub static UNIQUE: OpDef = OpDef {
         "i64[0] size=2",
         "i64[] size=1",
     ],
-    layer: "Unique",
     ..COUNT
 };
 

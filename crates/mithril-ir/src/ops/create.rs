@@ -6,15 +6,15 @@ use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
 use crate::literal::Lit;
 use crate::loops::{Expr, Index, Within};
+use crate::lowering::LoweringRule::{Function, Template};
+use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
-    dtype_or, tensor,
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, attr, dtype_or, tensor,
 };
 use crate::ops::compare::EQUAL;
 use crate::ops::movement::EXPAND_DIMS;
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::{MAX_ELEMENTS, Shape};
-use crate::spell::SpellCx;
 use crate::tensor::{Scalar, Tensor};
 
 /// Rows of this file.
@@ -63,22 +63,23 @@ pub static FULL: OpDef = OpDef {
         Ok(DTypes::keep([dtype]))
     }),
     eval: Some(Eval::Host(|c| Ok(vec![Tensor::full(c.dtype(), c.shape(), given_scalar(c, 1)?)]))),
-    spell: Spell {
-        onnx: Text::T("Expand(cast({1}), sizes())"),
-        torch: Text::T("torch.full({shape}, {1}, dtype={dtype}, device=device)"),
-        mlx: Text::F(|s| {
+    loops: Some(|c| {
+        let value = Tensor::scalar(c.out_dtype(0), given_scalar(c, 1)?).get(0);
+        Ok(vec![c.number(value, c.out_dtype(0))])
+    }),
+    lowering: Lowering {
+        py: Template("{xp}.full({shape}, {1}, {dtype})"),
+        torch: Template("torch.full({shape}, {1}, dtype={dtype}, device=device)"),
+        mlx: Function(|s| {
             // Of a number that is not an integer, MLX makes floats.
             let out = s.out(0)?;
             let (shape, value, dtype) = (s.dims(&out.shape), s.arg(1), s.dtype(out.dtype));
             let typed = || format!("mx.full({shape}, mx.array({value}, {dtype}))");
             Some(if out.dtype.is_float() { format!("mx.full({shape}, {value}, {dtype})") } else { typed() })
         }),
-        ..Spell::py("{xp}.full({shape}, {1}, {dtype})")
+        onnx: Template("Expand(cast({1}), sizes())"),
+        ..Lowering::NONE
     },
-    loops: Some(|c| {
-        let value = Tensor::scalar(c.out_dtype(0), given_scalar(c, 1)?).get(0);
-        Ok(vec![c.number(value, c.out_dtype(0))])
-    }),
     cases: &[
         "shape=(2,3) value=1.5",
         "shape=() value=7",
@@ -88,17 +89,13 @@ pub static FULL: OpDef = OpDef {
     ..CREATE
 };
 
-const fn filled(name: &'static str, doc: &'static str) -> OpDef {
-    OpDef {
-        name,
-        doc,
-        ports: &[SHAPE, DTYPE],
-        shape: ShapeRule::Fn(|cx| Ok(vec![given_shape(cx, 0)?])),
-        dtype: DTypeRule::Fn(|cx| Ok(given_or_float(cx, 1))),
-        cases: &["shape=(2,3)", "shape=()", "shape=(0,)", "shape=4 dtype=i32", "shape=2 dtype=bool"],
-        ..CREATE
-    }
-}
+const FILLED: OpDef = OpDef {
+    ports: &[SHAPE, DTYPE],
+    shape: ShapeRule::Fn(|cx| Ok(vec![given_shape(cx, 0)?])),
+    dtype: DTypeRule::Fn(|cx| Ok(given_or_float(cx, 1))),
+    cases: &["shape=(2,3)", "shape=()", "shape=(0,)", "shape=4 dtype=i32", "shape=2 dtype=bool"],
+    ..CREATE
+};
 
 fn full_of<'a>(c: &Call<'a>, value: f64) -> Vec<V<'a>> {
     let dtype = dtype_or(&c.lit(1), c.cx.float());
@@ -107,22 +104,28 @@ fn full_of<'a>(c: &Call<'a>, value: f64) -> Vec<V<'a>> {
 
 /// zeros
 pub static ZEROS: OpDef = OpDef {
+    name: "zeros",
+    doc: "A tensor of zeros, of the default float unless `dtype` says otherwise.",
     expand: Some(|c| full_of(c, 0.0)),
-    spell: Spell {
-        torch: Text::T("torch.zeros({shape}, dtype={dtype}, device=device)"),
-        ..Spell::py("{xp}.zeros({shape}, {dtype})")
+    lowering: Lowering {
+        py: Template("{xp}.zeros({shape}, {dtype})"),
+        torch: Template("torch.zeros({shape}, dtype={dtype}, device=device)"),
+        ..Lowering::NONE
     },
-    ..filled("zeros", "A tensor of zeros, of the default float unless `dtype` says otherwise.")
+    ..FILLED
 };
 
 /// ones
 pub static ONES: OpDef = OpDef {
+    name: "ones",
+    doc: "A tensor of ones, of the default float unless `dtype` says otherwise.",
     expand: Some(|c| full_of(c, 1.0)),
-    spell: Spell {
-        torch: Text::T("torch.ones({shape}, dtype={dtype}, device=device)"),
-        ..Spell::py("{xp}.ones({shape}, {dtype})")
+    lowering: Lowering {
+        py: Template("{xp}.ones({shape}, {dtype})"),
+        torch: Template("torch.ones({shape}, dtype={dtype}, device=device)"),
+        ..Lowering::NONE
     },
-    ..filled("ones", "A tensor of ones, of the default float unless `dtype` says otherwise.")
+    ..FILLED
 };
 
 // --- as another tensor -------------------------------------------------------------------------------------
@@ -247,20 +250,6 @@ pub static ARANGE: OpDef = OpDef {
         };
         Ok(vec![Tensor::build(c.dtype(), c.shape(), element)])
     })),
-    spell: Spell {
-        onnx: Text::F(super::onnx::arange),
-        torch: Text::F(|s| {
-            let (text, dtype) = (arange_text(s, ", device=device")?, s.out(0)?.dtype);
-            let as_is = dtype == DType::I64 && !matches!(Count::of(s), Ok(Count::Float { .. }));
-            Some(if as_is { text } else { format!("{text}.to({})", s.dtype(dtype)) })
-        }),
-        py: Text::F(|s| {
-            let (text, dtype) = (arange_text(s, "")?, s.out(0)?.dtype);
-            let as_is = dtype == DType::I64 && s.xp == "np";
-            Some(if as_is { text } else { format!("{text}.astype({})", s.dtype(dtype)) })
-        }),
-        ..Spell::NONE
-    },
     loops: Some(|c| {
         let count = Count::of(c)?;
         let number = |x: f64| c.number(x, DType::F64);
@@ -276,6 +265,20 @@ pub static ARANGE: OpDef = OpDef {
             }
         })])
     }),
+    lowering: Lowering {
+        py: Function(|s| {
+            let (text, dtype) = (arange_text(s, "")?, s.out(0)?.dtype);
+            let as_is = dtype == DType::I64 && s.xp == "np";
+            Some(if as_is { text } else { format!("{text}.astype({})", s.dtype(dtype)) })
+        }),
+        torch: Function(|s| {
+            let (text, dtype) = (arange_text(s, ", device=device")?, s.out(0)?.dtype);
+            let as_is = dtype == DType::I64 && !matches!(Count::of(s), Ok(Count::Float { .. }));
+            Some(if as_is { text } else { format!("{text}.to({})", s.dtype(dtype)) })
+        }),
+        onnx: Function(super::onnx::arange),
+        ..Lowering::NONE
+    },
     cases: &[
         "start=5",
         "start=2 stop=9 step=3",
@@ -288,7 +291,7 @@ pub static ARANGE: OpDef = OpDef {
 };
 
 /// Integers as int64, floats as float64 where the target has them; `more` follows the arguments.
-fn arange_text(s: &SpellCx<'_>, more: &str) -> Option<String> {
+fn arange_text(s: &LoweringCx<'_>, more: &str) -> Option<String> {
     let count = Count::of(s).ok()?;
     Some(match &count {
         // torch refuses a stop before the start.
@@ -343,11 +346,6 @@ pub static LINSPACE: OpDef = OpDef {
         let count = c.cx.call(&ARANGE, &[c.x[2], none, c.cx.lit(1), c.cx.lit(wide)]);
         vec![(count * ((stop - start) / (n - 1).max(1) as f64) + start).cast(dtype)]
     }),
-    spell: Spell {
-        torch: Text::T("torch.linspace({0}, {1}, {2}, dtype={dtype}, device=device)"),
-        ..Spell::py("{xp}.linspace({0}, {1}, {2}, dtype={dtype})")
-    },
-    tolerance: Tolerance::Elementwise,
     loops: Some(|c| {
         let (start, stop, n, dtype) = (c.f64(0)?, c.f64(1)?, c.out_shape(0)[0], c.out_dtype(0));
         if !dtype.is_float() {
@@ -360,12 +358,18 @@ pub static LINSPACE: OpDef = OpDef {
             (number(start) + position(&at[0]) * step).within(before_last, number(stop)).cast(dtype)
         })])
     }),
+    lowering: Lowering {
+        py: Template("{xp}.linspace({0}, {1}, {2}, dtype={dtype})"),
+        torch: Template("torch.linspace({0}, {1}, {2}, dtype={dtype}, device=device)"),
+        ..Lowering::NONE
+    },
     cases: &[
         "start=0.0 stop=1.0 num=5",
         "start=-1.0 stop=3.0 num=1",
         "start=2 stop=1 num=4 dtype=f64",
         "start=0 stop=1 num=0",
     ],
+    tolerance: Tolerance::Elementwise,
     ..CREATE
 };
 
@@ -398,16 +402,16 @@ pub static EYE: OpDef = OpDef {
         let (rows, columns) = (diagonal_of_row(c, &n, c.get(|c| c.int(2))), count(c, &m));
         vec![rows.op(&EQUAL, &[columns]).cast(dtype_or(&c.lit(3), c.cx.float()))]
     }),
-    spell: Spell {
-        numpy: Text::T("np.eye({0}, {1}, {2}, {dtype})"),
-        torch: Text::F(|s| {
+    lowering: Lowering {
+        numpy: Template("np.eye({0}, {1}, {2}, {dtype})"),
+        torch: Function(|s| {
             let sizes = s.out(0)?.shape.iter().map(|d| s.dim(d)).collect::<Vec<_>>().join(", ");
             let dtype = s.dtype(s.out(0)?.dtype);
             matches!(s.int(2), Ok(0)).then(|| format!("torch.eye({sizes}, dtype={dtype}, device=device)"))
         }),
-        jax: Text::T("jnp.eye({0}, {1}, {2}, {dtype})"),
-        mlx: Text::T("mx.eye({0}, {1}, {2}, {dtype})"),
-        ..Spell::NONE
+        jax: Template("jnp.eye({0}, {1}, {2}, {dtype})"),
+        mlx: Template("mx.eye({0}, {1}, {2}, {dtype})"),
+        ..Lowering::NONE
     },
     cases: &["n=3", "n=2 m=4", "n=3 k=1 dtype=i64", "n=3 m=2 k=-1", "n=0", "n=2 k=5 dtype=bool"],
     ..CREATE

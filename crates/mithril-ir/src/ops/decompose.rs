@@ -8,13 +8,13 @@ use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
 use crate::literal::Lit;
 use crate::loops::{Argument, Expr, LoopCx};
+use crate::lowering::LoweringRule::{Function, Template};
+use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
-    tensor,
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, attr, tensor,
 };
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
-use crate::spell::SpellCx;
 
 use super::create::EYE;
 use super::linalg::{MATMUL, as_column, reshape, transposed};
@@ -44,9 +44,9 @@ static INPUT: &[Port] = &[tensor("input")];
 pub(super) const MATRIX: OpDef = OpDef {
     ports: INPUT,
     dtype: DTypeRule::Fn(precise),
-    tolerance: Tolerance::Decomposition,
     // Positive and with room: random matrices that are close to singular test nothing but their condition.
     domain: (0.25, 2.0),
+    tolerance: Tolerance::Decomposition,
     ..BLANK
 };
 
@@ -56,22 +56,23 @@ pub static SOLVE: OpDef = OpDef {
     doc: "The solution `x` of the linear systems `left @ x = right`.\n\n\
           `left` is `[..., n, n]`. `right` is `[..., n, k]`, one system per column, or a vector `[n]`; the leading \
           axes broadcast. A singular matrix is an error. Lower precision than float32 is an error.",
+    layer: "Solve",
     ports: &[tensor("left"), tensor("right")],
     shape: ShapeRule::Fn(solve_shape),
     eval: Some(Eval::Host(|c| solve_eval(c, |a, n| Lu::new(a, n).map(Factor::Lu)))),
+    loops: Some(|c| solve_loops(c, "mithril_solve", &[])),
     grad: Grad::Formula(|v| {
         let to_right = solved(v, &SOLVE, transposed(v.x[0]), &[]);
         vec![-outer(v, to_right, v.y), to_right]
     }),
-    spell: Spell {
-        onnx: Text::F(super::onnx::solve),
-        numpy: Text::T("np.linalg.solve({0}, {1})"),
-        torch: Text::F(|s| Some(format!("torch.linalg.solve({}, {})", s.arg(0), aligned(s)?))),
-        jax: Text::F(|s| Some(format!("jnp.linalg.solve({}, {})", s.arg(0), aligned(s)?))),
-        mlx: Text::T("_solve({0}, {1})"),
-        ..Spell::NONE
+    lowering: Lowering {
+        numpy: Template("np.linalg.solve({0}, {1})"),
+        torch: Function(|s| Some(format!("torch.linalg.solve({}, {})", s.arg(0), aligned(s)?))),
+        jax: Function(|s| Some(format!("jnp.linalg.solve({}, {})", s.arg(0), aligned(s)?))),
+        mlx: Template("_solve({0}, {1})"),
+        onnx: Function(super::onnx::solve),
+        ..Lowering::NONE
     },
-    loops: Some(|c| solve_loops(c, "mithril_solve", &[])),
     cases: &[
         "spd[3,3] [3]",
         "spd[3,3] [3,2]",
@@ -80,7 +81,6 @@ pub static SOLVE: OpDef = OpDef {
         "spd[2,3,3] [3]",
         "spd[1,1] [1]",
     ],
-    layer: "Solve",
     ..MATRIX
 };
 
@@ -94,6 +94,7 @@ pub static TRIANGULAR_SOLVE: OpDef = OpDef {
           Only the lower triangle of `left` is read, or the upper one with `lower=False`. With `transpose` the \
           systems are `leftᵀ @ x = right`. With `unit_diagonal` the diagonal is 1 and not read. Shapes are as in \
           `solve`; a zero on the diagonal is an error.",
+    layer: "TriangularSolve",
     ports: &[
         tensor("left"),
         tensor("right"),
@@ -106,12 +107,6 @@ pub static TRIANGULAR_SOLVE: OpDef = OpDef {
         let [lower, transpose, unit] = triangle_options(c)?;
         solve_eval(c, |a, n| Triangle::new(a, n, lower, transpose, unit).map(Factor::Triangle))
     })),
-    grad: Grad::Formula(|v| {
-        let [lower, transpose, unit] = v.get(triangle_options);
-        let to_right = solved(v, &TRIANGULAR_SOLVE, v.x[0], &[v.x[2], v.cx.lit(!transpose), v.x[4]]);
-        let full = if transpose { outer(v, v.y, to_right) } else { outer(v, to_right, v.y) };
-        vec![-triangle(full, lower, unit), to_right]
-    }),
     expand: Some(|c| {
         let [lower, transpose, unit] = c.get(triangle_options);
         let left = c.x[0];
@@ -119,11 +114,17 @@ pub static TRIANGULAR_SOLVE: OpDef = OpDef {
         let kept = if unit { kept + identity(left) } else { kept };
         vec![if transpose { transposed(kept) } else { kept }.op(&SOLVE, &[c.x[1]])]
     }),
-    spell: Spell { torch: Text::F(triangular_text), ..Spell::NONE },
     loops: Some(|c| {
         let options = triangle_options(c)?.map(|yes| Argument::Int(yes.into()));
         solve_loops(c, "mithril_triangular_solve", &options)
     }),
+    grad: Grad::Formula(|v| {
+        let [lower, transpose, unit] = v.get(triangle_options);
+        let to_right = solved(v, &TRIANGULAR_SOLVE, v.x[0], &[v.x[2], v.cx.lit(!transpose), v.x[4]]);
+        let full = if transpose { outer(v, v.y, to_right) } else { outer(v, to_right, v.y) };
+        vec![-triangle(full, lower, unit), to_right]
+    }),
+    lowering: Lowering { torch: Function(triangular_text), ..Lowering::NONE },
     cases: &[
         "spd[3,3] [3]",
         "spd[3,3] [3,2] lower=false",
@@ -132,7 +133,6 @@ pub static TRIANGULAR_SOLVE: OpDef = OpDef {
         "spd[3,3] [3,2] unit_diagonal=true",
         "[2,2] [2] lower=false transpose=true unit_diagonal=true",
     ],
-    layer: "TriangularSolve",
     ..MATRIX
 };
 
@@ -140,6 +140,7 @@ pub static TRIANGULAR_SOLVE: OpDef = OpDef {
 pub static SOLVE_TRIANGULAR: OpDef = OpDef {
     name: "solve_triangular",
     doc: "As `triangular_solve`, with PyTorch's convention for the triangle: `upper` is required.",
+    layer: "SolveTriangular",
     ports: &[
         tensor("left"),
         tensor("right"),
@@ -157,7 +158,6 @@ pub static SOLVE_TRIANGULAR: OpDef = OpDef {
         "spd[2,3,3] [3] upper=false transpose=true",
         "[2,2] [2,3] upper=true unit_diagonal=true",
     ],
-    layer: "SolveTriangular",
     ..MATRIX
 };
 
@@ -183,6 +183,8 @@ pub static INV: OpDef = OpDef {
     name: "inv",
     doc: "The inverses of square matrices `[..., n, n]`; a singular matrix is an error. To solve a linear system, \
           `solve` is faster and more accurate.",
+    aliases: &["inverse"],
+    layer: "Inverse",
     shape: ShapeRule::Fn(|cx| {
         square(cx, 0)?;
         Ok(vec![cx.shape(0).clone()])
@@ -196,19 +198,18 @@ pub static INV: OpDef = OpDef {
             Ok(x)
         })
     })),
+    loops: Some(|c| Ok(matrix_loops(c, "mithril_inverse", true))),
     grad: Grad::Formula(|v| {
         let y = transposed(v.y);
         vec![-y.op(&MATMUL, &[v.g]).op(&MATMUL, &[y])]
     }),
-    spell: Spell {
-        onnx: Text::F(super::onnx::inv),
-        mlx: Text::T("_inv({0})"),
-        ..Spell::py("{xp}.linalg.inv({0})")
+    lowering: Lowering {
+        py: Template("{xp}.linalg.inv({0})"),
+        mlx: Template("_inv({0})"),
+        onnx: Function(super::onnx::inv),
+        ..Lowering::NONE
     },
-    loops: Some(|c| Ok(matrix_loops(c, "mithril_inverse", true))),
     cases: &["spd[3,3]", "spd[2,3,3]", "spd[1,1]", "spd[2,0,2,2]"],
-    layer: "Inverse",
-    aliases: &["inverse"],
     ..MATRIX
 };
 
@@ -217,24 +218,25 @@ pub static DET: OpDef = OpDef {
     name: "det",
     doc: "The determinants of square matrices `[..., n, n]`; that of an empty matrix is 1. The gradient needs a \
           matrix that is nonsingular.",
+    layer: "Determinant",
     shape: ShapeRule::Fn(|cx| square(cx, 0).map(|batch| vec![batch])),
     eval: Some(Eval::Host(|c| {
         let n = size(c.tensor(0));
         each_matrix(c, |a| Ok(vec![Lu::new(a, n).map_or(0.0, |lu| lu.diagonal().product::<f64>() * lu.sign)]))
     })),
+    loops: Some(|c| Ok(matrix_loops(c, "mithril_determinant", true))),
     grad: Grad::Formula(|v| vec![scaled(v.g * v.y, inverse_transpose(v.x[0]))]),
-    spell: Spell {
-        onnx: Text::T("Det({0})"),
-        mlx: Text::F(|s| {
+    lowering: Lowering {
+        py: Template("{xp}.linalg.det({0})"),
+        jax: Function(|s| empty_batch(s).map(|(shape, dtype)| format!("jnp.ones({shape}, {dtype})"))),
+        mlx: Function(|s| {
             let ones = empty_batch(s).map(|(shape, dtype)| format!("mx.ones({shape}, {dtype})"));
             Some(ones.unwrap_or_else(|| format!("_det({})", s.arg(0))))
         }),
-        jax: Text::F(|s| empty_batch(s).map(|(shape, dtype)| format!("jnp.ones({shape}, {dtype})"))),
-        ..Spell::py("{xp}.linalg.det({0})")
+        onnx: Template("Det({0})"),
+        ..Lowering::NONE
     },
-    loops: Some(|c| Ok(matrix_loops(c, "mithril_determinant", true))),
     cases: &["spd[3,3]", "spd[2,3,3]", "spd[1,1]", "spd[2,0,0]", "spd[4,4]"],
-    layer: "Determinant",
     ..MATRIX
 };
 
@@ -243,22 +245,23 @@ pub static SLOGDET: OpDef = OpDef {
     name: "slogdet",
     doc: "Sign and natural logarithm of the absolute value of the determinants of matrices `[..., n, n]`; of a \
           singular matrix 0 and -inf. It does not overflow where `det` does.",
+    layer: "SlogDeterminant",
     outputs: &["sign", "logabsdet"],
     shape: ShapeRule::Fn(|cx| square(cx, 0).map(|batch| vec![batch.clone(), batch])),
     eval: Some(Eval::Host(slogdet_eval)),
+    loops: Some(|c| Ok(matrix_loops(c, "mithril_log_determinant", true))),
     grad: Grad::Formula(|v| vec![scaled(v.gs[1], inverse_transpose(v.x[0]))]),
-    spell: Spell {
-        onnx: Text::F(super::onnx::slogdet),
-        mlx: Text::F(|s| {
+    lowering: Lowering {
+        py: Template("{xp}.linalg.slogdet({0})"),
+        mlx: Function(|s| {
             let both = |(shape, dtype)| format!("(mx.ones({shape}, {dtype}), mx.zeros({shape}, {dtype}))");
             let call = || format!("_slogdet({})", s.arg(0));
             Some(empty_batch(s).map_or_else(call, both))
         }),
-        ..Spell::py("{xp}.linalg.slogdet({0})")
+        onnx: Function(super::onnx::slogdet),
+        ..Lowering::NONE
     },
-    loops: Some(|c| Ok(matrix_loops(c, "mithril_log_determinant", true))),
     cases: &["spd[3,3]", "spd[2,3,3]", "spd[1,1]", "spd[2,5,5]"],
-    layer: "SlogDeterminant",
     ..MATRIX
 };
 
@@ -270,6 +273,7 @@ pub static CHOLESKY: OpDef = OpDef {
           Decomposes the symmetric part `(input + inputᵀ) / 2`, so that rounding in `input` does not \
           matter and the gradient is symmetric. A matrix that is not positive definite is an error. Gradient: \
           Murray, Differentiation of the Cholesky decomposition (2016).",
+    layer: "Cholesky",
     shape: ShapeRule::Fn(|cx| {
         square(cx, 0)?;
         Ok(vec![cx.shape(0).clone()])
@@ -278,18 +282,17 @@ pub static CHOLESKY: OpDef = OpDef {
         let n = size(c.tensor(0));
         each_matrix(c, |a| cholesky(a, n).ok_or_else(|| indefinite(c)))
     })),
-    grad: Grad::Formula(cholesky_grad),
-    spell: Spell {
-        onnx: Text::F(super::onnx::cholesky),
-        numpy: Text::T("_cholesky({0})"),
-        torch: Text::T("torch.linalg.cholesky(({0} + {0}.mT) / 2)"),
-        jax: Text::T("jnp.linalg.cholesky({0})"),
-        mlx: Text::T("_cholesky({0})"),
-        ..Spell::NONE
-    },
     loops: Some(|c| Ok(matrix_loops(c, "mithril_cholesky", false))),
+    grad: Grad::Formula(cholesky_grad),
+    lowering: Lowering {
+        numpy: Template("_cholesky({0})"),
+        torch: Template("torch.linalg.cholesky(({0} + {0}.mT) / 2)"),
+        jax: Template("jnp.linalg.cholesky({0})"),
+        mlx: Template("_cholesky({0})"),
+        onnx: Function(super::onnx::cholesky),
+        ..Lowering::NONE
+    },
     cases: &["spd[3,3]", "spd[2,3,3]", "spd[1,1]"],
-    layer: "Cholesky",
     ..MATRIX
 };
 
@@ -302,6 +305,7 @@ pub static CHOLESKY_SOLVE: OpDef = OpDef {
           `a = factor @ factorᵀ`, or with `upper` the upper one, `a = factorᵀ @ factor`. `right` is `[..., n, k]`, or a \
           vector `[n]`; the leading axes broadcast. The other triangle of `factor` is not read. The order of the \
           arguments is PyTorch's.",
+    layer: "CholeskySolve",
     ports: &[tensor("right"), tensor("factor"), UPPER],
     shape: ShapeRule::Fn(|cx| system_shape(cx, 1, 0)),
     expand: Some(|c| {
@@ -322,7 +326,6 @@ pub static CHOLESKY_SOLVE: OpDef = OpDef {
         "[3] spd[2,3,3]",
         "[4,3,2] spd[2,1,3,3]",
     ],
-    layer: "CholeskySolve",
     ..MATRIX
 };
 
@@ -331,6 +334,7 @@ pub static CHOLESKY_INVERSE: OpDef = OpDef {
     name: "cholesky_inverse",
     doc: "The inverses of symmetric positive definite matrices `a`, given their Cholesky factors `[..., n, n]`: the \
           lower ones, `a = factor @ factorᵀ`, or with `upper` the upper ones, `a = factorᵀ @ factor`.",
+    layer: "CholeskyInverse",
     ports: &[tensor("factor"), UPPER],
     shape: ShapeRule::Fn(|cx| {
         square(cx, 0)?;
@@ -338,7 +342,6 @@ pub static CHOLESKY_INVERSE: OpDef = OpDef {
     }),
     expand: Some(|c| vec![identity(c.x[0]).op(&CHOLESKY_SOLVE, &[c.x[0], c.x[1]])]),
     cases: &["spd[3,3]", "spd[2,3,3] upper=true", "spd[1,1]"],
-    layer: "CholeskyInverse",
     ..MATRIX
 };
 
@@ -349,6 +352,7 @@ pub static MATRIX_POWER: OpDef = OpDef {
     name: "matrix_power",
     doc: "The product of `n` copies of square matrices `[..., m, m]`: the identity for `n = 0`, the power of the \
           inverse for negative `n`.",
+    layer: "MatrixPower",
     ports: POWER_PORTS,
     shape: ShapeRule::Fn(|cx| {
         square(cx, 0)?;
@@ -357,7 +361,6 @@ pub static MATRIX_POWER: OpDef = OpDef {
     dtype: DTypeRule::Expansion,
     expand: Some(|c| vec![matrix_power(c)]),
     cases: &["spd[3,3] n=2", "spd[2,3,3] n=5", "spd[3,3] n=0", "spd[3,3] n=-2", "spd[2,2] n=1"],
-    layer: "MatrixPower",
     ..MATRIX
 };
 
@@ -436,7 +439,7 @@ fn system_shape(cx: &ShapeCx<'_>, matrix: usize, side: usize) -> Result<Vec<Shap
 }
 
 /// Shape and dtype of determinants of matrices without elements, of which MLX and JAX take no gradient.
-fn empty_batch(s: &SpellCx<'_>) -> Option<(String, &'static str)> {
+fn empty_batch(s: &LoweringCx<'_>) -> Option<(String, &'static str)> {
     let is_empty = s.ty(0)?.shape.iter().any(|d| d.is(0));
     let out = s.out(0)?;
     is_empty.then(|| (s.dims(&out.shape), s.dtype(out.dtype)))
@@ -486,13 +489,13 @@ fn scaled<'a>(factors: V<'a>, matrices: V<'a>) -> V<'a> {
 // --- spellings -----------------------------------------------------------------------------------------------
 
 /// The right-hand side such that a framework which takes `[..., n]` for vectors does not take a matrix for them.
-fn aligned(s: &SpellCx<'_>) -> Option<String> {
+fn aligned(s: &LoweringCx<'_>) -> Option<String> {
     let (left, right) = (s.ty(0)?.shape.rank(), s.ty(1)?.shape.rank());
     let ambiguous = right > 1 && right + 1 == left;
     Some(if ambiguous { format!("{}[None]", s.arg(1)) } else { s.arg(1).into() })
 }
 
-fn triangular_text(s: &SpellCx<'_>) -> Option<String> {
+fn triangular_text(s: &LoweringCx<'_>) -> Option<String> {
     let [lower, transpose, unit] = triangle_options(s).ok()?;
     let vector = s.ty(1)?.shape.rank() == 1;
     let left = if transpose { format!("{}.mT", s.arg(0)) } else { s.arg(0).into() };

@@ -7,13 +7,13 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
 use crate::literal::Lit;
+use crate::lowering::LoweringRule::Function;
+use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, OpDef, Port, Precision, ShapeRule, Spell, Text, Tolerance, attr,
-    variadic,
+    Attr, BLANK, DTypeRule, DefaultLit, OpDef, Port, Precision, ShapeRule, Tolerance, attr, variadic,
 };
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
-use crate::spell::SpellCx;
 
 use super::compare::{EQUAL, WHERE};
 use super::create::ARANGE;
@@ -38,25 +38,25 @@ pub static EINSUM: OpDef = OpDef {
           broadcast. Without `->` the output is `...` and then, in alphabetical order, the letters that occur \
           once. Where the output leaves out the `...` of the operands, those axes are summed. Operands are \
           multiplied from left to right, so that their order decides the cost.",
+    layer: "Einsum",
     ports: PORTS,
     shape: ShapeRule::Fn(shape),
     dtype: DTypeRule::Arith,
     expand: Some(expand),
-    spell: Spell {
-        numpy: Text::F(|s| {
+    lowering: Lowering {
+        numpy: Function(|s| {
             // NumPy's einsum does not know bfloat16.
             s.out(0).filter(|t| t.dtype != DType::BF16)?;
             spell(s, "np.einsum", if s.args.len() > 2 { ", optimize=True" } else { "" })
         }),
-        torch: Text::F(|s| {
+        torch: Function(|s| {
             let (text, dtype) = (spell(s, "torch.einsum", "")?, s.out(0)?.dtype);
             // A sum over axes of one operand is one of PyTorch's own, which sums integers in int64.
             Some(if dtype.is_float() { text } else { format!("{text}.to({})", s.dtype(dtype)) })
         }),
-        jax: Text::F(|s| spell(s, "jnp.einsum", "")),
-        ..Spell::NONE
+        jax: Function(|s| spell(s, "jnp.einsum", "")),
+        ..Lowering::NONE
     },
-    tolerance: Tolerance::Contraction,
     cases: &[
         "equation=\"ij,jk->ik\" [2,3] [3,4]",
         "equation=\"bqhd,bkhd->bhqk\" [2,3,2,4] [2,5,2,4]",
@@ -76,7 +76,7 @@ pub static EINSUM: OpDef = OpDef {
         "equation=\"iij,jk->ik\" [3,3,2] [2,4]",
         "equation=\"ij,jk->ik\" i32[2,3]<9 i32[3,4]<9",
     ],
-    layer: "Einsum",
+    tolerance: Tolerance::Contraction,
     precision: Some(Precision::Low),
     ..BLANK
 };
@@ -369,7 +369,7 @@ fn diagonal(x: V<'_>, i: usize, j: usize) -> V<'_> {
 }
 
 /// `np.einsum("ij,jk->ik", a, b)`. What the frameworks read in different ways is expanded instead.
-fn spell(s: &SpellCx<'_>, function: &str, options: &str) -> Option<String> {
+fn spell(s: &LoweringCx<'_>, function: &str, options: &str) -> Option<String> {
     let text = s.text(0).ok()?;
     let shapes: Vec<Shape> =
         (1..s.args.len()).map(|i| s.ty(i).map(|t| t.shape.clone())).collect::<Option<_>>()?;

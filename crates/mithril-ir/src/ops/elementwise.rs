@@ -8,12 +8,13 @@ pub use super::function::*;
 
 use crate::dtype::DType;
 use crate::literal::Lit;
+use crate::lowering::LoweringRule::{Function, Template};
+use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, Precision, ShapeRule, Spell, Text,
-    Tolerance, attr, binary, dtype_or, optional, tensor, unary,
+    Attr, BINARY, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, Precision, ShapeRule, Tolerance,
+    UNARY, attr, dtype_or, optional, tensor,
 };
 use crate::rules::{Attrs, DTypes};
-use crate::spell::SpellCx;
 use crate::tensor::Scalar;
 
 /// Rows of this file.
@@ -38,122 +39,127 @@ pub static OPS: &[&OpDef] = &[
 
 /// `left + right`
 pub static ADD: OpDef = OpDef {
-    grad: Grad::Formula(|v| vec![v.g, v.g]),
-    spell: Spell {
-        onnx: Text::T("Add({0}, {1})"),
-        ggml: Text::F(super::ggml::add),
-        ..Spell::py("{0} + {1}")
-    },
-    loops: Some(|c| Ok(c.arithmetic(|a, b| a + b))),
-    layer: "Add",
-    aliases: &["plus"],
-    ..binary(
-        "add",
-        "Sum of two tensors, elementwise. They broadcast and promote; booleans count as integers, \
+    name: "add",
+    doc: "Sum of two tensors, elementwise. They broadcast and promote; booleans count as integers, \
          integers wrap around.",
-        |a, b| a + b,
-        i64::wrapping_add,
-    )
+    aliases: &["plus"],
+    layer: "Add",
+    eval: Some(Eval::F2(|a, b| a + b, i64::wrapping_add)),
+    loops: Some(|c| Ok(c.arithmetic(|a, b| a + b))),
+    grad: Grad::Formula(|v| vec![v.g, v.g]),
+    lowering: Lowering {
+        py: Template("{0} + {1}"),
+        ggml: Function(super::ggml::add),
+        onnx: Template("Add({0}, {1})"),
+        ..Lowering::NONE
+    },
+    ..BINARY
 };
 
 /// `left - right`
 pub static SUBTRACT: OpDef = OpDef {
-    grad: Grad::Formula(|v| vec![v.g, -v.g]),
-    spell: Spell {
-        onnx: Text::T("Sub({0}, {1})"),
-        ggml: Text::F(super::ggml::subtract),
-        ..Spell::py("{0} - {1}")
-    },
-    loops: Some(|c| Ok(c.arithmetic(|a, b| a - b))),
-    layer: "Subtract",
-    aliases: &["sub", "minus"],
-    ..binary(
-        "subtract",
-        "Difference of two tensors, elementwise. They broadcast and promote; booleans count as integers, \
+    name: "subtract",
+    doc: "Difference of two tensors, elementwise. They broadcast and promote; booleans count as integers, \
          integers wrap around.",
-        |a, b| a - b,
-        i64::wrapping_sub,
-    )
+    aliases: &["sub", "minus"],
+    layer: "Subtract",
+    eval: Some(Eval::F2(|a, b| a - b, i64::wrapping_sub)),
+    loops: Some(|c| Ok(c.arithmetic(|a, b| a - b))),
+    grad: Grad::Formula(|v| vec![v.g, -v.g]),
+    lowering: Lowering {
+        py: Template("{0} - {1}"),
+        ggml: Function(super::ggml::subtract),
+        onnx: Template("Sub({0}, {1})"),
+        ..Lowering::NONE
+    },
+    ..BINARY
 };
 
 /// `left * right`
 pub static MULTIPLY: OpDef = OpDef {
-    grad: Grad::Formula(|v| vec![v.g * v.x[1], v.g * v.x[0]]),
-    spell: Spell {
-        onnx: Text::T("Mul({0}, {1})"),
-        ggml: Text::F(super::ggml::multiply),
-        ..Spell::py("{0} * {1}")
-    },
-    loops: Some(|c| Ok(c.arithmetic(|a, b| a * b))),
-    layer: "Multiply",
-    aliases: &["mul", "times"],
-    ..binary(
-        "multiply",
-        "Product of two tensors, elementwise. They broadcast and promote; booleans count as integers, \
+    name: "multiply",
+    doc: "Product of two tensors, elementwise. They broadcast and promote; booleans count as integers, \
          integers wrap around.",
-        |a, b| a * b,
-        i64::wrapping_mul,
-    )
+    aliases: &["mul", "times"],
+    layer: "Multiply",
+    eval: Some(Eval::F2(|a, b| a * b, i64::wrapping_mul)),
+    loops: Some(|c| Ok(c.arithmetic(|a, b| a * b))),
+    grad: Grad::Formula(|v| vec![v.g * v.x[1], v.g * v.x[0]]),
+    lowering: Lowering {
+        py: Template("{0} * {1}"),
+        ggml: Function(super::ggml::multiply),
+        onnx: Template("Mul({0}, {1})"),
+        ..Lowering::NONE
+    },
+    ..BINARY
 };
 
 /// `left / right`
 pub static DIVIDE: OpDef = OpDef {
+    name: "divide",
+    doc: "Quotient of two tensors, elementwise. Integers become the default float; `x / 0` is infinite with the \
+         sign of `x`, `0 / 0` is NaN.",
+    aliases: &["div", "true_divide"],
+    layer: "Divide",
     dtype: DTypeRule::Float,
+    // Integers became floats before.
+    eval: Some(Eval::F2(|a, b| a / b, |_, _| 0)),
     grad: Grad::Formula(|v| vec![v.g / v.x[1], -(v.g * v.y) / v.x[1]]),
-    spell: Spell {
-        onnx: Text::T("Div({0}, {1})"),
-        ggml: Text::F(super::ggml::divide),
-        ..Spell::both("{0} / {1}")
+    lowering: Lowering {
+        py: Template("{0} / {1}"),
+        c: Template("{0} / {1}"),
+        ggml: Function(super::ggml::divide),
+        onnx: Template("Div({0}, {1})"),
+        ..Lowering::NONE
     },
     domain: (0.5, 2.0),
-    layer: "Divide",
-    aliases: &["div", "true_divide"],
-    ..binary(
-        "divide",
-        "Quotient of two tensors, elementwise. Integers become the default float; `x / 0` is infinite with the \
-         sign of `x`, `0 / 0` is NaN.",
-        |a, b| a / b,
-        // Integers became floats before.
-        |_, _| 0,
-    )
+    ..BINARY
 };
 
 /// `⌊left / right⌋`
 pub static FLOOR_DIVIDE: OpDef = OpDef {
+    name: "floor_divide",
+    doc: "Quotient rounded towards minus infinity, like `//` in Python. `floor_divide(a, b) * b + remainder(a, b)` is \
+         `a`. Floats: the floor of the exact quotient; a divisor of 0 behaves as in `divide`. Integers: a \
+         divisor of 0 gives 0, and the smallest integer divided by -1 wraps around to itself.",
+    aliases: &["floordiv", "integer_divide"],
+    layer: "FloorDivide",
+    eval: Some(Eval::F2(float_floor_divide, |a, b| {
+        if b == 0 { 0 } else { a.wrapping_div(b) - i64::from(is_split(a, b)) }
+    })),
     grad: Grad::Zero,
-    spell: Spell {
-        onnx: Text::F(super::onnx::floor_divide),
-        c: Text::F(|cx| c_function(cx, "floor_divide")),
-        torch: Text::F(|cx| torch_division(cx, "_floor_divide")),
-        jax: Text::T("_floor_divide({0}, {1})"),
-        mlx: Text::F(|cx| {
+    lowering: Lowering {
+        numpy: Template("{0} // {1}"),
+        torch: Function(|cx| torch_division(cx, "_floor_divide")),
+        jax: Template("_floor_divide({0}, {1})"),
+        mlx: Function(|cx| {
             let helper = if cx.out(0)?.dtype.is_float() { "_floor_divide" } else { "_integer_floor_divide" };
             Some(format!("{helper}({}, {})", cx.mlx_array(0), cx.mlx_array(1)))
         }),
-        ..Spell::numpy("{0} // {1}")
+        c: Function(|cx| c_function(cx, "floor_divide")),
+        onnx: Function(super::onnx::floor_divide),
+        ..Lowering::NONE
     },
-    tolerance: Tolerance::Elementwise,
     domain: (0.5, 2.0),
-    layer: "FloorDivide",
-    aliases: &["floordiv", "integer_divide"],
-    ..binary(
-        "floor_divide",
-        "Quotient rounded towards minus infinity, like `//` in Python. `floor_divide(a, b) * b + remainder(a, b)` is \
-         `a`. Floats: the floor of the exact quotient; a divisor of 0 behaves as in `divide`. Integers: a \
-         divisor of 0 gives 0, and the smallest integer divided by -1 wraps around to itself.",
-        float_floor_divide,
-        |a, b| if b == 0 { 0 } else { a.wrapping_div(b) - i64::from(is_split(a, b)) },
-    )
+    tolerance: Tolerance::Elementwise,
+    ..BINARY
 };
 
 /// `left - ⌊left / right⌋ · right`
 pub static REMAINDER: OpDef = OpDef {
+    name: "remainder",
+    doc: "Remainder of the floor division, with the sign of the divisor, like `%` in Python. Floats: a divisor of 0 \
+         gives NaN. Integers: a divisor of 0 gives 0.",
+    aliases: &["mod", "modulo"],
+    layer: "Remainder",
+    eval: Some(Eval::F2(float_remainder, |a, b| {
+        if b == 0 { 0 } else { a.wrapping_rem(b) + if is_split(a, b) { b } else { 0 } }
+    })),
     grad: Grad::Formula(|v| vec![v.g, -(v.g * v.x[0].op(&FLOOR_DIVIDE, &[v.x[1]]))]),
-    spell: Spell {
-        onnx: Text::F(super::onnx::remainder),
-        c: Text::F(|cx| c_function(cx, "remainder")),
-        torch: Text::F(|cx| torch_division(cx, "_remainder")),
-        jax: Text::F(|cx| {
+    lowering: Lowering {
+        numpy: Template("{0} % {1}"),
+        torch: Function(|cx| torch_division(cx, "_remainder")),
+        jax: Function(|cx| {
             let (left, right, is_float) = (cx.arg(0), cx.arg(1), cx.out(0)?.dtype.is_float());
             Some(if is_float {
                 format!("{left} % {right}")
@@ -161,27 +167,21 @@ pub static REMAINDER: OpDef = OpDef {
                 format!("_integer_remainder({left}, {right})")
             })
         }),
-        mlx: Text::F(|cx| {
+        mlx: Function(|cx| {
             let is_float = cx.out(0)?.dtype.is_float();
             let helper = || format!("_integer_remainder({}, {})", cx.mlx_array(0), cx.mlx_array(1));
             Some(if is_float { format!("{} % {}", cx.arg(0), cx.arg(1)) } else { helper() })
         }),
-        ..Spell::numpy("{0} % {1}")
+        c: Function(|cx| c_function(cx, "remainder")),
+        onnx: Function(super::onnx::remainder),
+        ..Lowering::NONE
     },
     domain: (0.5, 2.0),
-    layer: "Remainder",
-    aliases: &["mod", "modulo"],
-    ..binary(
-        "remainder",
-        "Remainder of the floor division, with the sign of the divisor, like `%` in Python. Floats: a divisor of 0 \
-         gives NaN. Integers: a divisor of 0 gives 0.",
-        float_remainder,
-        |a, b| if b == 0 { 0 } else { a.wrapping_rem(b) + if is_split(a, b) { b } else { 0 } },
-    )
+    ..BINARY
 };
 
 /// PyTorch refuses integers divided by 0, and gradients of floor divisions.
-fn torch_division(cx: &SpellCx<'_>, helper: &str) -> Option<String> {
+fn torch_division(cx: &LoweringCx<'_>, helper: &str) -> Option<String> {
     let (left, right, dtype) = (cx.arg(0), cx.arg(1), cx.out(0)?.dtype);
     Some(match dtype.is_float() {
         true if helper.ends_with("remainder") => format!("{left} % {right}"),
@@ -219,6 +219,13 @@ fn float_floor_divide(a: f64, b: f64) -> f64 {
 
 /// `left ^ right`
 pub static POWER: OpDef = OpDef {
+    name: "power",
+    doc: "The first tensor to the power of the second, elementwise. Floats follow IEEE 754: `0 ^ 0` is 1, a negative \
+         base with a fractional exponent gives NaN. Integers wrap around; a negative exponent gives 0, except for the \
+         bases 1 and -1.",
+    aliases: &["pow"],
+    layer: "Power",
+    eval: Some(Eval::F2(libm::pow, integer_power)),
     grad: Grad::Formula(|v| {
         let (x, n) = (v.x[0], v.x[1]);
         if let Ok(n) = v.f64(1) {
@@ -232,12 +239,10 @@ pub static POWER: OpDef = OpDef {
         let is_flat = x.op(&EQUAL, &[zero]).op(&LOGICAL_AND, &[n.op(&GREATER_EQUAL, &[zero])]);
         vec![by_x, is_flat.op(&WHERE, &[zero, v.g * v.y * x.op(&LOG, &[])])]
     }),
-    spell: Spell {
-        onnx: Text::F(super::onnx::power),
-        ggml: Text::F(super::ggml::power),
-        numpy: Text::F(power_text),
-        jax: Text::F(power_text),
-        torch: Text::F(|cx| {
+    lowering: Lowering {
+        py: Template("{0} ** {1}"),
+        numpy: Function(power_text),
+        torch: Function(|cx| {
             let (x, n, dtype) = (cx.arg(0), cx.arg(1), cx.out(0)?.dtype);
             // Of an integer PyTorch takes a negative power only as a tensor.
             Some(match cx.f64(1) {
@@ -245,7 +250,8 @@ pub static POWER: OpDef = OpDef {
                 _ => format!("{x} ** {n}"),
             })
         }),
-        mlx: Text::F(|cx| {
+        jax: Function(power_text),
+        mlx: Function(|cx| {
             Some(match cx.f64(1) {
                 Ok(2.0) => format!("mx.square({})", cx.arg(0)),
                 Err(_) | Ok(..0.0) if !cx.out(0)?.dtype.is_float() => {
@@ -254,25 +260,18 @@ pub static POWER: OpDef = OpDef {
                 _ => format!("{} ** {}", cx.arg(0), cx.arg(1)),
             })
         }),
-        c: Text::F(c_power),
-        ..Spell::py("{0} ** {1}")
+        c: Function(c_power),
+        ggml: Function(super::ggml::power),
+        onnx: Function(super::onnx::power),
+        ..Lowering::NONE
     },
-    tolerance: Tolerance::Elementwise,
     domain: (0.5, 2.0),
-    layer: "Power",
-    aliases: &["pow"],
+    tolerance: Tolerance::Elementwise,
     precision: Some(Precision::Wide),
-    ..binary(
-        "power",
-        "The first tensor to the power of the second, elementwise. Floats follow IEEE 754: `0 ^ 0` is 1, a negative \
-         base with a fractional exponent gives NaN. Integers wrap around; a negative exponent gives 0, except for the \
-         bases 1 and -1.",
-        libm::pow,
-        integer_power,
-    )
+    ..BINARY
 };
 
-fn power_text(cx: &SpellCx<'_>) -> Option<String> {
+fn power_text(cx: &LoweringCx<'_>) -> Option<String> {
     let (x, n, xp, dtype) = (cx.arg(0), cx.arg(1), cx.xp, cx.out(0)?.dtype);
     Some(match cx.f64(1) {
         Ok(2.0) => format!("{xp}.square({x})"),
@@ -284,7 +283,7 @@ fn power_text(cx: &SpellCx<'_>) -> Option<String> {
 }
 
 /// Small whole exponents are products.
-fn c_power(cx: &SpellCx<'_>) -> Option<String> {
+fn c_power(cx: &LoweringCx<'_>) -> Option<String> {
     let function = |name: &str| Some(format!("mithril_{name}_{{t}}({{0}})"));
     match cx.f64(1) {
         Ok(-1.0) if cx.out(0)?.dtype.is_float() => Some("1 / {0}".into()),
@@ -315,91 +314,92 @@ fn integer_power(base: i64, exponent: i64) -> i64 {
 
 /// A function of the C prelude, of all tensors: there is one for each float, and one for integers of 64 bits, of whose
 /// result what fits the dtype is kept.
-pub(super) fn c_function(cx: &SpellCx<'_>, name: &str) -> Option<String> {
+pub(super) fn c_function(cx: &LoweringCx<'_>, name: &str) -> Option<String> {
     let kind = if cx.out(0)?.dtype.is_float() { "{t}" } else { "i64" };
     let args: Vec<String> = (0..cx.node.inputs.len()).map(|i| format!("{{{i}}}")).collect();
     Some(format!("mithril_{name}_{kind}({})", args.join(", ")))
 }
 
 /// The expression, if the output is a float.
-pub(super) fn float_only(cx: &SpellCx<'_>, template: &str) -> Option<String> {
+pub(super) fn float_only(cx: &LoweringCx<'_>, template: &str) -> Option<String> {
     cx.out(0)?.dtype.is_float().then(|| template.replace("{0}", cx.arg(0)).replace("{1}", cx.arg(1)))
 }
 
-/// Elementwise, integers stay integers; booleans become integers.
-pub(super) const fn number_map(name: &'static str, doc: &'static str, f: fn(&[Scalar]) -> Scalar) -> OpDef {
-    OpDef {
-        dtype: DTypeRule::Arith,
-        eval: Some(Eval::Scalar(f)),
-        tolerance: Tolerance::Exact,
-        ..unary(name, doc, |x| x)
-    }
-}
+/// An elementwise function of one input that keeps integers; booleans become integers.
+pub(super) const NUMERIC: OpDef = OpDef { dtype: DTypeRule::Arith, tolerance: Tolerance::Exact, ..UNARY };
 
 /// `-input`
 pub static NEGATIVE: OpDef = OpDef {
-    grad: Grad::Formula(|v| vec![-v.g]),
-    spell: Spell {
-        onnx: Text::T("Neg({0})"),
-        ggml: Text::T("ggml_neg({0})"),
-        c: Text::F(|cx| float_only(cx, "-{0}").or_else(|| c_function(cx, "negative"))),
-        ..Spell::py("-{0}")
-    },
-    layer: "Negative",
+    name: "negative",
+    doc: "Each element with the opposite sign. Integers wrap around.",
     aliases: &["neg"],
-    ..number_map("negative", "Each element with the opposite sign. Integers wrap around.", |x| match x[0] {
+    layer: "Negative",
+    eval: Some(Eval::Scalar(|x| match x[0] {
         Scalar::Float(x) => Scalar::Float(-x),
         other => Scalar::Int(other.i64().wrapping_neg()),
-    })
+    })),
+    grad: Grad::Formula(|v| vec![-v.g]),
+    lowering: Lowering {
+        py: Template("-{0}"),
+        c: Function(|cx| float_only(cx, "-{0}").or_else(|| c_function(cx, "negative"))),
+        ggml: Template("ggml_neg({0})"),
+        onnx: Template("Neg({0})"),
+        ..Lowering::NONE
+    },
+    ..NUMERIC
 };
 
 /// `|input|`
 pub static ABS: OpDef = OpDef {
+    name: "abs",
+    doc: "Absolute value. The smallest integer of a dtype, which has none, is returned unchanged. The gradient at 0 is 0.",
+    aliases: &["absolute", "fabs"],
+    layer: "Abs",
+    eval: Some(Eval::Scalar(|x| match x[0] {
+        Scalar::Float(x) => Scalar::Float(x.abs()),
+        other => Scalar::Int(other.i64().wrapping_abs()),
+    })),
     grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&SIGN, &[])]),
-    spell: Spell {
-        onnx: Text::T("Abs({0})"),
-        ggml: Text::T("ggml_abs({0})"),
-        jax: Text::F(|cx| float_only(cx, "_abs({0})")),
-        c: Text::F(|cx| c_function(cx, "abs")),
-        ..Spell::py("{xp}.abs({0})")
+    lowering: Lowering {
+        py: Template("{xp}.abs({0})"),
+        jax: Function(|cx| float_only(cx, "_abs({0})")),
+        c: Function(|cx| c_function(cx, "abs")),
+        ggml: Template("ggml_abs({0})"),
+        onnx: Template("Abs({0})"),
+        ..Lowering::NONE
     },
     domain: (0.5, 2.0),
-    layer: "Abs",
-    aliases: &["absolute", "fabs"],
-    ..number_map(
-        "abs",
-        "Absolute value. The smallest integer of a dtype, which has none, is returned unchanged. The gradient at 0 is 0.",
-        |x| match x[0] {
-            Scalar::Float(x) => Scalar::Float(x.abs()),
-            other => Scalar::Int(other.i64().wrapping_abs()),
-        },
-    )
+    ..NUMERIC
 };
 
 /// -1, 0 or 1
 pub static SIGN: OpDef = OpDef {
-    grad: Grad::Zero,
-    spell: Spell {
-        onnx: Text::F(super::onnx::sign),
-        ggml: Text::T("mithril_sign({0})"),
-        c: Text::F(|cx| c_function(cx, "sign")),
-        torch: Text::F(sign_with_nan),
-        mlx: Text::F(sign_with_nan),
-        ..Spell::py("{xp}.sign({0})")
-    },
-    domain: (0.5, 2.0),
-    layer: "Sign",
+    name: "sign",
+    doc: "-1, 0 or 1, with the sign of each element; NaN stays NaN.",
     aliases: &["signum"],
-    ..number_map("sign", "-1, 0 or 1, with the sign of each element; NaN stays NaN.", |x| match x[0] {
+    layer: "Sign",
+    eval: Some(Eval::Scalar(|x| match x[0] {
         Scalar::Float(0.0) => Scalar::Float(0.0),
         Scalar::Float(x) if x.is_nan() => Scalar::Float(x),
         Scalar::Float(x) => Scalar::Float(x.signum()),
         other => Scalar::Int(other.i64().signum()),
-    })
+    })),
+    grad: Grad::Zero,
+    lowering: Lowering {
+        py: Template("{xp}.sign({0})"),
+        torch: Function(sign_with_nan),
+        mlx: Function(sign_with_nan),
+        c: Function(|cx| c_function(cx, "sign")),
+        ggml: Template("mithril_sign({0})"),
+        onnx: Function(super::onnx::sign),
+        ..Lowering::NONE
+    },
+    domain: (0.5, 2.0),
+    ..NUMERIC
 };
 
 /// PyTorch and MLX make 0 of NaN.
-fn sign_with_nan(cx: &SpellCx<'_>) -> Option<String> {
+fn sign_with_nan(cx: &LoweringCx<'_>) -> Option<String> {
     let (x, xp, is_float) = (cx.arg(0), cx.xp, cx.out(0)?.dtype.is_float());
     let sign = format!("{xp}.sign({x})");
     Some(if is_float { format!("{xp}.where({xp}.isnan({x}), {x}, {sign})") } else { sign })
@@ -417,64 +417,62 @@ pub(super) fn smaller(a: f64, b: f64) -> f64 {
 
 /// `max(left, right)`
 pub static MAXIMUM: OpDef = OpDef {
+    name: "maximum",
+    doc: "The larger of two elements; NaN if either is. Where both are equal, each gets half of the gradient.",
+    layer: "Maximum",
     dtype: DTypeRule::Promote,
+    eval: Some(Eval::F2(larger, |a, b| a.max(b))),
     grad: Grad::Formula(|v| {
         let (a, b, zero) = (v.x[0], v.x[1], v.cx.lit(0.0));
         let share = a.op(&EQUAL, &[b]).op(&WHERE, &[v.g * 0.5, v.g]);
         vec![a.op(&LESS, &[b]).op(&WHERE, &[zero, share]), a.op(&GREATER, &[b]).op(&WHERE, &[zero, share])]
     }),
-    spell: Spell {
-        onnx: Text::T("Max({0}, {1})"),
-        ggml: Text::T("mithril_max({0}, {1})"),
-        torch: Text::F(|cx| torch_extremum(cx, "maximum")),
-        mlx: Text::F(|cx| mlx_extremum(cx, "maximum")),
-        c: Text::F(|cx| c_function(cx, "maximum")),
-        ..Spell::py("{xp}.maximum({0}, {1})")
+    lowering: Lowering {
+        py: Template("{xp}.maximum({0}, {1})"),
+        torch: Function(|cx| torch_extremum(cx, "maximum")),
+        mlx: Function(|cx| mlx_extremum(cx, "maximum")),
+        c: Function(|cx| c_function(cx, "maximum")),
+        ggml: Template("mithril_max({0}, {1})"),
+        onnx: Template("Max({0}, {1})"),
+        ..Lowering::NONE
     },
     tolerance: Tolerance::Exact,
-    layer: "Maximum",
-    ..binary(
-        "maximum",
-        "The larger of two elements; NaN if either is. Where both are equal, each gets half of the gradient.",
-        larger,
-        |a, b| a.max(b),
-    )
+    ..BINARY
 };
 
 /// `min(left, right)`
 pub static MINIMUM: OpDef = OpDef {
+    name: "minimum",
+    doc: "The smaller of two elements; NaN if either is. Where both are equal, each gets half of the gradient.",
+    layer: "Minimum",
     dtype: DTypeRule::Promote,
+    eval: Some(Eval::F2(smaller, |a, b| a.min(b))),
     grad: Grad::Formula(|v| {
         let (a, b, zero) = (v.x[0], v.x[1], v.cx.lit(0.0));
         let share = a.op(&EQUAL, &[b]).op(&WHERE, &[v.g * 0.5, v.g]);
         vec![a.op(&GREATER, &[b]).op(&WHERE, &[zero, share]), a.op(&LESS, &[b]).op(&WHERE, &[zero, share])]
     }),
-    spell: Spell {
-        onnx: Text::T("Min({0}, {1})"),
-        ggml: Text::T("mithril_min({0}, {1})"),
-        torch: Text::F(|cx| torch_extremum(cx, "minimum")),
-        mlx: Text::F(|cx| mlx_extremum(cx, "minimum")),
-        c: Text::F(|cx| c_function(cx, "minimum")),
-        ..Spell::py("{xp}.minimum({0}, {1})")
+    lowering: Lowering {
+        py: Template("{xp}.minimum({0}, {1})"),
+        torch: Function(|cx| torch_extremum(cx, "minimum")),
+        mlx: Function(|cx| mlx_extremum(cx, "minimum")),
+        c: Function(|cx| c_function(cx, "minimum")),
+        ggml: Template("mithril_min({0}, {1})"),
+        onnx: Template("Min({0}, {1})"),
+        ..Lowering::NONE
     },
     tolerance: Tolerance::Exact,
-    layer: "Minimum",
-    ..binary(
-        "minimum",
-        "The smaller of two elements; NaN if either is. Where both are equal, each gets half of the gradient.",
-        smaller,
-        |a, b| a.min(b),
-    )
+    ..BINARY
 };
 
 /// `torch.maximum` takes tensors only. Not `clamp`, which gives the whole gradient to the input where both are equal.
-fn torch_extremum(cx: &SpellCx<'_>, name: &str) -> Option<String> {
+fn torch_extremum(cx: &LoweringCx<'_>, name: &str) -> Option<String> {
     let dtype = cx.out(0)?.dtype;
     Some(format!("torch.{name}({}, {})", cx.torch_tensor(0, dtype), cx.torch_tensor(1, dtype)))
 }
 
 /// MLX gives the whole gradient of equal floats to the second.
-fn mlx_extremum(cx: &SpellCx<'_>, name: &str) -> Option<String> {
+fn mlx_extremum(cx: &LoweringCx<'_>, name: &str) -> Option<String> {
     Some(if cx.out(0)?.dtype.is_float() {
         format!("_{name}({}, {})", cx.mlx_array(0), cx.mlx_array(1))
     } else {
@@ -490,6 +488,8 @@ pub static CLIP: OpDef = OpDef {
     doc: "Clamps elements to the range from `min` to `max`, each of which is a number, a tensor that broadcasts, or absent. \
           `minimum(maximum(input, min), max)`: NaN propagates, and where `min > max` the result is `max`. The gradient \
           flows to `input` where it lies inside or on the bounds, otherwise to the active bound.",
+    aliases: &["clamp"],
+    layer: "Clip",
     ports: CLIP_PORTS,
     shape: ShapeRule::Broadcast,
     dtype: DTypeRule::Arith,
@@ -515,27 +515,25 @@ pub static CLIP: OpDef = OpDef {
         }
         g.to_vec()
     }),
-    spell: Spell {
-        onnx: Text::F(super::onnx::clip),
-        ggml: Text::F(super::ggml::clip),
-        numpy: Text::F(|cx| {
+    lowering: Lowering {
+        numpy: Function(|cx| {
             // `np.clip` knows nothing of bfloat16 and computes it as float32.
             let is_known = cx.out(0)?.dtype != DType::BF16 && !(cx.absent(1) && cx.absent(2));
             is_known.then(|| format!("np.clip({}, {}, {})", cx.arg(0), cx.arg(1), cx.arg(2)))
         }),
-        torch: Text::F(torch_clip),
-        jax: Text::F(|cx| float_only(cx, &format!("_clip({{0}}, {{1}}, {})", cx.arg(2)))),
-        mlx: Text::T("_clip({0}, {1}, {2})"),
-        ..Spell::NONE
+        torch: Function(torch_clip),
+        jax: Function(|cx| float_only(cx, &format!("_clip({{0}}, {{1}}, {})", cx.arg(2)))),
+        mlx: Template("_clip({0}, {1}, {2})"),
+        ggml: Function(super::ggml::clip),
+        onnx: Function(super::onnx::clip),
+        ..Lowering::NONE
     },
     tolerance: Tolerance::Exact,
-    layer: "Clip",
-    aliases: &["clamp"],
     ..BLANK
 };
 
 /// Not `torch.clamp`, which gives no gradient to what lies on a bound.
-fn torch_clip(cx: &SpellCx<'_>) -> Option<String> {
+fn torch_clip(cx: &LoweringCx<'_>) -> Option<String> {
     let is_bound = |i: usize| cx.ty(i).is_some() || !cx.absent(i);
     let x = cx.torch_tensor(0, cx.out(0)?.dtype);
     (is_bound(1) || is_bound(2)).then(|| format!("_clip({x}, {}, {})", cx.arg(1), cx.arg(2)))
@@ -556,15 +554,15 @@ pub static ADDCMUL: OpDef = OpDef {
         let is_one = matches!(c.lit(3), Lit::Float(1.0));
         vec![c.x[0] + if is_one { product } else { product * c.x[3] }]
     }),
-    spell: Spell { torch: Text::F(torch_addcmul), ..Spell::NONE },
+    lowering: Lowering { torch: Function(torch_addcmul), ..Lowering::NONE },
+    cases: &["[2,3] [2,3] [2,3]", "[2,3] [3] [] value=-0.5", "[] [2,1] [3]", "[0,2] [2] [0,2]"],
     tolerance: Tolerance::Contraction,
     precision: Some(Precision::Follow),
-    cases: &["[2,3] [2,3] [2,3]", "[2,3] [3] [] value=-0.5", "[] [2,1] [3]", "[0,2] [2] [0,2]"],
     ..BLANK
 };
 
 /// One pass over memory; only in dtypes in which PyTorch rounds as we do, and a number has no place but the last.
-fn torch_addcmul(cx: &SpellCx<'_>) -> Option<String> {
+fn torch_addcmul(cx: &LoweringCx<'_>) -> Option<String> {
     if !matches!(cx.out(0)?.dtype, DType::F32 | DType::F64) || cx.ty(0).is_none() || cx.ty(1).is_none() {
         return None;
     }
@@ -583,30 +581,30 @@ pub static CAST: OpDef = OpDef {
     name: "cast",
     doc: "Converts to another dtype. Floats become integers by truncation towards zero, clamped to the range \
           of the dtype, and NaN becomes 0; integers wrap around when converted to narrower integers; floats round to nearest even; anything but zero is true.",
+    aliases: &["astype", "convert"],
+    layer: "Cast",
     ports: CAST_PORTS,
     shape: ShapeRule::Same,
     dtype: DTypeRule::Fn(|cx| Ok(DTypes::keep([dtype_or(&cx.lit(1), cx.float)]))),
     eval: Some(Eval::Host(|c| Ok(vec![c.tensor(0).cast(c.dtype())]))),
     grad: Grad::Formula(|v| vec![v.g.cast(v.x[0].dtype())]),
-    spell: Spell {
-        onnx: Text::F(super::onnx::cast),
-        ggml: Text::F(super::ggml::cast),
-        numpy: Text::F(|cx| conversion(cx, "astype")),
-        torch: Text::F(|cx| conversion(cx, "to")),
-        jax: Text::F(|cx| conversion(cx, "astype")),
-        mlx: Text::F(|cx| conversion(cx, "astype")),
-        c: Text::F(c_conversion),
-        ..Spell::NONE
+    lowering: Lowering {
+        numpy: Function(|cx| conversion(cx, "astype")),
+        torch: Function(|cx| conversion(cx, "to")),
+        jax: Function(|cx| conversion(cx, "astype")),
+        mlx: Function(|cx| conversion(cx, "astype")),
+        c: Function(c_conversion),
+        ggml: Function(super::ggml::cast),
+        onnx: Function(super::onnx::cast),
+        ..Lowering::NONE
     },
-    tolerance: Tolerance::Exact,
     cases: &["[2,3] dtype=f64", "[2,3] dtype=i32", "[2,3] dtype=bool", "i64[4]<9 dtype=f32", "[0] dtype=f16"],
-    layer: "Cast",
-    aliases: &["astype", "convert"],
+    tolerance: Tolerance::Exact,
     ..BLANK
 };
 
 /// A method of the array where it converts as we do, else a helper.
-fn conversion(cx: &SpellCx<'_>, method: &str) -> Option<String> {
+fn conversion(cx: &LoweringCx<'_>, method: &str) -> Option<String> {
     let (from, to) = (cx.ty(0)?.dtype, cx.out(0)?.dtype);
     let (x, dtype) = (cx.arg(0), cx.dtype(to));
     Some(match to {
@@ -623,7 +621,7 @@ fn conversion(cx: &SpellCx<'_>, method: &str) -> Option<String> {
 }
 
 /// The value is converted to the C type of the output; what is more than that stands here.
-fn c_conversion(cx: &SpellCx<'_>) -> Option<String> {
+fn c_conversion(cx: &LoweringCx<'_>) -> Option<String> {
     let (from, to) = (cx.ty(0)?.dtype, cx.out(0)?.dtype);
     let half = |to: DType| match from {
         DType::F16 | DType::BF16 if from == to => "{0}".to_owned(),
@@ -649,23 +647,23 @@ fn c_conversion(cx: &SpellCx<'_>) -> Option<String> {
 
 /// The input, through which no gradient flows
 pub static STOP_GRADIENT: OpDef = OpDef {
-    dtype: DTypeRule::Promote,
-    grad: Grad::Zero,
-    spell: Spell {
-        onnx: Text::T("{0}"),
-        torch: Text::T("{0}.detach()"),
-        jax: Text::T("jax.lax.stop_gradient({0})"),
-        mlx: Text::T("mx.stop_gradient({0})"),
-        c: Text::T("{0}"),
-        ..Spell::numpy("{0}.copy()")
-    },
-    layer: "StopGradient",
+    name: "stop_gradient",
+    doc: "The input as it is; for gradients it is a constant, through which none flows.",
     aliases: &["detach"],
-    ..number_map(
-        "stop_gradient",
-        "The input as it is; for gradients it is a constant, through which none flows.",
-        |x| x[0],
-    )
+    layer: "StopGradient",
+    dtype: DTypeRule::Promote,
+    eval: Some(Eval::Scalar(|x| x[0])),
+    grad: Grad::Zero,
+    lowering: Lowering {
+        numpy: Template("{0}.copy()"),
+        torch: Template("{0}.detach()"),
+        jax: Template("jax.lax.stop_gradient({0})"),
+        mlx: Template("mx.stop_gradient({0})"),
+        c: Template("{0}"),
+        onnx: Template("{0}"),
+        ..Lowering::NONE
+    },
+    ..NUMERIC
 };
 
 #[cfg(test)]

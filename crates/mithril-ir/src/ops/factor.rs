@@ -11,7 +11,9 @@ use crate::error::{Code, Error, Result};
 use crate::interp::{HostCall, elements, from_f64s};
 use crate::literal::Lit;
 use crate::loops::{Argument, Expr, LoopCx};
-use crate::op::{Attr, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, attr, tensor_of};
+use crate::lowering::Lowering;
+use crate::lowering::LoweringRule::Template;
+use crate::op::{Attr, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, attr, tensor_of};
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -44,6 +46,7 @@ pub static QR: OpDef = OpDef {
           reflections. A matrix with an element that is not finite gives NaN. The gradient (Walter and Lehmann, \
           2018) needs linearly independent columns (of the first `m`, where there are more columns than rows); the \
           columns that complete `q` have none. Lower precision than float32 is an error.",
+    layer: "Qr",
     ports: &[MATRICES, attr("mode", Attr::Choice(&["reduced", "complete"]), DefaultLit::Str("reduced"))],
     outputs: &["q", "r"],
     shape: ShapeRule::Fn(qr_shape),
@@ -51,13 +54,17 @@ pub static QR: OpDef = OpDef {
         let is_complete = c.text(1)? == "complete";
         each(c, |a, [m, n]| evaluate::qr(a, m, n, is_complete))
     })),
-    grad: Grad::Formula(qr_grad),
-    spell: Spell { mlx: Text::T("_orthogonal_factors({0}, {1})"), ..Spell::py("_qr({0}, {1})") },
     loops: Some(|c| {
         let [m, n] = sizes(&c.shape(0));
         let columns = *c.out_shape(0).last().unwrap_or(&0);
         Ok(factor_loops(c, "mithril_qr", vec![m, n, columns].into_iter().map(Argument::Int), m * n + m + n))
     }),
+    grad: Grad::Formula(qr_grad),
+    lowering: Lowering {
+        py: Template("_qr({0}, {1})"),
+        mlx: Template("_orthogonal_factors({0}, {1})"),
+        ..Lowering::NONE
+    },
     cases: &[
         "[3,3]",
         "[4,2]",
@@ -70,7 +77,6 @@ pub static QR: OpDef = OpDef {
         "[3,0]",
         "[2,0,2,3]",
     ],
-    layer: "Qr",
     ..FACTOR
 };
 
@@ -85,6 +91,7 @@ pub static EIGH: OpDef = OpDef {
           determined: which ones are found differs from backend to backend, and the gradient of the vectors is NaN, \
           since there is none. (`eigvalsh` has a gradient there.) A matrix with an element that is not finite gives \
           NaN.",
+    layer: "Eigh",
     outputs: &["values", "vectors"],
     shape: ShapeRule::Fn(|cx| {
         let mut values = square(cx, 0)?;
@@ -92,14 +99,13 @@ pub static EIGH: OpDef = OpDef {
         Ok(vec![values, cx.shape(0).clone()])
     }),
     eval: Some(Eval::Host(|c| each(c, |a, [n, _]| evaluate::eigh(a, n)))),
-    grad: Grad::Formula(eigh_grad),
-    spell: Spell { mlx: Text::T("_eigenvectors({0})"), ..Spell::py("_eigh({0})") },
     loops: Some(|c| {
         let [n, _] = sizes(&c.shape(0));
         Ok(factor_loops(c, "mithril_eigh", [Argument::Int(n)].into_iter(), 2 * n * n + n))
     }),
+    grad: Grad::Formula(eigh_grad),
+    lowering: Lowering { py: Template("_eigh({0})"), mlx: Template("_eigenvectors({0})"), ..Lowering::NONE },
     cases: &["[4,4]", "[2,3,3]", "[1,1]", "[0,0]", "[0,2,2]"],
-    layer: "Eigh",
     ..FACTOR
 };
 
@@ -109,6 +115,7 @@ pub static EIGVALSH: OpDef = OpDef {
     doc: "Eigenvalues of symmetric matrices `[..., n, n]`, in ascending order: the first output of `eigh`. The \
           gradient exists for eigenvalues that occur several times too: it is that of their sum, shared by the \
           vectors that were found.",
+    layer: "Eigvalsh",
     shape: ShapeRule::Fn(|cx| {
         let mut values = square(cx, 0)?;
         values.0.push(cx.shape(0)[values.rank()].clone());
@@ -120,7 +127,6 @@ pub static EIGVALSH: OpDef = OpDef {
         vec![(vectors * as_row(v.g)).op(&MATMUL, &[transposed(vectors)])]
     }),
     cases: &["spd[3,3]", "[2,4,4]", "[1,1]", "[0,0]"],
-    layer: "Eigvalsh",
     ..FACTOR
 };
 
@@ -130,18 +136,22 @@ pub static THIN_SVD: OpDef = OpDef {
     doc: "Singular values `s`, in descending order, with `u @ diag(s) @ vh = input`, for matrices `[..., m, n]`; \
           `u` is `[..., m, k]` and `vh` `[..., k, n]` with `k = min(m, n)`. It is `svd` without full matrices; signs, \
           special values and gradient are as there.",
+    layer: "ThinSvd",
     outputs: &["u", "s", "vh"],
     shape: ShapeRule::Fn(svd_shape),
     eval: Some(Eval::Host(|c| each(c, |a, [m, n]| evaluate::svd(a, m, n, c.dtype().epsilon())))),
-    grad: Grad::Formula(svd_grad),
-    spell: Spell { mlx: Text::T("_singular_vectors({0})"), ..Spell::py("_svd({0})") },
     loops: Some(|c| {
         let [m, n] = sizes(&c.shape(0));
         let more = [Argument::Int(m), Argument::Int(n), Argument::Float(c.out_dtype(0).epsilon())];
         Ok(factor_loops(c, "mithril_svd", more.into_iter(), m * n + m.min(n) * (m.min(n) + 1)))
     }),
+    grad: Grad::Formula(svd_grad),
+    lowering: Lowering {
+        py: Template("_svd({0})"),
+        mlx: Template("_singular_vectors({0})"),
+        ..Lowering::NONE
+    },
     cases: &["[3,3]", "[4,2]", "[2,4]", "[2,5,3]", "[1,1]", "[1,3]", "[0,3]", "[3,0]", "[2,0,2,3]"],
-    layer: "ThinSvd",
     ..FACTOR
 };
 
@@ -158,6 +168,7 @@ pub static SVD: OpDef = OpDef {
           gradient of the vectors is NaN, since there is none. (`svdvals` has a gradient there.) What completes full \
           matrices are the columns that `qr` completes `u` by; they have no gradient. A matrix with an element that \
           is not finite gives NaN. Gradient: Townsend, Differentiating the singular value decomposition (2016).",
+    layer: "Svd",
     ports: &[MATRICES, attr("full_matrices", Attr::Bool, DefaultLit::Bool(true))],
     outputs: &["u", "s", "vh"],
     shape: ShapeRule::Fn(|cx| {
@@ -177,7 +188,6 @@ pub static SVD: OpDef = OpDef {
         vec![completed(u), s, transposed(completed(transposed(vh)))]
     }),
     cases: &["[3,3]", "[4,2] full_matrices=false", "[2,4] full_matrices=false", "[2,3,3]", "[0,0]"],
-    layer: "Svd",
     ..FACTOR
 };
 
@@ -187,6 +197,7 @@ pub static SVDVALS: OpDef = OpDef {
     doc: "Singular values of matrices `[..., m, n]`, in descending order: the second output of `svd`. The gradient \
           exists for singular values that occur several times too: it is that of their sum, shared by the vectors \
           that were found.",
+    layer: "SingularValues",
     shape: ShapeRule::Fn(|cx| Ok(vec![svd_shape(cx)?.swap_remove(1)])),
     expand: Some(|c| vec![singular_values(c.x[0])]),
     grad: Grad::Formula(|v| {
@@ -194,7 +205,6 @@ pub static SVDVALS: OpDef = OpDef {
         vec![(found[0] * as_row(v.g)).op(&MATMUL, &[found[found.len() - 1]])]
     }),
     cases: &["[3,3]", "[4,2]", "[2,2,4]", "[1,1]", "[0,3]"],
-    layer: "SingularValues",
     ..FACTOR
 };
 

@@ -5,10 +5,11 @@
 
 use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, LN_10, PI};
 
-use super::elementwise::{c_function, number_map};
+use super::elementwise::{NUMERIC, c_function};
 use crate::dtype::DType;
-use crate::op::{DTypeRule, Grad, OpDef, Precision, Spell, Text, Tolerance, binary, unary};
-use crate::spell::SpellCx;
+use crate::lowering::LoweringRule::{Function, Template};
+use crate::lowering::{Lowering, LoweringCx};
+use crate::op::{BINARY, DTypeRule, Eval, Grad, OpDef, Precision, Tolerance, UNARY};
 use crate::tensor::Scalar;
 
 /// Rows of this file.
@@ -45,360 +46,484 @@ pub static OPS: &[&OpDef] = &[
     &TRUNC,
 ];
 
-/// The spelling of a function that Python's array modules call `py` and C calls `c`.
-const fn call(py: &'static str, c: &'static str) -> Spell {
-    Spell { c: Text::T(c), ..Spell::py(py) }
-}
-
 /// A function of MLX; those that it computes or differentiates in float32 have a helper for doubles.
-fn mlx_function(cx: &SpellCx<'_>, name: &str) -> Option<String> {
+fn mlx_function(cx: &LoweringCx<'_>, name: &str) -> Option<String> {
     let prefix = if cx.out(0)?.dtype == DType::F64 { "_" } else { "mx." };
     Some(format!("{prefix}{name}({})", cx.arg(0)))
 }
 
 /// `√x`
 pub static SQRT: OpDef = OpDef {
-    grad: Grad::Formula(|v| vec![v.g / (v.y * 2.0)]),
-    spell: Spell {
-        onnx: Text::T("Sqrt({0})"),
-        ggml: Text::T("ggml_sqrt({0})"),
-        ..call("{xp}.sqrt({0})", "sqrt{f}({0})")
-    },
-    tolerance: Tolerance::Rounded,
-    domain: (0.1, 4.0),
+    name: "sqrt",
+    doc: "Square root; NaN below zero.",
     layer: "Sqrt",
-    ..unary("sqrt", "Square root; NaN below zero.", f64::sqrt)
+    eval: Some(Eval::F1(f64::sqrt)),
+    grad: Grad::Formula(|v| vec![v.g / (v.y * 2.0)]),
+    lowering: Lowering {
+        py: Template("{xp}.sqrt({0})"),
+        c: Template("sqrt{f}({0})"),
+        ggml: Template("ggml_sqrt({0})"),
+        onnx: Template("Sqrt({0})"),
+        ..Lowering::NONE
+    },
+    domain: (0.1, 4.0),
+    tolerance: Tolerance::Rounded,
+    ..UNARY
 };
 
 /// `1 / √x`
 pub static RSQRT: OpDef = OpDef {
+    name: "rsqrt",
+    doc: "Reciprocal of the square root; infinite at 0, NaN below.",
+    aliases: &["reciprocal_sqrt"],
+    layer: "Rsqrt",
+    eval: Some(Eval::F1(|x| 1.0 / x.sqrt())),
     grad: Grad::Formula(|v| vec![v.g * v.y / v.x[0] * -0.5]),
-    spell: Spell {
-        onnx: Text::T("Reciprocal(Sqrt({0}))"),
-        ggml: Text::T("ggml_div(1, ggml_sqrt({0}))"),
+    lowering: Lowering {
+        py: Template("{xp}.rsqrt({0})"),
         // A plain 1.0 would make float32 of bfloat16.
-        numpy: Text::T("np.reciprocal(np.sqrt({0}))"),
-        jax: Text::T("jax.lax.rsqrt({0})"),
-        ..call("{xp}.rsqrt({0})", "1 / sqrt{f}({0})")
+        numpy: Template("np.reciprocal(np.sqrt({0}))"),
+        jax: Template("jax.lax.rsqrt({0})"),
+        c: Template("1 / sqrt{f}({0})"),
+        ggml: Template("ggml_div(1, ggml_sqrt({0}))"),
+        onnx: Template("Reciprocal(Sqrt({0}))"),
+        ..Lowering::NONE
     },
     domain: (0.1, 4.0),
-    layer: "Rsqrt",
-    aliases: &["reciprocal_sqrt"],
     precision: Some(Precision::Wide),
-    ..unary("rsqrt", "Reciprocal of the square root; infinite at 0, NaN below.", |x| 1.0 / x.sqrt())
+    ..UNARY
 };
 
 /// A helper for JAX, whose own function is off in float32 and float64; halves are rounded from float32.
-fn exact(cx: &SpellCx<'_>, helper: &str) -> Option<String> {
+fn exact(cx: &LoweringCx<'_>, helper: &str) -> Option<String> {
     (cx.out(0)?.dtype.size() >= DType::F32.size()).then(|| format!("{helper}({})", cx.arg(0)))
 }
 
 /// A helper for JAX, whose own function is off in float64.
-fn exact_f64(cx: &SpellCx<'_>, helper: &str) -> Option<String> {
+fn exact_f64(cx: &LoweringCx<'_>, helper: &str) -> Option<String> {
     (cx.out(0)?.dtype == DType::F64).then(|| format!("{helper}({})", cx.arg(0)))
 }
 
 /// `x²`
 pub static SQUARE: OpDef = OpDef {
-    dtype: DTypeRule::Arith,
-    grad: Grad::Formula(|v| vec![v.g * v.x[0] * 2.0]),
-    spell: Spell {
-        onnx: Text::T("Mul({0}, {0})"),
-        ggml: Text::T("ggml_sqr({0})"),
-        c: Text::F(|cx| c_function(cx, "square")),
-        ..Spell::py("{xp}.square({0})")
-    },
-    tolerance: Tolerance::Rounded,
+    name: "square",
+    doc: "Each element times itself. Integers stay integers and wrap around.",
     layer: "Square",
-    precision: Some(Precision::Wide),
-    ..number_map("square", "Each element times itself. Integers stay integers and wrap around.", |x| match x
-        [0]
-    {
+    dtype: DTypeRule::Arith,
+    eval: Some(Eval::Scalar(|x| match x[0] {
         Scalar::Float(x) => Scalar::Float(x * x),
         other => Scalar::Int(other.i64().wrapping_mul(other.i64())),
-    })
+    })),
+    grad: Grad::Formula(|v| vec![v.g * v.x[0] * 2.0]),
+    lowering: Lowering {
+        py: Template("{xp}.square({0})"),
+        c: Function(|cx| c_function(cx, "square")),
+        ggml: Template("ggml_sqr({0})"),
+        onnx: Template("Mul({0}, {0})"),
+        ..Lowering::NONE
+    },
+    tolerance: Tolerance::Rounded,
+    precision: Some(Precision::Wide),
+    ..NUMERIC
 };
 
 /// `1 / x`
 pub static RECIPROCAL: OpDef = OpDef {
-    grad: Grad::Formula(|v| vec![-(v.g * v.y * v.y)]),
-    spell: Spell {
-        onnx: Text::T("Reciprocal({0})"),
-        ggml: Text::T("ggml_div(1, {0})"),
-        numpy: Text::T("np.reciprocal({0})"),
-        ..call("1.0 / {0}", "1 / {0}")
-    },
-    tolerance: Tolerance::Rounded,
-    domain: (0.5, 2.0),
+    name: "reciprocal",
+    doc: "One divided by each element; infinite at 0.",
     layer: "Reciprocal",
+    eval: Some(Eval::F1(|x| 1.0 / x)),
+    grad: Grad::Formula(|v| vec![-(v.g * v.y * v.y)]),
+    lowering: Lowering {
+        py: Template("1.0 / {0}"),
+        numpy: Template("np.reciprocal({0})"),
+        c: Template("1 / {0}"),
+        ggml: Template("ggml_div(1, {0})"),
+        onnx: Template("Reciprocal({0})"),
+        ..Lowering::NONE
+    },
+    domain: (0.5, 2.0),
+    tolerance: Tolerance::Rounded,
     precision: Some(Precision::Wide),
-    ..unary("reciprocal", "One divided by each element; infinite at 0.", |x| 1.0 / x)
+    ..UNARY
 };
 
 /// `e^x`
 pub static EXP: OpDef = OpDef {
-    grad: Grad::Formula(|v| vec![v.g * v.y]),
-    spell: Spell {
-        onnx: Text::T("Exp({0})"),
-        ggml: Text::T("ggml_exp({0})"),
-        mlx: Text::F(|cx| mlx_function(cx, "exp")),
-        ..call("{xp}.exp({0})", "mithril_exp_{t}({0})")
-    },
+    name: "exp",
+    doc: "Exponential function.",
     layer: "Exp",
+    eval: Some(Eval::F1(libm::exp)),
+    grad: Grad::Formula(|v| vec![v.g * v.y]),
+    lowering: Lowering {
+        py: Template("{xp}.exp({0})"),
+        mlx: Function(|cx| mlx_function(cx, "exp")),
+        c: Template("mithril_exp_{t}({0})"),
+        ggml: Template("ggml_exp({0})"),
+        onnx: Template("Exp({0})"),
+        ..Lowering::NONE
+    },
     precision: Some(Precision::Wide),
-    ..unary("exp", "Exponential function.", libm::exp)
+    ..UNARY
 };
 
 /// `e^x - 1`
 pub static EXPM1: OpDef = OpDef {
-    grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&EXP, &[])]),
-    spell: Spell { onnx: Text::T(super::onnx::EXPM1), ..call("{xp}.expm1({0})", "mithril_expm1_{t}({0})") },
+    name: "expm1",
+    doc: "Exponential function minus one, accurate near 0.",
     layer: "Expm1",
+    eval: Some(Eval::F1(libm::expm1)),
+    grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&EXP, &[])]),
+    lowering: Lowering {
+        py: Template("{xp}.expm1({0})"),
+        c: Template("mithril_expm1_{t}({0})"),
+        onnx: Template(super::onnx::EXPM1),
+        ..Lowering::NONE
+    },
     precision: Some(Precision::Wide),
-    ..unary("expm1", "Exponential function minus one, accurate near 0.", libm::expm1)
+    ..UNARY
 };
 
 /// `ln x`
 pub static LOG: OpDef = OpDef {
+    name: "log",
+    doc: "Natural logarithm; minus infinity at 0, NaN below.",
+    aliases: &["ln"],
+    layer: "Log",
+    eval: Some(Eval::F1(libm::log)),
     grad: Grad::Formula(|v| vec![v.g / v.x[0]]),
-    spell: Spell {
-        onnx: Text::T("Log({0})"),
-        ggml: Text::T("ggml_log({0})"),
-        ..call("{xp}.log({0})", "mithril_log_{t}({0})")
+    lowering: Lowering {
+        py: Template("{xp}.log({0})"),
+        c: Template("mithril_log_{t}({0})"),
+        ggml: Template("ggml_log({0})"),
+        onnx: Template("Log({0})"),
+        ..Lowering::NONE
     },
     domain: (0.1, 4.0),
-    layer: "Log",
-    aliases: &["ln"],
     precision: Some(Precision::Wide),
-    ..unary("log", "Natural logarithm; minus infinity at 0, NaN below.", libm::log)
+    ..UNARY
 };
 
 /// `ln (1 + x)`
 pub static LOG1P: OpDef = OpDef {
+    name: "log1p",
+    doc: "Natural logarithm of one plus x, accurate near 0.",
+    layer: "Log1p",
+    eval: Some(Eval::F1(libm::log1p)),
     grad: Grad::Formula(|v| vec![v.g / (v.x[0] + 1.0)]),
-    spell: Spell {
-        onnx: Text::T(super::onnx::LOG1P),
-        jax: Text::F(|cx| exact_f64(cx, "_log1p")),
-        ..call("{xp}.log1p({0})", "mithril_log1p_{t}({0})")
+    lowering: Lowering {
+        py: Template("{xp}.log1p({0})"),
+        jax: Function(|cx| exact_f64(cx, "_log1p")),
+        c: Template("mithril_log1p_{t}({0})"),
+        onnx: Template(super::onnx::LOG1P),
+        ..Lowering::NONE
     },
     domain: (-0.5, 4.0),
-    layer: "Log1p",
     precision: Some(Precision::Wide),
-    ..unary("log1p", "Natural logarithm of one plus x, accurate near 0.", libm::log1p)
+    ..UNARY
 };
 
 /// `log₂ x`
 pub static LOG2: OpDef = OpDef {
+    name: "log2",
+    doc: "Logarithm to the base 2; minus infinity at 0, NaN below.",
+    layer: "Log2",
+    eval: Some(Eval::F1(libm::log2)),
     grad: Grad::Formula(|v| vec![v.g / (v.x[0] * LN_2)]),
-    spell: Spell {
-        onnx: Text::T("Div(Log({0}), 0.6931471805599453)"),
-        ggml: Text::T("ggml_scale(ggml_log({0}), 1.4426950408889634)"),
-        mlx: Text::F(|cx| mlx_function(cx, "log2")),
-        ..call("{xp}.log2({0})", "mithril_log2_{t}({0})")
+    lowering: Lowering {
+        py: Template("{xp}.log2({0})"),
+        mlx: Function(|cx| mlx_function(cx, "log2")),
+        c: Template("mithril_log2_{t}({0})"),
+        ggml: Template("ggml_scale(ggml_log({0}), 1.4426950408889634)"),
+        onnx: Template("Div(Log({0}), 0.6931471805599453)"),
+        ..Lowering::NONE
     },
     domain: (0.1, 4.0),
-    layer: "Log2",
     precision: Some(Precision::Wide),
-    ..unary("log2", "Logarithm to the base 2; minus infinity at 0, NaN below.", libm::log2)
+    ..UNARY
 };
 
 /// `log₁₀ x`
 pub static LOG10: OpDef = OpDef {
+    name: "log10",
+    doc: "Logarithm to the base 10; minus infinity at 0, NaN below.",
+    layer: "Log10",
+    eval: Some(Eval::F1(libm::log10)),
     grad: Grad::Formula(|v| vec![v.g / (v.x[0] * LN_10)]),
-    spell: Spell {
-        onnx: Text::T("Div(Log({0}), 2.302585092994046)"),
-        ggml: Text::T("ggml_scale(ggml_log({0}), 0.4342944819032518)"),
-        mlx: Text::F(|cx| mlx_function(cx, "log10")),
-        ..call("{xp}.log10({0})", "mithril_log10_{t}({0})")
+    lowering: Lowering {
+        py: Template("{xp}.log10({0})"),
+        mlx: Function(|cx| mlx_function(cx, "log10")),
+        c: Template("mithril_log10_{t}({0})"),
+        ggml: Template("ggml_scale(ggml_log({0}), 0.4342944819032518)"),
+        onnx: Template("Div(Log({0}), 2.302585092994046)"),
+        ..Lowering::NONE
     },
     domain: (0.1, 4.0),
-    layer: "Log10",
     precision: Some(Precision::Wide),
-    ..unary("log10", "Logarithm to the base 10; minus infinity at 0, NaN below.", libm::log10)
+    ..UNARY
 };
 
 /// `sin x`
 pub static SIN: OpDef = OpDef {
-    grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&COS, &[])]),
-    spell: Spell {
-        onnx: Text::T("Sin({0})"),
-        ggml: Text::T("ggml_sin({0})"),
-        mlx: Text::F(|cx| mlx_function(cx, "sin")),
-        ..call("{xp}.sin({0})", "mithril_sin{if_near}_{t}({far}{0})")
-    },
+    name: "sin",
+    doc: "Sine of an angle in radians.",
     layer: "Sin",
-    ..unary("sin", "Sine of an angle in radians.", libm::sin)
+    eval: Some(Eval::F1(libm::sin)),
+    grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&COS, &[])]),
+    lowering: Lowering {
+        py: Template("{xp}.sin({0})"),
+        mlx: Function(|cx| mlx_function(cx, "sin")),
+        c: Template("mithril_sin{if_near}_{t}({far}{0})"),
+        ggml: Template("ggml_sin({0})"),
+        onnx: Template("Sin({0})"),
+        ..Lowering::NONE
+    },
+    ..UNARY
 };
 
 /// `cos x`
 pub static COS: OpDef = OpDef {
-    grad: Grad::Formula(|v| vec![-(v.g * v.x[0].op(&SIN, &[]))]),
-    spell: Spell {
-        onnx: Text::T("Cos({0})"),
-        ggml: Text::T("ggml_cos({0})"),
-        mlx: Text::F(|cx| mlx_function(cx, "cos")),
-        ..call("{xp}.cos({0})", "mithril_cos{if_near}_{t}({far}{0})")
-    },
+    name: "cos",
+    doc: "Cosine of an angle in radians.",
     layer: "Cos",
-    ..unary("cos", "Cosine of an angle in radians.", libm::cos)
+    eval: Some(Eval::F1(libm::cos)),
+    grad: Grad::Formula(|v| vec![-(v.g * v.x[0].op(&SIN, &[]))]),
+    lowering: Lowering {
+        py: Template("{xp}.cos({0})"),
+        mlx: Function(|cx| mlx_function(cx, "cos")),
+        c: Template("mithril_cos{if_near}_{t}({far}{0})"),
+        ggml: Template("ggml_cos({0})"),
+        onnx: Template("Cos({0})"),
+        ..Lowering::NONE
+    },
+    ..UNARY
 };
 
 /// `tan x`
 pub static TAN: OpDef = OpDef {
+    name: "tan",
+    doc: "Tangent of an angle in radians.",
+    layer: "Tan",
+    eval: Some(Eval::F1(libm::tan)),
     grad: Grad::Formula(|v| vec![v.g * (v.y * v.y + 1.0)]),
-    spell: Spell {
-        onnx: Text::T("Tan({0})"),
-        ggml: Text::T("ggml_div(ggml_sin({0}), ggml_cos({0}))"),
-        mlx: Text::F(|cx| mlx_function(cx, "tan")),
-        ..call("{xp}.tan({0})", "mithril_tan{if_near}_{t}({far}{0})")
+    lowering: Lowering {
+        py: Template("{xp}.tan({0})"),
+        mlx: Function(|cx| mlx_function(cx, "tan")),
+        c: Template("mithril_tan{if_near}_{t}({far}{0})"),
+        ggml: Template("ggml_div(ggml_sin({0}), ggml_cos({0}))"),
+        onnx: Template("Tan({0})"),
+        ..Lowering::NONE
     },
     domain: (-1.2, 1.2),
-    layer: "Tan",
     precision: Some(Precision::Wide),
-    ..unary("tan", "Tangent of an angle in radians.", libm::tan)
+    ..UNARY
 };
 
 /// `arcsin x`
 pub static ASIN: OpDef = OpDef {
+    name: "asin",
+    doc: "Arc sine in radians; NaN outside of [-1, 1].",
+    aliases: &["arcsin"],
+    layer: "Asin",
+    eval: Some(Eval::F1(libm::asin)),
     // (1 - x)(1 + x), since 1 - x² cancels near the ends.
     grad: Grad::Formula(|v| vec![v.g / ((1.0 - v.x[0]) * (1.0 + v.x[0])).op(&SQRT, &[])]),
-    spell: Spell { onnx: Text::T("Asin({0})"), ..call("{xp}.arcsin({0})", "mithril_asin_{t}({0})") },
+    lowering: Lowering {
+        py: Template("{xp}.arcsin({0})"),
+        c: Template("mithril_asin_{t}({0})"),
+        onnx: Template("Asin({0})"),
+        ..Lowering::NONE
+    },
     domain: (-0.9, 0.9),
-    layer: "Asin",
-    aliases: &["arcsin"],
-    ..unary("asin", "Arc sine in radians; NaN outside of [-1, 1].", libm::asin)
+    ..UNARY
 };
 
 /// `arccos x`
 pub static ACOS: OpDef = OpDef {
-    grad: Grad::Formula(|v| vec![-(v.g / ((1.0 - v.x[0]) * (1.0 + v.x[0])).op(&SQRT, &[]))]),
-    spell: Spell { onnx: Text::T("Acos({0})"), ..call("{xp}.arccos({0})", "mithril_acos_{t}({0})") },
-    domain: (-0.9, 0.9),
-    layer: "Acos",
+    name: "acos",
+    doc: "Arc cosine in radians; NaN outside of [-1, 1].",
     aliases: &["arccos"],
-    ..unary("acos", "Arc cosine in radians; NaN outside of [-1, 1].", libm::acos)
+    layer: "Acos",
+    eval: Some(Eval::F1(libm::acos)),
+    grad: Grad::Formula(|v| vec![-(v.g / ((1.0 - v.x[0]) * (1.0 + v.x[0])).op(&SQRT, &[]))]),
+    lowering: Lowering {
+        py: Template("{xp}.arccos({0})"),
+        c: Template("mithril_acos_{t}({0})"),
+        onnx: Template("Acos({0})"),
+        ..Lowering::NONE
+    },
+    domain: (-0.9, 0.9),
+    ..UNARY
 };
 
 /// `arctan x`
 pub static ATAN: OpDef = OpDef {
-    grad: Grad::Formula(|v| vec![v.g / (v.x[0] * v.x[0] + 1.0)]),
-    spell: Spell { onnx: Text::T("Atan({0})"), ..call("{xp}.arctan({0})", "mithril_atan_{t}({0})") },
-    layer: "Atan",
+    name: "atan",
+    doc: "Arc tangent in radians.",
     aliases: &["arctan"],
-    ..unary("atan", "Arc tangent in radians.", libm::atan)
+    layer: "Atan",
+    eval: Some(Eval::F1(libm::atan)),
+    grad: Grad::Formula(|v| vec![v.g / (v.x[0] * v.x[0] + 1.0)]),
+    lowering: Lowering {
+        py: Template("{xp}.arctan({0})"),
+        c: Template("mithril_atan_{t}({0})"),
+        onnx: Template("Atan({0})"),
+        ..Lowering::NONE
+    },
+    ..UNARY
 };
 
 /// angle of the point (right, left)
 pub static ATAN2: OpDef = OpDef {
+    name: "atan2",
+    doc: "Angle in radians of the point with abscissa `right` and ordinate `left`, in [-π, π].",
+    aliases: &["arctan2"],
+    layer: "Atan2",
     dtype: DTypeRule::Float,
+    eval: Some(Eval::F2(libm::atan2, |_, _| 0)),
     grad: Grad::Formula(|v| {
         let (y, x) = (v.x[0], v.x[1]);
         let square = x * x + y * y;
         vec![v.g * x / square, -(v.g * y / square)]
     }),
-    spell: Spell {
-        onnx: Text::T(super::onnx::ATAN2),
-        torch: Text::F(|s| {
+    lowering: Lowering {
+        py: Template("{xp}.arctan2({0}, {1})"),
+        torch: Function(|s| {
             let dtype = s.out(0)?.dtype;
             Some(format!("torch.atan2({}, {})", s.torch_tensor(0, dtype), s.torch_tensor(1, dtype)))
         }),
-        ..call("{xp}.arctan2({0}, {1})", "mithril_atan2_{t}({0}, {1})")
+        c: Template("mithril_atan2_{t}({0}, {1})"),
+        onnx: Template(super::onnx::ATAN2),
+        ..Lowering::NONE
     },
-    tolerance: Tolerance::Elementwise,
     domain: (0.5, 2.0),
-    layer: "Atan2",
-    aliases: &["arctan2"],
-    ..binary(
-        "atan2",
-        "Angle in radians of the point with abscissa `right` and ordinate `left`, in [-π, π].",
-        libm::atan2,
-        |_, _| 0,
-    )
+    tolerance: Tolerance::Elementwise,
+    ..BINARY
 };
 
 /// `sinh x`
 pub static SINH: OpDef = OpDef {
-    grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&COSH, &[])]),
-    spell: Spell {
-        onnx: Text::T("Sinh({0})"),
-        jax: Text::F(|cx| exact(cx, "_sinh")),
-        ..call("{xp}.sinh({0})", "mithril_sinh_{t}({0})")
-    },
+    name: "sinh",
+    doc: "Hyperbolic sine.",
     layer: "Sinh",
+    eval: Some(Eval::F1(libm::sinh)),
+    grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&COSH, &[])]),
+    lowering: Lowering {
+        py: Template("{xp}.sinh({0})"),
+        jax: Function(|cx| exact(cx, "_sinh")),
+        c: Template("mithril_sinh_{t}({0})"),
+        onnx: Template("Sinh({0})"),
+        ..Lowering::NONE
+    },
     precision: Some(Precision::Wide),
-    ..unary("sinh", "Hyperbolic sine.", libm::sinh)
+    ..UNARY
 };
 
 /// `cosh x`
 pub static COSH: OpDef = OpDef {
-    grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&SINH, &[])]),
-    spell: Spell {
-        onnx: Text::T("Cosh({0})"),
-        jax: Text::F(|cx| exact(cx, "_cosh")),
-        ..call("{xp}.cosh({0})", "mithril_cosh_{t}({0})")
-    },
+    name: "cosh",
+    doc: "Hyperbolic cosine.",
     layer: "Cosh",
+    eval: Some(Eval::F1(libm::cosh)),
+    grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&SINH, &[])]),
+    lowering: Lowering {
+        py: Template("{xp}.cosh({0})"),
+        jax: Function(|cx| exact(cx, "_cosh")),
+        c: Template("mithril_cosh_{t}({0})"),
+        onnx: Template("Cosh({0})"),
+        ..Lowering::NONE
+    },
     precision: Some(Precision::Wide),
-    ..unary("cosh", "Hyperbolic cosine.", libm::cosh)
+    ..UNARY
 };
 
 /// `tanh x`
 pub static TANH: OpDef = OpDef {
-    grad: Grad::Formula(|v| vec![v.g * (1.0 - v.y * v.y)]),
-    spell: Spell {
-        onnx: Text::T("Tanh({0})"),
-        ggml: Text::T("ggml_tanh({0})"),
-        ..call("{xp}.tanh({0})", "mithril_tanh_{t}({0})")
-    },
+    name: "tanh",
+    doc: "Hyperbolic tangent.",
     layer: "Tanh",
-    ..unary("tanh", "Hyperbolic tangent.", libm::tanh)
+    eval: Some(Eval::F1(libm::tanh)),
+    grad: Grad::Formula(|v| vec![v.g * (1.0 - v.y * v.y)]),
+    lowering: Lowering {
+        py: Template("{xp}.tanh({0})"),
+        c: Template("mithril_tanh_{t}({0})"),
+        ggml: Template("ggml_tanh({0})"),
+        onnx: Template("Tanh({0})"),
+        ..Lowering::NONE
+    },
+    ..UNARY
 };
 
 /// `arsinh x`
 pub static ASINH: OpDef = OpDef {
-    grad: Grad::Formula(|v| vec![v.g / (v.x[0] * v.x[0] + 1.0).op(&SQRT, &[])]),
-    spell: Spell { onnx: Text::T("Asinh({0})"), ..call("{xp}.arcsinh({0})", "mithril_asinh_{t}({0})") },
-    layer: "Asinh",
+    name: "asinh",
+    doc: "Inverse of the hyperbolic sine.",
     aliases: &["arcsinh"],
-    ..unary("asinh", "Inverse of the hyperbolic sine.", libm::asinh)
+    layer: "Asinh",
+    eval: Some(Eval::F1(libm::asinh)),
+    grad: Grad::Formula(|v| vec![v.g / (v.x[0] * v.x[0] + 1.0).op(&SQRT, &[])]),
+    lowering: Lowering {
+        py: Template("{xp}.arcsinh({0})"),
+        c: Template("mithril_asinh_{t}({0})"),
+        onnx: Template("Asinh({0})"),
+        ..Lowering::NONE
+    },
+    ..UNARY
 };
 
 /// `arcosh x`
 pub static ACOSH: OpDef = OpDef {
-    grad: Grad::Formula(|v| vec![v.g / ((v.x[0] - 1.0) * (v.x[0] + 1.0)).op(&SQRT, &[])]),
-    spell: Spell { onnx: Text::T("Acosh({0})"), ..call("{xp}.arccosh({0})", "mithril_acosh_{t}({0})") },
-    domain: (1.5, 4.0),
-    layer: "Acosh",
+    name: "acosh",
+    doc: "Inverse of the hyperbolic cosine; NaN below 1.",
     aliases: &["arccosh"],
-    ..unary("acosh", "Inverse of the hyperbolic cosine; NaN below 1.", |x| {
+    layer: "Acosh",
+    eval: Some(Eval::F1(|x| {
         // `libm` is not to be asked: of -32768 it makes minus infinity.
         if x < 1.0 { f64::NAN } else { libm::acosh(x) }
-    })
+    })),
+    grad: Grad::Formula(|v| vec![v.g / ((v.x[0] - 1.0) * (v.x[0] + 1.0)).op(&SQRT, &[])]),
+    lowering: Lowering {
+        py: Template("{xp}.arccosh({0})"),
+        c: Template("mithril_acosh_{t}({0})"),
+        onnx: Template("Acosh({0})"),
+        ..Lowering::NONE
+    },
+    domain: (1.5, 4.0),
+    ..UNARY
 };
 
 /// `artanh x`
 pub static ATANH: OpDef = OpDef {
+    name: "atanh",
+    doc: "Inverse of the hyperbolic tangent; infinite at -1 and 1, NaN outside.",
+    aliases: &["arctanh"],
+    layer: "Atanh",
+    eval: Some(Eval::F1(libm::atanh)),
     grad: Grad::Formula(|v| vec![v.g / ((1.0 - v.x[0]) * (1.0 + v.x[0]))]),
-    spell: Spell {
-        onnx: Text::T("Atanh({0})"),
-        jax: Text::F(|cx| exact_f64(cx, "_atanh")),
-        ..call("{xp}.arctanh({0})", "mithril_atanh_{t}({0})")
+    lowering: Lowering {
+        py: Template("{xp}.arctanh({0})"),
+        jax: Function(|cx| exact_f64(cx, "_atanh")),
+        c: Template("mithril_atanh_{t}({0})"),
+        onnx: Template("Atanh({0})"),
+        ..Lowering::NONE
     },
     domain: (-0.9, 0.9),
-    layer: "Atanh",
-    aliases: &["arctanh"],
     precision: Some(Precision::Wide),
-    ..unary("atanh", "Inverse of the hyperbolic tangent; infinite at -1 and 1, NaN outside.", libm::atanh)
+    ..UNARY
 };
 
 /// `2/√π ∫₀ˣ exp(-t²) dt`
 pub static ERF: OpDef = OpDef {
+    name: "erf",
+    doc: "Error function: `2/√π ∫ exp(-t²) dt` from 0 to x.",
+    layer: "Erf",
+    eval: Some(Eval::F1(libm::erf)),
     grad: Grad::Formula(|v| vec![v.g * (-(v.x[0] * v.x[0])).op(&EXP, &[]) * FRAC_2_SQRT_PI]),
-    spell: Spell {
-        onnx: Text::T("Erf({0})"),
-        numpy: Text::T("_erf({0})"),
+    lowering: Lowering {
+        py: Template("{xp}.erf({0})"),
+        numpy: Template("_erf({0})"),
         // Of halves near 0 PyTorch gives 0.
-        torch: Text::F(|s| {
+        torch: Function(|s| {
             let (x, dtype) = (s.arg(0), s.out(0)?.dtype);
             let is_half = matches!(dtype, DType::F16 | DType::BF16);
             Some(if is_half {
@@ -407,50 +532,54 @@ pub static ERF: OpDef = OpDef {
                 format!("torch.erf({x})")
             })
         }),
-        jax: Text::T("jax.lax.erf({0})"),
-        mlx: Text::T("_erf({0})"),
-        ..call("{xp}.erf({0})", "mithril_erf_{t}({0})")
+        jax: Template("jax.lax.erf({0})"),
+        mlx: Template("_erf({0})"),
+        c: Template("mithril_erf_{t}({0})"),
+        onnx: Template("Erf({0})"),
+        ..Lowering::NONE
     },
-    layer: "Erf",
-    ..unary("erf", "Error function: `2/√π ∫ exp(-t²) dt` from 0 to x.", libm::erf)
+    ..UNARY
 };
 
 /// `1 - erf x`
 pub static ERFC: OpDef = OpDef {
+    name: "erfc",
+    doc: "Complementary error function `1 - erf(x)`, accurate where that is small.",
+    layer: "Erfc",
+    eval: Some(Eval::F1(libm::erfc)),
     expand: Some(|c| vec![1.0 - c.x[0].op(&ERF, &[])]),
     grad: Grad::Formula(|v| vec![v.g * (-(v.x[0] * v.x[0])).op(&EXP, &[]) * -FRAC_2_SQRT_PI]),
-    spell: Spell {
-        numpy: Text::T("_erfc({0})"),
-        torch: Text::T("torch.erfc({0})"),
-        jax: Text::F(|cx| exact(cx, "_erfc").or_else(|| Some(format!("jax.lax.erfc({})", cx.arg(0))))),
-        mlx: Text::T("_erfc({0})"),
-        c: Text::T("mithril_erfc_{t}({0})"),
-        ..Spell::NONE
+    lowering: Lowering {
+        numpy: Template("_erfc({0})"),
+        torch: Template("torch.erfc({0})"),
+        jax: Function(|cx| exact(cx, "_erfc").or_else(|| Some(format!("jax.lax.erfc({})", cx.arg(0))))),
+        mlx: Template("_erfc({0})"),
+        c: Template("mithril_erfc_{t}({0})"),
+        ..Lowering::NONE
     },
-    layer: "Erfc",
-    ..unary("erfc", "Complementary error function `1 - erf(x)`, accurate where that is small.", libm::erfc)
+    ..UNARY
 };
 
 /// inverse of `erf`
 pub static ERFINV: OpDef = OpDef {
+    name: "erfinv",
+    doc: "Inverse of the error function; infinite at -1 and 1, NaN outside. Evaluated by Halley's iteration from the \
+         estimate of S. Winitzki, A handy approximation for the error function and its inverse (2008).",
+    aliases: &["erf_inv"],
+    layer: "Erfinv",
+    eval: Some(Eval::F1(erfinv)),
     grad: Grad::Formula(|v| vec![v.g * (v.y * v.y).op(&EXP, &[]) * (PI.sqrt() / 2.0)]),
-    spell: Spell {
-        numpy: Text::T("_erfinv({0})"),
-        jax: Text::F(|cx| exact(cx, "_erfinv").or_else(|| Some(format!("jax.lax.erf_inv({})", cx.arg(0))))),
-        mlx: Text::F(|cx| mlx_function(cx, "erfinv")),
-        c: Text::T("mithril_erfinv_{t}({0})"),
-        ..Spell::py("{xp}.erfinv({0})")
+    lowering: Lowering {
+        py: Template("{xp}.erfinv({0})"),
+        numpy: Template("_erfinv({0})"),
+        jax: Function(|cx| exact(cx, "_erfinv").or_else(|| Some(format!("jax.lax.erf_inv({})", cx.arg(0))))),
+        mlx: Function(|cx| mlx_function(cx, "erfinv")),
+        c: Template("mithril_erfinv_{t}({0})"),
+        ..Lowering::NONE
     },
     domain: (-0.9, 0.9),
-    layer: "Erfinv",
-    aliases: &["erf_inv"],
     precision: Some(Precision::Wide),
-    ..unary(
-        "erfinv",
-        "Inverse of the error function; infinite at -1 and 1, NaN outside. Evaluated by Halley's iteration from the \
-         estimate of S. Winitzki, A handy approximation for the error function and its inverse (2008).",
-        erfinv,
-    )
+    ..UNARY
 };
 
 fn erfinv(x: f64) -> f64 {
@@ -476,23 +605,18 @@ fn erfinv(x: f64) -> f64 {
     y.copysign(x)
 }
 
-/// Rounding: integers are whole already.
-const fn rounding(name: &'static str, doc: &'static str, f: fn(&[Scalar]) -> Scalar) -> OpDef {
-    OpDef { grad: Grad::Zero, ..number_map(name, doc, f) }
+/// A rounding function, which keeps integers.
+const ROUNDING: OpDef = OpDef { grad: Grad::Zero, ..NUMERIC };
+
+/// A function of the array module; integers are copied.
+fn rounding_py(cx: &LoweringCx<'_>, name: &str) -> Option<String> {
+    let function = if cx.out(0)?.dtype.is_float() { name } else { "positive" };
+    Some(format!("{}.{function}({})", cx.xp, cx.arg(0)))
 }
 
-macro_rules! round_spell {
-    ($py:literal, $c:literal, $ggml:expr) => {
-        Spell {
-            py: Text::F(|cx| {
-                let function = if cx.out(0)?.dtype.is_float() { $py } else { "positive" };
-                Some(format!("{}.{function}({})", cx.xp, cx.arg(0)))
-            }),
-            c: Text::F(|cx| Some(if cx.out(0)?.dtype.is_float() { $c } else { "{0}" }.into())),
-            ggml: $ggml,
-            ..Spell::NONE
-        }
-    };
+/// A function of C; integers are copied.
+fn rounding_c(cx: &LoweringCx<'_>, template: &str) -> Option<String> {
+    Some(if cx.out(0)?.dtype.is_float() { template } else { "{0}" }.into())
 }
 
 macro_rules! round_scalar {
@@ -506,125 +630,68 @@ macro_rules! round_scalar {
 
 /// `⌊x⌋`
 pub static FLOOR: OpDef = OpDef {
-    spell: Spell {
-        onnx: Text::F(|s| super::onnx::rounding(s, "Floor({0})")),
-        ..round_spell!("floor", "floor{f}({0})", Text::T("ggml_floor({0})"))
-    },
+    name: "floor",
+    doc: "Largest integer not above each element.",
     layer: "Floor",
-    ..rounding("floor", "Largest integer not above each element.", round_scalar!(libm::floor))
+    eval: Some(Eval::Scalar(round_scalar!(libm::floor))),
+    lowering: Lowering {
+        py: Function(|cx| rounding_py(cx, "floor")),
+        c: Function(|cx| rounding_c(cx, "floor{f}({0})")),
+        ggml: Template("ggml_floor({0})"),
+        onnx: Function(|s| super::onnx::rounding(s, "Floor({0})")),
+        ..Lowering::NONE
+    },
+    ..ROUNDING
 };
 
 /// `⌈x⌉`
 pub static CEIL: OpDef = OpDef {
-    spell: Spell {
-        onnx: Text::F(|s| super::onnx::rounding(s, "Ceil({0})")),
-        ..round_spell!("ceil", "ceil{f}({0})", Text::T("ggml_ceil({0})"))
-    },
+    name: "ceil",
+    doc: "Smallest integer not below each element.",
     layer: "Ceil",
-    ..rounding("ceil", "Smallest integer not below each element.", round_scalar!(libm::ceil))
+    eval: Some(Eval::Scalar(round_scalar!(libm::ceil))),
+    lowering: Lowering {
+        py: Function(|cx| rounding_py(cx, "ceil")),
+        c: Function(|cx| rounding_c(cx, "ceil{f}({0})")),
+        ggml: Template("ggml_ceil({0})"),
+        onnx: Function(|s| super::onnx::rounding(s, "Ceil({0})")),
+        ..Lowering::NONE
+    },
+    ..ROUNDING
 };
 
 /// nearest integer
 pub static ROUND: OpDef = OpDef {
-    spell: Spell {
-        onnx: Text::F(|s| super::onnx::rounding(s, "Round({0})")),
-        ..round_spell!("round", "rint{f}({0})", Text::No)
-    },
-    layer: "Round",
+    name: "round",
+    doc: "Rounds to the nearest integer, ties to even.",
     aliases: &["rint"],
-    ..rounding("round", "Rounds to the nearest integer, ties to even.", round_scalar!(f64::round_ties_even))
+    layer: "Round",
+    eval: Some(Eval::Scalar(round_scalar!(f64::round_ties_even))),
+    lowering: Lowering {
+        py: Function(|cx| rounding_py(cx, "round")),
+        c: Function(|cx| rounding_c(cx, "rint{f}({0})")),
+        onnx: Function(|s| super::onnx::rounding(s, "Round({0})")),
+        ..Lowering::NONE
+    },
+    ..ROUNDING
 };
 
 /// whole part
 pub static TRUNC: OpDef = OpDef {
-    spell: Spell {
-        onnx: Text::F(|s| super::onnx::rounding(s, "Mul(Sign({0}), Floor(Abs({0})))")),
-        ..round_spell!("trunc", "trunc{f}({0})", Text::T("ggml_trunc({0})"))
-    },
-    layer: "Trunc",
+    name: "trunc",
+    doc: "Integer part of each element: rounds towards zero.",
     aliases: &["fix"],
-    ..rounding("trunc", "Integer part of each element: rounds towards zero.", round_scalar!(libm::trunc))
+    layer: "Trunc",
+    eval: Some(Eval::Scalar(round_scalar!(libm::trunc))),
+    lowering: Lowering {
+        py: Function(|cx| rounding_py(cx, "trunc")),
+        c: Function(|cx| rounding_c(cx, "trunc{f}({0})")),
+        ggml: Template("ggml_trunc({0})"),
+        onnx: Function(|s| super::onnx::rounding(s, "Mul(Sign({0}), Floor(Abs({0})))")),
+        ..Lowering::NONE
+    },
+    ..ROUNDING
 };
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ops::reduce::tests::{check_gradient, close, f64s, run, values};
-    use crate::tensor::Tensor;
-
-    const NAN: f64 = f64::NAN;
-    const INF: f64 = f64::INFINITY;
-
-    fn at(op: &'static OpDef, x: &[f64]) -> Vec<f64> {
-        values(op, &[("input", f64s(&[x.len()], x))], &[])
-    }
-
-    #[test]
-    fn poles_and_what_lies_beyond() {
-        close(&at(&SQRT, &[4.0, 0.0, -1.0]), &[2.0, 0.0, NAN]);
-        close(&at(&RSQRT, &[4.0, 0.0, -1.0, INF]), &[0.5, INF, NAN, 0.0]);
-        close(&at(&RECIPROCAL, &[4.0, 0.0, -INF]), &[0.25, INF, 0.0]);
-        close(&at(&LOG, &[1.0, 0.0, -1.0]), &[0.0, -INF, NAN]);
-        close(&at(&LOG2, &[8.0, 0.25, 0.0]), &[3.0, -2.0, -INF]);
-        close(&at(&LOG10, &[1000.0, 0.0]), &[3.0, -INF]);
-        close(&at(&LOG1P, &[0.0, -1.0, -2.0]), &[0.0, -INF, NAN]);
-        close(&at(&EXP, &[0.0, 1000.0, -1000.0]), &[1.0, INF, 0.0]);
-        close(&at(&ASIN, &[1.0, 2.0]), &[PI / 2.0, NAN]);
-        close(&at(&ACOS, &[-1.0, 2.0]), &[PI, NAN]);
-        close(&at(&ACOSH, &[1.0, 0.5, -32_768.0]), &[0.0, NAN, NAN]);
-        close(&at(&ATANH, &[1.0, -1.0, 2.0]), &[INF, -INF, NAN]);
-    }
-
-    #[test]
-    fn small_values_keep_their_digits() {
-        assert_eq!(at(&EXPM1, &[1e-20]), [1e-20]);
-        assert_eq!(at(&LOG1P, &[1e-20]), [1e-20]);
-    }
-
-    /// Abramowitz and Stegun, table 7.1; erfc(6) to 15 digits.
-    #[test]
-    fn error_functions() {
-        let wanted = [0.0, 0.520_499_877_8, 0.842_700_792_9, -0.995_322_265_0, 1.0];
-        close(&at(&ERF, &[0.0, 0.5, 1.0, -2.0, INF]), &wanted);
-        let ratio = at(&ERFC, &[6.0])[0] / 2.151_973_671_249_891e-17;
-        assert!((ratio - 1.0).abs() < 1e-14);
-        close(&at(&ERFINV, &[1.0, -1.0, 1.5, NAN, 0.0]), &[INF, -INF, NAN, NAN, 0.0]);
-        for x in [1e-300, 1e-5, 0.1, 0.4, 0.499_999, 0.500_001, 0.9, 0.999_999, 1.0 - 1e-15] {
-            let back = libm::erf(at(&ERFINV, &[x])[0]) / x;
-            assert!((back - 1.0).abs() < 4.0 * f64::EPSILON, "{x}");
-        }
-        let tail = 2.0_f64.powi(-50);
-        let back = libm::erfc(at(&ERFINV, &[1.0 - tail])[0]) / tail;
-        assert!((back - 1.0).abs() < 1e-13);
-    }
-
-    #[test]
-    fn halves_round_to_even() {
-        close(
-            &at(&ROUND, &[0.5, 1.5, 2.5, -0.5, -1.5, 2.4, NAN, INF]),
-            &[0.0, 2.0, 2.0, 0.0, -2.0, 2.0, NAN, INF],
-        );
-        close(&at(&FLOOR, &[1.5, -1.5, -0.0]), &[1.0, -2.0, 0.0]);
-        close(&at(&CEIL, &[1.5, -1.5]), &[2.0, -1.0]);
-        close(&at(&TRUNC, &[1.5, -1.5]), &[1.0, -1.0]);
-        for op in [&ROUND, &FLOOR, &CEIL, &TRUNC, &SQUARE] {
-            let out = run(op, &[("input", Tensor::from_parts(&[2], vec![1_i32, 0]))], &[]).unwrap();
-            assert_eq!(out[0].as_slice::<i32>().unwrap(), [1, 0], "{}", op.name);
-        }
-    }
-
-    #[test]
-    fn integers_become_floats_where_values_are_not_whole() {
-        let out = run(&SQRT, &[("input", Tensor::from_parts(&[1], vec![9_i64]))], &[]).unwrap();
-        assert_eq!(out[0].as_slice::<f32>().unwrap(), [3.0]);
-    }
-
-    #[test]
-    fn slopes_agree_with_differences() {
-        for op in OPS.iter().filter(|op| matches!(op.grad, Grad::Formula(_)) && op.ports.len() == 1) {
-            let (low, high) = op.domain;
-            let x: Vec<f64> = (1..6).map(|i| low + (high - low) * f64::from(i) / 6.0).collect();
-            check_gradient(op, &[("input", f64s(&[5], &x))], &[]);
-        }
-    }
-}
+mod tests;

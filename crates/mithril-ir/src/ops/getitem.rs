@@ -5,7 +5,9 @@ use crate::dim::Dim;
 use crate::dtype::{DType, Kind, Kinds};
 use crate::error::{Code, Error, Result};
 use crate::literal::Lit;
-use crate::op::{Attr, DTypeRule, DefaultLit, Grad, OpDef, Port, PortKind, ShapeRule, Spell, Text, attr};
+use crate::lowering::LoweringRule::Function;
+use crate::lowering::{Lowering, LoweringCx};
+use crate::op::{Attr, DTypeRule, DefaultLit, Grad, OpDef, Port, PortKind, ShapeRule, attr};
 use crate::ops::compare::{LESS, LOGICAL_AND, WHERE};
 use crate::ops::elementwise::ADD;
 use crate::ops::index::{TAKE, position};
@@ -13,7 +15,6 @@ use crate::ops::movement::{INPUT, MOVE, RESHAPE, TRANSPOSE};
 use crate::ops::slicing::{Range, SLICE};
 use crate::rules::Attrs;
 use crate::shape::{self, Shape};
-use crate::spell::SpellCx;
 use crate::tensor::Tensor;
 
 /// `input[key]`
@@ -30,12 +31,12 @@ pub static GETITEM: OpDef = OpDef {
     dtype: DTypeRule::Same(0),
     expand: Some(getitem),
     grad: Grad::Expansion,
-    spell: Spell {
-        numpy: Text::F(|s| spelled(s, true)),
-        jax: Text::F(|s| spelled(s, true)),
-        torch: Text::F(|s| spelled(s, false)),
-        mlx: Text::F(|s| spelled(s, false)),
-        ..Spell::NONE
+    lowering: Lowering {
+        numpy: Function(|s| spelled(s, true)),
+        torch: Function(|s| spelled(s, false)),
+        jax: Function(|s| spelled(s, true)),
+        mlx: Function(|s| spelled(s, false)),
+        ..Lowering::NONE
     },
     cases: &[
         "[4,5] key=1",
@@ -311,7 +312,7 @@ fn joint_index<'a>(indices: &[V<'a>], sizes: &[Dim], many: &Dim) -> V<'a> {
 }
 
 /// `x[1, ..., i]`. With integers among index tensors, and for negative steps, only NumPy and JAX mean what we do.
-fn spelled(s: &SpellCx<'_>, like_numpy: bool) -> Option<String> {
+fn spelled(s: &LoweringCx<'_>, like_numpy: bool) -> Option<String> {
     let rank = s.ty(0)?.shape.rank();
     let items = items(s, rank, s.args.len().saturating_sub(2)).ok()?;
     let tensors = items.iter().any(Item::is_tensor);

@@ -5,8 +5,8 @@ use super::window;
 use crate::dtype::DType;
 use crate::graph::TensorType;
 use crate::literal::Lit;
+use crate::lowering::LoweringCx;
 use crate::rules::Attrs;
-use crate::spell::SpellCx;
 
 /// The sizes of a tensor, if they are numbers.
 pub(super) fn known(ty: Option<&TensorType>) -> Option<Vec<i64>> {
@@ -14,7 +14,7 @@ pub(super) fn known(ty: Option<&TensorType>) -> Option<Vec<i64>> {
 }
 
 /// Input `i` as a number: a literal, or a constant of one element.
-pub(super) fn number(s: &SpellCx<'_>, i: usize) -> Option<f64> {
+pub(super) fn number(s: &LoweringCx<'_>, i: usize) -> Option<f64> {
     match s.lit(i) {
         Lit::Tensor(t) if t.rank() == 0 => Some(t.get(0).f64()),
         lit if lit.is_numeric() && !matches!(lit, Lit::Tensor(_)) => s.f64(i).ok(),
@@ -28,7 +28,7 @@ pub(super) fn list(items: &[i64]) -> String {
 
 // --- arithmetic --------------------------------------------------------------------------------------------
 
-pub(super) fn add(s: &SpellCx<'_>) -> Option<String> {
+pub(super) fn add(s: &LoweringCx<'_>) -> Option<String> {
     match (number(s, 0), number(s, 1)) {
         (None, Some(b)) => Some(format!("ggml_scale_bias({{0}}, 1, {b:?})")),
         (Some(a), None) => Some(format!("ggml_scale_bias({{1}}, 1, {a:?})")),
@@ -37,7 +37,7 @@ pub(super) fn add(s: &SpellCx<'_>) -> Option<String> {
     }
 }
 
-pub(super) fn subtract(s: &SpellCx<'_>) -> Option<String> {
+pub(super) fn subtract(s: &LoweringCx<'_>) -> Option<String> {
     match (number(s, 0), number(s, 1)) {
         (None, Some(b)) => Some(format!("ggml_scale_bias({{0}}, 1, {:?})", -b)),
         (Some(a), None) => Some(format!("ggml_scale_bias({{1}}, -1, {a:?})")),
@@ -46,7 +46,7 @@ pub(super) fn subtract(s: &SpellCx<'_>) -> Option<String> {
     }
 }
 
-pub(super) fn multiply(s: &SpellCx<'_>) -> Option<String> {
+pub(super) fn multiply(s: &LoweringCx<'_>) -> Option<String> {
     match (number(s, 0), number(s, 1)) {
         (None, Some(b)) => Some(format!("ggml_scale({{0}}, {b:?})")),
         (Some(a), None) => Some(format!("ggml_scale({{1}}, {a:?})")),
@@ -55,7 +55,7 @@ pub(super) fn multiply(s: &SpellCx<'_>) -> Option<String> {
     }
 }
 
-pub(super) fn divide(s: &SpellCx<'_>) -> Option<String> {
+pub(super) fn divide(s: &LoweringCx<'_>) -> Option<String> {
     // By a power of two, which is exact.
     let exact = |b: f64| b.is_normal() && (1.0 / b).is_normal() && b.to_bits() << 12 == 0;
     match (number(s, 0), number(s, 1)) {
@@ -66,7 +66,7 @@ pub(super) fn divide(s: &SpellCx<'_>) -> Option<String> {
 }
 
 /// Powers that are products and roots.
-pub(super) fn power(s: &SpellCx<'_>) -> Option<String> {
+pub(super) fn power(s: &LoweringCx<'_>) -> Option<String> {
     let text = match number(s, 1)? {
         1.0 => "{0}",
         2.0 => "ggml_sqr({0})",
@@ -79,7 +79,7 @@ pub(super) fn power(s: &SpellCx<'_>) -> Option<String> {
 }
 
 /// Held between two numbers, where they are in order.
-pub(super) fn clip(s: &SpellCx<'_>) -> Option<String> {
+pub(super) fn clip(s: &LoweringCx<'_>) -> Option<String> {
     let bound =
         |i: usize, none: f64| if s.absent(i) && s.ty(i).is_none() { Some(none) } else { number(s, i) };
     let (low, high) = (bound(1, f64::NEG_INFINITY)?, bound(2, f64::INFINITY)?);
@@ -87,7 +87,7 @@ pub(super) fn clip(s: &SpellCx<'_>) -> Option<String> {
 }
 
 /// Half precision is a float32 that was rounded; a boolean is 0 or 1.
-pub(super) fn cast(s: &SpellCx<'_>) -> Option<String> {
+pub(super) fn cast(s: &LoweringCx<'_>) -> Option<String> {
     let (from, to) = (s.ty(0)?.dtype, s.out(0)?.dtype);
     Some(match to {
         _ if from == to || from == DType::Bool => "{0}".into(),
@@ -112,7 +112,7 @@ pub(super) fn elu(alpha: f64, inner: f64, outer: f64) -> String {
 // --- lines -------------------------------------------------------------------------------------------------
 
 /// `f` of the input with an axis as its last, put back.
-pub(super) fn along(s: &SpellCx<'_>, axis: usize, f: impl Fn(&str) -> String) -> Option<String> {
+pub(super) fn along(s: &LoweringCx<'_>, axis: usize, f: impl Fn(&str) -> String) -> Option<String> {
     let rank = s.ty(0)?.shape.rank();
     if axis + 1 == rank {
         return Some(f("{0}"));
@@ -123,13 +123,13 @@ pub(super) fn along(s: &SpellCx<'_>, axis: usize, f: impl Fn(&str) -> String) ->
     Some(format!("permute({}, {order})", f(&format!("permute({{0}}, {order})"))))
 }
 
-pub(super) fn softmax(s: &SpellCx<'_>) -> Option<String> {
+pub(super) fn softmax(s: &LoweringCx<'_>) -> Option<String> {
     let axis = s.axis(1, s.ty(0)?.shape.rank()).ok()?;
     along(s, axis, |x| format!("ggml_soft_max_ext({x}, NULL, 1, 0)"))
 }
 
 /// Less the largest of each line.
-pub(super) fn log_softmax(s: &SpellCx<'_>) -> Option<String> {
+pub(super) fn log_softmax(s: &LoweringCx<'_>) -> Option<String> {
     let shape = known(s.ty(0))?;
     let axis = s.axis(1, shape.len()).ok()?;
     let n = shape[axis];
@@ -149,7 +149,7 @@ pub(super) fn log_softmax(s: &SpellCx<'_>) -> Option<String> {
 
 /// A function of rows that leaves one number of each, over axes. Those at the end go first, where other ones are left for
 /// what remains of them: bringing them together would copy everything.
-pub(super) fn reduction(s: &SpellCx<'_>, axes: &[usize], function: &str) -> Option<String> {
+pub(super) fn reduction(s: &LoweringCx<'_>, axes: &[usize], function: &str) -> Option<String> {
     let (shape, out) = (known(s.ty(0))?, known(s.out(0))?);
     let (mut text, mut shape, mut axes) = ("{0}".to_owned(), shape, axes.to_vec());
     let last = shape.iter().enumerate().rev().take_while(|(i, _)| axes.contains(i)).count();
@@ -168,7 +168,7 @@ pub(super) fn reduction(s: &SpellCx<'_>, axes: &[usize], function: &str) -> Opti
     Some(format!("reshape({function}(reshape(permute({text}, {order}), {sizes})), {out})"))
 }
 
-pub(super) fn cumsum(s: &SpellCx<'_>) -> Option<String> {
+pub(super) fn cumsum(s: &LoweringCx<'_>) -> Option<String> {
     let axis = s.axis(1, s.ty(0)?.shape.rank()).ok()?;
     let plain = !s.bool(2).ok()? && !s.bool(3).ok()?;
     if plain { along(s, axis, |x| format!("ggml_cumsum({x})")) } else { None }
@@ -178,7 +178,7 @@ pub(super) fn cumsum(s: &SpellCx<'_>) -> Option<String> {
 
 /// `function(x, eps)` of what the last `features` dimensions hold, times input 1, plus input 2 where the row has one.
 pub(super) fn norm(
-    s: &SpellCx<'_>,
+    s: &LoweringCx<'_>,
     function: &str,
     features: usize,
     eps: f64,
@@ -203,7 +203,7 @@ pub(super) fn norm(
 }
 
 /// Groups of channels of `[n, c, ...]`, with a weight and a bias per channel.
-pub(super) fn grouped_norm(s: &SpellCx<'_>, groups: i64, eps: f64) -> Option<String> {
+pub(super) fn grouped_norm(s: &LoweringCx<'_>, groups: i64, eps: f64) -> Option<String> {
     let shape = known(s.ty(0))?;
     let elements = shape.iter().skip(1).product::<i64>() / groups.max(1);
     let lines = list(&[shape[0], groups, elements]);
@@ -222,7 +222,7 @@ pub(super) fn grouped_norm(s: &SpellCx<'_>, groups: i64, eps: f64) -> Option<Str
 }
 
 /// With given statistics: one factor and one summand per channel.
-pub(super) fn batch_norm(s: &SpellCx<'_>) -> Option<String> {
+pub(super) fn batch_norm(s: &LoweringCx<'_>) -> Option<String> {
     if s.bool(5).ok()? {
         return None;
     }
@@ -242,7 +242,7 @@ pub(super) fn batch_norm(s: &SpellCx<'_>) -> Option<String> {
 
 // --- products ----------------------------------------------------------------------------------------------
 
-pub(super) fn matmul(s: &SpellCx<'_>) -> Option<String> {
+pub(super) fn matmul(s: &LoweringCx<'_>) -> Option<String> {
     let (left, right, out) = (known(s.ty(0))?, known(s.ty(1))?, known(s.out(0))?);
     let rank = right.len();
     let rows =
@@ -259,7 +259,7 @@ pub(super) fn matmul(s: &SpellCx<'_>) -> Option<String> {
 }
 
 /// One product with the weight as it is stored.
-pub(super) fn linear(s: &SpellCx<'_>) -> Option<String> {
+pub(super) fn linear(s: &LoweringCx<'_>) -> Option<String> {
     let (input, out) = (known(s.ty(0))?, known(s.out(0))?);
     let product = match input.as_slice() {
         [k] => format!("reshape(ggml_mul_mat({{1}}, reshape({{0}}, [1, {k}])), {})", list(&out)),
@@ -269,7 +269,7 @@ pub(super) fn linear(s: &SpellCx<'_>) -> Option<String> {
 }
 
 /// Pairs turned by angles; those that come twice are read once, where their first halves are neighbors.
-pub(super) fn rotate_pairs(s: &SpellCx<'_>) -> Option<String> {
+pub(super) fn rotate_pairs(s: &LoweringCx<'_>) -> Option<String> {
     let shape = known(s.ty(0).filter(|ty| ty.dtype == DType::F32))?;
     let (&width, interleaved) = (shape.last()?, s.bool(3).ok()?);
     let angles = |i: usize| {
@@ -292,7 +292,7 @@ const SPLIT: i64 = 512;
 
 /// Attention in one call, which keeps no scores. Its mask is in halves, which say exactly what is open (0) and what is not
 /// (−inf); a query that may attend to nothing gets zeros.
-fn flash_attention(s: &SpellCx<'_>, scale: f64) -> Option<String> {
+fn flash_attention(s: &LoweringCx<'_>, scale: f64) -> Option<String> {
     let [q, k, v] = [known(s.ty(0))?, known(s.ty(1))?, known(s.ty(2))?];
     let whole = |shape: &[i64]| {
         let ones = std::iter::repeat_n(1, 4_usize.saturating_sub(shape.len()));
@@ -333,7 +333,7 @@ fn flash_attention(s: &SpellCx<'_>, scale: f64) -> Option<String> {
 
 /// Attention: in one call where it takes the mask, else with the mask in the softmax. There, a query that may attend to nothing would divide by 0: what such a mask forbids is
 /// a great negative number instead, and the result is multiplied by 0.
-pub(super) fn attention(s: &SpellCx<'_>) -> Option<String> {
+pub(super) fn attention(s: &LoweringCx<'_>) -> Option<String> {
     if !super::attention::is_aligned(s) {
         return None;
     }
@@ -389,7 +389,7 @@ pub(super) fn attention(s: &SpellCx<'_>) -> Option<String> {
 }
 
 /// What is added to scores, and for each query whether it sees any key.
-fn mask(s: &SpellCx<'_>, scores: &[i64]) -> Option<(String, Option<String>)> {
+fn mask(s: &LoweringCx<'_>, scores: &[i64]) -> Option<(String, Option<String>)> {
     const LOWEST: f64 = -1e30;
     let shape = known(s.ty(3))?;
     let is_bool = s.ty(3)?.dtype == DType::Bool;
@@ -417,7 +417,7 @@ fn mask(s: &SpellCx<'_>, scores: &[i64]) -> Option<(String, Option<String>)> {
 /// A convolution over one or two axes, with its strides, its dilations and those of the input; groups one after the other,
 /// unless each is one channel.
 pub(super) fn convolution(
-    s: &SpellCx<'_>,
+    s: &LoweringCx<'_>,
     [stride, dilation, spread]: [&[i64]; 3],
     pads: &window::Pads,
     groups: i64,
@@ -501,7 +501,7 @@ fn without_edges(x: String, image: &[i64], pads: &mut [[i64; 2]]) -> String {
 
 /// A part whose axes may run backwards one by one; what runs forwards alone is a view. Per axis: the first position, the
 /// step, how many there are.
-pub(super) fn backwards(s: &SpellCx<'_>, lines: &[[i64; 3]]) -> Option<String> {
+pub(super) fn backwards(s: &LoweringCx<'_>, lines: &[[i64; 3]]) -> Option<String> {
     let (shape, out) = (known(s.ty(0))?, known(s.out(0))?);
     if lines.iter().all(|[_, step, _]| *step > 0) || lines.iter().any(|[_, step, _]| step.abs() != 1) {
         return None;
@@ -530,7 +530,7 @@ pub(super) fn backwards(s: &SpellCx<'_>, lines: &[[i64; 3]]) -> Option<String> {
 
 /// A pooling over one or two axes: of the largest, or of the mean.
 pub(super) fn pooling(
-    s: &SpellCx<'_>,
+    s: &LoweringCx<'_>,
     is_max: bool,
     kernel: &[i64],
     stride: &[i64],
@@ -559,7 +559,7 @@ pub(super) fn pooling(
 // --- rows and joints ---------------------------------------------------------------------------------------
 
 /// Slices at positions along an axis.
-pub(super) fn take(s: &SpellCx<'_>) -> Option<String> {
+pub(super) fn take(s: &LoweringCx<'_>) -> Option<String> {
     let (from, at, out) = (known(s.ty(0))?, known(s.ty(1))?, known(s.out(0))?);
     let count: i64 = at.iter().product();
     let rank = from.len();
@@ -586,7 +586,7 @@ pub(super) fn take(s: &SpellCx<'_>) -> Option<String> {
 }
 
 /// A copy of the input whose rows at positions along an axis are written over.
-pub(super) fn index_copy(s: &SpellCx<'_>) -> Option<String> {
+pub(super) fn index_copy(s: &LoweringCx<'_>) -> Option<String> {
     let (into, from) = (known(s.ty(0))?, known(s.ty(2))?);
     let rank = into.len();
     let axis = s.axis(3, rank).ok()?;
@@ -604,7 +604,7 @@ pub(super) fn index_copy(s: &SpellCx<'_>) -> Option<String> {
 }
 
 /// All inputs one behind the other.
-pub(super) fn concat(s: &SpellCx<'_>) -> Option<String> {
+pub(super) fn concat(s: &LoweringCx<'_>) -> Option<String> {
     let out = known(s.out(0))?;
     let axis = s.axis(0, out.len()).ok()?;
     let (before, after) = (out[..axis].iter().product::<i64>(), out[axis + 1..].iter().product::<i64>());
@@ -625,7 +625,7 @@ pub(super) fn concat(s: &SpellCx<'_>) -> Option<String> {
 }
 
 /// Zeros before and after each axis.
-pub(super) fn pad(s: &SpellCx<'_>, pads: &[(i64, i64)]) -> Option<String> {
+pub(super) fn pad(s: &LoweringCx<'_>, pads: &[(i64, i64)]) -> Option<String> {
     let fits = pads.len() <= 4 && pads.iter().all(|&(a, b)| a >= 0 && b >= 0);
     let amounts: Vec<String> = pads.iter().rev().map(|(a, b)| format!(", {a}, {b}")).collect();
     let rest = ", 0, 0".repeat(4_usize.saturating_sub(pads.len()));

@@ -8,14 +8,14 @@ use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
 use crate::interp::HostCall;
 use crate::literal::Lit;
+use crate::lowering::LoweringRule::Function;
+use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, PortKind, ShapeRule, Spell, Text, Tolerance,
-    attr,
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, PortKind, ShapeRule, Tolerance, attr,
 };
 use crate::pattern;
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
-use crate::spell::SpellCx;
 use crate::tensor::Tensor;
 
 /// Position of the first tensor.
@@ -45,7 +45,7 @@ pub static HOST_CALL: OpDef = OpDef {
     dtype: DTypeRule::Fn(dtype),
     eval: Some(Eval::Host(refuse)),
     grad: Grad::Formula(gradient),
-    spell: Spell { py: Text::F(spell), custom: Text::F(spell), ..Spell::NONE },
+    lowering: Lowering { py: Function(spell), custom: Function(spell), ..Lowering::NONE },
     tolerance: Tolerance::Exact,
     ..BLANK
 };
@@ -144,7 +144,7 @@ pub fn call<'a>(
     cx.apply(&HOST_CALL, &args)
 }
 
-fn spell(s: &SpellCx<'_>) -> Option<String> {
+fn spell(s: &LoweringCx<'_>) -> Option<String> {
     let outputs: Vec<String> = (0..s.node.outputs.len())
         .map(|i| s.out(i).map(|ty| format!("({}, \"{}\")", s.dims(&ty.shape), ty.dtype.name())))
         .collect::<Option<_>>()?;

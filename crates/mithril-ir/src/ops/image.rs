@@ -8,12 +8,11 @@ use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
 use crate::literal::Lit;
-use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr, tensor_of,
-};
+use crate::lowering::LoweringRule::Function;
+use crate::lowering::{Lowering, LoweringCx};
+use crate::op::{Attr, BLANK, DTypeRule, DefaultLit, OpDef, Port, ShapeRule, Tolerance, attr, tensor_of};
 use crate::rules::{Attrs, DTypes, ShapeCx};
 use crate::shape::Shape;
-use crate::spell::SpellCx;
 use crate::tensor::Tensor;
 
 /// Rows of this file.
@@ -34,6 +33,7 @@ pub static INTERPOLATE: OpDef = OpDef {
           neighbors along each axis, `bicubic` four, by the convolution kernel of Keys (1981) with a = -0.75; \
           beyond the border the last element is repeated. `nearest` takes element `⌊i·s/size⌋`, `nearest-exact` \
           `⌊(i + 0.5)·s/size⌋`; both keep the dtype, the others give floats. There is no antialiasing. As in torch.",
+    aliases: &["resize", "upsample"],
     ports: &[
         INPUT,
         attr("size", Attr::Any, DefaultLit::None),
@@ -72,8 +72,7 @@ pub static INTERPOLATE: OpDef = OpDef {
         }
         vec![x.cast(dtype)]
     }),
-    spell: Spell { torch: Text::F(torch), ..Spell::NONE },
-    tolerance: Tolerance::Contraction,
+    lowering: Lowering { torch: Function(torch), ..Lowering::NONE },
     cases: &[
         "[1,2,3,4] scale_factor=2",
         "[1,2,5,4] size=(3,7)",
@@ -84,7 +83,7 @@ pub static INTERPOLATE: OpDef = OpDef {
         "[1,1,3,2] size=(1,5) mode=\"nearest-exact\"",
         "[1,1,2,3,2] size=4 mode=\"trilinear\"",
     ],
-    aliases: &["resize", "upsample"],
+    tolerance: Tolerance::Contraction,
     ..BLANK
 };
 
@@ -261,7 +260,7 @@ fn keys(x: f64) -> f64 {
 }
 
 /// PyTorch resizes floats.
-fn torch(s: &SpellCx<'_>) -> Option<String> {
+fn torch(s: &LoweringCx<'_>) -> Option<String> {
     s.ty(0).filter(|ty| ty.dtype.is_float())?;
     let n = s.ty(0)?.shape.rank().checked_sub(2)?;
     let mode = match s.text(3).ok()?.as_str() {
@@ -296,8 +295,8 @@ pub static PIXEL_SHUFFLE: OpDef = OpDef {
         let split = [each.clone(), r.clone(), r.clone(), h.clone(), w.clone()];
         vec![rearranged(x, &lead, &split, [0, 3, 1, 4, 2], &[each, &h * &r, &w * &r])]
     }),
-    tolerance: Tolerance::Exact,
     cases: &["[1,8,2,3] upscale_factor=2", "[9,2,1] upscale_factor=3"],
+    tolerance: Tolerance::Exact,
     ..BLANK
 };
 
@@ -323,8 +322,8 @@ pub static PIXEL_UNSHUFFLE: OpDef = OpDef {
         let split = [channels.clone(), h.clone(), r.clone(), w.clone(), r.clone()];
         vec![rearranged(x, &lead, &split, [0, 2, 4, 1, 3], &[&(&channels * &r) * &r, h, w])]
     }),
-    tolerance: Tolerance::Exact,
     cases: &["[1,2,4,6] downscale_factor=2", "[1,3,6] downscale_factor=3"],
+    tolerance: Tolerance::Exact,
     ..BLANK
 };
 

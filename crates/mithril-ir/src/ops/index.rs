@@ -10,9 +10,11 @@ use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
 use crate::interp::{HostCall, broadcast_index};
 use crate::loops::{Argument, Binary, Expr, Index, LoopCx, accumulator, sizes_around, unflat};
+use crate::lowering::LoweringRule::{Function, Template};
+use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, Indexed, OpDef, Port, ShapeRule, Spell, Text, Tolerance,
-    attr, dtype_or, tensor, tensor_of,
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, Indexed, OpDef, Port, ShapeRule, Tolerance, attr,
+    dtype_or, tensor, tensor_of,
 };
 use crate::ops::compare::{EQUAL, WHERE};
 use crate::ops::create::{ARANGE, ONES, ZEROS};
@@ -22,7 +24,6 @@ use crate::ops::scatter::SCATTER_MAX;
 use crate::ops::slicing::zeros;
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
-use crate::spell::SpellCx;
 use crate::tensor::{Scalar, Tensor, strides};
 
 /// Rows of this file.
@@ -56,8 +57,9 @@ pub static TAKE: OpDef = OpDef {
     name: "take",
     doc: "The slices at `indices` along `axis`; the axes of `indices` (any number) replace `axis`. Without an \
           axis the elements are indexed in row-major order.",
+    aliases: &["index_select"],
+    layer: "Take",
     ports: &[INPUT, INDICES, attr("axis", Attr::OptInt, DefaultLit::None)],
-    indexed: Some(Indexed { table: 0, indices: 1, axis: Some(2) }),
     shape: ShapeRule::Fn(|cx| {
         let (from, indices) = (cx.shape(0), cx.shape(1));
         if cx.absent(2) {
@@ -74,29 +76,6 @@ pub static TAKE: OpDef = OpDef {
             |i: usize| i % inner + at[i / inner % at.len()] * inner + i / inner / at.len() * size * inner;
         Ok(vec![x.select(c.shape(), (0..outer * at.len() * inner).map(index))])
     })),
-    grad: Grad::Formula(take_gradient),
-    spell: Spell {
-        onnx: Text::F(super::onnx::take),
-        ggml: Text::F(super::ggml::take),
-        torch: Text::F(|s| {
-            let (x, indices) = (s.arg(0), torch_indices(s, 1, DType::I32)?);
-            let rank = s.ty(1)?.shape.rank();
-            let (flat, axis) =
-                if s.absent(2) { (true, 0) } else { (false, s.axis(2, s.ty(0)?.shape.rank()).ok()?) };
-            let x = if flat { format!("torch.reshape({x}, (-1,))") } else { x.to_owned() };
-            let before = ":, ".repeat(axis);
-            // Of an index without dimensions torch would make a number of Python, and wait for the device.
-            Some(match rank {
-                0 => format!("{x}[{before}{indices}[None]].squeeze({axis})"),
-                _ => format!("{x}[{before}{indices}]"),
-            })
-        }),
-        mlx: Text::F(|s| {
-            let text = format!("mx.take({}, {}, axis={})", s.arg(0), s.arg(1), s.arg(2));
-            Some(looked_up_mlx(s, 0, text))
-        }),
-        ..Spell::py("{xp}.take({0}, {1}, axis={2})")
-    },
     loops: Some(|c| {
         let shape = c.shape(0);
         if c.absent(2) {
@@ -112,6 +91,31 @@ pub static TAKE: OpDef = OpDef {
             c.load(0, [&at[..axis], &[index], &at[after..]].concat())
         })])
     }),
+    indexed: Some(Indexed { table: 0, indices: 1, axis: Some(2) }),
+    grad: Grad::Formula(take_gradient),
+    lowering: Lowering {
+        py: Template("{xp}.take({0}, {1}, axis={2})"),
+        torch: Function(|s| {
+            let (x, indices) = (s.arg(0), torch_indices(s, 1, DType::I32)?);
+            let rank = s.ty(1)?.shape.rank();
+            let (flat, axis) =
+                if s.absent(2) { (true, 0) } else { (false, s.axis(2, s.ty(0)?.shape.rank()).ok()?) };
+            let x = if flat { format!("torch.reshape({x}, (-1,))") } else { x.to_owned() };
+            let before = ":, ".repeat(axis);
+            // Of an index without dimensions torch would make a number of Python, and wait for the device.
+            Some(match rank {
+                0 => format!("{x}[{before}{indices}[None]].squeeze({axis})"),
+                _ => format!("{x}[{before}{indices}]"),
+            })
+        }),
+        mlx: Function(|s| {
+            let text = format!("mx.take({}, {}, axis={})", s.arg(0), s.arg(1), s.arg(2));
+            Some(looked_up_mlx(s, 0, text))
+        }),
+        ggml: Function(super::ggml::take),
+        onnx: Function(super::onnx::take),
+        ..Lowering::NONE
+    },
     cases: &[
         "[6,3] i64[4] axis=0",
         "[2,6] i64[2,3] axis=-1",
@@ -121,8 +125,6 @@ pub static TAKE: OpDef = OpDef {
         "[0,3] i64[2]<3 axis=1",
         "bool[6] i64[3] axis=0",
     ],
-    layer: "Take",
-    aliases: &["index_select"],
     ..MOVE
 };
 
@@ -136,13 +138,13 @@ fn around(c: &HostCall<'_>, shape: &[usize], i: usize) -> Result<(usize, usize, 
 }
 
 /// `:, :, indices`: the index expression for the axis at port `i`.
-fn at_axis(s: &SpellCx<'_>, i: usize) -> Option<String> {
+fn at_axis(s: &LoweringCx<'_>, i: usize) -> Option<String> {
     let axis = s.axis(i, s.ty(0)?.shape.rank()).ok()?;
     Some(format!("{}{}", ":, ".repeat(axis), s.arg(1)))
 }
 
 /// The gradient of MLX divides by the number of elements: where there may be none, a helper looks.
-pub(super) fn looked_up_mlx(s: &SpellCx<'_>, table: usize, text: String) -> String {
+pub(super) fn looked_up_mlx(s: &LoweringCx<'_>, table: usize, text: String) -> String {
     let is_sure = s.ty(table).is_some_and(|t| t.shape.iter().all(|d| d.known().is_some_and(|n| n > 0)));
     if is_sure { text } else { format!("_looked_up({}, {text})", s.arg(table)) }
 }
@@ -192,8 +194,9 @@ pub static TAKE_ALONG_AXIS: OpDef = OpDef {
     name: "take_along_axis",
     doc: "Gathers elements along `axis`: \
           `output[i, j] = input[indices[i, j], j]` for axis 0. The other sizes broadcast.",
+    aliases: &["gather"],
+    layer: "TakeAlongAxis",
     ports: &[INPUT, INDICES, attr("axis", Attr::Int, DefaultLit::Int(-1))],
-    indexed: Some(Indexed { table: 0, indices: 1, axis: Some(2) }),
     shape: ShapeRule::Fn(|cx| {
         equal_ranks(cx)?;
         let axis = cx.axis(2, cx.shape(0).rank())?;
@@ -211,6 +214,17 @@ pub static TAKE_ALONG_AXIS: OpDef = OpDef {
         let places = (0..c.shape().iter().product()).map(|i| from(i) + at[which(i)] * step);
         Ok(vec![x.select(c.shape(), places)])
     })),
+    loops: Some(|c| {
+        let axis = c.axis(2, c.rank(0))?;
+        Ok(vec![c.output(0, |at| {
+            let shape = c.shape(0);
+            let own = |(i, n): (&Index, &i64)| if *n == 1 { Index::default() } else { i.clone() };
+            let mut from: Vec<Index> = at.iter().zip(&shape).map(own).collect();
+            from[axis] = c.value(c.broadcast(1, at), shape[axis], true);
+            c.load(0, from)
+        })])
+    }),
+    indexed: Some(Indexed { table: 0, indices: 1, axis: Some(2) }),
     grad: Grad::Formula(|v| {
         let (x, axis) = (v.x[0], v.get(|c| c.axis(2, v.x[0].rank())));
         let mut dims = v.y.shape().0.to_vec();
@@ -221,9 +235,9 @@ pub static TAKE_ALONG_AXIS: OpDef = OpDef {
         let zeros = v.cx.call(&ZEROS, &[v.cx.lit(dims), v.cx.lit(x.dtype())]);
         vec![zeros.op(&SCATTER_ADD, &[indices, v.g, v.x[2]])]
     }),
-    spell: Spell {
-        onnx: Text::F(super::onnx::take_along_axis),
-        torch: Text::F(|s| {
+    lowering: Lowering {
+        py: Template("{xp}.take_along_axis({0}, {1}, axis={2})"),
+        torch: Function(|s| {
             let (x, indices, out) = (&s.ty(0)?.shape, &s.ty(1)?.shape, &s.out(0)?.shape);
             let axis = s.axis(2, x.rank()).ok()?;
             let mut wanted = out.clone();
@@ -235,18 +249,9 @@ pub static TAKE_ALONG_AXIS: OpDef = OpDef {
             // torch.take_along_dim, which broadcasts by itself, takes positions that are not there.
             Some(format!("torch.gather({}, {axis}, {at})", broadcast(s.arg(0).to_owned(), x, &wanted)))
         }),
-        ..Spell::py("{xp}.take_along_axis({0}, {1}, axis={2})")
+        onnx: Function(super::onnx::take_along_axis),
+        ..Lowering::NONE
     },
-    loops: Some(|c| {
-        let axis = c.axis(2, c.rank(0))?;
-        Ok(vec![c.output(0, |at| {
-            let shape = c.shape(0);
-            let own = |(i, n): (&Index, &i64)| if *n == 1 { Index::default() } else { i.clone() };
-            let mut from: Vec<Index> = at.iter().zip(&shape).map(own).collect();
-            from[axis] = c.value(c.broadcast(1, at), shape[axis], true);
-            c.load(0, from)
-        })])
-    }),
     cases: &[
         "[6,3] i64[2,3] axis=0",
         "[2,6] i64[2,4] axis=-1",
@@ -254,8 +259,6 @@ pub static TAKE_ALONG_AXIS: OpDef = OpDef {
         "[1,6] i64[3,2] axis=1",
         "[5] i64[0]<5 axis=0",
     ],
-    layer: "TakeAlongAxis",
-    aliases: &["gather"],
     ..MOVE
 };
 
@@ -269,14 +272,14 @@ pub(super) fn base(shape: &[usize], out: &[usize], axis: usize) -> impl Fn(usize
 }
 
 /// Indices as torch takes them: it knows only int64, and int32 where `least` says so.
-pub(super) fn torch_indices(s: &SpellCx<'_>, i: usize, least: DType) -> Option<String> {
+pub(super) fn torch_indices(s: &LoweringCx<'_>, i: usize, least: DType) -> Option<String> {
     let dtype = s.ty(i)?.dtype;
     let is_known = dtype == DType::I64 || dtype == least;
     Some(if is_known { s.arg(i).to_owned() } else { format!("{}.long()", s.arg(i)) })
 }
 
 /// torch takes no negative positions in these functions.
-pub(super) fn counted_from_front(s: &SpellCx<'_>, axis: usize, least: DType) -> Option<String> {
+pub(super) fn counted_from_front(s: &LoweringCx<'_>, axis: usize, least: DType) -> Option<String> {
     let (size, i) = (s.dim(&s.ty(0)?.shape[axis]), torch_indices(s, 1, least)?);
     Some(format!("torch.where({i} < 0, {i} + {size}, {i})"))
 }
@@ -297,8 +300,8 @@ pub(super) const ADDITION: OpDef = OpDef {
         tensor_of("source", Kinds::NUMBER),
         attr("axis", Attr::Int, DefaultLit::Int(0)),
     ],
-    indexed: Some(Indexed { table: 0, indices: 1, axis: Some(3) }),
     dtype: DTypeRule::Fn(|cx| Ok(source_as_input(cx))),
+    indexed: Some(Indexed { table: 0, indices: 1, axis: Some(3) }),
     tolerance: Tolerance::Contraction,
     ..BLANK
 };
@@ -309,6 +312,7 @@ pub static SCATTER_ADD: OpDef = OpDef {
     doc: "Adds each element of `source` to the input at the index along `axis` given by `indices`: \
           `output[indices[i, j], j] += source[i, j]` for axis 0. Repeated indices accumulate. \
           `indices` and `source` have the shape of the input apart from the axis.",
+    layer: "ScatterAdd",
     shape: ShapeRule::Fn(|cx| {
         equal_ranks(cx)?;
         let (input, indices, source) = (cx.shape(0), cx.shape(1), cx.shape(2));
@@ -329,24 +333,24 @@ pub static SCATTER_ADD: OpDef = OpDef {
         let (from, step) = (base(x.shape(), source.shape(), axis), strides(x.shape())[axis]);
         Ok(vec![added(x, source, |i| from(i) + at[i] * step)])
     })),
+    loops: Some(|c| addition_loops(c, "mithril_scatter_add")),
     grad: Grad::Formula(|v| vec![v.g, v.none(), v.g.op(&TAKE_ALONG_AXIS, &[v.x[1], v.x[3]])]),
-    spell: Spell {
-        onnx: Text::F(|s| super::onnx::scatter(s, 3, [1, 2], "add")),
-        torch: Text::F(|s| {
+    lowering: Lowering {
+        py: Template("_scatter_add({0}, {1}, {2}, {3})"),
+        torch: Function(|s| {
             let axis = s.axis(3, s.ty(0)?.shape.rank()).ok()?;
             let at = counted_from_front(s, axis, DType::I32)?;
             Some(format!("torch.scatter_add({}, {axis}, {at}, {})", s.arg(0), s.arg(2)))
         }),
-        ..Spell::py("_scatter_add({0}, {1}, {2}, {3})")
+        onnx: Function(|s| super::onnx::scatter(s, 3, [1, 2], "add")),
+        ..Lowering::NONE
     },
-    loops: Some(|c| addition_loops(c, "mithril_scatter_add")),
     cases: &[
         "[6,3] i64[4,3] [4,3] axis=0",
         "[2,6] i64[2,9] [2,9] axis=-1",
         "[6] i64[0]<5 [0]",
         "i64[6] i64[8] i64[8]",
     ],
-    layer: "ScatterAdd",
     ..ADDITION
 };
 
@@ -355,30 +359,31 @@ pub static INDEX_ADD: OpDef = OpDef {
     name: "index_add",
     doc: "The input with the slices of `source` added at the positions `indices` (1-d) along `axis`. Repeated \
           indices accumulate.",
+    layer: "IndexAdd",
     shape: ShapeRule::Fn(slices_shape),
     eval: Some(Eval::Host(|c| {
         let at = slice_places(c)?;
         Ok(vec![added(c.tensor(0), c.tensor(2), |i| at[i])])
     })),
+    loops: Some(|c| addition_loops(c, "mithril_index_add")),
     grad: Grad::Formula(|v| vec![v.g, v.none(), v.g.op(&TAKE, &[v.x[1], v.x[3]])]),
-    spell: Spell {
-        onnx: Text::F(|s| super::onnx::scatter_slices(s, "add")),
-        numpy: Text::T("_index_add({0}, {1}, {2}, {3})"),
-        torch: Text::F(|s| {
+    lowering: Lowering {
+        numpy: Template("_index_add({0}, {1}, {2}, {3})"),
+        torch: Function(|s| {
             let axis = s.axis(3, s.ty(0)?.shape.rank()).ok()?;
             let at = counted_from_front(s, axis, DType::I32)?;
             Some(format!("torch.index_add({}, {axis}, {at}, {})", s.arg(0), s.arg(2)))
         }),
-        jax: Text::F(|s| Some(format!("{}.at[{}].add({})", s.arg(0), at_axis(s, 3)?, s.arg(2)))),
-        mlx: Text::F(|s| {
+        jax: Function(|s| Some(format!("{}.at[{}].add({})", s.arg(0), at_axis(s, 3)?, s.arg(2)))),
+        mlx: Function(|s| {
             // MLX refuses to add to nothing.
             let empty = s.ty(0)?.shape.iter().any(|d| d.is(0));
             let sum = || Some(format!("{}.at[{}].add({})", s.arg(0), at_axis(s, 3)?, s.arg(2)));
             if empty { Some(s.arg(0).to_owned()) } else { sum() }
         }),
-        ..Spell::NONE
+        onnx: Function(|s| super::onnx::scatter_slices(s, "add")),
+        ..Lowering::NONE
     },
-    loops: Some(|c| addition_loops(c, "mithril_index_add")),
     cases: &[
         "[6,3] i64[4] [4,3]",
         "[2,6] i64[9] [2,9] axis=1",
@@ -386,7 +391,6 @@ pub static INDEX_ADD: OpDef = OpDef {
         "[6,2] i64[0]<5 [0,2]",
         "i64[6] i64[8] i64[8]",
     ],
-    layer: "IndexAdd",
     ..ADDITION
 };
 
@@ -446,8 +450,8 @@ pub static INDEX_COPY: OpDef = OpDef {
     doc: "The input with the slices at the positions `indices` (1-d) along `axis` replaced by those of `source`.  \
           If an index is repeated, the last slice stays, and only it gets a gradient; GGML, which writes slices in \
           any order, refuses repeated indices.",
+    layer: "IndexCopy",
     ports: &[INPUT, INDICES, tensor("source"), attr("axis", Attr::Int, DefaultLit::Int(0))],
-    indexed: Some(Indexed { table: 0, indices: 1, axis: Some(3) }),
     shape: ShapeRule::Fn(slices_shape),
     dtype: DTypeRule::Fn(|cx| Ok(source_as_input(cx))),
     eval: Some(Eval::Host(|c| {
@@ -459,26 +463,6 @@ pub static INDEX_COPY: OpDef = OpDef {
         let element = |i: usize| from[i].map_or_else(|| x.get(i), |j| source.get(j));
         Ok(vec![Tensor::build(x.dtype(), x.shape(), element)])
     })),
-    grad: Grad::Formula(|v| {
-        let (indices, source, axis) = (v.x[1], v.x[2], v.x[3]);
-        let slices = v.g.op(&TAKE, &[indices, axis]);
-        let slices = kept_slices(slices, v.x[0], indices, v.get(|c| c.axis(3, v.x[0].rank())));
-        vec![v.g.op(&INDEX_COPY, &[indices, zeros(source), axis]), v.none(), slices]
-    }),
-    spell: Spell {
-        onnx: Text::F(|s| super::onnx::scatter_slices(s, "none")),
-        ggml: Text::F(super::ggml::index_copy),
-        numpy: Text::T("_index_copy({0}, {1}, {2}, {3})"),
-        torch: Text::F(|s| torch_index_copy(s, "_index_copy")),
-        jax: Text::F(|s| {
-            let axis = s.axis(3, s.ty(0)?.shape.rank()).ok()?;
-            Some(format!("_index_copy({}, {}, {}, {axis})", s.arg(0), s.arg(1), s.arg(2)))
-        }),
-        mlx: Text::T("_index_copy({0}, {1}, {2}, {3})"),
-        numpy_in_place: Text::T("_index_copy_into({0}, {1}, {2}, {3})"),
-        torch_in_place: Text::F(|s| torch_index_copy(s, "_index_copy_into")),
-        ..Spell::NONE
-    },
     loops: Some(|c| {
         let dtype = c.out_dtype(0);
         let (outer, size, inner) = sizes_around(&c.shape(0), c.axis(3, c.rank(0))?);
@@ -489,6 +473,27 @@ pub static INDEX_COPY: OpDef = OpDef {
         c.call("mithril_index_copy", [&buffers[..], &numbers[..]].concat(), 0);
         Ok(vec![c.whole(0, output)])
     }),
+    indexed: Some(Indexed { table: 0, indices: 1, axis: Some(3) }),
+    grad: Grad::Formula(|v| {
+        let (indices, source, axis) = (v.x[1], v.x[2], v.x[3]);
+        let slices = v.g.op(&TAKE, &[indices, axis]);
+        let slices = kept_slices(slices, v.x[0], indices, v.get(|c| c.axis(3, v.x[0].rank())));
+        vec![v.g.op(&INDEX_COPY, &[indices, zeros(source), axis]), v.none(), slices]
+    }),
+    lowering: Lowering {
+        numpy: Template("_index_copy({0}, {1}, {2}, {3})"),
+        numpy_in_place: Template("_index_copy_into({0}, {1}, {2}, {3})"),
+        torch: Function(|s| torch_index_copy(s, "_index_copy")),
+        torch_in_place: Function(|s| torch_index_copy(s, "_index_copy_into")),
+        jax: Function(|s| {
+            let axis = s.axis(3, s.ty(0)?.shape.rank()).ok()?;
+            Some(format!("_index_copy({}, {}, {}, {axis})", s.arg(0), s.arg(1), s.arg(2)))
+        }),
+        mlx: Template("_index_copy({0}, {1}, {2}, {3})"),
+        ggml: Function(super::ggml::index_copy),
+        onnx: Function(|s| super::onnx::scatter_slices(s, "none")),
+        ..Lowering::NONE
+    },
     cases: &[
         "[6,3] i64[1] [1,3]",
         "[2,6] i32[1] [2,1] axis=1",
@@ -497,7 +502,6 @@ pub static INDEX_COPY: OpDef = OpDef {
         "i64[6] i64[1] i64[1]",
         "bool[6] i64[1] bool[1]",
     ],
-    layer: "IndexCopy",
     ..MOVE
 };
 
@@ -517,7 +521,7 @@ fn kept_slices<'a>(slices: V<'a>, x: V<'a>, indices: V<'a>, axis: usize) -> V<'a
     is_kept.op(&WHERE, &[slices, cx.lit(0.0)])
 }
 
-fn torch_index_copy(s: &SpellCx<'_>, helper: &str) -> Option<String> {
+fn torch_index_copy(s: &LoweringCx<'_>, helper: &str) -> Option<String> {
     let axis = s.axis(3, s.ty(0)?.shape.rank()).ok()?;
     Some(format!("{helper}({}, {}, {}, {axis})", s.arg(0), torch_indices(s, 1, DType::I32)?, s.arg(2)))
 }
@@ -527,6 +531,7 @@ pub static ONE_HOT: OpDef = OpDef {
     name: "one_hot",
     doc: "For each index a row of `depth` zeros with a 1 at the index, along a new last axis. The dtype is the \
           default float unless given.",
+    layer: "OneHot",
     ports: &[
         INDICES,
         attr("depth", Attr::Int, DefaultLit::Required),
@@ -554,7 +559,6 @@ pub static ONE_HOT: OpDef = OpDef {
         let at = indices.op(&EXPAND_DIMS, &[c.cx.lit(-1)]);
         vec![zeros.op(&SCATTER_ADD, &[at, ones, c.cx.lit(-1)]).cast(dtype)]
     }),
-    grad: Grad::Zero,
     loops: Some(|c| {
         let depth = c.dim(1)?.known().unwrap_or(0);
         Ok(vec![c.output(0, |at| {
@@ -564,12 +568,12 @@ pub static ONE_HOT: OpDef = OpDef {
             number(&index).binary(Binary::Equal, number(column)).cast(c.out_dtype(0))
         })])
     }),
+    grad: Grad::Zero,
     cases: &[
         "i64[3]<4 depth=4",
         "i64[2,3]<4 depth=5 dtype=i32",
         "i64[] depth=6",
         "i64[2]<3 depth=3 dtype=bool",
     ],
-    layer: "OneHot",
     ..MOVE
 };

@@ -6,15 +6,14 @@ use crate::error::{Code, Error, Result};
 use crate::interp::HostCall;
 use crate::literal::Lit;
 use crate::loops::{Expr, LoopCx, Within};
-use crate::op::{
-    Attr, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, attr, variadic,
-};
+use crate::lowering::LoweringRule::{Function, Template};
+use crate::lowering::{Lowering, LoweringCx};
+use crate::op::{Attr, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, attr, variadic};
 use crate::ops::create::FULL;
 use crate::ops::movement::{BROADCAST_TO, EXPAND_DIMS, INPUT, MOVE, RESHAPE, tuple_text};
 use crate::ops::slicing::{FLIP, SLICE, SLICE_UPDATE, cut, parts};
 use crate::rules::{Attrs, DTypes, ShapeCx};
 use crate::shape::Shape;
-use crate::spell::SpellCx;
 use crate::tensor::{Data, Tensor};
 
 /// Rows of this file.
@@ -26,32 +25,32 @@ pub static OPS: &[&OpDef] = &[&CONCAT, &STACK, &PAD, &TILE, &REPEAT];
 pub static CONCAT: OpDef = OpDef {
     name: "concat",
     doc: "Tensors one after the other along `axis`; their other sizes are equal. Dtypes promote.",
+    aliases: &["concatenate", "cat"],
+    layer: "Concat",
     ports: &[attr("axis", Attr::Int, DefaultLit::Int(0)), variadic("inputs")],
     shape: ShapeRule::Fn(concat_shape),
     dtype: DTypeRule::Promote,
     eval: Some(Eval::Host(eval_concat)),
+    loops: Some(concat_loops),
     grad: Grad::Formula(|v| {
         let axis = v.get(|c| c.axis(0, v.y.rank()));
         let sizes: Vec<Dim> = v.x[1..].iter().map(|x| x.dim(axis as i64)).collect();
         [v.none()].into_iter().chain(parts(v.g, axis, &sizes)).collect()
     }),
-    spell: Spell {
-        onnx: Text::F(super::onnx::concat),
-        ggml: Text::F(super::ggml::concat),
-        numpy: Text::F(|s| joined(s, "np.concatenate", "axis")),
-        torch: Text::F(|s| joined(s, "torch.cat", "dim")),
-        jax: Text::F(|s| joined(s, "jnp.concatenate", "axis")),
-        mlx: Text::F(|s| joined(s, "mx.concatenate", "axis")),
-        ..Spell::NONE
+    lowering: Lowering {
+        numpy: Function(|s| joined(s, "np.concatenate", "axis")),
+        torch: Function(|s| joined(s, "torch.cat", "dim")),
+        jax: Function(|s| joined(s, "jnp.concatenate", "axis")),
+        mlx: Function(|s| joined(s, "mx.concatenate", "axis")),
+        ggml: Function(super::ggml::concat),
+        onnx: Function(super::onnx::concat),
+        ..Lowering::NONE
     },
-    loops: Some(concat_loops),
     cases: &["axis=0 [2,3] [1,3]", "axis=-1 [2,3] [2,1] [2,2]", "axis=0 [0] [2]", "axis=1 [2,2]"],
-    layer: "Concat",
-    aliases: &["concatenate", "cat"],
     ..MOVE
 };
 
-fn joined(s: &SpellCx<'_>, function: &str, axis: &str) -> Option<String> {
+fn joined(s: &LoweringCx<'_>, function: &str, axis: &str) -> Option<String> {
     let inputs: Vec<&str> = (1..s.args.len()).map(|i| s.arg(i)).collect();
     let at = s.axis(0, s.ty(1)?.shape.rank()).ok()?;
     Some(format!("{function}([{}], {axis}={at})", inputs.join(", ")))
@@ -121,6 +120,7 @@ fn eval_concat(c: &HostCall<'_>) -> Result<Vec<Tensor>> {
 pub static STACK: OpDef = OpDef {
     name: "stack",
     doc: "Tensors of one shape beside each other along a new axis, which stands at `axis` in the output.",
+    layer: "Stack",
     ports: &[attr("axis", Attr::Int, DefaultLit::Int(0)), variadic("inputs")],
     shape: ShapeRule::Expansion,
     dtype: DTypeRule::Promote,
@@ -129,19 +129,18 @@ pub static STACK: OpDef = OpDef {
         let all: Vec<V<'_>> = [c.x[0]].into_iter().chain(inputs).collect();
         vec![c.cx.call(&CONCAT, &all)]
     }),
-    spell: Spell {
-        numpy: Text::F(|s| stacked(s, "axis")),
-        torch: Text::F(|s| stacked(s, "dim")),
-        jax: Text::F(|s| stacked(s, "axis")),
-        mlx: Text::F(|s| stacked(s, "axis")),
-        ..Spell::NONE
+    lowering: Lowering {
+        numpy: Function(|s| stacked(s, "axis")),
+        torch: Function(|s| stacked(s, "dim")),
+        jax: Function(|s| stacked(s, "axis")),
+        mlx: Function(|s| stacked(s, "axis")),
+        ..Lowering::NONE
     },
     cases: &["axis=0 [2,3] [2,3]", "axis=-1 [2] [2] [2]", "axis=0 [] []", "axis=1 [0,2]"],
-    layer: "Stack",
     ..MOVE
 };
 
-fn stacked(s: &SpellCx<'_>, axis: &str) -> Option<String> {
+fn stacked(s: &LoweringCx<'_>, axis: &str) -> Option<String> {
     let inputs: Vec<&str> = (1..s.args.len()).map(|i| s.arg(i)).collect();
     let at = s.axis(0, s.ty(1)?.shape.rank() + 1).ok()?;
     Some(format!("{}.stack([{}], {axis}={at})", s.xp, inputs.join(", ")))
@@ -158,6 +157,7 @@ pub static PAD: OpDef = OpDef {
           numbers in one flat tuple, one pair for all axes, or one number. `mode` is `constant` (`value`; negative \
           numbers cut off), `reflect` (mirrored at the outermost element), `symmetric` (mirrored at the border), \
           `edge` or `replicate` (the outermost element), `circular` or `wrap` (from the other end).",
+    layer: "Pad",
     ports: &[
         INPUT,
         attr("pads", Attr::Any, DefaultLit::Required),
@@ -181,16 +181,9 @@ pub static PAD: OpDef = OpDef {
         Ok(DTypes::keep([own]))
     }),
     expand: Some(padded),
-    spell: Spell {
-        onnx: Text::F(super::onnx::pad),
-        ggml: Text::F(|s| {
-            let zeros = s.text(2).ok()? == "constant" && s.f64(3).ok()? == 0.0;
-            if zeros { super::ggml::pad(s, &pads(s, s.ty(0)?.shape.rank()).ok()?) } else { None }
-        }),
-        numpy: Text::F(pad_text),
-        jax: Text::F(pad_text),
-        mlx: Text::F(|s| if s.text(2).ok()? == "constant" { pad_text(s) } else { None }),
-        torch: Text::F(|s| {
+    lowering: Lowering {
+        numpy: Function(pad_text),
+        torch: Function(|s| {
             // One flat tuple, from the last axis to the first; negative numbers cut off as ours do.
             let pads = pads(s, s.ty(0)?.shape.rank()).ok()?;
             let flat: Vec<i64> = pads.iter().rev().flat_map(|&(a, b)| [a, b]).collect();
@@ -198,7 +191,14 @@ pub static PAD: OpDef = OpDef {
             let text = || format!("F.pad({}, {}, value={})", s.arg(0), tuple_text(&flat), s.arg(3));
             constant.then(text)
         }),
-        ..Spell::NONE
+        jax: Function(pad_text),
+        mlx: Function(|s| if s.text(2).ok()? == "constant" { pad_text(s) } else { None }),
+        ggml: Function(|s| {
+            let zeros = s.text(2).ok()? == "constant" && s.f64(3).ok()? == 0.0;
+            if zeros { super::ggml::pad(s, &pads(s, s.ty(0)?.shape.rank()).ok()?) } else { None }
+        }),
+        onnx: Function(super::onnx::pad),
+        ..Lowering::NONE
     },
     cases: &[
         "[2,3] pads=((1,0),(2,1))",
@@ -211,7 +211,6 @@ pub static PAD: OpDef = OpDef {
         "[4] pads=(2,4) mode=\"circular\"",
         "[0,2] pads=((1,1),(0,0))",
     ],
-    layer: "Pad",
     ..MOVE
 };
 
@@ -341,7 +340,7 @@ fn pad_axis<'a>(x: V<'a>, axis: usize, before: i64, after: i64, mode: &str) -> V
     if all.len() == 2 { x } else { x.cx().call(&CONCAT, &all) }
 }
 
-fn pad_text(s: &SpellCx<'_>) -> Option<String> {
+fn pad_text(s: &LoweringCx<'_>) -> Option<String> {
     let pads = pads(s, s.ty(0)?.shape.rank()).ok()?;
     let mode = s.text(2).ok()?;
     if pads.is_empty() || pads.iter().any(|&(a, b)| a < 0 || b < 0) {
@@ -367,16 +366,16 @@ pub static TILE: OpDef = OpDef {
     name: "tile",
     doc: "The whole tensor `reps[i]` times along axis `i`. The shorter of shape and `reps` is padded with \
           leading 1s.",
+    layer: "Tile",
     ports: &[INPUT, REPS],
     shape: ShapeRule::Expansion,
     expand: Some(tiled),
-    spell: Spell {
+    lowering: Lowering {
         // torch takes no single number.
-        py: Text::F(|s| Some(format!("{}.tile({}, {})", s.xp, s.arg(0), s.dims(&Attrs::dims(s, 1).ok()?)))),
-        ..Spell::NONE
+        py: Function(|s| Some(format!("{}.tile({}, {})", s.xp, s.arg(0), s.dims(&Attrs::dims(s, 1).ok()?)))),
+        ..Lowering::NONE
     },
     cases: &["[2,3] reps=(2,1)", "[2,3] reps=2", "[3] reps=(2,2)", "[] reps=(2,)", "[2] reps=0"],
-    layer: "Tile",
     ..MOVE
 };
 
@@ -401,6 +400,8 @@ fn tiled<'a>(c: &Call<'a>) -> Vec<V<'a>> {
 pub static REPEAT: OpDef = OpDef {
     name: "repeat",
     doc: "Each element `repeats` times along `axis`; without an axis the elements in row-major order.",
+    aliases: &["repeat_interleave"],
+    layer: "Repeat",
     ports: &[
         INPUT,
         attr("repeats", Attr::Int, DefaultLit::Required),
@@ -424,9 +425,10 @@ pub static REPEAT: OpDef = OpDef {
         let apart = x.op(&EXPAND_DIMS, &[c.cx.lit(axis + 1)]);
         vec![apart.op(&BROADCAST_TO, &[c.cx.lit(wide)]).op(&RESHAPE, &[c.cx.lit(whole)])]
     }),
-    spell: Spell {
-        torch: Text::T("torch.repeat_interleave({0}, {1}, dim={2})"),
-        ..Spell::py("{xp}.repeat({0}, {1}, axis={2})")
+    lowering: Lowering {
+        py: Template("{xp}.repeat({0}, {1}, axis={2})"),
+        torch: Template("torch.repeat_interleave({0}, {1}, dim={2})"),
+        ..Lowering::NONE
     },
     cases: &[
         "[2,3] repeats=2",
@@ -435,7 +437,5 @@ pub static REPEAT: OpDef = OpDef {
         "[] repeats=2",
         "[2] repeats=0",
     ],
-    layer: "Repeat",
-    aliases: &["repeat_interleave"],
     ..MOVE
 };

@@ -32,6 +32,8 @@ pub static LSTSQ: OpDef = OpDef {
           times the dtype's epsilon unless given. A matrix with an element that is not finite gives NaN. Rank and \
           singular values are what `matrix_rank` and `svdvals` give. The gradient (Golub and Pereyra, 1973) holds \
           where small changes do not change the rank. Lower precision than float32 is an error.",
+    aliases: &["least_squares"],
+    layer: "LeastSquares",
     ports: &[
         tensor_of("left", Kinds::FLOAT),
         tensor_of("right", Kinds::FLOAT),
@@ -71,8 +73,6 @@ pub static LSTSQ: OpDef = OpDef {
         "[3,2] [3] rcond=0.001",
         "[0,2] [0]",
     ],
-    layer: "LeastSquares",
-    aliases: &["least_squares"],
     ..FACTOR
 };
 
@@ -83,6 +83,7 @@ pub static PINV: OpDef = OpDef {
           Singular values up to `rtol` times the largest, or up to `atol`, count as 0. Unless given, `atol` is 0, and \
           `rtol` is `max(m, n)` times the dtype's epsilon, or 0 with an `atol`. The gradient (Golub and Pereyra, 1973) \
           holds where small changes do not change the rank. To solve a system, `lstsq` is more exact.",
+    layer: "PseudoInverse",
     ports: &[
         MATRICES,
         attr("rtol", Attr::OptFloat, DefaultLit::None),
@@ -104,7 +105,6 @@ pub static PINV: OpDef = OpDef {
         vec![rows + columns - inside]
     }),
     cases: &["[3,3]", "[4,2]", "[2,2,4]", "[3,2] rtol=0.001", "[3,2] atol=0.001", "[1,1]", "[0,3]"],
-    layer: "PseudoInverse",
     ..FACTOR
 };
 
@@ -115,6 +115,7 @@ pub static MATRIX_RANK: OpDef = OpDef {
           `rtol` times the largest one.\n\n\
           Unless given, `atol` is 0, and `rtol` is `max(m, n)` times the dtype's epsilon, or 0 with an `atol`. A matrix \
           with an element that is not finite has rank 0.",
+    layer: "MatrixRank",
     ports: &[
         MATRICES,
         attr("atol", Attr::OptFloat, DefaultLit::None),
@@ -129,7 +130,6 @@ pub static MATRIX_RANK: OpDef = OpDef {
     }),
     grad: Grad::Zero,
     cases: &["[3,3]", "[4,2]", "[2,2,4]", "[3,2] rtol=0.9", "[3,2] atol=0.5", "[0,3]", "[1,1] atol=9.0"],
-    layer: "MatrixRank",
     ..FACTOR
 };
 
@@ -143,6 +143,7 @@ pub static MATRIX_NORM: OpDef = OpDef {
           largest sum of the absolute values in a column, `inf` in a row; -2, -1 and `-inf` the smallest instead.\n\n\
           With `keepdim` the last two axes stay, with size 1. The gradient of a largest or smallest one is shared \
           evenly among those that tie.",
+    layer: "MatrixNorm",
     ports: &[
         MATRICES,
         attr("ord", Attr::Any, DefaultLit::Str("fro")),
@@ -172,7 +173,6 @@ pub static MATRIX_NORM: OpDef = OpDef {
         "[2,3,2] ord=-inf keepdim=true",
         "[0,3]",
     ],
-    layer: "MatrixNorm",
     ..FACTOR
 };
 
@@ -183,6 +183,7 @@ pub static COND: OpDef = OpDef {
           Without `p`, or with 2, the largest singular value divided by the smallest, of matrices `[..., m, n]`; infinite \
           for a matrix without full rank. With -2 it is the reciprocal. With another order of `matrix_norm`, the norm of \
           square matrices times that of their inverses, where a singular matrix is an error.",
+    layer: "ConditionNumber",
     ports: &[MATRICES, attr("p", Attr::Any, DefaultLit::None)],
     shape: ShapeRule::Fn(|cx| {
         let order = order(cx, &[Lit::None])?;
@@ -213,7 +214,6 @@ pub static COND: OpDef = OpDef {
         "spd[3,3] p=\"nuc\"",
         "spd[3,3] p=-inf",
     ],
-    layer: "ConditionNumber",
     ..FACTOR
 };
 

@@ -10,13 +10,13 @@ use crate::error::{Code, Error, Result};
 use crate::interp::{HostCall, broadcast_index, elements, from_f64s};
 use crate::literal::Lit;
 use crate::loops::{Expr, Fold, Index, LoopCx};
+use crate::lowering::LoweringRule::{Function, Template};
+use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    BLANK, DTypeRule, Eval, Grad, LowBit, OpDef, Port, Precision, ShapeRule, Spell, Text, Tolerance,
-    optional, tensor,
+    BLANK, DTypeRule, Eval, Grad, LowBit, OpDef, Port, Precision, ShapeRule, Tolerance, optional, tensor,
 };
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
-use crate::spell::SpellCx;
 use crate::tensor::{Scalar, Tensor};
 
 use super::movement::{RESHAPE, TRANSPOSE};
@@ -33,16 +33,18 @@ pub static MATMUL: OpDef = OpDef {
           `output[..., i, j] = Σ_k left[..., i, k] · right[..., k, j]`. A vector on the left is a row, one on the \
           right a column, and its axis of size 1 is removed from the result: the product of two vectors is 0-d. \
           Inner sizes must be equal (1 does not broadcast there); an empty sum is 0.",
+    aliases: &["mm", "bmm", "matrix_multiply"],
+    layer: "MatrixMultiply",
     ports: LEFT_RIGHT,
     shape: ShapeRule::Fn(matmul_shape),
     dtype: DTypeRule::Arith,
     eval: Some(Eval::Host(matmul_eval)),
+    loops: Some(matmul_loops),
     grad: Grad::Formula(matmul_grad),
-    spell: Spell {
-        onnx: Text::T("MatMul({0}, {1})"),
-        ggml: Text::F(super::ggml::matmul),
-        numpy: Text::F(|s| Some(numpy_product(s, format!("{} @ {}", s.arg(0), s.arg(1))))),
-        mlx: Text::F(|s| {
+    lowering: Lowering {
+        py: Template("{0} @ {1}"),
+        numpy: Function(|s| Some(numpy_product(s, format!("{} @ {}", s.arg(0), s.arg(1))))),
+        mlx: Function(|s| {
             let (left, right, is_float) = (s.arg(0), s.arg(1), s.out(0)?.dtype.is_float());
             Some(if is_float {
                 format!("{left} @ {right}")
@@ -50,10 +52,10 @@ pub static MATMUL: OpDef = OpDef {
                 format!("_integer_matmul({left}, {right})")
             })
         }),
-        ..Spell::py("{0} @ {1}")
+        ggml: Function(super::ggml::matmul),
+        onnx: Template("MatMul({0}, {1})"),
+        ..Lowering::NONE
     },
-    loops: Some(matmul_loops),
-    tolerance: Tolerance::Contraction,
     cases: &[
         "[3,4] [4,2]",
         "[2,3,4] [4,5]",
@@ -68,8 +70,7 @@ pub static MATMUL: OpDef = OpDef {
         "[0,3,4] [4,2]",
         "i32[3,4]<9 i32[4,2]<9",
     ],
-    layer: "MatrixMultiply",
-    aliases: &["mm", "bmm", "matrix_multiply"],
+    tolerance: Tolerance::Contraction,
     precision: Some(Precision::Low),
     low_bit: Some(LowBit { weight: 1, outputs: 1, is_product: true }),
     ..BLANK
@@ -122,19 +123,18 @@ pub static LINEAR: OpDef = OpDef {
         let to_weight = transposed(rows(v.g)).op(&MATMUL, &[rows(x)]);
         vec![v.g.op(&MATMUL, &[weight]), to_weight, if v.x[2].is_some() { v.g } else { v.none() }]
     }),
-    spell: Spell {
-        onnx: Text::F(super::onnx::linear),
-        ggml: Text::F(super::ggml::linear),
-        py: Text::F(|s| (s.xp != "mx" || s.out(0)?.dtype.is_float()).then(|| linear_text(s))),
-        numpy: Text::F(|s| Some(numpy_product(s, linear_text(s)))),
-        torch: Text::F(|s| {
+    lowering: Lowering {
+        py: Function(|s| (s.xp != "mx" || s.out(0)?.dtype.is_float()).then(|| linear_text(s))),
+        numpy: Function(|s| Some(numpy_product(s, linear_text(s)))),
+        torch: Function(|s| {
             let args = s.args.iter().take(if s.ty(2).is_some() { 3 } else { 2 });
             let args = args.map(String::as_str).collect::<Vec<_>>().join(", ");
             Some(format!("F.linear({args})"))
         }),
-        ..Spell::NONE
+        ggml: Function(super::ggml::linear),
+        onnx: Function(super::onnx::linear),
+        ..Lowering::NONE
     },
-    tolerance: Tolerance::Contraction,
     cases: &[
         "[2,3] [4,3] [4]",
         "[3] [4,3] [4]",
@@ -144,6 +144,7 @@ pub static LINEAR: OpDef = OpDef {
         "[2,0] [4,0] [4]",
         "[1,3] [1,3] [1]",
     ],
+    tolerance: Tolerance::Contraction,
     precision: Some(Precision::Low),
     low_bit: Some(LowBit { weight: 1, outputs: 0, is_product: true }),
     ..BLANK
@@ -153,6 +154,8 @@ pub static LINEAR: OpDef = OpDef {
 pub static MATRIX_TRANSPOSE: OpDef = OpDef {
     name: "matrix_transpose",
     doc: "Exchanges the last two axes; the axes before them count matrices.",
+    aliases: &["mT"],
+    layer: "MatrixTranspose",
     ports: &[tensor("input")],
     shape: ShapeRule::Pattern("*b m n -> *b n m"),
     dtype: DTypeRule::Same(0),
@@ -165,29 +168,27 @@ pub static MATRIX_TRANSPOSE: OpDef = OpDef {
         vec![c.x[0].op(&TRANSPOSE, &[c.cx.lit(order)])]
     }),
     grad: Grad::Formula(|v| vec![v.g.op(&MATRIX_TRANSPOSE, &[])]),
-    spell: Spell {
-        onnx: Text::F(super::onnx::matrix_transpose),
-        py: Text::F(|s| {
+    lowering: Lowering {
+        py: Function(|s| {
             let rank = s.ty(0)?.shape.rank();
             let stack = format!("{}.swapaxes({}, -1, -2)", s.xp, s.arg(0));
             Some(if rank == 2 { format!("{}.T", s.arg(0)) } else { stack })
         }),
-        ..Spell::NONE
+        onnx: Function(super::onnx::matrix_transpose),
+        ..Lowering::NONE
     },
-    tolerance: Tolerance::Exact,
     cases: &["[2,3]", "[4,2,3]", "[2,0,3]", "[1,1]"],
-    layer: "MatrixTranspose",
-    aliases: &["mT"],
+    tolerance: Tolerance::Exact,
     ..BLANK
 };
 
-fn linear_text(s: &SpellCx<'_>) -> String {
+fn linear_text(s: &LoweringCx<'_>) -> String {
     let product = format!("{} @ {}.T", s.arg(0), s.arg(1));
     if s.ty(2).is_some() { format!("{product} + {}", s.arg(2)) } else { product }
 }
 
 /// NumPy gives products of `bfloat16` in `float32`.
-fn numpy_product(s: &SpellCx<'_>, product: String) -> String {
+fn numpy_product(s: &LoweringCx<'_>, product: String) -> String {
     let half = s.out(0).is_some_and(|t| t.dtype == DType::BF16);
     if half { format!("({product}).astype({})", s.dtype(DType::BF16)) } else { product }
 }

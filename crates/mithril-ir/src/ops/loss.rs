@@ -9,9 +9,11 @@ use crate::build::{Call, GradCall, V};
 use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
+use crate::lowering::LoweringRule::{Function, Template};
+use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Grad, OpDef, Port, Precision, ShapeRule, Spell, Text, Tolerance,
-    attr, optional, tensor, tensor_of,
+    Attr, BLANK, DTypeRule, DefaultLit, Grad, OpDef, Port, Precision, ShapeRule, Tolerance, attr, optional,
+    tensor, tensor_of,
 };
 use crate::ops::elementwise as e;
 use crate::ops::index::TAKE_ALONG_AXIS;
@@ -20,7 +22,6 @@ use crate::ops::reduce::{MEAN, SUM, widened};
 use crate::ops::softmax::LOG_SOFTMAX;
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
-use crate::spell::SpellCx;
 
 /// Rows of this file.
 pub static OPS: &[&OpDef] = &[
@@ -43,19 +44,15 @@ const REDUCTION: Port = attr("reduction", Attr::Choice(&["mean", "sum", "none"])
 static PORTS: &[Port] = &[tensor("input"), tensor("target"), REDUCTION];
 
 /// The row that losses of each element of `input` and `target` start from.
-const fn loss(name: &'static str, doc: &'static str) -> OpDef {
-    OpDef {
-        name,
-        doc,
-        ports: PORTS,
-        shape: ShapeRule::Fn(loss_shape),
-        dtype: DTypeRule::Float,
-        tolerance: Tolerance::Contraction,
-        cases: &["[2,3] [2,3]", "[2,3] [2,3] reduction=\"sum\"", "[4] [4] reduction=\"none\"", "[] []"],
-        precision: Some(Precision::Wide),
-        ..BLANK
-    }
-}
+const LOSS: OpDef = OpDef {
+    ports: PORTS,
+    shape: ShapeRule::Fn(loss_shape),
+    dtype: DTypeRule::Float,
+    cases: &["[2,3] [2,3]", "[2,3] [2,3] reduction=\"sum\"", "[4] [4] reduction=\"none\"", "[] []"],
+    tolerance: Tolerance::Contraction,
+    precision: Some(Precision::Wide),
+    ..BLANK
+};
 
 /// Position of a port, beyond the last one if the row has none of that name.
 fn port(cx: &impl Attrs, name: &str) -> usize {
@@ -114,52 +111,52 @@ fn distance<'a>(c: &Call<'a>) -> V<'a> {
 
 static PAIR: &[Port] = &[tensor("input"), tensor("target")];
 
-const fn error(name: &'static str, doc: &'static str) -> OpDef {
-    OpDef {
-        ports: PAIR,
-        shape: ShapeRule::Fn(|cx| Ok(vec![common(cx)?])),
-        tolerance: Tolerance::Elementwise,
-        cases: &["[2,3] [2,3]", "[] []", "[0,3] [0,3]"],
-        ..loss(name, doc)
-    }
-}
+const ERROR: OpDef = OpDef {
+    ports: PAIR,
+    shape: ShapeRule::Fn(|cx| Ok(vec![common(cx)?])),
+    cases: &["[2,3] [2,3]", "[] []", "[0,3] [0,3]"],
+    tolerance: Tolerance::Elementwise,
+    ..LOSS
+};
 
 /// `(input - target)²`
 pub static SQUARED_ERROR: OpDef = OpDef {
-    expand: Some(|c| vec![(c.x[0] - c.x[1]).op(&e::SQUARE, &[])]),
+    name: "squared_error",
+    doc: "Squared error of each element, `(input - target)²`.",
     layer: "SquaredError",
-    ..error("squared_error", "Squared error of each element, `(input - target)²`.")
+    expand: Some(|c| vec![(c.x[0] - c.x[1]).op(&e::SQUARE, &[])]),
+    ..ERROR
 };
 
 /// `|input - target|`
 pub static ABSOLUTE_ERROR: OpDef = OpDef {
-    expand: Some(|c| vec![distance(c)]),
+    name: "absolute_error",
+    doc: "Absolute error of each element, `|input - target|`.",
     layer: "AbsoluteError",
-    ..error("absolute_error", "Absolute error of each element, `|input - target|`.")
+    expand: Some(|c| vec![distance(c)]),
+    ..ERROR
 };
 
 /// Mean of `(input - target)²`
 pub static MSE_LOSS: OpDef = OpDef {
-    expand: Some(|c| reduce(c, (c.x[0] - c.x[1]).op(&e::SQUARE, &[]))),
-    spell: Spell { torch: Text::F(torch_pair), ..Spell::NONE },
-    layer: "MSELoss",
+    name: "mse_loss",
+    doc: "Squared error `(input - target)²`; its mean, its sum, or (`reduction=\"none\"`) the one of each element.",
     aliases: &["mse", "mean_squared_error"],
-    ..loss(
-        "mse_loss",
-        "Squared error `(input - target)²`; its mean, its sum, or (`reduction=\"none\"`) the one of each element.",
-    )
+    layer: "MSELoss",
+    expand: Some(|c| reduce(c, (c.x[0] - c.x[1]).op(&e::SQUARE, &[]))),
+    lowering: Lowering { torch: Function(torch_pair), ..Lowering::NONE },
+    ..LOSS
 };
 
 /// Mean of `|input - target|`
 pub static L1_LOSS: OpDef = OpDef {
-    expand: Some(|c| reduce(c, distance(c))),
-    spell: Spell { torch: Text::F(torch_pair), ..Spell::NONE },
-    layer: "L1Loss",
+    name: "l1_loss",
+    doc: "Absolute error `|input - target|`; its mean, its sum, or (`reduction=\"none\"`) the one of each element.",
     aliases: &["mae", "mean_absolute_error"],
-    ..loss(
-        "l1_loss",
-        "Absolute error `|input - target|`; its mean, its sum, or (`reduction=\"none\"`) the one of each element.",
-    )
+    layer: "L1Loss",
+    expand: Some(|c| reduce(c, distance(c))),
+    lowering: Lowering { torch: Function(torch_pair), ..Lowering::NONE },
+    ..LOSS
 };
 
 /// Square up to a distance of `limit` and linear beyond it, with equal slope there: with `c = min(a, limit)`
@@ -180,6 +177,11 @@ fn not_below(cx: &ShapeCx<'_>, i: usize, zero_too: bool) -> Result<()> {
 
 /// Square near 0, linear far away
 pub static HUBER_LOSS: OpDef = OpDef {
+    name: "huber_loss",
+    doc: "Huber loss: with `d = |input - target|`, `d²/2` up to `delta` and `delta·(d - delta/2)` beyond it \
+         (Huber 1964).",
+    aliases: &["huber"],
+    layer: "HuberLoss",
     ports: &[
         tensor("input"),
         tensor("target"),
@@ -191,19 +193,18 @@ pub static HUBER_LOSS: OpDef = OpDef {
         loss_shape(cx)
     }),
     expand: Some(|c| reduce(c, capped(c, c.get(|c| c.f64(3))))),
-    spell: Spell { torch: Text::F(torch_pair), ..Spell::NONE },
-    layer: "HuberLoss",
+    lowering: Lowering { torch: Function(torch_pair), ..Lowering::NONE },
     cases: &["[2,3] [2,3]", "[2,3] [2,3] reduction=\"sum\" delta=0.5", "[4] [4] reduction=\"none\" delta=2"],
-    aliases: &["huber"],
-    ..loss(
-        "huber_loss",
-        "Huber loss: with `d = |input - target|`, `d²/2` up to `delta` and `delta·(d - delta/2)` beyond it \
-         (Huber 1964).",
-    )
+    ..LOSS
 };
 
 /// Square near 0, linear far away
 pub static SMOOTH_L1_LOSS: OpDef = OpDef {
+    name: "smooth_l1_loss",
+    doc: "With `d = |input - target|`, `d²/(2 beta)` up to `beta` and `d - beta/2` beyond it; the absolute error \
+         if `beta` is 0.",
+    aliases: &["smooth_l1"],
+    layer: "SmoothL1Loss",
     ports: &[tensor("input"), tensor("target"), REDUCTION, attr("beta", Attr::Float, DefaultLit::Float(1.0))],
     shape: ShapeRule::Fn(|cx| {
         not_below(cx, 3, true)?;
@@ -213,19 +214,19 @@ pub static SMOOTH_L1_LOSS: OpDef = OpDef {
         let beta = c.get(|c| c.f64(3));
         reduce(c, if beta == 0.0 { distance(c) } else { capped(c, beta) / beta })
     }),
-    spell: Spell { torch: Text::F(torch_pair), ..Spell::NONE },
-    layer: "SmoothL1Loss",
+    lowering: Lowering { torch: Function(torch_pair), ..Lowering::NONE },
     cases: &["[2,3] [2,3]", "[2,3] [2,3] reduction=\"sum\" beta=0.5", "[4] [4] reduction=\"none\" beta=0"],
-    aliases: &["smooth_l1"],
-    ..loss(
-        "smooth_l1_loss",
-        "With `d = |input - target|`, `d²/(2 beta)` up to `beta` and `d - beta/2` beyond it; the absolute error \
-         if `beta` is 0.",
-    )
+    ..LOSS
 };
 
 /// Cross-entropy of probabilities
 pub static BINARY_CROSS_ENTROPY: OpDef = OpDef {
+    name: "binary_cross_entropy",
+    doc: "`-(target·log(input) + (1 - target)·log(1 - input))` of probabilities, times `weight` if given. \
+         Logarithms are clamped to at least -100, so that the loss is finite. Prefer \
+         `binary_cross_entropy_with_logits` where the probabilities come from a sigmoid.",
+    aliases: &["bce_loss", "bce"],
+    layer: "BinaryCrossEntropy",
     ports: &[tensor("input"), tensor("target"), optional("weight"), REDUCTION],
     expand: Some(|c| reduce(c, weighted(c, -likelihood(c)))),
     grad: Grad::Formula(|v| {
@@ -236,27 +237,20 @@ pub static BINARY_CROSS_ENTROPY: OpDef = OpDef {
         let (yes, no) = log_probabilities(v);
         vec![weighted(v, g * ((x - t) / spread)), weighted(v, g * (no - yes)), -(g * likelihood(v))]
     }),
-    domain: (0.1, 0.9),
-    spell: Spell {
-        torch: Text::F(torch_binary),
-        jax: Text::T("_binary_cross_entropy({0}, {1}, {2}, {3})"),
-        mlx: Text::T("_binary_cross_entropy({0}, {1}, {2}, {3})"),
-        ..Spell::NONE
+    lowering: Lowering {
+        torch: Function(torch_binary),
+        jax: Template("_binary_cross_entropy({0}, {1}, {2}, {3})"),
+        mlx: Template("_binary_cross_entropy({0}, {1}, {2}, {3})"),
+        ..Lowering::NONE
     },
-    layer: "BinaryCrossEntropy",
+    domain: (0.1, 0.9),
     cases: &[
         "[2,3] [2,3]",
         "[2,3] [2,3] [3]",
         "[2,3] [2,3] [2,1] reduction=\"sum\"",
         "[4] [4] reduction=\"none\"",
     ],
-    aliases: &["bce_loss", "bce"],
-    ..loss(
-        "binary_cross_entropy",
-        "`-(target·log(input) + (1 - target)·log(1 - input))` of probabilities, times `weight` if given. \
-         Logarithms are clamped to at least -100, so that the loss is finite. Prefer \
-         `binary_cross_entropy_with_logits` where the probabilities come from a sigmoid.",
-    )
+    ..LOSS
 };
 
 /// `log(input)` and `log(1 - input)`, both at least -100.
@@ -285,6 +279,12 @@ fn each<'a>(v: &GradCall<'a>) -> V<'a> {
 
 /// Cross-entropy of logits
 pub static BINARY_CROSS_ENTROPY_WITH_LOGITS: OpDef = OpDef {
+    name: "binary_cross_entropy_with_logits",
+    doc: "`binary_cross_entropy(sigmoid(input), target)` without overflow: \
+         `(1 - t)·x + (1 + (pos_weight - 1)·t)·log(1 + exp(-x))`, times `weight` if given. `pos_weight` is the \
+         weight of positive targets.",
+    aliases: &["bce_with_logits", "bce_with_logits_loss"],
+    layer: "BinaryCrossEntropyWithLogits",
     ports: &[tensor("input"), tensor("target"), optional("weight"), optional("pos_weight"), REDUCTION],
     expand: Some(|c| {
         let (x, t, positive) = (c.x[0], c.x[1], c.x[3]);
@@ -294,25 +294,24 @@ pub static BINARY_CROSS_ENTROPY_WITH_LOGITS: OpDef = OpDef {
         let right = if positive.is_some() { softplus * (1.0 + (positive - 1.0) * t) } else { softplus };
         reduce(c, weighted(c, (1.0 - t) * x + right))
     }),
-    spell: Spell { torch: Text::F(torch_pair), ..Spell::NONE },
-    layer: "BinaryCrossEntropyWithLogits",
+    lowering: Lowering { torch: Function(torch_pair), ..Lowering::NONE },
     cases: &[
         "[2,3] [2,3]",
         "[2,3] [2,3] [3] [3]",
         "[2,3] [2,3] none [3] reduction=\"sum\"",
         "[4] [4] reduction=\"none\"",
     ],
-    aliases: &["bce_with_logits", "bce_with_logits_loss"],
-    ..loss(
-        "binary_cross_entropy_with_logits",
-        "`binary_cross_entropy(sigmoid(input), target)` without overflow: \
-         `(1 - t)·x + (1 + (pos_weight - 1)·t)·log(1 + exp(-x))`, times `weight` if given. `pos_weight` is the \
-         weight of positive targets.",
-    )
+    ..LOSS
 };
 
 /// `target·(log(target) - input)`
 pub static KL_DIV: OpDef = OpDef {
+    name: "kl_div",
+    doc: "Kullback-Leibler divergence `target·(log(target) - input)`, where `input` holds log-probabilities and \
+         `target` probabilities, or log-probabilities too with `log_target`. The mean is over all elements; \
+         `reduction=\"batchmean\"` divides by the size of the first axis, which is the divergence as defined.",
+    aliases: &["kl_div_loss"],
+    layer: "KLDivergence",
     ports: &[
         tensor("input"),
         tensor("target"),
@@ -334,26 +333,21 @@ pub static KL_DIV: OpDef = OpDef {
         let log = is_zero.op(&e::WHERE, &[c.cx.lit(1.0), t]).op(&e::LOG, &[]);
         reduce(c, t * (log - x))
     }),
-    domain: (0.1, 0.9),
-    spell: Spell {
+    lowering: Lowering {
         // PyTorch warns of the mean and means to change it; of a target of 0 its gradient is NaN.
-        torch: Text::F(|c| if reduction(c).ok()? == "mean" || !c.is_fixed(1) { None } else { torch_pair(c) }),
-        ..Spell::NONE
+        torch: Function(
+            |c| if reduction(c).ok()? == "mean" || !c.is_constant(1) { None } else { torch_pair(c) },
+        ),
+        ..Lowering::NONE
     },
-    layer: "KLDivergence",
+    domain: (0.1, 0.9),
     cases: &[
         "[2,3] [2,3]",
         "[2,3] [2,3] reduction=\"batchmean\"",
         "[2,3] [2,3] reduction=\"sum\" log_target=true",
         "[4] [4] reduction=\"none\"",
     ],
-    aliases: &["kl_div_loss"],
-    ..loss(
-        "kl_div",
-        "Kullback-Leibler divergence `target·(log(target) - input)`, where `input` holds log-probabilities and \
-         `target` probabilities, or log-probabilities too with `log_target`. The mean is over all elements; \
-         `reduction=\"batchmean\"` divides by the size of the first axis, which is the divergence as defined.",
-    )
+    ..LOSS
 };
 
 /// `max(0, 1 - target·input)`
@@ -363,20 +357,24 @@ fn margin<'a>(c: &Call<'a>) -> V<'a> {
 
 /// `max(0, 1 - target·input)`
 pub static HINGE_LOSS: OpDef = OpDef {
+    name: "hinge_loss",
+    doc: "Hinge loss `max(0, 1 - target·input)` for targets of -1 and 1.",
+    aliases: &["hinge"],
+    layer: "HingeLoss",
     expand: Some(|c| reduce(c, margin(c))),
     domain: (-0.9, 0.9),
-    layer: "HingeLoss",
-    aliases: &["hinge"],
-    ..loss("hinge_loss", "Hinge loss `max(0, 1 - target·input)` for targets of -1 and 1.")
+    ..LOSS
 };
 
 /// `max(0, 1 - target·input)²`
 pub static QUAD_HINGE_LOSS: OpDef = OpDef {
+    name: "quad_hinge_loss",
+    doc: "Squared hinge loss `max(0, 1 - target·input)²` for targets of -1 and 1.",
+    aliases: &["squared_hinge", "quad_hinge"],
+    layer: "QuadHingeLoss",
     expand: Some(|c| reduce(c, margin(c).op(&e::SQUARE, &[]))),
     domain: (-0.9, 0.9),
-    layer: "QuadHingeLoss",
-    aliases: &["squared_hinge", "quad_hinge"],
-    ..loss("quad_hinge_loss", "Squared hinge loss `max(0, 1 - target·input)²` for targets of -1 and 1.")
+    ..LOSS
 };
 
 // --- classes -----------------------------------------------------------------------------------------------
@@ -481,6 +479,12 @@ fn reduce_weighted<'a>(c: &Call<'a>, losses: V<'a>, weights: V<'a>) -> V<'a> {
 
 /// Negative log-likelihood of classes
 pub static NLL_LOSS: OpDef = OpDef {
+    name: "nll_loss",
+    doc: "`-weight[target]·input[target]` of log-probabilities `[n, classes, ...]` (or `[classes]`) and class indices \
+         `[n, ...]`. Targets equal to `ignore_index` count as 0. The mean is divided by the sum of the weights of \
+         the targets that count, NaN if there are none.",
+    aliases: &["nll"],
+    layer: "NLLLoss",
     ports: &[tensor("input"), tensor_of("target", Kinds::INT), optional("weight"), REDUCTION, IGNORE_INDEX],
     shape: ShapeRule::Fn(|cx| class_shape(cx, false)),
     dtype: DTypeRule::Fn(class_dtypes),
@@ -488,9 +492,8 @@ pub static NLL_LOSS: OpDef = OpDef {
         let found = classes(c, widened(c.x[0]));
         vec![reduce_weighted(c, found.losses, found.weights).cast(c.x[0].dtype())]
     }),
-    spell: Spell { torch: Text::F(|c| torch(c, "nll_loss")), ..Spell::NONE },
+    lowering: Lowering { torch: Function(|c| torch(c, "nll_loss")), ..Lowering::NONE },
     domain: (0.1, 2.0),
-    layer: "NLLLoss",
     cases: &[
         "[4,3] i64[4]<3",
         "[4,3] i64[4]<3 [3]",
@@ -498,17 +501,19 @@ pub static NLL_LOSS: OpDef = OpDef {
         "[4,3] i64[4]<3 reduction=\"none\" ignore_index=0",
         "[3] i64[]<3",
     ],
-    aliases: &["nll"],
-    ..loss(
-        "nll_loss",
-        "`-weight[target]·input[target]` of log-probabilities `[n, classes, ...]` (or `[classes]`) and class indices \
-         `[n, ...]`. Targets equal to `ignore_index` count as 0. The mean is divided by the sum of the weights of \
-         the targets that count, NaN if there are none.",
-    )
+    ..LOSS
 };
 
 /// Cross-entropy of logits and classes
 pub static CROSS_ENTROPY: OpDef = OpDef {
+    name: "cross_entropy",
+    doc: "Cross-entropy of logits `[n, classes, ...]` (or `[classes]`) and targets: class indices `[n, ...]`, or \
+         probabilities of the shape of the logits (indices may be floats; one that is not an integer gives NaN). `-Σ weight·target·log_softmax(input)` over the classes. With \
+         `label_smoothing` a part of each target is spread evenly over the classes. Class indices equal to \
+         `ignore_index` count as 0, and the mean is divided by the sum of the weights of those that count; with \
+         probabilities it is over all places.",
+    aliases: &["cross_entropy_loss"],
+    layer: "CrossEntropy",
     ports: &[
         tensor("input"),
         tensor("target"),
@@ -525,15 +530,14 @@ pub static CROSS_ENTROPY: OpDef = OpDef {
     }),
     dtype: DTypeRule::Fn(class_dtypes),
     expand: Some(cross_entropy),
-    spell: Spell {
-        torch: Text::F(|c| {
+    lowering: Lowering {
+        torch: Function(|c| {
             let whole = c.ty(1)?.shape.rank() == c.ty(0)?.shape.rank();
             (whole == c.ty(1)?.dtype.is_float()).then(|| torch(c, "cross_entropy"))?
         }),
-        ..Spell::NONE
+        ..Lowering::NONE
     },
     domain: (0.1, 2.0),
-    layer: "CrossEntropy",
     cases: &[
         "[4,3] i64[4]<3",
         "[4,3] i64[4]<3 [3] label_smoothing=0.1",
@@ -544,15 +548,7 @@ pub static CROSS_ENTROPY: OpDef = OpDef {
         "[2,3,4] [2,3,4] [3] label_smoothing=0.1",
         "[3] [3] reduction=\"none\"",
     ],
-    aliases: &["cross_entropy_loss"],
-    ..loss(
-        "cross_entropy",
-        "Cross-entropy of logits `[n, classes, ...]` (or `[classes]`) and targets: class indices `[n, ...]`, or \
-         probabilities of the shape of the logits (indices may be floats; one that is not an integer gives NaN). `-Σ weight·target·log_softmax(input)` over the classes. With \
-         `label_smoothing` a part of each target is spread evenly over the classes. Class indices equal to \
-         `ignore_index` count as 0, and the mean is divided by the sum of the weights of those that count; with \
-         probabilities it is over all places.",
-    )
+    ..LOSS
 };
 
 fn cross_entropy<'a>(c: &Call<'a>) -> Vec<V<'a>> {
@@ -588,10 +584,10 @@ fn cross_entropy<'a>(c: &Call<'a>) -> Vec<V<'a>> {
 
 /// A call of PyTorch's function, whose parameters have the names and defaults of the ports. It has no gradients with
 /// respect to weights.
-fn torch(c: &SpellCx<'_>, name: &str) -> Option<String> {
+fn torch(c: &LoweringCx<'_>, name: &str) -> Option<String> {
     let mut arguments = vec![c.arg(0).to_owned(), c.arg(1).to_owned()];
     for (i, port) in c.op().ports.iter().enumerate().skip(2) {
-        if c.ty(i).is_some() && !c.is_fixed(i) {
+        if c.ty(i).is_some() && !c.is_constant(i) {
             return None;
         }
         let is_default = c.ty(i).is_none() && port.default.lit() == Some(c.lit(i));
@@ -603,16 +599,16 @@ fn torch(c: &SpellCx<'_>, name: &str) -> Option<String> {
 }
 
 /// As [`torch`] for input and target of one shape; it warns of others.
-fn torch_pair(c: &SpellCx<'_>) -> Option<String> {
+fn torch_pair(c: &LoweringCx<'_>) -> Option<String> {
     (c.ty(0)?.shape == c.ty(1)?.shape).then(|| torch(c, c.op().name))?
 }
 
 /// Where the target may be differentiated, by a function that has its gradient as we define it.
-fn torch_binary(c: &SpellCx<'_>) -> Option<String> {
+fn torch_binary(c: &LoweringCx<'_>) -> Option<String> {
     if c.ty(0)?.shape != c.ty(1)?.shape {
         return None;
     }
-    if c.is_fixed(1)
+    if c.is_constant(1)
         && let Some(text) = torch(c, c.op().name)
     {
         return Some(text);

@@ -10,7 +10,7 @@ use crate::ops::elementwise as e;
 use crate::ops::index::TAKE_ALONG_AXIS;
 use crate::ops::movement::{BROADCAST_TO, RESHAPE, TRANSPOSE};
 use crate::ops::reduce::{
-    ALL, ANY, ARGMAX, ARGMIN, MAX, MIN, PROD, SUM, axes, float_of, float_result, floating, keepdim, reduction,
+    ALL, ANY, ARGMAX, ARGMIN, MAX, MIN, PROD, REDUCTION, SUM, axes, float_of, float_result, floating, keepdim,
 };
 use crate::ops::scan::{CUMPROD, CUMSUM};
 use crate::ops::sort::SORT;
@@ -49,30 +49,26 @@ fn without_nan(x: V<'_>, instead: f64) -> V<'_> {
 // --- sums --------------------------------------------------------------------------------------------------
 
 /// The row of a reduction that is another one of what is left.
-const fn left_out(name: &'static str, doc: &'static str) -> OpDef {
-    OpDef { dtype: DTypeRule::Expansion, ..reduction(name, doc) }
-}
+const WITHOUT_NAN: OpDef = OpDef { dtype: DTypeRule::Expansion, ..REDUCTION };
 
 /// Sum of what is a number
 pub static NANSUM: OpDef = OpDef {
-    expand: Some(|c| vec![without_nan(c.x[0], 0.0).op(&SUM, &c.x[1..])]),
+    name: "nansum",
+    doc: "Sum over `axis` of all elements except NaN; the sum of nothing else is 0. See `sum`. The gradient of NaN is 0.",
     layer: "NanSum",
-    ..left_out(
-        "nansum",
-        "Sum over `axis` of all elements except NaN; the sum of nothing else is 0. See `sum`. The gradient of NaN is 0.",
-    )
+    expand: Some(|c| vec![without_nan(c.x[0], 0.0).op(&SUM, &c.x[1..])]),
+    ..WITHOUT_NAN
 };
 
 /// Product of what is a number
 pub static NANPROD: OpDef = OpDef {
+    name: "nanprod",
+    doc: "Product over `axis` of all elements except NaN; the product of nothing else is 1. See `prod`. The gradient of NaN \
+         is 0.",
+    layer: "NanProd",
     expand: Some(|c| vec![without_nan(c.x[0], 1.0).op(&PROD, &c.x[1..])]),
     domain: (0.5, 2.0),
-    layer: "NanProd",
-    ..left_out(
-        "nanprod",
-        "Product over `axis` of all elements except NaN; the product of nothing else is 1. See `prod`. The gradient of NaN \
-         is 0.",
-    )
+    ..WITHOUT_NAN
 };
 
 /// How many elements are not NaN, in the dtype of `x`.
@@ -86,17 +82,16 @@ fn counted<'a>(x: V<'a>, axis: V<'a>, keep: V<'a>) -> V<'a> {
 
 /// Mean of what is a number
 pub static NANMEAN: OpDef = OpDef {
+    name: "nanmean",
+    doc: "Mean over `axis` of all elements except NaN; NaN if all elements are NaN. See `mean`. The gradient of NaN is 0.",
+    layer: "NanMean",
     dtype: DTypeRule::Fn(float_result),
     expand: Some(|c| {
         let x = floating(c.x[0]);
         let sum = without_nan(x, 0.0).op(&SUM, &c.x[1..]);
         vec![(sum / counted(x, c.x[1], c.x[2])).cast(float_of(c.x[0]))]
     }),
-    layer: "NanMean",
-    ..left_out(
-        "nanmean",
-        "Mean over `axis` of all elements except NaN; NaN if all elements are NaN. See `mean`. The gradient of NaN is 0.",
-    )
+    ..WITHOUT_NAN
 };
 
 static VARIANCE_PORTS: &[Port] = &[
@@ -106,19 +101,17 @@ static VARIANCE_PORTS: &[Port] = &[
     attr("correction", Attr::Float, DefaultLit::Float(1.0)),
 ];
 
-const fn variance(name: &'static str, doc: &'static str) -> OpDef {
-    OpDef {
-        ports: VARIANCE_PORTS,
-        dtype: DTypeRule::Fn(float_result),
-        cases: &[
-            "[2,3]",
-            "[2,3] axis=1 keepdim=true",
-            "[2,3,4] axis=(0,-1) correction=0",
-            "[4,5] axis=0 correction=2",
-        ],
-        ..reduction(name, doc)
-    }
-}
+const VARIANCE: OpDef = OpDef {
+    ports: VARIANCE_PORTS,
+    dtype: DTypeRule::Fn(float_result),
+    cases: &[
+        "[2,3]",
+        "[2,3] axis=1 keepdim=true",
+        "[2,3,4] axis=(0,-1) correction=0",
+        "[4,5] axis=0 correction=2",
+    ],
+    ..REDUCTION
+};
 
 /// The variance of what is not a NaN, in float32 at least.
 fn spread<'a>(c: &Call<'a>) -> V<'a> {
@@ -137,17 +130,20 @@ fn spread<'a>(c: &Call<'a>) -> V<'a> {
 
 /// Variance of what is a number
 pub static NANVAR: OpDef = OpDef {
-    expand: Some(|c| vec![spread(c).cast(float_of(c.x[0]))]),
-    layer: "NanVar",
-    ..variance(
-        "nanvar",
-        "Variance over `axis` of all `n` elements but NaN: `Σ (x - mean)² / max(0, n - correction)`, NaN where there are \
+    name: "nanvar",
+    doc: "Variance over `axis` of all `n` elements but NaN: `Σ (x - mean)² / max(0, n - correction)`, NaN where there are \
          too few. The correction is 1 unless given, as for `var`. The gradient of NaN is 0.",
-    )
+    layer: "NanVar",
+    expand: Some(|c| vec![spread(c).cast(float_of(c.x[0]))]),
+    ..VARIANCE
 };
 
 /// Standard deviation of what is a number
 pub static NANSTD: OpDef = OpDef {
+    name: "nanstd",
+    doc: "Standard deviation over `axis` of all elements except NaN, the square root of `nanvar`. The gradient at identical \
+         values and of NaN is 0.",
+    layer: "NanStd",
     expand: Some(|c| {
         // The slope of the root is infinite at 0: where all elements are equal it is taken to be 0.
         let var = spread(c);
@@ -155,12 +151,7 @@ pub static NANSTD: OpDef = OpDef {
         let root = is_zero.op(&e::WHERE, &[c.cx.lit(1.0), var]).op(&e::SQRT, &[]);
         vec![is_zero.op(&e::WHERE, &[c.cx.lit(0.0), root]).cast(float_of(c.x[0]))]
     }),
-    layer: "NanStd",
-    ..variance(
-        "nanstd",
-        "Standard deviation over `axis` of all elements except NaN, the square root of `nanvar`. The gradient at identical \
-         values and of NaN is 0.",
-    )
+    ..VARIANCE
 };
 
 // --- extremes ----------------------------------------------------------------------------------------------
@@ -177,24 +168,22 @@ fn extreme<'a>(c: &Call<'a>, op: &'static OpDef, least: f64) -> Vec<V<'a>> {
 
 /// Largest of what is a number
 pub static NANMAX: OpDef = OpDef {
+    name: "nanmax",
+    doc: "Largest element over `axis` that is not a NaN; NaN if all elements are NaN. See `max`.",
+    layer: "NanMax",
     expand: Some(|c| extreme(c, &MAX, f64::NEG_INFINITY)),
     tolerance: Tolerance::Exact,
-    layer: "NanMax",
-    ..left_out(
-        "nanmax",
-        "Largest element over `axis` that is not a NaN; NaN if all elements are NaN. See `max`.",
-    )
+    ..WITHOUT_NAN
 };
 
 /// Smallest of what is a number
 pub static NANMIN: OpDef = OpDef {
+    name: "nanmin",
+    doc: "Smallest element over `axis` that is not a NaN; NaN if all elements are NaN. See `min`.",
+    layer: "NanMin",
     expand: Some(|c| extreme(c, &MIN, f64::INFINITY)),
     tolerance: Tolerance::Exact,
-    layer: "NanMin",
-    ..left_out(
-        "nanmin",
-        "Smallest element over `axis` that is not a NaN; NaN if all elements are NaN. See `min`.",
-    )
+    ..WITHOUT_NAN
 };
 
 /// Position of the first extreme: the first element that equals it.
@@ -206,52 +195,53 @@ fn position<'a>(c: &Call<'a>, op: &'static OpDef) -> Vec<V<'a>> {
 
 /// Position of the largest of what is a number
 pub static NANARGMAX: OpDef = OpDef {
-    ports: ARGMAX.ports,
-    cases: ARGMAX.cases,
-    expand: Some(|c| position(c, &NANMAX)),
-    tolerance: Tolerance::Exact,
-    layer: "NanArgMax",
-    ..left_out(
-        "nanargmax",
-        "Position, in int64, of the first largest element over `axis` that is not a NaN; 0 where there is nothing else. See \
+    name: "nanargmax",
+    doc: "Position, in int64, of the first largest element over `axis` that is not a NaN; 0 where there is nothing else. See \
          `argmax`.",
-    )
+    layer: "NanArgMax",
+    ports: ARGMAX.ports,
+    expand: Some(|c| position(c, &NANMAX)),
+    cases: ARGMAX.cases,
+    tolerance: Tolerance::Exact,
+    ..WITHOUT_NAN
 };
 
 /// Position of the smallest of what is a number
 pub static NANARGMIN: OpDef = OpDef {
-    ports: ARGMIN.ports,
-    cases: ARGMIN.cases,
-    expand: Some(|c| position(c, &NANMIN)),
-    tolerance: Tolerance::Exact,
-    layer: "NanArgMin",
-    ..left_out(
-        "nanargmin",
-        "Position, in int64, of the first smallest element over `axis` that is not a NaN; 0 where there is nothing else. \
+    name: "nanargmin",
+    doc: "Position, in int64, of the first smallest element over `axis` that is not a NaN; 0 where there is nothing else. \
          See `argmin`.",
-    )
+    layer: "NanArgMin",
+    ports: ARGMIN.ports,
+    expand: Some(|c| position(c, &NANMIN)),
+    cases: ARGMIN.cases,
+    tolerance: Tolerance::Exact,
+    ..WITHOUT_NAN
 };
 
 // --- running -----------------------------------------------------------------------------------------------
 
 /// The row of a running sum or product of what is left.
-const fn running(name: &'static str, doc: &'static str) -> OpDef {
-    OpDef { name, doc, ports: CUMSUM.ports, cases: CUMSUM.cases, tolerance: Tolerance::Contraction, ..BLANK }
-}
+const RUNNING: OpDef =
+    OpDef { ports: CUMSUM.ports, cases: CUMSUM.cases, tolerance: Tolerance::Contraction, ..BLANK };
 
 /// Running sum of what is a number
 pub static NANCUMSUM: OpDef = OpDef {
-    expand: Some(|c| vec![without_nan(c.x[0], 0.0).op(&CUMSUM, &c.x[1..])]),
+    name: "nancumsum",
+    doc: "Running sum along `axis`, to which NaN adds nothing. See `cumsum`.",
     layer: "NanCumSum",
-    ..running("nancumsum", "Running sum along `axis`, to which NaN adds nothing. See `cumsum`.")
+    expand: Some(|c| vec![without_nan(c.x[0], 0.0).op(&CUMSUM, &c.x[1..])]),
+    ..RUNNING
 };
 
 /// Running product of what is a number
 pub static NANCUMPROD: OpDef = OpDef {
+    name: "nancumprod",
+    doc: "Running product along `axis`, which NaN leaves as it is. See `cumprod`.",
+    layer: "NanCumProd",
     expand: Some(|c| vec![without_nan(c.x[0], 1.0).op(&CUMPROD, &c.x[1..])]),
     domain: (0.5, 2.0),
-    layer: "NanCumProd",
-    ..running("nancumprod", "Running product along `axis`, which NaN leaves as it is. See `cumprod`.")
+    ..RUNNING
 };
 
 // --- quantiles ---------------------------------------------------------------------------------------------
@@ -371,7 +361,6 @@ const QUANTILES: OpDef = OpDef {
     ports: QUANTILE_PORTS,
     shape: ShapeRule::Fn(quantile_shape),
     dtype: DTypeRule::Fn(float_result),
-    tolerance: Tolerance::Contraction,
     domain: (0.05, 0.95),
     cases: &[
         "[5] q=0.3",
@@ -384,6 +373,7 @@ const QUANTILES: OpDef = OpDef {
         "i64[6] q=0.25",
         "[2,3] q=1",
     ],
+    tolerance: Tolerance::Contraction,
     ..BLANK
 };
 
@@ -395,8 +385,8 @@ pub static QUANTILE: OpDef = OpDef {
           `lower` or the `higher` one, the `nearest` (of two equally near ones that at the even position), or their \
           `midpoint`. `q` is a number or a vector of them, whose axis comes first. NaN where an element is NaN, or `q` \
           lies outside of 0 to 1. Integers become the default float; half precision is computed in float32.",
-    expand: Some(|c| quantile(c, false)),
     layer: "Quantile",
+    expand: Some(|c| quantile(c, false)),
     ..QUANTILES
 };
 
@@ -404,8 +394,8 @@ pub static QUANTILE: OpDef = OpDef {
 pub static NANQUANTILE: OpDef = OpDef {
     name: "nanquantile",
     doc: "As `quantile`, of all elements except NaN; NaN if all elements are NaN.",
-    expand: Some(|c| quantile(c, true)),
     layer: "NanQuantile",
+    expand: Some(|c| quantile(c, true)),
     ..QUANTILES
 };
 
@@ -417,21 +407,22 @@ fn median<'a>(c: &Call<'a>, op: &'static OpDef) -> Vec<V<'a>> {
 
 /// The element in the middle
 pub static MEDIAN: OpDef = OpDef {
-    dtype: DTypeRule::Fn(float_result),
-    expand: Some(|c| median(c, &QUANTILE)),
-    layer: "Median",
-    ..reduction(
-        "median",
-        "The element in the middle over `axis` (all axes if none is given), the mean of the two in the middle where their \
+    name: "median",
+    doc: "The element in the middle over `axis` (all axes if none is given), the mean of the two in the middle where their \
          number is even, as in NumPy; torch takes the lower of the two: `quantile(input, 0.5, interpolation=\"lower\")`. \
          NaN where an element is.",
-    )
+    layer: "Median",
+    dtype: DTypeRule::Fn(float_result),
+    expand: Some(|c| median(c, &QUANTILE)),
+    ..REDUCTION
 };
 
 /// The element in the middle of what is a number
 pub static NANMEDIAN: OpDef = OpDef {
+    name: "nanmedian",
+    doc: "As `median`, of all elements except NaN; NaN if all elements are NaN.",
+    layer: "NanMedian",
     dtype: DTypeRule::Fn(float_result),
     expand: Some(|c| median(c, &NANQUANTILE)),
-    layer: "NanMedian",
-    ..reduction("nanmedian", "As `median`, of all elements except NaN; NaN if all elements are NaN.")
+    ..REDUCTION
 };

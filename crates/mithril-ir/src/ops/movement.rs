@@ -6,13 +6,13 @@ use crate::error::{Code, Error, Result};
 use crate::interp::{HostCall, broadcast_index};
 use crate::literal::Lit;
 use crate::loops::{Index, flat, unflat};
+use crate::lowering::LoweringRule::{Function, Template};
+use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
-    tensor_of,
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, attr, tensor_of,
 };
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::{Shape, normalize_axis};
-use crate::spell::SpellCx;
 use crate::tensor::{Tensor, strides};
 
 /// Rows of this file.
@@ -47,6 +47,8 @@ pub static RESHAPE: OpDef = OpDef {
     doc: "The same elements in the same (row-major) order in another shape. At most one size may be -1: it is \
           inferred from the others. Sizes may be symbolic; `[n, 4, 4]` to `(n, -1)` is `[n, 16]`, and to \
           `(-1, 16)` too.",
+    aliases: &["view"],
+    layer: "Reshape",
     ports: &[INPUT, attr("shape", Attr::Shape, DefaultLit::Required)],
     shape: ShapeRule::Fn(reshape_shape),
     eval: Some(Eval::Host(|c| {
@@ -57,18 +59,19 @@ pub static RESHAPE: OpDef = OpDef {
         }
         Ok(vec![x.reshaped(c.shape())])
     })),
-    grad: Grad::Formula(|v| vec![v.g.op(&RESHAPE, &[v.cx.lit(v.x[0].shape().0.to_vec())])]),
-    spell: Spell {
-        onnx: Text::T("reshape({0})"),
-        ggml: Text::F(|s| {
-            Some(format!("reshape({{0}}, {})", super::ggml::list(&super::ggml::known(s.out(0))?)))
-        }),
-        ..Spell::py("{xp}.reshape({0}, {shape})")
-    },
     loops: Some(|c| {
         let position = |at: &[Index]| flat(at, c.out_shape(0));
         Ok(vec![c.output(0, |at| c.load(0, unflat(&position(at), &c.shape(0))))])
     }),
+    grad: Grad::Formula(|v| vec![v.g.op(&RESHAPE, &[v.cx.lit(v.x[0].shape().0.to_vec())])]),
+    lowering: Lowering {
+        py: Template("{xp}.reshape({0}, {shape})"),
+        ggml: Function(|s| {
+            Some(format!("reshape({{0}}, {})", super::ggml::list(&super::ggml::known(s.out(0))?)))
+        }),
+        onnx: Template("reshape({0})"),
+        ..Lowering::NONE
+    },
     cases: &[
         "[2,3] shape=(3,2)",
         "[4] shape=(2,-1)",
@@ -76,8 +79,6 @@ pub static RESHAPE: OpDef = OpDef {
         "[0,3] shape=(-1,3)",
         "[2,3,4] shape=-1",
     ],
-    layer: "Reshape",
-    aliases: &["view"],
     ..MOVE
 };
 
@@ -150,6 +151,8 @@ pub static TRANSPOSE: OpDef = OpDef {
     name: "transpose",
     doc: "The axes in another order: axis `i` of the output is axis `axes[i]` of the input. Without `axes` their \
           order is reversed.",
+    aliases: &["permute", "permute_dims"],
+    layer: "Transpose",
     ports: &[INPUT, attr("axes", Attr::OptInts, DefaultLit::None)],
     shape: ShapeRule::Fn(|cx| {
         let from = cx.shape(0);
@@ -162,20 +165,6 @@ pub static TRANSPOSE: OpDef = OpDef {
         let steps: Vec<i64> = permutation(c, 1, x.rank())?.iter().map(|&a| own[a] as i64).collect();
         Ok(vec![strided(x, c.shape(), 0, &steps)])
     })),
-    grad: Grad::Formula(|v| {
-        let order = v.get(|c| permutation(c, 1, v.x[0].rank()));
-        let mut inverse = vec![0; order.len()];
-        for (i, &axis) in order.iter().enumerate() {
-            inverse[axis] = i;
-        }
-        vec![v.g.op(&TRANSPOSE, &[v.cx.lit(inverse)])]
-    }),
-    spell: Spell {
-        onnx: Text::F(super::onnx::transpose),
-        torch: Text::F(|s| Some(format!("torch.permute({}, {})", s.arg(0), order_text(s)?))),
-        py: Text::F(|s| Some(format!("{}.transpose({}, {})", s.xp, s.arg(0), order_text(s)?))),
-        ..Spell::NONE
-    },
     loops: Some(|c| {
         let order = permutation(c, 1, c.rank(0))?;
         // Axis `order[i]` of the input is axis `i` of the output.
@@ -187,13 +176,25 @@ pub static TRANSPOSE: OpDef = OpDef {
             c.load(0, from)
         })])
     }),
+    grad: Grad::Formula(|v| {
+        let order = v.get(|c| permutation(c, 1, v.x[0].rank()));
+        let mut inverse = vec![0; order.len()];
+        for (i, &axis) in order.iter().enumerate() {
+            inverse[axis] = i;
+        }
+        vec![v.g.op(&TRANSPOSE, &[v.cx.lit(inverse)])]
+    }),
+    lowering: Lowering {
+        py: Function(|s| Some(format!("{}.transpose({}, {})", s.xp, s.arg(0), order_text(s)?))),
+        torch: Function(|s| Some(format!("torch.permute({}, {})", s.arg(0), order_text(s)?))),
+        onnx: Function(super::onnx::transpose),
+        ..Lowering::NONE
+    },
     cases: &["[2,3]", "[2,3,4] axes=(1,2,0)", "[2,3,4] axes=(0,-1,-2)", "[]", "[0,3]", "[5] axes=(0,)"],
-    layer: "Transpose",
-    aliases: &["permute", "permute_dims"],
     ..MOVE
 };
 
-fn order_text(s: &SpellCx<'_>) -> Option<String> {
+fn order_text(s: &LoweringCx<'_>) -> Option<String> {
     let order = permutation(s, 1, s.ty(0)?.shape.rank()).ok()?;
     Some(tuple_text(&order))
 }
@@ -208,6 +209,8 @@ pub(super) fn tuple_text(items: &[impl ToString]) -> String {
 pub static SWAPAXES: OpDef = OpDef {
     name: "swapaxes",
     doc: "Exchanges two axes.",
+    aliases: &["swap_axes"],
+    layer: "SwapAxes",
     ports: &[
         INPUT,
         attr("axis1", Attr::Int, DefaultLit::Required),
@@ -224,8 +227,6 @@ pub static SWAPAXES: OpDef = OpDef {
         vec![c.x[0].op(&TRANSPOSE, &[c.cx.lit(order)])]
     }),
     cases: &["[2,3,4] axis1=0 axis2=-1", "[2,3] axis1=1 axis2=1"],
-    layer: "SwapAxes",
-    aliases: &["swap_axes"],
     ..MOVE
 };
 
@@ -233,6 +234,8 @@ pub static SWAPAXES: OpDef = OpDef {
 pub static MOVEAXIS: OpDef = OpDef {
     name: "moveaxis",
     doc: "Moves the axes `source` to the positions `destination`; the others keep their order.",
+    aliases: &["movedim"],
+    layer: "MoveAxis",
     ports: &[
         INPUT,
         attr("source", Attr::Ints, DefaultLit::Required),
@@ -244,8 +247,6 @@ pub static MOVEAXIS: OpDef = OpDef {
         vec![c.x[0].op(&TRANSPOSE, &[c.cx.lit(order)])]
     }),
     cases: &["[2,3,4] source=0 destination=-1", "[2,3,4] source=(0,1) destination=(1,2)"],
-    layer: "MoveAxis",
-    aliases: &["movedim"],
     ..MOVE
 };
 
@@ -263,6 +264,8 @@ fn moved_order(cx: &impl Attrs, rank: usize) -> Result<Vec<usize>> {
 pub static EXPAND_DIMS: OpDef = OpDef {
     name: "expand_dims",
     doc: "Inserts axes of size 1 at the positions `axis` of the output.",
+    aliases: &["unsqueeze"],
+    layer: "ExpandDims",
     ports: &[INPUT, attr("axis", Attr::Ints, DefaultLit::Required)],
     shape: ShapeRule::Fn(|cx| Ok(vec![expanded_shape(cx, cx.shape(0))?])),
     expand: Some(|c| {
@@ -270,23 +273,21 @@ pub static EXPAND_DIMS: OpDef = OpDef {
         vec![c.x[0].op(&RESHAPE, &[c.cx.lit(shape.0.to_vec())])]
     }),
     grad: Grad::Formula(|v| vec![v.g.op(&RESHAPE, &[v.cx.lit(v.x[0].shape().0.to_vec())])]),
-    spell: Spell {
-        onnx: Text::T("Unsqueeze({0}, ints({1}))"),
-        ggml: Text::F(|s| {
-            Some(format!("reshape({{0}}, {})", super::ggml::list(&super::ggml::known(s.out(0))?)))
-        }),
-        numpy: Text::T("np.expand_dims({0}, {1})"),
-        jax: Text::T("jnp.expand_dims({0}, {1})"),
-        mlx: Text::T("mx.expand_dims({0}, {1})"),
-        torch: Text::F(|s| {
+    lowering: Lowering {
+        numpy: Template("np.expand_dims({0}, {1})"),
+        torch: Function(|s| {
             let axis = s.int(1).ok()?;
             Some(format!("torch.unsqueeze({}, {axis})", s.arg(0)))
         }),
-        ..Spell::NONE
+        jax: Template("jnp.expand_dims({0}, {1})"),
+        mlx: Template("mx.expand_dims({0}, {1})"),
+        ggml: Function(|s| {
+            Some(format!("reshape({{0}}, {})", super::ggml::list(&super::ggml::known(s.out(0))?)))
+        }),
+        onnx: Template("Unsqueeze({0}, ints({1}))"),
+        ..Lowering::NONE
     },
     cases: &["[2,3] axis=0", "[2,3] axis=-1", "[2,3] axis=(0,2)", "[] axis=0", "[0] axis=1"],
-    layer: "ExpandDims",
-    aliases: &["unsqueeze"],
     ..MOVE
 };
 
@@ -302,6 +303,7 @@ fn expanded_shape(cx: &impl Attrs, from: &Shape) -> Result<Shape> {
 pub static SQUEEZE: OpDef = OpDef {
     name: "squeeze",
     doc: "Removes axes of size 1: those of `axis`, which must have size 1, or all that have.",
+    layer: "Squeeze",
     ports: &[INPUT, attr("axis", Attr::OptInts, DefaultLit::None)],
     shape: ShapeRule::Fn(|cx| {
         let from = cx.shape(0);
@@ -320,19 +322,18 @@ pub static SQUEEZE: OpDef = OpDef {
         vec![c.x[0].op(&RESHAPE, &[c.cx.lit(without(&from, &gone).0.to_vec())])]
     }),
     grad: Grad::Formula(|v| vec![v.g.op(&RESHAPE, &[v.cx.lit(v.x[0].shape().0.to_vec())])]),
-    spell: Spell {
-        onnx: Text::F(super::onnx::squeeze),
-        ggml: Text::F(|s| {
-            Some(format!("reshape({{0}}, {})", super::ggml::list(&super::ggml::known(s.out(0))?)))
-        }),
-        py: Text::F(|s| {
+    lowering: Lowering {
+        py: Function(|s| {
             let axes = squeezed_axes(s, &s.ty(0)?.shape).ok()?;
             Some(format!("{}.squeeze({}, {})", s.xp, s.arg(0), tuple_text(&axes)))
         }),
-        ..Spell::NONE
+        ggml: Function(|s| {
+            Some(format!("reshape({{0}}, {})", super::ggml::list(&super::ggml::known(s.out(0))?)))
+        }),
+        onnx: Function(super::onnx::squeeze),
+        ..Lowering::NONE
     },
     cases: &["[1,3,1]", "[1,3,1] axis=0", "[1,3,1] axis=-1", "[1,3,1] axis=(0,2)", "[2,3]", "[]"],
-    layer: "Squeeze",
     ..MOVE
 };
 
@@ -353,15 +354,19 @@ fn without(shape: &Shape, gone: &[usize]) -> Shape {
 pub static BROADCAST_TO: OpDef = OpDef {
     name: "broadcast_to",
     doc: "Repeats axes of size 1 to match `shape`, and adds leading axes. A size of -1 keeps the input's.",
+    aliases: &["expand"],
+    layer: "BroadcastTo",
     ports: &[INPUT, attr("shape", Attr::Shape, DefaultLit::Required)],
     shape: ShapeRule::Fn(broadcast_shape),
     eval: Some(Eval::Host(eval_broadcast)),
-    grad: Grad::Formula(|v| vec![v.g]),
-    spell: Spell { onnx: Text::T("Expand({0}, sizes())"), ..Spell::py("{xp}.broadcast_to({0}, {shape})") },
     loops: Some(|c| Ok(vec![c.output(0, |at| c.broadcast(0, at))])),
+    grad: Grad::Formula(|v| vec![v.g]),
+    lowering: Lowering {
+        py: Template("{xp}.broadcast_to({0}, {shape})"),
+        onnx: Template("Expand({0}, sizes())"),
+        ..Lowering::NONE
+    },
     cases: &["[3] shape=(2,3)", "[2,1] shape=(-1,4)", "[] shape=(2,2)", "[1,3] shape=(0,3)", "[2] shape=2"],
-    layer: "BroadcastTo",
-    aliases: &["expand"],
     ..MOVE
 };
 
@@ -400,14 +405,9 @@ fn eval_broadcast(c: &HostCall<'_>) -> Result<Vec<Tensor>> {
 
 /// several axes as one
 pub static FLATTEN: OpDef = OpDef {
-    spell: Spell {
-        ggml: Text::F(|s| {
-            Some(format!("reshape({{0}}, {})", super::ggml::list(&super::ggml::known(s.out(0))?)))
-        }),
-        ..Spell::NONE
-    },
     name: "flatten",
     doc: "Joins the axes from `start_axis` to `end_axis` (both included) into one. A 0-d tensor becomes `[1]`.",
+    aliases: &["ravel"],
     ports: &[
         INPUT,
         attr("start_axis", Attr::Int, DefaultLit::Int(0)),
@@ -418,8 +418,13 @@ pub static FLATTEN: OpDef = OpDef {
         let shape = c.get(|c| flattened(c, &c.x[0].shape()));
         vec![c.x[0].op(&RESHAPE, &[c.cx.lit(shape.0.to_vec())])]
     }),
+    lowering: Lowering {
+        ggml: Function(|s| {
+            Some(format!("reshape({{0}}, {})", super::ggml::list(&super::ggml::known(s.out(0))?)))
+        }),
+        ..Lowering::NONE
+    },
     cases: &["[2,3,4]", "[2,3,4] start_axis=1", "[2,3,4] start_axis=0 end_axis=1", "[]", "[0,3]"],
-    aliases: &["ravel"],
     ..MOVE
 };
 

@@ -13,13 +13,13 @@ use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
 use crate::forms::{Form, form};
 use crate::literal::Lit;
+use crate::lowering::LoweringRule::{Function, Template};
+use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, OpDef, Port, PortKind, ShapeRule, Spell, Text, Tolerance, attr,
-    tensor_of,
+    Attr, BLANK, DTypeRule, DefaultLit, OpDef, Port, PortKind, ShapeRule, Tolerance, attr, tensor_of,
 };
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::{self, Shape};
-use crate::spell::SpellCx;
 
 /// Rows of this file.
 pub static OPS: &[&OpDef] =
@@ -161,11 +161,11 @@ pub static BATCH_NORM: OpDef = OpDef {
             "(input - channels(running_mean)) * channels(weight / sqrt(running_var + eps)) + channels(bias)",
         ),
     ],
-    spell: Spell {
-        onnx: Text::F(super::onnx::batch_norm),
-        ggml: Text::F(super::ggml::batch_norm),
-        torch: Text::F(batch_torch),
-        ..Spell::NONE
+    lowering: Lowering {
+        torch: Function(batch_torch),
+        ggml: Function(super::ggml::batch_norm),
+        onnx: Function(super::onnx::batch_norm),
+        ..Lowering::NONE
     },
     domain: (0.1, 2.0),
     cases: &[
@@ -228,12 +228,12 @@ fn scale<'a>(variance: V<'a>, eps: V<'a>, weight: V<'a>, like: &[Dim]) -> V<'a> 
 
 /// The function of torch changes the running statistics in place and has no gradient for them: the helper copies
 /// them, and stands only where they are but states.
-fn batch_torch(s: &SpellCx<'_>) -> Option<String> {
+fn batch_torch(s: &LoweringCx<'_>) -> Option<String> {
     let [x, weight, bias, mean, variance, momentum, eps] = [0, 1, 2, 3, 4, 6, 7].map(|i| s.arg(i));
     let dtype = s.out(0)?.dtype;
     // Not all devices take several dtypes.
     let is_one = (1..5).filter_map(|i| s.ty(i)).all(|ty| ty.dtype == dtype);
-    if !is_one || !s.is_fixed(3) || !s.is_fixed(4) {
+    if !is_one || !s.is_constant(3) || !s.is_constant(4) {
         return None;
     }
     if !s.bool(5).ok()? {
@@ -299,23 +299,25 @@ pub static LAYER_NORM: OpDef = OpDef {
         form("layer_norm(input, none, none, normalized_shape, eps) * features(weight)"),
         form("layer_norm(input, weight, none, normalized_shape, eps) + features(bias)"),
     ],
-    spell: Spell {
-        onnx: Text::F(|s| super::onnx::layer_norm(s, feature_dims(s)?.len())),
-        ggml: Text::F(|s| super::ggml::norm(s, "ggml_norm", feature_dims(s)?.len(), s.f64(4).ok()?, Some(2))),
-        numpy: Text::F(|s| {
+    lowering: Lowering {
+        numpy: Function(|s| {
             let dims = feature_dims(s)?.len();
             Some(format!("_layer_norm({}, {}, {}, {dims}, {})", s.arg(0), s.arg(1), s.arg(2), s.arg(4)))
         }),
-        torch: Text::F(|s| {
+        torch: Function(|s| {
             let shape = s.dims(&feature_dims(s).filter(|_| one_dtype(s))?);
             let (x, weight, bias, eps) = (s.arg(0), s.arg(1), s.arg(2), s.arg(4));
             Some(format!("F.layer_norm({x}, {shape}, {weight}, {bias}, {eps})"))
         }),
-        mlx: Text::F(|s| {
+        mlx: Function(|s| {
             let [x, weight, bias, eps] = [0, 1, 2, 4].map(|i| s.arg(i));
             last_axis_of_mlx(s).map(|()| format!("mx.fast.layer_norm({x}, {weight}, {bias}, {eps})"))
         }),
-        ..Spell::NONE
+        ggml: Function(|s| {
+            super::ggml::norm(s, "ggml_norm", feature_dims(s)?.len(), s.f64(4).ok()?, Some(2))
+        }),
+        onnx: Function(|s| super::onnx::layer_norm(s, feature_dims(s)?.len())),
+        ..Lowering::NONE
     },
     cases: &[
         "[2,3,4] [4] [4]",
@@ -349,27 +351,27 @@ pub static RMS_NORM: OpDef = OpDef {
         form("input / sqrt(mean(input ** 2, normalized_shape) + eps) * features(weight)"),
         form("rms_norm(input, none, normalized_shape, eps) * features(weight)"),
     ],
-    spell: Spell {
-        onnx: Text::F(|s| super::onnx::rms_norm(s, feature_dims(s)?.len())),
-        ggml: Text::F(|s| {
-            let eps = if s.absent(3) { s.ty(0)?.dtype.epsilon() } else { s.f64(3).ok()? };
-            super::ggml::norm(s, "ggml_rms_norm", feature_dims(s)?.len(), eps, None)
-        }),
-        numpy: Text::F(|s| {
+    lowering: Lowering {
+        numpy: Function(|s| {
             let dims = feature_dims(s)?.len();
             let eps = if s.absent(3) { s.ty(0)?.dtype.epsilon().to_string() } else { s.arg(3).into() };
             Some(format!("_rms_norm({}, {}, {dims}, {eps})", s.arg(0), s.arg(1)))
         }),
-        torch: Text::F(|s| {
+        torch: Function(|s| {
             let shape = s.dims(&feature_dims(s).filter(|_| one_dtype(s))?);
             let eps = if s.absent(3) { s.ty(0)?.dtype.epsilon().to_string() } else { s.arg(3).into() };
             Some(format!("F.rms_norm({}, {shape}, {}, {eps})", s.arg(0), s.arg(1)))
         }),
-        mlx: Text::F(|s| {
+        mlx: Function(|s| {
             let eps = if s.absent(3) { s.ty(0)?.dtype.epsilon().to_string() } else { s.arg(3).into() };
             last_axis_of_mlx(s).map(|()| format!("mx.fast.rms_norm({}, {}, {eps})", s.arg(0), s.arg(1)))
         }),
-        ..Spell::NONE
+        ggml: Function(|s| {
+            let eps = if s.absent(3) { s.ty(0)?.dtype.epsilon() } else { s.f64(3).ok()? };
+            super::ggml::norm(s, "ggml_rms_norm", feature_dims(s)?.len(), eps, None)
+        }),
+        onnx: Function(|s| super::onnx::rms_norm(s, feature_dims(s)?.len())),
+        ..Lowering::NONE
     },
     cases: &["[2,3,4] [4]", "[2,3,4] [3,4] eps=0.1", "[2,3,4] normalized_shape=4"],
     ..NORM
@@ -413,19 +415,19 @@ fn feature_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     Ok(vec![input.clone()])
 }
 
-fn feature_dims(s: &SpellCx<'_>) -> Option<Vec<Dim>> {
+fn feature_dims(s: &LoweringCx<'_>) -> Option<Vec<Dim>> {
     let shape = |i| s.ty(i).map(|t| t.shape.clone());
     Some(features(s, shape(0)?.rank(), shape).ok()?.1)
 }
 
 /// Whether all tensors have the dtype of the output, as torch wants it.
-fn one_dtype(s: &SpellCx<'_>) -> bool {
+fn one_dtype(s: &LoweringCx<'_>) -> bool {
     let Some(out) = s.out(0) else { return false };
     (0..3).filter_map(|i| s.ty(i)).all(|ty| ty.dtype == out.dtype)
 }
 
 /// MLX normalizes over the last axis, and computes doubles in float32.
-fn last_axis_of_mlx(s: &SpellCx<'_>) -> Option<()> {
+fn last_axis_of_mlx(s: &LoweringCx<'_>) -> Option<()> {
     let fits = one_dtype(s) && s.out(0)?.dtype != DType::F64 && feature_dims(s)?.len() == 1;
     fits.then_some(())
 }
@@ -453,15 +455,15 @@ pub static GROUP_NORM: OpDef = OpDef {
         let groups = Dim::Const(c.get(|c| count(c, 3)).max(1));
         vec![grouped(c, &groups)]
     }),
-    spell: Spell {
-        ggml: Text::F(|s| super::ggml::grouped_norm(s, s.int(3).ok()?, s.f64(4).ok()?)),
-        numpy: Text::T("_group_norm({0}, {1}, {2}, {num_groups}, {eps})"),
-        torch: Text::F(|s| {
+    lowering: Lowering {
+        numpy: Template("_group_norm({0}, {1}, {2}, {num_groups}, {eps})"),
+        torch: Function(|s| {
             let [x, weight, bias, groups, eps] = [0, 1, 2, 3, 4].map(|i| s.arg(i));
             let text = format!("F.group_norm({x}, {groups}, {weight}, {bias}, {eps})");
             one_dtype(s).then_some(text)
         }),
-        ..Spell::NONE
+        ggml: Function(|s| super::ggml::grouped_norm(s, s.int(3).ok()?, s.f64(4).ok()?)),
+        ..Lowering::NONE
     },
     cases: &["[2,6,3] [6] [6] num_groups=3", "[2,4,3,2] num_groups=1", "[2,4] [4] num_groups=2"],
     ..NORM
@@ -483,17 +485,17 @@ pub static INSTANCE_NORM: OpDef = OpDef {
         let y = standardize(x, &Lit::tuple(2..x.rank()), c.x[3]);
         vec![affine(y, c.x[1], c.x[2], &per_channel(x)).cast(result(c))]
     }),
-    spell: Spell {
-        onnx: Text::F(super::onnx::instance_norm),
-        ggml: Text::F(|s| super::ggml::grouped_norm(s, s.ty(0)?.shape[1].known()?, s.f64(3).ok()?)),
-        torch: Text::F(|s| {
+    lowering: Lowering {
+        torch: Function(|s| {
             let places = s.ty(0)?.shape.iter().skip(2).fold(Dim::ONE, |n, d| &n * d);
             // torch refuses to normalize a single value.
             let fits = one_dtype(s) && places.known().is_some_and(|n| n > 1);
             let [x, weight, bias, eps] = [0, 1, 2, 3].map(|i| s.arg(i));
             fits.then(|| format!("F.instance_norm({x}, weight={weight}, bias={bias}, eps={eps})"))
         }),
-        ..Spell::NONE
+        ggml: Function(|s| super::ggml::grouped_norm(s, s.ty(0)?.shape[1].known()?, s.f64(3).ok()?)),
+        onnx: Function(super::onnx::instance_norm),
+        ..Lowering::NONE
     },
     cases: &["[2,3,5] [3] [3]", "[2,3,4,2]"],
     ..NORM
@@ -517,6 +519,7 @@ pub static NORMALIZE: OpDef = OpDef {
     name: "normalize",
     doc: "Vectors along `axis` (one or several) scaled to Euclidean length 1: `input / max(‖input‖, eps)`. Its \
           gradient is finite at 0.",
+    aliases: &["l2_normalize"],
     ports: &[
         INPUT,
         attr("axis", Attr::Ints, DefaultLit::Int(-1)),
@@ -538,7 +541,6 @@ pub static NORMALIZE: OpDef = OpDef {
         form("input / clip(sqrt(sum(input ** 2, axis)), eps, none)"),
     ],
     cases: &["[2,3]", "[2,3,4] axis=1", "[2,3,4] axis=(0,-1) eps=0.5"],
-    aliases: &["l2_normalize"],
     ..NORM
 };
 
@@ -554,6 +556,7 @@ pub static COSINE_SIMILARITY: OpDef = OpDef {
     name: "cosine_similarity",
     doc: "Cosine of the angle between the vectors along `axis`: `Σ left·right / (max(‖left‖, eps) · max(‖right‖, \
           eps))`. The inputs broadcast; `axis` is one of their common shape. As in torch.",
+    layer: "CosineSimilarity",
     ports: SIMILARITY_PORTS,
     shape: ShapeRule::Fn(|cx| {
         let mut shape = cx.broadcast(&[cx.shape(0), cx.shape(1)])?;
@@ -579,7 +582,6 @@ pub static COSINE_SIMILARITY: OpDef = OpDef {
         let (left, right) = (c.cx.value(unit(c.x[0])), c.cx.value(unit(c.x[1])));
         vec![(left * right).op(&SUM, &[c.x[2]])]
     }),
-    tolerance: Tolerance::Contraction,
     cases: &[
         "[2,3] [2,3]",
         "[2,3,4] [3,1] axis=-2",
@@ -587,7 +589,7 @@ pub static COSINE_SIMILARITY: OpDef = OpDef {
         "[2,4,1] [4,3] eps=0.5",
         "[0,3] [0,3]",
     ],
-    layer: "CosineSimilarity",
+    tolerance: Tolerance::Contraction,
     ..BLANK
 };
 

@@ -1,6 +1,8 @@
 //! Order: what is computed when.
 
-use crate::op::{BLANK, DTypeRule, Eval, Grad, OpDef, ShapeRule, Spell, Text, Tolerance, tensor};
+use crate::lowering::Lowering;
+use crate::lowering::LoweringRule::Template;
+use crate::op::{BLANK, DTypeRule, Eval, Grad, OpDef, ShapeRule, Tolerance, tensor};
 
 /// Rows of this file.
 pub static OPS: &[&OpDef] = &[&BARRIER];
@@ -15,16 +17,18 @@ pub static BARRIER: OpDef = OpDef {
     shape: ShapeRule::Same,
     dtype: DTypeRule::Same(0),
     eval: Some(Eval::Host(|c| Ok(vec![c.tensor(0).clone()]))),
-    grad: Grad::Formula(|v| vec![v.g]),
-    spell: Spell {
-        onnx: Text::T("{0}"),
-        jax: Text::T("jax.lax.optimization_barrier(({0}, {1}))[0]"),
-        mlx: Text::T("{xp}.depends([{0}], [{1}])[0]"),
-        // Python computes one line after the other.
-        ..Spell::both("{0}")
-    },
     loops: Some(|c| Ok(vec![c.output(0, |at| c.load(0, at))])),
-    tolerance: Tolerance::Exact,
+    grad: Grad::Formula(|v| vec![v.g]),
+    lowering: Lowering {
+        // Python computes one line after the other.
+        py: Template("{0}"),
+        jax: Template("jax.lax.optimization_barrier(({0}, {1}))[0]"),
+        mlx: Template("{xp}.depends([{0}], [{1}])[0]"),
+        c: Template("{0}"),
+        onnx: Template("{0}"),
+        ..Lowering::NONE
+    },
     cases: &["[2,3] [4]", "i64[3]<9 []", "[] [2]", "[0,2] [1]"],
+    tolerance: Tolerance::Exact,
     ..BLANK
 };

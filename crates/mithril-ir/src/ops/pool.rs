@@ -10,13 +10,14 @@ use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
 use crate::interp::HostCall;
+use crate::lowering::LoweringRule::{Function, Template};
+use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
-    tensor, tensor_of,
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, attr, tensor,
+    tensor_of,
 };
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
-use crate::spell::SpellCx;
 use crate::tensor::{Scalar, Tensor};
 
 /// Rows of this file.
@@ -39,23 +40,24 @@ pub static WINDOWS: OpDef = OpDef {
           `output[n, c, p, k] = input'[n, c, p·stride + k·dilation]`, where `input'` is the input with `pads` \
           elements of `value` before and after each axis (negative: cut off). For integers an infinite `value` is \
           the end of their range.",
+    aliases: &["sliding_window"],
     ports: WINDOWS_PORTS,
     shape: ShapeRule::Fn(windows_shape),
     dtype: DTypeRule::Same(0),
     eval: Some(Eval::Host(windows_eval)),
+    loops: Some(loops::windows),
     grad: Grad::Formula(|v| {
         let sizes = v.x[0].shape().iter().skip(2).cloned().collect::<Vec<_>>();
         vec![v.g.op(&FOLD_WINDOWS, &[v.cx.lit(sizes), v.x[2], v.x[3], v.x[4]])]
     }),
-    spell: Spell {
-        onnx: Text::F(super::onnx::windows),
-        torch: Text::F(windows_torch),
-        jax: Text::T("_windows({0}, {window}, {stride}, {pads}, {dilation}, {value})"),
-        mlx: Text::T("_windows({0}, {window}, {stride}, {pads}, {dilation}, {value})"),
-        ..Spell::numpy("_windows({0}, {window}, {stride}, {pads}, {dilation}, {value})")
+    lowering: Lowering {
+        numpy: Template("_windows({0}, {window}, {stride}, {pads}, {dilation}, {value})"),
+        torch: Function(windows_torch),
+        jax: Template("_windows({0}, {window}, {stride}, {pads}, {dilation}, {value})"),
+        mlx: Template("_windows({0}, {window}, {stride}, {pads}, {dilation}, {value})"),
+        onnx: Function(super::onnx::windows),
+        ..Lowering::NONE
     },
-    loops: Some(loops::windows),
-    tolerance: Tolerance::Exact,
     cases: &[
         "[2,3,7] window=3",
         "[2,3,5,6] window=(2,3) stride=(1,2) pads=((1,0),(2,1)) value=-1.5",
@@ -63,7 +65,7 @@ pub static WINDOWS: OpDef = OpDef {
         "i64[1,1,4,4]<9 window=2 stride=2",
         "[0,3,4] window=2",
     ],
-    aliases: &["sliding_window"],
+    tolerance: Tolerance::Exact,
     ..BLANK
 };
 
@@ -84,25 +86,26 @@ pub static FOLD_WINDOWS: OpDef = OpDef {
     shape: ShapeRule::Fn(fold_shape),
     dtype: DTypeRule::Arith,
     eval: Some(Eval::Host(fold_eval)),
+    loops: Some(loops::fold),
     grad: Grad::Formula(|v| {
         let shape = v.x[0].shape();
         let window = shape.iter().skip(usize::midpoint(shape.rank(), 2)).cloned().collect::<Vec<_>>();
         vec![v.g.op(&WINDOWS, &[v.cx.lit(window), v.x[2], v.x[3], v.x[4]])]
     }),
-    spell: Spell {
-        onnx: Text::F(super::onnx::fold_windows),
-        torch: Text::F(fold_torch),
-        jax: Text::T("_fold_windows({0}, {sizes}, {stride}, {pads}, {dilation})"),
-        mlx: Text::T("_fold_windows({0}, {sizes}, {stride}, {pads}, {dilation})"),
-        ..Spell::numpy("_fold_windows({0}, {sizes}, {stride}, {pads}, {dilation})")
+    lowering: Lowering {
+        numpy: Template("_fold_windows({0}, {sizes}, {stride}, {pads}, {dilation})"),
+        torch: Function(fold_torch),
+        jax: Template("_fold_windows({0}, {sizes}, {stride}, {pads}, {dilation})"),
+        mlx: Template("_fold_windows({0}, {sizes}, {stride}, {pads}, {dilation})"),
+        onnx: Function(super::onnx::fold_windows),
+        ..Lowering::NONE
     },
-    loops: Some(loops::fold),
-    tolerance: Tolerance::Contraction,
     cases: &[
         "[2,3,5,3] sizes=7",
         "[2,1,3,3,2,3] sizes=(4,5) stride=(1,2) pads=((0,0),(1,1))",
         "i64[1,1,2,2,2,2]<9 sizes=(4,4) stride=2",
     ],
+    tolerance: Tolerance::Contraction,
     ..BLANK
 };
 
@@ -352,40 +355,36 @@ pub(super) fn nothing_to_pool(cx: &ShapeCx<'_>, i: usize) -> Error {
 }
 
 /// The arguments of a pooling and the pads of all axes.
-pub(super) fn pool_of(s: &SpellCx<'_>) -> Option<(Pool, window::Pads)> {
+pub(super) fn pool_of(s: &LoweringCx<'_>) -> Option<(Pool, window::Pads)> {
     let shape = &s.ty(0)?.shape;
     let pool = Pool::read(s, shape.rank().checked_sub(2)?).ok()?;
     let pads = pool.all_pads(s, shape).ok()?;
     Some((pool, pads))
 }
 
-const fn max_pool(name: &'static str, doc: &'static str) -> OpDef {
-    OpDef {
-        name,
-        doc,
-        ports: MAX_PORTS,
-        dtype: DTypeRule::Same(0),
-        expand: Some(max_expand),
-        padded_with: Some(f64::NEG_INFINITY),
-        loops: Some(loops::max),
-        grad: Grad::Formula(max_grad),
-        spell: Spell {
-            onnx: Text::F(super::onnx::max_pool),
-            numpy: Text::F(max_helper),
-            ggml: Text::F(|s| {
-                let (pool, pads) = pool_of(s)?;
-                let dense = pool.dilation.iter().all(|&d| d == 1);
-                if dense { super::ggml::pooling(s, true, &pool.kernel, &pool.stride, &pads) } else { None }
-            }),
-            torch: Text::F(max_torch),
-            jax: Text::F(jax::max),
-            mlx: Text::F(max_helper),
-            ..Spell::NONE
-        },
-        tolerance: Tolerance::Exact,
-        ..BLANK
-    }
-}
+const MAX_POOL: OpDef = OpDef {
+    ports: MAX_PORTS,
+    dtype: DTypeRule::Same(0),
+    expand: Some(max_expand),
+    loops: Some(loops::max),
+    padding_value: Some(f64::NEG_INFINITY),
+    grad: Grad::Formula(max_grad),
+    lowering: Lowering {
+        numpy: Function(max_helper),
+        torch: Function(max_torch),
+        jax: Function(jax::max),
+        mlx: Function(max_helper),
+        ggml: Function(|s| {
+            let (pool, pads) = pool_of(s)?;
+            let dense = pool.dilation.iter().all(|&d| d == 1);
+            if dense { super::ggml::pooling(s, true, &pool.kernel, &pool.stride, &pads) } else { None }
+        }),
+        onnx: Function(super::onnx::max_pool),
+        ..Lowering::NONE
+    },
+    tolerance: Tolerance::Exact,
+    ..BLANK
+};
 
 macro_rules! max_doc {
     ($shape:literal) => {
@@ -402,13 +401,18 @@ macro_rules! max_doc {
 
 /// maximum of windows over sequences
 pub static MAX_POOL1D: OpDef = OpDef {
+    name: "max_pool1d",
+    doc: max_doc!("[n, c, length]"),
     shape: ShapeRule::Fn(pool_shape::<1>),
     cases: &["[2,3,8] kernel_size=2", "[2,3,8] kernel_size=3 stride=2 padding=1 dilation=2 ceil_mode=true"],
-    ..max_pool("max_pool1d", max_doc!("[n, c, length]"))
+    ..MAX_POOL
 };
 
 /// maximum of windows over images
 pub static MAX_POOL2D: OpDef = OpDef {
+    name: "max_pool2d",
+    doc: max_doc!("[n, c, height, width]"),
+    aliases: &["max_pool"],
     shape: ShapeRule::Fn(pool_shape::<2>),
     cases: &[
         "[2,3,6,5] kernel_size=2",
@@ -418,15 +422,16 @@ pub static MAX_POOL2D: OpDef = OpDef {
         "[1,2,4,5] kernel_size=(3,4) stride=(1,2) padding=(2,3)",
         "[0,2,4,4] kernel_size=2",
     ],
-    aliases: &["max_pool"],
-    ..max_pool("max_pool2d", max_doc!("[n, c, height, width]"))
+    ..MAX_POOL
 };
 
 /// maximum of windows over volumes
 pub static MAX_POOL3D: OpDef = OpDef {
+    name: "max_pool3d",
+    doc: max_doc!("[n, c, depth, height, width]"),
     shape: ShapeRule::Fn(pool_shape::<3>),
     cases: &["[1,2,4,5,4] kernel_size=2 stride=(1,2,2)"],
-    ..max_pool("max_pool3d", max_doc!("[n, c, depth, height, width]"))
+    ..MAX_POOL
 };
 
 /// All windows as `[n, c, *positions, elements]`.
@@ -470,7 +475,7 @@ fn max_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
     vec![to_windows.op(&RESHAPE, &[v.cx.lit(shape)]).op(&FOLD_WINDOWS, &args)]
 }
 
-fn max_helper(s: &SpellCx<'_>) -> Option<String> {
+fn max_helper(s: &LoweringCx<'_>) -> Option<String> {
     let input = &s.ty(0)?.shape;
     let pool = Pool::read(s, input.rank().checked_sub(2)?).ok()?;
     let pads = pool.all_pads(s, input).ok()?;
@@ -479,24 +484,24 @@ fn max_helper(s: &SpellCx<'_>) -> Option<String> {
         s.arg(0),
         python(s, &pool.kernel),
         python(s, &pool.stride),
-        crate::spell::tuple(pads.iter().map(|pair| s.dims(pair))),
+        crate::lowering::tuple(pads.iter().map(|pair| s.dims(pair))),
         python(s, &pool.dilation)
     ))
 }
 
-fn python(s: &SpellCx<'_>, values: &[i64]) -> String {
+fn python(s: &LoweringCx<'_>, values: &[i64]) -> String {
     s.dims(&values.iter().copied().map(Dim::Const).collect::<Vec<_>>())
 }
 
 /// The arguments of `windows` and `fold_windows` that follow the second one, as tuples.
-fn geometry(s: &SpellCx<'_>, n: usize, first: usize) -> Option<[String; 3]> {
+fn geometry(s: &LoweringCx<'_>, n: usize, first: usize) -> Option<[String; 3]> {
     let (stride, dilation) = (window::positive(s, first, n).ok()?, window::positive(s, first + 2, n).ok()?);
     let pads = window::pads(s, first + 1, n).ok()?;
-    let pads = crate::spell::tuple(pads.iter().map(|pair| s.dims(pair)));
+    let pads = crate::lowering::tuple(pads.iter().map(|pair| s.dims(pair)));
     Some([python(s, &stride), pads, python(s, &dilation)])
 }
 
-fn windows_torch(s: &SpellCx<'_>) -> Option<String> {
+fn windows_torch(s: &LoweringCx<'_>) -> Option<String> {
     let (ty, out) = (s.ty(0)?, &s.out(0)?.shape);
     let n = ty.shape.rank().checked_sub(2)?;
     let window = python(s, &window::positive(s, 1, n).ok()?);
@@ -515,14 +520,14 @@ fn windows_torch(s: &SpellCx<'_>) -> Option<String> {
     })
 }
 
-fn fold_torch(s: &SpellCx<'_>) -> Option<String> {
+fn fold_torch(s: &LoweringCx<'_>) -> Option<String> {
     let sizes = s.out(0)?.shape.get(2..)?.to_vec();
     let [stride, pads, dilation] = geometry(s, sizes.len(), 2)?;
     Some(format!("_fold_windows({}, {}, {stride}, {pads}, {dilation})", s.arg(0), s.dims(&sizes)))
 }
 
 /// The input and the padding as torch takes them; what is not alike on both sides is padded before, with `value`.
-fn torch_input(s: &SpellCx<'_>, pool: &Pool, value: &str) -> Option<(String, String)> {
+fn torch_input(s: &LoweringCx<'_>, pool: &Pool, value: &str) -> Option<(String, String)> {
     let ceil = if pool.ceil { ", ceil_mode=True" } else { "" };
     // PyTorch refuses padding of more than half of a window.
     let even = |(i, [lo, hi]): (usize, &[i64; 2])| (lo == hi && *lo <= pool.extent(i) / 2).then_some(*lo);
@@ -545,7 +550,7 @@ fn torch_kernel(pool: &Pool) -> String {
     }
 }
 
-fn max_torch(s: &SpellCx<'_>) -> Option<String> {
+fn max_torch(s: &LoweringCx<'_>) -> Option<String> {
     let ty = s.ty(0).filter(|ty| ty.dtype.is_float())?;
     let pool = Pool::read(s, ty.shape.rank().checked_sub(2)?).ok()?;
     let (input, padding) = torch_input(s, &pool, ", value=-torch.inf")?;
@@ -553,31 +558,27 @@ fn max_torch(s: &SpellCx<'_>) -> Option<String> {
     Some(format!("F.{}({input}{kernel}{padding}{dilation})", s.op().name))
 }
 
-const fn avg_pool(name: &'static str, doc: &'static str) -> OpDef {
-    OpDef {
-        name,
-        doc,
-        ports: AVG_PORTS,
-        dtype: DTypeRule::Float,
-        expand: Some(avg_expand),
-        loops: Some(loops::avg),
-        spell: Spell {
-            onnx: Text::F(super::onnx::avg_pool),
-            torch: Text::F(avg_torch),
-            jax: Text::F(jax::avg),
-            // ggml divides by the size of the window, whatever lies in it.
-            ggml: Text::F(|s| {
-                let (pool, pads) = pool_of(s)?;
-                let counts = s.bool(5).ok()? && !pool.ceil && pool.padding != Padding::Same;
-                let fits = counts || pads.iter().flatten().all(|p| p.is(0));
-                if fits { super::ggml::pooling(s, false, &pool.kernel, &pool.stride, &pads) } else { None }
-            }),
-            ..Spell::NONE
-        },
-        tolerance: Tolerance::Contraction,
-        ..BLANK
-    }
-}
+const AVG_POOL: OpDef = OpDef {
+    ports: AVG_PORTS,
+    dtype: DTypeRule::Float,
+    expand: Some(avg_expand),
+    loops: Some(loops::avg),
+    lowering: Lowering {
+        torch: Function(avg_torch),
+        jax: Function(jax::avg),
+        // ggml divides by the size of the window, whatever lies in it.
+        ggml: Function(|s| {
+            let (pool, pads) = pool_of(s)?;
+            let counts = s.bool(5).ok()? && !pool.ceil && pool.padding != Padding::Same;
+            let fits = counts || pads.iter().flatten().all(|p| p.is(0));
+            if fits { super::ggml::pooling(s, false, &pool.kernel, &pool.stride, &pads) } else { None }
+        }),
+        onnx: Function(super::onnx::avg_pool),
+        ..Lowering::NONE
+    },
+    tolerance: Tolerance::Contraction,
+    ..BLANK
+};
 
 macro_rules! avg_doc {
     ($shape:literal) => {
@@ -593,13 +594,18 @@ macro_rules! avg_doc {
 
 /// mean of windows over sequences
 pub static AVG_POOL1D: OpDef = OpDef {
+    name: "avg_pool1d",
+    doc: avg_doc!("[n, c, length]"),
     shape: ShapeRule::Fn(pool_shape::<1>),
     cases: &["[2,3,8] kernel_size=2", "[2,3,8] kernel_size=3 stride=2 padding=1 ceil_mode=true"],
-    ..avg_pool("avg_pool1d", avg_doc!("[n, c, length]"))
+    ..AVG_POOL
 };
 
 /// mean of windows over images
 pub static AVG_POOL2D: OpDef = OpDef {
+    name: "avg_pool2d",
+    doc: avg_doc!("[n, c, height, width]"),
+    aliases: &["avg_pool", "average_pool2d", "mean_pool2d"],
     shape: ShapeRule::Fn(pool_shape::<2>),
     cases: &[
         "[2,3,6,5] kernel_size=2",
@@ -610,15 +616,16 @@ pub static AVG_POOL2D: OpDef = OpDef {
         "[1,2,4,5] kernel_size=(3,4) stride=(1,2) padding=(2,3)",
         "[1,2,4,5] kernel_size=3 stride=2 padding=2 count_include_pad=false",
     ],
-    aliases: &["avg_pool", "average_pool2d", "mean_pool2d"],
-    ..avg_pool("avg_pool2d", avg_doc!("[n, c, height, width]"))
+    ..AVG_POOL
 };
 
 /// mean of windows over volumes
 pub static AVG_POOL3D: OpDef = OpDef {
+    name: "avg_pool3d",
+    doc: avg_doc!("[n, c, depth, height, width]"),
     shape: ShapeRule::Fn(pool_shape::<3>),
     cases: &["[1,2,4,5,4] kernel_size=2 stride=(1,2,2)"],
-    ..avg_pool("avg_pool3d", avg_doc!("[n, c, depth, height, width]"))
+    ..AVG_POOL
 };
 
 fn avg_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
@@ -668,7 +675,7 @@ fn counts<'a>(c: &Call<'a>, dtype: DType) -> Result<V<'a>> {
     Ok(product)
 }
 
-fn avg_torch(s: &SpellCx<'_>) -> Option<String> {
+fn avg_torch(s: &LoweringCx<'_>) -> Option<String> {
     let ty = s.ty(0).filter(|ty| ty.dtype.is_float())?;
     let pool = Pool::read(s, ty.shape.rank().checked_sub(2)?).ok()?;
     let (input, padding) = torch_input(s, &pool, "")?;

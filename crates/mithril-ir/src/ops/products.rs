@@ -5,13 +5,13 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::literal::Lit;
+use crate::lowering::LoweringRule::{Function, Template};
+use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, OpDef, Port, Precision, ShapeRule, Spell, Text, Tolerance, attr,
-    tensor,
+    Attr, BLANK, DTypeRule, DefaultLit, OpDef, Port, Precision, ShapeRule, Tolerance, attr, tensor,
 };
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::{Shape, normalize_axis};
-use crate::spell::SpellCx;
 
 use super::linalg::{MATMUL, as_column, reshape};
 use super::movement::TRANSPOSE;
@@ -30,12 +30,12 @@ const PRODUCT: OpDef =
 pub static OUTER: OpDef = OpDef {
     name: "outer",
     doc: "The matrix of all products of the elements of two vectors: `output[i, j] = left[i] · right[j]`.",
+    layer: "Outer",
     shape: ShapeRule::Pattern("m, n -> m n"),
     expand: Some(|c| vec![as_column(c.x[0]) * c.x[1]]),
-    spell: Spell::py("{xp}.outer({0}, {1})"),
-    tolerance: Tolerance::Rounded,
+    lowering: Lowering::py("{xp}.outer({0}, {1})"),
     cases: &["[3] [4]", "[0] [4]", "[1] [1]", "i32[3] i32[2]"],
-    layer: "Outer",
+    tolerance: Tolerance::Rounded,
     ..PRODUCT
 };
 
@@ -47,6 +47,7 @@ pub static VECDOT: OpDef = OpDef {
     name: "vecdot",
     doc: "Scalar products of the vectors along `axis`, `Σ_i left[i] · right[i]`. The other axes broadcast; `axis` \
           counts in the broadcast shape and has one size in both.",
+    layer: "VectorDot",
     ports: VECDOT_PORTS,
     shape: ShapeRule::Fn(|cx| {
         let (mut out, axis) = vectors(cx)?;
@@ -65,7 +66,6 @@ pub static VECDOT: OpDef = OpDef {
         "[2,0] [2,0]",
         "i32[3]<9 i32[3]<9",
     ],
-    layer: "VectorDot",
     precision: Some(Precision::Low),
     ..PRODUCT
 };
@@ -75,14 +75,14 @@ pub static INNER: OpDef = OpDef {
     name: "inner",
     doc: "Sums of products over the last axis of both: `output[i.., j..] = Σ_k left[i.., k] · right[j.., k]`. A 0-d \
           operand multiplies.",
+    layer: "Inner",
     shape: ShapeRule::Fn(|cx| contracted(cx, &inner_axes(cx.shape(0), cx.shape(1)))),
     expand: Some(|c| vec![contract(c.x[0], c.x[1], &inner_axes(&c.x[0].shape(), &c.x[1].shape()))]),
-    spell: Spell {
-        numpy: Text::F(|s| not_brain_float(s, format!("np.inner({}, {})", s.arg(0), s.arg(1)))),
-        ..Spell::NONE
+    lowering: Lowering {
+        numpy: Function(|s| not_brain_float(s, format!("np.inner({}, {})", s.arg(0), s.arg(1)))),
+        ..Lowering::NONE
     },
     cases: &["[3] [3]", "[2,3] [4,3]", "[2,3] [3]", "[2,2,3] [2,3]", "[] [2,3]"],
-    layer: "Inner",
     precision: Some(Precision::Low),
     ..PRODUCT
 };
@@ -93,14 +93,14 @@ pub static DOT: OpDef = OpDef {
     doc: "Sums of products over the last axis of `left` and the last but one of `right` (the only one of a \
           vector): `output[i.., j.., l] = Σ_k left[i.., k] · right[j.., k, l]`. A 0-d operand multiplies. Unlike \
           `matmul`, leading axes are not matched but combined.",
+    layer: "Dot",
     shape: ShapeRule::Fn(|cx| contracted(cx, &dot_axes(cx.shape(0), cx.shape(1)))),
     expand: Some(|c| vec![contract(c.x[0], c.x[1], &dot_axes(&c.x[0].shape(), &c.x[1].shape()))]),
-    spell: Spell {
-        numpy: Text::F(|s| not_brain_float(s, format!("np.dot({}, {})", s.arg(0), s.arg(1)))),
-        ..Spell::NONE
+    lowering: Lowering {
+        numpy: Function(|s| not_brain_float(s, format!("np.dot({}, {})", s.arg(0), s.arg(1)))),
+        ..Lowering::NONE
     },
     cases: &["[3] [3]", "[2,3] [3,4]", "[2,3] [3]", "[2,2,3] [2,3,2]", "[2,3] []"],
-    layer: "Dot",
     precision: Some(Precision::Low),
     ..PRODUCT
 };
@@ -114,14 +114,15 @@ pub static TENSORDOT: OpDef = OpDef {
     doc: "Sums of products over pairs of axes. `axes=n`: the last `n` axes of `left` with the first `n` of `right`; \
           `axes=((i, j), (k, l))`: axis `i` of `left` with `k` of `right`, `j` with `l`. The output has the other \
           axes of `left`, then those of `right`.",
+    layer: "Tensordot",
     ports: TENSORDOT_PORTS,
     shape: ShapeRule::Fn(|cx| contracted(cx, &pairs(cx, cx.shape(0).rank(), cx.shape(1).rank())?)),
     expand: Some(|c| vec![contract(c.x[0], c.x[1], &c.get(|c| pairs(c, c.x[0].rank(), c.x[1].rank())))]),
-    spell: Spell {
-        numpy: Text::F(|s| {
+    lowering: Lowering {
+        numpy: Function(|s| {
             not_brain_float(s, format!("np.tensordot({}, {}, {})", s.arg(0), s.arg(1), s.arg(2)))
         }),
-        ..Spell::NONE
+        ..Lowering::NONE
     },
     cases: &[
         "[2,3,4] [3,4,5]",
@@ -130,7 +131,6 @@ pub static TENSORDOT: OpDef = OpDef {
         "[2,3,4] [4,2,5] axes=((0,2),(1,0))",
         "[2,3] [2,4] axes=(0,-2)",
     ],
-    layer: "Tensordot",
     precision: Some(Precision::Low),
     ..PRODUCT
 };
@@ -140,6 +140,7 @@ pub static KRON: OpDef = OpDef {
     name: "kron",
     doc: "Kronecker product: every element of `left` times the whole of `right`, as one tensor whose sizes are the \
           products of the sizes. Missing leading axes have size 1.",
+    layer: "Kron",
     shape: ShapeRule::Fn(|cx| {
         let rank = cx.shape(0).rank().max(cx.shape(1).rank());
         let [a, b] = [cx.shape(0), cx.shape(1)].map(|s| padded(s, rank));
@@ -152,19 +153,18 @@ pub static KRON: OpDef = OpDef {
         let right = reshape(c.x[1], b.iter().flat_map(|d| [Dim::ONE, d.clone()]));
         vec![reshape(left * right, a.iter().zip(&b).map(|(a, b)| a * b))]
     }),
-    spell: Spell {
-        numpy: Text::T("np.kron({0}, {1})"),
-        torch: Text::T("torch.kron({0}, {1})"),
-        jax: Text::T("jnp.kron({0}, {1})"),
-        mlx: Text::F(|s| {
+    lowering: Lowering {
+        numpy: Template("np.kron({0}, {1})"),
+        torch: Template("torch.kron({0}, {1})"),
+        jax: Template("jnp.kron({0}, {1})"),
+        mlx: Function(|s| {
             let is_empty = s.out(0)?.shape.iter().any(|d| d.is(0));
             (!is_empty).then(|| format!("mx.kron({}, {})", s.arg(0), s.arg(1)))
         }),
-        ..Spell::NONE
+        ..Lowering::NONE
     },
-    tolerance: Tolerance::Rounded,
     cases: &["[2,3] [4,2]", "[3] [2]", "[2,3] [2]", "[] [3]", "[2,0] [3,2]"],
-    layer: "Kron",
+    tolerance: Tolerance::Rounded,
     ..PRODUCT
 };
 
@@ -174,6 +174,7 @@ pub static CROSS: OpDef = OpDef {
     doc: "Vector products of the vectors of three elements along `axis`: \
           `output[i] = left[i+1] · right[i+2] - left[i+2] · right[i+1]`, indices modulo 3. The other axes \
           broadcast; `axis` counts in the broadcast shape.",
+    layer: "Cross",
     ports: VECDOT_PORTS,
     shape: ShapeRule::Fn(|cx| {
         let (out, axis) = vectors(cx)?;
@@ -188,7 +189,6 @@ pub static CROSS: OpDef = OpDef {
         vec![next(0, 1) * next(1, 2) - next(0, 2) * next(1, 1)]
     }),
     cases: &["[3] [3]", "[2,3] [2,3]", "[3,2] [3,2] axis=0", "[4,1,3] [2,3]", "i32[3] i32[3]"],
-    layer: "Cross",
     ..PRODUCT
 };
 
@@ -204,7 +204,7 @@ fn vectors(cx: &ShapeCx<'_>) -> Result<(Shape, usize)> {
 }
 
 /// NumPy gives products of `bfloat16` in `float32`; the expansion does not.
-fn not_brain_float(s: &SpellCx<'_>, text: String) -> Option<String> {
+fn not_brain_float(s: &LoweringCx<'_>, text: String) -> Option<String> {
     s.out(0).filter(|t| t.dtype != DType::BF16).map(|_| text)
 }
 

@@ -4,13 +4,14 @@
 //! frameworks that have products of integers spell them by helpers that do the same.
 
 use crate::dtype::{DType, Kinds};
-use crate::op::{BLANK, DTypeRule, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, tensor_of};
+use crate::lowering::LoweringRule::Function;
+use crate::lowering::{Lowering, LoweringCx};
+use crate::op::{BLANK, DTypeRule, Grad, OpDef, Port, ShapeRule, Tolerance, tensor_of};
 use crate::ops::elementwise::{FLOOR, GREATER, LESS, LOGICAL_AND, MAXIMUM, MINIMUM, WHERE};
 use crate::ops::linalg::MATMUL;
 use crate::ops::reduce::{MAX, MIN};
 use crate::rules::DTypes;
 use crate::shape::Shape;
-use crate::spell::SpellCx;
 
 /// Rows of this file.
 pub static OPS: &[&OpDef] = &[&DYNAMIC_QUANTIZE, &MATMUL_INTEGER];
@@ -50,13 +51,18 @@ pub static DYNAMIC_QUANTIZE: OpDef = OpDef {
         let quantized = (bounded.op(&FLOOR, &[]) - 128.0).cast(DType::I8);
         vec![quantized, scale, (origin - 128.0).cast(DType::I32)]
     }),
-    grad: Grad::Refuse("quantized models are for inference"),
-    spell: Spell { numpy: Text::F(rows), torch: Text::F(rows), jax: Text::F(rows), ..Spell::NONE },
+    grad: Grad::Unsupported("quantized models are for inference"),
+    lowering: Lowering {
+        numpy: Function(rows),
+        torch: Function(rows),
+        jax: Function(rows),
+        ..Lowering::NONE
+    },
     tolerance: Tolerance::Contraction,
     ..BLANK
 };
 
-fn rows(s: &SpellCx<'_>) -> Option<String> {
+fn rows(s: &LoweringCx<'_>) -> Option<String> {
     (s.ty(0)?.dtype == DType::F32).then(|| format!("_dynamic_quantize({})", s.arg(0)))
 }
 
@@ -78,18 +84,18 @@ pub static MATMUL_INTEGER: OpDef = OpDef {
     }),
     dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::I32]))),
     expand: Some(|c| vec![c.x[0].cast(DType::I32).op(&MATMUL, &[c.x[1].cast(DType::I32)])]),
-    grad: Grad::Refuse("quantized models are for inference"),
-    spell: Spell {
-        numpy: Text::F(|s| of_bytes(s, "_matmul_integer({left}, {right})")),
-        torch: Text::F(|s| of_bytes(s, "_matmul_integer({left}, {right})")),
-        jax: Text::F(|s| of_bytes(s, "_matmul_integer({left}, {right})")),
-        ..Spell::NONE
+    grad: Grad::Unsupported("quantized models are for inference"),
+    lowering: Lowering {
+        numpy: Function(|s| of_bytes(s, "_matmul_integer({left}, {right})")),
+        torch: Function(|s| of_bytes(s, "_matmul_integer({left}, {right})")),
+        jax: Function(|s| of_bytes(s, "_matmul_integer({left}, {right})")),
+        ..Lowering::NONE
     },
     tolerance: Tolerance::Exact,
     ..BLANK
 };
 
-fn of_bytes(s: &SpellCx<'_>, text: &str) -> Option<String> {
+fn of_bytes(s: &LoweringCx<'_>, text: &str) -> Option<String> {
     let is_small = [0, 1].iter().all(|&i| s.ty(i).is_some_and(|ty| ty.dtype == DType::I8));
     is_small.then(|| text.replace("{left}", s.arg(0)).replace("{right}", s.arg(1)))
 }

@@ -13,9 +13,11 @@ use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
 use crate::literal::Lit;
 use crate::loops::Argument;
+use crate::lowering::Lowering;
+use crate::lowering::LoweringRule::{Function, Template};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, PortKind, ShapeRule, Spell, Text, Tolerance,
-    attr, dtype_or, optional, tensor_of,
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, PortKind, ShapeRule, Tolerance, attr,
+    dtype_or, optional, tensor_of,
 };
 use crate::ops::compare::{BITWISE_AND, BITWISE_XOR, LESS, RIGHT_SHIFT, WHERE};
 use crate::ops::create::{ARANGE, given_or_float, given_shape};
@@ -82,7 +84,6 @@ pub static RANDOM_BITS: OpDef = OpDef {
         Ok(vec![Tensor::from_parts(c.shape(), all.take(n).map(i64::from).collect())])
     })),
     expand: Some(bits_by_integers),
-    spell: Spell::py("_random_bits({0}, {shape})"),
     loops: Some(|cx| {
         let key = cx.temporary(DType::I64, &[2], |at| cx.broadcast(0, at).cast(DType::I64));
         let bits = cx.reserve(DType::I64, cx.out_shape(0));
@@ -91,8 +92,9 @@ pub static RANDOM_BITS: OpDef = OpDef {
         cx.call("mithril_random_bits", args, 0);
         Ok(vec![cx.whole(0, bits)])
     }),
-    tolerance: Tolerance::Exact,
+    lowering: Lowering::py("_random_bits({0}, {shape})"),
     cases: &["i64[2] shape=(2,3)", "i64[2] shape=()", "i64[2] shape=(0,2)", "i32[2] shape=9"],
+    tolerance: Tolerance::Exact,
     ..DRAW
 };
 
@@ -163,6 +165,8 @@ pub static RANDOM_UNIFORM: OpDef = OpDef {
     doc: "Numbers from `low` to `high`, evenly distributed: `low + (high - low) * u` with `u` in [0, 1) from the \
           high 24 bits of one word (float32; the half dtypes are rounded from it), or from 53 bits of two words \
           (float64). Rounding may reach `high`.",
+    aliases: &["uniform"],
+    layer: "RandomUniform",
     ports: &[
         KEY,
         SHAPE,
@@ -179,9 +183,10 @@ pub static RANDOM_UNIFORM: OpDef = OpDef {
         let wide = if low == 0.0 && high == 1.0 { u } else { u * (high - low) + low };
         vec![wide.cast(dtype)]
     }),
-    spell: Spell {
-        torch: Text::T("_random_uniform({0}, {shape}, {2}, {3}, {dtype})"),
-        ..Spell::numpy("_random_uniform({0}, {shape}, {2}, {3}, {dtype})")
+    lowering: Lowering {
+        numpy: Template("_random_uniform({0}, {shape}, {2}, {3}, {dtype})"),
+        torch: Template("_random_uniform({0}, {shape}, {2}, {3}, {dtype})"),
+        ..Lowering::NONE
     },
     cases: &[
         "i64[2] shape=(2,3)",
@@ -190,8 +195,6 @@ pub static RANDOM_UNIFORM: OpDef = OpDef {
         "i64[2] shape=() dtype=f16",
         "i64[2] shape=(0,)",
     ],
-    layer: "RandomUniform",
-    aliases: &["uniform"],
     ..DRAW
 };
 
@@ -202,6 +205,8 @@ pub static RANDOM_NORMAL: OpDef = OpDef {
           `h = ceil(n / 2)` are `sqrt(-2 log(1 - u)) cos(2π v)`, the others the same with the sine, with `u` and \
           `v` the two rows of `random_uniform(key, (2, h))` (Box and Muller 1958). The half dtypes are rounded \
           from float32.",
+    aliases: &["normal"],
+    layer: "RandomNormal",
     ports: &[
         KEY,
         SHAPE,
@@ -211,9 +216,10 @@ pub static RANDOM_NORMAL: OpDef = OpDef {
     ],
     dtype: DTypeRule::Fn(|cx| float_dtype(cx, 4)),
     expand: Some(normal),
-    spell: Spell {
-        torch: Text::T("_random_normal({0}, {shape}, {2}, {3}, {dtype})"),
-        ..Spell::numpy("_random_normal({0}, {shape}, {2}, {3}, {dtype})")
+    lowering: Lowering {
+        numpy: Template("_random_normal({0}, {shape}, {2}, {3}, {dtype})"),
+        torch: Template("_random_normal({0}, {shape}, {2}, {3}, {dtype})"),
+        ..Lowering::NONE
     },
     cases: &[
         "i64[2] shape=(2,3)",
@@ -222,8 +228,6 @@ pub static RANDOM_NORMAL: OpDef = OpDef {
         "i64[2] shape=() dtype=f16",
         "i64[2] shape=(0,)",
     ],
-    layer: "RandomNormal",
-    aliases: &["normal"],
     ..DRAW
 };
 
@@ -251,6 +255,8 @@ pub static RANDOM_RANDINT: OpDef = OpDef {
     name: "random_randint",
     doc: "Integers from `low` to `high - 1`: `low + floor(word * (high - low) / 2³²)`. The range is at most 2³¹ \
           wide; for narrow ranges the deviation from uniformity is negligible.",
+    aliases: &["randint"],
+    layer: "RandomRandint",
     ports: &[
         KEY,
         SHAPE,
@@ -276,8 +282,6 @@ pub static RANDOM_RANDINT: OpDef = OpDef {
         "i64[2] shape=() low=0 high=1",
         "i64[2] shape=(0,) low=5 high=6",
     ],
-    layer: "RandomRandint",
-    aliases: &["randint"],
     ..DRAW
 };
 
@@ -286,6 +290,8 @@ pub static RANDOM_BERNOULLI: OpDef = OpDef {
     name: "random_bernoulli",
     doc: "True with probability `p` (a number or a tensor that broadcasts to `shape`; without a shape, that of \
           `p`): `random_uniform(key, shape) < p`, in float32 for every dtype of `p`.",
+    aliases: &["bernoulli"],
+    layer: "RandomBernoulli",
     ports: &[
         KEY,
         Port { name: "p", kind: PortKind::Tensor(Kinds::FLOAT), default: DefaultLit::Float(0.5) },
@@ -309,10 +315,8 @@ pub static RANDOM_BERNOULLI: OpDef = OpDef {
         let shape = if c.absent(2) { c.x[1].shape().0.to_vec() } else { c.get(|c| c.dims(2)) };
         vec![unit(c.x[0], &shape, DType::F32).op(&LESS, &[c.x[1]])]
     }),
-    cases: &["i64[2] shape=(2,3)", "i64[2] p=0.25 shape=(4,)", "i64[2] [2,3]", "i64[2] [3] shape=(2,3)"],
     domain: (0.1, 0.9),
-    layer: "RandomBernoulli",
-    aliases: &["bernoulli"],
+    cases: &["i64[2] shape=(2,3)", "i64[2] p=0.25 shape=(4,)", "i64[2] [2,3]", "i64[2] [3] shape=(2,3)"],
     ..DRAW
 };
 
@@ -320,6 +324,8 @@ pub static RANDOM_BERNOULLI: OpDef = OpDef {
 pub static RANDOM_PERMUTATION: OpDef = OpDef {
     name: "random_permutation",
     doc: "The integers from 0 to `n - 1` in random order: the order that sorts `random_bits(key, (n,))`.",
+    aliases: &["permutation", "randperm"],
+    layer: "RandomPermutation",
     ports: &[KEY, attr("n", Attr::Int, DefaultLit::Required)],
     dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::I64]))),
     expand: Some(|c| {
@@ -327,8 +333,6 @@ pub static RANDOM_PERMUTATION: OpDef = OpDef {
         vec![c.x[0].op(&RANDOM_BITS, &[c.cx.lit(n)]).op(&ARGSORT, &[])]
     }),
     cases: &["i64[2] n=7", "i64[2] n=1", "i64[2] n=0"],
-    layer: "RandomPermutation",
-    aliases: &["permutation", "randperm"],
     ..DRAW
 };
 
@@ -340,6 +344,7 @@ pub static DROPOUT: OpDef = OpDef {
     doc: "In training each element is zero with probability `p`, the others are divided by `1 - p`, so that the \
           mean stays (Srivastava et al. 2014); otherwise the input itself. The mask is \
           `random_bernoulli(key, 1 - p)`.",
+    layer: "Dropout",
     ports: &[
         tensor_of("input", Kinds::FLOAT),
         optional("key"),
@@ -372,12 +377,12 @@ pub static DROPOUT: OpDef = OpDef {
     }),
     // The op is linear in its input, and the key brings the same mask back.
     grad: Grad::Formula(|v| vec![v.g.op(&DROPOUT, &v.x[1..])]),
-    spell: Spell {
-        torch: Text::F(|s| {
+    lowering: Lowering {
+        torch: Function(|s| {
             let is_drawn = s.bool(3).ok()? && (0.0..1.0).contains(&s.f64(2).ok()?) && s.f64(2).ok()? > 0.0;
             is_drawn.then(|| format!("_dropout({}, {}, {})", s.arg(0), s.arg(1), s.arg(2)))
         }),
-        ..Spell::NONE
+        ..Lowering::NONE
     },
     cases: &[
         "[2,3] i64[2] training=true",
@@ -387,6 +392,5 @@ pub static DROPOUT: OpDef = OpDef {
         "[0,2] i64[2] training=true",
     ],
     tolerance: Tolerance::Random,
-    layer: "Dropout",
     ..BLANK
 };

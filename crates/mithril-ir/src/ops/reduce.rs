@@ -10,15 +10,15 @@ use crate::error::{Code, Error, Result};
 use crate::interp::HostCall;
 use crate::literal::Lit;
 use crate::loops::{Expr, Fold, Index, LoopCx};
+use crate::lowering::LoweringRule::Function;
+use crate::lowering::{Lowering, LoweringCx, tuple};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
-    tensor,
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, attr, tensor,
 };
 use crate::ops::scan::CUMPROD;
 use crate::ops::{elementwise as e, movement as m};
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
-use crate::spell::{SpellCx, tuple};
 use crate::tensor::{Scalar, Tensor, strides};
 
 /// Rows of this file.
@@ -40,17 +40,13 @@ const CASES: &[&str] = &[
 ];
 
 /// The row that reductions over `axis` start from.
-pub(super) const fn reduction(name: &'static str, doc: &'static str) -> OpDef {
-    OpDef {
-        name,
-        doc,
-        ports: PORTS,
-        shape: ShapeRule::Fn(reduced),
-        tolerance: Tolerance::Contraction,
-        cases: CASES,
-        ..BLANK
-    }
-}
+pub(super) const REDUCTION: OpDef = OpDef {
+    ports: PORTS,
+    shape: ShapeRule::Fn(reduced),
+    cases: CASES,
+    tolerance: Tolerance::Contraction,
+    ..BLANK
+};
 
 /// Position of a port that the row is known to have.
 pub(super) fn port(cx: &impl Attrs, name: &str) -> usize {
@@ -166,12 +162,12 @@ fn spread<'a>(v: &GradCall<'a>, t: V<'a>) -> V<'a> {
 
 /// A call of a reduction of a framework, e.g. `np.max(x, axis=1, keepdims=True)`: `head` is what stands before the
 /// input, `words` are the names of axis and keepdim there. Defaults are left out.
-pub(super) fn call_text(c: &SpellCx<'_>, head: &str, words: (&str, &str), more: &str) -> String {
+pub(super) fn call_text(c: &LoweringCx<'_>, head: &str, words: (&str, &str), more: &str) -> String {
     call_of(c, head, c.arg(0), words, more)
 }
 
 /// As [`call_text`], of an expression in place of the input.
-fn call_of(c: &SpellCx<'_>, head: &str, operand: &str, words: (&str, &str), more: &str) -> String {
+fn call_of(c: &LoweringCx<'_>, head: &str, operand: &str, words: (&str, &str), more: &str) -> String {
     let (axis, keep) = (port(c, "axis"), keepdim(c).unwrap_or(false));
     let axis = match c.absent(axis) {
         // PyTorch keeps dimensions only where they are named.
@@ -183,14 +179,14 @@ fn call_of(c: &SpellCx<'_>, head: &str, operand: &str, words: (&str, &str), more
     format!("{head}{operand}{axis}{keep}{more})")
 }
 
-pub(super) fn all_axes(c: &SpellCx<'_>) -> String {
+pub(super) fn all_axes(c: &LoweringCx<'_>) -> String {
     tuple((0..c.ty(0).map_or(0, |t| t.shape.rank())).map(|axis| axis.to_string()))
 }
 
 pub(super) const ARRAY: (&str, &str) = ("axis", "keepdims");
 pub(super) const TORCH: (&str, &str) = ("dim", "keepdim");
 
-pub(super) fn input_dtype(c: &SpellCx<'_>) -> Option<DType> {
+pub(super) fn input_dtype(c: &LoweringCx<'_>) -> Option<DType> {
     c.ty(0).map(|t| t.dtype)
 }
 
@@ -199,17 +195,17 @@ pub(super) fn is_half(dtype: DType) -> bool {
 }
 
 /// A call of the array module's function of that name.
-fn plain(c: &SpellCx<'_>, name: &str) -> Option<String> {
+fn plain(c: &LoweringCx<'_>, name: &str) -> Option<String> {
     Some(call_text(c, &format!("{}.{name}(", c.xp), ARRAY, ""))
 }
 
 /// As [`plain`], for booleans; of nothing, MLX must be told.
-fn truth(c: &SpellCx<'_>, name: &str, nothing: &str) -> Option<String> {
+fn truth(c: &LoweringCx<'_>, name: &str, nothing: &str) -> Option<String> {
     if c.xp == "mx" { Some(call_text(c, &mlx_head(c, name, nothing), ARRAY, "")) } else { plain(c, name) }
 }
 
 /// A sum or product: integers in int64, half precision of NumPy by way of float32.
-fn accumulating(c: &SpellCx<'_>, name: &str) -> Option<String> {
+fn accumulating(c: &LoweringCx<'_>, name: &str) -> Option<String> {
     let function = format!("{}.{name}", c.xp);
     Some(match input_dtype(c)? {
         d if is_half(d) && c.xp == "np" => call_text(c, &format!("_wide({function}, "), ARRAY, ""),
@@ -219,7 +215,7 @@ fn accumulating(c: &SpellCx<'_>, name: &str) -> Option<String> {
 }
 
 /// A mean or variance: integers in float64, half precision of NumPy by way of float32.
-pub(super) fn statistic(c: &SpellCx<'_>, name: &str, more: &str) -> Option<String> {
+pub(super) fn statistic(c: &LoweringCx<'_>, name: &str, more: &str) -> Option<String> {
     let function = format!("{}.{name}", c.xp);
     Some(match input_dtype(c)? {
         d if is_half(d) && c.xp == "np" => call_text(c, &format!("_wide({function}, "), ARRAY, more),
@@ -240,20 +236,20 @@ pub(super) fn statistic(c: &SpellCx<'_>, name: &str, more: &str) -> Option<Strin
 }
 
 /// A sum or product of MLX, which adds up integers in what they are.
-fn mlx_accumulating(c: &SpellCx<'_>, name: &str, nothing: &str) -> Option<String> {
+fn mlx_accumulating(c: &LoweringCx<'_>, name: &str, nothing: &str) -> Option<String> {
     let wide = input_dtype(c)?.is_float() || input_dtype(c)? == DType::I64;
     let operand = if wide { c.arg(0).to_owned() } else { format!("{}.astype(mx.int64)", c.arg(0)) };
     Some(call_of(c, &mlx_head(c, name, nothing), &operand, ARRAY, ""))
 }
 
 /// The head of a reduction on MLX, which reads foreign memory, or does not end, where a dimension is 0.
-fn mlx_head(c: &SpellCx<'_>, name: &str, nothing: &str) -> String {
+fn mlx_head(c: &LoweringCx<'_>, name: &str, nothing: &str) -> String {
     let filled = c.ty(0).is_some_and(|t| t.shape.iter().all(|d| d.known().is_some_and(|n| n > 0)));
     if filled { format!("mx.{name}(") } else { format!("_reduced(mx.{name}, {nothing}, ") }
 }
 
 /// A PyTorch reduction; an empty `dim` means all axes there, none here.
-pub(super) fn torch(c: &SpellCx<'_>, head: &str, more: &str) -> Option<String> {
+pub(super) fn torch(c: &LoweringCx<'_>, head: &str, more: &str) -> Option<String> {
     let empty = is_empty(&c.lit(port(c, "axis")));
     let alone = || format!("{head}{}[None], dim=0{more})", c.arg(0));
     Some(if empty { alone() } else { call_text(c, head, TORCH, more) })
@@ -264,42 +260,41 @@ fn is_empty(axis: &Lit) -> bool {
 }
 
 /// As [`torch`], for booleans: those of uint8 are uint8 there.
-fn torch_truth(c: &SpellCx<'_>, head: &str) -> Option<String> {
+fn torch_truth(c: &LoweringCx<'_>, head: &str) -> Option<String> {
     let text = torch(c, head, "")?;
     Some(if input_dtype(c)? == DType::U8 { text + ".to(torch.bool)" } else { text })
 }
 
 /// As [`torch`], for functions that take floats only.
-pub(super) fn torch_float(c: &SpellCx<'_>, head: &str, more: &str) -> Option<String> {
+pub(super) fn torch_float(c: &LoweringCx<'_>, head: &str, more: &str) -> Option<String> {
     if input_dtype(c)?.is_float() { torch(c, head, more) } else { None }
 }
 
 /// A function of rows of ggml, of what lies along the axes.
-fn rows_of(c: &SpellCx<'_>, function: &str) -> Option<String> {
+fn rows_of(c: &LoweringCx<'_>, function: &str) -> Option<String> {
     super::ggml::reduction(c, &axes(c, c.ty(0)?.shape.rank()).ok()?, function)
 }
 
 /// `Σ input`
 pub static SUM: OpDef = OpDef {
+    name: "sum",
+    doc: "Sum over `axis` (all axes if none is given). Integers and booleans add up in int64; the sum of \
+         nothing is 0. `keepdim` leaves the reduced axes in place with size 1.",
+    aliases: &["reduce_sum"],
+    layer: "Sum",
     dtype: DTypeRule::Fn(accumulated),
     eval: Some(Eval::Host(|c| fold(c, sum_of))),
-    grad: Grad::Formula(|v| vec![spread(v, v.g)]),
-    spell: Spell {
-        onnx: Text::F(|s| super::onnx::reduction(s, "ReduceSum")),
-        ggml: Text::F(|c| rows_of(c, "ggml_sum_rows")),
-        torch: Text::F(|c| torch(c, "torch.sum(", "")),
-        mlx: Text::F(|c| mlx_accumulating(c, "sum", "0")),
-        py: Text::F(|c| accumulating(c, "sum")),
-        ..Spell::NONE
-    },
     loops: Some(|c| reduce_loops(c, Fold::Sum, |x| x.cast(c.out_dtype(0)))),
-    layer: "Sum",
-    aliases: &["reduce_sum"],
-    ..reduction(
-        "sum",
-        "Sum over `axis` (all axes if none is given). Integers and booleans add up in int64; the sum of \
-         nothing is 0. `keepdim` leaves the reduced axes in place with size 1.",
-    )
+    grad: Grad::Formula(|v| vec![spread(v, v.g)]),
+    lowering: Lowering {
+        py: Function(|c| accumulating(c, "sum")),
+        torch: Function(|c| torch(c, "torch.sum(", "")),
+        mlx: Function(|c| mlx_accumulating(c, "sum", "0")),
+        ggml: Function(|c| rows_of(c, "ggml_sum_rows")),
+        onnx: Function(|s| super::onnx::reduction(s, "ReduceSum")),
+        ..Lowering::NONE
+    },
+    ..REDUCTION
 };
 
 /// Number of elements that fall on one of the output.
@@ -331,29 +326,33 @@ pub(super) fn float_result(cx: &DTypeCx<'_>) -> Result<DTypes> {
 
 /// `Σ input / n`
 pub static MEAN: OpDef = OpDef {
+    name: "mean",
+    doc: "Arithmetic mean over `axis` (all axes if none is given). The mean of integers is of the default float; \
+         the mean of nothing is NaN. Half precision is added up in float32.",
+    aliases: &["reduce_mean", "average"],
+    layer: "Mean",
     dtype: DTypeRule::Fn(float_result),
     expand: Some(|c| {
         let sum = widened(c.x[0]).op(&SUM, &c.x[1..]);
         vec![(sum / c.cx.lit(count(c))).cast(float_of(c.x[0]))]
     }),
-    spell: Spell {
-        onnx: Text::F(|s| super::onnx::reduction(s, "ReduceMean")),
-        ggml: Text::F(|c| rows_of(c, "ggml_mean")),
-        torch: Text::F(|c| torch_float(c, "torch.mean(", "")),
-        py: Text::F(|c| statistic(c, "mean", "")),
-        ..Spell::NONE
+    lowering: Lowering {
+        py: Function(|c| statistic(c, "mean", "")),
+        torch: Function(|c| torch_float(c, "torch.mean(", "")),
+        ggml: Function(|c| rows_of(c, "ggml_mean")),
+        onnx: Function(|s| super::onnx::reduction(s, "ReduceMean")),
+        ..Lowering::NONE
     },
-    layer: "Mean",
-    aliases: &["reduce_mean", "average"],
-    ..reduction(
-        "mean",
-        "Arithmetic mean over `axis` (all axes if none is given). The mean of integers is of the default float; \
-         the mean of nothing is NaN. Half precision is added up in float32.",
-    )
+    ..REDUCTION
 };
 
 /// `Π input`
 pub static PROD: OpDef = OpDef {
+    name: "prod",
+    doc: "Product over `axis` (all axes if none is given). Integers and booleans multiply in int64, 16-bit \
+         floats in float32; the product of nothing is 1. The gradient of an element is the product of the others, also where some are 0.",
+    aliases: &["reduce_prod", "product"],
+    layer: "Prod",
     dtype: DTypeRule::Fn(accumulated),
     eval: Some(Eval::Host(|c| {
         fold(c, |values| match values.first() {
@@ -361,28 +360,22 @@ pub static PROD: OpDef = OpDef {
             _ => Scalar::Int(values.iter().fold(1, |product, x| product.wrapping_mul(x.i64()))),
         })
     })),
-    grad: Grad::Formula(prod_grad),
-    spell: Spell {
-        onnx: Text::F(|s| super::onnx::reduction(s, "ReduceProd")),
-        torch: Text::F(torch_prod),
-        mlx: Text::F(|c| mlx_accumulating(c, "prod", "1")),
-        ggml: Text::F(|c| rows_of(c, "mithril_prod_rows")),
-        py: Text::F(|c| accumulating(c, "prod")),
-        ..Spell::NONE
-    },
     loops: Some(|c| reduce_loops(c, Fold::Prod, |x| x.cast(c.out_dtype(0)))),
+    grad: Grad::Formula(prod_grad),
+    lowering: Lowering {
+        py: Function(|c| accumulating(c, "prod")),
+        torch: Function(torch_prod),
+        mlx: Function(|c| mlx_accumulating(c, "prod", "1")),
+        ggml: Function(|c| rows_of(c, "mithril_prod_rows")),
+        onnx: Function(|s| super::onnx::reduction(s, "ReduceProd")),
+        ..Lowering::NONE
+    },
     domain: (0.5, 2.0),
-    layer: "Prod",
-    aliases: &["reduce_prod", "product"],
-    ..reduction(
-        "prod",
-        "Product over `axis` (all axes if none is given). Integers and booleans multiply in int64, 16-bit \
-         floats in float32; the product of nothing is 1. The gradient of an element is the product of the others, also where some are 0.",
-    )
+    ..REDUCTION
 };
 
 /// PyTorch multiplies over one axis at a time, and rounds halves after each factor.
-fn torch_prod(c: &SpellCx<'_>) -> Option<String> {
+fn torch_prod(c: &LoweringCx<'_>) -> Option<String> {
     let (rank, keep) = (c.ty(0)?.shape.rank(), keepdim(c).ok()?);
     let axes = axes(c, rank).ok()?;
     if axes.is_empty() && rank > 0 {
@@ -472,54 +465,50 @@ fn share<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
     vec![is_extreme.op(&e::WHERE, &[keep(v, v.g) / ties, v.cx.lit(0.0)])]
 }
 
-const fn extreme_of(name: &'static str, doc: &'static str) -> OpDef {
-    OpDef {
-        shape: ShapeRule::Fn(chosen),
-        dtype: DTypeRule::Same(0),
-        grad: Grad::Formula(share),
-        tolerance: Tolerance::Exact,
-        ..reduction(name, doc)
-    }
-}
+const EXTREMUM: OpDef = OpDef {
+    shape: ShapeRule::Fn(chosen),
+    dtype: DTypeRule::Same(0),
+    grad: Grad::Formula(share),
+    tolerance: Tolerance::Exact,
+    ..REDUCTION
+};
 
 /// Largest element
 pub static MAX: OpDef = OpDef {
-    eval: Some(Eval::Host(|c| choose(c, Ordering::Greater, |values, i| values[i]))),
-    spell: Spell {
-        onnx: Text::F(|s| super::onnx::reduction(s, "ReduceMax")),
-        torch: Text::F(|c| torch(c, "torch.amax(", "")),
-        ggml: Text::F(|c| rows_of(c, "mithril_max_rows")),
-        py: Text::F(|c| plain(c, "max")),
-        ..Spell::NONE
-    },
-    loops: Some(|c| reduce_loops(c, Fold::Max, |x| x)),
-    layer: "Max",
-    aliases: &["reduce_max", "amax"],
-    ..extreme_of(
-        "max",
-        "Largest element over `axis` (all axes if none is given); NaN if one is NaN. The gradient is shared evenly \
+    name: "max",
+    doc: "Largest element over `axis` (all axes if none is given); NaN if one is NaN. The gradient is shared evenly \
          among elements that tie.",
-    )
+    aliases: &["reduce_max", "amax"],
+    layer: "Max",
+    eval: Some(Eval::Host(|c| choose(c, Ordering::Greater, |values, i| values[i]))),
+    loops: Some(|c| reduce_loops(c, Fold::Max, |x| x)),
+    lowering: Lowering {
+        py: Function(|c| plain(c, "max")),
+        torch: Function(|c| torch(c, "torch.amax(", "")),
+        ggml: Function(|c| rows_of(c, "mithril_max_rows")),
+        onnx: Function(|s| super::onnx::reduction(s, "ReduceMax")),
+        ..Lowering::NONE
+    },
+    ..EXTREMUM
 };
 
 /// Smallest element
 pub static MIN: OpDef = OpDef {
-    eval: Some(Eval::Host(|c| choose(c, Ordering::Less, |values, i| values[i]))),
-    spell: Spell {
-        onnx: Text::F(|s| super::onnx::reduction(s, "ReduceMin")),
-        torch: Text::F(|c| torch(c, "torch.amin(", "")),
-        ggml: Text::F(|c| rows_of(c, "mithril_min_rows")),
-        py: Text::F(|c| plain(c, "min")),
-        ..Spell::NONE
-    },
-    loops: Some(|c| reduce_loops(c, Fold::Min, |x| x)),
-    layer: "Min",
-    aliases: &["reduce_min", "amin"],
-    ..extreme_of(
-        "min",
-        "Smallest element over `axis` (all axes if none is given); NaN if one is NaN. The gradient is shared \
+    name: "min",
+    doc: "Smallest element over `axis` (all axes if none is given); NaN if one is NaN. The gradient is shared \
          evenly among elements that tie.",
-    )
+    aliases: &["reduce_min", "amin"],
+    layer: "Min",
+    eval: Some(Eval::Host(|c| choose(c, Ordering::Less, |values, i| values[i]))),
+    loops: Some(|c| reduce_loops(c, Fold::Min, |x| x)),
+    lowering: Lowering {
+        py: Function(|c| plain(c, "min")),
+        torch: Function(|c| torch(c, "torch.amin(", "")),
+        ggml: Function(|c| rows_of(c, "mithril_min_rows")),
+        onnx: Function(|s| super::onnx::reduction(s, "ReduceMin")),
+        ..Lowering::NONE
+    },
+    ..EXTREMUM
 };
 
 static INDEX_PORTS: &[Port] = &[
@@ -529,27 +518,25 @@ static INDEX_PORTS: &[Port] = &[
 ];
 
 /// PyTorch does not compare booleans here.
-fn torch_index(c: &SpellCx<'_>, name: &str) -> Option<String> {
+fn torch_index(c: &LoweringCx<'_>, name: &str) -> Option<String> {
     let as_numbers = if input_dtype(c)? == DType::Bool { ".to(torch.uint8)" } else { "" };
     let axis = if c.absent(1) { String::new() } else { format!(", dim={}", c.arg(1)) };
     let keep = if keepdim(c).ok()? { ", keepdim=True" } else { "" };
     Some(format!("torch.{name}({}{as_numbers}{axis}{keep})", c.arg(0)))
 }
 
-const fn index_of(name: &'static str, doc: &'static str) -> OpDef {
-    OpDef {
-        ports: INDEX_PORTS,
-        shape: ShapeRule::Fn(chosen),
-        dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::I64]))),
-        grad: Grad::Zero,
-        tolerance: Tolerance::Exact,
-        cases: &["[2,3]", "[2,3] axis=1 keepdim=true", "[2,3,4] axis=-2", "i64[4,5]<3 axis=0", "[]"],
-        ..reduction(name, doc)
-    }
-}
+const EXTREMUM_INDEX: OpDef = OpDef {
+    ports: INDEX_PORTS,
+    shape: ShapeRule::Fn(chosen),
+    dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::I64]))),
+    grad: Grad::Zero,
+    cases: &["[2,3]", "[2,3] axis=1 keepdim=true", "[2,3,4] axis=-2", "i64[4,5]<3 axis=0", "[]"],
+    tolerance: Tolerance::Exact,
+    ..REDUCTION
+};
 
 /// Positions from MLX, which would refuse to differentiate what is looked up with them.
-fn mlx_index(c: &SpellCx<'_>, name: &str) -> Option<String> {
+fn mlx_index(c: &LoweringCx<'_>, name: &str) -> Option<String> {
     if c.out(0)?.shape.iter().any(|d| d.is(0)) {
         return Some(format!("mx.zeros({}, mx.int64)", c.dims(&c.out(0)?.shape)));
     }
@@ -560,119 +547,106 @@ fn mlx_index(c: &SpellCx<'_>, name: &str) -> Option<String> {
 
 /// Position of the largest element
 pub static ARGMAX: OpDef = OpDef {
-    eval: Some(Eval::Host(|c| choose(c, Ordering::Greater, |_, i| Scalar::Int(i as i64)))),
-    spell: Spell {
-        onnx: Text::F(|s| super::onnx::position(s, "ArgMax")),
-        numpy: Text::F(|c| plain(c, "argmax")),
-        torch: Text::F(|c| torch_index(c, "argmax")),
-        mlx: Text::F(|c| mlx_index(c, "argmax")),
-        py: Text::F(|c| Some(format!("{}.astype({})", plain(c, "argmax")?, c.dtype(DType::I64)))),
-        ..Spell::NONE
-    },
-    loops: Some(|c| reduce_loops(c, Fold::ArgMax, |x| x)),
-    layer: "ArgMax",
-    ..index_of(
-        "argmax",
-        "Position of the largest element along `axis`, in int64; without an axis the position in the flattened \
+    name: "argmax",
+    doc: "Position of the largest element along `axis`, in int64; without an axis the position in the flattened \
          input. The first one where several tie; the first NaN if there is one.",
-    )
+    layer: "ArgMax",
+    eval: Some(Eval::Host(|c| choose(c, Ordering::Greater, |_, i| Scalar::Int(i as i64)))),
+    loops: Some(|c| reduce_loops(c, Fold::ArgMax, |x| x)),
+    lowering: Lowering {
+        py: Function(|c| Some(format!("{}.astype({})", plain(c, "argmax")?, c.dtype(DType::I64)))),
+        numpy: Function(|c| plain(c, "argmax")),
+        torch: Function(|c| torch_index(c, "argmax")),
+        mlx: Function(|c| mlx_index(c, "argmax")),
+        onnx: Function(|s| super::onnx::position(s, "ArgMax")),
+        ..Lowering::NONE
+    },
+    ..EXTREMUM_INDEX
 };
 
 /// Position of the smallest element
 pub static ARGMIN: OpDef = OpDef {
-    eval: Some(Eval::Host(|c| choose(c, Ordering::Less, |_, i| Scalar::Int(i as i64)))),
-    spell: Spell {
-        onnx: Text::F(|s| super::onnx::position(s, "ArgMin")),
-        numpy: Text::F(|c| plain(c, "argmin")),
-        torch: Text::F(|c| torch_index(c, "argmin")),
-        mlx: Text::F(|c| mlx_index(c, "argmin")),
-        py: Text::F(|c| Some(format!("{}.astype({})", plain(c, "argmin")?, c.dtype(DType::I64)))),
-        ..Spell::NONE
-    },
-    loops: Some(|c| reduce_loops(c, Fold::ArgMin, |x| x)),
-    layer: "ArgMin",
-    ..index_of(
-        "argmin",
-        "Position of the smallest element along `axis`, in int64; without an axis the position in the flattened \
+    name: "argmin",
+    doc: "Position of the smallest element along `axis`, in int64; without an axis the position in the flattened \
          input. The first one where several tie; the first NaN if there is one.",
-    )
+    layer: "ArgMin",
+    eval: Some(Eval::Host(|c| choose(c, Ordering::Less, |_, i| Scalar::Int(i as i64)))),
+    loops: Some(|c| reduce_loops(c, Fold::ArgMin, |x| x)),
+    lowering: Lowering {
+        py: Function(|c| Some(format!("{}.astype({})", plain(c, "argmin")?, c.dtype(DType::I64)))),
+        numpy: Function(|c| plain(c, "argmin")),
+        torch: Function(|c| torch_index(c, "argmin")),
+        mlx: Function(|c| mlx_index(c, "argmin")),
+        onnx: Function(|s| super::onnx::position(s, "ArgMin")),
+        ..Lowering::NONE
+    },
+    ..EXTREMUM_INDEX
 };
 
-const fn logical(name: &'static str, doc: &'static str) -> OpDef {
-    OpDef {
-        dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::Bool]))),
-        grad: Grad::Zero,
-        tolerance: Tolerance::Exact,
-        cases: &[
-            "bool[2,3]",
-            "i64[2,3]<2 axis=1 keepdim=true",
-            "[2,3,4] axis=(0,-1)",
-            "[2,0] axis=1",
-            "bool[]",
-        ],
-        ..reduction(name, doc)
-    }
-}
+const LOGICAL: OpDef = OpDef {
+    dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::Bool]))),
+    grad: Grad::Zero,
+    cases: &["bool[2,3]", "i64[2,3]<2 axis=1 keepdim=true", "[2,3,4] axis=(0,-1)", "[2,0] axis=1", "bool[]"],
+    tolerance: Tolerance::Exact,
+    ..REDUCTION
+};
 
 /// Whether any element is true
 pub static ANY: OpDef = OpDef {
-    expand: Some(|c| vec![c.x[0].op(&COUNT_NONZERO, &c.x[1..]).cast(DType::Bool)]),
-    spell: Spell {
-        torch: Text::F(|c| torch_truth(c, "torch.any(")),
-        py: Text::F(|c| truth(c, "any", "False")),
-        ..Spell::NONE
-    },
-    layer: "Any",
-    aliases: &["reduce_any"],
-    ..logical(
-        "any",
-        "Whether any element over `axis` (all axes if none is given) is true, that is, nonzero; NaN is true. \
+    name: "any",
+    doc: "Whether any element over `axis` (all axes if none is given) is true, that is, nonzero; NaN is true. \
          False for no elements.",
-    )
+    aliases: &["reduce_any"],
+    layer: "Any",
+    expand: Some(|c| vec![c.x[0].op(&COUNT_NONZERO, &c.x[1..]).cast(DType::Bool)]),
+    lowering: Lowering {
+        py: Function(|c| truth(c, "any", "False")),
+        torch: Function(|c| torch_truth(c, "torch.any(")),
+        ..Lowering::NONE
+    },
+    ..LOGICAL
 };
 
 /// Whether all elements are true
 pub static ALL: OpDef = OpDef {
+    name: "all",
+    doc: "Whether all elements over `axis` (all axes if none is given) are true, that is, nonzero; NaN is \
+         true. True for no elements.",
+    aliases: &["reduce_all"],
+    layer: "All",
     expand: Some(|c| {
         let zeros = c.x[0].op(&e::EQUAL, &[c.cx.lit(0)]).op(&SUM, &c.x[1..]);
         vec![zeros.op(&e::EQUAL, &[c.cx.lit(0)])]
     }),
-    spell: Spell {
-        torch: Text::F(|c| torch_truth(c, "torch.all(")),
-        py: Text::F(|c| truth(c, "all", "True")),
-        ..Spell::NONE
+    lowering: Lowering {
+        py: Function(|c| truth(c, "all", "True")),
+        torch: Function(|c| torch_truth(c, "torch.all(")),
+        ..Lowering::NONE
     },
-    layer: "All",
-    aliases: &["reduce_all"],
-    ..logical(
-        "all",
-        "Whether all elements over `axis` (all axes if none is given) are true, that is, nonzero; NaN is \
-         true. True for no elements.",
-    )
+    ..LOGICAL
 };
 
 /// The input, as whether its elements are not zero.
-fn unequal(c: &SpellCx<'_>) -> String {
+fn unequal(c: &LoweringCx<'_>) -> String {
     format!("{} != 0", c.arg(0))
 }
 
 /// Number of elements that are not zero
 pub static COUNT_NONZERO: OpDef = OpDef {
+    name: "count_nonzero",
+    doc: "How many elements over `axis` (all axes if none is given) are not zero, in int64; NaN counts.",
+    layer: "CountNonzero",
     dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::I64]))),
     expand: Some(|c| vec![c.x[0].cast(DType::Bool).op(&SUM, &c.x[1..])]),
-    spell: Spell {
-        torch: Text::F(|c| {
+    lowering: Lowering {
+        numpy: Function(|c| Some(call_of(c, "np.sum(", &unequal(c), ARRAY, ""))),
+        torch: Function(|c| {
             let text = || call_of(c, "torch.sum(", &unequal(c), TORCH, "");
             (!is_empty(&c.lit(port(c, "axis")))).then(text)
         }),
-        numpy: Text::F(|c| Some(call_of(c, "np.sum(", &unequal(c), ARRAY, ""))),
-        ..Spell::NONE
+        ..Lowering::NONE
     },
-    layer: "CountNonzero",
-    ..logical(
-        "count_nonzero",
-        "How many elements over `axis` (all axes if none is given) are not zero, in int64; NaN counts.",
-    )
+    ..LOGICAL
 };
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
 use crate::literal::Lit;
-use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, OpDef, ShapeRule, Spell, Text, Tolerance, attr, tensor_of,
-};
+use crate::lowering::LoweringRule::Function;
+use crate::lowering::{Lowering, LoweringCx};
+use crate::op::{Attr, BLANK, DTypeRule, DefaultLit, OpDef, ShapeRule, Tolerance, attr, tensor_of};
 use crate::ops::arithmetic::FMOD;
 use crate::ops::create::{ARANGE, FULL_LIKE};
 use crate::ops::elementwise as e;
@@ -18,7 +18,6 @@ use crate::ops::movement::{BROADCAST_TO, RESHAPE, SWAPAXES};
 use crate::ops::slicing::SLICE;
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
-use crate::spell::SpellCx;
 
 /// Rows of this file.
 pub static OPS: &[&OpDef] = &[&GRID_SAMPLE, &AFFINE_GRID];
@@ -36,6 +35,7 @@ pub static GRID_SAMPLE: OpDef = OpDef {
           `nearest` takes the element at the rounded position, halves to even. What lies outside is 0 (`zeros`), the \
           element at the border (`border`), or mirrored there (`reflection`). NaN in the grid gives NaN, or with \
           `nearest` an element of the image. As in torch.",
+    layer: "GridSample",
     ports: &[
         tensor_of("input", Kinds::NUMBER),
         tensor_of("grid", Kinds::NUMBER),
@@ -51,8 +51,7 @@ pub static GRID_SAMPLE: OpDef = OpDef {
             vec![c.x[0]]
         })
     }),
-    spell: Spell { torch: Text::F(torch), ..Spell::NONE },
-    tolerance: Tolerance::Contraction,
+    lowering: Lowering { torch: Function(torch), ..Lowering::NONE },
     domain: (-1.4, 1.4),
     cases: &[
         "[1,2,4,5] [1,3,2,2]",
@@ -68,7 +67,7 @@ pub static GRID_SAMPLE: OpDef = OpDef {
         "[1,1,2,3,4] [1,1,2,3,3] mode=\"nearest\" padding_mode=\"reflection\"",
         "[1,1,1,1] [1,2,2,2] padding_mode=\"reflection\" align_corners=true",
     ],
-    layer: "GridSample",
+    tolerance: Tolerance::Contraction,
     ..BLANK
 };
 
@@ -223,7 +222,7 @@ impl<'a> Axis<'_, 'a> {
     }
 }
 
-fn torch(s: &SpellCx<'_>) -> Option<String> {
+fn torch(s: &LoweringCx<'_>) -> Option<String> {
     let (x, grid) = (s.ty(0)?, s.ty(1)?);
     let filled = x.shape.iter().chain(grid.shape.iter()).all(|d| d.known() != Some(0));
     let corners = if s.bool(4).ok()? { "True" } else { "False" };
@@ -239,6 +238,7 @@ pub static AFFINE_GRID: OpDef = OpDef {
           by the affine map `theta` (`[n, 2, 3]` or `[n, 3, 4]`): `[n, h, w, 2]` or `[n, d, h, w, 3]`. With \
           `align_corners` the positions -1 and 1 are the centers of the outermost elements, else the borders of the \
           image. As in torch.",
+    layer: "AffineGrid",
     ports: &[
         tensor_of("theta", Kinds::NUMBER),
         attr("size", Attr::Shape, DefaultLit::Required),
@@ -286,22 +286,21 @@ pub static AFFINE_GRID: OpDef = OpDef {
         let whole = [theta.dim(0)].into_iter().chain(spatial.iter().cloned()).chain([Dim::Const(n as i64)]);
         vec![rows.op(&MATMUL, &[turned]).op(&RESHAPE, &[c.cx.lit(Lit::tuple(whole))])]
     }),
-    spell: Spell {
-        torch: Text::F(|s| {
+    lowering: Lowering {
+        torch: Function(|s| {
             let corners = if s.bool(2).ok()? { "True" } else { "False" };
             let size = s.dims(&Attrs::dims(s, 1).ok()?);
             matches!(s.ty(0)?.dtype, DType::F32 | DType::F64)
                 .then(|| format!("F.affine_grid({}, {size}, align_corners={corners})", s.arg(0)))
         }),
-        ..Spell::NONE
+        ..Lowering::NONE
     },
-    tolerance: Tolerance::Contraction,
     cases: &[
         "[2,2,3] size=(2,3,4,5)",
         "[1,2,3] size=(1,1,2,3) align_corners=true",
         "[1,3,4] size=(1,2,2,3,2)",
         "[2,3,4] size=(2,1,3,2,4) align_corners=true",
     ],
-    layer: "AffineGrid",
+    tolerance: Tolerance::Contraction,
     ..BLANK
 };

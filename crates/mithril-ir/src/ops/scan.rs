@@ -9,9 +9,10 @@ use crate::error::Result;
 use crate::interp::HostCall;
 use crate::literal::Lit;
 use crate::loops::{Argument, Expr, LoopCx, accumulator, sizes_around};
+use crate::lowering::LoweringRule::{Function, Template};
+use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
-    tensor,
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, attr, tensor,
 };
 use crate::ops::create::ARANGE;
 use crate::ops::elementwise as e;
@@ -21,7 +22,6 @@ use crate::ops::reduce::{accumulated, is_half, order};
 use crate::ops::slicing::zeros;
 use crate::rules::{Attrs, DTypes, ShapeCx};
 use crate::shape::{Shape, normalize_axis};
-use crate::spell::SpellCx;
 use crate::tensor::{Scalar, Tensor};
 
 /// Rows of this file.
@@ -34,25 +34,21 @@ static PORTS: &[Port] = &[
     attr("reverse", Attr::Bool, DefaultLit::Bool(false)),
 ];
 
-const fn scan(name: &'static str, doc: &'static str) -> OpDef {
-    OpDef {
-        name,
-        doc,
-        ports: PORTS,
-        shape: ShapeRule::Fn(same_with_axis),
-        dtype: DTypeRule::Fn(accumulated),
-        tolerance: Tolerance::Contraction,
-        cases: &[
-            "[2,3] axis=1",
-            "[2,3,4] axis=-2 reverse=true",
-            "[4] axis=0 exclusive=true",
-            "[2,3] axis=0 exclusive=true reverse=true",
-            "[2,0] axis=1",
-            "i64[5]<4 axis=0",
-        ],
-        ..BLANK
-    }
-}
+const SCAN: OpDef = OpDef {
+    ports: PORTS,
+    shape: ShapeRule::Fn(same_with_axis),
+    dtype: DTypeRule::Fn(accumulated),
+    cases: &[
+        "[2,3] axis=1",
+        "[2,3,4] axis=-2 reverse=true",
+        "[4] axis=0 exclusive=true",
+        "[2,3] axis=0 exclusive=true reverse=true",
+        "[2,0] axis=1",
+        "i64[5]<4 axis=0",
+    ],
+    tolerance: Tolerance::Contraction,
+    ..BLANK
+};
 
 /// The shape of the input, whose `axis` at port 1 has to exist.
 pub(super) fn same_with_axis(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
@@ -113,7 +109,7 @@ fn scan_loops(c: &LoopCx<'_>, function: &str) -> Result<Vec<Expr>> {
 }
 
 /// The function of the framework, or a helper of ours for what it lacks.
-fn spelled(c: &SpellCx<'_>, name: &str) -> Option<String> {
+fn spelled(c: &LoweringCx<'_>, name: &str) -> Option<String> {
     let (exclusive, reverse) = (c.bool(2).ok()?, c.bool(3).ok()?);
     let function = if exclusive || reverse { format!("_{name}") } else { format!("{}.{name}", c.xp) };
     let given = |word: &str, is: bool| if is { format!(", {word}=True") } else { String::new() };
@@ -132,7 +128,7 @@ fn spelled(c: &SpellCx<'_>, name: &str) -> Option<String> {
 }
 
 /// The operand, 16-bit floats in float32, and what makes halves of the result: JAX and MLX would round after each step.
-fn widened(c: &SpellCx<'_>) -> Option<(String, String)> {
+fn widened(c: &LoweringCx<'_>) -> Option<(String, String)> {
     let (x, dtype) = (c.arg(0), c.ty(0)?.dtype);
     Some(if is_half(dtype) {
         let (wide, narrow) = (c.dtype(DType::F32), c.dtype(dtype));
@@ -142,7 +138,7 @@ fn widened(c: &SpellCx<'_>) -> Option<(String, String)> {
     })
 }
 
-fn mlx(c: &SpellCx<'_>, name: &str) -> Option<String> {
+fn mlx(c: &LoweringCx<'_>, name: &str) -> Option<String> {
     let given = |word: &str, is: bool| if is { format!(", {word}") } else { String::new() };
     let (exclusive, reverse) =
         (given("inclusive=False", c.bool(2).ok()?), given("reverse=True", c.bool(3).ok()?));
@@ -153,45 +149,43 @@ fn mlx(c: &SpellCx<'_>, name: &str) -> Option<String> {
 
 /// `y_k = Σ_{j ≤ k} x_j`
 pub static CUMSUM: OpDef = OpDef {
-    eval: Some(Eval::Host(|c| run(c, &Running { float: (0.0, |a, b| a + b), int: (0, i64::wrapping_add) }))),
-    grad: Grad::Formula(|v| vec![v.g.op(&CUMSUM, &[v.x[1], v.x[2], backwards(v)])]),
-    spell: Spell {
-        onnx: Text::F(super::onnx::cumsum),
-        ggml: Text::F(super::ggml::cumsum),
-        mlx: Text::F(|c| mlx(c, "cumsum")),
-        py: Text::F(|c| spelled(c, "cumsum")),
-        ..Spell::NONE
-    },
-    loops: Some(|c| scan_loops(c, "mithril_cumsum")),
-    layer: "CumSum",
-    aliases: &["cumulative_sum"],
-    ..scan(
-        "cumsum",
-        "Running sum along `axis`: each element with all before it. `exclusive` leaves the element itself out, \
+    name: "cumsum",
+    doc: "Running sum along `axis`: each element with all before it. `exclusive` leaves the element itself out, \
          `reverse` runs from the end. Integers and booleans add up in int64, 16-bit floats in float32.",
-    )
+    aliases: &["cumulative_sum"],
+    layer: "CumSum",
+    eval: Some(Eval::Host(|c| run(c, &Running { float: (0.0, |a, b| a + b), int: (0, i64::wrapping_add) }))),
+    loops: Some(|c| scan_loops(c, "mithril_cumsum")),
+    grad: Grad::Formula(|v| vec![v.g.op(&CUMSUM, &[v.x[1], v.x[2], backwards(v)])]),
+    lowering: Lowering {
+        py: Function(|c| spelled(c, "cumsum")),
+        mlx: Function(|c| mlx(c, "cumsum")),
+        ggml: Function(super::ggml::cumsum),
+        onnx: Function(super::onnx::cumsum),
+        ..Lowering::NONE
+    },
+    ..SCAN
 };
 
 /// `y_k = Π_{j ≤ k} x_j`
 pub static CUMPROD: OpDef = OpDef {
-    eval: Some(Eval::Host(|c| run(c, &Running { float: (1.0, |a, b| a * b), int: (1, i64::wrapping_mul) }))),
-    grad: Grad::Formula(cumprod_grad),
-    spell: Spell {
-        onnx: Text::F(|s| super::onnx::scan(s, "Mul", "like(1, $y)", s.bool(2).ok()?, s.bool(3).ok()?)),
-        mlx: Text::F(|c| mlx(c, "cumprod")),
-        py: Text::F(|c| spelled(c, "cumprod")),
-        ..Spell::NONE
-    },
-    loops: Some(|c| scan_loops(c, "mithril_cumprod")),
-    domain: (0.5, 2.0),
-    layer: "CumProd",
-    aliases: &["cumulative_prod"],
-    ..scan(
-        "cumprod",
-        "Running product along `axis`: each element with all before it. `exclusive` leaves the element itself \
+    name: "cumprod",
+    doc: "Running product along `axis`: each element with all before it. `exclusive` leaves the element itself \
          out, `reverse` runs from the end. Integers and booleans multiply in int64, 16-bit floats in float32. The gradient is right \
          also where elements are 0.",
-    )
+    aliases: &["cumulative_prod"],
+    layer: "CumProd",
+    eval: Some(Eval::Host(|c| run(c, &Running { float: (1.0, |a, b| a * b), int: (1, i64::wrapping_mul) }))),
+    loops: Some(|c| scan_loops(c, "mithril_cumprod")),
+    grad: Grad::Formula(cumprod_grad),
+    lowering: Lowering {
+        py: Function(|c| spelled(c, "cumprod")),
+        mlx: Function(|c| mlx(c, "cumprod")),
+        onnx: Function(|s| super::onnx::scan(s, "Mul", "like(1, $y)", s.bool(2).ok()?, s.bool(3).ok()?)),
+        ..Lowering::NONE
+    },
+    domain: (0.5, 2.0),
+    ..SCAN
 };
 
 /// The opposite direction of the scan.
@@ -222,23 +216,13 @@ static EXTREME_PORTS: &[Port] = &[
     attr("reverse", Attr::Bool, DefaultLit::Bool(false)),
 ];
 
-const fn running_extreme(name: &'static str, doc: &'static str) -> OpDef {
-    OpDef {
-        name,
-        doc,
-        ports: EXTREME_PORTS,
-        shape: ShapeRule::Fn(same_with_axis),
-        tolerance: Tolerance::Exact,
-        cases: &[
-            "[2,5] axis=1",
-            "[2,3,4] axis=-2 reverse=true",
-            "[0,3] axis=0",
-            "i64[6] axis=0",
-            "[2,0] axis=1",
-        ],
-        ..BLANK
-    }
-}
+const RUNNING_EXTREMUM: OpDef = OpDef {
+    ports: EXTREME_PORTS,
+    shape: ShapeRule::Fn(same_with_axis),
+    cases: &["[2,5] axis=1", "[2,3,4] axis=-2 reverse=true", "[0,3] axis=0", "i64[6] axis=0", "[2,0] axis=1"],
+    tolerance: Tolerance::Exact,
+    ..BLANK
+};
 
 /// The extremes so far.
 fn extremes(c: &HostCall<'_>, wanted: Ordering) -> Result<Vec<Tensor>> {
@@ -299,7 +283,7 @@ fn extreme_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
 }
 
 /// The function of the framework, or a helper of ours that does the same from the end.
-fn extreme_text(c: &SpellCx<'_>, plain: &str, helper: &str) -> Option<String> {
+fn extreme_text(c: &LoweringCx<'_>, plain: &str, helper: &str) -> Option<String> {
     let (x, axis) = (c.arg(0), c.arg(1));
     Some(if c.bool(2).ok()? {
         format!("{helper}({x}, {axis}, True)")
@@ -310,57 +294,53 @@ fn extreme_text(c: &SpellCx<'_>, plain: &str, helper: &str) -> Option<String> {
 
 /// `y_k = max_{j ≤ k} x_j`
 pub static CUMULATIVE_MAX: OpDef = OpDef {
+    name: "cumulative_max",
+    doc: "Cumulative maximum along `axis`; NaN from the first one on. `reverse` runs from the end. Where several are          equal, the gradient goes to the last of them. See `cummax` for their positions.",
+    layer: "CumulativeMax",
     dtype: DTypeRule::Same(0),
     eval: Some(Eval::Host(|c| extremes(c, Ordering::Greater))),
-    grad: Grad::Formula(extreme_grad),
-    spell: Spell {
-        onnx: Text::F(|s| super::onnx::scan(s, "Max", "lowest($y)", false, s.bool(2).ok()?)),
-        numpy: Text::F(|c| extreme_text(c, "np.maximum.accumulate({0}, axis={1})", "_cumulative_max")),
-        torch: Text::F(|c| extreme_text(c, "torch.cummax({0}, {1}).values", "_cumulative_max")),
-        jax: Text::F(|c| Some(format!("_cumulative_max({}, {}, {})", c.arg(0), c.arg(1), c.arg(2)))),
-        mlx: Text::F(|c| Some(format!("_cumulative_max({}, {}, {})", c.arg(0), c.arg(1), c.arg(2)))),
-        ..Spell::NONE
-    },
     loops: Some(|c| extreme_loops(c, "mithril_cummax")),
-    layer: "CumulativeMax",
-    ..running_extreme(
-        "cumulative_max",
-        "Cumulative maximum along `axis`; NaN from the first one on. `reverse` runs from the end. Where several are          equal, the gradient goes to the last of them. See `cummax` for their positions.",
-    )
+    grad: Grad::Formula(extreme_grad),
+    lowering: Lowering {
+        numpy: Function(|c| extreme_text(c, "np.maximum.accumulate({0}, axis={1})", "_cumulative_max")),
+        torch: Function(|c| extreme_text(c, "torch.cummax({0}, {1}).values", "_cumulative_max")),
+        jax: Function(|c| Some(format!("_cumulative_max({}, {}, {})", c.arg(0), c.arg(1), c.arg(2)))),
+        mlx: Function(|c| Some(format!("_cumulative_max({}, {}, {})", c.arg(0), c.arg(1), c.arg(2)))),
+        onnx: Function(|s| super::onnx::scan(s, "Max", "lowest($y)", false, s.bool(2).ok()?)),
+        ..Lowering::NONE
+    },
+    ..RUNNING_EXTREMUM
 };
 
 /// `y_k = min_{j ≤ k} x_j`
 pub static CUMULATIVE_MIN: OpDef = OpDef {
+    name: "cumulative_min",
+    doc: "Smallest element so far along `axis`; NaN from the first one on. `reverse` runs from the end. Where several          are equal, the gradient goes to the last of them. See `cummin` for their positions.",
+    layer: "CumulativeMin",
     dtype: DTypeRule::Same(0),
     eval: Some(Eval::Host(|c| extremes(c, Ordering::Less))),
-    grad: Grad::Formula(extreme_grad),
-    spell: Spell {
-        onnx: Text::F(|s| super::onnx::scan(s, "Min", "highest($y)", false, s.bool(2).ok()?)),
-        numpy: Text::F(|c| extreme_text(c, "np.minimum.accumulate({0}, axis={1})", "_cumulative_min")),
-        torch: Text::F(|c| extreme_text(c, "torch.cummin({0}, {1}).values", "_cumulative_min")),
-        jax: Text::F(|c| Some(format!("_cumulative_min({}, {}, {})", c.arg(0), c.arg(1), c.arg(2)))),
-        mlx: Text::F(|c| Some(format!("_cumulative_min({}, {}, {})", c.arg(0), c.arg(1), c.arg(2)))),
-        ..Spell::NONE
-    },
     loops: Some(|c| extreme_loops(c, "mithril_cummin")),
-    layer: "CumulativeMin",
-    ..running_extreme(
-        "cumulative_min",
-        "Smallest element so far along `axis`; NaN from the first one on. `reverse` runs from the end. Where several          are equal, the gradient goes to the last of them. See `cummin` for their positions.",
-    )
+    grad: Grad::Formula(extreme_grad),
+    lowering: Lowering {
+        numpy: Function(|c| extreme_text(c, "np.minimum.accumulate({0}, axis={1})", "_cumulative_min")),
+        torch: Function(|c| extreme_text(c, "torch.cummin({0}, {1}).values", "_cumulative_min")),
+        jax: Function(|c| Some(format!("_cumulative_min({}, {}, {})", c.arg(0), c.arg(1), c.arg(2)))),
+        mlx: Function(|c| Some(format!("_cumulative_min({}, {}, {})", c.arg(0), c.arg(1), c.arg(2)))),
+        onnx: Function(|s| super::onnx::scan(s, "Min", "highest($y)", false, s.bool(2).ok()?)),
+        ..Lowering::NONE
+    },
+    ..RUNNING_EXTREMUM
 };
 
 static POSITIONS_PORTS: &[Port] = &[tensor("input"), attr("axis", Attr::Int, DefaultLit::Required)];
 
-const fn with_positions(name: &'static str, doc: &'static str) -> OpDef {
-    OpDef {
-        ports: POSITIONS_PORTS,
-        outputs: &["values", "indices"],
-        dtype: DTypeRule::Fn(|cx| Ok(DTypes::keep([cx.dtype(0).unwrap_or(cx.float), DType::I64]))),
-        cases: &["[2,5] axis=1", "[2,3,4] axis=-2", "[0,3] axis=0", "i64[6]<3 axis=0", "[2,0] axis=1"],
-        ..running_extreme(name, doc)
-    }
-}
+const RUNNING_EXTREMUM_WITH_INDICES: OpDef = OpDef {
+    ports: POSITIONS_PORTS,
+    outputs: &["values", "indices"],
+    dtype: DTypeRule::Fn(|cx| Ok(DTypes::keep([cx.dtype(0).unwrap_or(cx.float), DType::I64]))),
+    cases: &["[2,5] axis=1", "[2,3,4] axis=-2", "[0,3] axis=0", "i64[6]<3 axis=0", "[2,0] axis=1"],
+    ..RUNNING_EXTREMUM
+};
 
 fn both<'a>(c: &Call<'a>, op: &'static OpDef) -> Vec<V<'a>> {
     let y = c.x[0].op(op, &[c.x[1]]);
@@ -369,26 +349,24 @@ fn both<'a>(c: &Call<'a>, op: &'static OpDef) -> Vec<V<'a>> {
 
 /// Largest so far, and where
 pub static CUMMAX: OpDef = OpDef {
-    expand: Some(|c| both(c, &CUMULATIVE_MAX)),
-    spell: Spell { torch: Text::T("torch.cummax({0}, {1})"), ..Spell::NONE },
-    layer: "CumMax",
-    ..with_positions(
-        "cummax",
-        "Largest element so far along `axis` and its position in int64: of equal ones, and of several NaN, the last one \
+    name: "cummax",
+    doc: "Largest element so far along `axis` and its position in int64: of equal ones, and of several NaN, the last one \
          so far. As in torch; see `cumulative_max` for the values alone.",
-    )
+    layer: "CumMax",
+    expand: Some(|c| both(c, &CUMULATIVE_MAX)),
+    lowering: Lowering { torch: Template("torch.cummax({0}, {1})"), ..Lowering::NONE },
+    ..RUNNING_EXTREMUM_WITH_INDICES
 };
 
 /// Smallest so far, and where
 pub static CUMMIN: OpDef = OpDef {
-    expand: Some(|c| both(c, &CUMULATIVE_MIN)),
-    spell: Spell { torch: Text::T("torch.cummin({0}, {1})"), ..Spell::NONE },
-    layer: "CumMin",
-    ..with_positions(
-        "cummin",
-        "Smallest element so far along `axis` and its position in int64: of equal ones, and of several NaN, the last one \
+    name: "cummin",
+    doc: "Smallest element so far along `axis` and its position in int64: of equal ones, and of several NaN, the last one \
          so far. As in torch; see `cumulative_min` for the values alone.",
-    )
+    layer: "CumMin",
+    expand: Some(|c| both(c, &CUMULATIVE_MIN)),
+    lowering: Lowering { torch: Template("torch.cummin({0}, {1})"), ..Lowering::NONE },
+    ..RUNNING_EXTREMUM_WITH_INDICES
 };
 
 #[cfg(test)]

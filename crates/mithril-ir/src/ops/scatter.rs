@@ -12,9 +12,11 @@ use crate::error::{Code, Error, Result};
 use crate::interp::HostCall;
 use crate::literal::Lit;
 use crate::loops::{Argument, Expr, LoopCx, accumulator, sizes_around};
+use crate::lowering::LoweringRule::{Function, Template};
+use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, PortKind, ShapeRule, Spell, Text, Tolerance,
-    attr, tensor, tensor_of,
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, PortKind, ShapeRule, Tolerance, attr,
+    tensor, tensor_of,
 };
 use crate::ops::create::{ARANGE, FULL};
 use crate::ops::elementwise as e;
@@ -29,7 +31,6 @@ use crate::ops::scan::CUMSUM;
 use crate::ops::slicing::{SLICE, SLICE_UPDATE};
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
-use crate::spell::SpellCx;
 use crate::tensor::{Scalar, Tensor, strides};
 
 /// Rows of this file.
@@ -48,20 +49,16 @@ pub static OPS: &[&OpDef] = &[
 // --- brought together --------------------------------------------------------------------------------------
 
 /// The row of a function of two numbers at positions.
-const fn merging(name: &'static str, doc: &'static str) -> OpDef {
-    OpDef {
-        name,
-        doc,
-        shape: SCATTER_ADD.shape,
-        cases: &[
-            "[6,3] i64[4,3] [4,3] axis=0",
-            "[2,6] i64[2,9] [2,9] axis=-1",
-            "[6] i64[0]<5 [0]",
-            "i64[6] i64[8] i64[8]",
-        ],
-        ..ADDITION
-    }
-}
+const COMBINING: OpDef = OpDef {
+    shape: SCATTER_ADD.shape,
+    cases: &[
+        "[6,3] i64[4,3] [4,3] axis=0",
+        "[2,6] i64[2,9] [2,9] axis=-1",
+        "[6] i64[0]<5 [0]",
+        "i64[6] i64[8] i64[8]",
+    ],
+    ..ADDITION
+};
 
 /// `x` with each element of the source brought together with the one at its place.
 fn merged(c: &HostCall<'_>, float: fn(f64, f64) -> f64, int: fn(i64, i64) -> i64) -> Result<Vec<Tensor>> {
@@ -103,7 +100,7 @@ fn merging_loops(c: &LoopCx<'_>, function: &str) -> Result<Vec<Expr>> {
 }
 
 /// A call of `torch.scatter_reduce`, which multiplies 16-bit floats in float32 here.
-fn torch_merging(s: &SpellCx<'_>, reduce: &str) -> Option<String> {
+fn torch_merging(s: &LoweringCx<'_>, reduce: &str) -> Option<String> {
     let axis = s.axis(3, s.ty(0)?.shape.rank()).ok()?;
     let at = counted_from_front(s, axis, DType::I64)?;
     let dtype = s.ty(0)?.dtype;
@@ -127,7 +124,12 @@ fn shared<'a>(v: &crate::build::GradCall<'a>) -> Vec<V<'a>> {
 
 /// `output[indices[i]] *= source[i]`
 pub static SCATTER_PROD: OpDef = OpDef {
+    name: "scatter_prod",
+    doc: "The input with the element at the position along `axis` that `indices` gives multiplied by each element of \
+         `source`. `indices` and `source` have the shape of the input apart from the axis.",
+    layer: "ScatterProd",
     eval: Some(Eval::Host(|c| merged(c, |a, b| a * b, i64::wrapping_mul))),
+    loops: Some(|c| merging_loops(c, "mithril_scatter_prod")),
     grad: Grad::Formula(|v| {
         let (x, indices, source, axis) = (v.x[0], v.x[1], v.x[2], v.x[3]);
         let (zero, one) = (v.cx.lit(0.0), v.cx.lit(1.0));
@@ -144,68 +146,60 @@ pub static SCATTER_PROD: OpDef = OpDef {
         let by_x = v.g * full(1.0).op(&SCATTER_PROD, &[indices, source, axis]);
         vec![by_x, v.none(), at(v.g * x) * others]
     }),
-    spell: Spell {
-        onnx: Text::F(|s| super::onnx::scatter(s, 3, [1, 2], "mul")),
-        numpy: Text::T("_scatter_merged(np.multiply, {0}, {1}, {2}, {3})"),
-        torch: Text::F(|s| torch_merging(s, "prod")),
-        jax: Text::T("_scatter_merged(\"multiply\", {0}, {1}, {2}, {3})"),
-        mlx: Text::T("_scatter_merged(\"multiply\", {0}, {1}, {2}, {3})"),
-        ..Spell::NONE
+    lowering: Lowering {
+        numpy: Template("_scatter_merged(np.multiply, {0}, {1}, {2}, {3})"),
+        torch: Function(|s| torch_merging(s, "prod")),
+        jax: Template("_scatter_merged(\"multiply\", {0}, {1}, {2}, {3})"),
+        mlx: Template("_scatter_merged(\"multiply\", {0}, {1}, {2}, {3})"),
+        onnx: Function(|s| super::onnx::scatter(s, 3, [1, 2], "mul")),
+        ..Lowering::NONE
     },
-    loops: Some(|c| merging_loops(c, "mithril_scatter_prod")),
     domain: (0.5, 2.0),
-    layer: "ScatterProd",
-    ..merging(
-        "scatter_prod",
-        "The input with the element at the position along `axis` that `indices` gives multiplied by each element of \
-         `source`. `indices` and `source` have the shape of the input apart from the axis.",
-    )
+    ..COMBINING
 };
 
 /// `output[indices[i]] = max(output[indices[i]], source[i])`
 pub static SCATTER_MAX: OpDef = OpDef {
-    eval: Some(Eval::Host(|c| merged(c, larger, i64::max))),
-    grad: Grad::Formula(shared),
-    spell: Spell {
-        onnx: Text::F(|s| super::onnx::scatter(s, 3, [1, 2], "max")),
-        numpy: Text::T("_scatter_merged(np.maximum, {0}, {1}, {2}, {3})"),
-        torch: Text::F(|s| torch_merging(s, "amax")),
-        jax: Text::T("_scatter_merged(\"max\", {0}, {1}, {2}, {3})"),
-        mlx: Text::T("_scatter_merged(\"maximum\", {0}, {1}, {2}, {3})"),
-        ..Spell::NONE
-    },
-    loops: Some(|c| merging_loops(c, "mithril_scatter_max")),
-    tolerance: Tolerance::Exact,
-    layer: "ScatterMax",
-    ..merging(
-        "scatter_max",
-        "The largest of the element of the input and those of `source` whose `indices` give its position along `axis`; \
+    name: "scatter_max",
+    doc: "The largest of the element of the input and those of `source` whose `indices` give its position along `axis`; \
          NaN if one is. `indices` and `source` have the shape of the input apart from the axis. Ties share \
          the gradient.",
-    )
+    layer: "ScatterMax",
+    eval: Some(Eval::Host(|c| merged(c, larger, i64::max))),
+    loops: Some(|c| merging_loops(c, "mithril_scatter_max")),
+    grad: Grad::Formula(shared),
+    lowering: Lowering {
+        numpy: Template("_scatter_merged(np.maximum, {0}, {1}, {2}, {3})"),
+        torch: Function(|s| torch_merging(s, "amax")),
+        jax: Template("_scatter_merged(\"max\", {0}, {1}, {2}, {3})"),
+        mlx: Template("_scatter_merged(\"maximum\", {0}, {1}, {2}, {3})"),
+        onnx: Function(|s| super::onnx::scatter(s, 3, [1, 2], "max")),
+        ..Lowering::NONE
+    },
+    tolerance: Tolerance::Exact,
+    ..COMBINING
 };
 
 /// `output[indices[i]] = min(output[indices[i]], source[i])`
 pub static SCATTER_MIN: OpDef = OpDef {
-    eval: Some(Eval::Host(|c| merged(c, smaller, i64::min))),
-    grad: Grad::Formula(shared),
-    spell: Spell {
-        onnx: Text::F(|s| super::onnx::scatter(s, 3, [1, 2], "min")),
-        numpy: Text::T("_scatter_merged(np.minimum, {0}, {1}, {2}, {3})"),
-        torch: Text::F(|s| torch_merging(s, "amin")),
-        jax: Text::T("_scatter_merged(\"min\", {0}, {1}, {2}, {3})"),
-        mlx: Text::T("_scatter_merged(\"minimum\", {0}, {1}, {2}, {3})"),
-        ..Spell::NONE
-    },
-    loops: Some(|c| merging_loops(c, "mithril_scatter_min")),
-    tolerance: Tolerance::Exact,
-    layer: "ScatterMin",
-    ..merging(
-        "scatter_min",
-        "The smallest of the element of the input and those of `source` whose `indices` give its position along `axis`; \
+    name: "scatter_min",
+    doc: "The smallest of the element of the input and those of `source` whose `indices` give its position along `axis`; \
          NaN if one is. `indices` and `source` have the shape of the input apart from the axis. Ties share \
          the gradient.",
-    )
+    layer: "ScatterMin",
+    eval: Some(Eval::Host(|c| merged(c, smaller, i64::min))),
+    loops: Some(|c| merging_loops(c, "mithril_scatter_min")),
+    grad: Grad::Formula(shared),
+    lowering: Lowering {
+        numpy: Template("_scatter_merged(np.minimum, {0}, {1}, {2}, {3})"),
+        torch: Function(|s| torch_merging(s, "amin")),
+        jax: Template("_scatter_merged(\"min\", {0}, {1}, {2}, {3})"),
+        mlx: Template("_scatter_merged(\"minimum\", {0}, {1}, {2}, {3})"),
+        onnx: Function(|s| super::onnx::scatter(s, 3, [1, 2], "min")),
+        ..Lowering::NONE
+    },
+    tolerance: Tolerance::Exact,
+    ..COMBINING
 };
 
 // --- replaced, and torch's shapes --------------------------------------------------------------------------
@@ -271,18 +265,11 @@ pub static SCATTER: OpDef = OpDef {
           `output[indices[i, j], j] = source[i, j]` for axis 0. If several elements have the same index, the \
           last one along `axis` is kept, and only it gets a gradient. `indices` has at most as many places as the input along the other \
           axes, and as the source along all. `source` may be a number.",
+    layer: "Scatter",
     ports: &[INPUT, AXIS, INDICES, tensor("source")],
-    indexed: None,
     shape: ShapeRule::Fn(scattered_shape),
     dtype: DTypeRule::Fn(last_as_input),
     expand: Some(|c| scattered(c, |x, source| replaced(c, x, c.x[2], source))),
-    spell: Spell {
-        numpy: Text::F(|s| {
-            let same = s.ty(3)?.shape == s.ty(2)?.shape;
-            same.then(|| format!("_scatter({}, {}, {}, {})", s.arg(0), s.arg(2), s.arg(3), s.arg(1)))
-        }),
-        ..Spell::NONE
-    },
     loops: Some(|c| {
         let dtype = c.out_dtype(0);
         let axis = c.axis(1, c.rank(0))?;
@@ -299,6 +286,14 @@ pub static SCATTER: OpDef = OpDef {
         c.call("mithril_scatter", [&buffers[..], &numbers[..]].concat(), 0);
         Ok(vec![c.whole(0, output)])
     }),
+    indexed: None,
+    lowering: Lowering {
+        numpy: Function(|s| {
+            let same = s.ty(3)?.shape == s.ty(2)?.shape;
+            same.then(|| format!("_scatter({}, {}, {}, {})", s.arg(0), s.arg(2), s.arg(3), s.arg(1)))
+        }),
+        ..Lowering::NONE
+    },
     cases: &[
         "[6,3] i64[4,3] [4,3] axis=0",
         "[2,6] i64[2,9] [2,9] axis=-1",
@@ -308,7 +303,6 @@ pub static SCATTER: OpDef = OpDef {
         "bool[6] i32[2] bool[3] axis=0",
         "[3,6] i64[2,2] source=1.5 axis=1",
     ],
-    layer: "Scatter",
     ..MOVE
 };
 
@@ -351,6 +345,7 @@ pub static SCATTER_REDUCE: OpDef = OpDef {
     doc: "Reduces each element of `source` into the input at the index along `axis` given by `indices`: their `sum`, `prod`, `mean`, `amax` or `amin`.  \
           Without `include_self` the element of the input is excluded where there are others. `indices` has at most as many places as the input along the other axes, \
           and as the source along all. The mean of integers is rounded down. Ties share the gradient.",
+    layer: "ScatterReduce",
     ports: &[
         tensor_of("input", Kinds::NUMBER),
         AXIS,
@@ -362,7 +357,6 @@ pub static SCATTER_REDUCE: OpDef = OpDef {
     shape: ShapeRule::Fn(scattered_shape),
     dtype: DTypeRule::Fn(last_as_input),
     expand: Some(|c| scattered(c, |x, source| together(c, x, source))),
-    tolerance: Tolerance::Contraction,
     domain: (0.5, 2.0),
     cases: &[
         "[6,3] i64[4,3] [4,3] axis=0 reduce=\"sum\"",
@@ -375,7 +369,7 @@ pub static SCATTER_REDUCE: OpDef = OpDef {
         "i64[6] i64[4] i64[4] axis=0 reduce=\"amin\" include_self=false",
         "[6] i64[0]<5 [0] axis=0 reduce=\"sum\" include_self=false",
     ],
-    layer: "ScatterReduce",
+    tolerance: Tolerance::Contraction,
     ..BLANK
 };
 
@@ -421,6 +415,7 @@ pub static INDEX_FILL: OpDef = OpDef {
     name: "index_fill",
     doc: "The input with the slices at the positions `indices` (1-d) along `axis` filled with `value`, a number or a tensor \
           without axes.",
+    layer: "IndexFill",
     ports: &[INPUT, AXIS, INDICES, tensor("value")],
     shape: ShapeRule::Fn(|cx| {
         cx.axis(1, cx.shape(0).rank())?;
@@ -449,7 +444,6 @@ pub static INDEX_FILL: OpDef = OpDef {
         "i64[6] i64[0]<3 axis=0 value=2",
         "bool[6] i64[2] axis=-1 value=true",
     ],
-    layer: "IndexFill",
     ..MOVE
 };
 
@@ -460,6 +454,7 @@ pub static INDEX_PUT: OpDef = OpDef {
           of `getitem`: integers, slices, `...`, `none` (a new axis), tuples of integers and integer tensors,  \
           or strings that stand for the next of the tensors `indices`. `values` broadcast to the shape of `input[key]`. Elements \
           that occur several times add up, or the last value in row-major order stays.",
+    layer: "IndexPut",
     ports: &[
         INPUT,
         attr("key", Attr::Any, DefaultLit::Required),
@@ -494,7 +489,6 @@ pub static INDEX_PUT: OpDef = OpDef {
         };
         vec![put.op(&RESHAPE, &[tuple(&shape)])]
     }),
-    tolerance: Tolerance::Contraction,
     cases: &[
         "[6,5] [3,5] key=\"tensor\" i64[3]",
         "[6,6,2] [3,2,2] key=(\"tensor\",\"tensor\") i64[3,1] i64[2]",
@@ -504,7 +498,7 @@ pub static INDEX_PUT: OpDef = OpDef {
         "[4,5] [5] key=(-1,...)",
         "[6] [0] key=\"tensor\" i64[0]<3",
     ],
-    layer: "IndexPut",
+    tolerance: Tolerance::Contraction,
     ..BLANK
 };
 
@@ -517,17 +511,18 @@ pub static MASKED_FILL: OpDef = OpDef {
     name: "masked_fill",
     doc: "`value`, a number or a tensor, where `mask` holds, the input elsewhere. All three broadcast; the dtype is that \
           of the input.",
+    layer: "MaskedFill",
     ports: &[INPUT, MASK, tensor("value")],
     shape: ShapeRule::Broadcast,
     dtype: DTypeRule::Fn(|cx| Ok(source_as_input(cx))),
     expand: Some(|c| vec![c.x[1].op(&e::WHERE, &[c.x[2], c.x[0]])]),
-    spell: Spell {
-        torch: Text::F(|s| {
+    lowering: Lowering {
+        torch: Function(|s| {
             let same = s.ty(0)?.shape == s.out(0)?.shape;
             let number = s.ty(2).is_none() && s.ty(1).is_some();
             (same && number).then(|| format!("{}.masked_fill({}, {})", s.arg(0), s.arg(1), s.arg(2)))
         }),
-        ..Spell::NONE
+        ..Lowering::NONE
     },
     cases: &[
         "[2,3] bool[2,3] value=-7.5",
@@ -536,7 +531,6 @@ pub static MASKED_FILL: OpDef = OpDef {
         "[0,3] bool[3] value=0",
         "bool[2] bool[2] value=true",
     ],
-    layer: "MaskedFill",
     ..MOVE
 };
 
@@ -545,6 +539,7 @@ pub static MASKED_SCATTER: OpDef = OpDef {
     name: "masked_scatter",
     doc: "The input with the elements of `source`, in row-major order, where `mask` holds. The mask \
           broadcasts to the shape of the input. Fewer elements than true mask entries are an error.",
+    layer: "MaskedScatter",
     ports: &[INPUT, MASK, tensor("source")],
     shape: ShapeRule::Fn(|cx| {
         let (input, mask) = (cx.shape(0), cx.shape(1));
@@ -581,6 +576,5 @@ pub static MASKED_SCATTER: OpDef = OpDef {
         vec![mask.op(&e::WHERE, &[taken, x])]
     }),
     cases: &["[2,3] bool[2,3] [6]", "[2,3] bool[3] [2,3]", "i64[4] bool[4] i64[2,2]", "[0,3] bool[3] [1]"],
-    layer: "MaskedScatter",
     ..MOVE
 };

@@ -8,13 +8,13 @@ use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
 use crate::interp::{HostCall, from_f64s};
 use crate::loops::{Argument, Expr, LoopCx, accumulator, sizes_around};
+use crate::lowering::LoweringRule::{Function, Template};
+use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
-    optional, tensor,
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, attr, optional, tensor,
 };
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
-use crate::spell::SpellCx;
 use crate::tensor::Tensor;
 
 use super::compare::{EQUAL, GREATER, WHERE};
@@ -35,7 +35,6 @@ const TRANSFORM: OpDef = OpDef {
     outputs: &["output_real", "output_imag"],
     shape: ShapeRule::Fn(complex_shape),
     dtype: DTypeRule::Float,
-    tolerance: Tolerance::Contraction,
     cases: &[
         "[8]",
         "[5] [5]",
@@ -44,6 +43,7 @@ const TRANSFORM: OpDef = OpDef {
         "[1] [1]",
         "[7] norm=\"forward\"",
     ],
+    tolerance: Tolerance::Contraction,
     ..BLANK
 };
 
@@ -53,21 +53,21 @@ pub static FFT: OpDef = OpDef {
     doc: "Discrete Fourier transform along `axis` of `real + i·imag` (`imag` absent: 0); any size.\n\n\
           `output[k] = Σ_t input[t] · exp(-2πi·k·t/n)`, divided by `√n` with `norm=\"ortho\"` and by `n` with \
           `norm=\"forward\"`. The two outputs are the real and the imaginary part.",
+    layer: "Fft",
     eval: Some(Eval::Host(|c| complex_eval(c, false))),
     expand: Some(|c| complex_expand(c, -1.0)),
-    grad: Grad::Formula(|v| complex_grad(v, &IFFT)),
-    spell: Spell {
-        numpy: Text::T("_fft({0}, {1}, {2}, {3})"),
-        jax: Text::T("_fft({0}, {1}, {2}, {3})"),
-        torch: Text::F(|s| torch_complex(s, "fft")),
-        mlx: Text::F(|s| mlx_complex(s, "fft")),
-        ..Spell::NONE
-    },
     loops: Some(|c| {
         let by = scale(c, 3, axis_size(c, 2)? as f64, false)?;
         fft_loops(c, [0, 1], 2, -1.0, by)
     }),
-    layer: "Fft",
+    grad: Grad::Formula(|v| complex_grad(v, &IFFT)),
+    lowering: Lowering {
+        numpy: Template("_fft({0}, {1}, {2}, {3})"),
+        torch: Function(|s| torch_complex(s, "fft")),
+        jax: Template("_fft({0}, {1}, {2}, {3})"),
+        mlx: Function(|s| mlx_complex(s, "fft")),
+        ..Lowering::NONE
+    },
     ..TRANSFORM
 };
 
@@ -77,21 +77,21 @@ pub static IFFT: OpDef = OpDef {
     doc: "Inverse discrete Fourier transform along `axis` of `real + i·imag` (`imag` absent: 0); any size.\n\n\
           `output[t] = 1/n · Σ_k input[k] · exp(2πi·k·t/n)`; the factor is `1/√n` with `norm=\"ortho\"` and 1 with \
           `norm=\"forward\"`. The two outputs are the real and the imaginary part.",
+    layer: "InverseFft",
     eval: Some(Eval::Host(|c| complex_eval(c, true))),
     expand: Some(|c| complex_expand(c, 1.0)),
-    grad: Grad::Formula(|v| complex_grad(v, &FFT)),
-    spell: Spell {
-        numpy: Text::T("_ifft({0}, {1}, {2}, {3})"),
-        jax: Text::T("_ifft({0}, {1}, {2}, {3})"),
-        torch: Text::F(|s| torch_complex(s, "ifft")),
-        mlx: Text::F(|s| mlx_complex(s, "ifft")),
-        ..Spell::NONE
-    },
     loops: Some(|c| {
         let by = scale(c, 3, axis_size(c, 2)? as f64, true)?;
         fft_loops(c, [0, 1], 2, 1.0, by)
     }),
-    layer: "InverseFft",
+    grad: Grad::Formula(|v| complex_grad(v, &FFT)),
+    lowering: Lowering {
+        numpy: Template("_ifft({0}, {1}, {2}, {3})"),
+        torch: Function(|s| torch_complex(s, "ifft")),
+        jax: Template("_ifft({0}, {1}, {2}, {3})"),
+        mlx: Function(|s| mlx_complex(s, "ifft")),
+        ..Lowering::NONE
+    },
     ..TRANSFORM
 };
 
@@ -101,6 +101,7 @@ pub static RFFT: OpDef = OpDef {
     doc: "Discrete Fourier transform of a real signal along `axis`: the frequencies 0 to n/2.\n\n\
           The other half of the spectrum is the complex conjugate of this one. `norm` is as in `fft`. The two \
           outputs are the real and the imaginary part, of size `n // 2 + 1`.",
+    layer: "RealFft",
     ports: &[tensor("input"), AXIS, NORM],
     shape: ShapeRule::Fn(|cx| {
         let mut out = cx.shape(0).clone();
@@ -111,32 +112,31 @@ pub static RFFT: OpDef = OpDef {
     }),
     eval: Some(Eval::Host(rfft_eval)),
     expand: Some(rfft_expand),
+    loops: Some(|c| {
+        let by = scale(c, 2, axis_size(c, 1)? as f64, false)?;
+        fft_loops(c, [0, usize::MAX], 1, -1.0, by)
+    }),
     grad: Grad::Formula(|v| {
         let (axis, n) = axis_and_size(v, v.x[0], 1);
         let weights = weights(v, &n, axis, v.x[0]);
         let n = v.cx.lit(n);
         vec![(v.gs[0] / weights).op(&IRFFT, &[v.gs[1] / weights, n, v.x[1], dual(v, 2)])]
     }),
-    spell: Spell {
-        numpy: Text::T("_rfft({0}, {1}, {2})"),
-        jax: Text::T("_rfft({0}, {1}, {2})"),
-        torch: Text::F(|s| {
+    lowering: Lowering {
+        numpy: Template("_rfft({0}, {1}, {2})"),
+        torch: Function(|s| {
             let call = format!("torch.fft.rfft({}, dim={}, norm={})", single(s, 0)?, s.arg(1), s.arg(2));
             Some(torch_parts(s, &call))
         }),
-        mlx: Text::F(|s| {
+        jax: Template("_rfft({0}, {1}, {2})"),
+        mlx: Function(|s| {
             let [x, axis, norm] = [0, 1, 2].map(|i| s.arg(i));
             single_mlx(s)?;
             Some(format!("_transform(mx.fft.rfft, {x}, None, {axis}, {norm})"))
         }),
-        ..Spell::NONE
+        ..Lowering::NONE
     },
     cases: &["[8]", "[5]", "[2,6,3] axis=1", "[3,2] axis=0 norm=\"ortho\"", "[1]", "[2] norm=\"forward\""],
-    loops: Some(|c| {
-        let by = scale(c, 2, axis_size(c, 1)? as f64, false)?;
-        fft_loops(c, [0, usize::MAX], 1, -1.0, by)
-    }),
-    layer: "RealFft",
     ..TRANSFORM
 };
 
@@ -148,33 +148,38 @@ pub static IRFFT: OpDef = OpDef {
           `n` is the size of the signal, `2·(m-1)` for `m` frequencies if not given; to get a signal of odd size, \
           give it. The imaginary part of frequency 0, and of frequency n/2 for even `n`, is not read. `norm` is as \
           in `ifft`.",
+    layer: "InverseRealFft",
     ports: &[tensor("real"), tensor("imag"), attr("n", Attr::OptInt, DefaultLit::None), AXIS, NORM],
     outputs: &["output"],
     shape: ShapeRule::Fn(irfft_shape),
     eval: Some(Eval::Host(irfft_eval)),
     expand: Some(irfft_expand),
+    loops: Some(|c| {
+        let n = c.out_shape(0)[c.axis(3, c.rank(0))?];
+        fft_loops(c, [0, 1], 3, 1.0, scale(c, 4, n as f64, true)?)
+    }),
     grad: Grad::Formula(|v| {
         let (axis, n) = axis_and_size(v, v.y, 3);
         let weights = weights(v, &n, axis, v.x[0]);
         let back = v.cx.apply(&RFFT, &[v.g, v.x[3], dual(v, 4)]);
         back.into_iter().map(|part| part * weights).collect()
     }),
-    spell: Spell {
-        numpy: Text::T("_irfft({0}, {1}, {2}, {3}, {4})"),
-        jax: Text::T("_irfft({0}, {1}, {2}, {3}, {4})"),
-        torch: Text::F(|s| {
+    lowering: Lowering {
+        numpy: Template("_irfft({0}, {1}, {2}, {3}, {4})"),
+        torch: Function(|s| {
             let n = s.dim(&s.out(0)?.shape[s.axis(3, s.ty(0)?.shape.rank()).ok()?]);
             let (axis, norm) = (s.arg(3), s.arg(4));
             let x = format!("torch.complex({}, {})", single(s, 0)?, single(s, 1)?);
             Some(format!("torch.fft.irfft({x}, n={n}, dim={axis}, norm={norm}){}", back(s)))
         }),
-        mlx: Text::F(|s| {
+        jax: Template("_irfft({0}, {1}, {2}, {3}, {4})"),
+        mlx: Function(|s| {
             let n = s.dim(&s.out(0)?.shape[s.axis(3, s.ty(0)?.shape.rank()).ok()?]);
             let [re, im, axis, norm] = [0, 1, 3, 4].map(|i| s.arg(i));
             single_mlx(s)?;
             Some(format!("_irfft({re}, {im}, {n}, {axis}, {norm})"))
         }),
-        ..Spell::NONE
+        ..Lowering::NONE
     },
     cases: &[
         "[5] [5]",
@@ -184,20 +189,15 @@ pub static IRFFT: OpDef = OpDef {
         "[1] [1] n=1",
         "[3] [3] n=5 norm=\"forward\"",
     ],
-    loops: Some(|c| {
-        let n = c.out_shape(0)[c.axis(3, c.rank(0))?];
-        fft_loops(c, [0, 1], 3, 1.0, scale(c, 4, n as f64, true)?)
-    }),
-    layer: "InverseRealFft",
     ..TRANSFORM
 };
 
 /// MLX has complex numbers of float32 only.
-fn single_mlx(s: &SpellCx<'_>) -> Option<()> {
+fn single_mlx(s: &LoweringCx<'_>) -> Option<()> {
     (s.ty(0)?.dtype != DType::F64).then_some(())
 }
 
-fn mlx_complex(s: &SpellCx<'_>, name: &str) -> Option<String> {
+fn mlx_complex(s: &LoweringCx<'_>, name: &str) -> Option<String> {
     single_mlx(s)?;
     let [re, im, axis, norm] = [0, 1, 2, 3].map(|i| s.arg(i));
     Some(format!("_transform(mx.fft.{name}, {re}, {im}, {axis}, {norm})"))
@@ -557,18 +557,18 @@ fn complex_grad<'a>(v: &GradCall<'a>, opposite: &'static OpDef) -> Vec<V<'a>> {
 // --- spellings ---------------------------------------------------------------------------------------------
 
 /// Halves are transformed in single precision by torch.
-fn is_half(s: &SpellCx<'_>) -> bool {
+fn is_half(s: &LoweringCx<'_>) -> bool {
     s.out(0).is_some_and(|ty| ty.dtype.size() < DType::F32.size())
 }
 
 /// Input `i`, wide enough to be transformed.
-fn single(s: &SpellCx<'_>, i: usize) -> Option<String> {
+fn single(s: &LoweringCx<'_>, i: usize) -> Option<String> {
     s.ty(i)?;
     Some(if is_half(s) { format!("{}.float()", s.arg(i)) } else { s.arg(i).to_owned() })
 }
 
 /// The conversion of a result that was computed in single precision.
-fn back(s: &SpellCx<'_>) -> String {
+fn back(s: &LoweringCx<'_>) -> String {
     match s.out(0) {
         Some(ty) if is_half(s) => format!(".to({})", s.dtype(ty.dtype)),
         _ => String::new(),
@@ -576,11 +576,11 @@ fn back(s: &SpellCx<'_>) -> String {
 }
 
 /// Both parts of a complex array.
-fn torch_parts(s: &SpellCx<'_>, call: &str) -> String {
+fn torch_parts(s: &LoweringCx<'_>, call: &str) -> String {
     format!("torch.view_as_real({call}.resolve_conj()){}.unbind(-1)", back(s))
 }
 
-fn torch_complex(s: &SpellCx<'_>, function: &str) -> Option<String> {
+fn torch_complex(s: &LoweringCx<'_>, function: &str) -> Option<String> {
     let x = match single(s, 1) {
         Some(imag) => format!("torch.complex({}, {imag})", single(s, 0)?),
         None => single(s, 0)?,

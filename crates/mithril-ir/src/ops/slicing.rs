@@ -9,15 +9,14 @@ use crate::error::{Code, Error, Result};
 use crate::interp::{HostCall, broadcast_index};
 use crate::literal::Lit;
 use crate::loops::{Expr, LoopCx, Within};
-use crate::op::{
-    Attr, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, attr, tensor_of,
-};
+use crate::lowering::LoweringRule::{Function, Template};
+use crate::lowering::{Lowering, LoweringCx};
+use crate::op::{Attr, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, attr, tensor_of};
 use crate::ops::create::ZEROS;
 use crate::ops::joining::CONCAT;
 use crate::ops::movement::{INPUT, MOVE, RESHAPE, strided, tuple_text, undecided};
 use crate::rules::{Attrs, DTypes, ShapeCx};
 use crate::shape::Shape;
-use crate::spell::SpellCx;
 use crate::tensor::{Tensor, strides};
 
 /// Rows of this file.
@@ -59,7 +58,7 @@ impl Range {
         (start, count.known().map_or(count, |n| Dim::Const(n.max(0))))
     }
     /// As Python writes it between the brackets.
-    pub fn text(&self, size: &Dim, s: &SpellCx<'_>) -> String {
+    pub fn text(&self, size: &Dim, s: &LoweringCx<'_>) -> String {
         let start = self.start.as_ref().filter(|d| !(self.step > 0 && d.is(0)));
         let stop = self.stop.as_ref().filter(|d| !(self.step > 0 && *d == size));
         let side = |d: Option<&Dim>| d.map(|d| s.dim(d)).unwrap_or_default();
@@ -171,7 +170,7 @@ fn part_place(cx: &impl Attrs, at: usize, shape: &[usize], part: &[usize]) -> Re
 }
 
 /// The text between the brackets: whole axes at the end are left out.
-fn index_text(s: &SpellCx<'_>, at: usize) -> Option<String> {
+fn index_text(s: &LoweringCx<'_>, at: usize) -> Option<String> {
     let shape = &s.ty(0)?.shape;
     let ranges = ranges(s, at, shape).ok()?;
     let used = (0..ranges.len()).rev().find(|&i| !ranges[i].is_whole(&shape[i])).map_or(0, |i| i + 1);
@@ -191,6 +190,7 @@ pub static SLICE: OpDef = OpDef {
     doc: "The part `input[start:stop:step, ...]`, with Python's rules: bounds may be negative (from the end), \
           `none` (as far as possible) or out of range (clamped), steps may be negative. One entry for each axis; \
           trailing axes without an entry are kept whole. Bounds of symbolic axes are assumed to be in range.",
+    layer: "Slice",
     ports: &[INPUT, STARTS, STOPS, STEPS],
     shape: ShapeRule::Fn(|cx| Ok(vec![part_shape(cx, 1)?])),
     eval: Some(Eval::Host(|c| {
@@ -198,21 +198,6 @@ pub static SLICE: OpDef = OpDef {
         let (base, steps) = part_place(c, 1, x.shape(), c.shape())?;
         Ok(vec![strided(x, c.shape(), base, &steps)])
     })),
-    grad: Grad::Formula(|v| {
-        let zeros = zeros(v.x[0]);
-        vec![zeros.op(&SLICE_UPDATE, &[v.g, v.x[1], v.x[2], v.x[3]])]
-    }),
-    spell: Spell {
-        onnx: Text::F(super::onnx::slice),
-        torch: Text::F(|s| torch_slice(s, 1)),
-        py: Text::F(|s| Some(format!("{}[{}]", s.arg(0), index_text(s, 1)?))),
-        ggml: Text::F(|s| {
-            let lines = known_lines(s, 1, &super::ggml::known(s.ty(0))?).ok()?;
-            let lines: Vec<[i64; 3]> = lines.iter().map(|l| [l.start, l.step, l.count]).collect();
-            super::ggml::backwards(s, &lines)
-        }),
-        ..Spell::NONE
-    },
     loops: Some(|c| {
         let lines = known_lines(c, 1, &c.shape(0))?;
         Ok(vec![c.output(0, |at| {
@@ -220,6 +205,21 @@ pub static SLICE: OpDef = OpDef {
             c.load(0, from.collect::<Vec<_>>())
         })])
     }),
+    grad: Grad::Formula(|v| {
+        let zeros = zeros(v.x[0]);
+        vec![zeros.op(&SLICE_UPDATE, &[v.g, v.x[1], v.x[2], v.x[3]])]
+    }),
+    lowering: Lowering {
+        py: Function(|s| Some(format!("{}[{}]", s.arg(0), index_text(s, 1)?))),
+        torch: Function(|s| torch_slice(s, 1)),
+        ggml: Function(|s| {
+            let lines = known_lines(s, 1, &super::ggml::known(s.ty(0))?).ok()?;
+            let lines: Vec<[i64; 3]> = lines.iter().map(|l| [l.start, l.step, l.count]).collect();
+            super::ggml::backwards(s, &lines)
+        }),
+        onnx: Function(super::onnx::slice),
+        ..Lowering::NONE
+    },
     cases: &[
         "[5,4] starts=(1,) stops=(4,)",
         "[5,4] starts=(none,0) stops=(none,-1) steps=(-1,2)",
@@ -228,7 +228,6 @@ pub static SLICE: OpDef = OpDef {
         "[5] starts=(4,) stops=(1,)",
         "[2,0,3] starts=(1,) stops=(2,)",
     ],
-    layer: "Slice",
     ..MOVE
 };
 
@@ -238,7 +237,7 @@ pub(super) fn zeros(x: V<'_>) -> V<'_> {
 }
 
 /// torch has no negative steps: the axes with one, and all ranges as they run forwards.
-fn forwards(s: &SpellCx<'_>, at: usize) -> Option<(Vec<usize>, Vec<Range>)> {
+fn forwards(s: &LoweringCx<'_>, at: usize) -> Option<(Vec<usize>, Vec<Range>)> {
     let shape = &s.ty(0)?.shape;
     let mut reversed = Vec::new();
     let mut forwards = Vec::new();
@@ -262,7 +261,7 @@ fn forwards(s: &SpellCx<'_>, at: usize) -> Option<(Vec<usize>, Vec<Range>)> {
     Some((reversed, forwards))
 }
 
-fn torch_slice(s: &SpellCx<'_>, at: usize) -> Option<String> {
+fn torch_slice(s: &LoweringCx<'_>, at: usize) -> Option<String> {
     let (reversed, forwards) = forwards(s, at)?;
     if reversed.is_empty() {
         return Some(format!("{}[{}]", s.arg(0), index_text(s, at)?));
@@ -274,13 +273,13 @@ fn torch_slice(s: &SpellCx<'_>, at: usize) -> Option<String> {
 }
 
 /// `[(start, stop, step), ...]`
-fn slices_text(s: &SpellCx<'_>, ranges: &[Range]) -> String {
+fn slices_text(s: &LoweringCx<'_>, ranges: &[Range]) -> String {
     let bound = |d: &Option<Dim>| d.as_ref().map_or_else(|| "None".to_owned(), |d| s.dim(d));
     let one = |r: &Range| format!("({}, {}, {})", bound(&r.start), bound(&r.stop), r.step);
     format!("[{}]", ranges.iter().map(one).collect::<Vec<_>>().join(", "))
 }
 
-fn torch_update(s: &SpellCx<'_>) -> Option<String> {
+fn torch_update(s: &LoweringCx<'_>) -> Option<String> {
     let (reversed, forwards) = forwards(s, 2)?;
     // The update is aligned at the right; it need not be reversed along axes that it lacks.
     let front = forwards.len() - s.ty(1)?.shape.rank();
@@ -298,6 +297,7 @@ pub static SLICE_UPDATE: OpDef = OpDef {
     name: "slice_update",
     doc: "The input with the part `input[start:stop:step, ...]` replaced by `update`, which broadcasts to it. \
           The bounds are interpreted as in `slice`.",
+    layer: "SliceUpdate",
     ports: &[INPUT, tensor_of("update", Kinds::ANY), STARTS, STOPS, STEPS],
     shape: ShapeRule::Fn(|cx| {
         let part = part_shape(cx, 2)?;
@@ -321,33 +321,32 @@ pub static SLICE_UPDATE: OpDef = OpDef {
         Ok(DTypes { cast: smallvec![None, Some(to)], out: smallvec![to] })
     }),
     eval: Some(Eval::Host(eval_update)),
+    loops: Some(update_loops),
     grad: Grad::Formula(|v| {
         let nothing = v.cx.lit(Tensor::scalar(v.x[1].dtype(), 0.0));
         let kept = v.g.op(&SLICE_UPDATE, &[nothing, v.x[2], v.x[3], v.x[4]]);
         vec![kept, v.g.op(&SLICE, &[v.x[2], v.x[3], v.x[4]])]
     }),
-    spell: Spell {
-        onnx: Text::F(super::onnx::slice_update),
-        numpy: Text::F(|s| {
+    lowering: Lowering {
+        numpy: Function(|s| {
             let index = index_text(s, 2)?;
             Some(format!("_slice_update({}, {}, np.s_[{index}])", s.arg(0), s.arg(1)))
         }),
-        torch: Text::F(torch_update),
-        jax: Text::F(|s| Some(format!("{}.at[{}].set({})", s.arg(0), index_text(s, 2)?, s.arg(1)))),
-        mlx: Text::F(|s| {
+        torch: Function(torch_update),
+        jax: Function(|s| Some(format!("{}.at[{}].set({})", s.arg(0), index_text(s, 2)?, s.arg(1)))),
+        mlx: Function(|s| {
             let ranges = ranges(s, 2, &s.ty(0)?.shape).ok()?;
             Some(format!("_slice_update({}, {}, {})", s.arg(0), s.arg(1), slices_text(s, &ranges)))
         }),
-        ..Spell::NONE
+        onnx: Function(super::onnx::slice_update),
+        ..Lowering::NONE
     },
-    loops: Some(update_loops),
     cases: &[
         "[5,4] [2,4] starts=(1,) stops=(3,)",
         "[5,4] [5,2] starts=(none,3) stops=(none,none) steps=(1,-2)",
         "[5,4] [4] starts=(1,) stops=(3,)",
         "[4] [0] starts=(2,) stops=(2,)",
     ],
-    layer: "SliceUpdate",
     ..MOVE
 };
 
@@ -407,6 +406,8 @@ fn eval_update(c: &HostCall<'_>) -> Result<Vec<Tensor>> {
 pub static FLIP: OpDef = OpDef {
     name: "flip",
     doc: "The order of the elements reversed along `axis` (one, several, or all).",
+    aliases: &["reverse"],
+    layer: "Flip",
     ports: &[INPUT, attr("axis", Attr::OptInts, DefaultLit::None)],
     shape: ShapeRule::Fn(|cx| {
         cx.axes(1, cx.shape(0).rank())?;
@@ -419,18 +420,16 @@ pub static FLIP: OpDef = OpDef {
         vec![c.x[0].op(&SLICE, &[none, none, c.cx.lit(Lit::tuple(steps))])]
     }),
     grad: Grad::Formula(|v| vec![v.g.op(&FLIP, &[v.x[1]])]),
-    spell: Spell {
-        torch: Text::F(|s| {
+    lowering: Lowering {
+        numpy: Template("np.flip({0}, {1})"),
+        torch: Function(|s| {
             let axes = s.axes(1, s.ty(0)?.shape.rank()).ok()?;
             Some(format!("torch.flip({}, {})", s.arg(0), tuple_text(&axes)))
         }),
-        numpy: Text::T("np.flip({0}, {1})"),
-        jax: Text::T("jnp.flip({0}, {1})"),
-        ..Spell::NONE
+        jax: Template("jnp.flip({0}, {1})"),
+        ..Lowering::NONE
     },
     cases: &["[2,3]", "[2,3] axis=0", "[2,3] axis=-1", "[2,3,2] axis=(0,2)", "[0,3]", "[]"],
-    layer: "Flip",
-    aliases: &["reverse"],
     ..MOVE
 };
 
@@ -439,6 +438,7 @@ pub static ROLL: OpDef = OpDef {
     name: "roll",
     doc: "Elements moved by `shift` positions along `axis`; elements shifted off the end wrap around to the start. Without \
           an axis the elements are rolled in row-major order.",
+    layer: "Roll",
     ports: &[
         INPUT,
         attr("shift", Attr::Ints, DefaultLit::Required),
@@ -456,7 +456,7 @@ pub static ROLL: OpDef = OpDef {
         let shifts = c.get(|c| c.ints_n(1, axes.len()));
         vec![axes.iter().zip(&shifts).fold(x, |x, (&axis, &shift)| rolled(x, shift, axis))]
     }),
-    spell: Spell::py("{xp}.roll({0}, {1}, {2})"),
+    lowering: Lowering::py("{xp}.roll({0}, {1}, {2})"),
     cases: &[
         "[5] shift=2",
         "[2,3] shift=-1 axis=1",
@@ -464,7 +464,6 @@ pub static ROLL: OpDef = OpDef {
         "[2,3] shift=(1,2) axis=(0,-1)",
         "[0] shift=1",
     ],
-    layer: "Roll",
     ..MOVE
 };
 
@@ -497,6 +496,7 @@ pub static SPLIT: OpDef = OpDef {
     name: "split",
     doc: "Parts along `axis`, one output each: `sections` is a number of equal parts, or a tuple of the sizes of \
           the parts, which have to add up to the size of the axis.",
+    layer: "Split",
     ports: &[
         INPUT,
         attr("sections", Attr::Ints, DefaultLit::Required),
@@ -528,16 +528,16 @@ pub static SPLIT: OpDef = OpDef {
         let inputs: Vec<V<'_>> = [v.cx.lit(axis)].into_iter().chain(v.gs.iter().copied()).collect();
         vec![v.cx.call(&CONCAT, &inputs)]
     }),
-    spell: Spell {
+    lowering: Lowering {
         // One call, the gradient of which is one concatenation.
-        torch: Text::F(|s| {
+        torch: Function(|s| {
             let axis = s.axis(2, s.ty(0)?.shape.rank()).ok()?;
             let sizes = section_sizes(s, &s.ty(0)?.shape[axis]).ok()?;
             let even = sizes.iter().all(|size| *size == sizes[0] && size.known().is_some_and(|n| n > 0));
             let text = if even { s.dim(&sizes[0]) } else { s.dims(&sizes) };
             (sizes.len() > 1).then(|| format!("torch.split({}, {text}, {axis})", s.arg(0)))
         }),
-        ..Spell::NONE
+        ..Lowering::NONE
     },
     cases: &[
         "[6,2] sections=3",
@@ -545,7 +545,6 @@ pub static SPLIT: OpDef = OpDef {
         "[4] sections=(0,4)",
         "[4] sections=1 axis=-1",
     ],
-    layer: "Split",
     ..MOVE
 };
 

@@ -5,10 +5,9 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::forms::form;
 use crate::interp::HostCall;
-use crate::op::{
-    Attr, DefaultLit, Eval, ExpandFn, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr, composite,
-    tensor,
-};
+use crate::lowering::Lowering;
+use crate::lowering::LoweringRule::{Function, Template};
+use crate::op::{Attr, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, UNARY, attr, tensor};
 use crate::ops::elementwise::{EXP, LOG, larger};
 use crate::ops::reduce::{MAX, SUM};
 use crate::rules::Attrs;
@@ -22,18 +21,16 @@ const SOFTMAX_CASES: &[&str] =
     &["[2,3]", "[2,3,4] axis=1", "[2,3,4] axis=-3", "[5] axis=0", "[2,0]", "[0,3]"];
 
 /// The row that functions along an axis start from.
-const fn along_axis(name: &'static str, doc: &'static str, expand: ExpandFn) -> OpDef {
-    OpDef {
-        ports: SOFTMAX_PORTS,
-        shape: ShapeRule::Fn(|cx| {
-            cx.axis(1, cx.shape(0).rank())?;
-            Ok(vec![cx.shape(0).clone()])
-        }),
-        tolerance: Tolerance::Contraction,
-        cases: SOFTMAX_CASES,
-        ..composite(name, doc, expand)
-    }
-}
+const ALONG_AXIS: OpDef = OpDef {
+    ports: SOFTMAX_PORTS,
+    shape: ShapeRule::Fn(|cx| {
+        cx.axis(1, cx.shape(0).rank())?;
+        Ok(vec![cx.shape(0).clone()])
+    }),
+    cases: SOFTMAX_CASES,
+    tolerance: Tolerance::Contraction,
+    ..UNARY
+};
 
 /// Replaces each line along the axis by a function of its elements less the largest, and of the sum of their
 /// exponentials.
@@ -67,18 +64,22 @@ fn shifted<'a>(c: &Call<'a>, f: fn(V<'a>, V<'a>) -> V<'a>) -> Vec<V<'a>> {
 
 /// `e^x / Σ e^x`
 pub static SOFTMAX: OpDef = OpDef {
+    name: "softmax",
+    doc: "Exponentials along an axis, divided by their sum: `exp(x - max(x)) / sum(exp(x - max(x)))`. A slice \
+         that contains NaN or plus infinity, or only minus infinity, becomes NaN.",
+    layer: "Softmax",
     eval: Some(Eval::Host(|c| map_lines(c, |x, sum| libm::exp(x) / sum))),
+    expand: Some(|c| shifted(c, |rest, sum| rest.op(&EXP, &[]) / sum)),
+    forms: &[form("exp(input - max(input, axis)) / sum(exp(input - max(input, axis)), axis)")],
     grad: Grad::Formula(|v| {
         let total = (v.g * v.y).op(&SUM, &[v.x[1], v.cx.lit(true)]);
         vec![v.y * (v.g - total)]
     }),
-    forms: &[form("exp(input - max(input, axis)) / sum(exp(input - max(input, axis)), axis)")],
-    spell: Spell {
-        onnx: Text::F(|s| super::onnx::along(s, "Softmax", 1)),
-        ggml: Text::F(super::ggml::softmax),
-        numpy: Text::T("_softmax({0}, {1})"),
-        jax: Text::T("jax.nn.softmax({0}, axis={1})"),
-        mlx: Text::F(|s| {
+    lowering: Lowering {
+        py: Template("{xp}.softmax({0}, {1})"),
+        numpy: Template("_softmax({0}, {1})"),
+        jax: Template("jax.nn.softmax({0}, axis={1})"),
+        mlx: Function(|s| {
             let (x, axis) = (s.arg(0), s.arg(1));
             Some(match s.out(0)?.dtype {
                 DType::F64 if s.out(0)?.shape.iter().any(|d| d.is(0)) => x.to_owned(),
@@ -87,43 +88,38 @@ pub static SOFTMAX: OpDef = OpDef {
                 _ => format!("mx.softmax({x}, {axis}, precise=True)"),
             })
         }),
-        ..Spell::py("{xp}.softmax({0}, {1})")
+        ggml: Function(super::ggml::softmax),
+        onnx: Function(|s| super::onnx::along(s, "Softmax", 1)),
+        ..Lowering::NONE
     },
-    layer: "Softmax",
-    ..along_axis(
-        "softmax",
-        "Exponentials along an axis, divided by their sum: `exp(x - max(x)) / sum(exp(x - max(x)))`. A slice \
-         that contains NaN or plus infinity, or only minus infinity, becomes NaN.",
-        |c| shifted(c, |rest, sum| rest.op(&EXP, &[]) / sum),
-    )
+    ..ALONG_AXIS
 };
 
 /// `x - ln Σ e^x`
 pub static LOG_SOFTMAX: OpDef = OpDef {
+    name: "log_softmax",
+    doc: "Logarithm of the softmax along an axis: `x - max(x) - log(sum(exp(x - max(x))))`, accurate where the \
+         softmax rounds to 0.",
+    layer: "LogSoftmax",
     eval: Some(Eval::Host(|c| map_lines(c, |x, sum| x - libm::log(sum)))),
+    expand: Some(|c| shifted(c, |rest, sum| rest - sum.op(&LOG, &[]))),
+    forms: &[form("input - max(input, axis) - log(sum(exp(input - max(input, axis)), axis))")],
     grad: Grad::Formula(|v| {
         let total = v.g.op(&SUM, &[v.x[1], v.cx.lit(true)]);
         vec![v.g - v.y.op(&EXP, &[]) * total]
     }),
-    forms: &[form("input - max(input, axis) - log(sum(exp(input - max(input, axis)), axis))")],
-    spell: Spell {
-        onnx: Text::F(|s| super::onnx::along(s, "LogSoftmax", 1)),
-        ggml: Text::F(super::ggml::log_softmax),
-        numpy: Text::T("_log_softmax({0}, {1})"),
-        torch: Text::T("torch.log_softmax({0}, {1})"),
-        jax: Text::T("jax.nn.log_softmax({0}, axis={1})"),
-        mlx: Text::F(|s| {
+    lowering: Lowering {
+        numpy: Template("_log_softmax({0}, {1})"),
+        torch: Template("torch.log_softmax({0}, {1})"),
+        jax: Template("jax.nn.log_softmax({0}, axis={1})"),
+        mlx: Function(|s| {
             let x = s.out(0)?;
             let fits = x.dtype != DType::F64 && !x.shape.iter().any(|d| d.is(0));
             fits.then(|| format!("_log_softmax({}, {})", s.arg(0), s.arg(1)))
         }),
-        ..Spell::NONE
+        ggml: Function(super::ggml::log_softmax),
+        onnx: Function(|s| super::onnx::along(s, "LogSoftmax", 1)),
+        ..Lowering::NONE
     },
-    layer: "LogSoftmax",
-    ..along_axis(
-        "log_softmax",
-        "Logarithm of the softmax along an axis: `x - max(x) - log(sum(exp(x - max(x))))`, accurate where the \
-         softmax rounds to 0.",
-        |c| shifted(c, |rest, sum| rest - sum.op(&LOG, &[])),
-    )
+    ..ALONG_AXIS
 };

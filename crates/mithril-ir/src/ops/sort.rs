@@ -4,9 +4,10 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::literal::Lit;
 use crate::loops::{Argument, Expr, LoopCx, accumulator, sizes_around};
+use crate::lowering::Lowering;
+use crate::lowering::LoweringRule::{Function, Template};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
-    tensor,
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, attr, tensor,
 };
 use crate::ops::index::TAKE_ALONG_AXIS;
 use crate::ops::reduce::order;
@@ -24,34 +25,34 @@ static PORTS: &[Port] = &[
     attr("descending", Attr::Bool, DefaultLit::Bool(false)),
 ];
 
-const fn sorting(name: &'static str, doc: &'static str) -> OpDef {
-    OpDef {
-        name,
-        doc,
-        ports: PORTS,
-        shape: ShapeRule::Fn(same_with_axis),
-        tolerance: Tolerance::Exact,
-        cases: &[
-            "[5]",
-            "[3,4] axis=0",
-            "[2,3,4] axis=-2 descending=true",
-            "i64[4,5]<3",
-            "i64[4,5]<3 descending=true",
-            "[2,0]",
-        ],
-        ..BLANK
-    }
-}
+const SORTING: OpDef = OpDef {
+    ports: PORTS,
+    shape: ShapeRule::Fn(same_with_axis),
+    cases: &[
+        "[5]",
+        "[3,4] axis=0",
+        "[2,3,4] axis=-2 descending=true",
+        "i64[4,5]<3",
+        "i64[4,5]<3 descending=true",
+        "[2,0]",
+    ],
+    tolerance: Tolerance::Exact,
+    ..BLANK
+};
 
 /// In order of size
 pub static SORT: OpDef = OpDef {
+    name: "sort",
+    doc: "The elements along `axis` in order, largest first if `descending`. NaN is larger than every number: last, \
+         or first when `descending`. The gradient goes back to where each element came from.",
+    layer: "Sort",
     dtype: DTypeRule::Same(0),
     expand: Some(|c| {
         let order = c.x[0].op(&ARGSORT, &c.x[1..]);
         vec![c.x[0].op(&TAKE_ALONG_AXIS, &[order, c.x[1]])]
     }),
-    spell: Spell {
-        numpy: Text::F(|c| {
+    lowering: Lowering {
+        numpy: Function(|c| {
             if c.ty(0)?.dtype == DType::BF16 {
                 return None;
             }
@@ -61,20 +62,19 @@ pub static SORT: OpDef = OpDef {
                 format!("np.sort({}, axis={}, kind=\"stable\")", c.arg(0), c.arg(1))
             })
         }),
-        torch: Text::T("torch.sort({0}, dim={1}, descending={2}, stable=True).values"),
-        jax: Text::T("jnp.sort({0}, axis={1}, descending={2})"),
-        ..Spell::NONE
+        torch: Template("torch.sort({0}, dim={1}, descending={2}, stable=True).values"),
+        jax: Template("jnp.sort({0}, axis={1}, descending={2})"),
+        ..Lowering::NONE
     },
-    layer: "Sort",
-    ..sorting(
-        "sort",
-        "The elements along `axis` in order, largest first if `descending`. NaN is larger than every number: last, \
-         or first when `descending`. The gradient goes back to where each element came from.",
-    )
+    ..SORTING
 };
 
 /// Positions in order of size
 pub static ARGSORT: OpDef = OpDef {
+    name: "argsort",
+    doc: "Positions, in int64, that sort the input along `axis`; equal elements keep their order, also when \
+         `descending`. NaN is larger than every number: last, or first when `descending`.",
+    layer: "ArgSort",
     dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::I64]))),
     eval: Some(Eval::Host(|c| {
         let x = c.tensor(0);
@@ -94,23 +94,6 @@ pub static ARGSORT: OpDef = OpDef {
         }
         Ok(vec![Tensor::from_parts(c.shape(), out)])
     })),
-    grad: Grad::Zero,
-    spell: Spell {
-        onnx: Text::F(super::onnx::argsort),
-        numpy: Text::F(|c| {
-            // NumPy has no order for bfloat16 that knows NaN.
-            let wide = if c.ty(0)?.dtype == DType::BF16 { ".astype(np.float32)" } else { "" };
-            Some(if c.bool(2).ok()? {
-                format!("_argsort_descending({}{wide}, axis={})", c.arg(0), c.arg(1))
-            } else {
-                format!("np.argsort({}{wide}, axis={}, kind=\"stable\")", c.arg(0), c.arg(1))
-            })
-        }),
-        torch: Text::T("torch.argsort({0}, dim={1}, descending={2}, stable=True)"),
-        jax: Text::T("jnp.argsort({0}, axis={1}, descending={2}).astype({dtype})"),
-        mlx: Text::T("_argsort({0}, {1}, {2})"),
-        ..Spell::NONE
-    },
     loops: Some(|c| {
         let wide = accumulator(c.dtype(0));
         let (outer, size, inner) = sizes_around(&c.shape(0), c.axis(1, c.rank(0))?);
@@ -120,12 +103,24 @@ pub static ARGSORT: OpDef = OpDef {
         c.call(format!("mithril_argsort_{}", wide.short()), args, size.max(1) as usize * 32);
         Ok(vec![c.whole(0, output)])
     }),
-    layer: "ArgSort",
-    ..sorting(
-        "argsort",
-        "Positions, in int64, that sort the input along `axis`; equal elements keep their order, also when \
-         `descending`. NaN is larger than every number: last, or first when `descending`.",
-    )
+    grad: Grad::Zero,
+    lowering: Lowering {
+        numpy: Function(|c| {
+            // NumPy has no order for bfloat16 that knows NaN.
+            let wide = if c.ty(0)?.dtype == DType::BF16 { ".astype(np.float32)" } else { "" };
+            Some(if c.bool(2).ok()? {
+                format!("_argsort_descending({}{wide}, axis={})", c.arg(0), c.arg(1))
+            } else {
+                format!("np.argsort({}{wide}, axis={}, kind=\"stable\")", c.arg(0), c.arg(1))
+            })
+        }),
+        torch: Template("torch.argsort({0}, dim={1}, descending={2}, stable=True)"),
+        jax: Template("jnp.argsort({0}, axis={1}, descending={2}).astype({dtype})"),
+        mlx: Template("_argsort({0}, {1}, {2})"),
+        onnx: Function(super::onnx::argsort),
+        ..Lowering::NONE
+    },
+    ..SORTING
 };
 
 static TOPK_PORTS: &[Port] = &[
@@ -160,6 +155,12 @@ fn topk_loops(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
 
 /// The largest or smallest elements
 pub static TOPK: OpDef = OpDef {
+    name: "topk",
+    doc: "The `k` largest elements along `axis` (the smallest if not `largest`) and their positions in int64. They \
+         come in order, whether `sorted` asks for it or not; of equal elements the first come first. NaN is larger \
+         than every number.",
+    aliases: &["top_k"],
+    layer: "TopK",
     ports: TOPK_PORTS,
     outputs: &["values", "indices"],
     shape: ShapeRule::Fn(|cx| {
@@ -186,18 +187,17 @@ pub static TOPK: OpDef = OpDef {
         vec![x.op(&TAKE_ALONG_AXIS, &[indices, c.x[2]]), indices]
     }),
     loops: Some(topk_loops),
-    spell: Spell {
-        onnx: Text::F(super::onnx::topk),
-        numpy: Text::F(|c| {
+    lowering: Lowering {
+        numpy: Function(|c| {
             if c.ty(0)?.dtype == DType::BF16 {
                 return None;
             }
             let largest = if c.bool(3).ok()? { "" } else { ", largest=False" };
             Some(format!("_topk({}, {}, axis={}{largest})", c.arg(0), c.arg(1), c.arg(2)))
         }),
-        ..Spell::NONE
+        onnx: Function(super::onnx::topk),
+        ..Lowering::NONE
     },
-    layer: "TopK",
     cases: &[
         "[5] k=2",
         "[3,4] k=3 axis=0 largest=false",
@@ -205,13 +205,7 @@ pub static TOPK: OpDef = OpDef {
         "i64[4,5]<3 k=5",
         "[2,3] k=0",
     ],
-    aliases: &["top_k"],
-    ..sorting(
-        "topk",
-        "The `k` largest elements along `axis` (the smallest if not `largest`) and their positions in int64. They \
-         come in order, whether `sorted` asks for it or not; of equal elements the first come first. NaN is larger \
-         than every number.",
-    )
+    ..SORTING
 };
 
 #[cfg(test)]

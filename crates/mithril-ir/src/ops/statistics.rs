@@ -4,14 +4,15 @@ use crate::build::{Call, GradCall, V};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::literal::Lit;
-use crate::op::{Attr, DTypeRule, DefaultLit, Grad, OpDef, Port, Spell, Text, attr, tensor};
+use crate::lowering::LoweringRule::Function;
+use crate::lowering::{Lowering, LoweringCx};
+use crate::op::{Attr, DTypeRule, DefaultLit, Grad, OpDef, Port, attr, tensor};
 use crate::ops::reduce::{
-    ARRAY, COUNT_NONZERO, MAX, MEAN, MIN, SUM, all_axes, axes, call_text, count, float_of, float_result,
-    floating, input_dtype, keep, keepdim, reduction, statistic, torch_float,
+    ARRAY, COUNT_NONZERO, MAX, MEAN, MIN, REDUCTION, SUM, all_axes, axes, call_text, count, float_of,
+    float_result, floating, input_dtype, keep, keepdim, statistic, torch_float,
 };
 use crate::ops::{elementwise as e, movement as m};
 use crate::rules::Attrs;
-use crate::spell::SpellCx;
 
 /// Rows of this file.
 pub static OPS: &[&OpDef] = &[&VAR, &STD, &NORM, &LOGSUMEXP];
@@ -23,19 +24,17 @@ static VARIANCE_PORTS: &[Port] = &[
     attr("correction", Attr::Float, DefaultLit::Float(1.0)),
 ];
 
-const fn variance(name: &'static str, doc: &'static str) -> OpDef {
-    OpDef {
-        ports: VARIANCE_PORTS,
-        dtype: DTypeRule::Fn(float_result),
-        cases: &[
-            "[2,3]",
-            "[2,3] axis=1 keepdim=true",
-            "[2,3,4] axis=(0,-1) correction=0",
-            "[4,5] axis=0 correction=2",
-        ],
-        ..reduction(name, doc)
-    }
-}
+const VARIANCE: OpDef = OpDef {
+    ports: VARIANCE_PORTS,
+    dtype: DTypeRule::Fn(float_result),
+    cases: &[
+        "[2,3]",
+        "[2,3] axis=1 keepdim=true",
+        "[2,3,4] axis=(0,-1) correction=0",
+        "[4,5] axis=0 correction=2",
+    ],
+    ..REDUCTION
+};
 
 /// Difference of each element from the mean, and what the sum of its squares is divided by.
 fn centered<'a>(c: &Call<'a>) -> (V<'a>, V<'a>) {
@@ -50,18 +49,24 @@ fn centered<'a>(c: &Call<'a>) -> (V<'a>, V<'a>) {
 }
 
 /// An integer where it is one: MLX takes no other.
-fn correction_text(c: &SpellCx<'_>) -> Option<String> {
+fn correction_text(c: &LoweringCx<'_>) -> Option<String> {
     c.f64(3).ok().map(|x| x.to_string())
 }
 
 /// The correction for libraries that call it `ddof`; MLX takes integers.
-fn degrees(c: &SpellCx<'_>) -> Option<String> {
+fn degrees(c: &LoweringCx<'_>) -> Option<String> {
     let is_whole = c.f64(3).ok()?.fract() == 0.0;
     correction_text(c).filter(|_| is_whole || c.xp != "mx")
 }
 
 /// `Σ (input - mean)² / (n - correction)`
 pub static VAR: OpDef = OpDef {
+    name: "var",
+    doc: "Variance over `axis` (all axes if none is given): `Σ (x - mean)² / max(0, n - correction)`. The \
+         correction is 1 unless given (Bessel's), 0 is the variance of a whole population. Integers become the \
+         default float; half precision is computed in float32.",
+    aliases: &["variance"],
+    layer: "Var",
     expand: Some(|c| {
         let (difference, freedom) = centered(c);
         let sum = (difference * difference).op(&SUM, &c.x[1..3]);
@@ -71,43 +76,35 @@ pub static VAR: OpDef = OpDef {
         let (difference, freedom) = centered(v);
         vec![keep(v, v.g) * (2.0 * difference / freedom)]
     }),
-    spell: Spell {
-        torch: Text::F(|c| torch_float(c, "torch.var(", &format!(", correction={}", correction_text(c)?))),
-        py: Text::F(|c| statistic(c, "var", &format!(", ddof={}", degrees(c)?))),
-        ..Spell::NONE
+    lowering: Lowering {
+        py: Function(|c| statistic(c, "var", &format!(", ddof={}", degrees(c)?))),
+        torch: Function(|c| torch_float(c, "torch.var(", &format!(", correction={}", correction_text(c)?))),
+        ..Lowering::NONE
     },
-    layer: "Var",
-    aliases: &["variance"],
-    ..variance(
-        "var",
-        "Variance over `axis` (all axes if none is given): `Σ (x - mean)² / max(0, n - correction)`. The \
-         correction is 1 unless given (Bessel's), 0 is the variance of a whole population. Integers become the \
-         default float; half precision is computed in float32.",
-    )
+    ..VARIANCE
 };
 
 /// `√var`
 pub static STD: OpDef = OpDef {
+    name: "std",
+    doc: "Standard deviation over `axis` (all axes if none is given), the square root of `var`. The correction is \
+         1 unless given. The gradient at identical values is 0.",
+    aliases: &["standard_deviation"],
+    layer: "Std",
     expand: Some(|c| vec![floating(c.x[0]).op(&VAR, &c.x[1..]).op(&e::SQRT, &[]).cast(float_of(c.x[0]))]),
     grad: Grad::Formula(|v| {
         let (difference, freedom) = centered(v);
         let y = keep(v, v.y);
         vec![keep(v, v.g) * (difference / (freedom * unless_zero(y)))]
     }),
-    spell: Spell {
-        torch: Text::F(|c| torch_float(c, "torch.std(", &format!(", correction={}", correction_text(c)?))),
-        jax: Text::F(deviation),
-        mlx: Text::F(deviation),
-        py: Text::F(|c| statistic(c, "std", &format!(", ddof={}", degrees(c)?))),
-        ..Spell::NONE
+    lowering: Lowering {
+        py: Function(|c| statistic(c, "std", &format!(", ddof={}", degrees(c)?))),
+        torch: Function(|c| torch_float(c, "torch.std(", &format!(", correction={}", correction_text(c)?))),
+        jax: Function(deviation),
+        mlx: Function(deviation),
+        ..Lowering::NONE
     },
-    layer: "Std",
-    aliases: &["standard_deviation"],
-    ..variance(
-        "std",
-        "Standard deviation over `axis` (all axes if none is given), the square root of `var`. The correction is \
-         1 unless given. The gradient at identical values is 0.",
-    )
+    ..VARIANCE
 };
 
 /// `y`, but 1 where it is 0: for divisors whose dividend is 0 there.
@@ -124,21 +121,25 @@ static NORM_PORTS: &[Port] = &[
 
 /// `(Σ |input|^p)^(1/p)`
 pub static NORM: OpDef = OpDef {
+    name: "norm",
+    doc: "Vector norm `(Σ |x|^p)^(1/p)` over `axis` (all axes if none is given). `p` is 2 unless given; infinity is \
+         the largest absolute value, minus infinity the smallest, 0 the number of elements that are not 0. The \
+         gradient is 0 where an element or the norm is 0. Half precision is computed in float32.",
+    aliases: &["vector_norm"],
+    layer: "Norm",
     ports: NORM_PORTS,
     dtype: DTypeRule::Fn(float_result),
     expand: Some(norm),
     grad: Grad::Formula(norm_grad),
-    spell: Spell {
-        torch: Text::F(|c| {
+    lowering: Lowering {
+        torch: Function(|c| {
             let p = format!(", ord={}", c.arg(1));
             torch_float(c, "torch.linalg.vector_norm(", &p)
         }),
-        jax: Text::F(euclidean),
-        mlx: Text::F(euclidean),
-        ..Spell::NONE
+        jax: Function(euclidean),
+        mlx: Function(euclidean),
+        ..Lowering::NONE
     },
-    layer: "Norm",
-    aliases: &["vector_norm"],
     cases: &[
         "[2,3]",
         "[2,3] p=1 axis=1 keepdim=true",
@@ -148,12 +149,7 @@ pub static NORM: OpDef = OpDef {
         "[2,3] p=0",
         "[3] p=0.5",
     ],
-    ..reduction(
-        "norm",
-        "Vector norm `(Σ |x|^p)^(1/p)` over `axis` (all axes if none is given). `p` is 2 unless given; infinity is \
-         the largest absolute value, minus infinity the smallest, 0 the number of elements that are not 0. The \
-         gradient is 0 where an element or the norm is 0. Half precision is computed in float32.",
-    )
+    ..REDUCTION
 };
 
 fn norm<'a>(c: &Call<'a>) -> Vec<V<'a>> {
@@ -195,19 +191,24 @@ fn norm_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
 }
 
 /// A helper for the standard deviation of floats.
-fn deviation(c: &SpellCx<'_>) -> Option<String> {
+fn deviation(c: &LoweringCx<'_>) -> Option<String> {
     let ddof = degrees(c).filter(|_| input_dtype(c).is_some_and(DType::is_float))?;
     Some(call_text(c, "_std(", ARRAY, &format!(", ddof={ddof}")))
 }
 
 /// A helper for the usual norm of floats.
-fn euclidean(c: &SpellCx<'_>) -> Option<String> {
+fn euclidean(c: &LoweringCx<'_>) -> Option<String> {
     let fits = c.f64(1).ok()? == 2.0 && input_dtype(c)?.is_float();
     fits.then(|| call_text(c, "_norm(", ARRAY, ""))
 }
 
 /// `log Σ e^input`
 pub static LOGSUMEXP: OpDef = OpDef {
+    name: "logsumexp",
+    doc: "`log Σ exp(x)` over `axis` (all axes if none is given), computed as `max + log Σ exp(x - max)`, which \
+         does not overflow. Minus infinity where all elements are. Half precision is computed in float32.",
+    aliases: &["log_sum_exp", "reduce_logsumexp"],
+    layer: "LogSumExp",
     dtype: DTypeRule::Fn(float_result),
     expand: Some(|c| {
         let x = floating(c.x[0]);
@@ -223,31 +224,25 @@ pub static LOGSUMEXP: OpDef = OpDef {
         let y = y.op(&e::EQUAL, &[v.cx.lit(f64::NEG_INFINITY)]).op(&e::WHERE, &[v.cx.lit(0.0), y]);
         vec![keep(v, v.g) * (v.x[0] - y).op(&e::EXP, &[])]
     }),
-    spell: Spell {
-        torch: Text::F(|c| {
+    lowering: Lowering {
+        torch: Function(|c| {
             let axis = if c.absent(1) { all_axes(c) } else { c.arg(1).to_owned() };
             let keep = if keepdim(c).ok()? { ", keepdim=True" } else { "" };
             let fits = input_dtype(c)?.is_float() && axis != "()";
             fits.then(|| format!("torch.logsumexp({}, dim={axis}{keep})", c.arg(0)))
         }),
-        jax: Text::F(|c| {
+        jax: Function(|c| {
             let fits = input_dtype(c)?.is_float();
             fits.then(|| call_text(c, "jax.nn.logsumexp(", ARRAY, ""))
         }),
-        mlx: Text::F(|c| {
+        mlx: Function(|c| {
             let (dtype, is_empty) = (input_dtype(c)?, c.ty(0)?.shape.iter().any(|d| d.is(0)));
             let head = if dtype == DType::F64 { "_logsumexp(" } else { "mx.logsumexp(" };
             (dtype.is_float() && !is_empty).then(|| call_text(c, head, ARRAY, ""))
         }),
-        ..Spell::NONE
+        ..Lowering::NONE
     },
-    layer: "LogSumExp",
-    aliases: &["log_sum_exp", "reduce_logsumexp"],
-    ..reduction(
-        "logsumexp",
-        "`log Σ exp(x)` over `axis` (all axes if none is given), computed as `max + log Σ exp(x - max)`, which \
-         does not overflow. Minus infinity where all elements are. Half precision is computed in float32.",
-    )
+    ..REDUCTION
 };
 
 /// The shape without the reduced axes.

@@ -5,7 +5,9 @@ use crate::dim::Dim;
 use crate::dtype::{DType, Kind};
 use crate::error::Result;
 use crate::literal::Lit;
-use crate::op::{Attr, DTypeRule, DefaultLit, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr};
+use crate::lowering::Lowering;
+use crate::lowering::LoweringRule::{Function, Template};
+use crate::op::{Attr, DTypeRule, DefaultLit, Grad, OpDef, Port, ShapeRule, Tolerance, attr};
 use crate::ops::compare::{GREATER_EQUAL, LESS_EQUAL, WHERE};
 use crate::ops::create::{EYE, count, diagonal_of_row};
 use crate::ops::index::looked_up_mlx;
@@ -57,10 +59,10 @@ fn triangle<'a>(c: &Call<'a>, keeps: &'static OpDef) -> Vec<V<'a>> {
 pub static TRIL: OpDef = OpDef {
     name: "tril",
     doc: "The last two axes as matrices, with zeros above diagonal `k` (counted upwards from the main one).",
+    layer: "Tril",
     expand: Some(|c| triangle(c, &GREATER_EQUAL)),
     grad: Grad::Formula(|v| vec![v.g.op(&TRIL, &[v.x[1]])]),
-    spell: Spell::py("{xp}.tril({0}, {1})"),
-    layer: "Tril",
+    lowering: Lowering::py("{xp}.tril({0}, {1})"),
     ..TRIANGLE
 };
 
@@ -68,10 +70,10 @@ pub static TRIL: OpDef = OpDef {
 pub static TRIU: OpDef = OpDef {
     name: "triu",
     doc: "The last two axes as matrices, with zeros below diagonal `k` (counted upwards from the main one).",
+    layer: "Triu",
     expand: Some(|c| triangle(c, &LESS_EQUAL)),
     grad: Grad::Formula(|v| vec![v.g.op(&TRIU, &[v.x[1]])]),
-    spell: Spell::py("{xp}.triu({0}, {1})"),
-    layer: "Triu",
+    lowering: Lowering::py("{xp}.triu({0}, {1})"),
     ..TRIANGLE
 };
 
@@ -94,18 +96,19 @@ const DIAGONAL_CASES: &[&str] = &[
 pub static DIAGONAL: OpDef = OpDef {
     name: "diagonal",
     doc: "The elements of diagonal `offset` of the matrices that `axis1` and `axis2` make, along a new last axis.",
+    layer: "Diagonal",
     ports: DIAGONAL_PORTS,
     shape: ShapeRule::Expansion,
     expand: Some(diagonal),
-    spell: Spell {
-        mlx: Text::F(|s| {
+    lowering: Lowering {
+        py: Template("{xp}.diagonal({0}, {1}, {2}, {3})"),
+        mlx: Function(|s| {
             let [x, offset, axis1, axis2] = [0, 1, 2, 3].map(|i| s.arg(i));
             Some(looked_up_mlx(s, 0, format!("mx.diagonal({x}, {offset}, {axis1}, {axis2})")))
         }),
-        ..Spell::py("{xp}.diagonal({0}, {1}, {2}, {3})")
+        ..Lowering::NONE
     },
     cases: DIAGONAL_CASES,
-    layer: "Diagonal",
     ..MOVE
 };
 
@@ -151,18 +154,19 @@ fn every(x: V<'_>, start: i64, step: i64, len: i64) -> V<'_> {
 pub static DIAG: OpDef = OpDef {
     name: "diag",
     doc: "Of a vector the square matrix with it on diagonal `k` and zeros elsewhere; of a matrix its diagonal `k`.",
+    layer: "Diag",
     ports: &[INPUT, K],
     shape: ShapeRule::Expansion,
     expand: Some(diag),
-    spell: Spell {
-        mlx: Text::F(|s| {
+    lowering: Lowering {
+        py: Template("{xp}.diag({0}, {1})"),
+        mlx: Function(|s| {
             let text = format!("mx.diag({}, {})", s.arg(0), s.arg(1));
             Some(if s.ty(0)?.shape.rank() == 2 { looked_up_mlx(s, 0, text) } else { text })
         }),
-        ..Spell::py("{xp}.diag({0}, {1})")
+        ..Lowering::NONE
     },
     cases: &["[3]", "[2] k=1", "[2] k=-2", "[3,4]", "[3,4] k=-1", "i64[2]", "[0]"],
-    layer: "Diag",
     ..MOVE
 };
 
@@ -189,12 +193,12 @@ fn diag<'a>(c: &Call<'a>) -> Vec<V<'a>> {
 pub static TRACE: OpDef = OpDef {
     name: "trace",
     doc: "The sum of diagonal `offset` of the matrices that `axis1` and `axis2` make.",
+    layer: "Trace",
     ports: DIAGONAL_PORTS,
     shape: ShapeRule::Expansion,
     dtype: DTypeRule::Expansion,
     expand: Some(|c| vec![c.x[0].op(&DIAGONAL, &c.x[1..]).op(&SUM, &[c.cx.lit(-1)])]),
-    tolerance: Tolerance::Contraction,
     cases: DIAGONAL_CASES,
-    layer: "Trace",
+    tolerance: Tolerance::Contraction,
     ..MOVE
 };

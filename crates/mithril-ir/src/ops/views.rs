@@ -5,9 +5,11 @@ use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
 use crate::literal::Lit;
+use crate::lowering::LoweringRule::Function;
+use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, EACH, Grad, OpDef, Port, PortKind, ShapeRule, Spell, Text, Tolerance,
-    attr, optional, tensor,
+    Attr, BLANK, DTypeRule, DefaultLit, EACH, Grad, OpDef, Port, PortKind, ShapeRule, Tolerance, attr,
+    optional, tensor,
 };
 use crate::ops::compare::NOT_EQUAL;
 use crate::ops::joining::CONCAT;
@@ -17,7 +19,6 @@ use crate::ops::slicing::SLICE;
 use crate::ops::window;
 use crate::rules::{Attrs, DTypes, ShapeCx};
 use crate::shape::Shape;
-use crate::spell::SpellCx;
 
 /// Rows of this file.
 pub static OPS: &[&OpDef] =
@@ -48,11 +49,11 @@ macro_rules! at_least {
         OpDef {
             name: $name,
             doc: $doc,
+            layer: $layer,
             ports: &[INPUT],
             shape: ShapeRule::Fn(|cx| Ok(vec![at_least(cx.shape(0), $n)])),
             expand: Some(|c| vec![reshaped(c.x[0], at_least(&c.x[0].shape(), $n).0.to_vec())]),
             cases: &["[]", "[3]", "[2,3]", "i64[2,0,3]", "[1,2,3,2]"],
-            layer: $layer,
             ..MOVE
         }
     };
@@ -106,6 +107,7 @@ fn unflattened(cx: &(impl Attrs + ?Sized), from: &Shape) -> Result<Shape> {
 pub static UNFLATTEN: OpDef = OpDef {
     name: "unflatten",
     doc: "Splits an axis into several of these sizes, one of which may be -1; the inverse of `flatten`.",
+    layer: "Unflatten",
     ports: &[
         INPUT,
         attr("axis", Attr::Int, DefaultLit::Required),
@@ -122,7 +124,6 @@ pub static UNFLATTEN: OpDef = OpDef {
         vec![reshaped(c.x[0], shape.0.to_vec())]
     }),
     cases: &["[2,6] axis=1 sizes=(2,3)", "[6,2] axis=0 sizes=(-1,2)", "i64[2,0] axis=-1 sizes=(0,3)"],
-    layer: "Unflatten",
     ..MOVE
 };
 
@@ -186,8 +187,8 @@ pub static MESHGRID: OpDef = OpDef {
         };
         inputs.iter().enumerate().map(one).collect()
     }),
-    tolerance: Tolerance::Exact,
     cases: &["[2] [3]", "indexing=\"xy\" [2] [3] [4]", "[3] []", "[2] i64[3]", "[4]", "[0] [2]"],
+    tolerance: Tolerance::Exact,
     ..BLANK
 };
 
@@ -198,6 +199,7 @@ pub static DIFF: OpDef = OpDef {
     name: "diff",
     doc: "Differences of neighbors along `axis`, `n` times: `input[1:] - input[:-1]`. `prepend` and `append`  \
           are first added before and after the input, unless `n` is 0. Of booleans: whether neighbors differ.",
+    layer: "Diff",
     ports: &[
         tensor("input"),
         attr("n", Attr::Int, DefaultLit::Int(1)),
@@ -236,7 +238,6 @@ pub static DIFF: OpDef = OpDef {
         }
         vec![x]
     }),
-    tolerance: Tolerance::Rounded,
     cases: &[
         "[5]",
         "[3,4] n=2",
@@ -246,7 +247,7 @@ pub static DIFF: OpDef = OpDef {
         "[2,3] n=1 axis=1 [2,1] [2,2]",
         "[2] n=3",
     ],
-    layer: "Diff",
+    tolerance: Tolerance::Rounded,
     ..BLANK
 };
 
@@ -257,6 +258,7 @@ pub static UNFOLD_AXIS: OpDef = OpDef {
     name: "unfold_axis",
     doc: "All windows of `size` elements along `axis`, `step` apart, as a new last axis: `[n]` becomes \
           `[⌊(n - size) / step⌋ + 1, size]`. The method `unfold` of torch's tensors.",
+    layer: "UnfoldAxis",
     ports: &[
         INPUT,
         attr("axis", Attr::Int, DefaultLit::Required),
@@ -288,9 +290,9 @@ pub static UNFOLD_AXIS: OpDef = OpDef {
         let out = before.iter().cloned().chain([windows.dim(2)]).chain(after.iter().cloned());
         vec![reshaped(windows, out.chain([Dim::Const(size)]))]
     }),
-    spell: Spell {
-        torch: Text::F(|s| Some(format!("{}.unfold({}, {}, {})", s.arg(0), s.arg(1), s.arg(2), s.arg(3)))),
-        ..Spell::NONE
+    lowering: Lowering {
+        torch: Function(|s| Some(format!("{}.unfold({}, {}, {})", s.arg(0), s.arg(1), s.arg(2), s.arg(3)))),
+        ..Lowering::NONE
     },
     cases: &[
         "[7] axis=0 size=3",
@@ -299,7 +301,6 @@ pub static UNFOLD_AXIS: OpDef = OpDef {
         "[5] axis=0 size=1 step=2",
         "[0,4] axis=1 size=2",
     ],
-    layer: "UnfoldAxis",
     ..MOVE
 };
 
@@ -359,6 +360,7 @@ pub static UNFOLD: OpDef = OpDef {
     doc: "All patches of images as columns (im2col): `[n, c, h, w]` becomes `[n, c·kh·kw, positions]`, `[c, h, w]` \
           likewise without `n`. The image is padded with `padding` zeros. As `torch.nn.functional.unfold`; for windows along \
           one axis see `unfold_axis`, for windows of any number of axes `windows`.",
+    layer: "Unfold",
     ports: UNFOLD_PORTS,
     shape: ShapeRule::Fn(|cx| {
         let rank = cx.rank(0, &[3, 4])?;
@@ -389,19 +391,18 @@ pub static UNFOLD: OpDef = OpDef {
         let columns = windows.op(&TRANSPOSE, &[c.cx.lit([0_i64, 1, 4, 5, 2, 3])]);
         vec![reshaped(columns, lead.into_iter().chain([&channels * &patches.area(), &ph * &pw]))]
     }),
-    spell: Spell { torch: Text::F(|s| torch_patches(s, "unfold")), ..Spell::NONE },
+    lowering: Lowering { torch: Function(|s| torch_patches(s, "unfold")), ..Lowering::NONE },
     cases: &[
         "[1,2,4,5] kernel_size=2",
         "[2,1,5,6] kernel_size=(2,3) dilation=(2,1) padding=(1,0) stride=(1,2)",
         "[2,4,4] kernel_size=(4,2) stride=2",
         "i64[1,1,3,3] kernel_size=2 padding=1",
     ],
-    layer: "Unfold",
     ..MOVE
 };
 
 /// The function of torch, which takes floats.
-fn torch_patches(s: &SpellCx<'_>, name: &str) -> Option<String> {
+fn torch_patches(s: &LoweringCx<'_>, name: &str) -> Option<String> {
     let dtype = s.ty(0)?.dtype;
     let sizes = s.args.iter().skip(1).map(String::as_str).collect::<Vec<_>>().join(", ");
     matches!(dtype, DType::F32 | DType::F64).then(|| format!("F.{name}({}, {sizes})", s.arg(0)))
@@ -422,6 +423,7 @@ pub static FOLD: OpDef = OpDef {
     doc: "Sums patches at the positions they were extracted from, the adjoint of `unfold` (col2im): `[n, c·kh·kw, positions]` becomes \
           `[n, c, *output_size]`, `[c·kh·kw, positions]` likewise without `n`. Elements in the padding are dropped. As \
           `torch.nn.functional.fold`.",
+    layer: "Fold",
     ports: FOLD_PORTS,
     shape: ShapeRule::Fn(|cx| {
         let rank = cx.rank(0, &[2, 3])?;
@@ -462,13 +464,12 @@ pub static FOLD: OpDef = OpDef {
         vec![reshaped(images, lead.into_iter().chain([channels]).chain(sizes.into_iter().map(Dim::Const)))]
     }),
     grad: Grad::Expansion,
-    spell: Spell { torch: Text::F(|s| torch_patches(s, "fold")), ..Spell::NONE },
-    tolerance: Tolerance::Contraction,
+    lowering: Lowering { torch: Function(|s| torch_patches(s, "fold")), ..Lowering::NONE },
     cases: &[
         "[1,8,6] output_size=(3,4) kernel_size=2",
         "[2,6,8] output_size=(4,5) kernel_size=(2,3) dilation=(2,1) padding=(1,0) stride=(1,2)",
         "[8,4] output_size=4 kernel_size=2 stride=2",
     ],
-    layer: "Fold",
+    tolerance: Tolerance::Contraction,
     ..BLANK
 };

@@ -3,8 +3,8 @@
 use crate::dim::Dim;
 use crate::error::{Code, Error, Result};
 use crate::literal::Lit;
+use crate::lowering::{LoweringCx, tuple};
 use crate::rules::{Attrs, ShapeCx};
-use crate::spell::{SpellCx, tuple};
 
 /// Largest kernel size, stride, dilation or padding; keeps offsets far inside `i64`.
 const LIMIT: i64 = 1 << 31;
@@ -112,7 +112,7 @@ pub fn pads_lit(pads: &[[Dim; 2]]) -> Lit {
 }
 
 /// Pads as JAX takes them: `"VALID"` where there are none.
-pub fn jax_pads(s: &SpellCx<'_>, pads: &[[Dim; 2]]) -> String {
+pub fn jax_pads(s: &LoweringCx<'_>, pads: &[[Dim; 2]]) -> String {
     if pads.iter().flatten().all(|pad| pad.is(0)) {
         return "\"VALID\"".to_owned();
     }
@@ -184,7 +184,7 @@ pub fn torch_option(name: &str, values: &[i64], default: i64) -> String {
 }
 
 /// `F.pad` of the spatial axes of `x`, which runs from the last axis to the first; `more` follows the pads.
-pub fn torch_padded(s: &SpellCx<'_>, x: &str, pads: &[[Dim; 2]], more: &str) -> String {
+pub fn torch_padded(s: &LoweringCx<'_>, x: &str, pads: &[[Dim; 2]], more: &str) -> String {
     let flat: Vec<Dim> = pads.iter().rev().flatten().cloned().collect();
     format!("F.pad({x}, {}{more})", s.dims(&flat))
 }

@@ -107,7 +107,7 @@ fn embedding(a: &LayerArgs<'_>) -> Result<Model> {
     model.port_called("indices", "input")?.learned("weight", shape, Init::Normal(1.0))
 }
 
-/// The layer of an activation: its name in any spelling, or `none`.
+/// The layer of an activation: its name in any notation, or `none`.
 pub(super) fn activation(a: &LayerArgs<'_>, name: &str, value: &Lit) -> Result<Option<Model>> {
     match value {
         Lit::None => Ok(None),

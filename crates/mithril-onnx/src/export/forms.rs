@@ -1,4 +1,4 @@
-//! The forms of spellings: words in small letters that stand for constants, sizes, conversions or several nodes.
+//! The forms of lowerings: words in small letters that stand for constants, sizes, conversions or several nodes.
 //!
 //! | form | what it is |
 //! |---|---|

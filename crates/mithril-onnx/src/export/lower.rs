@@ -1,9 +1,9 @@
-//! A node of the graph as nodes of ONNX, by the spelling of its row.
+//! A node of the graph as nodes of ONNX, by the lowering of its op.
 
 use mithril_ir::graph::{self, Graph, TensorType, ValueId};
 use mithril_ir::interp::number;
-use mithril_ir::op::Text;
-use mithril_ir::spell::SpellCx;
+use mithril_ir::lowering::LoweringCx;
+use mithril_ir::lowering::LoweringRule;
 use mithril_ir::{DType, Lit, Scalar, Tensor};
 
 use super::forms::{form, scalar};
@@ -16,7 +16,7 @@ pub struct Node<'a> {
     of: &'a graph::Node,
     /// What stands for the tensors among the inputs.
     given: Vec<Option<Val>>,
-    /// What was named in the spelling so far.
+    /// The values that the lowering has named so far.
     locals: Vec<Val>,
 }
 
@@ -33,13 +33,13 @@ pub fn lower(
     if let Some(nothing) = empty(w, graph, node) {
         return Ok(nothing);
     }
-    let text = match node.op.spell.onnx {
-        Text::No => return Err("ONNX has no such op".into()),
-        Text::T(text) => text.to_owned(),
-        Text::F(f) => {
+    let text = match node.op.lowering.onnx {
+        LoweringRule::None => return Err("ONNX has no such op".into()),
+        LoweringRule::Template(text) => text.to_owned(),
+        LoweringRule::Function(f) => {
             let args: Vec<String> = (0..node.inputs.len()).map(|i| format!("{{{i}}}")).collect();
             let dtypes = |d: DType| d.short();
-            f(&SpellCx { graph, node, args: &args, xp: "", dtypes })
+            f(&LoweringCx { graph, node, args: &args, xp: "", dtypes })
                 .ok_or("ONNX has no op for these arguments")?
         }
     };
@@ -51,17 +51,17 @@ pub fn lower(
             None => given(w, v)?,
         });
     }
-    let spelling = parse(&text, node.op)?;
-    if spelling.outputs.len() != node.outputs.len() {
+    let lowering = parse(&text, node.op)?;
+    if lowering.outputs.len() != node.outputs.len() {
         return Err(format!("`{text}` has another number of outputs"));
     }
     let mut node = Node { graph, of: node, given: values, locals: Vec::new() };
-    for tree in &spelling.locals {
+    for tree in &lowering.locals {
         let found = node.tree(w, tree, None)?;
         node.locals.push(found);
     }
-    let mut outputs = Vec::with_capacity(spelling.outputs.len());
-    for (tree, &v) in spelling.outputs.iter().zip(&node.of.outputs) {
+    let mut outputs = Vec::with_capacity(lowering.outputs.len());
+    for (tree, &v) in lowering.outputs.iter().zip(&node.of.outputs) {
         let dtype = graph.ty(v).map(|t| t.dtype).ok_or("an output has no type")?;
         let found = node.tree(w, tree, Some(dtype))?;
         outputs.push(w.cast(&found, dtype)?);

@@ -1,6 +1,6 @@
 //! Typed graphs as files of ONNX.
 //!
-//! Each row says how ONNX writes it (`Spell::onnx`; the grammar is in [`parse`]); what a row does not say is expanded
+//! Op definitions have a lowering to ONNX (`Lowering::onnx`; the grammar is in [`parse`]); an op without one is expanded
 //! before, by the pass that lowers a graph for any target, which asks [`can_write`]. [`write`] then writes nodes, inputs,
 //! outputs and constants; the values of parameters come from the caller, into the file or beside it.
 
@@ -104,7 +104,7 @@ fn find_symbols(graph: &Graph, inputs: impl Iterator<Item = (ValueId, String)>, 
 /// ```
 ///
 /// # Errors
-/// When the opset is none of [`OPSETS`]; when ops have no spelling: one error that lists all of them.
+/// When the opset is none of [`OPSETS`]; when ops have no lowering: one error that lists all of them.
 pub fn write(graph: &Graph, opset: i64, title: &str, is_loss: bool) -> Result<Written> {
     check_opset(opset)?;
     let mut file = File::new(graph, opset, is_loss)?;

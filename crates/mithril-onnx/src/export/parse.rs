@@ -1,11 +1,11 @@
-//! From the spelling of a row to a tree of uses of ONNX's ops.
+//! From the lowering of an op to a tree of uses of ONNX's ops.
 //!
 //! `Mul(Erf(Div({0}, 1.4142)), 0.5)`, `TopK<axis=1>({0}, ints({1}))#1`: an op of ONNX with its attributes between angle
 //! brackets and its inputs between round ones (`_` leaves one out), of which `#1` takes the second output; words in small
 //! letters are forms of [`super::forms`], which become constants, sizes or several nodes. Inputs of the node stand in
 //! braces, by number or by the name of the port. A number takes the dtype of the tensors beside it; a list of integers is
 //! a constant of int64. `$u = Exp({0}) | Sub($u, 1)` names what is used more than once. A row with several outputs is
-//! spelled as trees with `;` between.
+//! written as trees separated by `;`.
 
 use mithril_ir::DType;
 use mithril_ir::op::OpDef;
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spellings_are_trees() {
+    fn lowerings_are_trees() {
         let op = ops::find("topk").unwrap();
         let found =
             parse("$a = {0} | TopK<axis=-1, to=f16, x=\"a b\">({input}, list([1], -inf), _)#1; $a", op)

@@ -1,4 +1,4 @@
-//! What the ONNX standard says about the ops that spellings use: since which opset they are what is meant, of which
+//! What the ONNX standard says about the ops that lowerings use: since which opset they are what is meant, of which
 //! dtypes their tensors may be, and of which their outputs are.
 //!
 //! Where the standard, or what implements it widely, lacks a dtype, the tensors are converted to a wider one that holds

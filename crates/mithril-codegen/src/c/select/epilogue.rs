@@ -160,20 +160,20 @@ fn suits_vectors_as_template(text: &str) -> bool {
     let is_single = |part: &Part<'_>| {
         !matches!(part, Part::Argument(..)) || parts.iter().filter(|p| *p == part).count() == 1
     };
-    let spelled = parts.iter().map(|part| match part {
+    let text = parts.iter().map(|part| match part {
         Part::Text(text) => (*text).to_owned(),
         Part::Word("t") => "vector".to_owned(),
         Part::Word("f") => "f".to_owned(),
         Part::Word(_) => "?".to_owned(),
         Part::Argument(..) => "0".to_owned(),
     });
-    let spelled = spelled.collect::<String>();
+    let text = text.collect::<String>();
     let is_word_known = |word: &str| {
         word.is_empty() || word.starts_with(|c: char| c.is_ascii_digit()) || is_vector_function(word)
     };
     parts.iter().all(is_single)
-        && spelled.chars().all(|c| c.is_ascii_alphanumeric() || "_ ().,+-*/".contains(c))
-        && spelled.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').all(is_word_known)
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "_ ().,+-*/".contains(c))
+        && text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').all(is_word_known)
 }
 
 /// Calls `f` with all expressions outside of `sum`.

@@ -1,8 +1,9 @@
-//! Templates of C expressions: `Spell.c` of the rows. `mithril_ir::loops` lists the placeholders.
+//! Templates of C expressions: `Lowering.c` of the op definitions. `mithril_ir::loops` lists the placeholders.
 
 use crate::c::ir::expr::arithmetic;
-use mithril_ir::op::{OpDef, Text};
-use mithril_ir::spell::SpellCx;
+use mithril_ir::lowering::LoweringCx;
+use mithril_ir::lowering::LoweringRule;
+use mithril_ir::op::OpDef;
 use mithril_ir::{DType, Graph, NodeId};
 
 /// What says that an argument of a quick function is beyond what it can do (see `emit/fast_path.rs`), and its placeholder.
@@ -23,12 +24,12 @@ pub enum Form {
 /// The template of a node, with inputs by number; `None` if the row has none for this use.
 pub fn template(graph: &Graph, node: NodeId) -> Option<String> {
     let node = graph.node(node);
-    let text = match node.op.spell.c {
-        Text::No => return None,
-        Text::T(text) => text.to_owned(),
-        Text::F(f) => {
+    let text = match node.op.lowering.c {
+        LoweringRule::None => return None,
+        LoweringRule::Template(text) => text.to_owned(),
+        LoweringRule::Function(f) => {
             let args: Vec<String> = (0..node.inputs.len()).map(|i| format!("{{{i}}}")).collect();
-            f(&SpellCx { graph, node, args: &args, xp: "", dtypes: c_type })?
+            f(&LoweringCx { graph, node, args: &args, xp: "", dtypes: c_type })?
         }
     };
     Some(numbered(&text, node.op))
@@ -123,7 +124,7 @@ mod tests {
 
     #[test]
     fn parts_of_templates() {
-        use Part::{Argument, Text, Word};
+        use Part::{Argument, LoweringRule, Word};
         assert_eq!(parts("{0} + 1"), [Argument(0, false), Text(" + 1")]);
         assert_eq!(
             parts("f_{t}({1}, -{0})"),

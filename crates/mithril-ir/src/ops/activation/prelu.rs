@@ -2,7 +2,9 @@
 
 use super::LEAKY_RELU;
 use crate::error::Result;
-use crate::op::{OpDef, Port, ShapeRule, Spell, Text, Tolerance, composite, tensor};
+use crate::lowering::Lowering;
+use crate::lowering::LoweringRule::Template;
+use crate::op::{OpDef, Port, ShapeRule, Tolerance, UNARY, tensor};
 use crate::ops::movement::RESHAPE;
 use crate::rules::ShapeCx;
 use crate::shape::Shape;
@@ -11,28 +13,24 @@ static PRELU_PORTS: &[Port] = &[tensor("input"), tensor("weight")];
 
 /// leaky ReLU with learned slopes
 pub static PRELU: OpDef = OpDef {
+    name: "prelu",
+    doc: "Leaky rectified linear unit with learned slopes: `x` above 0, `weight * x` below. `weight` has one element, \
+         or one per channel (axis 1). K. He et al., Delving deep into rectifiers (2015).",
+    layer: "Prelu",
     ports: PRELU_PORTS,
     shape: ShapeRule::Fn(prelu_shape),
-    spell: Spell { torch: Text::T("F.prelu({0}, {1})"), ..Spell::NONE },
-    tolerance: Tolerance::Rounded,
+    expand: Some(|c| {
+        let (x, weight) = (c.x[0], c.x[1]);
+        let is_single = weight.rank() == 0 || weight.dim(0).is(1);
+        let mut shape = if is_single { Vec::new() } else { vec![weight.dim(0)] };
+        shape.extend(std::iter::repeat_n(1.into(), if is_single { 0 } else { x.rank().saturating_sub(2) }));
+        let slope = if weight.rank() == 0 { weight } else { weight.op(&RESHAPE, &[c.cx.lit(shape)]) };
+        vec![x.op(&LEAKY_RELU, &[slope])]
+    }),
+    lowering: Lowering { torch: Template("F.prelu({0}, {1})"), ..Lowering::NONE },
     cases: &["[2,3] [3]", "[2,3,4] [3]", "[2,3] [1]", "[4] [1]", "[0,3] [3]", "[] []"],
-    layer: "Prelu",
-    ..composite(
-        "prelu",
-        "Leaky rectified linear unit with learned slopes: `x` above 0, `weight * x` below. `weight` has one element, \
-         or one per channel (axis 1). K. He et al., Delving deep into rectifiers (2015).",
-        |c| {
-            let (x, weight) = (c.x[0], c.x[1]);
-            let is_single = weight.rank() == 0 || weight.dim(0).is(1);
-            let mut shape = if is_single { Vec::new() } else { vec![weight.dim(0)] };
-            shape.extend(std::iter::repeat_n(
-                1.into(),
-                if is_single { 0 } else { x.rank().saturating_sub(2) },
-            ));
-            let slope = if weight.rank() == 0 { weight } else { weight.op(&RESHAPE, &[c.cx.lit(shape)]) };
-            vec![x.op(&LEAKY_RELU, &[slope])]
-        },
-    )
+    tolerance: Tolerance::Rounded,
+    ..UNARY
 };
 
 fn prelu_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {

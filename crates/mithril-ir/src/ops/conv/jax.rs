@@ -1,11 +1,11 @@
 //! Convolution as JAX writes it.
 
 use super::python_tuple;
+use crate::lowering::{LoweringCx, tuple};
 use crate::ops::window;
-use crate::spell::{SpellCx, tuple};
 
 /// What is not as usual is named: dilations and groups.
-pub(super) fn general(s: &SpellCx<'_>) -> Option<String> {
+pub(super) fn general(s: &LoweringCx<'_>) -> Option<String> {
     let n = s.ty(0)?.shape.rank().checked_sub(2)?;
     let a = super::general(s, n).ok()?;
     // JAX takes no word where the input is dilated.

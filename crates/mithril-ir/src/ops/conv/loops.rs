@@ -3,6 +3,7 @@
 use super::general as arguments;
 use crate::error::Result;
 use crate::loops::{Expr, Fold, Index, LoopCx, Within};
+use crate::lowering::LoweringCx;
 use crate::ops::window;
 
 /// `Σ_c Σ_k input'[n, c, p·stride + k·dilation] · weight[o, c, k]`
@@ -52,7 +53,7 @@ fn with_zeros(c: &LoopCx<'_>, by: &[i64]) -> usize {
 }
 
 /// The calls of ggml.
-pub(super) fn general_ggml(s: &crate::spell::SpellCx<'_>) -> Option<String> {
+pub(super) fn general_ggml(s: &LoweringCx<'_>) -> Option<String> {
     let n = s.ty(0)?.shape.rank().checked_sub(2)?;
     let a = super::general(s, n).ok()?;
     crate::ops::ggml::convolution(s, [&a.stride, &a.dilation, &a.input_dilation], &a.pads, a.groups)

@@ -2,11 +2,11 @@
 
 use super::python_tuple;
 use crate::dtype::DType;
+use crate::lowering::LoweringCx;
 use crate::ops::window;
-use crate::spell::SpellCx;
 
 /// MLX has channels last; what it computes wrongly goes through a helper.
-pub(super) fn general(s: &SpellCx<'_>) -> Option<String> {
+pub(super) fn general(s: &LoweringCx<'_>) -> Option<String> {
     let n = s.ty(0)?.shape.rank().checked_sub(2)?;
     let a = super::general(s, n).ok()?;
     let (x, w) = (s.arg(0), s.arg(1));
@@ -21,7 +21,7 @@ pub(super) fn general(s: &SpellCx<'_>) -> Option<String> {
         a.input_dilation[i] > 1 && a.pads[i].iter().any(|d| d.known() >= extent)
     });
     if is_cut || is_far || is_empty || (groups > 1 && n == 3) || s.out(0)?.dtype == DType::F64 {
-        let pads = crate::spell::tuple(a.pads.iter().map(|pair| s.dims(pair)));
+        let pads = crate::lowering::tuple(a.pads.iter().map(|pair| s.dims(pair)));
         return Some(format!(
             "_conv_general({x}, {w}, {stride}, {pads}, {dilation}, {input_dilation}, {groups})"
         ));

@@ -5,42 +5,42 @@ use std::fmt::Write as _;
 use super::list;
 use crate::dtype::{DType, Kind};
 use crate::literal::Lit;
+use crate::lowering::LoweringCx;
 use crate::ops::reduce::{axes, is_half, keepdim};
 use crate::rules::Attrs;
-use crate::spell::SpellCx;
 
-fn is_float(s: &SpellCx<'_>) -> Option<bool> {
+fn is_float(s: &LoweringCx<'_>) -> Option<bool> {
     Some(s.out(0)?.dtype.is_float())
 }
 
 /// One text for floats, another one for integers.
-fn by_kind(s: &SpellCx<'_>, float: &str, integer: &str) -> Option<String> {
+fn by_kind(s: &LoweringCx<'_>, float: &str, integer: &str) -> Option<String> {
     Some(if is_float(s)? { float } else { integer }.into())
 }
 
 /// Few implementations choose between truth values.
-pub(in crate::ops) fn choice(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn choice(s: &LoweringCx<'_>) -> Option<String> {
     let logic = "Or(And({0}, bool({1})), And(Not({0}), bool({2})))";
     Some(if s.out(0)?.dtype == DType::Bool { logic } else { "Where({0}, {1}, {2})" }.into())
 }
 
 /// Rounding: integers are whole already.
-pub(in crate::ops) fn rounding(s: &SpellCx<'_>, float: &str) -> Option<String> {
+pub(in crate::ops) fn rounding(s: &LoweringCx<'_>, float: &str) -> Option<String> {
     by_kind(s, float, "{0}")
 }
 
 /// A test that every integer passes, or none.
-pub(in crate::ops) fn float_test(s: &SpellCx<'_>, float: &str, integer: &str) -> Option<String> {
+pub(in crate::ops) fn float_test(s: &LoweringCx<'_>, float: &str, integer: &str) -> Option<String> {
     Some(if s.ty(0)?.dtype.is_float() { float } else { integer }.into())
 }
 
 /// A function of bits, or of truth values.
-pub(in crate::ops) fn bits(s: &SpellCx<'_>, bits: &str, truth: &str) -> Option<String> {
+pub(in crate::ops) fn bits(s: &LoweringCx<'_>, bits: &str, truth: &str) -> Option<String> {
     Some(if s.out(0)?.dtype == DType::Bool { truth } else { bits }.into())
 }
 
 /// ONNX leaves the division by 0, and of the smallest integer by -1, open; processors trap.
-pub(in crate::ops) fn floor_divide(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn floor_divide(s: &LoweringCx<'_>) -> Option<String> {
     let float = "$m = Mod<fmod=1>({0}, {1}) \
          | $r = Where(And(Not(Equal($m, 0)), Xor(Less($m, 0), Less({1}, 0))), Add($m, {1}), $m) \
          | $d = Div({0}, {1}) \
@@ -56,7 +56,7 @@ pub(in crate::ops) fn floor_divide(s: &SpellCx<'_>) -> Option<String> {
 }
 
 /// The text for these operands: floats, a divisor above 0, integers with a sign, and without one.
-fn division(s: &SpellCx<'_>, float: &str, positive: &str, signed: &str, unsigned: &str) -> Option<String> {
+fn division(s: &LoweringCx<'_>, float: &str, positive: &str, signed: &str, unsigned: &str) -> Option<String> {
     let is_signed = s.out(0)?.dtype.int_range().is_some_and(|(least, _)| least < 0);
     let text = match (is_float(s)?, has_positive_divisor(s), is_signed) {
         (true, ..) => float,
@@ -68,11 +68,11 @@ fn division(s: &SpellCx<'_>, float: &str, positive: &str, signed: &str, unsigned
 }
 
 /// By a number above 0 nothing can go wrong.
-fn has_positive_divisor(s: &SpellCx<'_>) -> bool {
+fn has_positive_divisor(s: &LoweringCx<'_>) -> bool {
     s.ty(1).is_none() && s.int(1).is_ok_and(|n| n > 0)
 }
 
-pub(in crate::ops) fn remainder(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn remainder(s: &LoweringCx<'_>) -> Option<String> {
     let float = "$m = Mod<fmod=1>({0}, {1}) \
          | Where(And(Not(Equal($m, 0)), Xor(Less($m, 0), Less({1}, 0))), Add($m, {1}), $m)";
     let signed = "Mod({0}, Where(Or(Equal({1}, 0), Equal({1}, -1)), 1, {1}))";
@@ -82,7 +82,7 @@ pub(in crate::ops) fn remainder(s: &SpellCx<'_>) -> Option<String> {
 }
 
 /// Powers of integers are products: ONNX computes them as floats.
-pub(in crate::ops) fn power(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn power(s: &LoweringCx<'_>) -> Option<String> {
     if is_float(s)? {
         return Some("Pow({0}, {1})".into());
     }
@@ -103,12 +103,12 @@ pub(in crate::ops) fn power(s: &SpellCx<'_>) -> Option<String> {
     product.map(|p| text + &p)
 }
 
-pub(in crate::ops) fn sign(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn sign(s: &LoweringCx<'_>) -> Option<String> {
     by_kind(s, "Where(IsNaN({0}), {0}, Sign({0}))", "Sign({0})")
 }
 
 /// Floats that an integer cannot hold become its nearest one, NaN 0; ONNX leaves both open.
-pub(in crate::ops) fn cast(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn cast(s: &LoweringCx<'_>) -> Option<String> {
     let (from, to) = (s.ty(0).map(|t| t.dtype), s.out(0)?.dtype);
     let Some(from) = from else { return Some("cast({0})".into()) };
     if !from.is_float() || to.kind() != Kind::Int {
@@ -151,7 +151,7 @@ fn powers(n: u32, last: i64) -> String {
     list((0..n).map(|i| 1_i64.wrapping_shl(i)).chain([last]))
 }
 
-pub(in crate::ops) fn left_shift(_: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn left_shift(_: &LoweringCx<'_>) -> Option<String> {
     let table = powers(64, 0);
     Some(format!(
         "$n = i64({{1}}) | $at = Where(And(GreaterOrEqual($n, 0), Less($n, 64)), $n, 64) \
@@ -159,7 +159,7 @@ pub(in crate::ops) fn left_shift(_: &SpellCx<'_>) -> Option<String> {
     ))
 }
 
-pub(in crate::ops) fn right_shift(_: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn right_shift(_: &LoweringCx<'_>) -> Option<String> {
     let table = powers(63, 1);
     Some(format!(
         "$x = i64({{0}}) | $n = i64({{1}}) | $fits = And(GreaterOrEqual($n, 0), Less($n, 63)) \
@@ -172,7 +172,7 @@ pub(in crate::ops) fn right_shift(_: &SpellCx<'_>) -> Option<String> {
 // --- reductions and scans ----------------------------------------------------------------------------------------
 
 /// A reduction; what adds up is added in the wider dtype.
-pub(in crate::ops) fn reduction(s: &SpellCx<'_>, op: &str) -> Option<String> {
+pub(in crate::ops) fn reduction(s: &LoweringCx<'_>, op: &str) -> Option<String> {
     let dtype = s.out(0)?.dtype;
     let input = match dtype {
         d if is_half(d) && !matches!(op, "ReduceMax" | "ReduceMin") => "f32({0})",
@@ -188,7 +188,7 @@ pub(in crate::ops) fn reduction(s: &SpellCx<'_>, op: &str) -> Option<String> {
 }
 
 /// The first position of the largest or smallest element.
-pub(in crate::ops) fn position(s: &SpellCx<'_>, op: &str) -> Option<String> {
+pub(in crate::ops) fn position(s: &LoweringCx<'_>, op: &str) -> Option<String> {
     let rank = s.ty(0)?.shape.rank();
     let keep = i64::from(keepdim(s).ok()?);
     if s.absent(1) || rank == 0 {
@@ -198,7 +198,7 @@ pub(in crate::ops) fn position(s: &SpellCx<'_>, op: &str) -> Option<String> {
     Some(format!("{op}<axis={axis}, keepdims={keep}>({{0}})"))
 }
 
-pub(in crate::ops) fn cumsum(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn cumsum(s: &LoweringCx<'_>) -> Option<String> {
     let axis = s.axis(1, s.ty(0)?.shape.rank()).ok()?;
     let (exclusive, reverse) = (i64::from(s.bool(2).ok()?), i64::from(s.bool(3).ok()?));
     let input = if is_half(s.out(0)?.dtype) { "f32({0})" } else { "cast({0})" };
@@ -208,7 +208,7 @@ pub(in crate::ops) fn cumsum(s: &SpellCx<'_>) -> Option<String> {
 
 /// A running product or extreme: of neighbors, of those two apart, four apart …
 pub(in crate::ops) fn scan(
-    s: &SpellCx<'_>,
+    s: &LoweringCx<'_>,
     op: &str,
     identity: &str,
     exclusive: bool,
@@ -240,13 +240,13 @@ pub(in crate::ops) fn scan(
     Some(text + "cast($y)")
 }
 
-pub(in crate::ops) fn argsort(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn argsort(s: &LoweringCx<'_>) -> Option<String> {
     let rank = s.ty(0)?.shape.rank();
     let (axis, largest) = (s.axis(1, rank).ok()?, i64::from(s.bool(2).ok()?));
     Some(format!("TopK<axis={axis}, largest={largest}>({{0}}, size({{0}}, {axis}))#1"))
 }
 
-pub(in crate::ops) fn topk(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn topk(s: &LoweringCx<'_>) -> Option<String> {
     let rank = s.ty(0)?.shape.rank();
     let (axis, largest) = (s.axis(2, rank).ok()?, i64::from(s.bool(3).ok()?));
     let call = format!("TopK<axis={axis}, largest={largest}>({{0}}, ints({{1}}))");
@@ -254,14 +254,14 @@ pub(in crate::ops) fn topk(s: &SpellCx<'_>) -> Option<String> {
 }
 
 /// Along one axis.
-pub(in crate::ops) fn along(s: &SpellCx<'_>, op: &str, port: usize) -> Option<String> {
+pub(in crate::ops) fn along(s: &LoweringCx<'_>, op: &str, port: usize) -> Option<String> {
     let rank = s.ty(0)?.shape.rank();
     let axis = s.axis(port, rank).ok()?;
     Some(format!("{op}<axis={axis}>({{0}})"))
 }
 
 /// Held between two numbers, where they are in order.
-pub(in crate::ops) fn clip(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn clip(s: &LoweringCx<'_>) -> Option<String> {
     let number = |i: usize| s.f64(i).ok().filter(|_| s.ty(i).is_none() || matches!(s.lit(i), Lit::Tensor(_)));
     let scalar = |i: usize| s.ty(i).is_none_or(|t| t.shape.rank() == 0);
     let (low, high) = (number(1), number(2));

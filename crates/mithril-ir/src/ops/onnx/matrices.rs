@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 
 use super::{list, sizes};
 use crate::dim::Dim;
-use crate::spell::SpellCx;
+use crate::lowering::LoweringCx;
 
 /// Largest matrix whose elimination is written out: a step is a dozen nodes.
 const LARGEST: i64 = 64;
 
 /// The number of rows, if it is known and not too many.
-fn rows(s: &SpellCx<'_>) -> Option<i64> {
+fn rows(s: &LoweringCx<'_>) -> Option<i64> {
     let n = s.ty(0)?.shape.last()?.known()?;
     (1..=LARGEST).contains(&n).then_some(n)
 }
@@ -53,14 +53,14 @@ fn solved(mut text: String, n: i64) -> String {
     text
 }
 
-pub(in crate::ops) fn inv(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn inv(s: &LoweringCx<'_>) -> Option<String> {
     let n = rows(s)?;
     let identity = format!("like(Equal($r, reshape({}, [1, {n}])), {{0}})", list(0..n));
     let text = numbers(n) + &format!("$m = Concat<axis=-1>({{0}}, Expand({identity}, sizes())) | ");
     Some(solved(text, n))
 }
 
-pub(in crate::ops) fn solve(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn solve(s: &LoweringCx<'_>) -> Option<String> {
     let (n, out) = (rows(s)?, &s.out(0)?.shape);
     let is_vector = s.ty(1)?.shape.rank() == 1;
     let batch = out.get(..out.rank().checked_sub(if is_vector { 1 } else { 2 })?)?;
@@ -75,7 +75,7 @@ pub(in crate::ops) fn solve(s: &SpellCx<'_>) -> Option<String> {
 }
 
 /// From the pivots; that of a singular matrix is 0.
-pub(in crate::ops) fn slogdet(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn slogdet(s: &LoweringCx<'_>) -> Option<String> {
     let n = rows(s)?;
     let mut text = numbers(n) + "$m = {0} | ";
     for k in 0..n {
@@ -93,7 +93,7 @@ pub(in crate::ops) fn slogdet(s: &SpellCx<'_>) -> Option<String> {
 }
 
 /// Column by column.
-pub(in crate::ops) fn cholesky(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn cholesky(s: &LoweringCx<'_>) -> Option<String> {
     let (n, rank) = (rows(s)?, s.ty(0)?.shape.rank() as i64);
     let turned = list((0..rank - 2).chain([rank - 1, rank - 2]));
     let mut text = numbers(n);

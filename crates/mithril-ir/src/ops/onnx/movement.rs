@@ -4,12 +4,12 @@ use super::{list, sizes};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::literal::Lit;
+use crate::lowering::LoweringCx;
 use crate::ops::slicing::ranges;
 use crate::rules::Attrs;
 use crate::shape::normalize_axis;
-use crate::spell::SpellCx;
 
-pub(in crate::ops) fn transpose(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn transpose(s: &LoweringCx<'_>) -> Option<String> {
     let rank = s.ty(0)?.shape.rank();
     let order: Vec<usize> = if s.absent(1) {
         (0..rank).rev().collect()
@@ -22,14 +22,14 @@ pub(in crate::ops) fn transpose(s: &SpellCx<'_>) -> Option<String> {
     Some(format!("Transpose<perm={}>({{0}})", list(order.into_iter().map(|a| a as i64))))
 }
 
-pub(in crate::ops) fn concat(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn concat(s: &LoweringCx<'_>) -> Option<String> {
     let axis = s.axis(0, s.out(0)?.shape.rank()).ok()?;
     let inputs: Vec<String> = (1..s.node.inputs.len()).map(|i| format!("{{{i}}}")).collect();
     Some(format!("Concat<axis={axis}>({})", inputs.join(", ")))
 }
 
 /// Axes of size 1 go away.
-pub(in crate::ops) fn squeeze(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn squeeze(s: &LoweringCx<'_>) -> Option<String> {
     let shape = &s.ty(0)?.shape;
     let axes: Vec<i64> = if s.absent(1) {
         (0..shape.rank()).filter(|&i| shape[i].is(1)).map(|i| i as i64).collect()
@@ -39,7 +39,7 @@ pub(in crate::ops) fn squeeze(s: &SpellCx<'_>) -> Option<String> {
     Some(if axes.is_empty() { "{0}".into() } else { format!("Squeeze({{0}}, {})", list(axes)) })
 }
 
-pub(in crate::ops) fn pad(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn pad(s: &LoweringCx<'_>) -> Option<String> {
     let mode = match s.text(2).ok()?.as_str() {
         "constant" => "constant",
         "reflect" => "reflect",
@@ -63,7 +63,7 @@ pub(in crate::ops) fn pad(s: &SpellCx<'_>) -> Option<String> {
 }
 
 /// `Slice` with the ranges at the ports from `at` on.
-fn sliced(s: &SpellCx<'_>, of: &str, at: usize) -> Option<String> {
+fn sliced(s: &LoweringCx<'_>, of: &str, at: usize) -> Option<String> {
     let shape = &s.ty(0)?.shape;
     let (mut starts, mut stops, mut axes, mut steps) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (i, (range, size)) in ranges(s, at, shape).ok()?.into_iter().zip(shape.iter()).enumerate() {
@@ -83,12 +83,12 @@ fn sliced(s: &SpellCx<'_>, of: &str, at: usize) -> Option<String> {
     Some(format!("Slice({of}, {starts}, {stops}, {axes}, {steps})"))
 }
 
-pub(in crate::ops) fn slice(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn slice(s: &LoweringCx<'_>) -> Option<String> {
     sliced(s, "{0}", 1)
 }
 
 /// The positions of the part in the flattened tensor are those of a slice of all positions.
-pub(in crate::ops) fn slice_update(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn slice_update(s: &LoweringCx<'_>) -> Option<String> {
     let numel = s.ty(0)?.shape.numel();
     let all = format!("Range(i64(0), reshape({}, []), i64(1))", super::size(&numel));
     let part = sliced(s, &format!("reshape({all}, sizes({{0}}))"), 2)?;
@@ -99,14 +99,14 @@ pub(in crate::ops) fn slice_update(s: &SpellCx<'_>) -> Option<String> {
 }
 
 /// Indices as ONNX takes them.
-fn indices(s: &SpellCx<'_>, i: usize) -> String {
+fn indices(s: &LoweringCx<'_>, i: usize) -> String {
     match s.ty(i).map(|t| t.dtype) {
         Some(DType::I32 | DType::I64) => format!("{{{i}}}"),
         _ => format!("i64({{{i}}})"),
     }
 }
 
-pub(in crate::ops) fn take(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn take(s: &LoweringCx<'_>) -> Option<String> {
     let at = indices(s, 1);
     if s.absent(2) {
         return Some(format!("Gather<axis=0>(reshape({{0}}, [-1]), {at})"));
@@ -115,7 +115,7 @@ pub(in crate::ops) fn take(s: &SpellCx<'_>) -> Option<String> {
     Some(format!("Gather<axis={axis}>({{0}}, {at})"))
 }
 
-pub(in crate::ops) fn take_along_axis(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn take_along_axis(s: &LoweringCx<'_>) -> Option<String> {
     let (x, i, out) = (&s.ty(0)?.shape, &s.ty(1)?.shape, &s.out(0)?.shape);
     let axis = s.axis(2, x.rank()).ok()?;
     let mut wanted = out.clone();
@@ -128,7 +128,7 @@ pub(in crate::ops) fn take_along_axis(s: &SpellCx<'_>) -> Option<String> {
 
 /// Elements of the source go to places of the input, by this reduction.
 pub(in crate::ops) fn scatter(
-    s: &SpellCx<'_>,
+    s: &LoweringCx<'_>,
     axis: usize,
     ports: [usize; 2],
     reduction: &str,
@@ -152,7 +152,7 @@ pub(in crate::ops) fn scatter(
 }
 
 /// As [`scatter`], of whole slices: their indices are repeated along the other axes.
-pub(in crate::ops) fn scatter_slices(s: &SpellCx<'_>, reduction: &str) -> Option<String> {
+pub(in crate::ops) fn scatter_slices(s: &LoweringCx<'_>, reduction: &str) -> Option<String> {
     let rank = s.ty(0)?.shape.rank();
     let axis = s.axis(3, rank).ok()?;
     let mut line = vec![1; rank];
@@ -162,7 +162,7 @@ pub(in crate::ops) fn scatter_slices(s: &SpellCx<'_>, reduction: &str) -> Option
     Some(text.replacen(&indices(s, 1), &at, 1))
 }
 
-pub(in crate::ops) fn arange(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn arange(s: &LoweringCx<'_>) -> Option<String> {
     let (out, count) = (s.out(0)?.dtype, s.out(0)?.shape.first()?.clone());
     let range = format!("Range(i64(0), reshape({}, []), i64(1))", super::size(&count));
     let start = if s.absent(1) { Lit::int(0) } else { s.lit(0) };
@@ -185,7 +185,7 @@ pub(in crate::ops) fn arange(s: &SpellCx<'_>) -> Option<String> {
     Some(format!("cast(Add(Mul({wide}({range}), {step:?}), {start:?}))"))
 }
 
-pub(in crate::ops) fn matrix_transpose(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn matrix_transpose(s: &LoweringCx<'_>) -> Option<String> {
     let rank = s.ty(0)?.shape.rank() as i64;
     let order = (0..rank - 2).chain([rank - 1, rank - 2]);
     Some(format!("Transpose<perm={}>({{0}})", list(order)))

@@ -2,17 +2,17 @@
 
 use crate::dtype::DType;
 use crate::literal::Lit;
+use crate::lowering::LoweringCx;
 use crate::rules::Attrs;
-use crate::spell::SpellCx;
 
 /// Whether the tensors at these ports are there, in the dtype of the first.
-fn all_there(s: &SpellCx<'_>, ports: &[usize]) -> bool {
+fn all_there(s: &LoweringCx<'_>, ports: &[usize]) -> bool {
     let dtype = s.ty(0).map(|t| t.dtype);
     ports.iter().all(|&i| s.ty(i).map(|t| t.dtype) == dtype)
 }
 
 /// `Gemm` for one matrix; else a product with the transposed weight.
-pub(in crate::ops) fn linear(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn linear(s: &LoweringCx<'_>) -> Option<String> {
     let has_bias = s.ty(2).is_some();
     if !all_there(s, if has_bias { &[1, 2] } else { &[1] }) {
         return None;
@@ -27,7 +27,7 @@ pub(in crate::ops) fn linear(s: &SpellCx<'_>) -> Option<String> {
 }
 
 /// With running statistics, which stay as they are.
-pub(in crate::ops) fn batch_norm(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn batch_norm(s: &LoweringCx<'_>) -> Option<String> {
     let eps = s.f64(s.op().port("eps")?).ok()?;
     let is_training = !matches!(s.lit(s.op().port("training")?), Lit::Bool(false));
     let ports = ["weight", "bias", "running_mean", "running_var"].map(|name| s.op().port(name));
@@ -42,12 +42,12 @@ pub(in crate::ops) fn batch_norm(s: &SpellCx<'_>) -> Option<String> {
 }
 
 /// Mean and variance are computed in float32 unless an attribute says otherwise, which few implementations know.
-fn is_wide(s: &SpellCx<'_>) -> bool {
+fn is_wide(s: &LoweringCx<'_>) -> bool {
     s.ty(0).is_some_and(|t| t.dtype == DType::F64)
 }
 
 /// Over the last `axes` axes.
-pub(in crate::ops) fn layer_norm(s: &SpellCx<'_>, axes: usize) -> Option<String> {
+pub(in crate::ops) fn layer_norm(s: &LoweringCx<'_>, axes: usize) -> Option<String> {
     let has_bias = s.ty(2).is_some();
     if is_wide(s) || !all_there(s, if has_bias { &[1, 2] } else { &[1] }) {
         return None;
@@ -57,7 +57,7 @@ pub(in crate::ops) fn layer_norm(s: &SpellCx<'_>, axes: usize) -> Option<String>
     Some(format!("LayerNormalization<axis={axis}, epsilon={eps:e}>({{0}}, {{1}}{bias})"))
 }
 
-pub(in crate::ops) fn rms_norm(s: &SpellCx<'_>, axes: usize) -> Option<String> {
+pub(in crate::ops) fn rms_norm(s: &LoweringCx<'_>, axes: usize) -> Option<String> {
     if is_wide(s) || !all_there(s, &[1]) {
         return None;
     }
@@ -66,22 +66,22 @@ pub(in crate::ops) fn rms_norm(s: &SpellCx<'_>, axes: usize) -> Option<String> {
     Some(format!("RMSNormalization<axis={axis}, epsilon={eps:e}>({{0}}, {{1}})"))
 }
 
-pub(in crate::ops) fn instance_norm(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn instance_norm(s: &LoweringCx<'_>) -> Option<String> {
     let eps = s.f64(3).ok()?;
     all_there(s, &[1, 2]).then(|| format!("InstanceNormalization<epsilon={eps:e}>({{0}}, {{1}}, {{2}})"))
 }
 
-pub(in crate::ops) fn gelu(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn gelu(s: &LoweringCx<'_>) -> Option<String> {
     let approximate = s.text(1).ok()?;
     Some(format!("Gelu<approximate=\"{approximate}\">({{0}})"))
 }
 
 /// An activation with a parameter of this name.
-pub(in crate::ops) fn with_alpha(s: &SpellCx<'_>, op: &str) -> Option<String> {
+pub(in crate::ops) fn with_alpha(s: &LoweringCx<'_>, op: &str) -> Option<String> {
     Some(format!("{op}<alpha={:e}>({{0}})", s.f64(1).ok()?))
 }
 
 /// Integers stay integers.
-pub(in crate::ops) fn relu(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn relu(s: &LoweringCx<'_>) -> Option<String> {
     Some(if s.out(0)?.dtype.is_float() { "Relu({0})" } else { "Max({0}, 0)" }.into())
 }

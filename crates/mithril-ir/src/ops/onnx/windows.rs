@@ -3,10 +3,10 @@
 use super::{list, size, sizes};
 use crate::dim::Dim;
 use crate::dtype::DType;
+use crate::lowering::LoweringCx;
 use crate::ops::pool::{Pool, pool_of};
 use crate::ops::window::{self, Padding, Pads};
 use crate::rules::Attrs;
-use crate::spell::SpellCx;
 
 /// Pads as the attribute has them, if they are numbers that are not negative.
 fn pads_attribute(pads: &Pads) -> Option<String> {
@@ -46,7 +46,7 @@ fn dilated(x: &str, shape: &[Dim], by: &[i64]) -> String {
     text
 }
 
-pub(in crate::ops) fn conv_general(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn conv_general(s: &LoweringCx<'_>) -> Option<String> {
     let shape = s.ty(0)?.shape.clone();
     let n = shape.rank().checked_sub(2)?;
     let (stride, dilation) = (window::positive(s, 2, n).ok()?, window::positive(s, 4, n).ok()?);
@@ -65,7 +65,7 @@ pub(in crate::ops) fn conv_general(s: &SpellCx<'_>) -> Option<String> {
     ))
 }
 
-fn bias(s: &SpellCx<'_>) -> Option<&'static str> {
+fn bias(s: &LoweringCx<'_>) -> Option<&'static str> {
     let dtype = s.out(0)?.dtype;
     let fits = s.ty(0)?.dtype == dtype && s.ty(1)?.dtype == dtype;
     match s.ty(2) {
@@ -75,7 +75,7 @@ fn bias(s: &SpellCx<'_>) -> Option<&'static str> {
     }
 }
 
-pub(in crate::ops) fn conv(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn conv(s: &LoweringCx<'_>) -> Option<String> {
     let n = s.ty(0)?.shape.rank().checked_sub(2)?;
     let (stride, dilation) = (window::positive(s, 3, n).ok()?, window::positive(s, 5, n).ok()?);
     let groups = window::count(s, 6).ok()?;
@@ -99,7 +99,7 @@ pub(in crate::ops) fn conv(s: &SpellCx<'_>) -> Option<String> {
     ))
 }
 
-pub(in crate::ops) fn conv_transpose(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn conv_transpose(s: &LoweringCx<'_>) -> Option<String> {
     let n = s.ty(0)?.shape.rank().checked_sub(2)?;
     let (stride, dilation) = (window::positive(s, 3, n).ok()?, window::positive(s, 7, n).ok()?);
     let (more, groups) = (window::bounded(s, 5, n, 0).ok()?, window::count(s, 6).ok()?);
@@ -119,12 +119,12 @@ pub(in crate::ops) fn conv_transpose(s: &SpellCx<'_>) -> Option<String> {
     ))
 }
 
-pub(in crate::ops) fn max_pool(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn max_pool(s: &LoweringCx<'_>) -> Option<String> {
     let (pool, pads) = pool_of(s)?;
     pooling(s, "MaxPool", &pool, &pads, "")
 }
 
-pub(in crate::ops) fn avg_pool(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn avg_pool(s: &LoweringCx<'_>) -> Option<String> {
     let (pool, pads) = pool_of(s)?;
     // What lies beyond the padding never counts.
     let is_plain = !pool.ceil && pool.padding != Padding::Same || pads.iter().flatten().all(|p| p.is(0));
@@ -135,7 +135,7 @@ pub(in crate::ops) fn avg_pool(s: &SpellCx<'_>) -> Option<String> {
     }
 }
 
-fn pooling(s: &SpellCx<'_>, op: &str, pool: &Pool, pads: &Pads, more: &str) -> Option<String> {
+fn pooling(s: &LoweringCx<'_>, op: &str, pool: &Pool, pads: &Pads, more: &str) -> Option<String> {
     let shape = &s.ty(0)?.shape;
     let fits = |(p, k): (&[Dim; 2], &i64)| p.iter().all(|d| d.known().is_some_and(|d| (0..*k).contains(&d)));
     if !s.ty(0)?.dtype.is_float() || !pads.iter().zip(&pool.kernel).all(fits) || shape.iter().any(|d| d.is(0))
@@ -168,7 +168,7 @@ fn windows_of(x: &str, positions: &[Dim], window: &[i64], stride: &[i64], dilati
     format!("Transpose<perm={}>({text})", list(order.map(|a| a as i64)))
 }
 
-pub(in crate::ops) fn windows(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn windows(s: &LoweringCx<'_>) -> Option<String> {
     let shape = &s.ty(0)?.shape;
     let n = shape.rank().checked_sub(2)?;
     let (window, stride) = (window::positive(s, 1, n).ok()?, window::positive(s, 2, n).ok()?);
@@ -186,7 +186,7 @@ pub(in crate::ops) fn windows(s: &SpellCx<'_>) -> Option<String> {
 }
 
 /// The sums of what is at the same place, which the windows of all places tell.
-pub(in crate::ops) fn fold_windows(s: &SpellCx<'_>) -> Option<String> {
+pub(in crate::ops) fn fold_windows(s: &LoweringCx<'_>) -> Option<String> {
     let shape = s.ty(0)?.shape.clone();
     let n = (shape.rank() / 2).checked_sub(1)?;
     let (stride, dilation) = (window::positive(s, 2, n).ok()?, window::positive(s, 4, n).ok()?);

@@ -3,11 +3,11 @@
 use super::{Pool, python};
 use crate::dim::Dim;
 use crate::dtype::DType;
+use crate::lowering::{LoweringCx, tuple};
 use crate::ops::window;
 use crate::rules::Attrs;
-use crate::spell::{SpellCx, tuple};
 
-pub(super) fn max(s: &SpellCx<'_>) -> Option<String> {
+pub(super) fn max(s: &LoweringCx<'_>) -> Option<String> {
     let ty = s.ty(0)?;
     let pool = Pool::read(s, ty.shape.rank().checked_sub(2)?).ok()?;
     let pads = pool.all_pads(s, &ty.shape).ok()?;
@@ -25,7 +25,7 @@ pub(super) fn max(s: &SpellCx<'_>) -> Option<String> {
 
 /// A reduction of JAX over the windows of `x`.
 fn reduce_window(
-    s: &SpellCx<'_>,
+    s: &LoweringCx<'_>,
     x: &str,
     start: &str,
     function: &str,
@@ -40,7 +40,7 @@ fn reduce_window(
 }
 
 /// Where every window has equally many elements, or padding does not count; otherwise the expansion serves.
-pub(super) fn avg(s: &SpellCx<'_>) -> Option<String> {
+pub(super) fn avg(s: &LoweringCx<'_>) -> Option<String> {
     let ty = s.ty(0).filter(|ty| ty.dtype.is_float())?;
     let pool = Pool::read(s, ty.shape.rank().checked_sub(2)?).ok()?;
     let pads = pool.all_pads(s, &ty.shape).ok()?;

@@ -1,8 +1,9 @@
-//! What a spelling function sees of a use of an op: expressions, literals and types as a target needs them.
+//! Lowerings: how each target writes an op.
 //!
-//! The writer decides about names and brackets after the spelling is known. So the text of a tensor input, and of
-//! a symbol in a size, is a mark that stands for it ([`arg_mark`], [`symbol_mark`]); a spelling function pastes
-//! them like any expression and need not put brackets around them.
+//! A [`Lowering`] has one [`LoweringRule`] per target, a template or a function. A function sees the use of the op through a
+//! [`LoweringCx`]: expressions, literals and types as the target needs them. Names and brackets are decided later, by the
+//! code generator. So the text of a tensor input, and of a symbol in a size, is a mark that stands for it ([`arg_mark`],
+//! [`symbol_mark`]); a function inserts marks like any expression and need not put brackets around them.
 
 use std::fmt::Write as _;
 
@@ -14,14 +15,83 @@ use crate::op::OpDef;
 use crate::rules::Attrs;
 use crate::tensor::Scalar;
 
+/// How one target writes an op.
+#[derive(Debug, Clone, Copy)]
+pub enum LoweringRule {
+    /// The target has no code for the op.
+    None,
+    /// A template: `{0}` is the expression of input 0 (a tensor, or a literal in Python's syntax), `{name}` that of the port
+    /// of this name, `{*}` all inputs of the variadic last port separated by commas, `{xp}` the array module, `{dtype}` the
+    /// dtype of the first output, `{shape}` its shape as a tuple; `{{` and `}}` are braces. Operands get brackets where they
+    /// need them. A name with a leading underscore (`_erf({0})`) is a helper of the target's prelude. The template of an op
+    /// with several outputs is a tuple of them.
+    Template(&'static str),
+    /// A function that returns the code, in which braces are plain text; `None` if the target cannot express this use of
+    /// the op.
+    Function(fn(&LoweringCx<'_>) -> Option<String>),
+}
+
+/// How the targets write an op.
+#[derive(Debug, Clone, Copy)]
+pub struct Lowering {
+    /// All Python targets, where they have no rule of their own.
+    pub py: LoweringRule,
+    /// NumPy.
+    pub numpy: LoweringRule,
+    /// NumPy, where the memory of input 0 may be reused for the result: the caller donated it and nothing else reads it. The
+    /// value of the expression is the result.
+    pub numpy_in_place: LoweringRule,
+    /// PyTorch.
+    pub torch: LoweringRule,
+    /// PyTorch, where the memory of input 0 may be reused for the result.
+    pub torch_in_place: LoweringRule,
+    /// JAX.
+    pub jax: LoweringRule,
+    /// MLX.
+    pub mlx: LoweringRule,
+    /// A user-defined backend, which has no array module.
+    pub custom: LoweringRule,
+    /// A scalar expression of C over elements; [`crate::loops`] lists the placeholders.
+    pub c: LoweringRule,
+    /// A call of ggml.
+    pub ggml: LoweringRule,
+    /// Ops of ONNX; `mithril-onnx` `export/parse.rs` has the grammar.
+    pub onnx: LoweringRule,
+}
+
+impl Lowering {
+    /// No target has code for the op: all of them expand it.
+    pub const NONE: Self = Self {
+        py: LoweringRule::None,
+        numpy: LoweringRule::None,
+        numpy_in_place: LoweringRule::None,
+        torch: LoweringRule::None,
+        torch_in_place: LoweringRule::None,
+        jax: LoweringRule::None,
+        mlx: LoweringRule::None,
+        custom: LoweringRule::None,
+        c: LoweringRule::None,
+        ggml: LoweringRule::None,
+        onnx: LoweringRule::None,
+    };
+    /// One template for all Python targets.
+    pub const fn py(template: &'static str) -> Self {
+        Self { py: LoweringRule::Template(template), ..Self::NONE }
+    }
+    /// One template for NumPy alone.
+    pub const fn numpy(template: &'static str) -> Self {
+        Self { numpy: LoweringRule::Template(template), ..Self::NONE }
+    }
+}
+
 /// Opens a mark.
 pub const MARK: char = '\u{1}';
 /// Closes a mark.
 pub const MARK_END: char = '\u{2}';
 
-/// Argument of [`crate::op::Text::F`].
+/// Argument of [`LoweringRule::Function`].
 #[derive(Debug)]
-pub struct SpellCx<'a> {
+pub struct LoweringCx<'a> {
     /// The graph.
     pub graph: &'a Graph,
     /// The node.
@@ -34,7 +104,7 @@ pub struct SpellCx<'a> {
     pub dtypes: fn(DType) -> &'static str,
 }
 
-impl Attrs for SpellCx<'_> {
+impl Attrs for LoweringCx<'_> {
     fn op(&self) -> &'static OpDef {
         self.node.op
     }
@@ -43,7 +113,7 @@ impl Attrs for SpellCx<'_> {
     }
 }
 
-impl SpellCx<'_> {
+impl LoweringCx<'_> {
     /// Expression of input `i`.
     pub fn arg(&self, i: usize) -> &str {
         self.args.get(i).map_or("None", String::as_str)
@@ -56,9 +126,9 @@ impl SpellCx<'_> {
     pub fn out(&self, i: usize) -> Option<&TensorType> {
         self.node.outputs.get(i).and_then(|&v| self.graph.ty(v))
     }
-    /// Whether nobody differentiates with respect to input `i`: it depends on no parameter of the model. An op that
-    /// is applied at once has no parameters; there nothing is certain.
-    pub fn is_fixed(&self, i: usize) -> bool {
+    /// Whether no gradient with respect to input `i` is needed, since it depends on no parameter of the model. False for an
+    /// op that is applied eagerly: its graph has no parameters, so that this is not known.
+    pub fn is_constant(&self, i: usize) -> bool {
         let is_param = |v: &ValueId| self.graph.value(*v).def == Def::Input(Role::Param);
         let mut open: Vec<ValueId> = self.node.inputs.get(i).copied().into_iter().collect();
         let mut seen = vec![false; self.graph.values().len()];
@@ -78,11 +148,12 @@ impl SpellCx<'_> {
     pub fn dtype(&self, dtype: DType) -> &'static str {
         (self.dtypes)(dtype)
     }
-    /// A size as an expression (`2 * batch + 1`); never write a symbol's name yourself.
+    /// A size as an expression (`2 * batch + 1`). The names of symbols are chosen later, so use this rather than the symbol's
+    /// own name.
     pub fn dim(&self, dim: &Dim) -> String {
         dim_text(dim, &symbol_mark)
     }
-    /// Input `i` as a tensor of PyTorch, some of whose functions take no numbers; `dtype` is what a number becomes.
+    /// Input `i` as a tensor of PyTorch, some of whose functions do not accept numbers; a number becomes a tensor of `dtype`.
     pub fn torch_tensor(&self, i: usize, dtype: DType) -> String {
         let float = |x: f64| match x {
             x if x.is_nan() => "torch.nan".into(),
@@ -102,7 +173,7 @@ impl SpellCx<'_> {
         };
         format!("torch.full((), {number}, dtype={}, device=device)", self.dtype(dtype))
     }
-    /// Input `i` as an array of MLX, for helpers that take no numbers; those get the dtype of the output.
+    /// Input `i` as an array of MLX, for helpers that do not accept numbers; a number gets the dtype of the output.
     pub fn mlx_array(&self, i: usize) -> String {
         let lit = self.lit(i);
         let is_number = lit.is_numeric() && !matches!(lit, Lit::Tensor(t) if t.rank() > 0);
@@ -120,7 +191,7 @@ pub fn arg_mark(i: usize) -> String {
     format!("{MARK}{i}{MARK_END}")
 }
 
-/// The mark of a symbol. Hexadecimal, since a symbol may have any name.
+/// The mark of a symbol, in hexadecimal since a symbol may have any name.
 pub fn symbol_mark(symbol: &Symbol) -> String {
     let mut mark = format!("{MARK}$");
     for byte in symbol.to_string().bytes() {
@@ -154,7 +225,7 @@ pub fn dim_text(dim: &Dim, symbol: &dyn Fn(&Symbol) -> String) -> String {
             (false, false) => " + ",
         });
         let size = coefficient.unsigned_abs();
-        // Only a quotient that is the whole term needs no brackets.
+        // A quotient needs no brackets if it is the whole term.
         let alone = factors.len() == 1 && *coefficient == 1;
         let factors = factors.iter().map(|f| atom_text(f, alone, symbol));
         let number = (size != 1).then(|| size.to_string());
