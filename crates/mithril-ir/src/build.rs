@@ -1,12 +1,8 @@
 //! Building typed graphs: every new node gets its dtype and shape at once.
 //!
 //! [`Builder::push`] is the forward half of inference: it fills in defaults, promotes dtypes (inserting `cast`
-//! nodes), applies the shape rule and checks sizes. Expansions and gradients are written as formulas over
-//! [`V`], a value with operators: `v.g * (1.0 - v.y * v.y)`. A failure inside a formula is kept in the [`Cx`]
-//! and reported when the formula is done, so that formulas stay free of error handling.
+//! nodes), applies the shape rule and checks sizes. Expansions and gradients are formulas ([`crate::formula`]).
 
-use std::cell::{Ref, RefCell};
-use std::ops::{Add, Deref, Div, Mul, Neg, Sub};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -14,6 +10,7 @@ use smallvec::SmallVec;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Place, Result};
+use crate::formula::{Call, Cx, V};
 use crate::graph::{Graph, OriginId, TensorType, ValueId, Values};
 use crate::literal::Lit;
 use crate::op::{Attr, DTypeRule, Eval, ExpandFn, OpDef, Port, PortKind, ShapeRule};
@@ -173,7 +170,7 @@ impl Builder {
     }
 
     /// A 0-d tensor of a number.
-    fn materialize(&mut self, lit: Lit, dtype: DType) -> Result<ValueId> {
+    pub(crate) fn materialize(&mut self, lit: Lit, dtype: DType) -> Result<ValueId> {
         let scalar = match lit {
             Lit::Bool(b) => Scalar::Bool(b),
             Lit::Float(x) => Scalar::Float(x),
@@ -275,12 +272,12 @@ impl Builder {
         let float = self.float;
         let args = self.complete(op, args)?;
         let taken = std::mem::replace(self, Self::new(float));
-        let cx = Cx { builder: RefCell::new(taken), error: RefCell::new(None) };
+        let cx = Cx::new(taken);
         let outs: Values = {
-            let x = args.iter().map(|&id| V { cx: &cx, id }).collect();
+            let x = args.iter().map(|&id| cx.value(id)).collect();
             let call = Call { cx: &cx, op, x };
             let outs = expand(&call);
-            outs.iter().map(|v| cx.tensor_of(v.id)).collect()
+            outs.iter().map(|v| cx.tensor_of(v.id())).collect()
         };
         let (builder, error) = cx.into_parts();
         *self = builder;
@@ -294,8 +291,8 @@ impl Builder {
     pub fn formula(&mut self, f: impl for<'a> FnOnce(&'a Cx) -> Vec<V<'a>>) -> Result<Values> {
         let float = self.float;
         let taken = std::mem::replace(self, Self::new(float));
-        let cx = Cx { builder: RefCell::new(taken), error: RefCell::new(None) };
-        let outs: Values = f(&cx).iter().map(|v| v.id).collect();
+        let cx = Cx::new(taken);
+        let outs: Values = f(&cx).iter().map(|v| v.id()).collect();
         let (builder, error) = cx.into_parts();
         *self = builder;
         error.map_or(Ok(outs), Err)
@@ -348,243 +345,6 @@ pub fn attr_fits(kind: Attr, lit: &Lit) -> bool {
     }
 }
 
-/// A graph being built by formulas.
-#[derive(Debug)]
-pub struct Cx {
-    builder: RefCell<Builder>,
-    error: RefCell<Option<Error>>,
-}
-
-impl Cx {
-    /// Applies an op to values; its outputs.
-    pub fn apply<'a>(&'a self, op: &'static OpDef, args: &[V<'a>]) -> Vec<V<'a>> {
-        let ids: Values = args.iter().map(|v| v.id).collect();
-        let result = self.builder.borrow_mut().push(op, &ids);
-        match result {
-            Ok(outs) => outs.iter().map(|&id| V { cx: self, id }).collect(),
-            Err(error) => {
-                self.fail(error);
-                // A stand-in: the formula goes on, and its result is dropped.
-                vec![args.first().copied().unwrap_or_else(|| self.lit(0.0)); op.outputs.len().max(1)]
-            }
-        }
-    }
-    /// Applies an op with one output.
-    pub fn call<'a>(&'a self, op: &'static OpDef, args: &[V<'a>]) -> V<'a> {
-        self.apply(op, args)[0]
-    }
-    /// The value of a literal.
-    pub fn lit(&self, lit: impl Into<Lit>) -> V<'_> {
-        V { cx: self, id: self.builder.borrow_mut().lit(lit) }
-    }
-    /// `none`: an absent input, or "no gradient".
-    pub fn none(&self) -> V<'_> {
-        self.lit(Lit::None)
-    }
-    /// The value with that index.
-    pub fn value(&self, id: ValueId) -> V<'_> {
-        V { cx: self, id }
-    }
-    /// Keeps the first error.
-    pub fn fail(&self, error: Error) {
-        self.error.borrow_mut().get_or_insert(error);
-    }
-    /// The default float.
-    pub fn float(&self) -> DType {
-        self.builder.borrow().float
-    }
-    /// The graph so far.
-    pub fn graph(&self) -> Ref<'_, Graph> {
-        Ref::map(self.builder.borrow(), |b| &b.graph)
-    }
-    fn tensor_of(&self, id: ValueId) -> ValueId {
-        let lit = self.graph().lit(id).cloned();
-        match lit {
-            Some(lit @ (Lit::Bool(_) | Lit::Int(_) | Lit::Float(_))) => {
-                let mut b = self.builder.borrow_mut();
-                let dtype = lit.weak_dtype(b.float).unwrap_or(b.float);
-                b.materialize(lit, dtype).unwrap_or(id)
-            }
-            _ => id,
-        }
-    }
-    fn into_parts(self) -> (Builder, Option<Error>) {
-        (self.builder.into_inner(), self.error.into_inner())
-    }
-}
-
-/// A value in a formula.
-#[derive(Clone, Copy, Debug)]
-pub struct V<'a> {
-    cx: &'a Cx,
-    id: ValueId,
-}
-
-impl<'a> V<'a> {
-    /// The graph it belongs to.
-    pub fn cx(self) -> &'a Cx {
-        self.cx
-    }
-    /// Its index.
-    pub fn id(self) -> ValueId {
-        self.id
-    }
-    /// Whether it is `none`.
-    pub fn is_none(self) -> bool {
-        matches!(self.cx.graph().lit(self.id), Some(Lit::None))
-    }
-    /// Whether it is anything but `none`.
-    pub fn is_some(self) -> bool {
-        !self.is_none()
-    }
-    /// The literal, if it is one.
-    pub fn literal(self) -> Option<Lit> {
-        self.cx.graph().lit(self.id).cloned()
-    }
-    /// Shape; `[]` for a number.
-    pub fn shape(self) -> Shape {
-        self.cx.graph().ty(self.id).map(|t| t.shape.clone()).unwrap_or_default()
-    }
-    /// Number of dimensions.
-    pub fn rank(self) -> usize {
-        self.cx.graph().ty(self.id).map_or(0, |t| t.shape.rank())
-    }
-    /// Size along an axis counted from either end.
-    pub fn dim(self, axis: i64) -> Dim {
-        let shape = self.shape();
-        match shape.axis(axis) {
-            Ok(i) => shape[i].clone(),
-            Err(error) => {
-                self.cx.fail(error);
-                Dim::ONE
-            }
-        }
-    }
-    /// Dtype (of a number: the one it suggests).
-    pub fn dtype(self) -> DType {
-        let g = self.cx.graph();
-        match g.ty(self.id) {
-            Some(t) => t.dtype,
-            None => g.lit(self.id).and_then(|l| l.weak_dtype(self.cx.float())).unwrap_or(self.cx.float()),
-        }
-    }
-    /// Applies an op with this value as first input and one output.
-    #[must_use]
-    pub fn op(self, op: &'static OpDef, more: &[V<'a>]) -> V<'a> {
-        let mut args: SmallVec<[V<'a>; 4]> = SmallVec::new();
-        args.push(self);
-        args.extend_from_slice(more);
-        self.cx.call(op, &args)
-    }
-    /// A literal in the same graph.
-    #[must_use]
-    pub fn lit(self, lit: impl Into<Lit>) -> V<'a> {
-        self.cx.lit(lit)
-    }
-    /// Converts to `dtype`; nothing if it has that dtype.
-    #[must_use]
-    pub fn cast(self, dtype: DType) -> V<'a> {
-        let has_type = self.cx.graph().ty(self.id).is_some();
-        if has_type && self.dtype() == dtype { self } else { self.op(&e::CAST, &[self.lit(dtype)]) }
-    }
-}
-
-macro_rules! operators {
-    ($($trait:ident, $method:ident, $op:ident;)*) => {
-        $(
-            impl<'a> $trait for V<'a> {
-                type Output = V<'a>;
-                fn $method(self, other: V<'a>) -> V<'a> { self.op(&e::$op, &[other]) }
-            }
-            impl<'a> $trait<f64> for V<'a> {
-                type Output = V<'a>;
-                fn $method(self, other: f64) -> V<'a> { self.op(&e::$op, &[self.lit(other)]) }
-            }
-            impl<'a> $trait<V<'a>> for f64 {
-                type Output = V<'a>;
-                fn $method(self, other: V<'a>) -> V<'a> { other.lit(self).op(&e::$op, &[other]) }
-            }
-        )*
-    };
-}
-
-operators! {
-    Add, add, ADD;
-    Sub, sub, SUBTRACT;
-    Mul, mul, MULTIPLY;
-    Div, div, DIVIDE;
-}
-
-impl<'a> Neg for V<'a> {
-    type Output = V<'a>;
-    fn neg(self) -> V<'a> {
-        self.op(&e::NEGATIVE, &[])
-    }
-}
-
-/// What an expansion is given: the inputs `x`, one per port.
-#[derive(Debug)]
-pub struct Call<'a> {
-    /// The graph.
-    pub cx: &'a Cx,
-    /// The op.
-    pub op: &'static OpDef,
-    /// Inputs, one per port; `none()` where absent.
-    pub x: Vec<V<'a>>,
-}
-
-impl Attrs for Call<'_> {
-    fn op(&self) -> &'static OpDef {
-        self.op
-    }
-    fn lit(&self, i: usize) -> Lit {
-        self.x.get(i).and_then(|v| v.literal()).unwrap_or(Lit::None)
-    }
-}
-
-impl Call<'_> {
-    /// Reads an argument with [`Attrs`]; a failure is kept in the graph and the default stands in.
-    pub fn get<T: Default>(&self, read: impl FnOnce(&Self) -> Result<T>) -> T {
-        read(self).unwrap_or_else(|error| {
-            self.cx.fail(error);
-            T::default()
-        })
-    }
-}
-
-/// What a gradient formula is given.
-#[derive(Debug)]
-pub struct GradCall<'a> {
-    call: Call<'a>,
-    /// Outputs of the op.
-    pub ys: Vec<V<'a>>,
-    /// First output.
-    pub y: V<'a>,
-    /// Cotangents of the outputs; zeros where nothing flows back.
-    pub gs: Vec<V<'a>>,
-    /// Cotangent of the first output.
-    pub g: V<'a>,
-}
-
-impl<'a> GradCall<'a> {
-    /// For a node with those outputs and cotangents (both at least one).
-    pub fn new(cx: &'a Cx, op: &'static OpDef, x: Vec<V<'a>>, ys: Vec<V<'a>>, gs: Vec<V<'a>>) -> Self {
-        let (y, g) = (ys[0], gs[0]);
-        Self { call: Call { cx, op, x }, ys, y, gs, g }
-    }
-    /// No gradient for this input.
-    pub fn none(&self) -> V<'a> {
-        self.cx.none()
-    }
-}
-
-impl<'a> Deref for GradCall<'a> {
-    type Target = Call<'a>;
-    fn deref(&self) -> &Call<'a> {
-        &self.call
-    }
-}
-
 impl From<Arc<Tensor>> for Lit {
     fn from(t: Arc<Tensor>) -> Self {
         Self::Tensor(t)
@@ -633,7 +393,7 @@ mod tests {
     fn runs_what_it_builds() {
         let mut b = Builder::default();
         let x = b.graph.add_input("x", Role::Data, TensorType { dtype: DType::F32, shape: Shape::of(["n"]) });
-        let y = b.formula(|cx| vec![cx.value(x).op(&e::TANH, &[]) / 2.0]).unwrap()[0];
+        let y = b.formula(|cx| vec![cx.value(x).tanh() / 2.0]).unwrap()[0];
         b.graph.outputs.insert("y".into(), y);
         let x = Arc::new(Tensor::from_parts(&[2], vec![0.5_f32, -1.0]));
         let y = interp::run(&b.graph, &[x]).unwrap();

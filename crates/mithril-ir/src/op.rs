@@ -22,11 +22,11 @@
 //! A target looks for an op in this order: its own table, the lowering in the definition (a target that writes loops: the
 //! `loops`), the expansion. If there is none of them, compilation fails.
 
-use crate::build::{Call, GradCall, V};
 use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::Result;
 use crate::forms::Form;
+use crate::formula::{Call, GradCall, V};
 use crate::graph::{Graph, Node};
 use crate::interp::HostCall;
 use crate::literal::Lit;

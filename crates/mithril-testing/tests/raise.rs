@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use mithril::compile::passes::raise::raise;
-use mithril::ir::build::{Builder, V};
+use mithril::ir::build::Builder;
+use mithril::ir::formula::V;
 use mithril::ir::graph::{Graph, Role, TensorType};
 use mithril::ir::ops::{activation as a, elementwise as e, function as f, movement, reduce, softmax};
 use mithril::ir::{DType, Shape, Tensor, interp, verify};

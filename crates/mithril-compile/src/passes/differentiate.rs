@@ -19,12 +19,13 @@
 
 use std::sync::Arc;
 
-use mithril_ir::build::{Builder, Cx, GradCall, V};
+use mithril_ir::build::Builder;
 use mithril_ir::error::{Code, Error, Result, nearest};
+use mithril_ir::formula::{Cx, GradCall, V};
 use mithril_ir::graph::{Def, Graph, Node, NodeId, Role, TensorType, ValueId, Values};
 use mithril_ir::op::{Grad, OpDef};
 use mithril_ir::ops::host::call;
-use mithril_ir::ops::{create, elementwise, movement, reduce};
+use mithril_ir::ops::{create, elementwise};
 use mithril_ir::{DType, Dim, Lit, Shape};
 
 use rustc_hash::FxHashMap;
@@ -375,7 +376,7 @@ impl Backward<'_> {
                     .iter()
                     .enumerate()
                     .map(|(i, &v)| match parts.get(i) {
-                        Some(&g) if needed(needs, v) && g.is_some() => fit(cx, g, cx.value(v)),
+                        Some(&g) if needed(needs, v) && g.is_some() => fit(g, cx.value(v)),
                         _ => cx.none(),
                     })
                     .collect()
@@ -402,7 +403,7 @@ fn by_host<'a>(c: &GradCall<'a>, host: &HostGradient) -> Vec<V<'a>> {
 }
 
 /// Brings a cotangent to the shape and dtype of the value it belongs to.
-fn fit<'a>(cx: &'a Cx, g: V<'a>, x: V<'a>) -> V<'a> {
+fn fit<'a>(g: V<'a>, x: V<'a>) -> V<'a> {
     let (wanted, mut shape) = (x.shape(), g.shape());
     let mut g = g;
     if shape != wanted {
@@ -415,14 +416,14 @@ fn fit<'a>(cx: &'a Cx, g: V<'a>, x: V<'a>) -> V<'a> {
             .map(|(i, _)| i as i64)
             .collect();
         if !axes.is_empty() {
-            g = g.op(&reduce::SUM, &[cx.lit(axes), cx.lit(true)]);
+            g = g.sum(axes, true);
             shape = g.shape();
         }
         if shape.rank() > wanted.rank() {
-            g = g.op(&movement::RESHAPE, &[cx.lit(dims(&Shape::of(shape.iter().skip(extra).cloned())))]);
+            g = g.reshape(dims(&Shape::of(shape.iter().skip(extra).cloned())));
         }
         if g.shape() != wanted {
-            g = g.op(&movement::BROADCAST_TO, &[cx.lit(dims(&wanted))]);
+            g = g.broadcast_to(dims(&wanted));
         }
     }
     g.cast(x.dtype())

@@ -6,10 +6,10 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
 
 pub use self::prelu::PRELU;
 pub use super::softmax::{LOG_SOFTMAX, SOFTMAX};
-use crate::build::{Call, GradCall, V};
 use crate::dtype::{DType, Kind, Kinds};
 use crate::error::Result;
 use crate::forms::{Form, form};
+use crate::formula::{Call, GradCall, V};
 use crate::interp::HostCall;
 use crate::lowering::Lowering;
 use crate::lowering::LoweringRule::{Function, Template};
@@ -17,10 +17,7 @@ use crate::op::{
     Attr, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, PortKind, Precision, ShapeRule, Tolerance, UNARY,
     attr, tensor,
 };
-use crate::ops::elementwise::{
-    ABS, CLIP, ERFC, EXP, EXPM1, GREATER, LESS, LOG1P, LOGICAL_AND, MAXIMUM, MINIMUM, TANH, WHERE,
-    c_function, float_only, larger, smaller,
-};
+use crate::ops::elementwise::{c_function, float_only, larger, smaller};
 use crate::rules::{Attrs, DTypes};
 use crate::tensor::{Scalar, Tensor};
 
@@ -53,18 +50,18 @@ fn map(c: &HostCall<'_>, f: impl Fn(f64) -> f64) -> Result<Vec<Tensor>> {
 
 /// `x > 0 ? above : below`
 fn positive<'a>(x: V<'a>, above: V<'a>, below: V<'a>) -> V<'a> {
-    x.op(&GREATER, &[x.lit(0.0)]).op(&WHERE, &[above, below])
+    x.greater(0.0).select(above, below)
 }
 
 /// `x` where it is negative, else 0, so that a branch not taken cannot overflow and turn a gradient into NaN.
 fn negative_part(x: V<'_>) -> V<'_> {
-    x.op(&MINIMUM, &[x.lit(0.0)])
+    x.minimum(0.0)
 }
 
 /// `g` where `low < x < high`, else 0.
 fn strictly_inside<'a>(x: V<'a>, low: f64, high: f64, g: V<'a>) -> V<'a> {
-    let above = x.op(&GREATER, &[x.lit(low)]);
-    above.op(&LOGICAL_AND, &[x.op(&LESS, &[x.lit(high)])]).op(&WHERE, &[g, x.lit(0.0)])
+    let above = x.greater(low);
+    above.logical_and(x.less(high)).select(g, 0.0)
 }
 
 /// `max(x, 0)`
@@ -77,7 +74,7 @@ pub static RELU: OpDef = OpDef {
         Scalar::Float(x) => Scalar::Float(larger(x, 0.0)),
         other => Scalar::Int(other.i64().max(0)),
     })),
-    expand: Some(|c| vec![c.x[0].op(&MAXIMUM, &[c.cx.lit(0)])]),
+    expand: Some(|c| vec![c.x[0].maximum(0)]),
     // The result says as much as the input, which then need not be kept.
     grad: Grad::Formula(|v| vec![positive(v.y, v.g, v.cx.lit(0.0))]),
     lowering: Lowering {
@@ -104,7 +101,7 @@ pub static RELU6: OpDef = OpDef {
         Scalar::Float(x) => Scalar::Float(smaller(larger(x, 0.0), 6.0)),
         other => Scalar::Int(other.i64().clamp(0, 6)),
     })),
-    expand: Some(|c| vec![c.x[0].op(&CLIP, &[c.cx.lit(0), c.cx.lit(6)])]),
+    expand: Some(|c| vec![c.x[0].clip(0, 6)]),
     grad: Grad::Formula(|v| vec![strictly_inside(v.x[0], 0.0, 6.0, v.g)]),
     lowering: Lowering {
         torch: Function(|cx| float_only(cx, "F.relu6({0})")),
@@ -172,7 +169,7 @@ pub static ELU: OpDef = OpDef {
     })),
     expand: Some(|c| {
         let alpha = c.get(|a| a.f64(1));
-        vec![positive(c.x[0], c.x[0], negative_part(c.x[0]).op(&EXPM1, &[]) * alpha)]
+        vec![positive(c.x[0], c.x[0], negative_part(c.x[0]).expm1() * alpha)]
     }),
     forms: &[
         form("where(greater(input, 0), input, alpha * expm1(where(greater(input, 0), 0, input)))"),
@@ -180,7 +177,7 @@ pub static ELU: OpDef = OpDef {
     ],
     grad: Grad::Formula(|v| {
         let alpha = v.get(|a| a.f64(1));
-        vec![positive(v.x[0], v.g, v.g * negative_part(v.x[0]).op(&EXP, &[]) * alpha)]
+        vec![positive(v.x[0], v.g, v.g * negative_part(v.x[0]).exp() * alpha)]
     }),
     lowering: Lowering {
         torch: Template("F.elu({0}, {1})"),
@@ -207,12 +204,12 @@ pub static SELU: OpDef = OpDef {
     layer: "Selu",
     eval: Some(Eval::F1(|x| SELU_SCALE * if x > 0.0 { x } else { SELU_ALPHA * libm::expm1(x) })),
     expand: Some(|c| {
-        let below = negative_part(c.x[0]).op(&EXPM1, &[]) * (SELU_SCALE * SELU_ALPHA);
+        let below = negative_part(c.x[0]).expm1() * (SELU_SCALE * SELU_ALPHA);
         vec![positive(c.x[0], c.x[0] * SELU_SCALE, below)]
     }),
     forms: &[form("1.0507009873554805 * elu(input, 1.6732632423543772)")],
     grad: Grad::Formula(|v| {
-        let below = negative_part(v.x[0]).op(&EXP, &[]) * (SELU_SCALE * SELU_ALPHA);
+        let below = negative_part(v.x[0]).exp() * (SELU_SCALE * SELU_ALPHA);
         vec![positive(v.x[0], v.g * SELU_SCALE, v.g * below)]
     }),
     lowering: Lowering {
@@ -240,11 +237,11 @@ pub static CELU: OpDef = OpDef {
     })),
     expand: Some(|c| {
         let alpha = c.get(|a| a.f64(1));
-        vec![positive(c.x[0], c.x[0], (negative_part(c.x[0]) / alpha).op(&EXPM1, &[]) * alpha)]
+        vec![positive(c.x[0], c.x[0], (negative_part(c.x[0]) / alpha).expm1() * alpha)]
     }),
     grad: Grad::Formula(|v| {
         let alpha = v.get(|a| a.f64(1));
-        vec![positive(v.x[0], v.g, v.g * (negative_part(v.x[0]) / alpha).op(&EXP, &[]))]
+        vec![positive(v.x[0], v.g, v.g * (negative_part(v.x[0]) / alpha).exp())]
     }),
     lowering: Lowering {
         torch: Template("torch.celu({0}, {1})"),
@@ -286,11 +283,7 @@ pub static GELU: OpDef = OpDef {
     expand: Some(|c| {
         let x = c.x[0];
         // Through `erfc` and `sigmoid`, since 1 + erf and 1 + tanh cancel for negative x.
-        let share = if c.get(is_tanh) {
-            gelu_inner(x).op(&SIGMOID, &[])
-        } else {
-            (x * -FRAC_1_SQRT_2).op(&ERFC, &[]) * 0.5
-        };
+        let share = if c.get(is_tanh) { gelu_inner(x).sigmoid() } else { (x * -FRAC_1_SQRT_2).erfc() * 0.5 };
         vec![x * share]
     }),
     forms: &[
@@ -347,14 +340,14 @@ fn gelu_inner(x: V<'_>) -> V<'_> {
 fn gelu_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
     let x = v.x[0];
     let slope = if v.get(is_tanh) {
-        let share = gelu_inner(x).op(&SIGMOID, &[]);
+        let share = gelu_inner(x).sigmoid();
         // Beyond 10 the share is 0 or 1 in every dtype; x² must not overflow beside that 0.
-        let x = x.op(&CLIP, &[v.cx.lit(-10.0), v.cx.lit(10.0)]);
+        let x = x.clip(-10.0, 10.0);
         let inner = x * x * (6.0 * GELU_BETA * GELU_KAPPA) + 2.0 * GELU_BETA;
         share + x * share * (1.0 - share) * inner
     } else {
-        let share = (x * -FRAC_1_SQRT_2).op(&ERFC, &[]) * 0.5;
-        let density = (x * x * -0.5).op(&EXP, &[]) * (0.5 * FRAC_2_SQRT_PI * FRAC_1_SQRT_2);
+        let share = (x * -FRAC_1_SQRT_2).erfc() * 0.5;
+        let density = (x * x * -0.5).exp() * (0.5 * FRAC_2_SQRT_PI * FRAC_1_SQRT_2);
         share + x * density
     };
     vec![v.g * slope]
@@ -373,7 +366,7 @@ pub static SIGMOID: OpDef = OpDef {
     eval: Some(Eval::F1(sigmoid)),
     expand: Some(|c| {
         // Of the negative magnitude, which cannot overflow.
-        let small = (-c.x[0].op(&ABS, &[])).op(&EXP, &[]);
+        let small = (-c.x[0].abs()).exp();
         vec![positive(c.x[0], c.cx.lit(1.0), small) / (small + 1.0)]
     }),
     forms: &[form("1 / (1 + exp(-input))")],
@@ -402,10 +395,10 @@ pub static SILU: OpDef = OpDef {
     aliases: &["swish"],
     layer: "Silu",
     eval: Some(Eval::F1(|x| x / (1.0 + libm::exp(-x)))),
-    expand: Some(|c| vec![c.x[0] * c.x[0].op(&SIGMOID, &[])]),
+    expand: Some(|c| vec![c.x[0] * c.x[0].sigmoid()]),
     forms: &[form("input * sigmoid(input)"), form("input / (1 + exp(-input))")],
     grad: Grad::Formula(|v| {
-        let share = v.x[0].op(&SIGMOID, &[]);
+        let share = v.x[0].sigmoid();
         vec![v.g * (share + v.y * (1.0 - share))]
     }),
     lowering: Lowering {
@@ -431,7 +424,7 @@ pub static MISH: OpDef = OpDef {
     doc: "`x * tanh(softplus(x))`. D. Misra, Mish: a self regularized non-monotonic activation function (2019).",
     layer: "Mish",
     eval: Some(Eval::F1(|x| x * libm::tanh(softplus(x)))),
-    expand: Some(|c| vec![c.x[0] * c.x[0].op(&SOFTPLUS, &[]).op(&TANH, &[])]),
+    expand: Some(|c| vec![c.x[0] * c.x[0].op(&SOFTPLUS, &[]).tanh()]),
     forms: &[form("input * tanh(softplus(input, 1, 20))"), form("input * tanh(softplus(input, 1, inf))")],
     lowering: Lowering {
         numpy: Template("_mish({0})"),
@@ -452,11 +445,11 @@ pub static LOG_SIGMOID: OpDef = OpDef {
     layer: "LogSigmoid",
     eval: Some(Eval::F1(|x| -softplus(-x))),
     expand: Some(|c| {
-        let small = (-c.x[0].op(&ABS, &[])).op(&EXP, &[]).op(&LOG1P, &[]);
+        let small = (-c.x[0].abs()).exp().log1p();
         vec![negative_part(c.x[0]) - small]
     }),
     forms: &[form("-softplus(-input, 1, inf)")],
-    grad: Grad::Formula(|v| vec![v.g * (-v.x[0]).op(&SIGMOID, &[])]),
+    grad: Grad::Formula(|v| vec![v.g * (-v.x[0]).sigmoid()]),
     lowering: Lowering {
         numpy: Template("_log_sigmoid({0})"),
         torch: Template("F.logsigmoid({0})"),
@@ -486,9 +479,9 @@ pub static SOFTPLUS: OpDef = OpDef {
     })),
     expand: Some(|c| {
         let (scaled, is_linear) = softplus_parts(c);
-        let small = (-scaled.op(&ABS, &[])).op(&EXP, &[]).op(&LOG1P, &[]);
-        let soft = scaled.op(&MAXIMUM, &[c.cx.lit(0.0)]) + small;
-        vec![is_linear.op(&WHERE, &[c.x[0], soft / c.get(|a| a.f64(1))])]
+        let small = (-scaled.abs()).exp().log1p();
+        let soft = scaled.maximum(0.0) + small;
+        vec![is_linear.select(c.x[0], soft / c.get(|a| a.f64(1)))]
     }),
     forms: &[
         form("where(greater(input, threshold), input, log1p(exp(input)))"),
@@ -498,7 +491,7 @@ pub static SOFTPLUS: OpDef = OpDef {
     ],
     grad: Grad::Formula(|v| {
         let (scaled, is_linear) = softplus_parts(v);
-        vec![is_linear.op(&WHERE, &[v.g, v.g * scaled.op(&SIGMOID, &[])])]
+        vec![is_linear.select(v.g, v.g * scaled.sigmoid())]
     }),
     lowering: Lowering {
         numpy: Template("_softplus({0}, {1}, {2})"),
@@ -518,7 +511,7 @@ const fn always_soft(formula: &'static str) -> Form {
 /// `beta * x`, and whether it is above the threshold.
 fn softplus_parts<'a>(c: &Call<'a>) -> (V<'a>, V<'a>) {
     let scaled = c.x[0] * c.get(|a| a.f64(1));
-    (scaled, scaled.op(&GREATER, &[c.cx.lit(c.get(|a| a.f64(2)))]))
+    (scaled, scaled.greater(c.get(|a| a.f64(2))))
 }
 
 /// `x / (1 + |x|)`
@@ -527,9 +520,9 @@ pub static SOFTSIGN: OpDef = OpDef {
     doc: "`x / (1 + |x|)`.",
     layer: "Softsign",
     eval: Some(Eval::F1(|x| x / (1.0 + x.abs()))),
-    expand: Some(|c| vec![c.x[0] / (c.x[0].op(&ABS, &[]) + 1.0)]),
+    expand: Some(|c| vec![c.x[0] / (c.x[0].abs() + 1.0)]),
     grad: Grad::Formula(|v| {
-        let below = v.x[0].op(&ABS, &[]) + 1.0;
+        let below = v.x[0].abs() + 1.0;
         // Divided twice: the square could overflow.
         vec![v.g / below / below]
     }),
@@ -550,7 +543,7 @@ pub static HARD_SIGMOID: OpDef = OpDef {
     aliases: &["hardsigmoid"],
     layer: "HardSigmoid",
     eval: Some(Eval::F1(|x| smaller(larger(x + 3.0, 0.0), 6.0) / 6.0)),
-    expand: Some(|c| vec![(c.x[0] + 3.0).op(&CLIP, &[c.cx.lit(0.0), c.cx.lit(6.0)]) / 6.0]),
+    expand: Some(|c| vec![(c.x[0] + 3.0).clip(0.0, 6.0) / 6.0]),
     forms: &[form("clip(input + 3, 0, 6) / 6")],
     grad: Grad::Formula(|v| vec![strictly_inside(v.x[0], -3.0, 3.0, v.g / 6.0)]),
     lowering: Lowering {
@@ -579,7 +572,7 @@ pub static HARD_SWISH: OpDef = OpDef {
     grad: Grad::Formula(|v| {
         let x = v.x[0];
         let inside = strictly_inside(x, -3.0, 3.0, v.g * (x / 3.0 + 0.5));
-        let above = x.op(&LESS, &[v.cx.lit(3.0)]).op(&WHERE, &[inside, v.g]);
+        let above = x.less(3.0).select(inside, v.g);
         vec![above]
     }),
     lowering: Lowering {
@@ -629,8 +622,8 @@ pub static HARD_TANH: OpDef = OpDef {
         let x = c.x[0];
         let bounds = c.get(|a| whole_bounds(a, x.dtype()));
         vec![match bounds {
-            Some((min, max)) => x.op(&CLIP, &[c.cx.lit(min), c.cx.lit(max)]),
-            None => x.op(&CLIP, &[c.x[1], c.x[2]]),
+            Some((min, max)) => x.clip(min, max),
+            None => x.clip(c.x[1], c.x[2]),
         }]
     }),
     grad: Grad::Formula(|v| {

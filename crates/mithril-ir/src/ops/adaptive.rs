@@ -1,14 +1,12 @@
 //! Pooling to a given size.
 
-use super::index::{TAKE, TAKE_ALONG_AXIS};
-use super::movement::{RESHAPE, SQUEEZE};
 use super::pool::{check_rank, nothing_to_pool};
-use super::reduce::{ARGMAX, MEAN, SUM, widened};
+use super::reduce::widened;
 use super::window;
-use crate::build::{Call, V};
 use crate::dim::Dim;
 use crate::dtype::Kinds;
 use crate::error::{Code, Error, Result};
+use crate::formula::{Call, V};
 use crate::literal::Lit;
 use crate::op::{Attr, BLANK, DTypeRule, DefaultLit, OpDef, Port, ShapeRule, Tolerance, attr, tensor_of};
 use crate::rules::{Attrs, ShapeCx};
@@ -194,13 +192,13 @@ fn split_axis(x: V<'_>, axis: usize, window: i64) -> V<'_> {
     let windows = shape[axis].floor_div(&Dim::Const(window));
     shape.0[axis] = windows;
     shape.0.insert(axis + 1, Dim::Const(window));
-    x.op(&RESHAPE, &[x.lit(shape.0.to_vec())])
+    x.reshape(shape.0.to_vec())
 }
 
 fn adaptive_avg<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     let dtype = c.x[0].dtype();
     let y = each_axis(c, |x, axis, plan| {
-        let mean = |x: V<'a>, axis: usize, keep: bool| widened(x).op(&MEAN, &[x.lit(axis), x.lit(keep)]);
+        let mean = |x: V<'a>, axis: usize, keep: bool| widened(x).mean(axis, keep);
         match plan {
             Plan::Keep => x,
             Plan::Whole => mean(x, axis, true),
@@ -216,7 +214,7 @@ fn adaptive_avg<'a>(c: &Call<'a>) -> Vec<V<'a>> {
                 let mut shape = vec![1; x.rank() - axis + 1];
                 shape[..2].copy_from_slice(&[windows.len(), longest]);
                 let weights = Tensor::build(picked.dtype(), &shape, weight);
-                (picked * picked.lit(weights)).op(&SUM, &[x.lit(axis + 1)])
+                (picked * picked.lit(weights)).sum(axis + 1, false)
             }
         }
     });
@@ -232,7 +230,7 @@ fn uneven<'a>(x: V<'a>, axis: usize, windows: &[[i64; 2]]) -> V<'a> {
     let longest = longest(windows) as i64;
     let elements = |&[start, end]: &[i64; 2]| (0..longest).map(move |i| (start + i).min(end - 1));
     let indices: Vec<i64> = windows.iter().flat_map(elements).collect();
-    let picked = x.op(&TAKE, &[x.lit(Tensor::from_parts(&[indices.len()], indices)), x.lit(axis)]);
+    let picked = x.take(Tensor::from_parts(&[indices.len()], indices), axis);
     split_axis(picked, axis, longest)
 }
 
@@ -248,7 +246,7 @@ fn adaptive_max<'a>(c: &Call<'a>) -> Vec<V<'a>> {
 /// Maximum whose gradient goes to the first of equal elements.
 fn first_max(x: V<'_>, axis: usize, keep: bool) -> V<'_> {
     let axis = x.lit(axis);
-    let first = x.op(&ARGMAX, &[axis, x.lit(true)]);
-    let max = x.op(&TAKE_ALONG_AXIS, &[first, axis]);
-    if keep { max } else { max.op(&SQUEEZE, &[axis]) }
+    let first = x.argmax(axis, true);
+    let max = x.take_along_axis(first, axis);
+    if keep { max } else { max.squeeze(axis) }
 }

@@ -2,18 +2,13 @@
 
 use std::f64::consts::LN_2;
 
-use crate::build::{Call, V};
 use crate::dtype::DType;
+use crate::formula::{Call, V};
 use crate::literal::Lit;
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
     Attr, BINARY, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, attr, tensor,
-};
-use crate::ops::activation::SIGMOID;
-use crate::ops::elementwise::{
-    ABS, EQUAL, EXP, FLOOR_DIVIDE, ISINF, ISNAN, LESS, LOG1P, LOGICAL_AND, LOGICAL_OR, MAXIMUM, MINIMUM,
-    POWER, REMAINDER, SIGN, SQRT, WHERE,
 };
 use crate::rules::Attrs;
 
@@ -38,19 +33,19 @@ pub static FMOD: OpDef = OpDef {
         let (left, right, zero) = (c.x[0], c.x[1], c.cx.lit(0));
         if left.dtype().is_float() || right.dtype().is_float() {
             // Of two positive numbers both remainders are the same, and exact.
-            let rest = left.op(&ABS, &[]).op(&REMAINDER, &[right.op(&ABS, &[])]);
-            return vec![left.op(&LESS, &[c.cx.lit(0.0)]).op(&WHERE, &[-rest, rest])];
+            let rest = left.abs().remainder(right.abs());
+            return vec![left.less(0.0).select(-rest, rest)];
         }
         // Not by absolute values: the smallest integer has none.
-        let rest = left.op(&REMAINDER, &[right]);
-        let is_other = rest.op(&SIGN, &[]).op(&EQUAL, &[-left.op(&SIGN, &[])]);
-        let is_other = is_other.op(&LOGICAL_AND, &[rest.op(&EQUAL, &[zero]).op(&EQUAL, &[c.cx.lit(false)])]);
-        vec![is_other.op(&WHERE, &[rest - right, rest])]
+        let rest = left.remainder(right);
+        let is_other = rest.sign().equal(-left.sign());
+        let is_other = is_other.logical_and(rest.equal(zero).equal(false));
+        vec![is_other.select(rest - right, rest)]
     }),
     grad: Grad::Formula(|v| {
         let (left, right) = (v.x[0], v.x[1]);
-        let times = left.op(&ABS, &[]).op(&FLOOR_DIVIDE, &[right.op(&ABS, &[])]);
-        vec![v.g, -(v.g * (times * left.op(&SIGN, &[]) * right.op(&SIGN, &[])))]
+        let times = left.abs().floor_divide(right.abs());
+        vec![v.g, -(v.g * (times * left.sign() * right.sign()))]
     }),
     lowering: Lowering {
         numpy: Function(|s| plain_floats(s, "np.fmod({0}, {1})")),
@@ -90,7 +85,7 @@ pub static LERP: OpDef = OpDef {
         vec![match plain_number(c, 2) {
             Some(w) if w.abs() < 0.5 => from_start(),
             Some(w) => end - way * (1.0 - w),
-            None => weight.op(&ABS, &[]).op(&LESS, &[c.cx.lit(0.5)]).op(&WHERE, &[from_start(), from_end()]),
+            None => weight.abs().less(0.5).select(from_start(), from_end()),
         }]
     }),
     grad: Grad::Formula(|v| {
@@ -128,17 +123,17 @@ pub static HYPOT: OpDef = OpDef {
     eval: Some(Eval::F2(libm::hypot, |_, _| 0)),
     expand: Some(|c| {
         // Divided by the larger one, neither square overflows; the larger one is the result where it is 0 or infinite.
-        let (a, b) = (c.x[0].op(&ABS, &[]), c.x[1].op(&ABS, &[]));
-        let (large, zero) = (a.op(&MAXIMUM, &[b]), c.cx.lit(0.0));
-        let small = a.op(&MINIMUM, &[b]);
-        let is_edge = large.op(&EQUAL, &[zero]);
-        let is_infinite = a.op(&ISINF, &[]).op(&LOGICAL_OR, &[b.op(&ISINF, &[])]);
-        let ratio = small / is_edge.op(&WHERE, &[c.cx.lit(1.0), large]);
-        let found = large * (ratio * ratio + 1.0).op(&SQRT, &[]);
-        vec![is_infinite.op(&WHERE, &[c.cx.lit(f64::INFINITY), found])]
+        let (a, b) = (c.x[0].abs(), c.x[1].abs());
+        let (large, zero) = (a.maximum(b), c.cx.lit(0.0));
+        let small = a.minimum(b);
+        let is_edge = large.equal(zero);
+        let is_infinite = a.is_inf().logical_or(b.is_inf());
+        let ratio = small / is_edge.select(1.0, large);
+        let found = large * (ratio * ratio + 1.0).sqrt();
+        vec![is_infinite.select(f64::INFINITY, found)]
     }),
     grad: Grad::Formula(|v| {
-        let safe = v.y.op(&EQUAL, &[v.cx.lit(0.0)]).op(&WHERE, &[v.cx.lit(1.0), v.y]);
+        let safe = v.y.equal(0.0).select(1.0, v.y);
         vec![v.g * (v.x[0] / safe), v.g * (v.x[1] / safe)]
     }),
     lowering: Lowering {
@@ -154,15 +149,15 @@ pub static HYPOT: OpDef = OpDef {
 /// `left - right`, and 0 where both are the same infinity.
 fn distance<'a>(c: &Call<'a>) -> V<'a> {
     let (left, right) = (c.x[0], c.x[1]);
-    let is_same = left.op(&EQUAL, &[right]).op(&LOGICAL_AND, &[left.op(&ISINF, &[])]);
+    let is_same = left.equal(right).logical_and(left.is_inf());
     let zero = c.cx.lit(0.0);
-    is_same.op(&WHERE, &[zero, left]) - is_same.op(&WHERE, &[zero, right])
+    is_same.select(zero, left) - is_same.select(zero, right)
 }
 
 /// The larger of both, and what the smaller one adds to it: the logarithm of 1 plus `power` of minus their distance.
 fn sum_of_powers<'a>(c: &Call<'a>, power: impl FnOnce(V<'a>) -> V<'a>) -> (V<'a>, V<'a>) {
-    let below = -distance(c).op(&ABS, &[]);
-    (c.x[0].op(&MAXIMUM, &[c.x[1]]), power(below).op(&LOG1P, &[]))
+    let below = -distance(c).abs();
+    (c.x[0].maximum(c.x[1]), power(below).log1p())
 }
 
 /// `log(e^left + e^right)`
@@ -173,12 +168,12 @@ pub static LOGADDEXP: OpDef = OpDef {
     dtype: DTypeRule::Float,
     eval: None,
     expand: Some(|c| {
-        let (most, more) = sum_of_powers(c, |x| x.op(&EXP, &[]));
+        let (most, more) = sum_of_powers(c, |x| x.exp());
         vec![most + more]
     }),
     grad: Grad::Formula(|v| {
         let way = distance(v);
-        vec![v.g * way.op(&SIGMOID, &[]), v.g * (-way).op(&SIGMOID, &[])]
+        vec![v.g * way.sigmoid(), v.g * (-way).sigmoid()]
     }),
     lowering: Lowering { numpy: Function(|s| plain_floats(s, "np.logaddexp({0}, {1})")), ..Lowering::NONE },
     tolerance: Tolerance::Contraction,
@@ -193,14 +188,14 @@ pub static LOGADDEXP2: OpDef = OpDef {
     dtype: DTypeRule::Float,
     eval: None,
     expand: Some(|c| {
-        let (most, more) = sum_of_powers(c, |x| x.lit(2.0).op(&POWER, &[x]));
+        let (most, more) = sum_of_powers(c, |x| x.lit(2.0).power(x));
         // Exactly 1 where both are equal, also for compilers that multiply by the reciprocal.
-        let is_same = c.x[0].op(&EQUAL, &[c.x[1]]);
-        vec![most + is_same.op(&WHERE, &[c.cx.lit(1.0), more / LN_2])]
+        let is_same = c.x[0].equal(c.x[1]);
+        vec![most + is_same.select(1.0, more / LN_2)]
     }),
     grad: Grad::Formula(|v| {
         let way = distance(v) * LN_2;
-        vec![v.g * way.op(&SIGMOID, &[]), v.g * (-way).op(&SIGMOID, &[])]
+        vec![v.g * way.sigmoid(), v.g * (-way).sigmoid()]
     }),
     tolerance: Tolerance::Contraction,
     ..BINARY
@@ -228,10 +223,10 @@ pub static NAN_TO_NUM: OpDef = OpDef {
         let Some(most) = x.dtype().float_max() else { return vec![x] };
         let number =
             |i: usize, default: f64| c.cx.lit(if c.absent(i) { default } else { c.get(|c| c.f64(i)) });
-        let is = |limit: f64| x.op(&EQUAL, &[c.cx.lit(limit)]);
-        let y = is(f64::NEG_INFINITY).op(&WHERE, &[number(3, -most), x]);
-        let y = is(f64::INFINITY).op(&WHERE, &[number(2, most), y]);
-        vec![x.op(&ISNAN, &[]).op(&WHERE, &[number(1, 0.0), y])]
+        let is = |limit: f64| x.equal(limit);
+        let y = is(f64::NEG_INFINITY).select(number(3, -most), x);
+        let y = is(f64::INFINITY).select(number(2, most), y);
+        vec![x.is_nan().select(number(1, 0.0), y)]
     }),
     lowering: Lowering {
         torch: Function(|s| {

@@ -1,20 +1,14 @@
 //! Embedding, attention and rotary positions.
 
-use super::compare::{GREATER, GREATER_EQUAL, LOGICAL_AND, LOGICAL_NOT, LOGICAL_OR, NOT_EQUAL, WHERE};
-use super::create::ARANGE;
-use super::function::{COS, RSQRT, SIN};
-use super::index::{INDEX_ADD, TAKE, looked_up_mlx, torch_indices};
+use super::index::{looked_up_mlx, torch_indices};
 use super::joining::{CONCAT, STACK};
-use super::linalg::{MATMUL, MATRIX_TRANSPOSE};
-use super::movement::{EXPAND_DIMS, RESHAPE};
-use super::reduce::{ANY, widened};
-use super::slicing::{SLICE, zeros};
-use super::softmax::SOFTMAX;
+use super::reduce::widened;
+use super::slicing::zeros;
 use super::window;
-use crate::build::{Call, V};
 use crate::dim::Dim;
 use crate::dtype::{DType, Kind, Kinds};
 use crate::error::{Code, Error, Result};
+use crate::formula::{Call, V};
 use crate::literal::Lit;
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
@@ -57,21 +51,21 @@ pub static EMBEDDING: OpDef = OpDef {
         Ok(vec![cx.shape(0).iter().cloned().chain([weight[1].clone()]).collect()])
     }),
     dtype: DTypeRule::Same(1),
-    expand: Some(|c| vec![c.x[1].op(&TAKE, &[c.x[0], c.cx.lit(0)])]),
+    expand: Some(|c| vec![c.x[1].take(c.x[0], 0)]),
     indexed: Some(Indexed { table: 1, indices: 0, axis: None }),
     grad: Grad::Formula(|v| {
         let (indices, weight) = (v.x[0], v.x[1]);
         let padding = v.get(|c| padding_index(c, &c.x[1].shape()));
         let g = padding.map_or(v.g, |padding| {
-            let differ = |index: Dim| indices.op(&NOT_EQUAL, &[v.cx.lit(index)]);
+            let differ = |index: Dim| indices.not_equal(index);
             let padding = Dim::Const(padding);
-            let others = differ(&padding - &weight.dim(0)).op(&LOGICAL_AND, &[differ(padding)]);
-            others.op(&EXPAND_DIMS, &[v.cx.lit(-1)]).op(&WHERE, &[v.g, v.cx.lit(0.0)])
+            let others = differ(&padding - &weight.dim(0)).logical_and(differ(padding));
+            others.expand_dims(-1).select(v.g, 0.0)
         });
         let many = indices.shape().numel();
-        let flat = indices.op(&RESHAPE, &[v.cx.lit([many.clone()])]);
-        let g = g.op(&RESHAPE, &[v.cx.lit([many, weight.dim(1)])]);
-        vec![v.none(), zeros(weight).op(&INDEX_ADD, &[flat, g, v.cx.lit(0)])]
+        let flat = indices.reshape([many.clone()]);
+        let g = g.reshape([many, weight.dim(1)]);
+        vec![v.none(), zeros(weight).index_add(flat, g, 0)]
     }),
     lowering: Lowering {
         py: Template("{1}[{0}]"),
@@ -259,32 +253,30 @@ fn attention<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     let mask = if c.x[3].is_some() && grouped { mask_heads(c.x[3], &c.x[1].dim(-3)) } else { c.x[3] };
 
     let scaled = if c.absent(5) { q * inverse_root(q, &c.x[0].dim(-1)) } else { q * c.x[5] };
-    let mut scores = scaled.op(&MATMUL, &[k.op(&MATRIX_TRANSPOSE, &[])]);
+    let mut scores = scaled.matmul(k.matrix_transpose());
     let lowest = c.cx.lit(f64::NEG_INFINITY);
     let mut allowed = None;
     if mask.is_some() && mask.dtype() == DType::Bool {
         allowed = Some(mask);
     } else if mask.is_some() {
-        let finite = mask.op(&GREATER, &[lowest]);
-        scores = scores + finite.op(&WHERE, &[mask, c.cx.lit(0.0)]).cast(scores.dtype());
+        let finite = mask.greater(lowest);
+        scores = scores + finite.select(mask, 0.0).cast(scores.dtype());
         allowed = Some(finite);
     }
     if c.get(|c| c.bool(4)) {
         let causal = causal(scores);
-        allowed = Some(allowed.map_or(causal, |a| a.op(&LOGICAL_AND, &[causal])));
+        allowed = Some(allowed.map_or(causal, |a| a.logical_and(causal)));
     }
     let y = match allowed {
-        None => scores.op(&SOFTMAX, &[]).op(&MATMUL, &[v]),
+        None => scores.softmax(-1).matmul(v),
         // Every query sees at least the first key.
-        Some(allowed) if mask.is_none() => {
-            allowed.op(&WHERE, &[scores, lowest]).op(&SOFTMAX, &[]).op(&MATMUL, &[v])
-        }
+        Some(allowed) if mask.is_none() => allowed.select(scores, lowest).softmax(-1).matmul(v),
         Some(allowed) => {
             // A row without any key is computed as if it had all of them, which keeps NaN out of the gradient.
-            let live = allowed.op(&ANY, &[c.cx.lit(-1), c.cx.lit(true)]);
-            let open = allowed.op(&LOGICAL_OR, &[live.op(&LOGICAL_NOT, &[])]);
-            let y = open.op(&WHERE, &[scores, lowest]).op(&SOFTMAX, &[]).op(&MATMUL, &[v]);
-            live.op(&WHERE, &[y, c.cx.lit(0.0)])
+            let live = allowed.any(-1, true);
+            let open = allowed.logical_or(live.logical_not());
+            let y = open.select(scores, lowest).softmax(-1).matmul(v);
+            live.select(y, 0.0)
         }
     };
     let y = if grouped { joined_heads(y) } else { y };
@@ -295,7 +287,7 @@ fn attention<'a>(c: &Call<'a>) -> Vec<V<'a>> {
 fn inverse_root<'a>(x: V<'a>, d: &Dim) -> V<'a> {
     match d.known() {
         Some(d) => x.lit(1.0 / (d.max(1) as f64).sqrt()),
-        None => x.lit(d.clone()).cast(x.dtype()).op(&RSQRT, &[]),
+        None => x.lit(d.clone()).cast(x.dtype()).rsqrt(),
     }
 }
 
@@ -306,7 +298,7 @@ fn split_heads<'a>(x: V<'a>, few: &Dim, split: bool) -> V<'a> {
     let each = if split { shape[at].floor_div(few) } else { Dim::ONE };
     shape.0[at] = few.clone();
     shape.0.insert(at + 1, each);
-    x.op(&RESHAPE, &[x.lit(shape.0.to_vec())])
+    x.reshape(shape.0.to_vec())
 }
 
 /// `[*b, few, each, l, d]` as `[*b, few · each, l, d]`.
@@ -315,22 +307,22 @@ fn joined_heads(y: V<'_>) -> V<'_> {
     let at = shape.rank() - 4;
     let each = shape.0.remove(at + 1);
     shape.0[at] = &shape[at] * &each;
-    y.op(&RESHAPE, &[y.lit(shape.0.to_vec())])
+    y.reshape(shape.0.to_vec())
 }
 
 /// A mask beside grouped scores.
 fn mask_heads<'a>(mask: V<'a>, few: &Dim) -> V<'a> {
     match mask.rank() {
         0..=2 => mask,
-        _ if mask.dim(-3).is(1) => mask.op(&EXPAND_DIMS, &[mask.lit(-3)]),
+        _ if mask.dim(-3).is(1) => mask.expand_dims(-3),
         _ => split_heads(mask, few, true),
     }
 }
 
 /// `[l, s]`: whether key `j` is not after query `i`.
 fn causal(scores: V<'_>) -> V<'_> {
-    let count = |axis: i64| scores.cx().call(&ARANGE, &[scores.lit(scores.dim(axis))]);
-    count(-2).op(&EXPAND_DIMS, &[scores.lit(-1)]).op(&GREATER_EQUAL, &[count(-1)])
+    let count = |axis: i64| scores.cx().arange(scores.dim(axis));
+    count(-2).expand_dims(-1).greater_equal(count(-1))
 }
 
 /// The call of MLX, whose causal mask is counted from the last query and key.
@@ -451,17 +443,17 @@ fn part(x: V<'_>, interleaved: bool, which: i64) -> V<'_> {
     };
     if interleaved {
         let steps: Vec<i64> = std::iter::repeat_n(1, rank - 1).chain([2]).collect();
-        return x.op(&SLICE, &[last(which.into()), last(Lit::None), x.lit(steps)]);
+        return x.strided_slice(last(which.into()), last(Lit::None), steps);
     }
     let [start, stop] = if which == 0 { [Dim::Const(0), half] } else { [half, x.dim(-1)] };
-    x.op(&SLICE, &[last(start.into()), last(stop.into())])
+    x.slice(last(start.into()), last(stop.into()))
 }
 
 fn turned<'a>(x: V<'a>, cos: V<'a>, sin: V<'a>, interleaved: bool) -> V<'a> {
     let (a, b) = (part(x, interleaved, 0), part(x, interleaved, 1));
     let both = [x.lit(-1), a * cos - b * sin, b * cos + a * sin];
     if interleaved {
-        return x.cx().call(&STACK, &both).op(&RESHAPE, &[x.lit(x.shape().0.to_vec())]);
+        return x.cx().call(&STACK, &both).reshape(x.shape().0.to_vec());
     }
     x.cx().call(&CONCAT, &both)
 }
@@ -554,12 +546,12 @@ fn rope<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     let dtype = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
     let speeds: Vec<f64> = (0..pairs).map(|i| base.powf(-(2 * i) as f64 / (2 * pairs) as f64)).collect();
     let speeds = c.cx.lit(Tensor::from_f64s(dtype, &[speeds.len()], &speeds));
-    let positions = if c.x[1].is_some() { c.x[1] } else { c.cx.call(&ARANGE, &[c.cx.lit(x.dim(-2))]) };
-    let mut angles = positions.cast(dtype).op(&EXPAND_DIMS, &[c.cx.lit(-1)]) * speeds;
+    let positions = if c.x[1].is_some() { c.x[1] } else { c.cx.arange(x.dim(-2)) };
+    let mut angles = positions.cast(dtype).expand_dims(-1) * speeds;
     while angles.rank() > 2 && angles.rank() < x.rank() {
-        angles = angles.op(&EXPAND_DIMS, &[c.cx.lit(-3)]);
+        angles = angles.expand_dims(-3);
     }
-    let (cos, sin) = (angles.op(&COS, &[]), angles.op(&SIN, &[]));
+    let (cos, sin) = (angles.cos(), angles.sin());
     vec![x.op(&ROTATE_PAIRS, &[cos, sin, c.x[3]])]
 }
 

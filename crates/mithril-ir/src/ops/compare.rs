@@ -172,7 +172,7 @@ pub static WHERE: OpDef = OpDef {
     eval: Some(Eval::Scalar(|x| if x[0].bool() { x[1] } else { x[2] })),
     grad: Grad::Formula(|v| {
         let (condition, zero) = (v.x[0], v.cx.lit(0.0));
-        vec![v.none(), condition.op(&WHERE, &[v.g, zero]), condition.op(&WHERE, &[zero, v.g])]
+        vec![v.none(), condition.select(v.g, zero), condition.select(zero, v.g)]
     }),
     lowering: Lowering {
         py: Template("{xp}.where({0}, {1}, {2})"),

@@ -1,15 +1,12 @@
 //! Complex numbers, which are pairs of real tensors: there is no complex dtype.
 
-use crate::build::V;
 use crate::dim::Dim;
 use crate::error::{Code, Error};
+use crate::formula::V;
 use crate::literal::Lit;
 use crate::op::{BLANK, DTypeRule, OpDef, Port, ShapeRule, Tolerance, optional, tensor};
 use crate::ops::create::ZEROS_LIKE;
-use crate::ops::elementwise::{ATAN2, COS, SIN};
-use crate::ops::joining::STACK;
-use crate::ops::movement::{BROADCAST_TO, RESHAPE};
-use crate::ops::slicing::SLICE;
+use crate::ops::elementwise::ATAN2;
 use crate::shape;
 
 /// Rows of this file.
@@ -25,7 +22,7 @@ fn together<'a>(a: V<'a>, b: V<'a>) -> [V<'a>; 2] {
     match shape::broadcast(&[&shapes[0], &shapes[1]]) {
         Ok(common) => [a, b].map(|x| {
             let same = x.shape() == common;
-            if same { x } else { x.op(&BROADCAST_TO, &[x.lit(Lit::tuple(common.iter().cloned()))]) }
+            if same { x } else { x.broadcast_to(Lit::tuple(common.iter().cloned())) }
         }),
         Err(error) => {
             a.cx().fail(error);
@@ -50,7 +47,7 @@ pub static VIEW_AS_REAL: OpDef = OpDef {
     dtype: DTypeRule::Float,
     expand: Some(|c| {
         let [real, imag] = together(c.x[0], c.x[1]);
-        vec![c.cx.call(&STACK, &[c.cx.lit(-1), real, imag])]
+        vec![c.cx.stack(-1, &[real, imag])]
     }),
     cases: &["[2,3] [2,3]", "[] []", "[2,1] [3]", "[0,2] [0,2]"],
     tolerance: Tolerance::Exact,
@@ -84,7 +81,7 @@ pub static VIEW_AS_COMPLEX: OpDef = OpDef {
                 let whole = std::iter::repeat_n(Lit::None, front.len());
                 c.cx.lit(Lit::Tuple(whole.chain([Lit::int(last)]).collect()))
             };
-            x.op(&SLICE, &[at(i), at(i + 1)]).op(&RESHAPE, &[c.cx.lit(Lit::tuple(front.iter().cloned()))])
+            x.slice(at(i), at(i + 1)).reshape(Lit::tuple(front.iter().cloned()))
         };
         vec![part(0), part(1)]
     }),
@@ -102,7 +99,7 @@ pub static POLAR: OpDef = OpDef {
     outputs: PARTS,
     shape: ShapeRule::Broadcast,
     dtype: DTypeRule::Float,
-    expand: Some(|c| vec![c.x[0] * c.x[1].op(&COS, &[]), c.x[0] * c.x[1].op(&SIN, &[])]),
+    expand: Some(|c| vec![c.x[0] * c.x[1].cos(), c.x[0] * c.x[1].sin()]),
     domain: (0.5, 2.0),
     cases: &["[2,3] [2,3]", "[] [3]", "[0] [1]"],
     ..BLANK

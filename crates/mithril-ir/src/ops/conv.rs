@@ -4,13 +4,11 @@ use ndarray::linalg::general_mat_mul;
 use ndarray::{ArrayView2, ArrayViewMut2};
 
 use super::elementwise::ADD;
-use super::movement::{RESHAPE, TRANSPOSE};
-use super::slicing::FLIP;
 use super::window::{self, Axis, Padding, triples};
-use crate::build::{Call, GradCall, V};
 use crate::dim::Dim;
 use crate::dtype::Kinds;
 use crate::error::{Code, Error, Result};
+use crate::formula::{Call, GradCall, V};
 use crate::interp::{HostCall, elements, from_f64s};
 use crate::literal::Lit;
 use crate::lowering::LoweringRule::{Function, Template};
@@ -234,7 +232,7 @@ fn general_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
         }
         let split = split_channels(t, 1, groups);
         let order: Vec<usize> = [2, 1, 0].into_iter().chain(3..n + 3).collect();
-        merge(split.op(&TRANSPOSE, &[v.cx.lit(order)]), 1)
+        merge(split.transpose(order), 1)
     };
     let pads = v.cx.lit(window::pads_lit(&correlate));
     let images = batch_last(v.x[0], a.groups);
@@ -245,7 +243,7 @@ fn general_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
 /// Swaps the first two axes.
 fn swap(t: V<'_>) -> V<'_> {
     let order: Vec<usize> = [1, 0].into_iter().chain(2..t.rank()).collect();
-    t.op(&TRANSPOSE, &[t.lit(order)])
+    t.transpose(order)
 }
 
 /// Splits axis `axis` into `groups` and the rest.
@@ -254,7 +252,7 @@ fn split_channels(t: V<'_>, axis: usize, groups: i64) -> V<'_> {
     let each = shape[axis].floor_div(&Dim::Const(groups));
     shape.0[axis] = each;
     shape.0.insert(axis, Dim::Const(groups));
-    t.op(&RESHAPE, &[t.lit(shape.0.to_vec())])
+    t.reshape(shape.0.to_vec())
 }
 
 /// Merges axes `axis` and `axis + 1`.
@@ -264,19 +262,19 @@ fn merge(t: V<'_>, axis: usize) -> V<'_> {
         let inner = shape.0.remove(axis + 1);
         shape.0[axis] = &shape[axis] * &inner;
     }
-    t.op(&RESHAPE, &[t.lit(shape.0.to_vec())])
+    t.reshape(shape.0.to_vec())
 }
 
 /// The weight `[g·o, c, *k]` as `[g·c, o, *k]` with every kernel turned around: the adjoint's weight.
 fn turn(weight: V<'_>, groups: i64) -> V<'_> {
     let spatial: Vec<usize> = (2..weight.rank()).collect();
-    let flipped = weight.op(&FLIP, &[weight.lit(spatial)]);
+    let flipped = weight.flip(spatial);
     if groups == 1 {
         return swap(flipped);
     }
     let split = split_channels(flipped, 0, groups);
     let order: Vec<usize> = [0, 2, 1].into_iter().chain(3..split.rank()).collect();
-    merge(split.op(&TRANSPOSE, &[weight.lit(order)]), 0)
+    merge(split.transpose(order), 0)
 }
 
 fn python_tuple<T: ToString>(items: &[T]) -> String {
@@ -443,7 +441,7 @@ fn add_bias<'a>(y: V<'a>, bias: V<'a>) -> V<'a> {
     if let Some(first) = shape.first_mut() {
         *first = bias.shape().numel();
     }
-    y.op(&ADD, &[bias.op(&RESHAPE, &[bias.lit(shape)])])
+    y.op(&ADD, &[bias.reshape(shape)])
 }
 
 fn conv_torch(s: &LoweringCx<'_>) -> Option<String> {

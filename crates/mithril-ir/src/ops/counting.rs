@@ -4,25 +4,16 @@
 
 use smallvec::smallvec;
 
-use crate::build::{Call, V};
 use crate::dim::Dim;
 use crate::dtype::{DType, Kind, Kinds};
 use crate::error::{Code, Error, Result};
+use crate::formula::{Call, V};
 use crate::literal::Lit;
 use crate::lowering::Lowering;
 use crate::lowering::LoweringRule::Function;
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Grad, OpDef, Port, PortKind, ShapeRule, Tolerance, attr, tensor_of,
 };
-use crate::ops::create::{ARANGE, FULL};
-use crate::ops::elementwise as e;
-use crate::ops::index::{INDEX_ADD, TAKE, TAKE_ALONG_AXIS};
-use crate::ops::joining::CONCAT;
-use crate::ops::movement::{BROADCAST_TO, EXPAND_DIMS, RESHAPE};
-use crate::ops::reduce::{MAX, MIN, SUM};
-use crate::ops::scan::CUMSUM;
-use crate::ops::scatter::SCATTER;
-use crate::ops::slicing::SLICE;
 use crate::ops::sort::ARGSORT;
 use crate::rules::{Attrs, DTypeCx, DTypes};
 use crate::shape::Shape;
@@ -39,16 +30,16 @@ const COUNT: OpDef = OpDef { grad: Grad::Zero, tolerance: Tolerance::Exact, ..BL
 
 /// All elements in row-major order.
 fn flat(x: V<'_>) -> V<'_> {
-    if x.rank() == 1 { x } else { x.op(&RESHAPE, &[x.lit([x.shape().numel()])]) }
+    if x.rank() == 1 { x } else { x.reshape([x.shape().numel()]) }
 }
 
 fn full<'a>(c: &Call<'a>, n: &Dim, value: i64, dtype: DType) -> V<'a> {
-    c.cx.call(&FULL, &[c.cx.lit([n.clone()]), c.cx.lit(value), c.cx.lit(dtype)])
+    c.cx.full([n.clone()], value, dtype)
 }
 
 /// The first elements of a vector.
 fn first<'a>(x: V<'a>, n: &Dim) -> V<'a> {
-    x.op(&SLICE, &[x.lit([Dim::Const(0)]), x.lit([n.clone()])])
+    x.slice([Dim::Const(0)], [n.clone()])
 }
 
 // --- searching ---------------------------------------------------------------------------------------------
@@ -64,18 +55,18 @@ fn compared(cx: &DTypeCx<'_>) -> Result<DTypes> {
 
 /// Whether `left` comes before `right`; NaN is larger than every number.
 fn before<'a>(left: V<'a>, right: V<'a>) -> V<'a> {
-    let less = left.op(&e::LESS, &[right]);
+    let less = left.less(right);
     if !left.dtype().is_float() {
         return less;
     }
-    let is_number = left.op(&e::ISNAN, &[]).op(&e::LOGICAL_NOT, &[]);
-    let is_last = right.op(&e::ISNAN, &[]).op(&e::LOGICAL_AND, &[is_number]);
-    less.op(&e::LOGICAL_OR, &[is_last])
+    let is_number = left.is_nan().logical_not();
+    let is_last = right.is_nan().logical_and(is_number);
+    less.logical_or(is_last)
 }
 
 /// Whether an element of the sequence stands before the place of a value.
 fn passes<'a>(element: V<'a>, value: V<'a>, right: bool) -> V<'a> {
-    if right { before(value, element).op(&e::LOGICAL_NOT, &[]) } else { before(element, value) }
+    if right { before(value, element).logical_not() } else { before(element, value) }
 }
 
 /// Places of values in a sequence in order, or in the line of one that stands at the same place.
@@ -85,25 +76,24 @@ fn search<'a>(c: &Call<'a>, sequence: V<'a>, values: V<'a>, right: bool) -> V<'a
     let known = match size.known() {
         Some(n) if n > FEW => n,
         _ => {
-            let line =
-                if sequence.rank() == 1 { sequence } else { sequence.op(&EXPAND_DIMS, &[c.cx.lit(-2)]) };
-            let value = values.op(&EXPAND_DIMS, &[last]);
-            return passes(line, value, right).cast(DType::I64).op(&SUM, &[last]);
+            let line = if sequence.rank() == 1 { sequence } else { sequence.expand_dims(-2) };
+            let value = values.expand_dims(last);
+            return passes(line, value, right).cast(DType::I64).sum(last, false);
         }
     };
     let look = |at: V<'a>| match sequence.rank() {
-        1 => sequence.op(&TAKE, &[at, zero]),
-        _ => sequence.op(&TAKE_ALONG_AXIS, &[at, last]),
+        1 => sequence.take(at, zero),
+        _ => sequence.take_along_axis(at, last),
     };
     let shape = c.cx.lit(Lit::tuple(values.shape().0));
-    let mut place = c.cx.call(&FULL, &[shape, zero, c.cx.lit(DType::I64)]);
+    let mut place = c.cx.full(shape, zero, DType::I64);
     let mut step = 1_i64 << (63 - known.leading_zeros());
     while step > 0 {
         let next = place + c.cx.lit(step);
-        let inside = next.op(&e::LESS_EQUAL, &[c.cx.lit(known)]);
-        let element = look(next.op(&e::MINIMUM, &[c.cx.lit(known)]) - c.cx.lit(1));
-        let goes_on = passes(element, values, right).op(&e::LOGICAL_AND, &[inside]);
-        place = goes_on.op(&e::WHERE, &[next, place]);
+        let inside = next.less_equal(known);
+        let element = look(next.minimum(known) - c.cx.lit(1));
+        let goes_on = passes(element, values, right).logical_and(inside);
+        place = goes_on.select(next, place);
         step /= 2;
     }
     place
@@ -179,10 +169,10 @@ fn counts<'a>(c: &Call<'a>, places: V<'a>, weights: Option<V<'a>>, length: &Dim)
     let places = flat(places).cast(DType::I64);
     let many = places.shape().numel();
     let weights = weights.map_or_else(|| full(c, &many, 1, DType::I64), flat);
-    let is_none = places.op(&e::LESS, &[c.cx.lit(0)]);
-    let is_none = is_none.op(&e::LOGICAL_OR, &[places.op(&e::GREATER_EQUAL, &[c.cx.lit(length.clone())])]);
-    let places = is_none.op(&e::WHERE, &[c.cx.lit(length.clone()), places]);
-    let sums = full(c, &(length + &Dim::ONE), 0, weights.dtype()).op(&INDEX_ADD, &[places, weights]);
+    let is_none = places.less(0);
+    let is_none = is_none.logical_or(places.greater_equal(length.clone()));
+    let places = is_none.select(length.clone(), places);
+    let sums = full(c, &(length + &Dim::ONE), 0, weights.dtype()).index_add(places, weights, 0);
     first(sums, length)
 }
 
@@ -246,28 +236,27 @@ pub static BINCOUNT: OpDef = OpDef {
 
 /// The ends of a range: given, or the extremes of the elements; moved apart where they are the same.
 fn ends<'a>(c: &Call<'a>, x: V<'a>, given: Option<(f64, f64)>) -> (V<'a>, V<'a>) {
-    let number =
-        |n: f64| c.cx.call(&FULL, &[c.cx.lit(Lit::Tuple([].into())), c.cx.lit(n), c.cx.lit(x.dtype())]);
+    let number = |n: f64| c.cx.full(Lit::Tuple([].into()), n, x.dtype());
     let (low, high) = match given {
         Some((low, high)) => (number(low), number(high)),
         None if x.shape().numel().is(0) => (number(0.0), number(1.0)),
-        None => (x.op(&MIN, &[]), x.op(&MAX, &[])),
+        None => (x.min_all(), x.max_all()),
     };
-    let is_point = low.op(&e::EQUAL, &[high]);
-    let by = is_point.op(&e::WHERE, &[c.cx.lit(1.0), c.cx.lit(0.0)]).cast(x.dtype());
+    let is_point = low.equal(high);
+    let by = is_point.select(1.0, 0.0).cast(x.dtype());
     (low - by, high + by)
 }
 
 /// In which of `bins` equal parts from `low` to `high` elements lie; the last one has both its ends.
 fn equal_parts<'a>(c: &Call<'a>, x: V<'a>, low: V<'a>, high: V<'a>, bins: &Dim) -> V<'a> {
-    let part = ((x - low) / (high - low) * c.cx.lit(bins.clone())).op(&e::FLOOR, &[]);
-    let is_end = x.op(&e::EQUAL, &[high]);
-    let is_inside = low.op(&e::LESS_EQUAL, &[x]).op(&e::LOGICAL_AND, &[x.op(&e::LESS_EQUAL, &[high])]);
+    let part = ((x - low) / (high - low) * c.cx.lit(bins.clone())).floor();
+    let is_end = x.equal(high);
+    let is_inside = low.less_equal(x).logical_and(x.less_equal(high));
     let top = c.cx.lit(bins - &Dim::ONE);
     // Rounding may reach the next part at the end.
-    let part = part.cast(DType::I64).op(&e::MINIMUM, &[top]);
-    let part = is_end.op(&e::WHERE, &[top, part]);
-    is_inside.op(&e::WHERE, &[part, c.cx.lit(-1)])
+    let part = part.cast(DType::I64).minimum(top);
+    let part = is_end.select(top, part);
+    is_inside.select(part, -1)
 }
 
 /// Bounds at two ports; an error if they are crossed.
@@ -373,12 +362,12 @@ pub static HISTOGRAM: OpDef = OpDef {
         let width = (high - low) / c.cx.lit(bins.clone());
         if c.get(|c| c.bool(5)) {
             let of = if found.dtype().is_float() { found.dtype() } else { float };
-            let sum = found.op(&SUM, &[]).cast(of);
+            let sum = found.sum_all().cast(of);
             found = found.cast(of) / (sum * width.cast(of));
         }
-        let steps = c.cx.call(&ARANGE, &[c.cx.lit(&bins + &Dim::ONE)]);
-        let is_last = steps.op(&e::EQUAL, &[c.cx.lit(bins)]);
-        let bounds = is_last.op(&e::WHERE, &[high, low + steps.cast(x.dtype()) * width]);
+        let steps = c.cx.arange(&bins + &Dim::ONE);
+        let is_last = steps.equal(bins);
+        let bounds = is_last.select(high, low + steps.cast(x.dtype()) * width);
         vec![found, bounds.cast(float)]
     }),
     grad: Grad::Expansion,
@@ -453,37 +442,35 @@ fn unique<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     let (x, zero) = (flat(c.x[0]), c.cx.lit(0));
     let (dtype, many) = (x.dtype(), shape.numel());
     let order = x.op(&ARGSORT, &[zero]);
-    let sorted = x.op(&TAKE, &[order, zero]);
-    let (later, earlier) = (
-        sorted.op(&SLICE, &[c.cx.lit([1_i64]), c.cx.lit(Lit::Tuple([Lit::None].into()))]),
-        sorted.op(&SLICE, &[c.cx.lit([0_i64]), c.cx.lit([-1_i64])]),
-    );
+    let sorted = x.take(order, zero);
+    let (later, earlier) =
+        (sorted.slice([1_i64], Lit::Tuple([Lit::None].into())), sorted.slice([0_i64], [-1_i64]));
     let differs = |a: V<'a>, b: V<'a>| {
-        let differs = a.op(&e::NOT_EQUAL, &[b]);
+        let differs = a.not_equal(b);
         if !dtype.is_float() {
             return differs;
         }
-        let both = a.op(&e::ISNAN, &[]).op(&e::LOGICAL_AND, &[b.op(&e::ISNAN, &[])]);
-        differs.op(&e::LOGICAL_AND, &[both.op(&e::LOGICAL_NOT, &[])])
+        let both = a.is_nan().logical_and(b.is_nan());
+        differs.logical_and(both.logical_not())
     };
     if many.is(0) {
         let value = if c.absent(2) { Lit::int(0) } else { c.lit(2) };
-        let values = c.cx.call(&FULL, &[c.cx.lit([size.clone()]), c.cx.lit(value), c.cx.lit(dtype)]);
-        let inverse = c.cx.call(&FULL, &[c.cx.lit(Lit::tuple(shape.0)), zero, c.cx.lit(DType::I64)]);
+        let values = c.cx.full([size.clone()], value, dtype);
+        let inverse = c.cx.full(Lit::tuple(shape.0), zero, DType::I64);
         return vec![values, inverse, full(c, &size, 0, DType::I64)];
     }
     let first_rank = full(c, &Dim::ONE, 0, DType::I64);
-    let ranks = c.cx.call(&CONCAT, &[zero, first_rank, differs(later, earlier).cast(DType::I64)]);
-    let ranks = ranks.op(&CUMSUM, &[zero]);
-    let inverse = full(c, &many, 0, DType::I64).op(&SCATTER, &[zero, order, ranks]);
-    let inverse = inverse.op(&RESHAPE, &[c.cx.lit(Lit::tuple(shape.0.iter().cloned()))]);
+    let ranks = c.cx.concat(zero, &[first_rank, differs(later, earlier).cast(DType::I64)]);
+    let ranks = ranks.cumsum(zero, false, false);
+    let inverse = full(c, &many, 0, DType::I64).scatter(zero, order, ranks);
+    let inverse = inverse.reshape(Lit::tuple(shape.0.iter().cloned()));
     let start = match c.lit(2) {
         Lit::None => first(sorted, &Dim::ONE),
-        value => c.cx.call(&FULL, &[c.cx.lit([1_i64]), c.cx.lit(value), c.cx.lit(dtype)]),
+        value => c.cx.full([1_i64], value, dtype),
     };
     let room = &size + &Dim::ONE;
-    let start = start.op(&BROADCAST_TO, &[c.cx.lit([room])]);
-    let held = ranks.op(&e::MINIMUM, &[c.cx.lit(size.clone())]);
-    let values = first(start.op(&SCATTER, &[zero, held, sorted]), &size);
+    let start = start.broadcast_to([room]);
+    let held = ranks.minimum(size.clone());
+    let values = first(start.scatter(zero, held, sorted), &size);
     vec![values, inverse, counts(c, ranks, None, &size)]
 }

@@ -1,9 +1,9 @@
 //! Creation: tensors that come from sizes and numbers alone.
 
-use crate::build::{Call, V};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
+use crate::formula::{Call, V};
 use crate::literal::Lit;
 use crate::loops::{Expr, Index, Within};
 use crate::lowering::LoweringRule::{Function, Template};
@@ -11,8 +11,6 @@ use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, attr, dtype_or, tensor,
 };
-use crate::ops::compare::EQUAL;
-use crate::ops::movement::EXPAND_DIMS;
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::{MAX_ELEMENTS, Shape};
 use crate::tensor::{Scalar, Tensor};
@@ -99,7 +97,7 @@ const FILLED: OpDef = OpDef {
 
 fn full_of<'a>(c: &Call<'a>, value: f64) -> Vec<V<'a>> {
     let dtype = dtype_or(&c.lit(1), c.cx.float());
-    vec![c.cx.call(&FULL, &[c.x[0], c.cx.lit(value), c.cx.lit(dtype)])]
+    vec![c.cx.full(c.x[0], value, dtype)]
 }
 
 /// zeros
@@ -400,7 +398,7 @@ pub static EYE: OpDef = OpDef {
         let n = c.get(|c| c.dims(0)).pop().unwrap_or(Dim::ONE);
         let m = if c.absent(1) { n.clone() } else { c.get(|c| c.dims(1)).pop().unwrap_or(Dim::ONE) };
         let (rows, columns) = (diagonal_of_row(c, &n, c.get(|c| c.int(2))), count(c, &m));
-        vec![rows.op(&EQUAL, &[columns]).cast(dtype_or(&c.lit(3), c.cx.float()))]
+        vec![rows.equal(columns).cast(dtype_or(&c.lit(3), c.cx.float()))]
     }),
     lowering: Lowering {
         numpy: Template("np.eye({0}, {1}, {2}, {dtype})"),
@@ -424,7 +422,7 @@ fn position(at: &Index) -> Expr {
 
 /// `[0, 1, ..., n - 1]`
 pub(super) fn count<'a>(c: &Call<'a>, n: &Dim) -> V<'a> {
-    c.cx.call(&ARANGE, &[c.cx.lit(n.clone())])
+    c.cx.arange(n.clone())
 }
 
 /// The column in which diagonal `k` meets each row, as a column vector.
@@ -432,5 +430,5 @@ pub(super) fn diagonal_of_row<'a>(c: &Call<'a>, rows: &Dim, k: i64) -> V<'a> {
     // Farther out a diagonal meets no matrix; the sum must not saturate.
     let k = k.clamp(-MAX_ELEMENTS, MAX_ELEMENTS);
     let last = rows + &Dim::Const(k);
-    c.cx.call(&ARANGE, &[c.cx.lit(k), c.cx.lit(last)]).op(&EXPAND_DIMS, &[c.cx.lit(1)])
+    c.cx.call(&ARANGE, &[c.cx.lit(k), c.cx.lit(last)]).expand_dims(1)
 }

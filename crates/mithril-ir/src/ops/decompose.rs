@@ -2,10 +2,10 @@
 
 mod evaluate;
 
-use crate::build::{Call, GradCall, V};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
+use crate::formula::{Call, GradCall, V};
 use crate::literal::Lit;
 use crate::loops::{Argument, Expr, LoopCx};
 use crate::lowering::LoweringRule::{Function, Template};
@@ -17,8 +17,7 @@ use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
 
 use super::create::EYE;
-use super::linalg::{MATMUL, as_column, reshape, transposed};
-use super::movement::BROADCAST_TO;
+use super::linalg::{as_column, reshape, transposed};
 use super::triangle::{TRIL, TRIU};
 use evaluate::{
     Factor, Lu, Triangle, cholesky, each_matrix, indefinite, singular, size, slogdet_eval, solve_eval,
@@ -201,7 +200,7 @@ pub static INV: OpDef = OpDef {
     loops: Some(|c| Ok(matrix_loops(c, "mithril_inverse", true))),
     grad: Grad::Formula(|v| {
         let y = transposed(v.y);
-        vec![-y.op(&MATMUL, &[v.g]).op(&MATMUL, &[y])]
+        vec![-y.matmul(v.g).matmul(y)]
     }),
     lowering: Lowering {
         py: Template("{xp}.linalg.inv({0})"),
@@ -368,20 +367,20 @@ fn matrix_power<'a>(c: &Call<'a>) -> V<'a> {
     let (x, n) = (c.x[0], c.get(|c| c.int(1)));
     if n == 0 {
         let shape = x.shape();
-        return identity(x).op(&BROADCAST_TO, &[x.lit(shape.0.to_vec())]);
+        return identity(x).broadcast_to(shape.0.to_vec());
     }
-    let mut square = if n < 0 { x.op(&INV, &[]) } else { x };
+    let mut square = if n < 0 { x.inv() } else { x };
     let mut product = None;
     let mut left = n.unsigned_abs();
     loop {
         if left % 2 == 1 {
-            product = Some(product.map_or(square, |p: V<'a>| p.op(&MATMUL, &[square])));
+            product = Some(product.map_or(square, |p: V<'a>| p.matmul(square)));
         }
         left /= 2;
         if left == 0 {
             return product.unwrap_or(square);
         }
-        square = square.op(&MATMUL, &[square]);
+        square = square.matmul(square);
     }
 }
 
@@ -462,14 +461,14 @@ fn outer<'a>(v: &GradCall<'a>, a: V<'a>, b: V<'a>) -> V<'a> {
         let Some((n, batch)) = shape.split_last() else { return a };
         return as_column(a) * reshape(b, batch.iter().cloned().chain([Dim::ONE, n.clone()]));
     }
-    a.op(&MATMUL, &[transposed(b)])
+    a.matmul(transposed(b))
 }
 
 fn cholesky_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
-    let product = transposed(v.y).op(&MATMUL, &[v.g]);
+    let product = transposed(v.y).matmul(v.g);
     // Lower triangle with half the diagonal: the mean of the triangle with and without it.
-    let strict = product.op(&TRIL, &[v.cx.lit(-1)]);
-    let phi = (product.op(&TRIL, &[]) + strict) * 0.5;
+    let strict = product.tril(-1);
+    let phi = (product.tril(0) + strict) * 0.5;
     // L⁻ᵀ Φ L⁻¹, by two triangular systems.
     let (lower, transpose) = (v.cx.lit(true), v.cx.lit(true));
     let half = v.y.op(&TRIANGULAR_SOLVE, &[phi, lower, transpose]);
@@ -478,7 +477,7 @@ fn cholesky_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
 }
 
 fn inverse_transpose(x: V<'_>) -> V<'_> {
-    transposed(x.op(&INV, &[]))
+    transposed(x.inv())
 }
 
 /// Each matrix times its factor.

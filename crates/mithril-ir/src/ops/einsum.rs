@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::build::{Call, V};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
+use crate::formula::{Call, V};
 use crate::literal::Lit;
 use crate::lowering::LoweringRule::Function;
 use crate::lowering::{Lowering, LoweringCx};
@@ -15,12 +15,9 @@ use crate::op::{
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
 
-use super::compare::{EQUAL, WHERE};
 use super::create::ARANGE;
 use super::elementwise::MULTIPLY;
-use super::linalg::{MATMUL, reshape};
-use super::movement::{MOVEAXIS, TRANSPOSE};
-use super::reduce::SUM;
+use super::linalg::reshape;
 use super::triangle::DIAGONAL;
 
 static PORTS: &[Port] = &[attr("equation", Attr::Text, DefaultLit::Required), variadic("operands")];
@@ -310,7 +307,7 @@ impl<'a> Term<'a> {
             return self;
         }
         // Sums of integers are i64; an equation keeps the dtype of its operands.
-        let sum = self.value.op(&SUM, &[self.value.lit(summed)]).cast(self.value.dtype());
+        let sum = self.value.sum(summed, false).cast(self.value.dtype());
         Self { value: sum, labels: kept.into_iter().map(|i| self.labels[i]).collect() }
     }
 
@@ -321,7 +318,7 @@ impl<'a> Term<'a> {
         if order.iter().copied().eq(0..self.labels.len()) {
             return self.value;
         }
-        self.value.op(&TRANSPOSE, &[self.value.lit(order)])
+        self.value.transpose(order)
     }
 
     /// The product, summed over what both have and is not needed later.
@@ -347,7 +344,7 @@ impl<'a> Term<'a> {
         let b = other.ordered(&[&batch[..], &inner, &right].concat());
         let a = reshape(a, [dims(&batch), vec![merged(&left), merged(&inner)]].concat());
         let b = reshape(b, [dims(&batch), vec![merged(&inner), merged(&right)]].concat());
-        Self { value: reshape(a.op(&MATMUL, &[b]), dims(&labels)), labels }
+        Self { value: reshape(a.matmul(b), dims(&labels)), labels }
     }
 }
 
@@ -363,9 +360,9 @@ fn diagonal(x: V<'_>, i: usize, j: usize) -> V<'_> {
         let one = |k| if k == axis { size.clone() } else { Dim::ONE };
         reshape(count, (0..x.rank()).map(one))
     };
-    let masked = along(i).op(&EQUAL, &[along(j)]).op(&WHERE, &[x, x.lit(0)]);
-    let sum = masked.op(&SUM, &[x.lit(i)]).cast(x.dtype());
-    sum.op(&MOVEAXIS, &[x.lit(j - 1), x.lit(-1)])
+    let masked = along(i).equal(along(j)).select(x, 0);
+    let sum = masked.sum(i, false).cast(x.dtype());
+    sum.moveaxis(j - 1, -1)
 }
 
 /// `np.einsum("ij,jk->ik", a, b)`. What the frameworks read in different ways is expanded instead.

@@ -155,7 +155,7 @@ pub static REMAINDER: OpDef = OpDef {
     eval: Some(Eval::F2(float_remainder, |a, b| {
         if b == 0 { 0 } else { a.wrapping_rem(b) + if is_split(a, b) { b } else { 0 } }
     })),
-    grad: Grad::Formula(|v| vec![v.g, -(v.g * v.x[0].op(&FLOOR_DIVIDE, &[v.x[1]]))]),
+    grad: Grad::Formula(|v| vec![v.g, -(v.g * v.x[0].floor_divide(v.x[1]))]),
     lowering: Lowering {
         numpy: Template("{0} % {1}"),
         torch: Function(|cx| torch_division(cx, "_remainder")),
@@ -229,15 +229,15 @@ pub static POWER: OpDef = OpDef {
     grad: Grad::Formula(|v| {
         let (x, n) = (v.x[0], v.x[1]);
         if let Ok(n) = v.f64(1) {
-            let slope = if n == 2.0 { x * 2.0 } else { x.op(&POWER, &[x.lit(n - 1.0)]) * n };
+            let slope = if n == 2.0 { x * 2.0 } else { x.power(n - 1.0) * n };
             return vec![if n == 0.0 { x * 0.0 } else { v.g * slope }];
         }
         let zero = v.cx.lit(0.0);
-        let slope = n * x.op(&POWER, &[n - 1.0]);
-        let by_x = n.op(&EQUAL, &[zero]).op(&WHERE, &[zero, v.g * slope]);
+        let slope = n * x.power(n - 1.0);
+        let by_x = n.equal(zero).select(zero, v.g * slope);
         // 0^n is 0 for all n > 0, though the logarithm of 0 is infinite.
-        let is_flat = x.op(&EQUAL, &[zero]).op(&LOGICAL_AND, &[n.op(&GREATER_EQUAL, &[zero])]);
-        vec![by_x, is_flat.op(&WHERE, &[zero, v.g * v.y * x.op(&LOG, &[])])]
+        let is_flat = x.equal(zero).logical_and(n.greater_equal(zero));
+        vec![by_x, is_flat.select(zero, v.g * v.y * x.log())]
     }),
     lowering: Lowering {
         py: Template("{0} ** {1}"),
@@ -359,7 +359,7 @@ pub static ABS: OpDef = OpDef {
         Scalar::Float(x) => Scalar::Float(x.abs()),
         other => Scalar::Int(other.i64().wrapping_abs()),
     })),
-    grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&SIGN, &[])]),
+    grad: Grad::Formula(|v| vec![v.g * v.x[0].sign()]),
     lowering: Lowering {
         py: Template("{xp}.abs({0})"),
         jax: Function(|cx| float_only(cx, "_abs({0})")),
@@ -424,8 +424,8 @@ pub static MAXIMUM: OpDef = OpDef {
     eval: Some(Eval::F2(larger, |a, b| a.max(b))),
     grad: Grad::Formula(|v| {
         let (a, b, zero) = (v.x[0], v.x[1], v.cx.lit(0.0));
-        let share = a.op(&EQUAL, &[b]).op(&WHERE, &[v.g * 0.5, v.g]);
-        vec![a.op(&LESS, &[b]).op(&WHERE, &[zero, share]), a.op(&GREATER, &[b]).op(&WHERE, &[zero, share])]
+        let share = a.equal(b).select(v.g * 0.5, v.g);
+        vec![a.less(b).select(zero, share), a.greater(b).select(zero, share)]
     }),
     lowering: Lowering {
         py: Template("{xp}.maximum({0}, {1})"),
@@ -449,8 +449,8 @@ pub static MINIMUM: OpDef = OpDef {
     eval: Some(Eval::F2(smaller, |a, b| a.min(b))),
     grad: Grad::Formula(|v| {
         let (a, b, zero) = (v.x[0], v.x[1], v.cx.lit(0.0));
-        let share = a.op(&EQUAL, &[b]).op(&WHERE, &[v.g * 0.5, v.g]);
-        vec![a.op(&GREATER, &[b]).op(&WHERE, &[zero, share]), a.op(&LESS, &[b]).op(&WHERE, &[zero, share])]
+        let share = a.equal(b).select(v.g * 0.5, v.g);
+        vec![a.greater(b).select(zero, share), a.less(b).select(zero, share)]
     }),
     lowering: Lowering {
         py: Template("{xp}.minimum({0}, {1})"),
@@ -494,24 +494,24 @@ pub static CLIP: OpDef = OpDef {
     shape: ShapeRule::Broadcast,
     dtype: DTypeRule::Arith,
     expand: Some(|c| {
-        let low = if c.x[1].is_some() { c.x[0].op(&MAXIMUM, &[c.x[1]]) } else { c.x[0] };
-        vec![if c.x[2].is_some() { low.op(&MINIMUM, &[c.x[2]]) } else { low }]
+        let low = if c.x[1].is_some() { c.x[0].maximum(c.x[1]) } else { c.x[0] };
+        vec![if c.x[2].is_some() { low.minimum(c.x[2]) } else { low }]
     }),
     grad: Grad::Formula(|v| {
         let (x, min, max, zero) = (v.x[0], v.x[1], v.x[2], v.cx.lit(0.0));
         let mut g = [v.g, v.none(), v.none()];
         if min.is_some() {
-            g[0] = x.op(&LESS, &[min]).op(&WHERE, &[zero, g[0]]);
-            g[1] = x.op(&LESS, &[min]).op(&WHERE, &[v.g, zero]);
+            g[0] = x.less(min).select(zero, g[0]);
+            g[1] = x.less(min).select(v.g, zero);
         }
         if max.is_some() {
-            g[0] = x.op(&GREATER, &[max]).op(&WHERE, &[zero, g[0]]);
-            g[2] = x.op(&GREATER, &[max]).op(&WHERE, &[v.g, zero]);
+            g[0] = x.greater(max).select(zero, g[0]);
+            g[2] = x.greater(max).select(v.g, zero);
         }
         if min.is_some() && max.is_some() {
-            let is_crossed = min.op(&GREATER, &[max]);
-            g[1] = is_crossed.op(&WHERE, &[zero, g[1]]);
-            g[2] = is_crossed.op(&WHERE, &[v.g, g[2]]);
+            let is_crossed = min.greater(max);
+            g[1] = is_crossed.select(zero, g[1]);
+            g[2] = is_crossed.select(v.g, g[2]);
         }
         g.to_vec()
     }),

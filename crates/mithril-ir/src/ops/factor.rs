@@ -4,10 +4,10 @@
 
 mod evaluate;
 
-use crate::build::{GradCall, V};
 use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
+use crate::formula::{GradCall, V};
 use crate::interp::{HostCall, elements, from_f64s};
 use crate::literal::Lit;
 use crate::loops::{Argument, Expr, LoopCx};
@@ -18,15 +18,10 @@ use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-use super::compare::{LESS_EQUAL, WHERE};
 use super::create::EYE;
 use super::decompose::{MATRIX, TRIANGULAR_SOLVE, square};
-use super::elementwise as e;
-use super::joining::CONCAT;
-use super::linalg::{MATMUL, as_column, reshape, transposed};
-use super::reduce::SUM;
+use super::linalg::{as_column, reshape, transposed};
 use super::slicing::cut;
-use super::triangle::TRIL;
 
 /// Rows of this file.
 pub static OPS: &[&OpDef] = &[&QR, &EIGH, &EIGVALSH, &THIN_SVD, &SVD, &SVDVALS];
@@ -124,7 +119,7 @@ pub static EIGVALSH: OpDef = OpDef {
     expand: Some(|c| vec![c.cx.apply(&EIGH, &[c.x[0]])[0]]),
     grad: Grad::Formula(|v| {
         let vectors = v.cx.apply(&EIGH, &[v.x[0]])[1];
-        vec![(vectors * as_row(v.g)).op(&MATMUL, &[transposed(vectors)])]
+        vec![(vectors * as_row(v.g)).matmul(transposed(vectors))]
     }),
     cases: &["spd[3,3]", "[2,4,4]", "[1,1]", "[0,0]"],
     ..FACTOR
@@ -202,7 +197,7 @@ pub static SVDVALS: OpDef = OpDef {
     expand: Some(|c| vec![singular_values(c.x[0])]),
     grad: Grad::Formula(|v| {
         let found = v.cx.apply(&THIN_SVD, &[v.x[0]]);
-        vec![(found[0] * as_row(v.g)).op(&MATMUL, &[found[found.len() - 1]])]
+        vec![(found[0] * as_row(v.g)).matmul(found[found.len() - 1])]
     }),
     cases: &["[3,3]", "[4,2]", "[2,2,4]", "[1,1]", "[0,3]"],
     ..FACTOR
@@ -272,16 +267,16 @@ fn completed(q: V<'_>) -> V<'_> {
     }
     let all = q.cx().apply(&QR, &[q, q.lit(Lit::text("complete"))])[0];
     let more = part(all, 1, Some(&k), None);
-    q.cx().call(&CONCAT, &[q.lit(-1), q, more])
+    q.cx().concat(-1, &[q, more])
 }
 
 fn product<'a>(a: V<'a>, b: V<'a>) -> V<'a> {
-    a.op(&MATMUL, &[b])
+    a.matmul(b)
 }
 
 /// The lower triangle of a matrix and its mirror image.
 fn mirrored(x: V<'_>) -> V<'_> {
-    x.op(&TRIL, &[]) + transposed(x.op(&TRIL, &[x.lit(-1)]))
+    x.tril(0) + transposed(x.tril(-1))
 }
 
 fn qr_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
@@ -313,19 +308,19 @@ fn qr_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
     if !is_wide {
         return vec![found];
     }
-    vec![v.cx.call(&CONCAT, &[v.cx.lit(-1), found, product(q, rest(to_r))])]
+    vec![v.cx.concat(-1, &[found, product(q, rest(to_r))])]
 }
 
 /// Differences `x_j - x_i` for all pairs of the last axis, to divide by: 1 on the diagonal, where nothing is divided,
 /// and NaN for different places whose values are equal up to rounding.
 fn differences(x: V<'_>) -> V<'_> {
-    let (cx, dtype) = (x.cx(), x.dtype());
+    let (_cx, dtype) = (x.cx(), x.dtype());
     let all = as_row(x) - as_column(x);
-    let total = x.op(&e::ABS, &[]).op(&SUM, &[cx.lit(-1), cx.lit(true)]);
+    let total = x.abs().sum(-1, true);
     let limit = as_column(total) * dtype.epsilon();
-    let is_close = all.op(&e::ABS, &[]).op(&LESS_EQUAL, &[limit]);
-    let apart = is_close.op(&WHERE, &[cx.lit(f64::NAN), all]);
-    identity(x, DType::Bool).op(&WHERE, &[cx.lit(1.0), apart])
+    let is_close = all.abs().less_equal(limit);
+    let apart = is_close.select(f64::NAN, all);
+    identity(x, DType::Bool).select(1.0, apart)
 }
 
 /// The identity of the size of the last axis.
@@ -371,15 +366,15 @@ fn svd_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
     }
     // s_j² - s_i², from factors that keep their digits.
     let apart = differences(s) * (as_row(s) + as_column(s));
-    let apart = identity(s, DType::Bool).op(&WHERE, &[v.cx.lit(1.0), apart]);
+    let apart = identity(s, DType::Bool).select(1.0, apart);
     let (ut, vt) = (transposed(u), transposed(vh));
     inner = inner + skew(product(ut, to_u)) / apart * as_row(s);
     inner = inner + as_column(s) * (skew(product(vh, transposed(to_vh))) / apart);
     let mut found = product(product(u, inner), vh);
     // What lies outside of the space of the vectors; a singular value of 0 leaves it open.
-    let total = s.op(&e::ABS, &[]).op(&SUM, &[v.cx.lit(-1), v.cx.lit(true)]);
-    let is_lost = s.op(&LESS_EQUAL, &[total * s.dtype().epsilon()]);
-    let size = is_lost.op(&WHERE, &[v.cx.lit(f64::NAN), s]);
+    let total = s.abs().sum(-1, true);
+    let is_lost = s.less_equal(total * s.dtype().epsilon());
+    let size = is_lost.select(f64::NAN, s);
     if u.dim(-2) != s.dim(-1) {
         let outside = to_u - product(u, product(ut, to_u));
         found = found + product(outside / as_row(size), vh);

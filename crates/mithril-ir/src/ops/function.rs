@@ -173,7 +173,7 @@ pub static EXPM1: OpDef = OpDef {
     doc: "Exponential function minus one, accurate near 0.",
     layer: "Expm1",
     eval: Some(Eval::F1(libm::expm1)),
-    grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&EXP, &[])]),
+    grad: Grad::Formula(|v| vec![v.g * v.x[0].exp()]),
     lowering: Lowering {
         py: Template("{xp}.expm1({0})"),
         c: Template("mithril_expm1_{t}({0})"),
@@ -269,7 +269,7 @@ pub static SIN: OpDef = OpDef {
     doc: "Sine of an angle in radians.",
     layer: "Sin",
     eval: Some(Eval::F1(libm::sin)),
-    grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&COS, &[])]),
+    grad: Grad::Formula(|v| vec![v.g * v.x[0].cos()]),
     lowering: Lowering {
         py: Template("{xp}.sin({0})"),
         mlx: Function(|cx| mlx_function(cx, "sin")),
@@ -287,7 +287,7 @@ pub static COS: OpDef = OpDef {
     doc: "Cosine of an angle in radians.",
     layer: "Cos",
     eval: Some(Eval::F1(libm::cos)),
-    grad: Grad::Formula(|v| vec![-(v.g * v.x[0].op(&SIN, &[]))]),
+    grad: Grad::Formula(|v| vec![-(v.g * v.x[0].sin())]),
     lowering: Lowering {
         py: Template("{xp}.cos({0})"),
         mlx: Function(|cx| mlx_function(cx, "cos")),
@@ -327,7 +327,7 @@ pub static ASIN: OpDef = OpDef {
     layer: "Asin",
     eval: Some(Eval::F1(libm::asin)),
     // (1 - x)(1 + x), since 1 - x² cancels near the ends.
-    grad: Grad::Formula(|v| vec![v.g / ((1.0 - v.x[0]) * (1.0 + v.x[0])).op(&SQRT, &[])]),
+    grad: Grad::Formula(|v| vec![v.g / ((1.0 - v.x[0]) * (1.0 + v.x[0])).sqrt()]),
     lowering: Lowering {
         py: Template("{xp}.arcsin({0})"),
         c: Template("mithril_asin_{t}({0})"),
@@ -345,7 +345,7 @@ pub static ACOS: OpDef = OpDef {
     aliases: &["arccos"],
     layer: "Acos",
     eval: Some(Eval::F1(libm::acos)),
-    grad: Grad::Formula(|v| vec![-(v.g / ((1.0 - v.x[0]) * (1.0 + v.x[0])).op(&SQRT, &[]))]),
+    grad: Grad::Formula(|v| vec![-(v.g / ((1.0 - v.x[0]) * (1.0 + v.x[0])).sqrt())]),
     lowering: Lowering {
         py: Template("{xp}.arccos({0})"),
         c: Template("mithril_acos_{t}({0})"),
@@ -407,7 +407,7 @@ pub static SINH: OpDef = OpDef {
     doc: "Hyperbolic sine.",
     layer: "Sinh",
     eval: Some(Eval::F1(libm::sinh)),
-    grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&COSH, &[])]),
+    grad: Grad::Formula(|v| vec![v.g * v.x[0].cosh()]),
     lowering: Lowering {
         py: Template("{xp}.sinh({0})"),
         jax: Function(|cx| exact(cx, "_sinh")),
@@ -425,7 +425,7 @@ pub static COSH: OpDef = OpDef {
     doc: "Hyperbolic cosine.",
     layer: "Cosh",
     eval: Some(Eval::F1(libm::cosh)),
-    grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&SINH, &[])]),
+    grad: Grad::Formula(|v| vec![v.g * v.x[0].sinh()]),
     lowering: Lowering {
         py: Template("{xp}.cosh({0})"),
         jax: Function(|cx| exact(cx, "_cosh")),
@@ -461,7 +461,7 @@ pub static ASINH: OpDef = OpDef {
     aliases: &["arcsinh"],
     layer: "Asinh",
     eval: Some(Eval::F1(libm::asinh)),
-    grad: Grad::Formula(|v| vec![v.g / (v.x[0] * v.x[0] + 1.0).op(&SQRT, &[])]),
+    grad: Grad::Formula(|v| vec![v.g / (v.x[0] * v.x[0] + 1.0).sqrt()]),
     lowering: Lowering {
         py: Template("{xp}.arcsinh({0})"),
         c: Template("mithril_asinh_{t}({0})"),
@@ -481,7 +481,7 @@ pub static ACOSH: OpDef = OpDef {
         // `libm` is not to be asked: of -32768 it makes minus infinity.
         if x < 1.0 { f64::NAN } else { libm::acosh(x) }
     })),
-    grad: Grad::Formula(|v| vec![v.g / ((v.x[0] - 1.0) * (v.x[0] + 1.0)).op(&SQRT, &[])]),
+    grad: Grad::Formula(|v| vec![v.g / ((v.x[0] - 1.0) * (v.x[0] + 1.0)).sqrt()]),
     lowering: Lowering {
         py: Template("{xp}.arccosh({0})"),
         c: Template("mithril_acosh_{t}({0})"),
@@ -518,7 +518,7 @@ pub static ERF: OpDef = OpDef {
     doc: "Error function: `2/√π ∫ exp(-t²) dt` from 0 to x.",
     layer: "Erf",
     eval: Some(Eval::F1(libm::erf)),
-    grad: Grad::Formula(|v| vec![v.g * (-(v.x[0] * v.x[0])).op(&EXP, &[]) * FRAC_2_SQRT_PI]),
+    grad: Grad::Formula(|v| vec![v.g * (-(v.x[0] * v.x[0])).exp() * FRAC_2_SQRT_PI]),
     lowering: Lowering {
         py: Template("{xp}.erf({0})"),
         numpy: Template("_erf({0})"),
@@ -547,8 +547,8 @@ pub static ERFC: OpDef = OpDef {
     doc: "Complementary error function `1 - erf(x)`, accurate where that is small.",
     layer: "Erfc",
     eval: Some(Eval::F1(libm::erfc)),
-    expand: Some(|c| vec![1.0 - c.x[0].op(&ERF, &[])]),
-    grad: Grad::Formula(|v| vec![v.g * (-(v.x[0] * v.x[0])).op(&EXP, &[]) * -FRAC_2_SQRT_PI]),
+    expand: Some(|c| vec![1.0 - c.x[0].erf()]),
+    grad: Grad::Formula(|v| vec![v.g * (-(v.x[0] * v.x[0])).exp() * -FRAC_2_SQRT_PI]),
     lowering: Lowering {
         numpy: Template("_erfc({0})"),
         torch: Template("torch.erfc({0})"),
@@ -568,7 +568,7 @@ pub static ERFINV: OpDef = OpDef {
     aliases: &["erf_inv"],
     layer: "Erfinv",
     eval: Some(Eval::F1(erfinv)),
-    grad: Grad::Formula(|v| vec![v.g * (v.y * v.y).op(&EXP, &[]) * (PI.sqrt() / 2.0)]),
+    grad: Grad::Formula(|v| vec![v.g * (v.y * v.y).exp() * (PI.sqrt() / 2.0)]),
     lowering: Lowering {
         py: Template("{xp}.erfinv({0})"),
         numpy: Template("_erfinv({0})"),

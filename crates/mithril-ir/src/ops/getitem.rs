@@ -1,18 +1,17 @@
 //! Indexing as Python writes it: `input[1, ..., 2:, None, i]`.
 
-use crate::build::{Call, V};
 use crate::dim::Dim;
 use crate::dtype::{DType, Kind, Kinds};
 use crate::error::{Code, Error, Result};
+use crate::formula::{Call, V};
 use crate::literal::Lit;
 use crate::lowering::LoweringRule::Function;
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{Attr, DTypeRule, DefaultLit, Grad, OpDef, Port, PortKind, ShapeRule, attr};
-use crate::ops::compare::{LESS, LOGICAL_AND, WHERE};
 use crate::ops::elementwise::ADD;
-use crate::ops::index::{TAKE, position};
-use crate::ops::movement::{INPUT, MOVE, RESHAPE, TRANSPOSE};
-use crate::ops::slicing::{Range, SLICE};
+use crate::ops::index::position;
+use crate::ops::movement::{INPUT, MOVE};
+use crate::ops::slicing::Range;
 use crate::rules::Attrs;
 use crate::shape::{self, Shape};
 use crate::tensor::Tensor;
@@ -236,7 +235,7 @@ fn basic<'a>(x: V<'a>, items: &[Item]) -> V<'a> {
             }
         }
     }
-    let part = if whole { x } else { x.op(&SLICE, &[x.lit(starts), x.lit(stops), x.lit(steps)]) };
+    let part = if whole { x } else { x.strided_slice(starts, stops, steps) };
     if !items.iter().any(|i| matches!(i, Item::At(_) | Item::New)) {
         return part;
     }
@@ -249,7 +248,7 @@ fn basic<'a>(x: V<'a>, items: &[Item]) -> V<'a> {
             other => out.extend(sizes.by_ref().take(other.axes())),
         }
     }
-    part.op(&RESHAPE, &[x.lit(out)])
+    part.reshape(out)
 }
 
 /// A slice holds bounds inside the axis, an integer must not leave it.
@@ -272,10 +271,9 @@ fn advanced<'a>(x: V<'a>, looked_up: &[(usize, V<'a>)], front: usize) -> V<'a> {
         .chain(looked_up.iter().map(|l| l.0))
         .chain(rest[front..].iter().copied())
         .collect();
-    let moved =
-        if order.iter().enumerate().all(|(i, &a)| i == a) { x } else { x.op(&TRANSPOSE, &[cx.lit(order)]) };
+    let moved = if order.iter().enumerate().all(|(i, &a)| i == a) { x } else { x.transpose(order) };
     if let [(_, index)] = looked_up {
-        return moved.op(&TAKE, &[*index, cx.lit(front)]);
+        return moved.take(*index, front);
     }
     let shapes: Vec<Shape> = looked_up.iter().map(|(_, i)| i.shape()).collect();
     if let Err(error) = shape::broadcast(&shapes.iter().collect::<Vec<_>>()) {
@@ -289,7 +287,7 @@ fn advanced<'a>(x: V<'a>, looked_up: &[(usize, V<'a>)], front: usize) -> V<'a> {
         shape[..front].iter().chain([&many]).chain(&shape[front + looked_up.len()..]).cloned().collect();
     let indices: Vec<V<'a>> = looked_up.iter().map(|&(_, i)| i).collect();
     let at = joint_index(&indices, &sizes, &many);
-    moved.op(&RESHAPE, &[cx.lit(joined)]).op(&TAKE, &[at, cx.lit(front)])
+    moved.reshape(joined).take(at, front)
 }
 
 /// The position in the joined axis. A position outside its own axis becomes one outside the joined axis, so that
@@ -300,15 +298,15 @@ fn joint_index<'a>(indices: &[V<'a>], sizes: &[Dim], many: &Dim) -> V<'a> {
     let mut sum: Option<(V<'a>, V<'a>)> = None;
     for (index, size) in indices.iter().zip(sizes) {
         let (index, size) = (index.cast(DType::I64), cx.lit(size.clone()));
-        let at = index.op(&LESS, &[zero]).op(&WHERE, &[index.op(&ADD, &[size]), index]);
-        let valid = cx.lit(-1).op(&LESS, &[at]).op(&LOGICAL_AND, &[at.op(&LESS, &[size])]);
+        let at = index.less(zero).select(index.op(&ADD, &[size]), index);
+        let valid = cx.lit(-1).less(at).logical_and(at.less(size));
         sum = Some(match sum {
             None => (at, valid),
-            Some((sum, all)) => (sum * size + at, all.op(&LOGICAL_AND, &[valid])),
+            Some((sum, all)) => (sum * size + at, all.logical_and(valid)),
         });
     }
     let Some((sum, valid)) = sum else { return zero };
-    valid.op(&WHERE, &[sum, cx.lit(many.clone())])
+    valid.select(sum, many.clone())
 }
 
 /// `x[1, ..., i]`. With integers among index tensors, and for negative steps, only NumPy and JAX mean what we do.

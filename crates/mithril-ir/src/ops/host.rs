@@ -3,9 +3,9 @@
 //! The row is not listed in [`super::FAMILIES`]: it is not an op that users name, and has no definition that a test
 //! could run. Models get it from functions that cannot be traced, gradients from methods of a user's backend.
 
-use crate::build::{GradCall, V};
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
+use crate::formula::{GradCall, V};
 use crate::interp::HostCall;
 use crate::literal::Lit;
 use crate::lowering::LoweringRule::Function;
@@ -124,7 +124,7 @@ fn gradient<'a>(c: &GradCall<'a>) -> Vec<V<'a>> {
 
 /// A call of a function whose results are like some values.
 pub fn call<'a>(
-    cx: &'a crate::build::Cx,
+    cx: &'a crate::formula::Cx,
     function: &str,
     options: Lit,
     like: &[V<'a>],

@@ -1,12 +1,10 @@
 //! Resizing images: interpolation, and channels exchanged for resolution.
 
-use super::index::TAKE;
-use super::movement::{BROADCAST_TO, EXPAND_DIMS, RESHAPE, TRANSPOSE};
 use super::window;
-use crate::build::{Call, V};
 use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
+use crate::formula::{Call, V};
 use crate::literal::Lit;
 use crate::lowering::LoweringRule::Function;
 use crate::lowering::{Lowering, LoweringCx};
@@ -155,8 +153,7 @@ impl Resize {
         if taps.iter().all(|(at, weights)| *at == own || weights.iter().all(|w| *w == 0.0)) {
             return Ok(x);
         }
-        let take =
-            |at: &[i64]| x.op(&TAKE, &[x.lit(Tensor::from_parts(&[at.len()], at.to_vec())), x.lit(axis)]);
+        let take = |at: &[i64]| x.take(Tensor::from_parts(&[at.len()], at.to_vec()), axis);
         if let [(at, _)] = taps.as_slice() {
             let even = o % s == 0 && at.iter().zip(0..).all(|(at, i)| *at == i / (o / s));
             return Ok(if even { repeated(x, axis, o / s) } else { take(at) });
@@ -167,7 +164,7 @@ impl Resize {
         let weighted = taps.iter().map(|(at, weights)| {
             let shape: Vec<Dim> = [self.out.clone()].into_iter().chain(along.iter().cloned()).collect();
             let weights = x.lit(Tensor::from_f64s(dtype, &[weights.len()], weights));
-            take(at).cast(dtype) * weights.op(&RESHAPE, &[x.lit(shape)])
+            take(at).cast(dtype) * weights.reshape(shape)
         });
         Ok(weighted.reduce(|a, b| a + b).unwrap_or(x))
     }
@@ -209,8 +206,8 @@ fn repeated(x: V<'_>, axis: usize, times: i64) -> V<'_> {
     shape.0.insert(axis + 1, Dim::Const(times));
     let mut merged = x.shape();
     merged.0[axis] = &merged[axis] * &Dim::Const(times);
-    let many = x.op(&EXPAND_DIMS, &[x.lit(axis + 1)]).op(&BROADCAST_TO, &[x.lit(shape.0.to_vec())]);
-    many.op(&RESHAPE, &[x.lit(merged.0.to_vec())])
+    let many = x.expand_dims(axis + 1).broadcast_to(shape.0.to_vec());
+    many.reshape(merged.0.to_vec())
 }
 
 /// Elements of the input and their weights: for each output element one of every list.
@@ -361,7 +358,7 @@ fn rearranged<'a>(x: V<'a>, lead: &[Dim], split: &[Dim; 5], order: [usize; 5], o
     let n = lead.len();
     let shape = |last: &[Dim]| x.lit(lead.iter().chain(last).cloned().collect::<Vec<Dim>>());
     let axes: Vec<usize> = (0..n).chain(order.map(|a| a + n)).collect();
-    x.op(&RESHAPE, &[shape(split)]).op(&TRANSPOSE, &[x.lit(axes)]).op(&RESHAPE, &[shape(out)])
+    x.reshape(shape(split)).transpose(axes).reshape(shape(out))
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@
 
 use smallvec::smallvec;
 
-use crate::build::V;
 use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
+use crate::formula::V;
 use crate::interp::{HostCall, broadcast_index};
 use crate::loops::{Argument, Binary, Expr, Index, LoopCx, accumulator, sizes_around, unflat};
 use crate::lowering::LoweringRule::{Function, Template};
@@ -16,10 +16,8 @@ use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, Indexed, OpDef, Port, ShapeRule, Tolerance, attr,
     dtype_or, tensor, tensor_of,
 };
-use crate::ops::compare::{EQUAL, WHERE};
-use crate::ops::create::{ARANGE, ONES, ZEROS};
 use crate::ops::getitem::GETITEM;
-use crate::ops::movement::{BROADCAST_TO, EXPAND_DIMS, INPUT, MOVE, RESHAPE};
+use crate::ops::movement::{INPUT, MOVE};
 use crate::ops::scatter::SCATTER_MAX;
 use crate::ops::slicing::zeros;
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
@@ -149,14 +147,14 @@ pub(super) fn looked_up_mlx(s: &LoweringCx<'_>, table: usize, text: String) -> S
     if is_sure { text } else { format!("_looked_up({}, {text})", s.arg(table)) }
 }
 
-fn take_gradient<'a>(v: &crate::build::GradCall<'a>) -> Vec<V<'a>> {
+fn take_gradient<'a>(v: &crate::formula::GradCall<'a>) -> Vec<V<'a>> {
     let (x, indices) = (v.x[0], v.x[1]);
-    let reshape = |x: V<'a>, dims: Vec<Dim>| x.op(&RESHAPE, &[v.cx.lit(dims)]);
+    let reshape = |x: V<'a>, dims: Vec<Dim>| x.reshape(dims);
     let many = indices.shape().numel();
     let flat = reshape(indices, vec![many.clone()]);
     if v.absent(2) {
-        let all = v.cx.call(&ZEROS, &[v.cx.lit([x.shape().numel()]), v.cx.lit(x.dtype())]);
-        let sum = all.op(&INDEX_ADD, &[flat, reshape(v.g, vec![many])]);
+        let all = v.cx.zeros([x.shape().numel()], x.dtype());
+        let sum = all.index_add(flat, reshape(v.g, vec![many]), 0);
         return vec![reshape(sum, x.shape().0.to_vec())];
     }
     let axis = v.get(|c| c.axis(2, x.rank()));
@@ -164,7 +162,7 @@ fn take_gradient<'a>(v: &crate::build::GradCall<'a>) -> Vec<V<'a>> {
     if let Some(size) = dims.get_mut(axis) {
         *size = many;
     }
-    vec![zeros(x).op(&INDEX_ADD, &[flat, reshape(v.g, dims), v.cx.lit(axis)])]
+    vec![zeros(x).index_add(flat, reshape(v.g, dims), axis)]
 }
 
 // --- along an axis -----------------------------------------------------------------------------------------
@@ -228,12 +226,12 @@ pub static TAKE_ALONG_AXIS: OpDef = OpDef {
     grad: Grad::Formula(|v| {
         let (x, axis) = (v.x[0], v.get(|c| c.axis(2, v.x[0].rank())));
         let mut dims = v.y.shape().0.to_vec();
-        let indices = v.x[1].op(&BROADCAST_TO, &[v.cx.lit(dims.clone())]);
+        let indices = v.x[1].broadcast_to(dims.clone());
         if let Some(size) = dims.get_mut(axis) {
             *size = x.dim(axis as i64);
         }
-        let zeros = v.cx.call(&ZEROS, &[v.cx.lit(dims), v.cx.lit(x.dtype())]);
-        vec![zeros.op(&SCATTER_ADD, &[indices, v.g, v.x[2]])]
+        let zeros = v.cx.zeros(dims, x.dtype());
+        vec![zeros.scatter_add(indices, v.g, v.x[2])]
     }),
     lowering: Lowering {
         py: Template("{xp}.take_along_axis({0}, {1}, axis={2})"),
@@ -334,7 +332,7 @@ pub static SCATTER_ADD: OpDef = OpDef {
         Ok(vec![added(x, source, |i| from(i) + at[i] * step)])
     })),
     loops: Some(|c| addition_loops(c, "mithril_scatter_add")),
-    grad: Grad::Formula(|v| vec![v.g, v.none(), v.g.op(&TAKE_ALONG_AXIS, &[v.x[1], v.x[3]])]),
+    grad: Grad::Formula(|v| vec![v.g, v.none(), v.g.take_along_axis(v.x[1], v.x[3])]),
     lowering: Lowering {
         py: Template("_scatter_add({0}, {1}, {2}, {3})"),
         torch: Function(|s| {
@@ -366,7 +364,7 @@ pub static INDEX_ADD: OpDef = OpDef {
         Ok(vec![added(c.tensor(0), c.tensor(2), |i| at[i])])
     })),
     loops: Some(|c| addition_loops(c, "mithril_index_add")),
-    grad: Grad::Formula(|v| vec![v.g, v.none(), v.g.op(&TAKE, &[v.x[1], v.x[3]])]),
+    grad: Grad::Formula(|v| vec![v.g, v.none(), v.g.take(v.x[1], v.x[3])]),
     lowering: Lowering {
         numpy: Template("_index_add({0}, {1}, {2}, {3})"),
         torch: Function(|s| {
@@ -476,7 +474,7 @@ pub static INDEX_COPY: OpDef = OpDef {
     indexed: Some(Indexed { table: 0, indices: 1, axis: Some(3) }),
     grad: Grad::Formula(|v| {
         let (indices, source, axis) = (v.x[1], v.x[2], v.x[3]);
-        let slices = v.g.op(&TAKE, &[indices, axis]);
+        let slices = v.g.take(indices, axis);
         let slices = kept_slices(slices, v.x[0], indices, v.get(|c| c.axis(3, v.x[0].rank())));
         vec![v.g.op(&INDEX_COPY, &[indices, zeros(source), axis]), v.none(), slices]
     }),
@@ -512,13 +510,13 @@ fn kept_slices<'a>(slices: V<'a>, x: V<'a>, indices: V<'a>, axis: usize) -> V<'a
     if count.known().is_some_and(|n| n <= 1) {
         return slices;
     }
-    let own = cx.call(&ARANGE, &[cx.lit(count.clone())]);
-    let none = cx.call(&ZEROS, &[cx.lit(vec![size]), cx.lit(DType::I64)]);
-    let last = none.op(&SCATTER_MAX, &[indices, own, first]).op(&TAKE, &[indices, first]);
+    let own = cx.arange(count.clone());
+    let none = cx.zeros(vec![size], DType::I64);
+    let last = none.op(&SCATTER_MAX, &[indices, own, first]).take(indices, first);
     let mut line = vec![Dim::ONE; x.rank()];
     line[axis] = count;
-    let is_kept = last.op(&EQUAL, &[own]).op(&RESHAPE, &[cx.lit(line)]);
-    is_kept.op(&WHERE, &[slices, cx.lit(0.0)])
+    let is_kept = last.equal(own).reshape(line);
+    is_kept.select(slices, 0.0)
 }
 
 fn torch_index_copy(s: &LoweringCx<'_>, helper: &str) -> Option<String> {
@@ -552,12 +550,12 @@ pub static ONE_HOT: OpDef = OpDef {
         let wide = if dtype == DType::Bool { DType::U8 } else { dtype };
         let mut dims = indices.shape().0.to_vec();
         dims.push(Dim::ONE);
-        let ones = c.cx.call(&ONES, &[c.cx.lit(dims.clone()), c.cx.lit(wide)]);
+        let ones = c.cx.ones(dims.clone(), wide);
         dims.pop();
         dims.push(c.get(|c| c.dims(1)).pop().unwrap_or(Dim::ONE));
-        let zeros = c.cx.call(&ZEROS, &[c.cx.lit(dims), c.cx.lit(wide)]);
-        let at = indices.op(&EXPAND_DIMS, &[c.cx.lit(-1)]);
-        vec![zeros.op(&SCATTER_ADD, &[at, ones, c.cx.lit(-1)]).cast(dtype)]
+        let zeros = c.cx.zeros(dims, wide);
+        let at = indices.expand_dims(-1);
+        vec![zeros.scatter_add(at, ones, -1).cast(dtype)]
     }),
     loops: Some(|c| {
         let depth = c.dim(1)?.known().unwrap_or(0);

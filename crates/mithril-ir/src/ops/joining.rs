@@ -1,17 +1,16 @@
 //! Joining, padding and repeating.
 
-use crate::build::{Call, V};
 use crate::dim::Dim;
 use crate::error::{Code, Error, Result};
+use crate::formula::{Call, V};
 use crate::interp::HostCall;
 use crate::literal::Lit;
 use crate::loops::{Expr, LoopCx, Within};
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{Attr, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, attr, variadic};
-use crate::ops::create::FULL;
-use crate::ops::movement::{BROADCAST_TO, EXPAND_DIMS, INPUT, MOVE, RESHAPE, tuple_text};
-use crate::ops::slicing::{FLIP, SLICE, SLICE_UPDATE, cut, parts};
+use crate::ops::movement::{INPUT, MOVE, tuple_text};
+use crate::ops::slicing::{cut, parts};
 use crate::rules::{Attrs, DTypes, ShapeCx};
 use crate::shape::Shape;
 use crate::tensor::{Data, Tensor};
@@ -125,7 +124,7 @@ pub static STACK: OpDef = OpDef {
     shape: ShapeRule::Expansion,
     dtype: DTypeRule::Promote,
     expand: Some(|c| {
-        let inputs = c.x[1..].iter().map(|x| x.op(&EXPAND_DIMS, &[c.x[0]]));
+        let inputs = c.x[1..].iter().map(|x| x.expand_dims(c.x[0]));
         let all: Vec<V<'_>> = [c.x[0]].into_iter().chain(inputs).collect();
         vec![c.cx.call(&CONCAT, &all)]
     }),
@@ -290,7 +289,7 @@ fn constant_pad<'a>(x: V<'a>, pads: &[(i64, i64)], value: V<'a>) -> V<'a> {
     if pads.iter().any(|&(a, b)| a < 0 || b < 0) {
         let starts = pads.iter().map(|&(a, _)| Lit::int(a.saturating_neg().max(0)));
         let stops = pads.iter().map(|&(_, b)| if b < 0 { Lit::int(b) } else { Lit::None });
-        kept = x.op(&SLICE, &[cx.lit(Lit::tuple(starts)), cx.lit(Lit::tuple(stops))]);
+        kept = x.slice(Lit::tuple(starts), Lit::tuple(stops));
     }
     if pads.iter().all(|&(a, b)| a <= 0 && b <= 0) {
         return kept;
@@ -303,21 +302,21 @@ fn constant_pad<'a>(x: V<'a>, pads: &[(i64, i64)], value: V<'a>) -> V<'a> {
         .collect();
     let starts: Vec<i64> = pads.iter().map(|&(a, _)| a.max(0)).collect();
     let stops: Vec<Dim> = grown.iter().zip(&starts).map(|(size, &a)| size + &Dim::Const(a)).collect();
-    let full = cx.call(&FULL, &[cx.lit(shape), value, cx.lit(x.dtype())]);
-    full.op(&SLICE_UPDATE, &[kept, cx.lit(starts), cx.lit(stops)])
+    let full = cx.full(shape, value, x.dtype());
+    full.slice_update(kept, starts, stops)
 }
 
 /// Pads one axis with elements of the input.
 fn pad_axis<'a>(x: V<'a>, axis: usize, before: i64, after: i64, mode: &str) -> V<'a> {
     let size = x.dim(axis as i64);
-    let flipped = |x: V<'a>| x.op(&FLIP, &[x.lit(axis)]);
+    let flipped = |x: V<'a>| x.flip(axis);
     let range = |from: i64, to: i64| cut(x, axis, Some(Dim::Const(from)), Some(Dim::Const(to)));
     let back =
         |from: i64, to: i64| cut(x, axis, Some(&size - &Dim::Const(from)), Some(&size - &Dim::Const(to)));
     let repeated = |x: V<'a>, n: i64| {
         let mut shape = x.shape().0.to_vec();
         shape[axis] = Dim::Const(n);
-        x.op(&BROADCAST_TO, &[x.lit(shape)])
+        x.broadcast_to(shape)
     };
     let mut all = vec![x.lit(axis)];
     if before > 0 {
@@ -392,8 +391,8 @@ fn tiled<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     let apart = pairs(&|i| [Dim::ONE, sizes[i].clone()]);
     let wide = pairs(&|i| [reps[i].clone(), sizes[i].clone()]);
     let whole: Vec<Dim> = sizes.iter().zip(&reps).map(|(n, r)| n * r).collect();
-    let apart = x.op(&RESHAPE, &[c.cx.lit(apart)]);
-    vec![apart.op(&BROADCAST_TO, &[c.cx.lit(wide)]).op(&RESHAPE, &[c.cx.lit(whole)])]
+    let apart = x.reshape(apart);
+    vec![apart.broadcast_to(wide).reshape(whole)]
 }
 
 /// each element several times
@@ -410,7 +409,7 @@ pub static REPEAT: OpDef = OpDef {
     shape: ShapeRule::Expansion,
     expand: Some(|c| {
         let flat = c.absent(2);
-        let x = if flat { c.x[0].op(&RESHAPE, &[c.cx.lit(-1)]) } else { c.x[0] };
+        let x = if flat { c.x[0].reshape(-1) } else { c.x[0] };
         let axis = if flat { 0 } else { c.get(|c| c.axis(2, x.rank())) };
         let repeats = c.get(|c| c.dims(1)).pop().unwrap_or(Dim::ONE);
         if repeats.known().is_some_and(|n| n < 0) {
@@ -422,8 +421,8 @@ pub static REPEAT: OpDef = OpDef {
             *size = &*size * &repeats;
             wide.insert(axis + 1, repeats);
         }
-        let apart = x.op(&EXPAND_DIMS, &[c.cx.lit(axis + 1)]);
-        vec![apart.op(&BROADCAST_TO, &[c.cx.lit(wide)]).op(&RESHAPE, &[c.cx.lit(whole)])]
+        let apart = x.expand_dims(axis + 1);
+        vec![apart.broadcast_to(wide).reshape(whole)]
     }),
     lowering: Lowering {
         py: Template("{xp}.repeat({0}, {1}, axis={2})"),

@@ -1,19 +1,16 @@
 //! What follows from singular values: least squares, pseudoinverse, rank, norms and condition of matrices.
 
-use crate::build::{GradCall, V};
 use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::Result;
+use crate::formula::{GradCall, V};
 use crate::literal::Lit;
 use crate::op::{Attr, DTypeRule, DefaultLit, Grad, OpDef, Port, ShapeRule, attr, tensor_of};
 use crate::rules::{Attrs, DTypes};
 
-use super::compare::{GREATER, WHERE};
-use super::decompose::{INV, precise};
-use super::elementwise as e;
+use super::decompose::precise;
 use super::factor::{FACTOR, THIN_SVD, as_row, matrices, singular_values};
-use super::linalg::{MATMUL, as_column, reshape, transposed};
-use super::movement::EXPAND_DIMS;
+use super::linalg::{as_column, reshape, transposed};
 use super::reduce::{COUNT_NONZERO, MAX, MIN, SUM};
 use super::slicing::cut;
 use super::statistics::NORM;
@@ -125,7 +122,7 @@ pub static MATRIX_RANK: OpDef = OpDef {
     dtype: DTypeRule::Fn(|cx| Ok(DTypes { out: [DType::I64].into_iter().collect(), ..precise(cx)? })),
     expand: Some(|c| {
         let s = singular_values(c.x[0]);
-        let is_large = s.op(&GREATER, &[cutoff(c.x[0], s, c.x[2], Some(c.x[1]))]);
+        let is_large = s.greater(cutoff(c.x[0], s, c.x[2], Some(c.x[1])));
         vec![is_large.op(&COUNT_NONZERO, &[c.cx.lit(-1)])]
     }),
     grad: Grad::Zero,
@@ -160,7 +157,7 @@ pub static MATRIX_NORM: OpDef = OpDef {
     expand: Some(|c| {
         let order = c.get(|c| order(c, &[]));
         let x = norm(c.x[0], order);
-        vec![if c.get(|c| c.bool(2)) { x.op(&EXPAND_DIMS, &[c.cx.lit(vec![-2, -1])]) } else { x }]
+        vec![if c.get(|c| c.bool(2)) { x.expand_dims(vec![-2, -1]) } else { x }]
     }),
     cases: &[
         "[3,3]",
@@ -202,7 +199,7 @@ pub static COND: OpDef = OpDef {
                 let (most, least) = (s.op(&MAX, &last), s.op(&MIN, &last));
                 if n > 0.0 { most / least } else { least / most }
             }
-            order => norm(x, order) * norm(x.op(&INV, &[]), order),
+            order => norm(x, order) * norm(x.inv(), order),
         }]
     }),
     cases: &[
@@ -251,13 +248,13 @@ fn norm<'a>(x: V<'a>, order: Order) -> V<'a> {
         Order::Number(n) if n.abs() == 2.0 => largest(singular_values(x), n),
         Order::Number(n) => {
             let axis = if n.is_infinite() { -1 } else { -2 };
-            largest(x.op(&e::ABS, &[]).op(&SUM, &[cx.lit(axis)]), n)
+            largest(x.abs().sum(axis, false), n)
         }
     }
 }
 
 fn product<'a>(a: V<'a>, b: V<'a>) -> V<'a> {
-    a.op(&MATMUL, &[b])
+    a.matmul(b)
 }
 
 /// `[..., n, 1]` as `[..., n]`
@@ -281,14 +278,14 @@ fn cutoff<'a>(x: V<'a>, s: V<'a>, rtol: V<'a>, atol: Option<V<'a>>) -> V<'a> {
             None => largest * x.dtype().epsilon() * x.lit(size),
         }
     };
-    atol.map_or(relative, |atol| relative.op(&e::MAXIMUM, &[atol]))
+    atol.map_or(relative, |atol| relative.maximum(atol))
 }
 
 /// Reciprocals of singular values, 0 for those that count as 0.
 fn reciprocals<'a>(x: V<'a>, s: V<'a>, rtol: V<'a>, atol: Option<V<'a>>) -> V<'a> {
-    let is_large = s.op(&GREATER, &[cutoff(x, s, rtol, atol)]);
-    let safe = is_large.op(&WHERE, &[s, s.lit(1.0)]);
-    is_large.op(&WHERE, &[1.0 / safe, s.lit(0.0)])
+    let is_large = s.greater(cutoff(x, s, rtol, atol));
+    let safe = is_large.select(s, 1.0);
+    is_large.select(1.0 / safe, 0.0)
 }
 
 fn lstsq_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {

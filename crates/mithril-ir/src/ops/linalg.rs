@@ -3,10 +3,10 @@
 use ndarray::linalg::general_mat_mul;
 use ndarray::{ArrayView2, ArrayViewMut2};
 
-use crate::build::{GradCall, V};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
+use crate::formula::{GradCall, V};
 use crate::interp::{HostCall, broadcast_index, elements, from_f64s};
 use crate::literal::Lit;
 use crate::loops::{Expr, Fold, Index, LoopCx};
@@ -18,8 +18,6 @@ use crate::op::{
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
 use crate::tensor::{Scalar, Tensor};
-
-use super::movement::{RESHAPE, TRANSPOSE};
 
 /// Rows of this file.
 pub static OPS: &[&OpDef] = &[&MATMUL, &LINEAR, &MATRIX_TRANSPOSE];
@@ -115,13 +113,13 @@ pub static LINEAR: OpDef = OpDef {
     eval: Some(Eval::Host(linear_eval)),
     expand: Some(|c| {
         let [x, weight, bias] = [c.x[0], c.x[1], c.x[2]];
-        let y = x.op(&MATMUL, &[transposed(weight)]);
+        let y = x.matmul(transposed(weight));
         vec![if bias.is_some() { y + bias } else { y }]
     }),
     grad: Grad::Formula(|v| {
         let (x, weight) = (v.x[0], v.x[1]);
-        let to_weight = transposed(rows(v.g)).op(&MATMUL, &[rows(x)]);
-        vec![v.g.op(&MATMUL, &[weight]), to_weight, if v.x[2].is_some() { v.g } else { v.none() }]
+        let to_weight = transposed(rows(v.g)).matmul(rows(x));
+        vec![v.g.matmul(weight), to_weight, if v.x[2].is_some() { v.g } else { v.none() }]
     }),
     lowering: Lowering {
         py: Function(|s| (s.xp != "mx" || s.out(0)?.dtype.is_float()).then(|| linear_text(s))),
@@ -165,9 +163,9 @@ pub static MATRIX_TRANSPOSE: OpDef = OpDef {
         if rank >= 2 {
             order.swap(rank - 1, rank - 2);
         }
-        vec![c.x[0].op(&TRANSPOSE, &[c.cx.lit(order)])]
+        vec![c.x[0].transpose(order)]
     }),
-    grad: Grad::Formula(|v| vec![v.g.op(&MATRIX_TRANSPOSE, &[])]),
+    grad: Grad::Formula(|v| vec![v.g.matrix_transpose()]),
     lowering: Lowering {
         py: Function(|s| {
             let rank = s.ty(0)?.shape.rank();
@@ -330,12 +328,12 @@ fn linear_eval(call: &HostCall<'_>) -> Result<Vec<Tensor>> {
 /// `x` in another shape; nothing if it has that shape.
 pub(super) fn reshape(x: V<'_>, shape: impl IntoIterator<Item = Dim>) -> V<'_> {
     let shape: Shape = shape.into_iter().collect();
-    if x.shape() == shape { x } else { x.op(&RESHAPE, &[x.lit(Lit::tuple(shape.0))]) }
+    if x.shape() == shape { x } else { x.reshape(Lit::tuple(shape.0)) }
 }
 
 /// The last two axes exchanged.
 pub(super) fn transposed(x: V<'_>) -> V<'_> {
-    x.op(&MATRIX_TRANSPOSE, &[])
+    x.matrix_transpose()
 }
 
 /// `[..., k]` as a matrix `[rows, k]`
@@ -358,7 +356,7 @@ fn matmul_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
     match (a.rank(), b.rank()) {
         (1, 1) => vec![g * b, g * a],
         (1, _) => {
-            let by_column = b.op(&MATMUL, &[as_column(g)]);
+            let by_column = b.matmul(as_column(g));
             let sizes = by_column.shape();
             let to_a = reshape(by_column, sizes.iter().take(sizes.rank() - 1).cloned());
             let shape = g.shape();
@@ -368,10 +366,10 @@ fn matmul_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
         }
         (_, 1) => {
             let flat = reshape(g, [g.shape().numel()]);
-            vec![as_column(g) * b, flat.op(&MATMUL, &[rows(a)])]
+            vec![as_column(g) * b, flat.matmul(rows(a))]
         }
         // One matrix on the right for all: its cotangent is one product instead of a sum over products.
-        (_, 2) => vec![g.op(&MATMUL, &[transposed(b)]), transposed(rows(a)).op(&MATMUL, &[rows(g)])],
-        _ => vec![g.op(&MATMUL, &[transposed(b)]), transposed(a).op(&MATMUL, &[g])],
+        (_, 2) => vec![g.matmul(transposed(b)), transposed(rows(a)).matmul(rows(g))],
+        _ => vec![g.matmul(transposed(b)), transposed(a).matmul(g)],
     }
 }

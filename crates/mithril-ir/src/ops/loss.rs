@@ -5,20 +5,17 @@
 
 use smallvec::smallvec;
 
-use crate::build::{Call, GradCall, V};
 use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
+use crate::formula::{Call, GradCall, V};
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Grad, OpDef, Port, Precision, ShapeRule, Tolerance, attr, optional,
     tensor, tensor_of,
 };
-use crate::ops::elementwise as e;
-use crate::ops::index::TAKE_ALONG_AXIS;
-use crate::ops::movement::{EXPAND_DIMS, RESHAPE};
-use crate::ops::reduce::{MEAN, SUM, widened};
+use crate::ops::reduce::widened;
 use crate::ops::softmax::LOG_SOFTMAX;
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
@@ -98,15 +95,15 @@ fn loss_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
 fn reduce<'a>(c: &Call<'a>, losses: V<'a>) -> Vec<V<'a>> {
     vec![match c.get(reduction).as_str() {
         "none" => losses,
-        "sum" => losses.op(&SUM, &[]),
-        "batchmean" => losses.op(&SUM, &[]) / c.cx.lit(losses.dim(0)),
-        _ => losses.op(&MEAN, &[]),
+        "sum" => losses.sum_all(),
+        "batchmean" => losses.sum_all() / c.cx.lit(losses.dim(0)),
+        _ => losses.mean_all(),
     }]
 }
 
 /// `|input - target|`
 fn distance<'a>(c: &Call<'a>) -> V<'a> {
-    (c.x[0] - c.x[1]).op(&e::ABS, &[])
+    (c.x[0] - c.x[1]).abs()
 }
 
 static PAIR: &[Port] = &[tensor("input"), tensor("target")];
@@ -124,7 +121,7 @@ pub static SQUARED_ERROR: OpDef = OpDef {
     name: "squared_error",
     doc: "Squared error of each element, `(input - target)²`.",
     layer: "SquaredError",
-    expand: Some(|c| vec![(c.x[0] - c.x[1]).op(&e::SQUARE, &[])]),
+    expand: Some(|c| vec![(c.x[0] - c.x[1]).square()]),
     ..ERROR
 };
 
@@ -143,7 +140,7 @@ pub static MSE_LOSS: OpDef = OpDef {
     doc: "Squared error `(input - target)²`; its mean, its sum, or (`reduction=\"none\"`) the one of each element.",
     aliases: &["mse", "mean_squared_error"],
     layer: "MSELoss",
-    expand: Some(|c| reduce(c, (c.x[0] - c.x[1]).op(&e::SQUARE, &[]))),
+    expand: Some(|c| reduce(c, (c.x[0] - c.x[1]).square())),
     lowering: Lowering { torch: Function(torch_pair), ..Lowering::NONE },
     ..LOSS
 };
@@ -163,7 +160,7 @@ pub static L1_LOSS: OpDef = OpDef {
 /// it is `c·(a - c/2)`, one formula for both sides.
 fn capped<'a>(c: &Call<'a>, limit: f64) -> V<'a> {
     let distance = distance(c);
-    let cap = distance.op(&e::MINIMUM, &[c.cx.lit(limit)]);
+    let cap = distance.minimum(limit);
     cap * (distance - 0.5 * cap)
 }
 
@@ -233,7 +230,7 @@ pub static BINARY_CROSS_ENTROPY: OpDef = OpDef {
         let (x, t) = (v.x[0], v.x[1]);
         let g = each(v);
         // As PyTorch: the divisor is held above 1e-12, so that a certain and wrong input has a finite gradient.
-        let spread = (x * (1.0 - x)).op(&e::MAXIMUM, &[v.cx.lit(1e-12)]);
+        let spread = (x * (1.0 - x)).maximum(1e-12);
         let (yes, no) = log_probabilities(v);
         vec![weighted(v, g * ((x - t) / spread)), weighted(v, g * (no - yes)), -(g * likelihood(v))]
     }),
@@ -256,8 +253,8 @@ pub static BINARY_CROSS_ENTROPY: OpDef = OpDef {
 /// `log(input)` and `log(1 - input)`, both at least -100.
 fn log_probabilities<'a>(c: &Call<'a>) -> (V<'a>, V<'a>) {
     let low = c.cx.lit(-100.0);
-    let yes = c.x[0].op(&e::LOG, &[]).op(&e::MAXIMUM, &[low]);
-    let no = (-c.x[0]).op(&e::LOG1P, &[]).op(&e::MAXIMUM, &[low]);
+    let yes = c.x[0].log().maximum(low);
+    let no = (-c.x[0]).log1p().maximum(low);
     (yes, no)
 }
 
@@ -289,8 +286,7 @@ pub static BINARY_CROSS_ENTROPY_WITH_LOGITS: OpDef = OpDef {
     expand: Some(|c| {
         let (x, t, positive) = (c.x[0], c.x[1], c.x[3]);
         // log(1 + e^-x), which overflows nowhere.
-        let softplus = (-x.op(&e::ABS, &[])).op(&e::EXP, &[]).op(&e::LOG1P, &[])
-            + (-x).op(&e::MAXIMUM, &[c.cx.lit(0.0)]);
+        let softplus = (-x.abs()).exp().log1p() + (-x).maximum(0.0);
         let right = if positive.is_some() { softplus * (1.0 + (positive - 1.0) * t) } else { softplus };
         reduce(c, weighted(c, (1.0 - t) * x + right))
     }),
@@ -327,10 +323,10 @@ pub static KL_DIV: OpDef = OpDef {
     expand: Some(|c| {
         let (x, t) = (c.x[0], c.x[1]);
         if c.get(|c| c.bool(3)) {
-            return reduce(c, t.op(&e::EXP, &[]) * (t - x));
+            return reduce(c, t.exp() * (t - x));
         }
-        let is_zero = t.op(&e::EQUAL, &[c.cx.lit(0.0)]);
-        let log = is_zero.op(&e::WHERE, &[c.cx.lit(1.0), t]).op(&e::LOG, &[]);
+        let is_zero = t.equal(0.0);
+        let log = is_zero.select(1.0, t).log();
         reduce(c, t * (log - x))
     }),
     lowering: Lowering {
@@ -352,7 +348,7 @@ pub static KL_DIV: OpDef = OpDef {
 
 /// `max(0, 1 - target·input)`
 fn margin<'a>(c: &Call<'a>) -> V<'a> {
-    (1.0 - c.x[1] * c.x[0]).op(&e::MAXIMUM, &[c.cx.lit(0.0)])
+    (1.0 - c.x[1] * c.x[0]).maximum(0.0)
 }
 
 /// `max(0, 1 - target·input)`
@@ -372,7 +368,7 @@ pub static QUAD_HINGE_LOSS: OpDef = OpDef {
     doc: "Squared hinge loss `max(0, 1 - target·input)²` for targets of -1 and 1.",
     aliases: &["squared_hinge", "quad_hinge"],
     layer: "QuadHingeLoss",
-    expand: Some(|c| reduce(c, margin(c).op(&e::SQUARE, &[]))),
+    expand: Some(|c| reduce(c, margin(c).square())),
     domain: (-0.9, 0.9),
     ..LOSS
 };
@@ -428,7 +424,7 @@ fn class_weights<'a>(c: &Call<'a>, input: V<'a>) -> Option<V<'a>> {
     let axis = class_axis(input.rank());
     *shape.get_mut(axis)? = input.dim(axis as i64);
     let weight = c.x[2];
-    weight.is_some().then(|| weight.cast(input.dtype()).op(&RESHAPE, &[c.cx.lit(shape)]))
+    weight.is_some().then(|| weight.cast(input.dtype()).reshape(shape))
 }
 
 /// Where class indices point in log-probabilities.
@@ -444,20 +440,20 @@ struct Classes<'a> {
 fn classes<'a>(c: &Call<'a>, log: V<'a>) -> Classes<'a> {
     let target = c.x[1].cast(DType::I64);
     let (zero, axis) = (c.cx.lit(0), c.cx.lit(class_axis(log.rank())));
-    let ignored = target.op(&e::EQUAL, &[c.x[port(c, "ignore_index")]]);
-    let at = ignored.op(&e::WHERE, &[zero, target]).op(&EXPAND_DIMS, &[axis]);
+    let ignored = target.equal(c.x[port(c, "ignore_index")]);
+    let at = ignored.select(zero, target).expand_dims(axis);
     let shape = c.cx.lit(target.shape().0.to_vec());
-    let pick = |from: V<'a>| from.op(&TAKE_ALONG_AXIS, &[at, axis]).op(&RESHAPE, &[shape]);
+    let pick = |from: V<'a>| from.take_along_axis(at, axis).reshape(shape);
     let unless_ignored = |t: V<'a>| {
-        let kept = ignored.op(&e::WHERE, &[zero, t]);
+        let kept = ignored.select(zero, t);
         if !c.x[1].dtype().is_float() {
             return kept;
         }
         // Class indices may come as floats: an input about which nothing is said is one. Half a class is none.
-        let whole = c.x[1].op(&e::EQUAL, &[c.x[1].op(&e::FLOOR, &[])]);
-        whole.op(&e::WHERE, &[kept, c.cx.lit(f64::NAN)])
+        let whole = c.x[1].equal(c.x[1].floor());
+        whole.select(kept, f64::NAN)
     };
-    let counted = ignored.op(&e::LOGICAL_NOT, &[]).cast(log.dtype());
+    let counted = ignored.logical_not().cast(log.dtype());
     match class_weights(c, log) {
         Some(weight) => {
             let weight = pick(weight);
@@ -472,8 +468,8 @@ fn classes<'a>(c: &Call<'a>, log: V<'a>) -> Classes<'a> {
 fn reduce_weighted<'a>(c: &Call<'a>, losses: V<'a>, weights: V<'a>) -> V<'a> {
     match c.get(reduction).as_str() {
         "none" => losses,
-        "sum" => losses.op(&SUM, &[]),
-        _ => losses.op(&SUM, &[]) / weights.op(&SUM, &[]),
+        "sum" => losses.sum_all(),
+        _ => losses.sum_all() / weights.sum_all(),
     }
 }
 
@@ -563,7 +559,7 @@ fn cross_entropy<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     };
     let over_classes = |terms: V<'a>| {
         let terms = class_weights(c, x).map_or(terms, |weight| terms * weight);
-        -terms.op(&SUM, &[axis])
+        -terms.sum(axis, false)
     };
     let losses = if c.x[1].rank() == x.rank() {
         let target = c.x[1].cast(x.dtype());
@@ -574,7 +570,7 @@ fn cross_entropy<'a>(c: &Call<'a>) -> Vec<V<'a>> {
         let found = classes(c, log);
         let mut losses = found.losses;
         if smoothing > 0.0 {
-            let even = found.ignored.op(&e::WHERE, &[c.cx.lit(0.0), over_classes(log)]);
+            let even = found.ignored.select(0.0, over_classes(log));
             losses = losses * (1.0 - smoothing) + even * part;
         }
         reduce_weighted(c, losses, found.weights)

@@ -1,14 +1,11 @@
 //! Reductions that leave NaN out, and quantiles.
 
-use crate::build::{Call, V};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
+use crate::formula::{Call, V};
 use crate::literal::Lit;
 use crate::op::{Attr, BLANK, DTypeRule, DefaultLit, OpDef, Port, ShapeRule, Tolerance, attr, tensor};
-use crate::ops::elementwise as e;
-use crate::ops::index::TAKE_ALONG_AXIS;
-use crate::ops::movement::{BROADCAST_TO, RESHAPE, TRANSPOSE};
 use crate::ops::reduce::{
     ALL, ANY, ARGMAX, ARGMIN, MAX, MIN, PROD, REDUCTION, SUM, axes, float_of, float_result, floating, keepdim,
 };
@@ -38,12 +35,12 @@ pub static OPS: &[&OpDef] = &[
 
 /// Where NaN is; `None` for what cannot hold one.
 fn is_nan(x: V<'_>) -> Option<V<'_>> {
-    x.dtype().is_float().then(|| x.op(&e::ISNAN, &[]))
+    x.dtype().is_float().then(|| x.is_nan())
 }
 
 /// The input with a number in place of NaN.
 fn without_nan(x: V<'_>, instead: f64) -> V<'_> {
-    is_nan(x).map_or(x, |nan| nan.op(&e::WHERE, &[x.lit(instead), x]))
+    is_nan(x).map_or(x, |nan| nan.select(instead, x))
 }
 
 // --- sums --------------------------------------------------------------------------------------------------
@@ -74,10 +71,10 @@ pub static NANPROD: OpDef = OpDef {
 /// How many elements are not NaN, in the dtype of `x`.
 fn counted<'a>(x: V<'a>, axis: V<'a>, keep: V<'a>) -> V<'a> {
     let ones = match is_nan(x) {
-        Some(nan) => nan.op(&e::WHERE, &[x.lit(0.0), x.lit(1.0)]).cast(x.dtype()),
+        Some(nan) => nan.select(0.0, 1.0).cast(x.dtype()),
         None => x,
     };
-    ones.op(&SUM, &[axis, keep])
+    ones.sum(axis, keep)
 }
 
 /// Mean of what is a number
@@ -117,15 +114,15 @@ const VARIANCE: OpDef = OpDef {
 fn spread<'a>(c: &Call<'a>) -> V<'a> {
     let (x, axis, yes) = (floating(c.x[0]), c.x[1], c.cx.lit(true));
     let correction = c.get(|c| c.f64(3));
-    let mean = without_nan(x, 0.0).op(&SUM, &[axis, yes]) / counted(x, axis, yes);
+    let mean = without_nan(x, 0.0).sum(axis, yes) / counted(x, axis, yes);
     // Not the other way round: what NaN is left of would reach the gradient.
     let difference = match is_nan(x) {
-        Some(nan) => nan.op(&e::WHERE, &[c.cx.lit(0.0), without_nan(x, 0.0) - mean]),
+        Some(nan) => nan.select(0.0, without_nan(x, 0.0) - mean),
         None => x - mean,
     };
     let freedom = counted(x, axis, c.x[2]) - correction;
-    let freedom = freedom.op(&e::MAXIMUM, &[c.cx.lit(0.0)]);
-    (difference * difference).op(&SUM, &[axis, c.x[2]]) / freedom
+    let freedom = freedom.maximum(0.0);
+    (difference * difference).sum(axis, c.x[2]) / freedom
 }
 
 /// Variance of what is a number
@@ -147,9 +144,9 @@ pub static NANSTD: OpDef = OpDef {
     expand: Some(|c| {
         // The slope of the root is infinite at 0: where all elements are equal it is taken to be 0.
         let var = spread(c);
-        let is_zero = var.op(&e::EQUAL, &[c.cx.lit(0.0)]);
-        let root = is_zero.op(&e::WHERE, &[c.cx.lit(1.0), var]).op(&e::SQRT, &[]);
-        vec![is_zero.op(&e::WHERE, &[c.cx.lit(0.0), root]).cast(float_of(c.x[0]))]
+        let is_zero = var.equal(0.0);
+        let root = is_zero.select(1.0, var).sqrt();
+        vec![is_zero.select(0.0, root).cast(float_of(c.x[0]))]
     }),
     ..VARIANCE
 };
@@ -161,7 +158,7 @@ fn extreme<'a>(c: &Call<'a>, op: &'static OpDef, least: f64) -> Vec<V<'a>> {
     let x = c.x[0];
     let found = without_nan(x, least).op(op, &c.x[1..]);
     vec![match is_nan(x) {
-        Some(nan) => nan.op(&ALL, &c.x[1..]).op(&e::WHERE, &[c.cx.lit(f64::NAN), found]),
+        Some(nan) => nan.op(&ALL, &c.x[1..]).select(f64::NAN, found),
         None => found,
     }]
 }
@@ -189,7 +186,7 @@ pub static NANMIN: OpDef = OpDef {
 /// Position of the first extreme: the first element that equals it.
 fn position<'a>(c: &Call<'a>, op: &'static OpDef) -> Vec<V<'a>> {
     let found = c.x[0].op(op, &[c.x[1], c.cx.lit(true)]);
-    let is_it = c.x[0].op(&e::EQUAL, &[found]).cast(DType::I32);
+    let is_it = c.x[0].equal(found).cast(DType::I32);
     vec![is_it.op(&ARGMAX, &c.x[1..])]
 }
 
@@ -283,9 +280,9 @@ fn in_order<'a>(c: &Call<'a>) -> V<'a> {
     let many = chosen.iter().fold(Dim::ONE, |n, &i| &n * &shape[i]);
     let order: Vec<usize> = rest.iter().chain(&chosen).copied().collect();
     let is_moved = order.iter().enumerate().any(|(i, &axis)| i != axis);
-    let moved = if is_moved { x.op(&TRANSPOSE, &[c.cx.lit(order)]) } else { x };
+    let moved = if is_moved { x.transpose(order) } else { x };
     let dims = rest.iter().map(|&i| shape[i].clone()).chain([many]);
-    let lines = moved.op(&RESHAPE, &[c.cx.lit(Lit::tuple(dims))]);
+    let lines = moved.reshape(Lit::tuple(dims));
     lines.op(&SORT, &[c.cx.lit(-1)])
 }
 
@@ -300,34 +297,34 @@ fn quantile<'a>(c: &Call<'a>, leaves_nan_out: bool) -> Vec<V<'a>> {
     let shape = c.x[1].shape();
     let count = shape.iter().next().cloned().unwrap_or(Dim::ONE);
     let ones = std::iter::repeat_n(Dim::ONE, lines.len());
-    let q = c.x[1].cast(dtype).op(&RESHAPE, &[c.cx.lit(Lit::tuple(ones.chain([count.clone()])))]);
-    let nan = sorted.op(&e::ISNAN, &[]);
+    let q = c.x[1].cast(dtype).reshape(Lit::tuple(ones.chain([count.clone()])));
+    let nan = sorted.is_nan();
     // NaN stands at the end.
     let top = if leaves_nan_out {
-        let numbers = nan.op(&e::WHERE, &[zero, c.cx.lit(1.0)]).cast(dtype).op(&SUM, &[last, yes]);
-        (numbers - 1.0).op(&e::MAXIMUM, &[zero])
+        let numbers = nan.select(zero, 1.0).cast(dtype).sum(last, yes);
+        (numbers - 1.0).maximum(zero)
     } else {
         c.cx.lit(&many - &Dim::ONE)
     };
     let whole = c.cx.lit(Lit::tuple(lines.iter().cloned().chain([count.clone()])));
-    let place = (q * top).op(&BROADCAST_TO, &[whole]);
-    let (low, high) = (place.op(&e::FLOOR, &[]), place.op(&e::CEIL, &[]));
+    let place = (q * top).broadcast_to(whole);
+    let (low, high) = (place.floor(), place.ceil());
     let at = |place: V<'a>| {
-        let held = place.op(&e::CLIP, &[zero, c.cx.lit(&many - &Dim::ONE)]);
-        sorted.op(&TAKE_ALONG_AXIS, &[held.cast(DType::I64), last])
+        let held = place.clip(zero, &many - &Dim::ONE);
+        sorted.take_along_axis(held.cast(DType::I64), last)
     };
     let found = match c.text(4).unwrap_or_default().as_str() {
         "lower" => at(low),
         "higher" => at(high),
-        "nearest" => at(place.op(&e::ROUND, &[])),
+        "nearest" => at(place.round()),
         "midpoint" => between(at(low), at(high), (high - low) * 0.5),
         _ => between(at(low), at(high), place - low),
     };
     // A NaN among the elements, or a `q` outside of 0 to 1, leaves nothing to choose.
-    let outside = q.op(&e::LESS, &[zero]).op(&e::LOGICAL_OR, &[c.cx.lit(1.0).op(&e::LESS, &[q])]);
-    let outside = outside.op(&e::LOGICAL_OR, &[q.op(&e::ISNAN, &[])]);
+    let outside = q.less(zero).logical_or(c.cx.lit(1.0).less(q));
+    let outside = outside.logical_or(q.is_nan());
     let lost = nan.op(if leaves_nan_out { &ALL } else { &ANY }, &[last, yes]);
-    let found = lost.op(&e::LOGICAL_OR, &[outside]).op(&e::WHERE, &[c.cx.lit(f64::NAN), found]);
+    let found = lost.logical_or(outside).select(f64::NAN, found);
     vec![arranged(c, found, &lines, shape.rank() == 1).cast(float_of(c.x[0]))]
 }
 
@@ -335,18 +332,18 @@ fn quantile<'a>(c: &Call<'a>, leaves_nan_out: bool) -> Vec<V<'a>> {
 /// infinities no difference is taken.
 fn between<'a>(low: V<'a>, high: V<'a>, way: V<'a>) -> V<'a> {
     let zero = low.lit(0.0);
-    let is_low = way.op(&e::EQUAL, &[zero]);
-    let is_same = low.op(&e::EQUAL, &[high]).op(&e::LOGICAL_AND, &[low.op(&e::ISINF, &[])]);
-    let is_first = is_low.op(&e::LOGICAL_OR, &[is_same]);
-    let (from, to) = (is_first.op(&e::WHERE, &[zero, low]), is_first.op(&e::WHERE, &[zero, high]));
-    is_first.op(&e::WHERE, &[low, from + (to - from) * way])
+    let is_low = way.equal(zero);
+    let is_same = low.equal(high).logical_and(low.is_inf());
+    let is_first = is_low.logical_or(is_same);
+    let (from, to) = (is_first.select(zero, low), is_first.select(zero, high));
+    is_first.select(low, from + (to - from) * way)
 }
 
 /// The last axis, along which `q` runs, put first, and the reduced axes back with size 1 where that is asked for.
 fn arranged<'a>(c: &Call<'a>, found: V<'a>, lines: &[Dim], has_axis: bool) -> V<'a> {
     let n = lines.len();
     let order: Vec<usize> = [n].into_iter().chain(0..n).collect();
-    let front = if n > 0 { found.op(&TRANSPOSE, &[c.cx.lit(order)]) } else { found };
+    let front = if n > 0 { found.transpose(order) } else { found };
     let input = c.x[0].shape();
     let (chosen, keep) = (c.get(|c| axes(c, input.rank())), c.get(keepdim));
     let rest = input
@@ -354,7 +351,7 @@ fn arranged<'a>(c: &Call<'a>, found: V<'a>, lines: &[Dim], has_axis: bool) -> V<
         .enumerate()
         .filter_map(|(i, d)| if chosen.contains(&i) { keep.then_some(Dim::ONE) } else { Some(d.clone()) });
     let dims = has_axis.then(|| found.dim(-1)).into_iter().chain(rest);
-    front.op(&RESHAPE, &[c.cx.lit(Lit::tuple(dims))])
+    front.reshape(Lit::tuple(dims))
 }
 
 const QUANTILES: OpDef = OpDef {

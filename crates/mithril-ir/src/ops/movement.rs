@@ -63,7 +63,7 @@ pub static RESHAPE: OpDef = OpDef {
         let position = |at: &[Index]| flat(at, c.out_shape(0));
         Ok(vec![c.output(0, |at| c.load(0, unflat(&position(at), &c.shape(0))))])
     }),
-    grad: Grad::Formula(|v| vec![v.g.op(&RESHAPE, &[v.cx.lit(v.x[0].shape().0.to_vec())])]),
+    grad: Grad::Formula(|v| vec![v.g.reshape(v.x[0].shape().0.to_vec())]),
     lowering: Lowering {
         py: Template("{xp}.reshape({0}, {shape})"),
         ggml: Function(|s| {
@@ -182,7 +182,7 @@ pub static TRANSPOSE: OpDef = OpDef {
         for (i, &axis) in order.iter().enumerate() {
             inverse[axis] = i;
         }
-        vec![v.g.op(&TRANSPOSE, &[v.cx.lit(inverse)])]
+        vec![v.g.transpose(inverse)]
     }),
     lowering: Lowering {
         py: Function(|s| Some(format!("{}.transpose({}, {})", s.xp, s.arg(0), order_text(s)?))),
@@ -224,7 +224,7 @@ pub static SWAPAXES: OpDef = OpDef {
         if rank > 0 {
             order.swap(a, b);
         }
-        vec![c.x[0].op(&TRANSPOSE, &[c.cx.lit(order)])]
+        vec![c.x[0].transpose(order)]
     }),
     cases: &["[2,3,4] axis1=0 axis2=-1", "[2,3] axis1=1 axis2=1"],
     ..MOVE
@@ -244,7 +244,7 @@ pub static MOVEAXIS: OpDef = OpDef {
     shape: ShapeRule::Expansion,
     expand: Some(|c| {
         let order = c.get(|c| moved_order(c, c.x[0].rank()));
-        vec![c.x[0].op(&TRANSPOSE, &[c.cx.lit(order)])]
+        vec![c.x[0].transpose(order)]
     }),
     cases: &["[2,3,4] source=0 destination=-1", "[2,3,4] source=(0,1) destination=(1,2)"],
     ..MOVE
@@ -270,9 +270,9 @@ pub static EXPAND_DIMS: OpDef = OpDef {
     shape: ShapeRule::Fn(|cx| Ok(vec![expanded_shape(cx, cx.shape(0))?])),
     expand: Some(|c| {
         let shape = c.get(|c| expanded_shape(c, &c.x[0].shape()));
-        vec![c.x[0].op(&RESHAPE, &[c.cx.lit(shape.0.to_vec())])]
+        vec![c.x[0].reshape(shape.0.to_vec())]
     }),
-    grad: Grad::Formula(|v| vec![v.g.op(&RESHAPE, &[v.cx.lit(v.x[0].shape().0.to_vec())])]),
+    grad: Grad::Formula(|v| vec![v.g.reshape(v.x[0].shape().0.to_vec())]),
     lowering: Lowering {
         numpy: Template("np.expand_dims({0}, {1})"),
         torch: Function(|s| {
@@ -319,9 +319,9 @@ pub static SQUEEZE: OpDef = OpDef {
     expand: Some(|c| {
         let from = c.x[0].shape();
         let gone = c.get(|c| squeezed_axes(c, &from));
-        vec![c.x[0].op(&RESHAPE, &[c.cx.lit(without(&from, &gone).0.to_vec())])]
+        vec![c.x[0].reshape(without(&from, &gone).0.to_vec())]
     }),
-    grad: Grad::Formula(|v| vec![v.g.op(&RESHAPE, &[v.cx.lit(v.x[0].shape().0.to_vec())])]),
+    grad: Grad::Formula(|v| vec![v.g.reshape(v.x[0].shape().0.to_vec())]),
     lowering: Lowering {
         py: Function(|s| {
             let axes = squeezed_axes(s, &s.ty(0)?.shape).ok()?;
@@ -416,7 +416,7 @@ pub static FLATTEN: OpDef = OpDef {
     shape: ShapeRule::Fn(|cx| Ok(vec![flattened(cx, cx.shape(0))?])),
     expand: Some(|c| {
         let shape = c.get(|c| flattened(c, &c.x[0].shape()));
-        vec![c.x[0].op(&RESHAPE, &[c.cx.lit(shape.0.to_vec())])]
+        vec![c.x[0].reshape(shape.0.to_vec())]
     }),
     lowering: Lowering {
         ggml: Function(|s| {

@@ -2,16 +2,13 @@
 //!
 //! The dtype of the result is that of the input, whatever the weights are; halves are computed in float32.
 
-use super::elementwise::MAXIMUM;
-use super::function::{RSQRT, SQUARE};
-use super::movement::{BROADCAST_TO, RESHAPE};
-use super::reduce::{MEAN, SUM};
+use super::reduce::MEAN;
 use super::window::count;
-use crate::build::{Call, V};
 use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
 use crate::forms::{Form, form};
+use crate::formula::{Call, V};
 use crate::literal::Lit;
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
@@ -68,18 +65,18 @@ fn center<'a>(x: V<'a>, axes: &Lit) -> [V<'a>; 3] {
     let over = [x.lit(axes.clone()), x.lit(true)];
     let mean = x.op(&MEAN, &over);
     let centered = x - mean;
-    [centered, mean, centered.op(&SQUARE, &[]).op(&MEAN, &over)]
+    [centered, mean, centered.square().op(&MEAN, &over)]
 }
 
 /// `(x - mean) / √(variance + eps)` over `axes`.
 fn standardize<'a>(x: V<'a>, axes: &Lit, eps: V<'a>) -> V<'a> {
     let [centered, _, variance] = center(x, axes);
-    centered * (variance + eps).op(&RSQRT, &[])
+    centered * (variance + eps).rsqrt()
 }
 
 /// `x · weight + bias`, both in the shape of `like`.
 fn affine<'a>(x: V<'a>, weight: V<'a>, bias: V<'a>, like: &[Dim]) -> V<'a> {
-    let fit = |v: V<'a>| v.cast(x.dtype()).op(&RESHAPE, &[x.lit(like.to_vec())]);
+    let fit = |v: V<'a>| v.cast(x.dtype()).reshape(like.to_vec());
     let x = if weight.is_some() { x * fit(weight) } else { x };
     if bias.is_some() { x + fit(bias) } else { x }
 }
@@ -204,7 +201,7 @@ fn batch_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     let (running_mean, running_var) = (c.x[3], c.x[4]);
     let like = per_channel(x);
     if !c.get(|c| c.bool(5)) {
-        let fit = |v: V<'a>| v.cast(x.dtype()).op(&RESHAPE, &[x.lit(like.clone())]);
+        let fit = |v: V<'a>| v.cast(x.dtype()).reshape(like.clone());
         let y = (x - fit(running_mean)) * scale(fit(running_var), eps, c.x[1], &like);
         return vec![affine(y, c.cx.none(), c.x[2], &like).cast(result(c)), running_mean, running_var];
     }
@@ -212,7 +209,7 @@ fn batch_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     let y = centered * scale(variance, eps, c.x[1], &like);
     let momentum = c.get(|c| c.f64(6));
     let update = |old: V<'a>, new: V<'a>| {
-        let new = new.op(&RESHAPE, &[x.lit([x.dim(1)])]).cast(old.dtype());
+        let new = new.reshape([x.dim(1)]).cast(old.dtype());
         old * (1.0 - momentum) + new * momentum
     };
     let mean = update(running_mean, mean);
@@ -222,7 +219,7 @@ fn batch_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
 
 /// `weight / √(variance + eps)`, one number per channel, so that the whole input is multiplied once.
 fn scale<'a>(variance: V<'a>, eps: V<'a>, weight: V<'a>, like: &[Dim]) -> V<'a> {
-    let inverse = (variance + eps).op(&RSQRT, &[]);
+    let inverse = (variance + eps).rsqrt();
     affine(inverse, weight, variance.cx().none(), like)
 }
 
@@ -255,7 +252,7 @@ fn unbias<'a>(variance: V<'a>, n: &Dim) -> V<'a> {
         return variance.lit(n as f64 / (n - 1).max(1) as f64);
     }
     let n = variance.lit(n.clone()).cast(variance.dtype());
-    n / (n - 1.0).op(&MAXIMUM, &[n.lit(1.0)])
+    n / (n - 1.0).maximum(1.0)
 }
 
 // --- over features -----------------------------------------------------------------------------------------
@@ -343,8 +340,8 @@ pub static RMS_NORM: OpDef = OpDef {
             c.get(|c| features(c, c.x[0].rank(), |i| c.x[i].is_some().then(|| c.x[i].shape())));
         let x = wide(c);
         let eps = if c.absent(3) { c.cx.lit(result(c).epsilon()) } else { c.x[3] };
-        let square = x.op(&SQUARE, &[]).op(&MEAN, &[c.cx.lit(axes.unwrap_or(Lit::int(-1))), c.cx.lit(true)]);
-        vec![affine(x * (square + eps).op(&RSQRT, &[]), c.x[1], c.cx.none(), &like).cast(result(c))]
+        let square = x.square().mean(axes.unwrap_or(Lit::int(-1)), true);
+        vec![affine(x * (square + eps).rsqrt(), c.x[1], c.cx.none(), &like).cast(result(c))]
     }),
     forms: &[
         form("input / sqrt(mean(input ** 2, normalized_shape) + eps)"),
@@ -506,9 +503,9 @@ fn grouped<'a>(c: &Call<'a>, groups: &Dim) -> V<'a> {
     let shape = x.shape();
     let channels = x.dim(1).floor_div(groups);
     let elements = shape.iter().skip(2).fold(channels, |n, d| &n * d);
-    let split = x.op(&RESHAPE, &[x.lit([x.dim(0), groups.clone(), elements])]);
+    let split = x.reshape([x.dim(0), groups.clone(), elements]);
     let y = standardize(split, &Lit::int(-1), c.x[4]);
-    let y = y.op(&RESHAPE, &[x.lit(shape.0.to_vec())]);
+    let y = y.reshape(shape.0.to_vec());
     affine(y, c.x[1], c.x[2], &per_channel(x)).cast(result(c))
 }
 
@@ -533,8 +530,8 @@ pub static NORMALIZE: OpDef = OpDef {
         let x = wide(c);
         // Held away from 0 below the root, where its slope would be infinite.
         let least = c.get(|c| c.f64(2)).powi(2).max(f64::from(f32::MIN_POSITIVE));
-        let squares = x.op(&SQUARE, &[]).op(&SUM, &[c.x[1], c.cx.lit(true)]);
-        vec![(x * squares.op(&MAXIMUM, &[c.cx.lit(least)]).op(&RSQRT, &[])).cast(result(c))]
+        let squares = x.square().sum(c.x[1], true);
+        vec![(x * squares.maximum(least).rsqrt()).cast(result(c))]
     }),
     forms: &[
         form("input / maximum(sqrt(sum(input ** 2, axis)), eps)"),
@@ -576,11 +573,11 @@ pub static COSINE_SIMILARITY: OpDef = OpDef {
         };
         let unit = |x: V<'_>| {
             let shape = x.lit(Lit::tuple(common.iter().cloned()));
-            let x = if x.shape() == common { x } else { x.op(&BROADCAST_TO, &[shape]) };
+            let x = if x.shape() == common { x } else { x.broadcast_to(shape) };
             x.op(&NORMALIZE, &[x.lit(c.lit(2)), x.lit(c.lit(3))]).id()
         };
         let (left, right) = (c.cx.value(unit(c.x[0])), c.cx.value(unit(c.x[1])));
-        vec![(left * right).op(&SUM, &[c.x[2]])]
+        vec![(left * right).sum(c.x[2], false)]
     }),
     cases: &[
         "[2,3] [2,3]",

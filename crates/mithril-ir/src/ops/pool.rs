@@ -1,14 +1,11 @@
 //! Pooling, and the two primitives under it: windows of a tensor and their adjoint.
 
-use super::compare::{EQUAL, WHERE};
-use super::create::ONES;
-use super::movement::{EXPAND_DIMS, RESHAPE};
-use super::reduce::{ARGMAX, MAX, SUM, widened};
+use super::reduce::widened;
 use super::window::{self, Axis, Padding, triples};
-use crate::build::{Call, GradCall, V};
 use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
+use crate::formula::{Call, GradCall, V};
 use crate::interp::HostCall;
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
@@ -446,12 +443,12 @@ fn flat_windows<'a>(c: &Call<'a>, value: f64) -> Result<(V<'a>, Vec<V<'a>>)> {
     let windows = c.x[0].op(&WINDOWS, &all);
     let mut shape: Vec<Dim> = windows.shape().iter().take(n + 2).cloned().collect();
     shape.push(Dim::Const(pool.kernel.iter().product()));
-    Ok((windows.op(&RESHAPE, &[c.cx.lit(shape)]), args.to_vec()))
+    Ok((windows.reshape(shape), args.to_vec()))
 }
 
 fn max_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     match flat_windows(c, f64::NEG_INFINITY) {
-        Ok((windows, _)) => vec![windows.op(&MAX, &[c.cx.lit(-1)])],
+        Ok((windows, _)) => vec![windows.max(-1, false)],
         Err(error) => {
             c.cx.fail(error);
             vec![c.x[0]]
@@ -463,16 +460,16 @@ fn max_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
     let Ok((windows, geometry)) = flat_windows(v, f64::NEG_INFINITY) else { return vec![] };
     let input = v.x[0].shape();
     let elements = windows.dim(-1).known().unwrap_or(1);
-    let first = windows.op(&ARGMAX, &[v.cx.lit(-1), v.cx.lit(true)]);
+    let first = windows.argmax(-1, true);
     let numbers = v.cx.lit(Tensor::from_parts(&[elements as usize], (0..elements).collect::<Vec<i64>>()));
-    let g = v.g.op(&EXPAND_DIMS, &[v.cx.lit(-1)]);
-    let to_windows = first.op(&EQUAL, &[numbers]).op(&WHERE, &[g, v.cx.lit(0.0)]);
+    let g = v.g.expand_dims(-1);
+    let to_windows = first.equal(numbers).select(g, 0.0);
     let kernel = v.get(|c| window::positive(c, 1, input.rank() - 2)).into_iter().map(Dim::Const);
     let shape: Vec<Dim> = v.g.shape().iter().cloned().chain(kernel).collect();
     let sizes: Vec<Dim> = input.iter().skip(2).cloned().collect();
     let mut args = vec![v.cx.lit(sizes)];
     args.extend(geometry);
-    vec![to_windows.op(&RESHAPE, &[v.cx.lit(shape)]).op(&FOLD_WINDOWS, &args)]
+    vec![to_windows.reshape(shape).op(&FOLD_WINDOWS, &args)]
 }
 
 fn max_helper(s: &LoweringCx<'_>) -> Option<String> {
@@ -631,7 +628,7 @@ pub static AVG_POOL3D: OpDef = OpDef {
 fn avg_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     let dtype = c.x[0].dtype();
     let means = flat_windows(c, 0.0).and_then(|(windows, _)| {
-        let sums = widened(windows).op(&SUM, &[c.cx.lit(-1)]);
+        let sums = widened(windows).sum(-1, false);
         let counts = counts(c, sums.dtype())?;
         Ok((sums / counts).cast(dtype))
     });
@@ -664,13 +661,13 @@ fn counts<'a>(c: &Call<'a>, dtype: DType) -> Result<V<'a>> {
         } else {
             (input[i + 2].clone(), [lo, hi])
         };
-        let ones = c.cx.call(&ONES, &[c.cx.lit([Dim::ONE, Dim::ONE, size]), c.cx.lit(dtype)]);
+        let ones = c.cx.ones([Dim::ONE, Dim::ONE, size], dtype);
         let args = [pool.kernel[i], pool.stride[i]].map(|v| c.cx.lit(v));
         let windows = ones.op(&WINDOWS, &[args[0], args[1], c.cx.lit(window::pads_lit(&[pads]))]);
-        let along = windows.op(&SUM, &[c.cx.lit([0, 1, 3])]);
+        let along = windows.sum([0, 1, 3], false);
         let mut shape = vec![Dim::ONE; n - i];
         shape[0] = along.dim(0);
-        product = product * along.op(&RESHAPE, &[c.cx.lit(shape)]);
+        product = product * along.reshape(shape);
     }
     Ok(product)
 }

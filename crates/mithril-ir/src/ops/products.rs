@@ -1,9 +1,9 @@
 //! Products of vectors and tensors, defined by `matmul`, `multiply` and `sum`.
 
-use crate::build::V;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::formula::V;
 use crate::literal::Lit;
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
@@ -13,9 +13,7 @@ use crate::op::{
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::{Shape, normalize_axis};
 
-use super::linalg::{MATMUL, as_column, reshape};
-use super::movement::TRANSPOSE;
-use super::reduce::SUM;
+use super::linalg::{as_column, reshape};
 use super::slicing::ROLL;
 
 /// Rows of this file.
@@ -56,7 +54,7 @@ pub static VECDOT: OpDef = OpDef {
     }),
     expand: Some(|c| {
         let product = c.x[0] * c.x[1];
-        vec![product.op(&SUM, &[c.x[2]]).cast(product.dtype())]
+        vec![product.sum(c.x[2], false).cast(product.dtype())]
     }),
     cases: &[
         "[3] [3]",
@@ -288,9 +286,9 @@ fn contract<'a>(a: V<'a>, b: V<'a>, pairs: &[(usize, usize)]) -> V<'a> {
     let (rows, columns, inner) = (sizes(a, &left), sizes(b, &right), sizes(a, &i).numel());
     let a = reshape(permuted(a, &[left, i].concat()), [rows.numel(), inner.clone()]);
     let b = reshape(permuted(b, &[j, right].concat()), [inner, columns.numel()]);
-    reshape(a.op(&MATMUL, &[b]), rows.0.into_iter().chain(columns.0))
+    reshape(a.matmul(b), rows.0.into_iter().chain(columns.0))
 }
 
 fn permuted<'a>(x: V<'a>, order: &[usize]) -> V<'a> {
-    if order.iter().copied().eq(0..order.len()) { x } else { x.op(&TRANSPOSE, &[x.lit(order.to_vec())]) }
+    if order.iter().copied().eq(0..order.len()) { x } else { x.transpose(order.to_vec()) }
 }

@@ -7,8 +7,6 @@ use crate::dtype::{DType, Kinds};
 use crate::lowering::LoweringRule::Function;
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{BLANK, DTypeRule, Grad, OpDef, Port, ShapeRule, Tolerance, tensor_of};
-use crate::ops::elementwise::{FLOOR, GREATER, LESS, LOGICAL_AND, MAXIMUM, MINIMUM, WHERE};
-use crate::ops::linalg::MATMUL;
 use crate::ops::reduce::{MAX, MIN};
 use crate::rules::DTypes;
 use crate::shape::Shape;
@@ -36,19 +34,18 @@ pub static DYNAMIC_QUANTIZE: OpDef = OpDef {
     expand: Some(|c| {
         let (x, zero) = (c.x[0], c.cx.lit(0.0));
         let along = [c.cx.lit(-1), c.cx.lit(true)];
-        let low = x.op(&MIN, &along).op(&MINIMUM, &[zero]);
-        let range = x.op(&MAX, &along).op(&MAXIMUM, &[zero]) - low;
-        let is_finite = range.op(&LESS, &[c.cx.lit(f64::INFINITY)]);
-        let is_range = is_finite.op(&LOGICAL_AND, &[range.op(&GREATER, &[c.cx.lit(1e-30)])]);
-        let scale = is_finite.op(&WHERE, &[range / 255.0, c.cx.lit(f64::NAN)]);
-        let divisor = is_range.op(&WHERE, &[range, c.cx.lit(255.0)]);
-        let inverse = is_range.op(&WHERE, &[255.0 / divisor, zero]);
-        let origin = (0.5 - is_finite.op(&WHERE, &[low, zero]) * inverse).op(&FLOOR, &[]);
+        let low = x.op(&MIN, &along).minimum(zero);
+        let range = x.op(&MAX, &along).maximum(zero) - low;
+        let is_finite = range.less(f64::INFINITY);
+        let is_range = is_finite.logical_and(range.greater(1e-30));
+        let scale = is_finite.select(range / 255.0, f64::NAN);
+        let divisor = is_range.select(range, 255.0);
+        let inverse = is_range.select(255.0 / divisor, zero);
+        let origin = (0.5 - is_finite.select(low, zero) * inverse).floor();
         let number = x * inverse + (origin + 0.5);
         // NaN is not greater than 0, either.
-        let bounded =
-            number.op(&GREATER, &[zero]).op(&WHERE, &[number.op(&MINIMUM, &[c.cx.lit(255.0)]), zero]);
-        let quantized = (bounded.op(&FLOOR, &[]) - 128.0).cast(DType::I8);
+        let bounded = number.greater(zero).select(number.minimum(255.0), zero);
+        let quantized = (bounded.floor() - 128.0).cast(DType::I8);
         vec![quantized, scale, (origin - 128.0).cast(DType::I32)]
     }),
     grad: Grad::Unsupported("quantized models are for inference"),
@@ -83,7 +80,7 @@ pub static MATMUL_INTEGER: OpDef = OpDef {
         Ok(vec![out])
     }),
     dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::I32]))),
-    expand: Some(|c| vec![c.x[0].cast(DType::I32).op(&MATMUL, &[c.x[1].cast(DType::I32)])]),
+    expand: Some(|c| vec![c.x[0].cast(DType::I32).matmul(c.x[1].cast(DType::I32))]),
     grad: Grad::Unsupported("quantized models are for inference"),
     lowering: Lowering {
         numpy: Function(|s| of_bytes(s, "_matmul_integer({left}, {right})")),

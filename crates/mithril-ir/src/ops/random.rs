@@ -7,10 +7,10 @@ use std::f64::consts::TAU;
 
 use smallvec::smallvec;
 
-use crate::build::{Call, V};
 use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
+use crate::formula::{Call, V};
 use crate::literal::Lit;
 use crate::loops::Argument;
 use crate::lowering::Lowering;
@@ -19,12 +19,9 @@ use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, PortKind, ShapeRule, Tolerance, attr,
     dtype_or, optional, tensor_of,
 };
-use crate::ops::compare::{BITWISE_AND, BITWISE_XOR, LESS, RIGHT_SHIFT, WHERE};
-use crate::ops::create::{ARANGE, given_or_float, given_shape};
+use crate::ops::compare::{BITWISE_AND, BITWISE_XOR};
+use crate::ops::create::{given_or_float, given_shape};
 use crate::ops::elementwise::{ADD, MULTIPLY};
-use crate::ops::function::{COS, LOG, SIN, SQRT};
-use crate::ops::joining::{CONCAT, STACK};
-use crate::ops::movement::RESHAPE;
 use crate::ops::slicing::{cut, zeros};
 use crate::ops::sort::ARGSORT;
 use crate::random::{MULTIPLIERS, ROUNDS, WEYL, words};
@@ -102,12 +99,12 @@ pub static RANDOM_BITS: OpDef = OpDef {
 fn bits_by_integers<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     let int = |n: u64| c.cx.lit(n as i64);
     let low = |x: V<'a>| x.op(&BITWISE_AND, &[int(u64::from(u32::MAX))]);
-    let high = |x: V<'a>| low(x.op(&RIGHT_SHIFT, &[int(32)]));
+    let high = |x: V<'a>| low(x.right_shift(int(32)));
     let xor = |x: V<'a>, y: V<'a>| x.op(&BITWISE_XOR, &[y]);
     let shape = Shape::of(c.get(|c| c.dims(1)));
     let many = shape.numel();
     let blocks = (&many + &Dim::Const(3)).floor_div(&Dim::Const(4));
-    let block = c.cx.call(&ARANGE, &[c.cx.lit(blocks)]);
+    let block = c.cx.arange(blocks);
     let key = c.x[0].cast(DType::I64);
     let at = |i: i64| cut(key, 0, Some(Dim::Const(i)), Some(Dim::Const(i + 1)));
     let (seed, stream) = (at(0), at(1));
@@ -120,9 +117,9 @@ fn bits_by_integers<'a>(c: &Call<'a>) -> Vec<V<'a>> {
         x = [xor(xor(high(b), x[1]), k[0]), low(b), xor(xor(high(a), x[3]), k[1]), low(a)];
         k = [0, 1].map(|i| low(k[i].op(&ADD, &[int(WEYL[i].into())])));
     }
-    let four = c.cx.call(&STACK, &[c.cx.lit(1), x[0], x[1], x[2], x[3]]);
-    let flat = cut(four.op(&RESHAPE, &[c.cx.lit(-1)]), 0, None, Some(many));
-    vec![flat.op(&RESHAPE, &[c.cx.lit(shape.0.to_vec())])]
+    let four = c.cx.stack(1, &[x[0], x[1], x[2], x[3]]);
+    let flat = cut(four.reshape(-1), 0, None, Some(many));
+    vec![flat.reshape(shape.0.to_vec())]
 }
 
 // --- distributions -----------------------------------------------------------------------------------------
@@ -135,7 +132,7 @@ fn drawn(dtype: DType) -> DType {
 /// Numbers from 0 to 1 of the dtype that `dtype` is drawn in.
 fn unit<'a>(key: V<'a>, shape: &[Dim], dtype: DType) -> V<'a> {
     let cx = key.cx();
-    let shifted = |bits: V<'a>, by: i64| bits.op(&RIGHT_SHIFT, &[cx.lit(by)]).cast(drawn(dtype));
+    let shifted = |bits: V<'a>, by: i64| bits.right_shift(by).cast(drawn(dtype));
     if drawn(dtype) == DType::F32 {
         return shifted(key.op(&RANDOM_BITS, &[cx.lit(shape.to_vec())]), 8) * 2.0_f64.powi(-24);
     }
@@ -143,7 +140,7 @@ fn unit<'a>(key: V<'a>, shape: &[Dim], dtype: DType) -> V<'a> {
     let bits = key.op(&RANDOM_BITS, &[cx.lit(pairs)]);
     let half = |i: i64| {
         let one = cut(bits, shape.len(), Some(Dim::Const(i)), Some(Dim::Const(i + 1)));
-        one.op(&RESHAPE, &[cx.lit(shape.to_vec())])
+        one.reshape(shape.to_vec())
     };
     (shifted(half(0), 5) * 2.0_f64.powi(26) + shifted(half(1), 6)) * 2.0_f64.powi(-53)
 }
@@ -237,14 +234,12 @@ fn normal<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     let many = shape.numel();
     let half = (&many + &Dim::ONE).floor_div(&Dim::Const(2));
     let both = unit(c.x[0], &[Dim::Const(2), half.clone()], dtype);
-    let row = |i: i64| {
-        cut(both, 0, Some(Dim::Const(i)), Some(Dim::Const(i + 1))).op(&RESHAPE, &[c.cx.lit([half.clone()])])
-    };
-    let radius = ((1.0 - row(0)).op(&LOG, &[]) * -2.0).op(&SQRT, &[]);
+    let row = |i: i64| cut(both, 0, Some(Dim::Const(i)), Some(Dim::Const(i + 1))).reshape([half.clone()]);
+    let radius = ((1.0 - row(0)).log() * -2.0).sqrt();
     let angle = row(1) * TAU;
-    let (even, odd) = (radius * angle.op(&COS, &[]), radius * angle.op(&SIN, &[]));
-    let all = cut(c.cx.call(&CONCAT, &[c.cx.lit(0), even, odd]), 0, None, Some(many));
-    let standard = all.op(&RESHAPE, &[c.cx.lit(shape.0.to_vec())]);
+    let (even, odd) = (radius * angle.cos(), radius * angle.sin());
+    let all = cut(c.cx.concat(0, &[even, odd]), 0, None, Some(many));
+    let standard = all.reshape(shape.0.to_vec());
     let (mean, stddev) = (c.get(|c| c.f64(2)), c.get(|c| c.f64(3)));
     let wide = if mean == 0.0 && stddev == 1.0 { standard } else { standard * stddev + mean };
     vec![wide.cast(dtype)]
@@ -275,7 +270,7 @@ pub static RANDOM_RANDINT: OpDef = OpDef {
     expand: Some(|c| {
         let (low, high) = (c.get(|c| c.int(2)), c.get(|c| c.int(3)));
         let range = c.x[0].op(&RANDOM_BITS, &[c.x[1]]).op(&MULTIPLY, &[c.cx.lit(high.saturating_sub(low))]);
-        vec![range.op(&RIGHT_SHIFT, &[c.cx.lit(32)]).op(&ADD, &[c.cx.lit(low)])]
+        vec![range.right_shift(32).op(&ADD, &[c.cx.lit(low)])]
     }),
     cases: &[
         "i64[2] shape=(2,3) low=-2 high=9",
@@ -313,7 +308,7 @@ pub static RANDOM_BERNOULLI: OpDef = OpDef {
     dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::Bool]))),
     expand: Some(|c| {
         let shape = if c.absent(2) { c.x[1].shape().0.to_vec() } else { c.get(|c| c.dims(2)) };
-        vec![unit(c.x[0], &shape, DType::F32).op(&LESS, &[c.x[1]])]
+        vec![unit(c.x[0], &shape, DType::F32).less(c.x[1])]
     }),
     domain: (0.1, 0.9),
     cases: &["i64[2] shape=(2,3)", "i64[2] p=0.25 shape=(4,)", "i64[2] [2,3]", "i64[2] [3] shape=(2,3)"],
@@ -372,8 +367,8 @@ pub static DROPOUT: OpDef = OpDef {
         if p == 1.0 {
             return vec![zeros(x)];
         }
-        let keep = unit(c.x[1], &x.shape(), DType::F32).op(&LESS, &[c.cx.lit(1.0 - p)]);
-        vec![keep.op(&WHERE, &[x * (1.0 / (1.0 - p)), c.cx.lit(0.0)])]
+        let keep = unit(c.x[1], &x.shape(), DType::F32).less(1.0 - p);
+        vec![keep.select(x * (1.0 / (1.0 - p)), 0.0)]
     }),
     // The op is linear in its input, and the key brings the same mask back.
     grad: Grad::Formula(|v| vec![v.g.op(&DROPOUT, &v.x[1..])]),

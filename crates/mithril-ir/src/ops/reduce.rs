@@ -3,10 +3,10 @@
 use std::cmp::Ordering;
 
 pub use super::statistics::{LOGSUMEXP, NORM, STD, VAR};
-use crate::build::{Call, GradCall, V};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
+use crate::formula::{Call, GradCall, V};
 use crate::interp::HostCall;
 use crate::literal::Lit;
 use crate::loops::{Expr, Fold, Index, LoopCx};
@@ -15,8 +15,6 @@ use crate::lowering::{Lowering, LoweringCx, tuple};
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, attr, tensor,
 };
-use crate::ops::scan::CUMPROD;
-use crate::ops::{elementwise as e, movement as m};
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
 use crate::tensor::{Scalar, Tensor, strides};
@@ -151,13 +149,13 @@ fn kept_shape(call: &Call<'_>) -> Lit {
 
 /// A tensor of the output's shape with the reduced axes back as size 1.
 pub(super) fn keep<'a>(v: &GradCall<'a>, t: V<'a>) -> V<'a> {
-    if v.get(keepdim) { t } else { t.op(&m::RESHAPE, &[v.cx.lit(kept_shape(v))]) }
+    if v.get(keepdim) { t } else { t.reshape(kept_shape(v)) }
 }
 
 /// A tensor of the output's shape repeated over the reduced axes.
 fn spread<'a>(v: &GradCall<'a>, t: V<'a>) -> V<'a> {
     let shape = Lit::tuple(v.x[0].shape().iter().cloned());
-    keep(v, t).op(&m::BROADCAST_TO, &[v.cx.lit(shape)])
+    keep(v, t).broadcast_to(shape)
 }
 
 /// A call of a reduction of a framework, e.g. `np.max(x, axis=1, keepdims=True)`: `head` is what stands before the
@@ -403,12 +401,12 @@ fn prod_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
     let mut levels = vec![v.x[0]];
     for &axis in &axes {
         let last = levels[levels.len() - 1];
-        levels.push(last.op(&PROD, &[v.cx.lit(axis), yes]));
+        levels.push(last.prod(axis, yes));
     }
     let mut g = keep(v, v.g);
     for (x, &axis) in levels.into_iter().zip(&axes).rev() {
-        let before = x.op(&CUMPROD, &[v.cx.lit(axis), yes, no]);
-        let after = x.op(&CUMPROD, &[v.cx.lit(axis), yes, yes]);
+        let before = x.cumprod(axis, yes, no);
+        let after = x.cumprod(axis, yes, yes);
         g = g * (before * after);
     }
     vec![g]
@@ -460,9 +458,9 @@ fn choose(c: &HostCall<'_>, wanted: Ordering, pick: fn(&[Scalar], usize) -> Scal
 
 /// The cotangent in equal parts for all elements that are the extreme.
 fn share<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
-    let is_extreme = v.x[0].op(&e::EQUAL, &[keep(v, v.y)]);
-    let ties = is_extreme.cast(v.g.dtype()).op(&SUM, &[v.x[1], v.cx.lit(true)]);
-    vec![is_extreme.op(&e::WHERE, &[keep(v, v.g) / ties, v.cx.lit(0.0)])]
+    let is_extreme = v.x[0].equal(keep(v, v.y));
+    let ties = is_extreme.cast(v.g.dtype()).sum(v.x[1], true);
+    vec![is_extreme.select(keep(v, v.g) / ties, 0.0)]
 }
 
 const EXTREMUM: OpDef = OpDef {
@@ -615,8 +613,8 @@ pub static ALL: OpDef = OpDef {
     aliases: &["reduce_all"],
     layer: "All",
     expand: Some(|c| {
-        let zeros = c.x[0].op(&e::EQUAL, &[c.cx.lit(0)]).op(&SUM, &c.x[1..]);
-        vec![zeros.op(&e::EQUAL, &[c.cx.lit(0)])]
+        let zeros = c.x[0].equal(0).op(&SUM, &c.x[1..]);
+        vec![zeros.equal(0)]
     }),
     lowering: Lowering {
         py: Function(|c| truth(c, "all", "True")),

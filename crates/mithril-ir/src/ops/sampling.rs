@@ -1,21 +1,16 @@
 //! Images read at positions between their elements.
 
-use crate::build::{Call, V};
 use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
+use crate::formula::{Call, V};
 use crate::literal::Lit;
 use crate::lowering::LoweringRule::Function;
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{Attr, BLANK, DTypeRule, DefaultLit, OpDef, ShapeRule, Tolerance, attr, tensor_of};
 use crate::ops::arithmetic::FMOD;
-use crate::ops::create::{ARANGE, FULL_LIKE};
-use crate::ops::elementwise as e;
-use crate::ops::index::TAKE_ALONG_AXIS;
+use crate::ops::create::FULL_LIKE;
 use crate::ops::joining::STACK;
-use crate::ops::linalg::MATMUL;
-use crate::ops::movement::{BROADCAST_TO, RESHAPE, SWAPAXES};
-use crate::ops::slicing::SLICE;
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
 
@@ -118,7 +113,7 @@ fn grid_sample<'a>(c: &Call<'a>) -> Result<Vec<V<'a>>> {
             let whole = std::iter::repeat_n(Lit::None, n + 1);
             c.cx.lit(Lit::Tuple(whole.chain([Lit::int(last)]).collect()))
         };
-        let g = grid.op(&SLICE, &[along(component), along(component + 1)]).op(&RESHAPE, &[lit(&batch)]);
+        let g = grid.slice(along(component), along(component + 1)).reshape(lit(&batch));
         let place = if corners {
             (g + 1.0) / 2.0 * c.cx.lit(size - &Dim::ONE)
         } else {
@@ -126,32 +121,32 @@ fn grid_sample<'a>(c: &Call<'a>) -> Result<Vec<V<'a>>> {
         };
         let axis = Axis { c, size, padding: &padding, corners };
         axes.push(match mode.as_str() {
-            "nearest" => vec![axis.tap(axis.held(place).op(&e::ROUND, &[]), None)],
+            "nearest" => vec![axis.tap(axis.held(place).round(), None)],
             "bicubic" => axis.cubic(place),
             _ => axis.linear(axis.held(place)),
         });
     }
-    let flat = image.op(&RESHAPE, &[lit(&[shape[0].clone(), shape[1].clone(), elements])]);
+    let flat = image.reshape(lit(&[shape[0].clone(), shape[1].clone(), elements]));
     let zero = c.cx.lit(0.0);
     let mut sum: Option<V<'a>> = None;
     for taps in choices(&axes) {
         let (mut at, mut inside, mut weight) = (taps[0].at, taps[0].inside, taps[0].weight);
         for (i, tap) in taps.iter().enumerate().skip(1) {
             at = at * c.cx.lit(shape[i + 2].clone()) + tap.at;
-            inside = inside.op(&e::LOGICAL_AND, &[tap.inside]);
+            inside = inside.logical_and(tap.inside);
             weight = weight.zip(tap.weight).map(|(a, b)| a * b);
         }
-        let value = flat.op(&TAKE_ALONG_AXIS, &[at, c.cx.lit(2)]);
+        let value = flat.take_along_axis(at, 2);
         // Chosen twice: neither a weight nor a value that does not count reaches a result or a gradient.
         let value = match weight {
-            Some(weight) => value * inside.op(&e::WHERE, &[weight, zero]),
+            Some(weight) => value * inside.select(weight, zero),
             None => value,
         };
-        let part = inside.op(&e::WHERE, &[value, zero]);
+        let part = inside.select(value, zero);
         sum = Some(sum.map_or(part, |sum| sum + part));
     }
     let all: Vec<Dim> = shape.iter().take(2).cloned().chain(out).collect();
-    let found = sum.unwrap_or(flat).op(&RESHAPE, &[lit(&all)]);
+    let found = sum.unwrap_or(flat).reshape(lit(&all));
     Ok(vec![found.cast(dtype)])
 }
 
@@ -176,7 +171,7 @@ impl<'a> Axis<'_, 'a> {
     }
     /// A position brought inside, unless what lies outside is 0.
     fn held(&self, place: V<'a>) -> V<'a> {
-        let inside = |x: V<'a>| x.op(&e::CLIP, &[self.c.cx.lit(0.0), self.last()]);
+        let inside = |x: V<'a>| x.clip(0.0, self.last());
         match self.padding {
             "border" => inside(place),
             "reflection" => inside(self.mirrored(place)),
@@ -191,28 +186,27 @@ impl<'a> Axis<'_, 'a> {
             return place.op(&FULL_LIKE, &[self.c.cx.lit(0.0)]);
         }
         let span = self.c.cx.lit(length);
-        let way = (place - start).op(&e::ABS, &[]);
-        let (rest, times) = (way.op(&FMOD, &[span]), (way / span).op(&e::FLOOR, &[]));
-        let is_even = (times - (times / 2.0).op(&e::FLOOR, &[]) * 2.0).op(&e::EQUAL, &[self.c.cx.lit(0.0)]);
-        is_even.op(&e::WHERE, &[rest + start, span - rest + start])
+        let way = (place - start).abs();
+        let (rest, times) = (way.op(&FMOD, &[span]), (way / span).floor());
+        let is_even = (times - (times / 2.0).floor() * 2.0).equal(0.0);
+        is_even.select(rest + start, span - rest + start)
     }
     /// The element at a whole position.
     fn tap(&self, place: V<'a>, weight: Option<V<'a>>) -> Tap<'a> {
         let zero = self.c.cx.lit(0.0);
         // NaN counts, so that it is seen.
-        let outside =
-            place.op(&e::LESS, &[zero]).op(&e::LOGICAL_OR, &[place.op(&e::GREATER, &[self.last()])]);
-        let inside = outside.op(&e::LOGICAL_NOT, &[]);
-        Tap { at: place.op(&e::CLIP, &[zero, self.last()]).cast(DType::I64), inside, weight }
+        let outside = place.less(zero).logical_or(place.greater(self.last()));
+        let inside = outside.logical_not();
+        Tap { at: place.clip(zero, self.last()).cast(DType::I64), inside, weight }
     }
     fn linear(&self, place: V<'a>) -> Vec<Tap<'a>> {
-        let low = place.op(&e::FLOOR, &[]);
+        let low = place.floor();
         let way = place - low;
         vec![self.tap(low, Some(1.0 - way)), self.tap(low + 1.0, Some(way))]
     }
     fn cubic(&self, place: V<'a>) -> Vec<Tap<'a>> {
         const A: f64 = -0.75;
-        let low = place.op(&e::FLOOR, &[]);
+        let low = place.floor();
         let way = place - low;
         let near = |x: V<'a>| (x * (A + 2.0) - (A + 3.0)) * x * x + 1.0;
         let far = |x: V<'a>| ((x * A - 5.0 * A) * x + 8.0 * A) * x - 4.0 * A;
@@ -266,7 +260,7 @@ pub static AFFINE_GRID: OpDef = OpDef {
         let n = spatial.len();
         let coordinate = |i: usize| {
             let count = &spatial[i];
-            let steps = c.cx.call(&ARANGE, &[c.cx.lit(count.clone())]).cast(theta.dtype());
+            let steps = c.cx.arange(count.clone()).cast(theta.dtype());
             let line = match corners {
                 true if count.is(1) => steps,
                 true => steps * 2.0 / c.cx.lit(count - &Dim::ONE) - 1.0,
@@ -274,17 +268,17 @@ pub static AFFINE_GRID: OpDef = OpDef {
             };
             let mut shape = vec![Dim::ONE; n];
             shape[i] = count.clone();
-            line.op(&RESHAPE, &[tuple(&shape)]).op(&BROADCAST_TO, &[tuple(spatial)])
+            line.reshape(tuple(&shape)).broadcast_to(tuple(spatial))
         };
         let mut parts: Vec<V<'_>> = (0..n).rev().map(coordinate).collect();
         let Some(first) = parts.first().copied() else { return vec![theta] };
         parts.push(first.op(&FULL_LIKE, &[c.cx.lit(1.0)]));
         let args: Vec<V<'_>> = [c.cx.lit(-1)].into_iter().chain(parts).collect();
         let many = spatial.iter().fold(Dim::ONE, |n, d| &n * d);
-        let rows = c.cx.call(&STACK, &args).op(&RESHAPE, &[tuple(&[many, Dim::Const(n as i64 + 1)])]);
-        let turned = theta.op(&SWAPAXES, &[c.cx.lit(1), c.cx.lit(2)]);
+        let rows = c.cx.call(&STACK, &args).reshape(tuple(&[many, Dim::Const(n as i64 + 1)]));
+        let turned = theta.swapaxes(1, 2);
         let whole = [theta.dim(0)].into_iter().chain(spatial.iter().cloned()).chain([Dim::Const(n as i64)]);
-        vec![rows.op(&MATMUL, &[turned]).op(&RESHAPE, &[c.cx.lit(Lit::tuple(whole))])]
+        vec![rows.matmul(turned).reshape(Lit::tuple(whole))]
     }),
     lowering: Lowering {
         torch: Function(|s| {

@@ -2,10 +2,10 @@
 
 use std::cmp::Ordering;
 
-use crate::build::{Call, GradCall, V};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::formula::{Call, GradCall, V};
 use crate::interp::HostCall;
 use crate::literal::Lit;
 use crate::loops::{Argument, Expr, LoopCx, accumulator, sizes_around};
@@ -14,10 +14,6 @@ use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, attr, tensor,
 };
-use crate::ops::create::ARANGE;
-use crate::ops::elementwise as e;
-use crate::ops::index::SCATTER_ADD;
-use crate::ops::movement::RESHAPE;
 use crate::ops::reduce::{accumulated, is_half, order};
 use crate::ops::slicing::zeros;
 use crate::rules::{Attrs, DTypes, ShapeCx};
@@ -156,7 +152,7 @@ pub static CUMSUM: OpDef = OpDef {
     layer: "CumSum",
     eval: Some(Eval::Host(|c| run(c, &Running { float: (0.0, |a, b| a + b), int: (0, i64::wrapping_add) }))),
     loops: Some(|c| scan_loops(c, "mithril_cumsum")),
-    grad: Grad::Formula(|v| vec![v.g.op(&CUMSUM, &[v.x[1], v.x[2], backwards(v)])]),
+    grad: Grad::Formula(|v| vec![v.g.cumsum(v.x[1], v.x[2], backwards(v))]),
     lowering: Lowering {
         py: Function(|c| spelled(c, "cumsum")),
         mlx: Function(|c| mlx(c, "cumsum")),
@@ -197,15 +193,15 @@ fn backwards<'a>(v: &GradCall<'a>) -> V<'a> {
 /// behind it everything is 0.
 fn cumprod_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
     let (x, axis, one) = (v.x[0], v.x[1], v.cx.lit(1.0));
-    let later = |t: V<'a>| t.op(&CUMSUM, &[axis, v.x[2], backwards(v)]);
-    let is_zero = x.op(&e::EQUAL, &[v.cx.lit(0.0)]);
-    let zeros = is_zero.op(&CUMSUM, &[axis, v.cx.lit(false), v.x[3]]);
-    let before = zeros.op(&e::EQUAL, &[v.cx.lit(0)]);
-    let first = is_zero.op(&e::WHERE, &[zeros.op(&e::EQUAL, &[v.cx.lit(1)]), v.cx.lit(false)]);
-    let without = first.op(&e::WHERE, &[one, x]).op(&CUMPROD, &[axis, v.x[2], v.x[3]]);
-    let divisor = before.op(&e::WHERE, &[x, one]);
-    let behind = first.op(&e::WHERE, &[later(v.g * without), v.cx.lit(0.0)]);
-    vec![before.op(&e::WHERE, &[later(v.g * v.y) / divisor, behind])]
+    let later = |t: V<'a>| t.cumsum(axis, v.x[2], backwards(v));
+    let is_zero = x.equal(0.0);
+    let zeros = is_zero.cumsum(axis, false, v.x[3]);
+    let before = zeros.equal(0);
+    let first = is_zero.select(zeros.equal(1), false);
+    let without = first.select(one, x).cumprod(axis, v.x[2], v.x[3]);
+    let divisor = before.select(x, one);
+    let behind = first.select(later(v.g * without), 0.0);
+    vec![before.select(later(v.g * v.y) / divisor, behind)]
 }
 
 // --- extremes ----------------------------------------------------------------------------------------------
@@ -267,19 +263,19 @@ fn places_of<'a>(x: V<'a>, y: V<'a>, axis: V<'a>, reverse: bool) -> V<'a> {
     if let Some(slot) = shape.get_mut(at) {
         *slot = size.clone();
     }
-    let places = cx.call(&ARANGE, &[cx.lit(size.clone())]).op(&RESHAPE, &[cx.lit(Lit::tuple(shape))]);
-    let is_it = x.op(&e::EQUAL, &[y]);
-    let is_it = if x.dtype().is_float() { is_it.op(&e::LOGICAL_OR, &[x.op(&e::ISNAN, &[])]) } else { is_it };
+    let places = cx.arange(size.clone()).reshape(Lit::tuple(shape));
+    let is_it = x.equal(y);
+    let is_it = if x.dtype().is_float() { is_it.logical_or(x.is_nan()) } else { is_it };
     // Where nothing new comes, the one before stays: the largest place so far, or from the end the smallest.
     let (none, op) =
         if reverse { (cx.lit(&size - &Dim::ONE), &CUMULATIVE_MIN) } else { (cx.lit(0), &CUMULATIVE_MAX) };
-    is_it.op(&e::WHERE, &[places, none]).op(op, &[axis, cx.lit(reverse)])
+    is_it.select(places, none).op(op, &[axis, cx.lit(reverse)])
 }
 
 /// Each cotangent goes where the extreme came from.
 fn extreme_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
     let places = places_of(v.x[0], v.y, v.x[1], v.get(|c| c.bool(2)));
-    vec![zeros(v.x[0]).op(&SCATTER_ADD, &[places, v.g, v.x[1]])]
+    vec![zeros(v.x[0]).scatter_add(places, v.g, v.x[1])]
 }
 
 /// The function of the framework, or a helper of ours that does the same from the end.

@@ -5,10 +5,10 @@
 
 use smallvec::smallvec;
 
-use crate::build::{Call, V};
 use crate::dim::Dim;
 use crate::dtype::{DType, Kind, Kinds};
 use crate::error::{Code, Error, Result};
+use crate::formula::{Call, V};
 use crate::interp::HostCall;
 use crate::literal::Lit;
 use crate::loops::{Argument, Expr, LoopCx, accumulator, sizes_around};
@@ -18,17 +18,12 @@ use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, PortKind, ShapeRule, Tolerance, attr,
     tensor, tensor_of,
 };
-use crate::ops::create::{ARANGE, FULL};
-use crate::ops::elementwise as e;
 use crate::ops::getitem::GETITEM;
 use crate::ops::index::{
-    ADDITION, INDEX_ADD, INDICES, SCATTER_ADD, TAKE, TAKE_ALONG_AXIS, base, counted_from_front, positions,
-    source_as_input,
+    ADDITION, INDICES, SCATTER_ADD, base, counted_from_front, positions, source_as_input,
 };
 use crate::ops::joining::CONCAT;
-use crate::ops::movement::{BROADCAST_TO, INPUT, MOVE, RESHAPE};
-use crate::ops::scan::CUMSUM;
-use crate::ops::slicing::{SLICE, SLICE_UPDATE};
+use crate::ops::movement::{INPUT, MOVE};
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
 use crate::tensor::{Scalar, Tensor, strides};
@@ -112,14 +107,14 @@ fn torch_merging(s: &LoweringCx<'_>, reduce: &str) -> Option<String> {
 }
 
 /// The part of a gradient for elements that are the extreme at their place, all of which share it.
-fn shared<'a>(v: &crate::build::GradCall<'a>) -> Vec<V<'a>> {
+fn shared<'a>(v: &crate::formula::GradCall<'a>) -> Vec<V<'a>> {
     let (x, indices, source, axis, zero) = (v.x[0], v.x[1], v.x[2], v.x[3], v.cx.lit(0.0));
-    let at = |t: V<'a>| t.op(&TAKE_ALONG_AXIS, &[indices, axis]);
-    let (is_x, is_source) = (x.op(&e::EQUAL, &[v.y]), source.op(&e::EQUAL, &[at(v.y)]));
+    let at = |t: V<'a>| t.take_along_axis(indices, axis);
+    let (is_x, is_source) = (x.equal(v.y), source.equal(at(v.y)));
     let dtype = v.g.dtype();
-    let ties = is_x.cast(dtype).op(&SCATTER_ADD, &[indices, is_source.cast(dtype), axis]);
-    let part = v.g / ties.op(&e::MAXIMUM, &[v.cx.lit(1.0)]);
-    vec![is_x.op(&e::WHERE, &[part, zero]), v.none(), is_source.op(&e::WHERE, &[at(part), zero])]
+    let ties = is_x.cast(dtype).scatter_add(indices, is_source.cast(dtype), axis);
+    let part = v.g / ties.maximum(1.0);
+    vec![is_x.select(part, zero), v.none(), is_source.select(at(part), zero)]
 }
 
 /// `output[indices[i]] *= source[i]`
@@ -133,16 +128,15 @@ pub static SCATTER_PROD: OpDef = OpDef {
     grad: Grad::Formula(|v| {
         let (x, indices, source, axis) = (v.x[0], v.x[1], v.x[2], v.x[3]);
         let (zero, one) = (v.cx.lit(0.0), v.cx.lit(1.0));
-        let at = |t: V<'_>| v.cx.value(t.op(&TAKE_ALONG_AXIS, &[indices, axis]).id());
-        let full =
-            |n: f64| v.cx.call(&FULL, &[v.cx.lit(x.shape().0.to_vec()), v.cx.lit(n), v.cx.lit(x.dtype())]);
+        let at = |t: V<'_>| v.cx.value(t.take_along_axis(indices, axis).id());
+        let full = |n: f64| v.cx.full(x.shape().0.to_vec(), n, x.dtype());
         // The product of the others is that of what is not 0, unless another one is 0.
-        let is_zero = source.op(&e::EQUAL, &[zero]);
-        let filled = is_zero.op(&e::WHERE, &[one, source]);
+        let is_zero = source.equal(zero);
+        let filled = is_zero.select(one, source);
         let rest = at(full(1.0).op(&SCATTER_PROD, &[indices, filled, axis]));
-        let zeros = at(full(0.0).op(&SCATTER_ADD, &[indices, is_zero.cast(x.dtype()), axis]));
-        let is_alone = zeros.op(&e::EQUAL, &[is_zero.cast(x.dtype())]);
-        let others = is_alone.op(&e::WHERE, &[rest / filled, zero]);
+        let zeros = at(full(0.0).scatter_add(indices, is_zero.cast(x.dtype()), axis));
+        let is_alone = zeros.equal(is_zero.cast(x.dtype()));
+        let others = is_alone.select(rest / filled, zero);
         let by_x = v.g * full(1.0).op(&SCATTER_PROD, &[indices, source, axis]);
         vec![by_x, v.none(), at(v.g * x) * others]
     }),
@@ -238,8 +232,8 @@ fn scattered<'a>(c: &Call<'a>, f: impl FnOnce(V<'a>, V<'a>) -> V<'a>) -> Vec<V<'
     let none = vec![Dim::Const(0); shape.rank()];
     let source = match source.shape() {
         own if own == wanted => source,
-        own if own.rank() == 0 => source.op(&BROADCAST_TO, &[lit(&wanted)]),
-        _ => source.op(&SLICE, &[lit(&none), lit(&wanted)]),
+        own if own.rank() == 0 => source.broadcast_to(lit(&wanted)),
+        _ => source.slice(lit(&none), lit(&wanted)),
     };
     let mut part = wanted.clone();
     if let (Some(slot), Some(size)) = (part.0.get_mut(axis), shape.get(axis)) {
@@ -248,8 +242,8 @@ fn scattered<'a>(c: &Call<'a>, f: impl FnOnce(V<'a>, V<'a>) -> V<'a>) -> Vec<V<'
     if part == shape {
         return vec![f(x, source)];
     }
-    let changed = f(x.op(&SLICE, &[lit(&none), lit(&part)]), source);
-    vec![x.op(&SLICE_UPDATE, &[changed, lit(&none), lit(&part)])]
+    let changed = f(x.slice(lit(&none), lit(&part)), source);
+    vec![x.slice_update(changed, lit(&none), lit(&part))]
 }
 
 /// The source becomes what the input is; it is the last tensor.
@@ -321,22 +315,22 @@ fn along<'a>(x: V<'a>, indices: V<'a>, source: V<'a>, axis: usize) -> V<'a> {
     let line = |n: &Dim| {
         let mut ones = vec![Dim::ONE; shape.rank()];
         ones[axis] = n.clone();
-        cx.call(&ARANGE, &[cx.lit(n.clone())]).op(&RESHAPE, &[tuple(&ones)])
+        cx.arange(n.clone()).reshape(tuple(&ones))
     };
-    let own = line(&count).op(&BROADCAST_TO, &[tuple(&indices.shape())]);
+    let own = line(&count).broadcast_to(tuple(&indices.shape()));
     // Behind the source lies the input: what nothing is written to stays.
-    let stays = (line(&size) - cx.lit(size.clone())).op(&BROADCAST_TO, &[tuple(&shape)]);
+    let stays = (line(&size) - cx.lit(size.clone())).broadcast_to(tuple(&shape));
     let last = stays.op(&SCATTER_MAX, &[indices, own, at]);
-    let is_new = cx.lit(-1).op(&e::LESS, &[last]);
+    let is_new = cx.lit(-1).less(last);
     let zero = cx.lit(0);
     if count.known().is_some_and(|n| n > 0) {
-        let found = source.op(&TAKE_ALONG_AXIS, &[last.op(&e::MAXIMUM, &[zero]), at]);
-        return is_new.op(&e::WHERE, &[found, x]);
+        let found = source.take_along_axis(last.maximum(zero), at);
+        return is_new.select(found, x);
     }
     // There may be no source: then there is nothing to take from but the input.
-    let both = cx.call(&CONCAT, &[at, source, x]);
-    let from = is_new.op(&e::WHERE, &[last, last + cx.lit(&count + &size)]);
-    both.op(&TAKE_ALONG_AXIS, &[from, at])
+    let both = cx.concat(at, &[source, x]);
+    let from = is_new.select(last, last + cx.lit(&count + &size));
+    both.take_along_axis(from, at)
 }
 
 /// Elements brought together at positions
@@ -377,12 +371,10 @@ fn together<'a>(c: &Call<'a>, x: V<'a>, source: V<'a>) -> V<'a> {
     let (indices, axis) = (c.x[2], c.x[1]);
     let (reduce, own) = (c.get(|c| c.text(4)), c.get(|c| c.bool(5)));
     let dtype = x.dtype();
-    let full = |like: V<'a>, n: Lit, dtype: DType| {
-        c.cx.call(&FULL, &[c.cx.lit(Lit::tuple(like.shape().0)), c.cx.lit(n), c.cx.lit(dtype)])
-    };
+    let full = |like: V<'a>, n: Lit, dtype: DType| c.cx.full(Lit::tuple(like.shape().0), n, dtype);
     let counts = || {
         let (none, ones) = (full(x, Lit::int(0), DType::I64), full(source, Lit::int(1), DType::I64));
-        none.op(&SCATTER_ADD, &[indices, ones, axis])
+        none.scatter_add(indices, ones, axis)
     };
     let (least, most) = match dtype.int_range() {
         Some((least, most)) => (Lit::int(least), Lit::int(most)),
@@ -398,14 +390,14 @@ fn together<'a>(c: &Call<'a>, x: V<'a>, source: V<'a>) -> V<'a> {
         x
     } else {
         let neutral = full(x, neutral, dtype);
-        c.cx.lit(0).op(&e::LESS, &[counts()]).op(&e::WHERE, &[neutral, x])
+        c.cx.lit(0).less(counts()).select(neutral, x)
     };
     let found = start.op(op, &[indices, source, axis]);
     if reduce != "mean" {
         return found;
     }
-    let many = if own { counts() + c.cx.lit(1) } else { counts().op(&e::MAXIMUM, &[c.cx.lit(1)]) };
-    if dtype.is_float() { found / many.cast(dtype) } else { found.op(&e::FLOOR_DIVIDE, &[many.cast(dtype)]) }
+    let many = if own { counts() + c.cx.lit(1) } else { counts().maximum(1) };
+    if dtype.is_float() { found / many.cast(dtype) } else { found.floor_divide(many.cast(dtype)) }
 }
 
 // --- whole slices ------------------------------------------------------------------------------------------
@@ -428,15 +420,13 @@ pub static INDEX_FILL: OpDef = OpDef {
         let x = c.x[0];
         let axis = c.get(|c| c.axis(1, x.rank()));
         let (size, many) = (x.dim(axis as i64), c.x[2].shape().numel());
-        let full = |n: &Dim, value: i64| {
-            c.cx.call(&FULL, &[c.cx.lit([n.clone()]), c.cx.lit(value), c.cx.lit(DType::I64)])
-        };
-        let indices = c.x[2].op(&RESHAPE, &[c.cx.lit([many.clone()])]);
-        let hits = full(&size, 0).op(&INDEX_ADD, &[indices, full(&many, 1)]);
+        let full = |n: &Dim, value: i64| c.cx.full([n.clone()], value, DType::I64);
+        let indices = c.x[2].reshape([many.clone()]);
+        let hits = full(&size, 0).index_add(indices, full(&many, 1), 0);
         let mut line = vec![Dim::ONE; x.rank()];
         line[axis] = size;
-        let is_hit = c.cx.lit(0).op(&e::LESS, &[hits]).op(&RESHAPE, &[c.cx.lit(Lit::tuple(line))]);
-        vec![is_hit.op(&e::WHERE, &[c.x[3], x])]
+        let is_hit = c.cx.lit(0).less(hits).reshape(Lit::tuple(line));
+        vec![is_hit.select(c.x[3], x)]
     }),
     cases: &[
         "[6,3] i64[4] axis=0 value=1.5",
@@ -475,19 +465,18 @@ pub static INDEX_PUT: OpDef = OpDef {
         let (x, shape) = (c.x[0], c.x[0].shape());
         let tuple = |dims: &[Dim]| c.cx.lit(Lit::tuple(dims.iter().cloned()));
         // The number of each element in row-major order, looked up as the key says.
-        let numbers = c.cx.call(&ARANGE, &[c.cx.lit(shape.numel())]).op(&RESHAPE, &[tuple(&shape)]);
+        let numbers = c.cx.arange(shape.numel()).reshape(tuple(&shape));
         let args: Vec<V<'_>> = [numbers, c.x[1]].into_iter().chain(c.x.iter().skip(4).copied()).collect();
         let places = c.cx.call(&GETITEM, &args);
         let flat = [places.shape().numel()];
-        let values = c.x[2].op(&BROADCAST_TO, &[tuple(&places.shape())]).op(&RESHAPE, &[tuple(&flat)]);
-        let (places, all) =
-            (places.op(&RESHAPE, &[tuple(&flat)]), x.op(&RESHAPE, &[tuple(&[shape.numel()])]));
+        let values = c.x[2].broadcast_to(tuple(&places.shape())).reshape(tuple(&flat));
+        let (places, all) = (places.reshape(tuple(&flat)), x.reshape(tuple(&[shape.numel()])));
         let put = if c.get(|c| c.bool(3)) {
-            all.op(&INDEX_ADD, &[places, values])
+            all.index_add(places, values, 0)
         } else {
-            all.op(&SCATTER, &[c.cx.lit(0), places, values])
+            all.scatter(0, places, values)
         };
-        vec![put.op(&RESHAPE, &[tuple(&shape)])]
+        vec![put.reshape(tuple(&shape))]
     }),
     cases: &[
         "[6,5] [3,5] key=\"tensor\" i64[3]",
@@ -515,7 +504,7 @@ pub static MASKED_FILL: OpDef = OpDef {
     ports: &[INPUT, MASK, tensor("value")],
     shape: ShapeRule::Broadcast,
     dtype: DTypeRule::Fn(|cx| Ok(source_as_input(cx))),
-    expand: Some(|c| vec![c.x[1].op(&e::WHERE, &[c.x[2], c.x[0]])]),
+    expand: Some(|c| vec![c.x[1].select(c.x[2], c.x[0])]),
     lowering: Lowering {
         torch: Function(|s| {
             let same = s.ty(0)?.shape == s.out(0)?.shape;
@@ -556,24 +545,23 @@ pub static MASKED_SCATTER: OpDef = OpDef {
         let (x, source) = (c.x[0], c.x[2]);
         let tuple = |dims: &[Dim]| c.cx.lit(Lit::tuple(dims.iter().cloned()));
         let (shape, many) = (x.shape(), source.shape().numel());
-        let mask = c.x[1].op(&BROADCAST_TO, &[tuple(&shape)]);
+        let mask = c.x[1].broadcast_to(tuple(&shape));
         if shape.numel().is(0) {
             return vec![x];
         }
-        let flat = mask.op(&RESHAPE, &[tuple(&[shape.numel()])]);
-        let at = flat.op(&CUMSUM, &[c.cx.lit(0)]) - c.cx.lit(1);
+        let flat = mask.reshape(tuple(&[shape.numel()]));
+        let at = flat.cumsum(0, false, false) - c.cx.lit(1);
         // Behind the source lies an element for places that take none.
-        let (first, one) = (x.op(&RESHAPE, &[tuple(&[shape.numel()])]), [Dim::ONE]);
-        let first = first.op(&SLICE, &[c.cx.lit([0_i64]), tuple(&one)]);
-        let all = c
-            .cx
-            .call(&CONCAT, &[c.cx.lit(0), source.op(&RESHAPE, &[tuple(std::slice::from_ref(&many))]), first]);
+        let (first, one) = (x.reshape(tuple(&[shape.numel()])), [Dim::ONE]);
+        let first = first.slice([0_i64], tuple(&one));
+        let all =
+            c.cx.call(&CONCAT, &[c.cx.lit(0), source.reshape(tuple(std::slice::from_ref(&many))), first]);
         // Too few elements: the position lies outside of all.
         let outside = c.cx.lit(&many + &Dim::ONE);
-        let inside = at.op(&e::LESS, &[c.cx.lit(many.clone())]);
-        let at = flat.op(&e::WHERE, &[inside.op(&e::WHERE, &[at, outside]), c.cx.lit(many)]);
-        let taken = all.op(&TAKE, &[at, c.cx.lit(0)]).op(&RESHAPE, &[tuple(&shape)]);
-        vec![mask.op(&e::WHERE, &[taken, x])]
+        let inside = at.less(many.clone());
+        let at = flat.select(inside.select(at, outside), many);
+        let taken = all.take(at, 0).reshape(tuple(&shape));
+        vec![mask.select(taken, x)]
     }),
     cases: &["[2,3] bool[2,3] [6]", "[2,3] bool[3] [2,3]", "i64[4] bool[4] i64[2,2]", "[0,3] bool[3] [1]"],
     ..MOVE

@@ -2,10 +2,10 @@
 
 use std::f64::consts::TAU;
 
-use crate::build::{Call, GradCall, V};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
+use crate::formula::{Call, GradCall, V};
 use crate::interp::{HostCall, from_f64s};
 use crate::loops::{Argument, Expr, LoopCx, accumulator, sizes_around};
 use crate::lowering::LoweringRule::{Function, Template};
@@ -17,12 +17,8 @@ use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-use super::compare::{EQUAL, GREATER, WHERE};
 use super::create::ARANGE;
-use super::elementwise::{ABS, REMAINDER};
-use super::function::{COS, SIN};
-use super::linalg::{MATMUL, as_column, reshape, transposed};
-use super::movement::SWAPAXES;
+use super::linalg::{as_column, reshape, transposed};
 
 /// Rows of this file.
 pub static OPS: &[&OpDef] = &[&FFT, &IFFT, &RFFT, &IRFFT];
@@ -438,16 +434,16 @@ fn waves<'a>(like: V<'a>, rows: &Dim, n: &Dim) -> (V<'a>, V<'a>) {
     let size = cx.lit(n.clone());
     // Reduced while it is an integer: a float angle of many turns has no exact digit left.
     let products = as_column(counting(like, rows)) * counting(like, n);
-    let turns = products.op(&REMAINDER, &[size]);
-    let over = (turns * cx.lit(2)).op(&GREATER, &[size]);
-    let turns = over.op(&WHERE, &[turns - size, turns]);
+    let turns = products.remainder(size);
+    let over = (turns * cx.lit(2)).greater(size);
+    let turns = over.select(turns - size, turns);
     let angle = turns.cast(working(like.dtype())) * TAU / size;
     // The zeros are exact, as those of `roots`.
     let zero_where = |factor: i64, wave: V<'a>| {
-        let turns = turns.op(&ABS, &[]) * cx.lit(factor);
-        turns.op(&EQUAL, &[size]).op(&WHERE, &[wave.lit(0.0), wave])
+        let turns = turns.abs() * cx.lit(factor);
+        turns.equal(size).select(0.0, wave)
     };
-    (zero_where(4, angle.op(&COS, &[])), zero_where(2, angle.op(&SIN, &[])))
+    (zero_where(4, angle.cos()), zero_where(2, angle.sin()))
 }
 
 /// With `axis` last, in the working dtype.
@@ -458,7 +454,7 @@ fn lined_up<'a>(x: V<'a>, axis: V<'a>) -> V<'a> {
 fn swapped<'a>(x: V<'a>, axis: V<'a>) -> V<'a> {
     let rank = x.rank() as i64;
     let last = matches!(axis.literal(), Some(crate::literal::Lit::Int(d)) if d.is(-1) || d.is(rank - 1));
-    if last { x } else { x.op(&SWAPAXES, &[axis, x.lit(-1)]) }
+    if last { x } else { x.swapaxes(axis, -1) }
 }
 
 /// The factor of the transform, by number or, where `n` is a symbol, as a value.
@@ -473,7 +469,7 @@ fn normed<'a>(c: &Call<'a>, port: usize, x: V<'a>, n: &Dim, inverse: bool) -> V<
     match by {
         1.0 => x,
         0.5 => x / n,
-        _ => x / (x.lit(1.0).cast(x.dtype()) * n).op(&super::function::SQRT, &[]),
+        _ => x / (x.lit(1.0).cast(x.dtype()) * n).sqrt(),
     }
 }
 
@@ -481,7 +477,7 @@ fn complex_expand<'a>(c: &Call<'a>, sign: f64) -> Vec<V<'a>> {
     let (real, imag, axis) = (c.x[0], c.x[1], c.x[2]);
     let n = real.dim(c.get(|c| c.int(2)));
     let (cos, sin) = waves(real, &n, &n);
-    let product = |x: V<'a>, wave: V<'a>| lined_up(x, axis).op(&MATMUL, &[wave]);
+    let product = |x: V<'a>, wave: V<'a>| lined_up(x, axis).matmul(wave);
     let (mut re, mut im) = (product(real, cos), product(real, sin * sign));
     if imag.is_some() {
         re = re - product(imag, sin * sign);
@@ -498,7 +494,7 @@ fn rfft_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     [cos, -sin]
         .into_iter()
         .map(|wave| {
-            let y = lined_up(x, axis).op(&MATMUL, &[transposed(wave)]);
+            let y = lined_up(x, axis).matmul(transposed(wave));
             swapped(normed(c, 2, y, &n, false).cast(x.dtype()), axis)
         })
         .collect()
@@ -511,7 +507,7 @@ fn irfft_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     let n = given.flatten().unwrap_or_else(|| &Dim::Const(2) * &(&frequencies - &Dim::ONE));
     let (cos, sin) = waves(real, &frequencies, &n);
     let weights = half_weights(real, &frequencies, &n).cast(working(real.dtype()));
-    let product = |x: V<'a>, wave: V<'a>| (lined_up(x, axis) * weights).op(&MATMUL, &[wave]);
+    let product = |x: V<'a>, wave: V<'a>| (lined_up(x, axis) * weights).matmul(wave);
     let y = product(real, cos) - product(imag, sin);
     vec![swapped(normed(c, 4, y, &n, true).cast(real.dtype()), axis)]
 }
@@ -522,8 +518,8 @@ fn irfft_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
 fn half_weights<'a>(like: V<'a>, frequencies: &Dim, n: &Dim) -> V<'a> {
     let k = counting(like, frequencies);
     let once = |same: V<'a>| same.cast(DType::I64);
-    let zero = once(k.op(&EQUAL, &[k.lit(0)]));
-    let middle = once((k * k.lit(2)).op(&EQUAL, &[k.lit(n.clone())]));
+    let zero = once(k.equal(0));
+    let middle = once((k * k.lit(2)).equal(n.clone()));
     k.lit(2) - zero - middle
 }
 

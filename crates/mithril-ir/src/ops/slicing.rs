@@ -2,19 +2,18 @@
 
 use smallvec::smallvec;
 
-use crate::build::V;
 use crate::dim::Dim;
 use crate::dtype::Kinds;
 use crate::error::{Code, Error, Result};
+use crate::formula::V;
 use crate::interp::{HostCall, broadcast_index};
 use crate::literal::Lit;
 use crate::loops::{Expr, LoopCx, Within};
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{Attr, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, attr, tensor_of};
-use crate::ops::create::ZEROS;
 use crate::ops::joining::CONCAT;
-use crate::ops::movement::{INPUT, MOVE, RESHAPE, strided, tuple_text, undecided};
+use crate::ops::movement::{INPUT, MOVE, strided, tuple_text, undecided};
 use crate::rules::{Attrs, DTypes, ShapeCx};
 use crate::shape::Shape;
 use crate::tensor::{Tensor, strides};
@@ -233,7 +232,7 @@ pub static SLICE: OpDef = OpDef {
 
 /// Zeros as `x`.
 pub(super) fn zeros(x: V<'_>) -> V<'_> {
-    x.cx().call(&ZEROS, &[x.lit(x.shape().0.to_vec()), x.lit(x.dtype())])
+    x.cx().zeros(x.shape().0.to_vec(), x.dtype())
 }
 
 /// torch has no negative steps: the axes with one, and all ranges as they run forwards.
@@ -325,7 +324,7 @@ pub static SLICE_UPDATE: OpDef = OpDef {
     grad: Grad::Formula(|v| {
         let nothing = v.cx.lit(Tensor::scalar(v.x[1].dtype(), 0.0));
         let kept = v.g.op(&SLICE_UPDATE, &[nothing, v.x[2], v.x[3], v.x[4]]);
-        vec![kept, v.g.op(&SLICE, &[v.x[2], v.x[3], v.x[4]])]
+        vec![kept, v.g.strided_slice(v.x[2], v.x[3], v.x[4])]
     }),
     lowering: Lowering {
         numpy: Function(|s| {
@@ -417,9 +416,9 @@ pub static FLIP: OpDef = OpDef {
         let axes = c.get(|c| c.axes(1, c.x[0].rank()));
         let steps = (0..c.x[0].rank()).map(|i| if axes.contains(&i) { -1 } else { 1_i64 });
         let none = c.cx.none();
-        vec![c.x[0].op(&SLICE, &[none, none, c.cx.lit(Lit::tuple(steps))])]
+        vec![c.x[0].strided_slice(none, none, Lit::tuple(steps))]
     }),
-    grad: Grad::Formula(|v| vec![v.g.op(&FLIP, &[v.x[1]])]),
+    grad: Grad::Formula(|v| vec![v.g.flip(v.x[1])]),
     lowering: Lowering {
         numpy: Template("np.flip({0}, {1})"),
         torch: Function(|s| {
@@ -450,7 +449,7 @@ pub static ROLL: OpDef = OpDef {
         let shape = c.cx.lit(x.shape().0.to_vec());
         if c.absent(2) {
             let shift = c.get(|c| c.ints_n(1, 1)).first().copied().unwrap_or(0);
-            return vec![rolled(x.op(&RESHAPE, &[c.cx.lit(-1)]), shift, 0).op(&RESHAPE, &[shape])];
+            return vec![rolled(x.reshape(-1), shift, 0).reshape(shape)];
         }
         let axes = c.get(|c| c.ints(2)?.iter().map(|&a| x.shape().axis(a)).collect::<Result<Vec<_>>>());
         let shifts = c.get(|c| c.ints_n(1, axes.len()));
@@ -480,7 +479,7 @@ fn rolled(x: V<'_>, shift: i64, axis: usize) -> V<'_> {
         return x;
     }
     let (front, back) = (cut(x, axis, None, Some(at.clone())), cut(x, axis, Some(at), None));
-    x.cx().call(&CONCAT, &[x.lit(axis), back, front])
+    x.cx().concat(axis, &[back, front])
 }
 
 /// `x[..., start:stop, ...]` along one axis.
@@ -488,7 +487,7 @@ pub(super) fn cut(x: V<'_>, axis: usize, start: Option<Dim>, stop: Option<Dim>) 
     let bound = |d: Option<Dim>| {
         Lit::tuple((0..=axis).map(|i| if i == axis { Lit::from(d.clone()) } else { Lit::None }))
     };
-    x.op(&SLICE, &[x.lit(bound(start)), x.lit(bound(stop))])
+    x.slice(bound(start), bound(stop))
 }
 
 /// several parts along an axis

@@ -1,14 +1,14 @@
 //! Softmax and its logarithm along an axis.
 
-use crate::build::{Call, V};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::forms::form;
+use crate::formula::{Call, V};
 use crate::interp::HostCall;
 use crate::lowering::Lowering;
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::op::{Attr, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, UNARY, attr, tensor};
-use crate::ops::elementwise::{EXP, LOG, larger};
+use crate::ops::elementwise::larger;
 use crate::ops::reduce::{MAX, SUM};
 use crate::rules::Attrs;
 use crate::tensor::Tensor;
@@ -59,7 +59,7 @@ fn shifted<'a>(c: &Call<'a>, f: fn(V<'a>, V<'a>) -> V<'a>) -> Vec<V<'a>> {
     }
     let along = [c.x[1], c.cx.lit(true)];
     let rest = x - x.op(&MAX, &along);
-    vec![f(rest, rest.op(&EXP, &[]).op(&SUM, &along))]
+    vec![f(rest, rest.exp().op(&SUM, &along))]
 }
 
 /// `e^x / Σ e^x`
@@ -69,10 +69,10 @@ pub static SOFTMAX: OpDef = OpDef {
          that contains NaN or plus infinity, or only minus infinity, becomes NaN.",
     layer: "Softmax",
     eval: Some(Eval::Host(|c| map_lines(c, |x, sum| libm::exp(x) / sum))),
-    expand: Some(|c| shifted(c, |rest, sum| rest.op(&EXP, &[]) / sum)),
+    expand: Some(|c| shifted(c, |rest, sum| rest.exp() / sum)),
     forms: &[form("exp(input - max(input, axis)) / sum(exp(input - max(input, axis)), axis)")],
     grad: Grad::Formula(|v| {
-        let total = (v.g * v.y).op(&SUM, &[v.x[1], v.cx.lit(true)]);
+        let total = (v.g * v.y).sum(v.x[1], true);
         vec![v.y * (v.g - total)]
     }),
     lowering: Lowering {
@@ -102,11 +102,11 @@ pub static LOG_SOFTMAX: OpDef = OpDef {
          softmax rounds to 0.",
     layer: "LogSoftmax",
     eval: Some(Eval::Host(|c| map_lines(c, |x, sum| x - libm::log(sum)))),
-    expand: Some(|c| shifted(c, |rest, sum| rest - sum.op(&LOG, &[]))),
+    expand: Some(|c| shifted(c, |rest, sum| rest - sum.log())),
     forms: &[form("input - max(input, axis) - log(sum(exp(input - max(input, axis)), axis))")],
     grad: Grad::Formula(|v| {
-        let total = v.g.op(&SUM, &[v.x[1], v.cx.lit(true)]);
-        vec![v.g - v.y.op(&EXP, &[]) * total]
+        let total = v.g.sum(v.x[1], true);
+        vec![v.g - v.y.exp() * total]
     }),
     lowering: Lowering {
         numpy: Template("_log_softmax({0}, {1})"),

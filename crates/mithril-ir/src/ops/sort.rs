@@ -9,10 +9,8 @@ use crate::lowering::LoweringRule::{Function, Template};
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, attr, tensor,
 };
-use crate::ops::index::TAKE_ALONG_AXIS;
 use crate::ops::reduce::order;
 use crate::ops::scan::{lines, same_with_axis};
-use crate::ops::slicing::SLICE;
 use crate::rules::{Attrs, DTypes};
 use crate::tensor::{Scalar, Tensor};
 
@@ -49,7 +47,7 @@ pub static SORT: OpDef = OpDef {
     dtype: DTypeRule::Same(0),
     expand: Some(|c| {
         let order = c.x[0].op(&ARGSORT, &c.x[1..]);
-        vec![c.x[0].op(&TAKE_ALONG_AXIS, &[order, c.x[1]])]
+        vec![c.x[0].take_along_axis(order, c.x[1])]
     }),
     lowering: Lowering {
         numpy: Function(|c| {
@@ -183,8 +181,8 @@ pub static TOPK: OpDef = OpDef {
             let whole = std::iter::repeat_n(Lit::None, axis);
             c.cx.lit(Lit::Tuple(whole.chain([last]).collect()))
         };
-        let indices = order.op(&SLICE, &[up_to(Lit::None), up_to(c.lit(1))]);
-        vec![x.op(&TAKE_ALONG_AXIS, &[indices, c.x[2]]), indices]
+        let indices = order.slice(up_to(Lit::None), up_to(c.lit(1)));
+        vec![x.take_along_axis(indices, c.x[2]), indices]
     }),
     loops: Some(topk_loops),
     lowering: Lowering {

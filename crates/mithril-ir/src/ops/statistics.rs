@@ -1,17 +1,16 @@
 //! Statistics and norms over axes.
 
-use crate::build::{Call, GradCall, V};
 use crate::dim::Dim;
 use crate::dtype::DType;
+use crate::formula::{Call, GradCall, V};
 use crate::literal::Lit;
 use crate::lowering::LoweringRule::Function;
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{Attr, DTypeRule, DefaultLit, Grad, OpDef, Port, attr, tensor};
 use crate::ops::reduce::{
-    ARRAY, COUNT_NONZERO, MAX, MEAN, MIN, REDUCTION, SUM, all_axes, axes, call_text, count, float_of,
-    float_result, floating, input_dtype, keep, keepdim, statistic, torch_float,
+    ARRAY, COUNT_NONZERO, MAX, MIN, REDUCTION, SUM, all_axes, axes, call_text, count, float_of, float_result,
+    floating, input_dtype, keep, keepdim, statistic, torch_float,
 };
-use crate::ops::{elementwise as e, movement as m};
 use crate::rules::Attrs;
 
 /// Rows of this file.
@@ -45,7 +44,7 @@ fn centered<'a>(c: &Call<'a>) -> (V<'a>, V<'a>) {
         n @ Dim::Expr(_) if correction.fract() == 0.0 => c.cx.lit(&n - &Dim::Const(correction as i64)),
         n @ Dim::Expr(_) => (c.cx.lit(n) - correction).cast(x.dtype()),
     };
-    (x - x.op(&MEAN, &[c.x[1], c.cx.lit(true)]), freedom)
+    (x - x.mean(c.x[1], true), freedom)
 }
 
 /// An integer where it is one: MLX takes no other.
@@ -91,7 +90,7 @@ pub static STD: OpDef = OpDef {
          1 unless given. The gradient at identical values is 0.",
     aliases: &["standard_deviation"],
     layer: "Std",
-    expand: Some(|c| vec![floating(c.x[0]).op(&VAR, &c.x[1..]).op(&e::SQRT, &[]).cast(float_of(c.x[0]))]),
+    expand: Some(|c| vec![floating(c.x[0]).op(&VAR, &c.x[1..]).sqrt().cast(float_of(c.x[0]))]),
     grad: Grad::Formula(|v| {
         let (difference, freedom) = centered(v);
         let y = keep(v, v.y);
@@ -109,7 +108,7 @@ pub static STD: OpDef = OpDef {
 
 /// `y`, but 1 where it is 0: for divisors whose dividend is 0 there.
 fn unless_zero(y: V<'_>) -> V<'_> {
-    y.op(&e::EQUAL, &[y.lit(0.0)]).op(&e::WHERE, &[y.lit(1.0), y])
+    y.equal(0.0).select(1.0, y)
 }
 
 static NORM_PORTS: &[Port] = &[
@@ -155,16 +154,16 @@ pub static NORM: OpDef = OpDef {
 fn norm<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     let x = floating(c.x[0]);
     let over = &c.x[2..];
-    let size = || x.op(&e::ABS, &[]);
+    let size = || x.abs();
     let y = match c.get(|c| c.f64(1)) {
-        2.0 => (x * x).op(&SUM, over).op(&e::SQRT, &[]),
+        2.0 => (x * x).op(&SUM, over).sqrt(),
         1.0 => size().op(&SUM, over),
         0.0 => x.op(&COUNT_NONZERO, over),
         f64::INFINITY => size().op(&MAX, over),
         f64::NEG_INFINITY => size().op(&MIN, over),
         p => {
-            let sum = size().op(&e::POWER, &[c.cx.lit(p)]).op(&SUM, over);
-            sum.op(&e::POWER, &[c.cx.lit(1.0 / p)])
+            let sum = size().power(p).op(&SUM, over);
+            sum.power(1.0 / p)
         }
     };
     vec![y.cast(float_of(c.x[0]))]
@@ -173,19 +172,19 @@ fn norm<'a>(c: &Call<'a>) -> Vec<V<'a>> {
 fn norm_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
     let x = floating(v.x[0]);
     let (g, y) = (keep(v, v.g), keep(v, v.y).cast(x.dtype()));
-    let (sign, size) = (x.op(&e::SIGN, &[]), x.op(&e::ABS, &[]));
+    let (sign, size) = (x.sign(), x.abs());
     vec![match v.get(|c| c.f64(1)) {
         2.0 => g * (x / unless_zero(y)),
         1.0 => g * sign,
         0.0 => v.none(),
         p if p.is_infinite() => {
-            let is_extreme = size.op(&e::EQUAL, &[y]);
-            let ties = is_extreme.cast(x.dtype()).op(&SUM, &[v.x[2], v.cx.lit(true)]);
-            is_extreme.op(&e::WHERE, &[g / ties * sign, v.cx.lit(0.0)])
+            let is_extreme = size.equal(y);
+            let ties = is_extreme.cast(x.dtype()).sum(v.x[2], true);
+            is_extreme.select(g / ties * sign, 0.0)
         }
         p => {
             let ratio = unless_zero(size) / unless_zero(y);
-            g * sign * ratio.op(&e::POWER, &[v.cx.lit(p - 1.0)])
+            g * sign * ratio.power(p - 1.0)
         }
     }]
 }
@@ -212,17 +211,17 @@ pub static LOGSUMEXP: OpDef = OpDef {
     dtype: DTypeRule::Fn(float_result),
     expand: Some(|c| {
         let x = floating(c.x[0]);
-        let max = x.op(&MAX, &[c.x[1], c.cx.lit(true)]);
+        let max = x.max(c.x[1], true);
         // An infinite maximum would turn the difference into NaN.
-        let max = max.op(&e::ISFINITE, &[]).op(&e::WHERE, &[max, c.cx.lit(0.0)]);
-        let y = (x - max).op(&e::EXP, &[]).op(&SUM, &[c.x[1], c.cx.lit(true)]).op(&e::LOG, &[]) + max;
-        let y = if c.get(keepdim) { y } else { y.op(&m::RESHAPE, &[c.cx.lit(bare_shape(c))]) };
+        let max = max.is_finite().select(max, 0.0);
+        let y = (x - max).exp().sum(c.x[1], true).log() + max;
+        let y = if c.get(keepdim) { y } else { y.reshape(bare_shape(c)) };
         vec![y.cast(float_of(c.x[0]))]
     }),
     grad: Grad::Formula(|v| {
         let y = keep(v, v.y);
-        let y = y.op(&e::EQUAL, &[v.cx.lit(f64::NEG_INFINITY)]).op(&e::WHERE, &[v.cx.lit(0.0), y]);
-        vec![keep(v, v.g) * (v.x[0] - y).op(&e::EXP, &[])]
+        let y = y.equal(f64::NEG_INFINITY).select(0.0, y);
+        vec![keep(v, v.g) * (v.x[0] - y).exp()]
     }),
     lowering: Lowering {
         torch: Function(|c| {

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::build::{Builder, GradCall};
+use crate::build::Builder;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::formula::GradCall;
 use crate::graph::{Role, TensorType};
 use crate::interp;
 use crate::literal::Lit;

@@ -1,20 +1,18 @@
 //! Triangles and diagonals of matrices.
 
-use crate::build::{Call, V};
 use crate::dim::Dim;
 use crate::dtype::{DType, Kind};
 use crate::error::Result;
+use crate::formula::{Call, V};
 use crate::literal::Lit;
 use crate::lowering::Lowering;
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::op::{Attr, DTypeRule, DefaultLit, Grad, OpDef, Port, ShapeRule, Tolerance, attr};
-use crate::ops::compare::{GREATER_EQUAL, LESS_EQUAL, WHERE};
+use crate::ops::compare::{GREATER_EQUAL, LESS_EQUAL};
 use crate::ops::create::{EYE, count, diagonal_of_row};
 use crate::ops::index::looked_up_mlx;
 use crate::ops::joining::PAD;
-use crate::ops::movement::{EXPAND_DIMS, INPUT, MOVE, RESHAPE, TRANSPOSE};
-use crate::ops::reduce::SUM;
-use crate::ops::slicing::SLICE;
+use crate::ops::movement::{INPUT, MOVE};
 use crate::rules::{Attrs, ShapeCx};
 
 /// Rows of this file.
@@ -52,7 +50,7 @@ fn triangle<'a>(c: &Call<'a>, keeps: &'static OpDef) -> Vec<V<'a>> {
     let x = c.x[0];
     let diagonal = diagonal_of_row(c, &x.dim(-2), c.get(|c| c.int(1)));
     let mask = diagonal.op(keeps, &[count(c, &x.dim(-1))]);
-    vec![mask.op(&WHERE, &[x, c.cx.lit(zero(x.dtype()))])]
+    vec![mask.select(x, zero(x.dtype()))]
 }
 
 /// lower triangle
@@ -61,7 +59,7 @@ pub static TRIL: OpDef = OpDef {
     doc: "The last two axes as matrices, with zeros above diagonal `k` (counted upwards from the main one).",
     layer: "Tril",
     expand: Some(|c| triangle(c, &GREATER_EQUAL)),
-    grad: Grad::Formula(|v| vec![v.g.op(&TRIL, &[v.x[1]])]),
+    grad: Grad::Formula(|v| vec![v.g.tril(v.x[1])]),
     lowering: Lowering::py("{xp}.tril({0}, {1})"),
     ..TRIANGLE
 };
@@ -72,7 +70,7 @@ pub static TRIU: OpDef = OpDef {
     doc: "The last two axes as matrices, with zeros below diagonal `k` (counted upwards from the main one).",
     layer: "Triu",
     expand: Some(|c| triangle(c, &LESS_EQUAL)),
-    grad: Grad::Formula(|v| vec![v.g.op(&TRIU, &[v.x[1]])]),
+    grad: Grad::Formula(|v| vec![v.g.triu(v.x[1])]),
     lowering: Lowering::py("{xp}.triu({0}, {1})"),
     ..TRIANGLE
 };
@@ -134,7 +132,7 @@ fn diagonal<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     let order: Vec<usize> = rest.iter().copied().chain([a, b]).collect();
     let mut shape: Vec<Dim> = rest.iter().map(|&i| x.dim(i as i64)).collect();
     shape.push(Dim::Const(n.saturating_mul(m)));
-    let rows = x.op(&TRANSPOSE, &[c.cx.lit(order)]).op(&RESHAPE, &[c.cx.lit(shape)]);
+    let rows = x.transpose(order).reshape(shape);
     let (down, right) = (k.min(0).saturating_neg().min(n), k.max(0).min(m));
     let len = (n - down).min(m - right);
     let start = down.saturating_mul(m) + right;
@@ -147,7 +145,7 @@ fn every(x: V<'_>, start: i64, step: i64, len: i64) -> V<'_> {
     let stop = if len > 0 { start + (len - 1) * step + 1 } else { start };
     let at = |n: i64| x.lit(Lit::tuple((0..=axis).map(|i| if i == axis { Lit::int(n) } else { Lit::None })));
     let steps = Lit::tuple((0..=axis).map(|i| if i == axis { step } else { 1 }));
-    x.op(&SLICE, &[at(start), at(stop), x.lit(steps)])
+    x.strided_slice(at(start), at(stop), steps)
 }
 
 /// a matrix from its diagonal, or the diagonal
@@ -185,8 +183,8 @@ fn diag<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     let (before, after) = (k.max(0), k.min(0).saturating_neg());
     let row = x.op(&PAD, &[c.cx.lit([before, after]), c.cx.lit("constant"), c.cx.lit(zero(x.dtype()))]);
     let mask = c.cx.call(&EYE, &[c.cx.lit(row.dim(0)), c.cx.none(), c.cx.lit(k), c.cx.lit(DType::Bool)]);
-    let row = row.op(&EXPAND_DIMS, &[c.cx.lit(0)]);
-    vec![mask.op(&WHERE, &[row, c.cx.lit(zero(x.dtype()))])]
+    let row = row.expand_dims(0);
+    vec![mask.select(row, zero(x.dtype()))]
 }
 
 /// sum of a diagonal
@@ -197,7 +195,7 @@ pub static TRACE: OpDef = OpDef {
     ports: DIAGONAL_PORTS,
     shape: ShapeRule::Expansion,
     dtype: DTypeRule::Expansion,
-    expand: Some(|c| vec![c.x[0].op(&DIAGONAL, &c.x[1..]).op(&SUM, &[c.cx.lit(-1)])]),
+    expand: Some(|c| vec![c.x[0].op(&DIAGONAL, &c.x[1..]).sum(-1, false)]),
     cases: DIAGONAL_CASES,
     tolerance: Tolerance::Contraction,
     ..MOVE

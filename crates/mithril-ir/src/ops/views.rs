@@ -1,9 +1,9 @@
 //! Further views of a tensor: more axes, grids of coordinates, windows along an axis and of images, differences.
 
-use crate::build::{Call, V};
 use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
+use crate::formula::{Call, V};
 use crate::literal::Lit;
 use crate::lowering::LoweringRule::Function;
 use crate::lowering::{Lowering, LoweringCx};
@@ -11,11 +11,9 @@ use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, EACH, Grad, OpDef, Port, PortKind, ShapeRule, Tolerance, attr,
     optional, tensor,
 };
-use crate::ops::compare::NOT_EQUAL;
 use crate::ops::joining::CONCAT;
-use crate::ops::movement::{BROADCAST_TO, INPUT, MOVE, RESHAPE, TRANSPOSE};
+use crate::ops::movement::{INPUT, MOVE};
 use crate::ops::pool::{FOLD_WINDOWS, WINDOWS};
-use crate::ops::slicing::SLICE;
 use crate::ops::window;
 use crate::rules::{Attrs, DTypes, ShapeCx};
 use crate::shape::Shape;
@@ -26,7 +24,7 @@ pub static OPS: &[&OpDef] =
 
 /// The input in another shape.
 fn reshaped(x: V<'_>, dims: impl IntoIterator<Item = Dim>) -> V<'_> {
-    x.op(&RESHAPE, &[x.lit(Lit::tuple(dims))])
+    x.reshape(Lit::tuple(dims))
 }
 
 // --- more axes ---------------------------------------------------------------------------------------------
@@ -183,7 +181,7 @@ pub static MESHGRID: OpDef = OpDef {
         let one = |(i, x): (usize, &V<'_>)| {
             let mut shape = vec![Dim::ONE; inputs.len()];
             shape[place(i)] = size(x);
-            reshaped(c.cx.value(x.id()), shape).op(&BROADCAST_TO, &[whole])
+            reshaped(c.cx.value(x.id()), shape).broadcast_to(whole)
         };
         inputs.iter().enumerate().map(one).collect()
     }),
@@ -231,10 +229,10 @@ pub static DIFF: OpDef = OpDef {
                     let whole = std::iter::repeat_n(Lit::None, axis);
                     c.cx.lit(Lit::Tuple(whole.chain([last]).collect()))
                 };
-                x.op(&SLICE, &[along(start), along(stop)])
+                x.slice(along(start), along(stop))
             };
             let (later, earlier) = (part(Lit::int(1), Lit::None), part(Lit::None, Lit::int(-1)));
-            x = if x.dtype() == DType::Bool { later.op(&NOT_EQUAL, &[earlier]) } else { later - earlier };
+            x = if x.dtype() == DType::Bool { later.not_equal(earlier) } else { later - earlier };
         }
         vec![x]
     }),
@@ -388,7 +386,7 @@ pub static UNFOLD: OpDef = OpDef {
                 c.cx.lit(patches.dilation.clone()),
             ],
         );
-        let columns = windows.op(&TRANSPOSE, &[c.cx.lit([0_i64, 1, 4, 5, 2, 3])]);
+        let columns = windows.transpose([0_i64, 1, 4, 5, 2, 3]);
         vec![reshaped(columns, lead.into_iter().chain([&channels * &patches.area(), &ph * &pw]))]
     }),
     lowering: Lowering { torch: Function(|s| torch_patches(s, "unfold")), ..Lowering::NONE },
@@ -452,7 +450,7 @@ pub static FOLD: OpDef = OpDef {
         let kernel = patches.kernel.iter().map(|&k| Dim::Const(k));
         let counts = (0..2).map(|i| patches.count(i, &Dim::Const(sizes[i])));
         let split = reshaped(x, [many, channels.clone()].into_iter().chain(kernel).chain(counts));
-        let images = split.op(&TRANSPOSE, &[c.cx.lit([0_i64, 1, 4, 5, 2, 3])]).op(
+        let images = split.transpose([0_i64, 1, 4, 5, 2, 3]).op(
             &FOLD_WINDOWS,
             &[
                 c.cx.lit(sizes.clone()),

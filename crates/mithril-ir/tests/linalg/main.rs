@@ -7,7 +7,7 @@ mod signal;
 
 use std::sync::Arc;
 
-use mithril_ir::build::GradCall;
+use mithril_ir::formula::GradCall;
 use mithril_ir::op::Grad;
 use mithril_ir::ops::linalg as l;
 use mithril_ir::{

@@ -5,7 +5,6 @@ use crate::error::Result;
 use crate::lowering::Lowering;
 use crate::lowering::LoweringRule::Template;
 use crate::op::{OpDef, Port, ShapeRule, Tolerance, UNARY, tensor};
-use crate::ops::movement::RESHAPE;
 use crate::rules::ShapeCx;
 use crate::shape::Shape;
 
@@ -24,7 +23,7 @@ pub static PRELU: OpDef = OpDef {
         let is_single = weight.rank() == 0 || weight.dim(0).is(1);
         let mut shape = if is_single { Vec::new() } else { vec![weight.dim(0)] };
         shape.extend(std::iter::repeat_n(1.into(), if is_single { 0 } else { x.rank().saturating_sub(2) }));
-        let slope = if weight.rank() == 0 { weight } else { weight.op(&RESHAPE, &[c.cx.lit(shape)]) };
+        let slope = if weight.rank() == 0 { weight } else { weight.reshape(shape) };
         vec![x.op(&LEAKY_RELU, &[slope])]
     }),
     lowering: Lowering { torch: Template("F.prelu({0}, {1})"), ..Lowering::NONE },
