@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use mithril_ir::build::Builder;
 use mithril_ir::error::{Code, Error, Result, nearest};
-use mithril_ir::formula::{Cx, GradCall, V};
+use mithril_ir::formula::{GradCall, V};
 use mithril_ir::graph::{Def, Graph, Node, NodeId, Role, TensorType, ValueId, Values};
 use mithril_ir::op::{Grad, OpDef};
 use mithril_ir::ops::host::call;
