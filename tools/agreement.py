@@ -30,7 +30,7 @@ DTYPES = ("float64", "float32", "float16", "bfloat16")
 HEAD = """# Agreement
 
 How far every op of every backend is from the same op in double precision, on the same inputs: the largest error over
-the cases of the op definition, in units of the epsilon of the dtype (f64 2⁻⁵², f32 2⁻²³, f16 2⁻¹⁰, bf16 2⁻⁷), relative to
+the cases of the op, in units of the epsilon of the dtype (f64 2⁻⁵², f32 2⁻²³, f16 2⁻¹⁰, bf16 2⁻⁷), relative to
 the largest element of the result. What an op may be off by is in [tolerances.md](tolerances.md).
 
 Each cell holds four figures: f64 · f32 · f16 · bf16. **0** is exact, **-** is a dtype that the op does not take or
