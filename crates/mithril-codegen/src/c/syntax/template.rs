@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn parts_of_templates() {
-        use Part::{Argument, LoweringRule, Word};
+        use Part::{Argument, Text, Word};
         assert_eq!(parts("{0} + 1"), [Argument(0, false), Text(" + 1")]);
         assert_eq!(
             parts("f_{t}({1}, -{0})"),
