@@ -439,7 +439,10 @@ def _class_stub(cls: type) -> str:
         lines.append(
             "                 expose: bool | None = None, differentiable: bool | None = None, *, type: Any = None,"
         )
-        lines.append("                 trainable: bool | None = None) -> None: ...")
+        lines.append(
+            "                 trainable: bool | None = None,"
+            " ranges: dict[int, tuple[int, int | None]] | None = None) -> None: ..."
+        )
     if len(lines) == 1:
         lines.append("    ...")
     return "\n".join(lines)

@@ -174,3 +174,42 @@ def test_what_is_no_buffer_stays_an_error():
 
     with pytest.raises(ml.errors.UnsupportedOpError):
         ml.from_torch(Cumulative().train(), (torch.ones(3, 4),))
+
+
+def test_changes_in_place_are_seen_by_all_that_share_memory():
+    """Random programs of views and changes, each against PyTorch; their graphs are rewritten without tracing again."""
+    from mithril.frontend.torch import export
+    from torch_aliases import Programs
+
+    x = torch.linspace(-1, 1, 48).reshape(4, 2, 6).sin()
+    module = Programs(range(25))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(export, "_decompositions", None)
+        model, params = ml.from_torch(module, (x,))
+    found = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": x.numpy()})
+    for (name, value), right in zip(found.items(), module(x), strict=True):
+        scale = max(1.0, float(right.abs().max()))
+        np.testing.assert_allclose(value, right.numpy(), rtol=0, atol=1e-5 * scale, err_msg=name)
+
+
+def test_a_gradient_passes_by_what_is_written_through_detach():
+    class Clipped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x):
+            y = self.linear(x) * 3
+            y.detach().clamp_(-0.5, 0.5)
+            return y * y
+
+    torch.manual_seed(0)
+    module, x = Clipped(), torch.randn(3, 4)
+    model, params = ml.from_torch(module, (x,))
+    y = module(x)
+    y.sum().backward()
+    compiled = ml.compile(model, ml.NumpyBackend())
+    found, gradients = compiled.evaluate(params, {"x": x.numpy()}, {"output": np.ones((3, 4), np.float32)})
+    np.testing.assert_allclose(found["output"], y.detach().numpy(), rtol=1e-5)
+    for key, parameter in module.named_parameters():
+        np.testing.assert_allclose(gradients[key], parameter.grad.numpy(), rtol=1e-4, atol=1e-5)

@@ -7,7 +7,7 @@ use mithril_ir::error::{Code, Error, Result};
 use mithril_ir::graph::{Graph, Role};
 use mithril_ir::interp::Symbols;
 use mithril_ir::{DType, Tensor};
-use mithril_model::{FlattenOptions, Input, Model, flatten, init_parameters};
+use mithril_model::{FlattenOptions, Input, Model, SizeLimit, flatten, init_parameters};
 
 use crate::partition::pass::communications;
 use crate::partition::{Found, Hardware, Layout, Mesh, Partitioned, Training, search};
@@ -34,6 +34,8 @@ pub struct Compiled {
     pub schemes: Schemes,
     /// How programs are divided over a mesh of devices.
     pub layout: Option<Arc<Layout>>,
+    /// Sizes that the model holds for.
+    pub limits: Vec<SizeLimit>,
 }
 
 impl Compiled {
@@ -62,11 +64,20 @@ impl Compiled {
             donated,
             schemes: Schemes::new(),
             layout: None,
+            limits: flat.limits,
         })
     }
     /// The same model for these values of its symbols.
     pub fn specialize(&self, symbols: &Symbols) -> Result<Self> {
+        self.check_limits(symbols)?;
         Ok(Self { graph: specialize(&self.graph, symbols, self.float)?, ..self.clone() })
+    }
+    /// Checks that the model holds for these sizes.
+    ///
+    /// # Errors
+    /// If one is out of the range that was declared with an input.
+    pub fn check_limits(&self, symbols: &Symbols) -> Result<()> {
+        self.limits.iter().try_for_each(|limit| limit.check(&|s| symbols.get(s).copied()))
     }
     /// The graph that evaluates the model on a target.
     pub fn forward(&self, target: &dyn Target, observe: &mut Observer<'_>) -> Result<Graph> {

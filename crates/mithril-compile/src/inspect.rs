@@ -81,6 +81,7 @@ impl Compiled {
             donated: Vec::new(),
             schemes: Schemes::new(),
             layout: None,
+            limits: self.limits.clone(),
         })
     }
     /// A program of one node: its tensors are the inputs `x0`, `x1`, …, floats as parameters and the others as
@@ -122,6 +123,7 @@ impl Compiled {
             donated: Vec::new(),
             schemes: Schemes::new(),
             layout: None,
+            limits: Vec::new(),
         })
     }
     fn argument(&self, builder: &mut Builder, node: &Node, i: usize, is_wide: bool) -> Result<ValueId> {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::init::{Init, Values};
 use crate::key::{Declared, Size};
+use crate::limits::Limit;
 
 /// The version that is written.
 pub(crate) const VERSION: u32 = 1;
@@ -116,6 +117,9 @@ pub(crate) struct DeclaredFile {
     role: Option<RoleFile>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     init: Option<InitFile>,
+    /// Axis, smallest and largest size.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    limits: Vec<(usize, i64, Option<i64>)>,
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -216,7 +220,7 @@ pub(crate) fn bad(message: impl Into<String>) -> Error {
 
 impl DeclaredFile {
     fn is_empty(&self) -> bool {
-        self.shape.is_none() && self.dtype.is_none() && self.role.is_none() && self.init.is_none()
+        self.shape.is_none() && self.dtype.is_none() && self.role.is_none() && self.init.is_none() && self.limits.is_empty()
     }
     pub fn of(declared: &Declared) -> Self {
         let size = |s: &Size| match s {
@@ -233,6 +237,7 @@ impl DeclaredFile {
                 Role::Cotangent => None,
             }),
             init: declared.init.as_ref().map(InitFile::of),
+            limits: declared.limits.iter().map(|l| (l.axis, l.min, l.max)).collect(),
         }
     }
     pub fn read(self) -> Result<Declared> {
@@ -246,6 +251,7 @@ impl DeclaredFile {
                 RoleFile::State => Role::State,
             }),
             init: self.init.map(InitFile::read).transpose()?,
+            limits: self.limits.into_iter().map(|(axis, min, max)| Limit { axis, min, max }).collect(),
         })
     }
 }

@@ -20,6 +20,7 @@ use crate::init::Init;
 use crate::inputs;
 use crate::key::Size;
 use crate::leaf::is_random_key;
+use crate::limits::SizeLimit;
 use crate::literal_fn::LiteralFn;
 use crate::model::{Body, Bound, Child, Composite, EdgeId, Label, Leaf, Model, Prim};
 use crate::relations;
@@ -113,6 +114,8 @@ pub struct Flat {
     pub inputs: Vec<Input>,
     /// Named connections of the model itself that are tensors.
     pub edges: IndexMap<Arc<str>, ValueId, FxBuildHasher>,
+    /// Sizes that it holds for, of those that have symbols.
+    pub limits: Vec<SizeLimit>,
 }
 
 /// Makes one typed graph of a model.
@@ -152,6 +155,7 @@ fn walk(
         key: None,
         rows,
         counted: FxHashSet::default(),
+        limits: Vec::new(),
     };
     let mut env: Vec<Option<ValueId>> = vec![None; c.edges.len()];
     inputs::enter(c, &solver, options, &needed, &mut walk, &mut env)?;
@@ -161,6 +165,7 @@ fn walk(
         .map(|edge| if let Label::Given(name) = &edge.label { Some(name.clone()) } else { None })
         .collect();
     let mut frame = Frame { env, names, path: "".into(), line: None };
+    walk.limit(c, &frame)?;
     walk.composite(c, &mut frame, Some(&needed))?;
     for (name, e) in outputs {
         let v = walk.output(&frame, e, &name)?;
@@ -283,6 +288,7 @@ pub(crate) struct Walk {
     rows: Option<Vec<Row>>,
     /// Parameters that a part has been counted for.
     counted: FxHashSet<ValueId>,
+    limits: Vec<SizeLimit>,
 }
 
 impl Walk {
@@ -318,6 +324,7 @@ impl Walk {
                         env[e.index()] = Some(*v);
                     }
                     let mut below = Frame { env, names, path, line };
+                    self.limit(inner, &below).map_err(|e| e.at(&place))?;
                     self.composite(inner, &mut below, None)?;
                     inner.outputs().iter().map(|(_, e)| below.env[e.index()]).collect()
                 }
@@ -329,6 +336,24 @@ impl Walk {
         }
         for &(input, new) in &c.updates {
             self.update(frame.env[input.index()], frame.env[new.index()]);
+        }
+        Ok(())
+    }
+
+    /// Checks the sizes that are declared for inputs of one level; those with symbols are checked once they are known.
+    fn limit(&mut self, c: &Composite, frame: &Frame) -> Result<()> {
+        for (edge, v) in c.edges.iter().zip(&frame.env) {
+            let Some(ty) = v.and_then(|v| self.b.graph.ty(v)) else { continue };
+            let Label::Given(name) = &edge.label else { continue };
+            for limit in &edge.declared.limits {
+                let Some(dim) = ty.shape.iter().nth(limit.axis) else { continue };
+                let path = if frame.path.is_empty() { name.clone() } else { format!("{}.{name}", frame.path).into() };
+                let limit = SizeLimit { path, limit: limit.clone(), dim: dim.clone() };
+                limit.check(&|_| None)?;
+                if limit.dim.known().is_none() {
+                    self.limits.push(limit);
+                }
+            }
         }
         Ok(())
     }
@@ -577,7 +602,7 @@ impl Walk {
                 })
             })
             .collect();
-        Ok(Flat { graph, inputs, edges })
+        Ok(Flat { graph, inputs, edges, limits: self.limits })
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use mithril_ir::{DType, Dim, Lit, Role};
 
 use crate::init::Init;
+use crate::limits::Limit;
 
 /// A size as a user declares it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -57,6 +58,8 @@ pub struct Declared {
     pub role: Option<Role>,
     /// Initial value of a parameter or state.
     pub init: Option<Init>,
+    /// Sizes of axes that the model holds for.
+    pub limits: Vec<Limit>,
 }
 
 impl Declared {
@@ -66,6 +69,9 @@ impl Declared {
             self.shape.clone_from(&other.shape);
         }
         self.dtype = self.dtype.or(other.dtype);
+        if self.limits.is_empty() {
+            self.limits.clone_from(&other.limits);
+        }
         self.role = self.role.or(other.role);
         if self.init.is_none() {
             self.init.clone_from(&other.init);
@@ -111,6 +117,12 @@ impl IOKey {
     #[must_use]
     pub fn dtype(mut self, dtype: DType) -> Self {
         self.declared.dtype = Some(dtype);
+        self
+    }
+    /// Declares the smallest and the largest size of an axis; others are an error.
+    #[must_use]
+    pub fn limit(mut self, axis: usize, min: i64, max: Option<i64>) -> Self {
+        self.declared.limits.push(Limit { axis, min, max });
         self
     }
     /// Gives a constant value, or the default of an input.

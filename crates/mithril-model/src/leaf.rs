@@ -99,9 +99,9 @@ impl Model {
         port.default = None;
         port.declared = Declared {
             shape: Some(shape.into_iter().collect()),
-            dtype: None,
             role: Some(Role::Param),
             init: Some(init),
+            ..Declared::default()
         };
         Ok(self)
     }
@@ -138,7 +138,7 @@ impl Model {
         let place = self.leaf_port(port)?;
         place.default = None;
         place.declared =
-            Declared { shape: Some(shape), dtype: None, role: Some(Role::State), init: Some(init) };
+            Declared { shape: Some(shape), role: Some(Role::State), init: Some(init), ..Declared::default() };
         if let Body::Leaf(leaf) = &mut self.inner_mut().body {
             leaf.updates.push((i, output));
             leaf.outputs.truncate(output.max(1).min(leaf.outputs.len()));

@@ -545,6 +545,9 @@ impl PyCompiled {
                 return Ok(Some(error.help(help)));
             }
         }
+        if let Err(error) = self.compiled.check_limits(&symbols) {
+            return Ok(Some(error));
+        }
         Ok(fit::misfit(&self.compiled.graph, &symbols, self.compiled.float))
     }
 }

@@ -1,5 +1,7 @@
 //! Connections and IOKeys.
 
+use std::collections::BTreeMap;
+
 use mithril::ir::ops::spellings;
 use mithril::ir::{Lit, ops};
 use mithril::model::{Arg, Connection, IOKey};
@@ -34,6 +36,8 @@ pub struct PyConnection(pub Connection);
 ///     Make it an output of the model, or keep it from being one.
 /// differentiable : bool, optional
 ///     Whether the input is learned. Also spelled ``trainable``.
+/// ranges : mapping, optional
+///     Smallest and largest sizes of axes of an input; others are errors: ``{0: (2, 64), 1: (1, None)}``.
 #[pyclass(name = "IOKey", module = "mithril", frozen, extends = PyConnection)]
 #[derive(Debug)]
 pub struct PyIOKey {
@@ -43,7 +47,7 @@ pub struct PyIOKey {
 #[pymethods]
 impl PyIOKey {
     #[new]
-    #[pyo3(signature = (name=None, value=None, shape=None, dtype=None, expose=None, differentiable=None, *, r#type=None, trainable=None))]
+    #[pyo3(signature = (name=None, value=None, shape=None, dtype=None, expose=None, differentiable=None, *, r#type=None, trainable=None, ranges=None))]
     #[expect(clippy::too_many_arguments, reason = "the signature is the API")]
     fn new(
         name: Option<&str>,
@@ -54,6 +58,7 @@ impl PyIOKey {
         differentiable: Option<bool>,
         r#type: Option<&Bound<'_, PyAny>>,
         trainable: Option<bool>,
+        ranges: Option<BTreeMap<usize, (i64, Option<i64>)>>,
     ) -> Outcome<PyClassInitializer<Self>> {
         let mut key = name.map_or_else(IOKey::unnamed, IOKey::new);
         if let Some(value) = value {
@@ -70,6 +75,9 @@ impl PyIOKey {
         }
         if let Some(trainable) = differentiable.or(trainable) {
             key = key.trainable(trainable);
+        }
+        for (axis, (min, max)) in ranges.into_iter().flatten() {
+            key = key.limit(axis, min, max);
         }
         // One connection wherever the object is used.
         let connection = PyConnection(Connection::input(key));

@@ -268,6 +268,7 @@ impl<B: Backend> Program<B> {
         }
         let types: Vec<(DType, &[usize])> = given.iter().map(|(d, shape)| (*d, shape.as_slice())).collect();
         let symbols = interp::bind_types(graph, &types)?;
+        self.compiled.check_limits(&symbols)?;
         let mut uses = interp::use_counts(graph);
         for (n, node) in graph.nodes() {
             let results = self.node(graph, node, &values, &symbols).map_err(|e| e.at(graph.place(n)))?;

@@ -77,10 +77,25 @@ impl Executable {
     }
     /// Computes the outputs. Every input is looked up by its name in `inputs`, from the first map to the last.
     pub fn evaluate(&self, inputs: &[&Tensors]) -> Result<Evaluation> {
+        self.check_limits(inputs)?;
         run(&self.forward, inputs, &Tensors::new())
+    }
+    /// Checks that the model holds for the sizes of these inputs.
+    fn check_limits(&self, inputs: &[&Tensors]) -> Result<()> {
+        let mut symbols = interp::Symbols::default();
+        for input in self.compiled.inputs.iter().filter(|_| !self.compiled.limits.is_empty()) {
+            let Some(found) = inputs.iter().find_map(|map| map.get(&*input.name)) else { continue };
+            for (dim, &n) in input.ty.shape.iter().zip(found.shape()) {
+                if let Some(symbol) = dim.as_symbol() {
+                    symbols.insert(symbol.clone(), n as i64);
+                }
+            }
+        }
+        self.compiled.check_limits(&symbols)
     }
     /// Computes outputs and gradients of all parameters, for these cotangents of outputs.
     pub fn gradients(&self, inputs: &[&Tensors], cotangents: &Tensors) -> Result<Evaluation> {
+        self.check_limits(inputs)?;
         let outputs: Vec<Arc<str>> = cotangents.keys().cloned().collect();
         let params: Vec<Arc<str>> = self.compiled.trained().map(|i| i.name.clone()).collect();
         let graph = self.compiled.gradient(&Interpreter, &outputs, &params, &mut |_, _| {})?;

@@ -13,7 +13,7 @@ from .export import dim_names, exported, is_known
 from .missing import Missing, error, line, origin
 from .modules import Module, module_tree, op_name
 from .ops import OPS, Use
-from .ops.registry import dtype_name, is_connection
+from .ops.registry import cast, dtype_name, is_connection
 from .ops.sizes import SIZES
 from .tensors import array, tied
 
@@ -218,7 +218,27 @@ class Conversion:
         if not hasattr(value, "dtype"):
             # A number or nothing: it holds as it was when exporting.
             return value
-        return IOKey(root.fresh(node.name), shape=[self._size(n) for n in value.shape], dtype=dtype_name(value.dtype))
+        name, shape = root.fresh(node.name), [self._size(n) for n in value.shape]
+        ranges = {i: found for i, n in enumerate(value.shape) if (found := self._range(n)) is not None}
+        return IOKey(name, shape=shape, dtype=dtype_name(value.dtype), ranges=ranges)
+
+    def _range(self, n: Any) -> tuple[int, int | None] | None:
+        """Find the smallest and largest size of an axis, if the user set bounds."""
+        if isinstance(n, int):
+            return None
+        expression = n.node.expr
+        if len(expression.free_symbols) != 1:
+            return None
+        (symbol,) = expression.free_symbols
+        found = self.program.range_constraints.get(symbol)
+        if found is None:
+            return None
+        # An axis such as `2 * batch` grows with its symbol.
+        ends = (expression.subs(symbol, end) if end.is_Integer else None for end in (found.lower, found.upper))
+        low, high = (int(end) if end is not None and end.is_Integer else None for end in ends)
+        high = None if high is not None and high >= 2**62 else high
+        # PyTorch traces with 2 or more, and says so also where nobody set a bound.
+        return None if (low is None or low <= 2) and high is None else (low or 0, high)
 
     def _size(self, n: Any) -> Any:
         if isinstance(n, int):
@@ -252,8 +272,12 @@ class Conversion:
         for name, number in _leaves(tree, ""):
             node = by_name.get(getattr(specs[number].arg, "name", None))
             value = None if node is None else self._value(root, node)
-            if is_connection(value):
-                yield root.fresh(name or "output"), value
+            if node is None or not is_connection(value):
+                continue
+            if node.op == "placeholder":
+                # The module returns what it was given: still a value of its own.
+                value = cast(value, dtype_name(node.meta["val"].dtype))
+            yield root.fresh(name or "output"), value
 
     # --- modules ------------------------------------------------------------------------------------------------------
 
@@ -328,6 +352,11 @@ class Conversion:
                 outputs[name] = value
                 updates.append((scope.module.relative(target), name, array(tensor)))
         model = Model.create(**outputs)
+        unread = [(name, new) for name, new, _ in updates if not model.has_connection(name)]
+        if unread:
+            # What replaces a buffer that nothing reads does not matter to the model.
+            updates = [update for update in updates if update[:2] not in unread]
+            model = Model.create(**{k: v for k, v in outputs.items() if k not in {new for _, new in unread}})
         return with_state(model, updates) if updates else model
 
     def _value(self, scope: Scope, node: Any) -> Any:

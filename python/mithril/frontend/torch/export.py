@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-import operator
+import inspect
 import os
+import traceback
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import Any
 
 from ...errors import InvalidValueError, ModelFileError, UnsupportedOpError
 from .files import load
-from .graph import WRAPPERS, Program, flattened, name_outputs, remove_dead_code
+from .functional import functionalized, is_functional
+from .graph import WRAPPERS, Program, flattened, remove_dead_code
+from .missing import error
 from .modules import op_name
 from .ops import OPS
 from .quiet import quiet
@@ -36,114 +39,34 @@ def exported(
         )
     program = flattened(source, torch)
     remove_dead_code(program)
-    if is_convertible(program) or not _is_decomposable(program):
-        return program
+    functional = program if is_functional(program) else functionalized(program, torch)
+    if functional is not None and (all(map(is_converted, functional.graph.nodes)) or not _is_decomposable(program)):
+        remove_dead_code(functional)
+        return functional
     # What has a conversion stays whole; everything else goes through PyTorch's own decompositions.
-    table = {op: rule for op, rule in _decompositions().items() if str(op) not in OPS}
-    with quiet():
-        program = flattened(program.exported(torch).run_decompositions(table), torch)
+    table = {op: rule for op, rule in _decompositions().items() if str(op) not in OPS or str(op) in CHANGING}
+    try:
+        with quiet():
+            decomposed = program.exported(torch).run_decompositions(table)
+    except Exception as reason:
+        raise UnsupportedOpError(
+            f"PyTorch cannot decompose the ops of the program: {_reason(reason)}",
+            hint="call run_decompositions() on what torch.export.export returns to see PyTorch's whole report",
+        ) from reason
+    program = flattened(decomposed, torch)
     remove_dead_code(program)
     return program
 
 
-def is_convertible(program: Program) -> bool:
-    """Whether a program has only ops that can be converted, and changes nothing: tracing it again takes as long again.
-
-    An op that works in place on a tensor that nothing else sees becomes the one that makes a new tensor.
-    """
-    graph = program.graph
-    if any(spec.kind.name != "USER_OUTPUT" for spec in program.graph_signature.output_specs):
-        return False
-    for node in list(graph.nodes):
-        if node.op not in ("placeholder", "call_function", "output"):
-            return False
-        if node.op != "call_function" or node.target is operator.getitem:
-            continue
-        if _is_mutable(node):
-            _make_out_of_place(node)
-        if op_name(node) == "aten.batch_norm.default" and not _changes_statistics(node):
-            _say_that_statistics_stay(node)
-            continue
-        if op_name(node) not in OPS or _is_mutable(node) or _changes_statistics(node):
-            return False
-    name_outputs(program)
-    return True
+#: Ops that PyTorch has to rewrite where they change statistics.
+CHANGING = frozenset(("aten.batch_norm.default", "aten.instance_norm.default"))
 
 
-def _schema(node: Any) -> Any:
-    """Return what an op of PyTorch says of its arguments and results; None for others."""
-    return getattr(node.target, "_schema", None)
-
-
-def _name(node: Any) -> str:
-    """Return the name of an op without namespace and overload, such as ``relu_``."""
-    return op_name(node).split(".")[1] if _schema(node) is not None else ""
-
-
-def _is_mutable(node: Any) -> bool:
-    schema = _schema(node)
-    return schema is not None and bool(schema.is_mutable)
-
-
-def _make_out_of_place(node: Any) -> None:
-    """Let an op in place make a new tensor, if it changes one that nothing else can see."""
-    import torch
-
-    space, name, overload = op_name(node).split(".")
-    changed = node.args[0] if node.args else None
-    if not name.endswith("_") or space != "aten" or f"aten.{name[:-1]}.{overload}" not in OPS:
-        return
-    if not isinstance(changed, torch.fx.Node):
-        return
-    made = changed.args[0] if changed.target is operator.getitem else changed
-    is_fresh = (
-        isinstance(made, torch.fx.Node)
-        and made.op == "call_function"
-        # It is no view of another tensor, and nobody has a view of it.
-        and not _is_view(made)
-        and not any(user.op != "output" and _is_view(user) for user in changed.users if user < node)
-    )
-    arguments = _schema(node).arguments
-    written = [a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write]
-    if not is_fresh or written != [arguments[0].name]:
-        return
-    node.target = getattr(getattr(torch.ops.aten, name[:-1]), overload)
-    for user in list(changed.users):
-        # What comes later reads the new value.
-        if user is not node and user > node:
-            user.replace_input_with(changed, node)
-
-
-def _say_that_statistics_stay(node: Any) -> None:
-    """Replace a batch norm that may train by the one of inference."""
-    import torch
-
-    graph, (x, weight, bias, mean, variance, _, momentum, epsilon) = node.graph, node.args[:8]
-    with graph.inserting_before(node):
-        norm = getattr(torch.ops.aten, "_native_batch_norm_legit_no_training").default  # noqa: B009
-        new = graph.call_function(norm, (x, weight, bias, mean, variance, momentum, epsilon))
-        new.meta = {**node.meta, "val": (node.meta.get("val"), None, None)}
-        result = graph.call_function(operator.getitem, (new, 0))
-        result.meta = dict(node.meta)
-    node.replace_all_uses_with(result)
-    graph.erase_node(node)
-
-
-def _is_view(node: Any) -> bool:
-    """Whether the results of a node may lie in the memory of its inputs."""
-    schema = _schema(node)
-    if schema is None or any(result.alias_info is not None for result in schema.returns):
-        return True
-    # Those that give back their input where there is nothing to do do not say so.
-    return _name(node) in ("to", "contiguous", "reshape", "reshape_as", "flatten", "dropout", "type_as")
-
-
-def _changes_statistics(node: Any) -> bool:
-    """Whether a norm changes running statistics, which its schema does not say."""
-    name = _name(node)
-    if name == "batch_norm":
-        return len(node.args) < 8 or bool(node.args[5])
-    return "instance_norm" in name and len(node.args) > 3 and node.args[3] is not None
+def is_converted(node: Any) -> bool:
+    """Whether a node has a conversion, or is none of an op."""
+    if node.op != "call_function":
+        return node.op in ("placeholder", "output")
+    return op_name(node) in OPS or op_name(node) == "operator.getitem"
 
 
 def _load(path: str, torch: Any) -> Any:
@@ -199,16 +122,58 @@ def _export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, 
                 f"the example inputs hold an array of NumPy: {type(module).__name__} takes tensors of PyTorch",
                 hint="convert it: torch.from_numpy(array), or torch.tensor(number)",
             )
+    if isinstance(module, torch.jit.ScriptModule):
+        raise InvalidValueError(
+            f"{type(module).__name__} is of TorchScript, which torch.export does not take",
+            hint="give the module that it was made of",
+        )
+    _check_call(module, args, kwargs or {})
     args, kwargs = distinct((tuple(args), dict(kwargs or {})), module, torch)
     try:
         with quiet():
             return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic, strict=False)
-    except Exception as error:
-        reason = str(error).strip().splitlines()
-        raise UnsupportedOpError(
-            f"torch.export cannot export {type(module).__name__}: {reason[0] if reason else type(error).__name__}",
-            hint="call torch.export.export on the module to see PyTorch's whole report",
-        ) from error
+    except Exception as reason:
+        raise _refusal(type(module).__name__, reason) from reason
+
+
+#: Folders whose lines are none of the user's.
+_TORCH = f"{os.sep}torch{os.sep}"
+_HERE = str(Path(__file__).parents[2])
+
+
+def _check_call(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Check that the example inputs are those of ``forward``."""
+    try:
+        signature = inspect.signature(module.forward)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as reason:
+        shown = ", ".join(str(p) if p.default is p.empty else f"{p.name}=…" for p in signature.parameters.values())
+        raise InvalidValueError(
+            f"the example inputs do not fit {type(module).__name__}.forward({shown}): {reason}",
+            hint="give a tensor for each argument: ml.from_torch(module, (tensor, …)), and others by name: kwargs={…}",
+        ) from None
+
+
+def _refusal(name: str, reason: Exception) -> UnsupportedOpError:
+    """Say in short why PyTorch does not export a module."""
+    text = _reason(reason)
+    hint = "call torch.export.export on the module to see PyTorch's whole report"
+    if "data-dependent" in text:
+        text = "a size or a condition depends on data"
+        hint = "in place of Python's if and for: torch.where, or torch.cond; sizes must follow from sizes of inputs"
+    frames = traceback.extract_tb(reason.__traceback__)
+    own = [frame for frame in frames if _TORCH not in frame.filename and not frame.filename.startswith(_HERE)]
+    notes = [f'in `{own[-1].name}` at "{own[-1].filename}", line {own[-1].lineno}'] if own else []
+    return error(f"torch.export cannot export {name}: {text}", notes, hint)
+
+
+def _reason(reason: Exception) -> str:
+    """Return the first line of what PyTorch says, of which there may be thousands."""
+    lines = str(reason).strip().splitlines()
+    return lines[0][:300] if lines else type(reason).__name__
 
 
 def distinct(examples: Any, module: Any, torch: Any) -> Any:

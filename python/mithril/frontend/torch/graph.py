@@ -49,6 +49,8 @@ class Program:
         The program that it was.
     subgraphs : dict
         Graphs that are still called, by name.
+    differentiable : set
+        Nodes that PyTorch would differentiate.
     """
 
     graph: Any
@@ -59,10 +61,18 @@ class Program:
     range_constraints: Mapping[Any, Any]
     source: Any
     subgraphs: dict[str, Any] = field(default_factory=dict)
+    differentiable: set[Any] = field(default_factory=set)
 
     def tensors(self) -> dict[str, Any]:
         """All tensors by name."""
         return {**dict(self.state_dict), **self.constants}
+
+    def with_graph(self, graph: Any) -> Program:
+        """Return the same with another graph."""
+        signature = copy(self.graph_signature)
+        signature.input_specs = [copy(spec) for spec in signature.input_specs]
+        signature.output_specs = [copy(spec) for spec in signature.output_specs]
+        return replace(self, graph=graph, graph_signature=signature)
 
     def exported(self, torch: Any) -> Any:
         """Write it as a program of PyTorch again."""
@@ -107,6 +117,7 @@ def flattened(program: Any, torch: Any) -> Program:
         range_constraints=program.range_constraints,
         source=program,
         subgraphs=copying.subgraphs,
+        differentiable=copying.differentiable,
     )
     name_outputs(result)
     return result

@@ -9,7 +9,7 @@ from typing import Any
 from ...errors import UnsupportedOpError
 from ..rows import times
 
-__all__ = ["Missing", "error", "line", "origin", "spot"]
+__all__ = ["DATA_DEPENDENT", "Missing", "error", "line", "origin", "spot"]
 
 #: What helps where the shape of a result depends on values.
 DATA_DEPENDENT = "the shape of the result depends on data"

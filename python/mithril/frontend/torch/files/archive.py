@@ -116,6 +116,8 @@ class Archive:
         roots = {info.filename.partition("/")[0] for info in infos}
         has_root = len(roots) == 1 and all("/" in info.filename for info in infos)
         members: dict[str, zipfile.ZipInfo] = {}
+        if any("/code/" in info.filename for info in infos):
+            raise Malformed("it is of TorchScript")
         for info in infos:
             name = info.filename.partition("/")[2] if has_root else info.filename
             parts = name.split("/")
@@ -135,8 +137,6 @@ class Archive:
         if "archive_format" not in self.members and "serialized_exported_program.json" in self.members:
             return None
         if self.texts.get("archive_format", b"").strip() != b"pt2":
-            if any(name.startswith("code/") for name in self.members):
-                raise Malformed("it is of TorchScript")
             if "data.pkl" in self.members:
                 raise Malformed("it is a pickle of torch.save")
             raise Malformed("it is not an archive of torch.export")

@@ -254,7 +254,15 @@ def _same(use: Use, x: Any, *args: Any, **named: Any) -> Any:
     return x
 
 
-@convert("detach.default", "detach_.default")
+@convert("fill.Scalar", "fill.Tensor", "zero.default")
+def _fill(use: Use, x: Any, value: Any = 0) -> Any:
+    shape = tuple(n if isinstance(n, int) else x.shape[i] for i, n in enumerate(use.shape))
+    if is_connection(value):
+        return apply("broadcast_to", cast(value, use.dtype), shape)
+    return apply("full", shape, value, use.dtype)
+
+
+@convert("detach.default")
 def _detach(use: Use, x: Any) -> Any:
     return apply("stop_gradient", x)
 

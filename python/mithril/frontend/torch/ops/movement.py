@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .registry import Use, apply, cast, convert, dtype_name, is_connection, promoted
+import numpy as np
+
+from .registry import Use, apply, cast, convert, dtype_name, is_connection, promoted, tensor
 
 
 @convert("view.default", "reshape.default", "_unsafe_view.default", "_reshape_copy.default", "view_copy.default")
@@ -219,12 +221,13 @@ def _slice_scatter(
     use: Use, x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Any:
     size = use.shape[dim]
-    if step != 1:
-        raise use.refuse("a slice with steps that is replaced")
     if not isinstance(size, int) or is_connection(start) or is_connection(end):
         raise use.refuse("a slice that is replaced at places that are not known when converting")
     a, b, _ = slice(start, end).indices(size)
     axis = dim % use.rank
+    if step != 1:
+        places = tensor(np.arange(a, b, step))
+        return apply("index_copy", x, places, promoted_source(use, source), axis)
     parts = (
         [along(x, axis, slice(0, a))] * (a > 0)
         + [promoted_source(use, source)]

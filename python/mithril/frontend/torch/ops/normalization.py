@@ -38,6 +38,17 @@ def _native_group_norm(
     return [_group_norm(use, x, groups, weight, bias, eps), None, None]
 
 
+@convert("batch_norm.default")
+def _batch_norm_of_a_module(
+    use: Use, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float, *rest: Any
+) -> Any:
+    eps = rest[0]
+    # In training, where it changes them, it has become the one that returns them.
+    if training or mean is None:
+        return _batch_norm_of_the_batch(use, x, weight, bias, training, momentum, eps)[0]
+    return _batch_norm(use, x, weight, bias, mean, variance, momentum, eps)[0]
+
+
 @convert("_native_batch_norm_legit_no_training.default")
 def _batch_norm(use: Use, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float) -> Any:
     return _batch_norm_with_updates(use, x, weight, bias, mean, variance, False, momentum, eps)[:3]

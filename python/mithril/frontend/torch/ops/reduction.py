@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..missing import DATA_DEPENDENT
+from .movement import size_of
 from .registry import OPS, Use, apply, cast, convert, promoted
 
 
@@ -83,6 +85,11 @@ def _scan(use: Use, x: Any, dim: int, *, dtype: Any = None) -> Any:
     return apply(str(use.node.target).split(".")[1], promoted(use, x)[0], dim)
 
 
+@convert("diff.default")
+def _diff(use: Use, x: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    return apply("diff", x, n, dim, prepend=prepend, append=append)
+
+
 @convert("topk.default")
 def _topk(use: Use, x: Any, k: int, dim: int = -1, largest: bool = True, ordered: bool = True) -> Any:
     return apply("topk", x, k, dim, largest, ordered)
@@ -111,4 +118,23 @@ def _histc(use: Use, x: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> Any
 
 @convert("bincount.default")
 def _bincount(use: Use, x: Any, weights: Any = None, length: int = 0) -> Any:
-    raise use.refuse("bincount: the shape of the result depends on data")
+    if length <= 0:
+        raise use.refuse("without minlength, the shape of the result depends on data")
+    # Larger numbers would make PyTorch's result longer: they are positions out of range, as negative ones are.
+    places = cast(x, "int64")
+    places = apply("where", apply("less", places, 0), length, places)
+    zeros = apply("full", (length,), 0, use.dtype)
+    ones = apply("full", tuple(size_of(use, x, 0, i) for i in range(use.rank_of(0))), 1, use.dtype)
+    return apply("scatter_add", zeros, places, ones if weights is None else cast(weights, use.dtype), 0)
+
+
+def _depends_on_data(use: Use, *args: Any, **named: Any) -> Any:
+    raise use.refuse(DATA_DEPENDENT)
+
+
+for _name in (
+    *("nonzero.default", "nonzero_static.default", "masked_select.default", "argwhere.default", "unique_dim.default"),
+    *("_unique.default", "_unique2.default", "unique_consecutive.default", "repeat_interleave.Tensor"),
+    *("repeat_interleave.self_Tensor", "combinations.default"),
+):
+    OPS[f"aten.{_name}"] = _depends_on_data

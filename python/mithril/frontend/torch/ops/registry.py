@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ...._core import IOKey
 from ....errors import UnsupportedOpError
 from ...rows import apply, cast, is_connection
 
-__all__ = ["OPS", "Use", "apply", "cast", "convert", "dtype_name", "is_connection", "promoted", "tensors"]
+__all__ = ["OPS", "Use", "apply", "cast", "convert", "dtype_name", "is_connection", "promoted", "tensor", "tensors"]
 
 #: Name of an op of ATen with its overload, such as ``aten.add.Tensor``, and what it becomes.
 OPS: dict[str, Callable[..., Any]] = {}
@@ -69,6 +70,11 @@ def convert(*names: str, prefix: str = "aten") -> Callable[[Callable[..., Any]],
         return function
 
     return enter
+
+
+def tensor(values: Any) -> Any:
+    """Make a constant of an array."""
+    return IOKey(value=values)
 
 
 def tensors(use: Use, dtype: str, *args: Any) -> list[Any]:
