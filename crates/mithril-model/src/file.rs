@@ -220,7 +220,11 @@ pub(crate) fn bad(message: impl Into<String>) -> Error {
 
 impl DeclaredFile {
     fn is_empty(&self) -> bool {
-        self.shape.is_none() && self.dtype.is_none() && self.role.is_none() && self.init.is_none() && self.limits.is_empty()
+        self.shape.is_none()
+            && self.dtype.is_none()
+            && self.role.is_none()
+            && self.init.is_none()
+            && self.limits.is_empty()
     }
     pub fn of(declared: &Declared) -> Self {
         let size = |s: &Size| match s {

@@ -346,8 +346,12 @@ impl Walk {
             let Some(ty) = v.and_then(|v| self.b.graph.ty(v)) else { continue };
             let Label::Given(name) = &edge.label else { continue };
             for limit in &edge.declared.limits {
-                let Some(dim) = ty.shape.iter().nth(limit.axis) else { continue };
-                let path = if frame.path.is_empty() { name.clone() } else { format!("{}.{name}", frame.path).into() };
+                let Some(dim) = ty.shape.get(limit.axis) else { continue };
+                let path = if frame.path.is_empty() {
+                    name.clone()
+                } else {
+                    format!("{}.{name}", frame.path).into()
+                };
                 let limit = SizeLimit { path, limit: limit.clone(), dim: dim.clone() };
                 limit.check(&|_| None)?;
                 if limit.dim.known().is_none() {

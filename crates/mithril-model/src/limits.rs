@@ -62,7 +62,10 @@ mod tests {
         assert!(batch.check(&|_| None).is_ok() && with(1).is_ok() && with(63).is_ok());
         for n in [0, 64] {
             let text = with(n).unwrap_err();
-            assert!(text.contains(&format!("axis 1 of `x` is {}, and the model holds for 2 to 64", n + 1)), "{text}");
+            assert!(
+                text.contains(&format!("axis 1 of `x` is {}, and the model holds for 2 to 64", n + 1)),
+                "{text}"
+            );
         }
     }
 }
