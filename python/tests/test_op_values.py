@@ -177,7 +177,10 @@ def test_every_half(name, op, dtype):
     with np.errstate(all="ignore"):
         [found], [wanted] = run(chosen, op, args), run(reference, op, args)
         if wanted.dtype.name not in EPSILON:
-            np.testing.assert_array_equal(found, wanted)
+            exact = np.ones(x.shape, bool)
+            if (name, dtype) in FLUSHED:
+                exact = ~(np.abs(x.astype(np.float64)) < LEAST) | (x == 0)
+            np.testing.assert_array_equal(found[exact], wanted[exact])
             return
         a, b, given = (part.astype(np.float64) for part in (found, wanted, x))
         scale = np.maximum(np.maximum(np.abs(b), np.abs(given) if op in TAILS else 0), NORMAL[dtype])

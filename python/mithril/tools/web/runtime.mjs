@@ -153,8 +153,8 @@ export async function startWorker(url, { onProgress, ...options }) {
   const waiting = new Map();
   const settle = (message) => {
     if (message.progress) return onProgress?.(message.progress);
-    const { resolve, reject, onEvent } = waiting.get(message.id) ?? {};
-    if (message.event !== undefined) return onEvent?.(message.event);
+    const { resolve, reject, onEvent, signal } = waiting.get(message.id) ?? {};
+    if (message.event !== undefined) return signal?.aborted ? undefined : onEvent?.(message.event);
     waiting.delete(message.id);
     if (waiting.size === 0) worker?.unref?.();
     if (message.error !== undefined) reject?.(new ModelError(message.error));
@@ -181,17 +181,16 @@ export async function startWorker(url, { onProgress, ...options }) {
     new Promise((resolve, reject) => {
       if (isClosed) return reject(new ModelError("the model was closed"));
       const id = next++;
-      waiting.set(id, { resolve, reject, onEvent });
+      waiting.set(id, { resolve, reject, onEvent, signal });
       worker.ref?.();
       try {
-        worker.postMessage({ id, method, given });
+        worker.postMessage({ id, method, given, isAborted: signal?.aborted });
       } catch (error) {
         waiting.delete(id);
         return reject(new ModelError(`what was given cannot be sent to the worker: ${error.message}`));
       }
       const abort = () => worker.postMessage({ abort: id });
-      if (signal?.aborted) abort();
-      else signal?.addEventListener("abort", abort, { once: true });
+      if (!signal?.aborted) signal?.addEventListener("abort", abort, { once: true });
     });
   const close = async () => {
     isClosed = true;

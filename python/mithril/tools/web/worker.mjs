@@ -4,7 +4,7 @@ import { load } from "./model.mjs";
 let model;
 const running = new Map();
 
-async function answer({ id, method, given, abort }, post) {
+async function answer({ id, method, given, abort, isAborted }, post) {
   if (abort !== undefined) return running.get(abort)?.abort();
   try {
     if (method === "load") {
@@ -13,6 +13,7 @@ async function answer({ id, method, given, abort }, post) {
       return post({ id, value: describe(model) });
     }
     running.set(id, new AbortController());
+    if (isAborted) running.get(id).abort();
     const context = { onEvent: (event) => post({ id, event }), signal: running.get(id).signal };
     const value = await (model.answer?.(method, given, context) ?? model[method](...given));
     post({ id, value }, value ? Object.values(value).flatMap((array) => (ArrayBuffer.isView(array) ? [array.buffer] : [])) : []);
