@@ -14,6 +14,7 @@ use mithril_ir::{Code, DType, Error, Lit, Result, Role, ops};
 
 use crate::called;
 use crate::key::IOKey;
+use crate::leaf::is_random_key;
 use crate::literal_fn::LiteralFn;
 use crate::model::{Model, new_id, unknown};
 
@@ -244,7 +245,9 @@ impl Connection {
             model = model.setting("sections", lit)?;
             model.count_outputs();
         }
-        let mut bound = plain;
+        // A random key of none is left open: the model feeds its own.
+        let is_open = |i: usize, arg: &Arg| is_random_key(op, i) && matches!(arg, Arg::Lit(Lit::None));
+        let mut bound: Vec<_> = plain.into_iter().filter(|(i, arg)| !is_open(*i, arg)).collect();
         bound.extend(tensors.into_iter().enumerate().map(|(i, a)| (fixed + i, a)));
         model.apply(bound, named, line)
     }

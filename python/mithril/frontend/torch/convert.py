@@ -13,6 +13,7 @@ from .export import dim_names, exported, is_known
 from .missing import Missing, error, line, origin
 from .modules import Module, module_tree, op_name
 from .ops import OPS, Use
+from .ops.complexes import Complex, convert_complex, has_complex
 from .ops.registry import cast, dtype_name, is_connection
 from .ops.sizes import SIZES
 from .tensors import array, tied
@@ -107,7 +108,7 @@ class Scope:
     def read(self, outside: Any) -> Any:
         """Read a connection of the parent: it becomes an input of this model, once."""
         if isinstance(outside, list):
-            return [self.read(item) for item in outside]
+            return type(outside)(self.read(item) for item in outside)
         if not is_connection(outside):
             return outside
         for name, known in self.inputs.items():
@@ -215,6 +216,8 @@ class Conversion:
 
     def _input(self, node: Any, root: Scope) -> Any:
         value = node.meta.get("val")
+        if is_complex(node):
+            raise error(f"the input `{node.name}` is complex", [], "take its parts, as torch.view_as_real returns them")
         if not hasattr(value, "dtype"):
             # A number or nothing: it holds as it was when exporting.
             return value
@@ -248,6 +251,10 @@ class Conversion:
 
     def _parameter(self, node: Any, module: Module) -> Any:
         target, tensor = self.tensors[node]
+        if tensor.is_complex():
+            if tensor.requires_grad or any(changed is node for changed, _ in self.changes):
+                raise error(f"`{target}` is complex", [], "keep its parts, as torch.view_as_real returns them")
+            return Complex(IOKey(value=array(part).copy()) for part in (tensor.real, tensor.imag))
         values = array(tensor)
         name = module.relative(target)
         if any(changed is node for changed, _ in self.changes):
@@ -272,6 +279,8 @@ class Conversion:
         for name, number in _leaves(tree, ""):
             node = by_name.get(getattr(specs[number].arg, "name", None))
             value = None if node is None else self._value(root, node)
+            if isinstance(value, Complex):
+                raise error(f"the output `{name or 'output'}` is complex", [], "return its parts: torch.view_as_real")
             if node is None or not is_connection(value):
                 continue
             if node.op == "placeholder":
@@ -300,7 +309,7 @@ class Conversion:
                 continue
             value = inner.values.get(node)
             if isinstance(value, list):
-                scope.values[node] = list(value)
+                scope.values[node] = type(value)(value)
                 places += [(node, i) for i, item in enumerate(value) if is_connection(item)]
             elif is_connection(value):
                 places.append((node, None))
@@ -396,7 +405,12 @@ class Conversion:
         try:
             if name in OPS:
                 _core.converted_line(*line(origin(node)[1]))
-                return OPS[name](Use(node), *args, **kwargs)
+                if has_complex(args):
+                    return convert_complex(Use(node), name, args, kwargs)
+                result = OPS[name](Use(node), *args, **kwargs)
+                if is_complex(node) and not has_complex(result):
+                    raise UnsupportedOpError("of complex numbers")
+                return result
             if is_known(name):
                 # PyTorch would have decomposed it, were there not others.
                 return self._stand_in(scope, node.meta.get("val"))
@@ -414,6 +428,12 @@ class Conversion:
             return value
         shape = [self._size(n) for n in value.shape]
         return IOKey(scope.fresh("missing"), shape=shape, dtype=dtype_name(value.dtype))
+
+
+def is_complex(node: Any) -> bool:
+    """Whether the result of a node is complex."""
+    value = node.meta.get("val")
+    return bool(getattr(getattr(value, "dtype", None), "is_complex", False))
 
 
 #: Arguments that say where and how PyTorch keeps a tensor.

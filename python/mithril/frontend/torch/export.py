@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import re
 import traceback
 from collections.abc import Mapping, Sequence
 from os import PathLike
@@ -172,7 +173,10 @@ def _refusal(name: str, reason: Exception) -> UnsupportedOpError:
 
 def _reason(reason: Exception) -> str:
     """Return the first line of what PyTorch says, of which there may be thousands."""
-    lines = str(reason).strip().splitlines()
+    text = str(reason).strip()
+    # Where it could not follow the code, the reason stands further down.
+    explained = re.search(r"Explanation: (.*)", text)
+    lines = explained.groups() if explained else text.splitlines()
     return lines[0][:300] if lines else type(reason).__name__
 
 

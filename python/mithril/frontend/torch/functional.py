@@ -187,14 +187,15 @@ class _Rewriting:
         space, name, overload = op_name(node).split(".")
         if space != "aten" or not name.endswith("_") or _written(node) != [0] or not node.args:
             raise _Unknown
-        packet = getattr(self.aten, name[:-1], None)
+        name, overload = _RANDOM.get((name, overload), (name[:-1], overload))
+        packet = getattr(self.aten, name, None)
         target, changed = getattr(packet, overload, None), node.args[0]
         if target is None or not isinstance(changed, self.torch.fx.Node):
             raise _Unknown
         operands = [n.meta.get("val") for n in node.all_input_nodes if n is not changed]
         dtype = changed.meta["val"].dtype
         floats = {v.dtype for v in operands if isinstance(v, self.torch.Tensor) and v.dtype.is_floating_point}
-        if dtype.is_floating_point and floats - {dtype} and name != "copy_":
+        if dtype.is_floating_point and floats - {dtype} and name != "copy":
             # PyTorch computes in the wider dtype, and rounds once.
             raise _Unknown
         args, kwargs = (self.torch.fx.node.map_arg(part, self._read) for part in (node.args, node.kwargs))
@@ -343,6 +344,11 @@ class _Rewriting:
 
 #: Ops that return slices of a tensor.
 _PARTS = frozenset(("split", "split_with_sizes", "chunk", "tensor_split"))
+#: Ops in place whose counterparts have other names.
+_RANDOM = {
+    ("normal_", "default"): ("normal_functional", "default"),
+    ("bernoulli_", "float"): ("bernoulli", "p"),
+}
 #: Views that are the tensor itself.
 _IDENTITIES = frozenset(
     (

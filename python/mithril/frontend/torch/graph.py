@@ -263,7 +263,50 @@ class _Copy:
             predicate = self._value_of(args[0])
             if predicate is not None:
                 return (self._copied(args[1] if predicate else args[2], args[3], gradients),)
+            if isinstance(args[0], self.torch.fx.Node) and hasattr(args[0].meta.get("val"), "dtype"):
+                return (self._selected(node, args, gradients),)
         return None
+
+    def _selected(self, node: Any, args: Any, gradients: bool) -> Any:
+        """Write out both branches of a condition that is data, and select the results of one."""
+        aten = self.torch.ops.aten
+        predicate, *branches, operands = args
+        if predicate.meta["val"].dim():
+            scalar = predicate.meta["val"].reshape(())
+            predicate = self._new(aten.reshape.default, (predicate, []), scalar, node)
+
+        def guarded(x: Any, is_taken: bool) -> Any:
+            # Zero times an infinite slope of the other branch would be NaN: no gradient leaves it.
+            if x not in self.differentiable or not gradients:
+                return x
+            value = x.meta["val"]
+            still = self._new(aten.detach.default, (x,), value, node)
+            new = self._new(aten.where.self, (predicate, *((x, still) if is_taken else (still, x))), value, node)
+            self.differentiable.add(new)
+            return new
+
+        def select(x: Any, y: Any) -> Any:
+            if isinstance(x, (tuple, list)):
+                return tuple(select(*pair) for pair in zip(x, y, strict=True))
+            if x is y or not isinstance(x, self.torch.fx.Node) or not isinstance(y, self.torch.fx.Node):
+                return x
+            new = self._new(aten.where.self, (predicate, x, y), x.meta["val"], node)
+            if self.differentiable.intersection((x, y)):
+                self.differentiable.add(new)
+            return new
+
+        results = [
+            self._copied(branch, [guarded(x, is_first) for x in operands], gradients)
+            for branch, is_first in zip(branches, (True, False), strict=True)
+        ]
+        return select(*results)
+
+    def _new(self, target: Any, args: Any, value: Any, origin: Any) -> Any:
+        """Add a node that stands where another one does."""
+        new = self.graph.call_function(target, args)
+        new.name = self._fresh(new.name)
+        new.meta = {k: v for k, v in origin.meta.items() if k in ("nn_module_stack", "stack_trace")} | {"val": value}
+        return new
 
     def _each(self, tree: Any, function: Callable[[Any], Any]) -> Any:
         if isinstance(tree, (tuple, list)):

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from ...special import FUNCTIONS
 from .registry import OPS, Use, apply, cast, convert, is_connection, scalars, tensor
 
 #: Functions of one tensor: the name of JAX and ours.
 UNARY = {
-    **{
-        n: n
-        for n in ("exp", "exp2", "log", "log1p", "expm1", "sqrt", "rsqrt", "abs", "sign", "floor", "ceil", "square")
-    },
+    **{n: n for n in ("exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "abs", "sign", "floor", "ceil", "square")},
     **{n: n for n in ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh")},
-    **{n: n for n in ("erf", "erfc", "lgamma", "digamma")},
+    **{n: n for n in ("erf", "erfc")},
     "neg": "negative",
     "logistic": "sigmoid",
     "erf_inv": "erfinv",
@@ -45,8 +44,18 @@ def _binary(op: str) -> Any:
     return function
 
 
+def _special(function: Callable[[Any, str], Any]) -> Any:
+    return lambda use, x, **ignored: function(x, use.dtype)
+
+
 OPS.update({name: _unary(op) for name, op in UNARY.items()})
+OPS.update({name: _special(function) for name, function in FUNCTIONS.items()})
 OPS.update({name: _binary(op) for name, op in BINARY.items()})
+
+
+@convert("exp2")
+def _exp2(use: Use, x: Any, **ignored: Any) -> Any:
+    return apply("power", 2.0, x)
 
 
 @convert("div")

@@ -5,14 +5,18 @@ connection, a list of them for an op with several results, or anything that is k
 goes through PyTorch's own decomposition; what is left then is an error that lists all of it.
 """
 
+from . import complexes as complexes
 from . import convolution as convolution
 from . import create as create
 from . import elementwise as elementwise
 from . import indexing as indexing
+from . import linalg as linalg
 from . import linear as linear
 from . import movement as movement
 from . import normalization as normalization
+from . import order as order
 from . import pooling as pooling
+from . import randoms as randoms
 from . import reduction as reduction
 from . import sizes as sizes
 from .registry import OPS, Use

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from ...special import FUNCTIONS
 from .registry import OPS, Use, apply, cast, convert, dtype_name, is_connection, promoted, tensors
 
 #: Functions of one tensor: the name of ATen and ours.
 UNARY = {
-    **{
-        name: name for name in ("exp", "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "abs", "sign", "expm1", "exp2")
-    },
+    **{name: name for name in ("exp", "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "abs", "sign", "expm1")},
     **{name: name for name in ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "erf", "erfc")},
     **{name: name for name in ("floor", "ceil", "round", "trunc", "reciprocal", "sigmoid", "relu", "relu6", "silu")},
     **{name: name for name in ("mish", "softsign", "isnan", "isfinite", "isinf", "logical_not", "bitwise_not")},
-    **{
-        name: name
-        for name in ("asinh", "acosh", "atanh", "lgamma", "digamma", "erfinv", "tanhshrink", "square", "frac")
-    },
+    **{name: name for name in ("asinh", "acosh", "atanh", "erfinv", "square")},
     "neg": "negative",
     "hardswish": "hard_swish",
     "hardsigmoid": "hard_sigmoid",
@@ -41,8 +38,6 @@ BINARY = {
     "pow": "power",
     "floor_divide": "floor_divide",
     "logaddexp": "logaddexp",
-    "fmax": "fmax",
-    "fmin": "fmin",
 }
 
 #: Functions whose results are truth values.
@@ -96,10 +91,35 @@ def _common(use: Use, x: Any, y: Any) -> list[Any]:
 
 for _name, _op in UNARY.items():
     OPS[f"aten.{_name}.default"] = _unary(_op)
+
+
+def _special(function: Callable[[Any, str], Any]) -> Any:
+    return lambda use, x: function(promoted(use, x)[0], use.dtype)
+
+
+for _name, _function in FUNCTIONS.items():
+    OPS[f"aten.{_name}.default"] = _special(_function)
 for _name, _op in BINARY.items():
     OPS.update({f"aten.{_name}.{overload}": _binary(_op) for overload in OVERLOADS})
 for _name, _op in COMPARISONS.items():
     OPS.update({f"aten.{_name}.{overload}": _comparison(_op) for overload in OVERLOADS})
+
+
+@convert("exp2.default")
+def _exp2(use: Use, x: Any) -> Any:
+    return apply("power", 2.0, promoted(use, x)[0])
+
+
+@convert("frac.default")
+def _fraction(use: Use, x: Any) -> Any:
+    return apply("subtract", x, apply("trunc", x))
+
+
+@convert("fmax.default", "fmin.default")
+def _extreme(use: Use, x: Any, y: Any) -> Any:
+    x, y = promoted(use, x, y)
+    compare = "greater_equal" if "fmax" in str(use.node.target) else "less_equal"
+    return apply("where", apply("logical_or", apply(compare, x, y), apply("isnan", y)), x, y)
 
 
 def _scaled(y: Any, alpha: Any) -> Any:
@@ -245,7 +265,7 @@ def _to(use: Use, x: Any, *args: Any, **named: Any) -> Any:
 
 @convert(
     *("clone.default", "alias.default", "contiguous.default", "lift_fresh_copy.default"),
-    *("lift_fresh.default", "dropout.default", "feature_dropout.default", "_conj.default"),
+    *("lift_fresh.default", "dropout.default", "feature_dropout.default", "_conj.default", "resolve_conj.default"),
 )
 def _same(use: Use, x: Any, *args: Any, **named: Any) -> Any:
     name = str(use.node.target).split(".")[1]

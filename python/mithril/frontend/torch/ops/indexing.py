@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .movement import along
-from .registry import Use, apply, convert, dtype_name, is_connection, promoted
+import numpy as np
+
+from .movement import along, size_of
+from .registry import Use, apply, convert, dtype_name, is_connection, promoted, tensor
 
 
 def _key(use: Use, indices: Any) -> tuple[tuple[Any, ...], list[Any]]:
@@ -64,6 +66,55 @@ def _scatter(use: Use, x: Any, dim: int, index: Any, source: Any) -> Any:
     return apply("scatter", x, dim, index, source)
 
 
+_REDUCTIONS = {"add": "sum", "multiply": "prod"}
+
+
+@convert("scatter_reduce.two")
+def _scatter_reduce(
+    use: Use, x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
+) -> Any:
+    return apply("scatter_reduce", x, dim, index, source, reduce, include_self)
+
+
+@convert("scatter.reduce", "scatter.value_reduce")
+def _scatter_reduced(use: Use, x: Any, dim: int, index: Any, source: Any, *, reduce: str) -> Any:
+    if not is_connection(source):
+        source = apply("full", tuple(size_of(use, index, 2, i) for i in range(use.rank)), source, use.dtype)
+    return apply("scatter_reduce", x, dim, index, source, _REDUCTIONS[reduce], True)
+
+
+@convert("index_reduce.default")
+def _index_reduce(
+    use: Use, x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
+) -> Any:
+    like = tuple(-1 if axis == dim % use.rank else 1 for axis in range(use.rank))
+    shape = tuple(size_of(use, source, 3, i) for i in range(use.rank))
+    index = apply("broadcast_to", apply("reshape", index, like), shape)
+    return apply("scatter_reduce", x, dim, index, source, reduce, include_self)
+
+
+@convert("index_fill.int_Scalar", "index_fill.int_Tensor")
+def _index_fill(use: Use, x: Any, dim: int, index: Any, value: Any) -> Any:
+    return apply("index_fill", x, indices=index, value=value, axis=dim)
+
+
+@convert("masked_scatter.default")
+def _masked_scatter(use: Use, x: Any, mask: Any, source: Any) -> Any:
+    return apply("masked_scatter", x, mask, source)
+
+
+@convert("unfold.default")
+def _unfold(use: Use, x: Any, dim: int, size: int, step: int) -> Any:
+    rank = use.rank_of(0)
+    if rank == 0:
+        return apply("reshape", x, (size,))
+    if not isinstance(use.shape[dim % rank], int):
+        raise use.refuse("of a size that is not known when converting")
+    starts = np.arange(use.shape[dim % rank]) * step
+    windows = apply("take", x, tensor(starts[:, None] + np.arange(size)), dim % rank)
+    return apply("moveaxis", windows, dim % rank + 1, -1)
+
+
 @convert("scatter_add.default")
 def _scatter_add(use: Use, x: Any, dim: int, index: Any, source: Any) -> Any:
     return apply("scatter_add", x, index, source, dim)
@@ -91,3 +142,28 @@ def _one_hot(use: Use, x: Any, classes: int = -1) -> Any:
 def _bucketize(use: Use, x: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:
     places = apply("searchsorted", boundaries, x, right)
     return apply("cast", places, "int32") if out_int32 else places
+
+
+@convert("as_strided.default", "as_strided_copy.default")
+def _as_strided(use: Use, x: Any, size: Any, stride: Any, offset: Any = None) -> Any:
+    own = use.operand(0)
+    numbers = (*own.shape, *own.stride(), own.storage_offset(), *size, *stride, offset or 0)
+    if not all(isinstance(n, int) for n in numbers):
+        raise use.refuse("of sizes or strides that are not known when converting")
+    # The elements in the order in which they lie in memory.
+    order = sorted(range(own.dim()), key=lambda axis: (-own.stride(axis), -own.shape[axis]))
+    if not own.permute(order).is_contiguous():
+        raise use.refuse("of a tensor that is a part of a larger one: call contiguous() first")
+    if order != list(range(own.dim())):
+        x = apply("transpose", x, tuple(order))
+    start = 0 if offset is None else offset - own.storage_offset()
+    places = np.full(tuple(size), start, np.int64)
+    for axis, (count, step) in enumerate(zip(size, stride, strict=True)):
+        places += (np.arange(count) * step).reshape((-1,) + (1,) * (len(size) - axis - 1))
+    if places.size and not 0 <= places.min() <= places.max() < own.numel():
+        raise use.refuse("of elements outside of the tensor: use one that holds them all")
+    flat = apply("reshape", x, (-1,))
+    in_order = places.ravel()
+    if places.size and (in_order == np.arange(start, start + places.size)).all():
+        return apply("reshape", along(flat, 0, slice(start, start + places.size)), tuple(size))
+    return apply("take", flat, tensor(places), 0)

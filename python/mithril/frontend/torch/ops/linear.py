@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .movement import size_of
-from .registry import Use, apply, convert, promoted
+from .movement import along, size_of
+from .registry import Use, apply, cast, convert, promoted
 
 
 @convert("linear.default")
@@ -60,6 +60,53 @@ def _attention(
 @convert("embedding.default")
 def _embedding(use: Use, weight: Any, indices: Any, padding: int = -1, *ignored: Any) -> Any:
     return apply("embedding", indices, weight, padding if padding >= 0 else None)
+
+
+@convert("_embedding_bag.default", "_embedding_bag_forward_only.default", "embedding_bag.padding_idx")
+def _embedding_bag(
+    use: Use,
+    weight: Any,
+    indices: Any,
+    offsets: Any,
+    scale: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    factors: Any = None,
+    with_end: bool = False,
+    padding: Any = -1,
+) -> Any:
+    count = use.operand(1).shape[0]
+    padding = None if padding is None or padding < 0 else padding
+    rows = apply("embedding", indices, weight, padding)
+    kept = apply("full", (size_of(use, indices, 1, 0),), 1, use.dtype)
+    if padding is not None:
+        kept = cast(apply("not_equal", indices, padding), use.dtype)
+    weights = kept if factors is None else apply("multiply", kept, factors)
+    number = use.shape[0]
+    # Row i is in the last bag that begins before it.
+    places = apply("arange", 0, count if isinstance(count, int) else indices.shape[0], 1, "int64")
+    starts = along(offsets, 0, slice(0, -1)) if with_end else offsets
+    bags = apply("subtract", apply("searchsorted", cast(starts, "int64"), places, True), 1)
+    shape = (number if isinstance(number, int) else starts.shape[0], int(use.shape[1]))
+    zeros = apply("full", shape, 0, use.dtype)
+    if mode == 2:
+        bag = apply("where", apply("equal", apply("expand_dims", kept, 1), 0), float("-inf"), rows)
+        index = apply("broadcast_to", apply("expand_dims", bags, 1), rows.shape)
+        lowest = apply("full", shape, float("-inf"), use.dtype)
+        largest = apply("scatter_reduce", lowest, 0, index, bag, "amax", True)
+        result = apply("where", apply("isfinite", largest), largest, 0.0)
+    else:
+        result = apply("index_add", zeros, bags, apply("multiply", rows, apply("expand_dims", weights, 1)), 0)
+        if mode == 1:
+            counts = apply("index_add", apply("full", (shape[0],), 0, use.dtype), bags, kept, 0)
+            result = apply("divide", result, apply("expand_dims", apply("maximum", counts, 1.0), 1))
+    return [result, None, None, None]
+
+
+@convert("cdist.default", "_cdist_forward.default", "_euclidean_dist.default")
+def _cdist(use: Use, x: Any, y: Any, p: float = 2.0, mode: Any = None) -> Any:
+    difference = apply("subtract", apply("expand_dims", x, -2), apply("expand_dims", y, -3))
+    return apply("norm", difference, float(p), -1, False)
 
 
 @convert("linalg_vector_norm.default", "norm.ScalarOpt_dim", "norm.Scalar")

@@ -90,27 +90,6 @@ def _diff(use: Use, x: Any, n: int = 1, dim: int = -1, prepend: Any = None, appe
     return apply("diff", x, n, dim, prepend=prepend, append=append)
 
 
-@convert("topk.default")
-def _topk(use: Use, x: Any, k: int, dim: int = -1, largest: bool = True, ordered: bool = True) -> Any:
-    return apply("topk", x, k, dim, largest, ordered)
-
-
-@convert("sort.default", "sort.stable")
-def _sort(use: Use, x: Any, *args: Any, **named: Any) -> Any:
-    words = ("stable", "dim", "descending") if "stable" in str(use.node.target) else ("dim", "descending")
-    named = dict(zip(words, args, strict=False)) | named
-    dim, descending = named.get("dim", -1), named.get("descending", False)
-    places = apply("argsort", x, dim, descending)
-    return [apply("take_along_axis", x, places, dim), places]
-
-
-@convert("argsort.default", "argsort.stable")
-def _argsort(use: Use, x: Any, *args: Any, **named: Any) -> Any:
-    words = ("stable", "dim", "descending") if "stable" in str(use.node.target) else ("dim", "descending")
-    named = dict(zip(words, args, strict=False)) | named
-    return apply("argsort", x, named.get("dim", -1), named.get("descending", False))
-
-
 @convert("histc.default")
 def _histc(use: Use, x: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> Any:
     return apply("histc", x, bins, float(min), float(max))

@@ -58,8 +58,9 @@ class Use:
 
 
 def dtype_name(dtype: Any) -> str:
-    """Name of a dtype of PyTorch here."""
-    return str(dtype).removeprefix("torch.")
+    """Name of a dtype of PyTorch here; of complex numbers that of their parts."""
+    name = str(dtype).removeprefix("torch.")
+    return {"complex64": "float32", "complex128": "float64", "complex32": "float16"}.get(name, name)
 
 
 def convert(*names: str, prefix: str = "aten") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
