@@ -46,7 +46,7 @@ Written by `make agreement` with {versions}.
 def main() -> None:
     """Measure what is installed and write the page."""
     backends = dict(_available())
-    rows = _core.op_rows()
+    rows = _core.op_definitions()
     known = {}
     if "--missing" in sys.argv[1:]:
         known = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE))

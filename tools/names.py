@@ -24,10 +24,10 @@ def names_page() -> str:
     out += _table("Options of backends", "option", _inverted(options.ALIASES))
     out += _table("Options of `mithril.compile`", "option", _inverted(compiling.ALIASES))
     out += _table("Methods of backends", "method", _same({n: v for n, v in vars(Backend).items() if n[0] != "_"}))
-    out += _table("Ops", "op", {row["name"]: row["aliases"] for row in _core.op_rows()})
+    out += _table("Ops", "op", {row["name"]: row["aliases"] for row in _core.op_definitions()})
     out += _table("Layers", "layer", _same({n: getattr(layers, n) for n in layers.__all__}))
     arguments: dict[str, list[str]] = {}
-    for row in _core.layer_rows():
+    for row in _core.layer_definitions():
         names = {port["name"] for port in row["args"]}
         for alias, name in row["arg_aliases"]:
             if name in names and alias not in arguments.setdefault(f"{row['name']}({name})", []):

@@ -1,6 +1,6 @@
 """Calls as users of other libraries write them: `dim` for `axis`, and the order of arguments that PyTorch has.
 
-The rows are the core's (``_core.spelling_rows``, ``_core.port_words``). Generated methods of ops and classes of layers
+The rows are the core's (``_core.library_signatures``, ``_core.port_aliases``). Generated methods of ops and classes of layers
 are wrapped by `op` and `layer`: a call in another library's order is brought into ours, or refused if it could mean
 either.
 """
@@ -20,13 +20,13 @@ __all__ = ["layer", "op"]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 #: Other words for ports.
-WORDS: dict[str, tuple[str, ...]] = {word: tuple(ports) for word, ports in _core.port_words()}
-_COUNTS = {name: len(params) for what, name, _, params, _ in _core.spelling_rows() if what == "op"}
-_LAYERS = {name for what, name, *_ in _core.spelling_rows() if what == "layer"}
+WORDS: dict[str, tuple[str, ...]] = {word: tuple(ports) for word, ports in _core.port_aliases()}
+_COUNTS = {name: len(params) for what, name, _, params, _ in _core.library_signatures() if what == "op"}
+_LAYERS = {name for what, name, *_ in _core.library_signatures() if what == "layer"}
 #: Aliases that have the order of another library alone, with its parameters.
 _ALONE = {
     name: [theirs for theirs, _ in params]
-    for what, name, _, params, only in _core.spelling_rows()
+    for what, name, _, params, only in _core.library_signatures()
     if what == "op" and only
 }
 
@@ -130,7 +130,7 @@ def _canonical(name: str, ports: Sequence[str], kwargs: dict[str, Any], has_kern
 def _in_our_order(
     name: str, ports: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    slots = _core.read_op(name, [_kind(a) for a in args], [_written(a) for a in args], list(kwargs))
+    slots = _core.resolve_arguments(name, [_kind(a) for a in args], [_written(a) for a in args], list(kwargs))
     if slots is None:
         return args, kwargs
     found = dict(kwargs)

@@ -35,7 +35,7 @@ from mithril.tools.oracle import off
 from op_database_names import ADAPTED, CHECKED, DIFFERENT, OTHERWISE, REFUSED, WORDS, Unmapped
 
 BACKENDS = ("interpreter", "numpy", "torch", "jax", "mlx", "c", "ggml")
-ROWS = {row["name"]: row for row in _core.op_rows()}
+ROWS = {row["name"]: row for row in _core.op_definitions()}
 #: Rounding of the inputs may show in a result as often.
 AMPLIFIED = 8.0
 

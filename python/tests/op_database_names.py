@@ -372,7 +372,7 @@ REFUSED = {
     ("take_along_dim", "of take_along_axis"): "indices have the sizes of the input, but along the axis",
     ("scatter_add", "of scatter_add"): "indices and source have the sizes of the input, but along the axis",
     ("masked_scatter", "`mask` of masked_scatter has shape"): "the result has the shape of the input",
-    ("nn.functional.linear", r"`weight` of linear has shape|linear does not take"): "weights are matrices",
+    ("nn.functional.linear", r"`weight` of linear has shape|linear does not accept"): "weights are matrices",
     ("cat", "axis 1 does not exist in 1 dimensions"): "a tensor without elements has as many axes as the others",
     ("nn.functional.grid_sample", '"bicubic"'): "bicubic sampling is defined for images",
     ("repeat_interleave", "`repeats` of repeat|needs a value when compiling"): "each element is repeated equally often",

@@ -17,7 +17,7 @@ CLASSES = {"numpy": "NumpyBackend", "torch": "TorchBackend", "jax": "JaxBackend"
 def test_pages_of_all_ops_have_all_ops(page):
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", text, re.MULTILINE))
-    assert set(rows) == {row["name"] for row in _core.op_rows()}
+    assert set(rows) == {row["name"] for row in _core.op_definitions()}
 
 
 def test_published_figures_are_within_the_tolerances():
@@ -25,7 +25,7 @@ def test_published_figures_are_within_the_tolerances():
     names = re.search(r"^\| op \| (.*) \|$", text, re.MULTILINE).group(1).split(" | ")
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", text, re.MULTILINE))
     beyond = []
-    for row in _core.op_rows():
+    for row in _core.op_definitions():
         allowed = UNITS[row["tolerance"]] + (0 if row["primitive"] else 4)
         for name, cell in zip(names, rows[row["name"]].split(" | "), strict=True):
             figures = cell.split(" · ")

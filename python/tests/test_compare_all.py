@@ -42,7 +42,7 @@ def test_backends_agree(backend):
 
 
 def test_no_known_model_is_forgotten():
-    known = {row["name"].removeprefix("create_") for row in _core.zoo_rows()}
+    known = {row["name"].removeprefix("create_") for row in _core.zoo_definitions()}
     compared = {name.split()[0] for name in (*zoo.MODELS, *zoo.VARIANTS)}
     assert known == compared | set(zoo.SIZES)
     assert set(zoo.SIZES.values()) <= compared

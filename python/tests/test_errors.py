@@ -506,7 +506,7 @@ def test_arguments_of_layers():
         2**40,
         [[1], [2, 3]],
     ]
-    for row in ml._core.layer_rows():
+    for row in ml._core.layer_definitions():
         required = {a["name"]: "ij,jk->ik" if a["kind"] == "str" else 2 for a in row["args"] if a["required"]}
         for argument in row["args"]:
             for value in wrong:

@@ -22,7 +22,7 @@ def normal(*shape, seed=0):
 # --- ops ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("op", [row["name"] for row in _core.op_rows()])
+@pytest.mark.parametrize("op", [row["name"] for row in _core.op_definitions()])
 def test_ops(op):
     """As compiled models, with special values."""
     results = run_backend_tests(ml.GGMLBackend(num_threads=1), [op], dtypes=["float32"], special=True)

@@ -12,7 +12,7 @@ from tools.compare_all.layers import ALL, CASES, LAYERS, build
 
 def test_no_layer_is_forgotten():
     assert set(LAYERS) <= set(ALL)
-    assert set(ALL) == {row["name"] for row in ml._core.layer_rows()}
+    assert set(ALL) == {row["name"] for row in ml._core.layer_definitions()}
 
 
 def compiled(layer, backend, data):

@@ -16,7 +16,7 @@ from threads import in_threads
 
 mx = pytest.importorskip("mlx.core")
 
-ROWS = {row["name"]: row for row in _core.op_rows()}
+ROWS = {row["name"]: row for row in _core.op_definitions()}
 RANDOM = np.random.default_rng(0)
 
 

@@ -11,7 +11,7 @@ from mithril import _core
 from mithril.testing import Case, cases
 from op_cases import BENDS, TERMS, Single, every_case
 
-ROWS = {row["name"]: row for row in _core.op_rows()}
+ROWS = {row["name"]: row for row in _core.op_definitions()}
 EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
 #: JAX compiles every use of an op, which takes long: in single precision with `make test-all` only.
 CHOSEN = [(n, d) for n in NATIVE for d in EPSILON if (n, d) != ("jax", "float32") or "MITHRIL_TEST_ALL" in os.environ]

@@ -10,7 +10,7 @@ from mithril.testing import cases
 from mithril.testing.backend_tests import EPSILON, UNITS, agree
 from op_cases import MORE
 
-ROWS = {row["name"]: row for row in _core.op_rows()}
+ROWS = {row["name"]: row for row in _core.op_definitions()}
 REFERENCE = {dtype: InterpreterBackend(dtype=dtype) for dtype in FLOATS}
 SPECIAL = np.array(
     [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, -3.0, 6.0, 20.0, -20.0, 30.0, -30.0, 1e-7, 80.0]

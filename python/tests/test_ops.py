@@ -6,7 +6,7 @@ from mithril import _core
 from mithril.testing import cases
 from mithril.testing.backend_tests import run_backend_tests
 
-ROWS = _core.op_rows()
+ROWS = _core.op_definitions()
 #: Ops that refuse the half precisions, with an error that says to cast.
 NO_HALF = {row["name"] for row in ROWS if row["family"] in ("decompose", "factor", "least_squares")}
 

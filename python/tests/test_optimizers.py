@@ -149,7 +149,7 @@ def test_adafactor_keeps_rows_and_columns_only():
 
 
 def test_defaults_are_those_of_the_rows():
-    for row in ml._core.optimizer_rows():
+    for row in ml._core.optimizer_definitions():
         optimizer = getattr(optim, row["name"], None)
         if optimizer is not None:
             assert optimizer().options == {arg["name"]: arg["default"] for arg in row["args"]}

@@ -250,7 +250,7 @@ BY_NAME = ("out", "dtype", "generator", "names", "layout", "device", "requires_g
 def _signatures():
     """Give every name of ours that PyTorch has too, with PyTorch's parameters."""
     overrides = {f: inspect.signature(o) for f, o in torch.overrides.get_testing_overrides().items()}
-    rows = {row["name"]: row for row in _core.op_rows()}
+    rows = {row["name"]: row for row in _core.op_definitions()}
     for row in rows.values():
         for name in (row["name"], *row["aliases"]):
             for owner in (functional, torch):
@@ -273,7 +273,7 @@ def _means(word, port):
 
 def test_every_op_that_pytorch_has_too_takes_its_arguments_in_that_order_or_has_a_row():
     orders = {
-        name: [theirs for theirs, _ in params] for what, name, _, params, _ in _core.spelling_rows() if what == "op"
+        name: [theirs for theirs, _ in params] for what, name, _, params, _ in _core.library_signatures() if what == "op"
     }
     compared, wrong = 0, []
     for name, row, parameters in _signatures():
@@ -296,9 +296,9 @@ def test_every_op_that_pytorch_has_too_takes_its_arguments_in_that_order_or_has_
 
 
 def test_every_layer_that_pytorch_has_too_takes_its_arguments_in_that_order_or_has_a_row():
-    rows = {name: params for what, name, _, params, _ in _core.spelling_rows() if what == "layer"}
+    rows = {name: params for what, name, _, params, _ in _core.library_signatures() if what == "layer"}
     compared, wrong = 0, []
-    for row in _core.layer_rows():
+    for row in _core.layer_definitions():
         aliases = dict(row["arg_aliases"])
         args = [a["name"] for a in row["args"]]
         for name in (row["name"], *row["aliases"]):

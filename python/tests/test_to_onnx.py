@@ -17,7 +17,7 @@ from op_cases import Single, every_case
 from test_zoo_c import MODELS
 
 ALL = "MITHRIL_TEST_ALL" in os.environ
-ROWS = {row["name"]: row for row in _core.op_rows()}
+ROWS = {row["name"]: row for row in _core.op_definitions()}
 RANDOM = np.random.default_rng(3)
 
 #: Rows that ONNX cannot say, or whose expansions need one of these.

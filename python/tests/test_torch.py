@@ -11,7 +11,7 @@ from mithril import _core
 from mithril.testing import Case, cases
 from op_cases import BENDS, MORE, TERMS, Single, every_case
 
-ROWS = {row["name"]: row for row in _core.op_rows()}
+ROWS = {row["name"]: row for row in _core.op_definitions()}
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 UNITS = {"Exact": 0, "Rounded": 1, "Elementwise": 4, "Contraction": 8, "Decomposition": 256, "Random": 4}
 GRADIENT_UNITS = {"Decomposition": 256}

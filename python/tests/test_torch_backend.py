@@ -9,7 +9,7 @@ from networks import image_block, text_block
 
 torch = pytest.importorskip("torch")
 
-ROWS = _core.op_rows()
+ROWS = _core.op_definitions()
 META = ml.TorchBackend(device="meta")
 
 

@@ -230,7 +230,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "NLLLoss": (-3, -0.1),
 }
 #: Arguments of the layers in order.
-ARGUMENTS = {row["name"]: [arg["name"] for arg in row["args"]] for row in ml._core.layer_rows()}
+ARGUMENTS = {row["name"]: [arg["name"] for arg in row["args"]] for row in ml._core.layer_definitions()}
 ALL = sorted({getattr(layers, name).__name__ for name in layers.__all__})
 CASES = [(name, args, text) for name in ALL for args, text in LAYERS.get(name, [((), "")])]
 

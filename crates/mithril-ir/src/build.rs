@@ -1,4 +1,4 @@
-//! Building typed graphs: every new node gets its dtype and shape at once.
+//! Builder of typed graphs: every new node gets its dtype and shape at once.
 //!
 //! [`Builder::push`] is the forward half of inference: it fills in defaults, promotes dtypes (inserting `cast`
 //! nodes), applies the shape rule and checks sizes. Expansions and gradients are formulas ([`crate::formula`]).
@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Place, Result};
-use crate::formula::{Call, Cx, V};
+use crate::formula::{Cx, ExpandCx, V};
 use crate::graph::{Graph, OriginId, TensorType, ValueId, Values};
 use crate::literal::Lit;
 use crate::op::{Attr, DTypeRule, Eval, ExpandFn, OpDef, Port, PortKind, ShapeRule};
@@ -20,7 +20,7 @@ use crate::rules::{Attrs, DTypeArg, DTypeCx, DTypes, ShapeArg, ShapeCx};
 use crate::shape::{self, Shape};
 use crate::tensor::{Scalar, Tensor};
 
-/// Expansions nest (attention → softmax → exp); more than this is a row that expands into itself.
+/// Largest depth of nested expansions (attention → softmax → exp); more means that an op expands into itself.
 const MAX_DEPTH: usize = 32;
 
 /// Builds a typed graph.
@@ -28,7 +28,7 @@ const MAX_DEPTH: usize = 32;
 pub struct Builder {
     /// The graph so far.
     pub graph: Graph,
-    /// The float that integers and plain numbers become.
+    /// The default float, to which integers and numbers are converted.
     pub float: DType,
     origin: OriginId,
     depth: usize,
@@ -64,7 +64,7 @@ impl Builder {
         self.push_inner(op, args).map_err(|error| error.at(&place))
     }
 
-    /// Adds a use of `op` whose types are known, as a pass copies it; nothing is checked.
+    /// Adds a use of `op` with known types, as passes do that copy nodes; nothing is checked.
     pub fn push_typed(
         &mut self,
         op: &'static OpDef,
@@ -87,7 +87,7 @@ impl Builder {
         Ok(self.graph.node(node).outputs.clone())
     }
 
-    /// Fills in defaults and checks what kind of value stands at each port.
+    /// Fills in defaults and checks the kind of the value at each port.
     fn complete(&mut self, op: &'static OpDef, args: &[ValueId]) -> Result<Values> {
         if args.len() > op.ports.len() && !op.is_variadic() {
             let message =
@@ -119,7 +119,7 @@ impl Builder {
             if !fits {
                 return Err(match lit {
                     Some(Lit::None) => missing(op, port),
-                    _ => misfit(op, port, lit),
+                    _ => invalid_argument(op, port, lit),
                 });
             }
         }
@@ -137,8 +137,8 @@ impl Builder {
         DTypeCx::new(op, &args, self.float).apply(op.dtype)
     }
 
-    /// Inserts the casts, and makes tensors of numbers where numbers cannot stay literals: only beside a tensor
-    /// of their kind or a wider one does every target read a plain number as we do.
+    /// Inserts casts, and converts numbers to tensors where they cannot stay literals: targets agree on the dtype of a number
+    /// only if there is a tensor of its kind or a wider one.
     fn convert(&mut self, op: &'static OpDef, inputs: &mut Values, dtypes: &DTypes) -> Result<()> {
         let elementwise = matches!(op.eval, Some(Eval::F1(_) | Eval::F2(..) | Eval::Scalar(_)))
             || matches!(op.shape, ShapeRule::Broadcast);
@@ -176,14 +176,14 @@ impl Builder {
             Lit::Float(x) => Scalar::Float(x),
             Lit::Int(Dim::Const(n)) => Scalar::Int(n),
             Lit::Int(dim) => {
-                // A size that is known when running only: a 0-d tensor filled with it.
+                // A size that is known only at run time: a 0-d tensor filled with it.
                 let shape = self.lit(Lit::Tuple([].into()));
                 let value = self.lit(dim);
                 let dtype = self.lit(dtype);
                 let full = find("full").ok_or_else(|| Error::internal("there is no op `full`"))?;
                 return Ok(self.push_inner(full, &[shape, value, dtype])?[0]);
             }
-            other => return Err(Error::internal(format!("{other} stands for a tensor"))),
+            other => return Err(Error::internal(format!("{other} is used as a tensor"))),
         };
         Ok(self.graph.add_literal(Tensor::scalar(dtype, scalar).into()))
     }
@@ -202,7 +202,7 @@ impl Builder {
         } else {
             dtypes.out.to_vec()
         };
-        // An op may have fewer outputs than dtypes listed (`split`): the shapes decide.
+        // An op may have fewer outputs than its dtype rule lists (`split`); the shapes decide.
         let last = outs.last().copied().unwrap_or(self.float);
         Ok(shapes
             .into_iter()
@@ -239,7 +239,7 @@ impl Builder {
 
     fn expansion_types(&mut self, op: &'static OpDef, inputs: &[ValueId]) -> Result<Vec<TensorType>> {
         let expand = op.expand.ok_or_else(|| Error::internal(format!("{} has no shape rule", op.name)))?;
-        // On a scratch graph, so that this one holds the op as written.
+        // On a scratch graph, so that this one is not changed.
         let mut scratch = Self::new(self.float);
         scratch.depth = self.depth + 1;
         let args: Values = inputs
@@ -267,15 +267,15 @@ impl Builder {
 
     fn expand_with(&mut self, op: &'static OpDef, expand: ExpandFn, args: &[ValueId]) -> Result<Values> {
         if self.depth > MAX_DEPTH {
-            return Err(Error::internal(format!("{} expands without end", op.name)));
+            return Err(Error::internal(format!("{} expands into itself", op.name)));
         }
         let float = self.float;
         let args = self.complete(op, args)?;
-        let taken = std::mem::replace(self, Self::new(float));
-        let cx = Cx::new(taken);
+        let builder = std::mem::replace(self, Self::new(float));
+        let cx = Cx::new(builder);
         let outs: Values = {
             let x = args.iter().map(|&id| cx.value(id)).collect();
-            let call = Call { cx: &cx, op, x };
+            let call = ExpandCx { cx: &cx, op, x };
             let outs = expand(&call);
             outs.iter().map(|v| cx.tensor_of(v.id())).collect()
         };
@@ -290,8 +290,8 @@ impl Builder {
     /// Runs a formula over this graph.
     pub fn formula(&mut self, f: impl for<'a> FnOnce(&'a Cx) -> Vec<V<'a>>) -> Result<Values> {
         let float = self.float;
-        let taken = std::mem::replace(self, Self::new(float));
-        let cx = Cx::new(taken);
+        let builder = std::mem::replace(self, Self::new(float));
+        let cx = Cx::new(builder);
         let outs: Values = f(&cx).iter().map(|v| v.id()).collect();
         let (builder, error) = cx.into_parts();
         *self = builder;
@@ -304,24 +304,24 @@ fn missing(op: &OpDef, port: &Port) -> Error {
         .help(format!("give `{}` a connection or a value", port.name))
 }
 
-fn misfit(op: &OpDef, port: &Port, lit: Option<&Lit>) -> Error {
+fn invalid_argument(op: &OpDef, port: &Port, lit: Option<&Lit>) -> Error {
     let Some(lit) = lit else {
         let message = format!("`{}` of {} is computed by the model", port.name, op.name);
         return Error::new(Code::UnknownArgument, message)
             .help("it must be known when compiling: a literal or a shape, not the value of a tensor");
     };
-    let wanted = match port.kind {
+    let expected = match port.kind {
         PortKind::Attr(Attr::Choice(all)) => format!("one of {}", all.join(", ")),
         PortKind::Attr(kind) => kind.text().to_owned(),
         _ => "a tensor or a number".into(),
     };
     Error::new(Code::BadArgument, format!("`{}` of {} is {lit}", port.name, op.name))
-        .help(format!("it must be {wanted}"))
+        .help(format!("it must be {expected}"))
 }
 
-/// Whether a literal may stand at an argument of that kind.
+/// Whether a literal is valid for an argument of that kind.
 pub fn attr_fits(kind: Attr, lit: &Lit) -> bool {
-    // A boolean is not a number: in another library's order of arguments it means something else.
+    // A boolean is not accepted as a number: it may be an argument in another library's order.
     let int = |l: &Lit| matches!(l, Lit::Int(_));
     let ints = |l: &Lit| match l {
         Lit::Tuple(items) => items.iter().all(int),
@@ -397,7 +397,7 @@ mod tests {
         b.graph.outputs.insert("y".into(), y);
         let x = Arc::new(Tensor::from_parts(&[2], vec![0.5_f32, -1.0]));
         let y = interp::run(&b.graph, &[x]).unwrap();
-        let wanted = [(0.5_f64.tanh() as f32) / 2.0, (-1.0_f64).tanh() as f32 / 2.0];
-        assert_eq!(y[0].as_slice::<f32>().unwrap(), wanted);
+        let expected = [(0.5_f64.tanh() as f32) / 2.0, (-1.0_f64).tanh() as f32 / 2.0];
+        assert_eq!(y[0].as_slice::<f32>().unwrap(), expected);
     }
 }

@@ -1,9 +1,9 @@
-//! Symbolic dimensions: integers, symbols, and what is computed from them.
+//! Symbolic dimensions: integers, symbols, and expressions of them.
 //!
-//! A [`Dim`] is kept in a normal form (a sum of products of symbols and floor divisions, sorted), so that two
-//! equal expressions built in different ways compare, hash and print the same: `2*(n+1) == 2*n+2`.
-//! Arithmetic saturates at the ends of `i64`; sizes that large are refused where a shape is checked
-//! ([`crate::shape::Shape::check`]), so that saturation never reaches a user as a wrong answer.
+//! A [`Dim`] has a normal form (a sorted sum of products of symbols and floor divisions), so that equal expressions
+//! compare, hash and print the same, however they were built: `2*(n+1) == 2*n+2`. Arithmetic saturates at the ends of
+//! `i64`; checking a shape reports sizes that large ([`crate::shape::Shape::check`]), so that saturation never becomes a wrong
+//! result.
 
 use std::fmt;
 use std::ops::{Add, Mul, Neg, Sub};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub enum Symbol {
     /// Named by the user: `batch`.
     Named(Arc<str>),
-    /// Made by the solver, printed `?3`; never survives into a compiled graph.
+    /// A variable of the solver, printed as `?3`; compiled graphs contain none.
     Var(u32),
 }
 
@@ -33,19 +33,19 @@ pub enum Dim {
     /// A known number.
     Const(i64),
     /// An expression with at least one symbol.
-    Expr(Arc<Expr>),
+    Expr(Arc<DimExpr>),
 }
 
 /// Normal form of an expression: `constant + Σ coefficient · Π factors`, terms sorted by their factors.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Expr {
-    terms: Vec<(Vec<Atom>, i64)>,
+pub struct DimExpr {
+    terms: Vec<(Vec<DimFactor>, i64)>,
     constant: i64,
 }
 
-/// What a product is made of.
+/// A factor of a product.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Atom {
+pub enum DimFactor {
     /// A symbol.
     Symbol(Symbol),
     /// A floor division that does not simplify.
@@ -58,18 +58,18 @@ impl Dim {
 
     /// A named symbol.
     pub fn symbol(name: &str) -> Self {
-        Self::atom(Atom::Symbol(Symbol::Named(name.into())))
+        Self::atom(DimFactor::Symbol(Symbol::Named(name.into())))
     }
     /// A variable of the solver.
     pub fn var(n: u32) -> Self {
-        Self::atom(Atom::Symbol(Symbol::Var(n)))
+        Self::atom(DimFactor::Symbol(Symbol::Var(n)))
     }
     /// Any symbol.
     pub fn of_symbol(symbol: Symbol) -> Self {
-        Self::atom(Atom::Symbol(symbol))
+        Self::atom(DimFactor::Symbol(symbol))
     }
-    fn atom(atom: Atom) -> Self {
-        Self::Expr(Arc::new(Expr { terms: vec![(vec![atom], 1)], constant: 0 }))
+    fn atom(atom: DimFactor) -> Self {
+        Self::Expr(Arc::new(DimExpr { terms: vec![(vec![atom], 1)], constant: 0 }))
     }
     /// The number, if it is one.
     pub fn known(&self) -> Option<i64> {
@@ -82,12 +82,12 @@ impl Dim {
     pub fn is(&self, n: i64) -> bool {
         self.known() == Some(n)
     }
-    /// The symbol, if the dimension is nothing else.
+    /// The symbol, if the dimension is a single symbol.
     pub fn as_symbol(&self) -> Option<&Symbol> {
         match self {
             Self::Expr(e) if e.constant == 0 && e.terms.len() == 1 && e.terms[0].1 == 1 => {
                 match e.terms[0].0.as_slice() {
-                    [Atom::Symbol(s)] => Some(s),
+                    [DimFactor::Symbol(s)] => Some(s),
                     _ => None,
                 }
             }
@@ -95,15 +95,15 @@ impl Dim {
         }
     }
     /// Terms and constant of the normal form.
-    pub fn parts(&self) -> (&[(Vec<Atom>, i64)], i64) {
+    pub fn parts(&self) -> (&[(Vec<DimFactor>, i64)], i64) {
         match self {
             Self::Const(n) => (&[], *n),
             Self::Expr(e) => (&e.terms, e.constant),
         }
     }
-    fn from_parts(mut terms: Vec<(Vec<Atom>, i64)>, constant: i64) -> Self {
+    fn from_parts(mut terms: Vec<(Vec<DimFactor>, i64)>, constant: i64) -> Self {
         terms.sort_by(|a, b| a.0.cmp(&b.0));
-        let mut merged: Vec<(Vec<Atom>, i64)> = Vec::with_capacity(terms.len());
+        let mut merged: Vec<(Vec<DimFactor>, i64)> = Vec::with_capacity(terms.len());
         for (factors, coefficient) in terms {
             match merged.last_mut() {
                 Some(last) if last.0 == factors => last.1 = last.1.saturating_add(coefficient),
@@ -114,11 +114,11 @@ impl Dim {
         if merged.is_empty() {
             Self::Const(constant)
         } else {
-            Self::Expr(Arc::new(Expr { terms: merged, constant }))
+            Self::Expr(Arc::new(DimExpr { terms: merged, constant }))
         }
     }
 
-    /// Floor division. A divisor of 0 gives 0: the caller refuses it before, where it can say why.
+    /// Floor division. A divisor of 0 gives 0; callers report it before, with the reason.
     #[must_use]
     pub fn floor_div(&self, by: &Self) -> Self {
         if let Self::Const(b) = by {
@@ -130,7 +130,7 @@ impl Dim {
         if self.is(0) {
             return Self::Const(0);
         }
-        self.exact_div(by).unwrap_or_else(|| Self::atom(Atom::Div(self.clone(), by.clone())))
+        self.exact_div(by).unwrap_or_else(|| Self::atom(DimFactor::Div(self.clone(), by.clone())))
     }
     fn floor_div_const(&self, b: i64) -> Self {
         if b == 0 {
@@ -152,11 +152,11 @@ impl Dim {
                     return q;
                 }
                 let rest = Self::from_parts(rest, e.constant - b.saturating_mul(floor_div(e.constant, b)));
-                &q + &Self::atom(Atom::Div(rest, Self::Const(b)))
+                &q + &Self::atom(DimFactor::Div(rest, Self::Const(b)))
             }
         }
     }
-    /// `self / by` where `by` is a single product that divides every term without a remainder.
+    /// `self / by`, if `by` is a single product that divides every term without a remainder.
     pub fn exact_div(&self, by: &Self) -> Option<Self> {
         let (terms, constant) = self.parts();
         let (by_terms, by_constant) = by.parts();
@@ -194,7 +194,7 @@ impl Dim {
     pub fn remainder(&self, by: &Self) -> Self {
         self - &(&self.floor_div(by) * by)
     }
-    /// Replaces symbols; `None` keeps one.
+    /// Replaces symbols; those for which `with` returns `None` are kept.
     #[must_use]
     pub fn substitute(&self, with: &dyn Fn(&Symbol) -> Option<Dim>) -> Self {
         let Self::Expr(e) = self else { return self.clone() };
@@ -203,8 +203,8 @@ impl Dim {
             let mut product = Self::Const(*coefficient);
             for factor in factors {
                 let value = match factor {
-                    Atom::Symbol(s) => with(s).unwrap_or_else(|| Self::atom(factor.clone())),
-                    Atom::Div(a, b) => a.substitute(with).floor_div(&b.substitute(with)),
+                    DimFactor::Symbol(s) => with(s).unwrap_or_else(|| Self::atom(factor.clone())),
+                    DimFactor::Div(a, b) => a.substitute(with).floor_div(&b.substitute(with)),
                 };
                 product = &product * &value;
             }
@@ -212,13 +212,13 @@ impl Dim {
         }
         sum
     }
-    /// Calls `f` for every symbol, inner ones included.
+    /// Calls `f` for every symbol, including those in divisions.
     pub fn each_symbol(&self, f: &mut dyn FnMut(&Symbol)) {
         for (factors, _) in self.parts().0 {
             for factor in factors {
                 match factor {
-                    Atom::Symbol(s) => f(s),
-                    Atom::Div(a, b) => {
+                    DimFactor::Symbol(s) => f(s),
+                    DimFactor::Div(a, b) => {
                         a.each_symbol(f);
                         b.each_symbol(f);
                     }
@@ -228,17 +228,17 @@ impl Dim {
     }
     /// Whether a solver variable occurs.
     pub fn has_var(&self) -> bool {
-        let mut found = false;
-        self.each_symbol(&mut |s| found |= matches!(s, Symbol::Var(_)));
-        found
+        let mut has_var = false;
+        self.each_symbol(&mut |s| has_var |= matches!(s, Symbol::Var(_)));
+        has_var
     }
 }
 
-impl Expr {
+impl DimExpr {
     /// (x // a + c) // b = (x + a·c) // (a·b) for positive a and b: repeated halving stays one division.
     fn floor_div_nested(&self, b: i64) -> Option<Dim> {
         let [(factors, 1)] = self.terms.as_slice() else { return None };
-        let [Atom::Div(x, Dim::Const(a))] = factors.as_slice() else { return None };
+        let [DimFactor::Div(x, Dim::Const(a))] = factors.as_slice() else { return None };
         let by = a.checked_mul(b).filter(|_| *a > 0 && b > 0)?;
         let shift = a.checked_mul(self.constant)?;
         Some((x + &Dim::Const(shift)).floor_div_const(by))
@@ -334,12 +334,12 @@ impl fmt::Display for Dim {
             for (j, factor) in factors.iter().enumerate() {
                 let star = if j > 0 { "*" } else { "" };
                 match factor {
-                    Atom::Symbol(s) => write!(f, "{star}{s}")?,
+                    DimFactor::Symbol(s) => write!(f, "{star}{s}")?,
                     // A quotient in a product needs its own brackets: 2*(n//2).
-                    Atom::Div(a, b) if factors.len() > 1 || *coefficient != 1 => {
+                    DimFactor::Div(a, b) if factors.len() > 1 || *coefficient != 1 => {
                         write!(f, "{star}({}//{})", Bracketed(a), Bracketed(b))?;
                     }
-                    Atom::Div(a, b) => write!(f, "{star}{}//{}", Bracketed(a), Bracketed(b))?,
+                    DimFactor::Div(a, b) => write!(f, "{star}{}//{}", Bracketed(a), Bracketed(b))?,
                 }
             }
         }

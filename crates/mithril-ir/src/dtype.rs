@@ -1,10 +1,10 @@
 //! Data types of tensors and how they promote.
 //!
-//! Promotion follows the array API standard within a kind; between integers and floats the float wins
-//! (`i64 + f16` is `f16`, as in PyTorch), and a Python or Rust scalar never widens a tensor of its kind. An integer
-//! that the tensor's dtype cannot hold is an error, not another number; comparisons answer for the number as it is.
-//! An unsigned and a signed integer meet in the narrowest signed type that holds both (`u16 + i16` is `i32`, `u32 + i8`
-//! is `i64`). There is no `u64`: few frameworks compute in it.
+//! Promotion follows the array API standard within a kind. Integers and floats promote to the float (`i64 + f16` is `f16`,
+//! as in PyTorch), and a Python or Rust scalar never promotes a tensor of its kind. An integer that the tensor's dtype cannot
+//! represent is an error rather than another number; comparisons use its exact value. An unsigned and a signed integer
+//! promote to the narrowest signed type that represents both (`u16 + i16` is `i32`, `u32 + i8` is `i64`). There is no `u64`,
+//! since few frameworks support it.
 
 use std::fmt;
 
@@ -67,7 +67,7 @@ impl Kinds {
     pub const NUMBER: Self = Self(6);
     /// Everything.
     pub const ANY: Self = Self(7);
-    /// What is in both sets; `None` if nothing is.
+    /// The intersection; `None` if it is empty.
     #[must_use]
     pub const fn intersect(self, other: Self) -> Option<Self> {
         match self.0 & other.0 {
@@ -135,7 +135,7 @@ impl DType {
             Self::I64 | Self::F64 => 8,
         }
     }
-    /// Canonical long name, as Python libraries spell it (`float32`).
+    /// Canonical long name, as in Python libraries (`float32`).
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bool => "bool",
@@ -152,7 +152,7 @@ impl DType {
             Self::F64 => "float64",
         }
     }
-    /// Short name, as the text format and shapes print it (`f32`).
+    /// Short name, as in the text format and in shapes (`f32`).
     pub const fn short(self) -> &'static str {
         match self {
             Self::Bool => "bool",
@@ -169,7 +169,7 @@ impl DType {
             Self::F64 => "f64",
         }
     }
-    /// Distance from 1 to the next larger number; 0 for what is not a float.
+    /// Distance from 1 to the next larger number; 0 if the type is not a float.
     pub const fn epsilon(self) -> f64 {
         match self {
             Self::F16 => 9.765_625e-4,
@@ -179,7 +179,7 @@ impl DType {
             _ => 0.0,
         }
     }
-    /// Smallest and largest integer; `None` for what is not an integer.
+    /// Smallest and largest integer; `None` if the type is not an integer.
     pub const fn int_range(self) -> Option<(i64, i64)> {
         match self {
             Self::U8 => Some((0, 255)),
@@ -192,14 +192,14 @@ impl DType {
             _ => None,
         }
     }
-    /// Whether that integer is a number of this type, or is rounded to one.
+    /// Whether the type represents that integer, possibly rounded.
     pub const fn holds(self, n: i64) -> bool {
         match self.int_range() {
             Some((least, most)) => least <= n && n <= most,
             None => true,
         }
     }
-    /// Largest finite value of a float; `None` for what is not a float.
+    /// Largest finite value of a float; `None` if the type is not a float.
     pub const fn float_max(self) -> Option<f64> {
         match self {
             Self::F16 => Some(65_504.0),
@@ -209,14 +209,14 @@ impl DType {
             _ => None,
         }
     }
-    /// The type in which both can be computed.
+    /// The common type of two operands.
     #[must_use]
     pub const fn promote(self, other: Self) -> Self {
         use DType::{BF16, Bool, F16, F32, I8, I16, I32, I64, U8, U16, U32};
         let (a, b) = if (self as u8) <= (other as u8) { (self, other) } else { (other, self) };
         match (a, b) {
             (Bool, x) => x,
-            // The least signed type that holds both.
+            // The narrowest signed type that represents both.
             (U8, I8 | I16) => I16,
             (U16, I8 | I16 | I32) => I32,
             (U32, I8 | I16 | I32) => I64,
@@ -229,8 +229,8 @@ impl DType {
         let t = text.trim();
         let t = t.strip_prefix("<class '").and_then(|t| t.strip_suffix("'>")).unwrap_or(t);
         let t = t.rsplit('.').next().unwrap_or(t);
-        let found = Self::ALL.iter().copied().find(|d| d.name() == t || d.short() == t);
-        found
+        let canonical = Self::ALL.iter().copied().find(|d| d.name() == t || d.short() == t);
+        canonical
             .or(match t {
                 "bool_" | "boolean" => Some(Self::Bool),
                 "byte" => Some(Self::U8),

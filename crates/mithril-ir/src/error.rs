@@ -1,10 +1,10 @@
-//! The one error type of the compiler: a code, the place, the reason and a help.
+//! The error type of the compiler: a code, the place, the reason and a help.
 //!
-//! Every failure that a user can cause is one of [`Code`]'s variants. The message says what is wrong,
-//! [`Error::notes`] why (one reason a line), [`Error::help`] what to do next. `Display` prints all of it:
+//! Every failure that a user can cause has a [`Code`]. The message says what is wrong, [`Error::notes`] why (one reason per
+//! line), [`Error::help`] what to do. `Display` prints all of them:
 //!
 //! ```text
-//! error[M0301]: shapes do not fit in `block.add`
+//! error[M0301]: incompatible shapes in `block.add`
 //!   left   [batch, 64]   because `block.fc1.weight` is [64, 784]        model.py:12
 //!   help: Linear(dimension=64) there would make them agree
 //! ```
@@ -12,13 +12,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// Result of everything in Mithril that can fail.
+/// Result of operations that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A user's own source line.
+/// A line of the user's source.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Line {
-    /// File as the host language names it.
+    /// File name in the host language.
     pub file: Arc<str>,
     /// Line, counted from 1.
     pub line: u32,
@@ -30,7 +30,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// Where something was said: the path in the model and the user's own line, as far as known.
+/// The origin of a part of a model: its path and the user's source line, as far as they are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Place {
     /// Path in the model, e.g. `h.0.attn.c_attn`; empty for the model itself.
@@ -41,7 +41,7 @@ pub struct Place {
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $class:ident;)*) => {
-        /// What went wrong, with a stable code that the documentation explains.
+        /// The kind of an error, with a stable code that the documentation explains.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Code { $($(#[$doc])* $name,)* }
@@ -56,7 +56,7 @@ macro_rules! codes {
     };
 }
 
-/// The family of an error; each is one exception class in Python.
+/// The class of an error; each corresponds to an exception class in Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Class {
@@ -103,7 +103,7 @@ codes! {
     Unconnected = "M0105", Wiring;
     /// The model has nothing to compute.
     EmptyModel = "M0106", Wiring;
-    /// A connection of another model, or a part where a whole is needed.
+    /// A connection of another model, or a part of a value where all of it is needed.
     BadConnection = "M0107", Wiring;
     /// Shapes are inconsistent.
     ShapeMismatch = "M0301", Shape;
@@ -111,15 +111,15 @@ codes! {
     RankMismatch = "M0302", Shape;
     /// A size is negative, too large, or the tensor would not fit in memory.
     BadSize = "M0303", Shape;
-    /// A shape is needed and not known.
+    /// A shape is needed but not known.
     UnknownShape = "M0304", Unresolved;
-    /// A dtype does not fit.
+    /// A dtype does not match.
     DTypeMismatch = "M0401", Type;
-    /// A dtype is not known by that name, or not supported there.
+    /// A dtype has an unknown name, or is not supported there.
     BadDType = "M0402", Type;
     /// An argument (axis, stride, mode …) has a value that is not allowed.
     BadArgument = "M0501", Value;
-    /// An argument must be known when compiling and is not.
+    /// An argument must be known at compile time but is not.
     UnknownArgument = "M0502", Value;
     /// Two options contradict each other.
     ConflictingOptions = "M0503", Value;
@@ -129,7 +129,7 @@ codes! {
     Unsupported = "M0601", Unsupported;
     /// The op has no gradient.
     NoGradient = "M0602", Unsupported;
-    /// The C compiler refuses generated code.
+    /// The C compiler rejects generated code.
     Compiler = "M0603", Compiler;
     /// A parameter or input is missing, superfluous or of the wrong shape.
     BadParameter = "M0701", Parameter;
@@ -137,11 +137,11 @@ codes! {
     BadFile = "M0801", File;
     /// A file could not be read or written.
     Io = "M0802", File;
-    /// A file wants to run code, or to read what lies outside of its folder.
+    /// A file tries to run code, or to read outside of its folder.
     Refused = "M0803", File;
-    /// A number is not finite or not representable where it must be.
+    /// A number is not finite or not representable.
     Numerics = "M0901", Numerics;
-    /// A compiler, framework or device is not there.
+    /// A compiler, framework or device is not available.
     Unavailable = "M1001", Unavailable;
     /// There is not enough memory.
     OutOfMemory = "M1002", Memory;
@@ -149,7 +149,7 @@ codes! {
     Internal = "M0999", Internal;
 }
 
-/// An error: what, where, why, and what to do.
+/// An error: what is wrong, where, why, and what to do.
 #[derive(Clone, Debug)]
 pub struct Error(Box<Inner>);
 
@@ -174,24 +174,24 @@ impl Error {
             help: None,
         }))
     }
-    /// A defect of ours.
+    /// A bug in Mithril.
     #[cold]
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(Code::Internal, message).help("this is a bug in Mithril; please report it")
     }
-    /// Adds a reason, one line.
+    /// Adds a reason of one line.
     #[must_use]
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.0.notes.push(note.into());
         self
     }
-    /// Says what to do instead.
+    /// Sets what to do instead.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.0.help = Some(help.into());
         self
     }
-    /// Fills in the place where it is not known yet.
+    /// Completes the place with what is not known yet.
     #[must_use]
     pub fn at(mut self, place: &Place) -> Self {
         let own = &mut self.0.place;
@@ -203,15 +203,15 @@ impl Error {
     pub fn code(&self) -> Code {
         self.0.code
     }
-    /// What is wrong, one sentence.
+    /// What is wrong, in one sentence.
     pub fn message(&self) -> &str {
         &self.0.message
     }
-    /// Where.
+    /// The place in the model.
     pub fn place(&self) -> &Place {
         &self.0.place
     }
-    /// Why, one reason a line.
+    /// The reasons, one per line.
     pub fn notes(&self) -> &[String] {
         &self.0.notes
     }
@@ -255,7 +255,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 }
 
 fn edit_distance(a: &str, b: &str) -> usize {
-    // Names made to be huge must not make an error message quadratic.
+    // Bounded, so that huge names do not make an error message slow.
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().take(64).collect());
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, ca) in a.iter().enumerate() {
@@ -276,12 +276,12 @@ mod tests {
 
     #[test]
     fn prints_every_part() {
-        let e = Error::new(Code::ShapeMismatch, "shapes do not fit").note("left [2]").help("transpose it");
-        assert_eq!(e.to_string(), "error[M0301]: shapes do not fit\n  left [2]\n  help: transpose it");
+        let e = Error::new(Code::ShapeMismatch, "incompatible shapes").note("left [2]").help("transpose it");
+        assert_eq!(e.to_string(), "error[M0301]: incompatible shapes\n  left [2]\n  help: transpose it");
     }
 
     #[test]
-    fn nearest_finds_a_slip_and_refuses_a_stranger() {
+    fn nearest_corrects_typos_only() {
         assert_eq!(nearest("inptu", ["output", "input"]), Some("input"));
         assert_eq!(nearest("weights", ["input", "zebra"]), None);
     }

@@ -1,21 +1,21 @@
-//! Forms: other formulas for a use of an op, from which the pass `raise` recognizes it.
+//! Forms: other formulas for a use of an op, by which the pass `raise` recognizes it.
 //!
-//! A row lists them as text, in the names of its ports: `"input * sigmoid(input)"`. The text is read once, into a
-//! [`Pattern`] that does not depend on how a formula is written down: sums are lists of terms, products are lists of
-//! factors with exponents and one coefficient. So one formula stands for all orders of its operands, for a division
-//! and a product with the reciprocal, for `sqrt` and a power of one half, for a constant here or there.
+//! An op definition lists them as text, in the names of its ports: `"input * sigmoid(input)"`. The text is parsed once, into a
+//! [`FormPattern`] that is independent of how the formula is written: sums are lists of terms, products are lists of factors
+//! with exponents and one coefficient. So one formula stands for all orders of its operands, for a division and a product
+//! with the reciprocal, for `sqrt` and a power of one half, for constants at different places.
 //!
 //! | in a formula | stands for |
 //! |---|---|
-//! | the name of a tensor port | any tensor, everywhere the same |
+//! | the name of a tensor port | any tensor, the same at all occurrences |
 //! | the name of a literal port | a number of the graph, or the literal argument of a call |
 //! | `+ - * / **`, `sqrt`, `rsqrt`, `square`, `reciprocal` | sums and products as above |
 //! | numbers, `pi` | that number, up to the rounding of the dtype |
-//! | `mean(x, axis)` and other reductions | a reduction over the axes `axis`, which stay with size 1 or come back by a movement |
+//! | `mean(x, axis)` and other reductions | a reduction over the axes `axis`, which are kept with size 1 or restored by a movement |
 //! | `mean(x, normalized_shape)` | the same over the last axes, whose sizes the port takes |
 //! | `clip(x, low, high)` with two numbers | `clip`, or `maximum` and `minimum` in any order |
-//! | `channels(x)`, `features(x)` | a vector beside axis 1 of `input`; a tensor beside its last axes, those of `normalized_shape` |
-//! | the name of an op | that op; arguments that are left out have their defaults |
+//! | `channels(x)`, `features(x)` | a vector aligned with axis 1 of `input`; a tensor aligned with its last axes, those of `normalized_shape` |
+//! | the name of an op | that op; omitted arguments have their defaults |
 //! | `none` | an argument that is absent |
 
 use std::sync::LazyLock;
@@ -23,12 +23,12 @@ use std::sync::LazyLock;
 use crate::op::{Attr, DefaultLit, OpDef, PortKind};
 use crate::ops::{self, reduce};
 
-/// A formula that computes the same as a use of the op, up to rounding, for all inputs.
+/// A formula that is equal to a use of the op for all inputs, up to rounding.
 #[derive(Clone, Copy, Debug)]
 pub struct Form {
     /// The formula; see the module.
     pub formula: &'static str,
-    /// Literal arguments that the formula stands for and does not mention.
+    /// Literal arguments of the op that the formula implies.
     pub with: &'static [(&'static str, DefaultLit)],
 }
 
@@ -46,98 +46,98 @@ pub enum Number {
     Port(usize),
 }
 
-/// Which axes a small tensor lies beside.
+/// The axes that a small tensor is aligned with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beside {
+pub enum Alignment {
     /// Axis 1.
     Channels,
     /// The last axes, those of `normalized_shape`.
     Features,
 }
 
-/// What a formula looks like in a graph.
+/// The structure of a formula in a graph.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Pattern {
+pub enum FormPattern {
     /// Any tensor, or any literal argument, which becomes the argument of that port.
     Port(usize),
     /// An absent argument.
     Absent,
     /// A constant and terms.
     Sum {
-        /// What is added to the terms.
+        /// The constant term.
         constant: Number,
-        /// The terms, those that match least first.
-        terms: Vec<Pattern>,
+        /// The terms, from the most to the least specific.
+        terms: Vec<FormPattern>,
     },
     /// A coefficient and powers.
     Product {
-        /// What the powers are multiplied by.
+        /// The coefficient.
         coefficient: Number,
-        /// The factors with their exponents, those that match least first.
-        factors: Vec<(Pattern, f64)>,
+        /// The factors with their exponents, from the most to the least specific.
+        factors: Vec<(FormPattern, f64)>,
     },
     /// A use of an op.
     Call {
         /// The op.
         op: &'static OpDef,
-        /// Its arguments; those that are left out have their defaults.
-        args: Vec<Pattern>,
+        /// Its arguments; omitted ones have their defaults.
+        args: Vec<FormPattern>,
     },
     /// A reduction.
     Reduce {
         /// The op.
         op: &'static OpDef,
-        /// What is reduced.
-        input: Box<Pattern>,
-        /// The port that takes the axes.
+        /// The input of the reduction.
+        input: Box<FormPattern>,
+        /// The port for the axes.
         axes: usize,
     },
-    /// Values held between two numbers.
+    /// Values clamped between two numbers.
     Clip {
         /// The values.
-        input: Box<Pattern>,
+        input: Box<FormPattern>,
         /// The smallest.
         low: f64,
         /// The largest.
         high: f64,
     },
-    /// A small tensor beside `input`.
-    Beside {
+    /// A small tensor that broadcasts with `input`.
+    Aligned {
         /// The small tensor.
-        inner: Box<Pattern>,
-        /// Where it lies.
-        axes: Beside,
+        inner: Box<FormPattern>,
+        /// The axes that it is aligned with.
+        axes: Alignment,
     },
 }
 
-/// A form that has been read.
+/// A parsed form.
 #[derive(Debug)]
-pub struct Rule {
+pub struct FormRule {
     /// The op that the form becomes.
     pub op: &'static OpDef,
-    /// What it looks like.
-    pub pattern: Pattern,
+    /// Its pattern.
+    pub pattern: FormPattern,
     /// The form.
     pub form: Form,
-    /// Ops without which no graph contains the form.
+    /// Ops that every graph with the form contains.
     pub needs: Vec<&'static OpDef>,
 }
 
-/// The forms of all rows, in the order of the rows.
-pub fn rules() -> &'static [Rule] {
-    static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
-        // A formula that cannot be read is a mistake in a row, which the test below reports.
+/// The forms of all ops, in the order of the documentation.
+pub fn rules() -> &'static [FormRule] {
+    static RULES: LazyLock<Vec<FormRule>> = LazyLock::new(|| {
+        // A formula that cannot be parsed is a mistake in an op definition, which the test below reports.
         let of = |op: &'static OpDef| op.forms.iter().filter_map(move |form| read(op, *form).ok());
         ops::all().flat_map(of).collect()
     });
     &RULES
 }
 
-/// Reads a form of an op.
+/// Parses a form of an op.
 ///
 /// # Errors
 /// What is wrong with the formula.
-pub fn read(op: &'static OpDef, form: Form) -> Result<Rule, String> {
+pub fn read(op: &'static OpDef, form: Form) -> Result<FormRule, String> {
     let mut reader = Reader { op, text: form.formula, at: 0 };
     let pattern = reader.sum()?;
     reader.space();
@@ -149,28 +149,28 @@ pub fn read(op: &'static OpDef, form: Form) -> Result<Rule, String> {
     }
     let mut needs = Vec::new();
     collect(&pattern, &mut needs);
-    Ok(Rule { op, pattern, form, needs })
+    Ok(FormRule { op, pattern, form, needs })
 }
 
-fn collect(pattern: &Pattern, needs: &mut Vec<&'static OpDef>) {
+fn collect(pattern: &FormPattern, needs: &mut Vec<&'static OpDef>) {
     match pattern {
-        Pattern::Port(_) | Pattern::Absent => {}
-        Pattern::Sum { terms, .. } => terms.iter().for_each(|p| collect(p, needs)),
-        Pattern::Product { factors, .. } => factors.iter().for_each(|(p, _)| collect(p, needs)),
-        Pattern::Call { op, args } => {
+        FormPattern::Port(_) | FormPattern::Absent => {}
+        FormPattern::Sum { terms, .. } => terms.iter().for_each(|p| collect(p, needs)),
+        FormPattern::Product { factors, .. } => factors.iter().for_each(|(p, _)| collect(p, needs)),
+        FormPattern::Call { op, args } => {
             needs.push(op);
             for arg in args {
                 collect(arg, needs);
             }
         }
-        Pattern::Reduce { op, input, .. } => {
-            // A mean may be a sum that is divided.
+        FormPattern::Reduce { op, input, .. } => {
+            // A mean may be written as a sum and a division.
             if !std::ptr::eq(*op, &raw const reduce::MEAN) {
                 needs.push(op);
             }
             collect(input, needs);
         }
-        Pattern::Clip { input: inner, .. } | Pattern::Beside { inner, .. } => collect(inner, needs),
+        FormPattern::Clip { input: inner, .. } | FormPattern::Aligned { inner, .. } => collect(inner, needs),
     }
 }
 
@@ -180,7 +180,7 @@ struct Reader {
     at: usize,
 }
 
-type Read = Result<Pattern, String>;
+type Read = Result<FormPattern, String>;
 
 impl Reader {
     fn wrong(&self, what: &str) -> String {
@@ -192,9 +192,9 @@ impl Reader {
     }
     fn eat(&mut self, token: &str) -> bool {
         self.space();
-        let found = self.text[self.at..].starts_with(token);
-        self.at += if found { token.len() } else { 0 };
-        found
+        let matches = self.text[self.at..].starts_with(token);
+        self.at += if matches { token.len() } else { 0 };
+        matches
     }
     fn sum(&mut self) -> Read {
         let mut sum = if self.eat("-") { scaled(self.product()?, -1.0) } else { self.product()? };
@@ -253,12 +253,12 @@ impl Reader {
         }
         match word {
             "pi" => Ok(constant(std::f64::consts::PI)),
-            "none" => Ok(Pattern::Absent),
+            "none" => Ok(FormPattern::Absent),
             _ => match self.op.port(word) {
                 Some(i) if self.is_number(i) => {
-                    Ok(Pattern::Product { coefficient: Number::Port(i), factors: Vec::new() })
+                    Ok(FormPattern::Product { coefficient: Number::Port(i), factors: Vec::new() })
                 }
-                Some(i) => Ok(Pattern::Port(i)),
+                Some(i) => Ok(FormPattern::Port(i)),
                 None => Err(self.wrong(&format!("there is no port `{word}`"))),
             },
         }
@@ -276,17 +276,17 @@ impl Reader {
                 return Err(self.wrong("`)` is missing"));
             }
         }
-        let first = |args: Vec<Pattern>| args.into_iter().next().unwrap_or(Pattern::Absent);
+        let first = |args: Vec<FormPattern>| args.into_iter().next().unwrap_or(FormPattern::Absent);
         match (word, args.len()) {
             ("sqrt", 1) => return Ok(power(first(args), 0.5)),
             ("rsqrt", 1) => return Ok(power(first(args), -0.5)),
             ("square", 1) => return Ok(power(first(args), 2.0)),
             ("reciprocal", 1) => return Ok(power(first(args), -1.0)),
             ("channels", 1) => {
-                return Ok(Pattern::Beside { inner: Box::new(first(args)), axes: Beside::Channels });
+                return Ok(FormPattern::Aligned { inner: Box::new(first(args)), axes: Alignment::Channels });
             }
             ("features", 1) => {
-                return Ok(Pattern::Beside { inner: Box::new(first(args)), axes: Beside::Features });
+                return Ok(FormPattern::Aligned { inner: Box::new(first(args)), axes: Alignment::Features });
             }
             _ => {}
         }
@@ -294,53 +294,55 @@ impl Reader {
             && let [_, low, high] = &args[..]
             && let Some((low, high)) = number(low).zip(number(high))
         {
-            return Ok(Pattern::Clip { input: Box::new(first(args)), low, high });
+            return Ok(FormPattern::Clip { input: Box::new(first(args)), low, high });
         }
         let op = ops::find(word).ok_or_else(|| self.wrong(&format!("there is no op `{word}`")))?;
         let is_reduction = [&reduce::SUM, &reduce::MEAN, &reduce::MAX].iter().any(|r| std::ptr::eq(*r, op));
-        if is_reduction && let [input, Pattern::Port(axes)] = &args[..] {
-            return Ok(Pattern::Reduce { op, input: Box::new(input.clone()), axes: *axes });
+        if is_reduction && let [input, FormPattern::Port(axes)] = &args[..] {
+            return Ok(FormPattern::Reduce { op, input: Box::new(input.clone()), axes: *axes });
         }
         // A number as an argument of a call is the literal at its port.
         let args = args.into_iter().map(|arg| match arg {
-            Pattern::Product { coefficient: Number::Port(i), factors } if factors.is_empty() => {
-                Pattern::Port(i)
+            FormPattern::Product { coefficient: Number::Port(i), factors } if factors.is_empty() => {
+                FormPattern::Port(i)
             }
             arg => arg,
         });
-        Ok(Pattern::Call { op, args: args.collect() })
+        Ok(FormPattern::Call { op, args: args.collect() })
     }
 }
 
-fn constant(value: f64) -> Pattern {
-    Pattern::Product { coefficient: Number::Is(value), factors: Vec::new() }
+fn constant(value: f64) -> FormPattern {
+    FormPattern::Product { coefficient: Number::Is(value), factors: Vec::new() }
 }
 
-fn number(pattern: &Pattern) -> Option<f64> {
+fn number(pattern: &FormPattern) -> Option<f64> {
     match pattern {
-        Pattern::Product { coefficient: Number::Is(value), factors } if factors.is_empty() => Some(*value),
+        FormPattern::Product { coefficient: Number::Is(value), factors } if factors.is_empty() => {
+            Some(*value)
+        }
         _ => None,
     }
 }
 
 /// Coefficient and factors of a pattern.
-fn factors(pattern: Pattern) -> (Number, Vec<(Pattern, f64)>) {
+fn factors(pattern: FormPattern) -> (Number, Vec<(FormPattern, f64)>) {
     match pattern {
-        Pattern::Product { coefficient, factors } => (coefficient, factors),
+        FormPattern::Product { coefficient, factors } => (coefficient, factors),
         other => (Number::Is(1.0), vec![(other, 1.0)]),
     }
 }
 
-fn product(coefficient: Number, mut factors: Vec<(Pattern, f64)>) -> Pattern {
+fn product(coefficient: Number, mut factors: Vec<(FormPattern, f64)>) -> FormPattern {
     factors.retain(|(_, exponent)| *exponent != 0.0);
     if coefficient == Number::Is(1.0) && matches!(factors[..], [(_, 1.0)]) {
         return factors.remove(0).0;
     }
     factors.sort_by_key(|(pattern, _)| breadth(pattern));
-    Pattern::Product { coefficient, factors }
+    FormPattern::Product { coefficient, factors }
 }
 
-fn multiply(left: Pattern, right: Pattern) -> Pattern {
+fn multiply(left: FormPattern, right: FormPattern) -> FormPattern {
     let ((a, mut all), (b, more)) = (factors(left), factors(right));
     for (pattern, exponent) in more {
         match all.iter_mut().find(|(other, _)| *other == pattern) {
@@ -355,13 +357,13 @@ fn multiply(left: Pattern, right: Pattern) -> Pattern {
     product(coefficient, all)
 }
 
-fn scaled(pattern: Pattern, by: f64) -> Pattern {
+fn scaled(pattern: FormPattern, by: f64) -> FormPattern {
     if by == 1.0 { pattern } else { multiply(constant(by), pattern) }
 }
 
-fn power(pattern: Pattern, exponent: f64) -> Pattern {
+fn power(pattern: FormPattern, exponent: f64) -> FormPattern {
     match pattern {
-        Pattern::Product { coefficient: Number::Is(c), factors }
+        FormPattern::Product { coefficient: Number::Is(c), factors }
             if factors.is_empty() || exponent.fract() == 0.0 =>
         {
             let powers = factors.into_iter().map(|(p, e)| (p, e * exponent)).collect();
@@ -373,10 +375,10 @@ fn power(pattern: Pattern, exponent: f64) -> Pattern {
 }
 
 /// `None` if both have a number of the graph.
-fn add(left: Pattern, right: Pattern) -> Option<Pattern> {
-    let parts = |pattern: Pattern| match pattern {
-        Pattern::Sum { constant, terms } => (constant, terms),
-        Pattern::Product { coefficient, factors } if factors.is_empty() => (coefficient, Vec::new()),
+fn add(left: FormPattern, right: FormPattern) -> Option<FormPattern> {
+    let parts = |pattern: FormPattern| match pattern {
+        FormPattern::Sum { constant, terms } => (constant, terms),
+        FormPattern::Product { coefficient, factors } if factors.is_empty() => (coefficient, Vec::new()),
         other => (Number::Is(0.0), vec![other]),
     };
     let ((a, mut terms), (b, more)) = (parts(left), parts(right));
@@ -390,16 +392,17 @@ fn add(left: Pattern, right: Pattern) -> Option<Pattern> {
         return terms.pop();
     }
     terms.sort_by_key(breadth);
-    Some(Pattern::Sum { constant, terms })
+    Some(FormPattern::Sum { constant, terms })
 }
 
-/// How much a pattern matches: what matches least is looked for first, and what needs to know `input` last.
-fn breadth(pattern: &Pattern) -> usize {
+/// How much a pattern matches, for the order in which patterns are tried: the most specific one first, and the ones that depend on
+/// the shape of `input` last.
+fn breadth(pattern: &FormPattern) -> usize {
     match pattern {
-        Pattern::Beside { .. } => 4,
-        Pattern::Port(_) => 3,
-        Pattern::Product { factors, .. } => factors.iter().map(|(p, _)| breadth(p)).max().unwrap_or(2),
-        Pattern::Sum { .. } => 1,
+        FormPattern::Aligned { .. } => 4,
+        FormPattern::Port(_) => 3,
+        FormPattern::Product { factors, .. } => factors.iter().map(|(p, _)| breadth(p)).max().unwrap_or(2),
+        FormPattern::Sum { .. } => 1,
         _ => 0,
     }
 }

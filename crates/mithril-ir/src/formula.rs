@@ -44,7 +44,7 @@ impl Cx {
             Ok(outs) => outs.iter().map(|&id| V { cx: self, id }).collect(),
             Err(error) => {
                 self.fail(error);
-                // A stand-in: the formula goes on, and its result is dropped.
+                // A placeholder: the formula continues, and its result is discarded.
                 vec![args.first().copied().unwrap_or_else(|| self.lit(0.0)); op.outputs.len().max(1)]
             }
         }
@@ -94,7 +94,7 @@ impl Cx {
     pub fn value(&self, id: ValueId) -> V<'_> {
         V { cx: self, id }
     }
-    /// Keeps the first error.
+    /// Records an error; the first one is kept.
     pub fn fail(&self, error: Error) {
         self.error.borrow_mut().get_or_insert(error);
     }
@@ -169,7 +169,7 @@ impl<'a> V<'a> {
             }
         }
     }
-    /// Dtype (of a number: the one it suggests).
+    /// Dtype; of a number the one that it suggests.
     pub fn dtype(self) -> DType {
         let g = self.cx.graph();
         match g.ty(self.id) {
@@ -190,7 +190,7 @@ impl<'a> V<'a> {
     pub fn lit(self, lit: impl Into<Lit>) -> V<'a> {
         self.cx.lit(lit)
     }
-    /// Converts to `dtype`; nothing if it has that dtype.
+    /// Converts to `dtype`; unchanged if it has that dtype.
     #[must_use]
     pub fn cast(self, dtype: DType) -> V<'a> {
         let has_type = self.cx.graph().ty(self.id).is_some();
@@ -421,9 +421,9 @@ impl<'a> Neg for V<'a> {
     }
 }
 
-/// What an expansion is given: the inputs `x`, one per port.
+/// Argument of an expansion.
 #[derive(Debug)]
-pub struct Call<'a> {
+pub struct ExpandCx<'a> {
     /// The graph.
     pub cx: &'a Cx,
     /// The op.
@@ -432,7 +432,7 @@ pub struct Call<'a> {
     pub x: Vec<V<'a>>,
 }
 
-impl Attrs for Call<'_> {
+impl Attrs for ExpandCx<'_> {
     fn op(&self) -> &'static OpDef {
         self.op
     }
@@ -441,8 +441,8 @@ impl Attrs for Call<'_> {
     }
 }
 
-impl Call<'_> {
-    /// Reads an argument with [`Attrs`]; a failure is kept in the graph and the default stands in.
+impl ExpandCx<'_> {
+    /// Reads an argument with [`Attrs`]; an error is recorded in the graph, and the default is returned.
     pub fn get<T: Default>(&self, read: impl FnOnce(&Self) -> Result<T>) -> T {
         read(self).unwrap_or_else(|error| {
             self.cx.fail(error);
@@ -451,25 +451,25 @@ impl Call<'_> {
     }
 }
 
-/// What a gradient formula is given.
+/// Argument of a gradient formula.
 #[derive(Debug)]
-pub struct GradCall<'a> {
-    call: Call<'a>,
+pub struct GradCx<'a> {
+    call: ExpandCx<'a>,
     /// Outputs of the op.
     pub ys: Vec<V<'a>>,
     /// First output.
     pub y: V<'a>,
-    /// Cotangents of the outputs; zeros where nothing flows back.
+    /// Cotangents of the outputs; zeros for outputs that are not used.
     pub gs: Vec<V<'a>>,
     /// Cotangent of the first output.
     pub g: V<'a>,
 }
 
-impl<'a> GradCall<'a> {
+impl<'a> GradCx<'a> {
     /// For a node with those outputs and cotangents (both at least one).
     pub fn new(cx: &'a Cx, op: &'static OpDef, x: Vec<V<'a>>, ys: Vec<V<'a>>, gs: Vec<V<'a>>) -> Self {
         let (y, g) = (ys[0], gs[0]);
-        Self { call: Call { cx, op, x }, ys, y, gs, g }
+        Self { call: ExpandCx { cx, op, x }, ys, y, gs, g }
     }
     /// No gradient for this input.
     pub fn none(&self) -> V<'a> {
@@ -477,9 +477,9 @@ impl<'a> GradCall<'a> {
     }
 }
 
-impl<'a> Deref for GradCall<'a> {
-    type Target = Call<'a>;
-    fn deref(&self) -> &Call<'a> {
+impl<'a> Deref for GradCx<'a> {
+    type Target = ExpandCx<'a>;
+    fn deref(&self) -> &ExpandCx<'a> {
         &self.call
     }
 }

@@ -1,8 +1,7 @@
 //! The graph: values and nodes in static single assignment form, with typed indices.
 //!
-//! A node is `(op, inputs, outputs)` and nothing else: what other systems call attributes are literal values at
-//! its inputs. Nodes are stored in an order in which every value is defined before it is used, so that passes
-//! walk forward and build a new graph. In a typed graph
+//! A node is `(op, inputs, outputs)` and nothing else: attributes are literal values at its inputs. Nodes are in topological
+//! order, so that passes walk forward and build a new graph. In a typed graph
 //! - every tensor value has a dtype and a shape; dimensions are numbers or named symbols;
 //! - operands of an elementwise op have one dtype: conversions are `cast` nodes (numbers may stay literals);
 //! - every argument that is not a tensor is a literal.
@@ -71,25 +70,25 @@ impl fmt::Display for TensorType {
     }
 }
 
-/// Where a value comes from.
+/// The definition of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Def {
     /// An input of the graph.
     Input(Role),
     /// A literal.
     Const(Lit),
-    /// Output number `1` of node `0`.
+    /// An output of a node, by index.
     Node(NodeId, u32),
 }
 
-/// What an input of the graph is for.
+/// The role of an input of the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
-    /// Learned: differentiated with respect to.
+    /// A parameter, which is learned.
     Param,
-    /// Given at each call.
+    /// Data, passed at each call.
     Data,
-    /// Kept from call to call (running statistics, caches).
+    /// State that is kept between calls (running statistics, caches).
     State,
     /// Cotangent of an output.
     Cotangent,
@@ -98,7 +97,7 @@ pub enum Role {
 /// A value.
 #[derive(Clone, Debug)]
 pub struct Value {
-    /// Where it comes from.
+    /// Its definition.
     pub def: Def,
     /// Its type; `None` for literals that are not tensors.
     pub ty: Option<TensorType>,
@@ -115,7 +114,7 @@ pub struct Node {
     pub inputs: Values,
     /// Outputs.
     pub outputs: Values,
-    /// Which part of the model it belongs to.
+    /// The part of the model that it belongs to.
     pub origin: OriginId,
 }
 
@@ -128,7 +127,7 @@ pub struct Graph {
     pub inputs: Vec<ValueId>,
     /// Outputs by name, in order.
     pub outputs: IndexMap<Arc<str>, ValueId, FxBuildHasher>,
-    /// State: the input that is read and the value that replaces it after a call.
+    /// For each state, its input and the value that replaces it after a call.
     pub updates: Vec<(ValueId, ValueId)>,
     /// Parts of the model, for errors.
     origins: Vec<Place>,
@@ -167,7 +166,7 @@ impl Graph {
             _ => None,
         }
     }
-    /// The node that makes the value.
+    /// The node that computes the value.
     pub fn producer(&self, v: ValueId) -> Option<NodeId> {
         match self.value(v).def {
             Def::Node(n, _) => Some(n),
@@ -195,13 +194,13 @@ impl Graph {
         self.inputs.push(v);
         v
     }
-    /// Gives an input another name and role.
+    /// Changes name and role of an input.
     pub fn change_input(&mut self, v: ValueId, name: impl Into<Arc<str>>, role: Role) {
         let value = &mut self.values[v.index()];
         value.def = Def::Input(role);
         value.name = Some(name.into());
     }
-    /// The value of a literal; equal literals are one value.
+    /// The value of a literal; equal literals share one value.
     pub fn add_literal(&mut self, lit: Lit) -> ValueId {
         if let Some(&v) = self.literals.get(&lit) {
             return v;
@@ -216,7 +215,7 @@ impl Graph {
         self.literals.insert(lit, v);
         v
     }
-    /// Adds a node whose types are known already; [`crate::build::Builder::push`] derives them.
+    /// Adds a node whose types are already known; [`crate::build::Builder::push`] infers them.
     pub fn add_node(
         &mut self,
         op: &'static OpDef,
@@ -233,7 +232,7 @@ impl Graph {
         self.nodes.push(Node { op, inputs, outputs, origin });
         n
     }
-    /// Names a value unless it has a name.
+    /// Names a value, unless it already has a name.
     pub fn name_value(&mut self, v: ValueId, name: impl Into<Arc<str>>) {
         let slot = &mut self.values[v.index()].name;
         if slot.is_none() {

@@ -1,7 +1,6 @@
-//! The reference interpreter: runs a graph by the reference evaluations of the rows.
+//! The reference interpreter: runs a graph with the reference evaluations of the ops.
 //!
-//! It is the definition of every op, the oracle of the tests, and the constant folder. Floats are computed in
-//! `f64` and rounded once per op.
+//! It defines every op, is the oracle of the tests, and folds constants. Floats are computed in `f64` and rounded once per op.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,48 +19,48 @@ use crate::rules::Attrs;
 use crate::shape::Shape;
 use crate::tensor::{Element, Scalar, Tensor, strides};
 
-/// An argument of a host evaluation.
+/// An argument of a reference evaluation.
 #[derive(Clone, Debug)]
-pub enum HostArg {
+pub enum EvalArg {
     /// A tensor.
     Tensor(Arc<Tensor>),
     /// A literal, without symbols.
     Lit(Lit),
 }
 
-/// Argument of [`Eval::Host`].
+/// Argument of [`Eval::Tensors`].
 #[derive(Debug)]
-pub struct HostCall<'a> {
+pub struct EvalCx<'a> {
     op: &'static OpDef,
-    args: &'a [HostArg],
+    args: &'a [EvalArg],
     /// Dtypes and sizes of the outputs.
     pub out: &'a [(DType, Vec<usize>)],
 }
 
-impl Attrs for HostCall<'_> {
+impl Attrs for EvalCx<'_> {
     fn op(&self) -> &'static OpDef {
         self.op
     }
     fn lit(&self, i: usize) -> Lit {
         match self.args.get(i) {
-            Some(HostArg::Lit(lit)) => lit.clone(),
+            Some(EvalArg::Lit(lit)) => lit.clone(),
             _ => Lit::None,
         }
     }
 }
 
-impl HostCall<'_> {
+impl EvalCx<'_> {
     /// The tensor at argument `i`.
     ///
     /// # Panics
-    /// When it is a literal: the builder makes tensors of numbers before.
+    /// If it is a literal; the builder converts numbers to tensors before.
     pub fn tensor(&self, i: usize) -> &Tensor {
         self.get(i).unwrap_or_else(|| panic!("argument {i} of {} is not a tensor", self.op.name))
     }
     /// The tensor at argument `i`, `None` if absent.
     pub fn get(&self, i: usize) -> Option<&Tensor> {
         match self.args.get(i) {
-            Some(HostArg::Tensor(t)) => Some(t),
+            Some(EvalArg::Tensor(t)) => Some(t),
             _ => None,
         }
     }
@@ -84,7 +83,7 @@ pub type Symbols = FxHashMap<Symbol, i64>;
 
 /// Runs a graph on its inputs, in order; the outputs in order, then the updated states.
 ///
-/// Sizes of the inputs bind the symbols; an input that does not fit its type is an error.
+/// Sizes of the inputs bind the symbols; an input that does not match its type is an error.
 pub fn run(graph: &Graph, inputs: &[Arc<Tensor>]) -> Result<Vec<Arc<Tensor>>> {
     let symbols = bind(graph, inputs)?;
     let mut values: Vec<Option<Arc<Tensor>>> = vec![None; graph.values().len()];
@@ -108,7 +107,7 @@ pub fn run(graph: &Graph, inputs: &[Arc<Tensor>]) -> Result<Vec<Arc<Tensor>>> {
     results.map(|&v| read(graph, v, &values, &symbols)).collect()
 }
 
-/// How often each value is read, by nodes and as a result.
+/// The number of uses of each value, by nodes and as a result.
 pub fn use_counts(graph: &Graph) -> Vec<u32> {
     let mut uses = vec![0; graph.values().len()];
     for (_, node) in graph.nodes() {
@@ -128,7 +127,7 @@ pub fn bind(graph: &Graph, inputs: &[Arc<Tensor>]) -> Result<Symbols> {
     bind_types(graph, &types)
 }
 
-/// As [`bind`], of inputs of which only dtypes and sizes are known.
+/// As [`bind`], from the dtypes and sizes of the inputs alone.
 pub fn bind_types(graph: &Graph, inputs: &[(DType, &[usize])]) -> Result<Symbols> {
     if graph.inputs.len() != inputs.len() {
         let message = format!("{} inputs are given, {} are needed", inputs.len(), graph.inputs.len());
@@ -151,15 +150,15 @@ pub fn bind_types(graph: &Graph, inputs: &[(DType, &[usize])]) -> Result<Symbols
         let fits = sizes.is_ok_and(|s| s.iter().copied().eq(shape.iter().map(|&n| n as i64)));
         if !fits || ty.dtype != *dtype {
             let name = value.name.as_deref().unwrap_or("?");
-            let given = TensorType { dtype: *dtype, shape: Shape::of(shape.iter().copied()) };
-            return Err(Error::new(Code::BadParameter, format!("`{name}` is {given}"))
+            let actual = TensorType { dtype: *dtype, shape: Shape::of(shape.iter().copied()) };
+            return Err(Error::new(Code::BadParameter, format!("`{name}` is {actual}"))
                 .help(format!("it must be {ty}")));
         }
     }
     Ok(symbols)
 }
 
-/// The number a dimension is in this run.
+/// The value of a dimension in this run.
 pub fn resolve(dim: &Dim, symbols: &Symbols) -> Result<i64> {
     let value = match dim {
         Dim::Const(n) => return Ok(*n),
@@ -175,7 +174,7 @@ fn resolve_size(dim: &Dim, symbols: &Symbols) -> Result<usize> {
     usize::try_from(n).map_err(|_| Error::new(Code::BadSize, format!("the size {dim} is {n} in this run")))
 }
 
-/// A literal with its symbols as the numbers that they are in this run.
+/// A literal with its symbols replaced by their values in this run.
 pub fn resolve_lit(lit: &Lit, symbols: &Symbols) -> Result<Lit> {
     Ok(match lit {
         Lit::Int(d @ Dim::Expr(_)) => Lit::int(resolve(d, symbols)?),
@@ -202,7 +201,7 @@ fn read(graph: &Graph, v: ValueId, values: &[Option<Arc<Tensor>>], symbols: &Sym
     }
 }
 
-/// The 0-d tensor of a number, of the dtype that it suggests if none is given.
+/// The 0-d tensor of a number; without a `dtype` it has the one that the number suggests.
 pub fn number(lit: &Lit, dtype: Option<DType>) -> Result<Tensor> {
     let scalar = match lit {
         Lit::Bool(b) => Scalar::Bool(*b),
@@ -213,8 +212,8 @@ pub fn number(lit: &Lit, dtype: Option<DType>) -> Result<Tensor> {
     Ok(Tensor::scalar(dtype.or(lit.weak_dtype(DType::F32)).unwrap_or(DType::F32), scalar))
 }
 
-/// The tensor that a number among the operands of `node` stands for: it takes the dtype of the operands beside
-/// it, of which a condition does not count for a float.
+/// The tensor for a number among the operands of `node`. It has the dtype of the other operands; a condition does not
+/// determine the dtype of a float.
 pub fn operand(graph: &Graph, node: &Node, lit: &Lit) -> Result<Tensor> {
     let weak = lit.weak_dtype(DType::F32);
     let tensors = node.inputs.iter().enumerate().filter(|(i, _)| node.op.takes_tensor(*i));
@@ -222,7 +221,7 @@ pub fn operand(graph: &Graph, node: &Node, lit: &Lit) -> Result<Tensor> {
     number(lit, weak.and_then(|weak| dtypes.find(|d| d.kind() >= weak.kind())))
 }
 
-/// Evaluates a node; values that are not computed are `None`.
+/// Evaluates a node; `values` is `None` for values that have not been computed.
 pub fn eval_node(
     graph: &Graph,
     node: &Node,
@@ -233,11 +232,11 @@ pub fn eval_node(
     for (i, &v) in node.inputs.iter().enumerate() {
         args.push(match &graph.value(v).def {
             Def::Const(lit) if !node.op.takes_tensor(i) || lit.is_none() => {
-                HostArg::Lit(resolve_lit(lit, symbols)?)
+                EvalArg::Lit(resolve_lit(lit, symbols)?)
             }
-            Def::Const(Lit::Tensor(t)) => HostArg::Tensor(t.clone()),
-            Def::Const(lit) => HostArg::Tensor(Arc::new(operand(graph, node, &resolve_lit(lit, symbols)?)?)),
-            _ => HostArg::Tensor(read(graph, v, values, symbols)?),
+            Def::Const(Lit::Tensor(t)) => EvalArg::Tensor(t.clone()),
+            Def::Const(lit) => EvalArg::Tensor(Arc::new(operand(graph, node, &resolve_lit(lit, symbols)?)?)),
+            _ => EvalArg::Tensor(read(graph, v, values, symbols)?),
         });
     }
     eval(node.op, &args, &output_types(graph, node, symbols)?)
@@ -256,17 +255,17 @@ pub fn output_types(graph: &Graph, node: &Node, symbols: &Symbols) -> Result<Vec
 }
 
 /// Evaluates one use of an op on concrete arguments.
-pub fn eval(op: &'static OpDef, args: &[HostArg], out: &[(DType, Vec<usize>)]) -> Result<Vec<Arc<Tensor>>> {
+pub fn eval(op: &'static OpDef, args: &[EvalArg], out: &[(DType, Vec<usize>)]) -> Result<Vec<Arc<Tensor>>> {
     check_tensors(op, args)?;
-    let call = HostCall { op, args, out };
+    let call = EvalCx { op, args, out };
     let result = match op.eval {
-        Some(Eval::Host(f)) => f(&call)?,
+        Some(Eval::Tensors(f)) => f(&call)?,
         Some(Eval::F1(f)) => vec![float_map(&call, f)],
         Some(Eval::F2(float, int)) => vec![binary_map(&call, float, int)],
         Some(Eval::Scalar(f)) => vec![scalar_map(&call, f)],
         None => {
             let result = eval_expansion(op, args, default_float(args, out))?;
-            // Beside other floats the default shows in nothing but the dtype of a result.
+            // If there are other floats, the default only affects the dtypes of results.
             let other = |(t, (dtype, _)): (&Arc<Tensor>, &(DType, Vec<usize>))| {
                 (dtype.is_float() && t.dtype() != *dtype).then_some(*dtype)
             };
@@ -278,27 +277,27 @@ pub fn eval(op: &'static OpDef, args: &[HostArg], out: &[(DType, Vec<usize>)]) -
     };
     for (t, (dtype, shape)) in result.iter().zip(out) {
         if t.dtype() != *dtype || t.shape() != *shape {
-            let found = format!("{}{:?}", t.dtype(), t.shape());
-            return Err(Error::internal(format!("{} evaluates to {found}, not {dtype}{shape:?}", op.name)));
+            let actual = format!("{}{:?}", t.dtype(), t.shape());
+            return Err(Error::internal(format!("{} evaluates to {actual}, not {dtype}{shape:?}", op.name)));
         }
     }
     Ok(result.into_iter().map(Arc::new).collect())
 }
 
-/// The default float that a node was built with, as far as it shows: a float that comes from no float tensor and
-/// no dtype argument is the default.
-fn default_float(args: &[HostArg], out: &[(DType, Vec<usize>)]) -> DType {
-    let given = args.iter().any(|arg| match arg {
-        HostArg::Tensor(t) => t.dtype().is_float(),
-        HostArg::Lit(lit) => matches!(lit, Lit::DType(_)),
+/// The default float that a node was built with, as far as it can be inferred: a float output without float tensors or dtype
+/// arguments among the inputs has the default dtype.
+fn default_float(args: &[EvalArg], out: &[(DType, Vec<usize>)]) -> DType {
+    let has_float = args.iter().any(|arg| match arg {
+        EvalArg::Tensor(t) => t.dtype().is_float(),
+        EvalArg::Lit(lit) => matches!(lit, Lit::DType(_)),
     });
-    out.first().map(|o| o.0).filter(|d| d.is_float() && !given).unwrap_or(DType::F32)
+    out.first().map(|o| o.0).filter(|d| d.is_float() && !has_float).unwrap_or(DType::F32)
 }
 
-/// A graph that was not typed by the builder (read from text, say) may hold a literal where a tensor belongs.
-fn check_tensors(op: &'static OpDef, args: &[HostArg]) -> Result<()> {
+/// A graph that was not typed by the builder (read from text, for example) may have a literal in place of a tensor.
+fn check_tensors(op: &'static OpDef, args: &[EvalArg]) -> Result<()> {
     for (i, port) in op.ports.iter().enumerate() {
-        let is_tensor = matches!(args.get(i), Some(HostArg::Tensor(_)));
+        let is_tensor = matches!(args.get(i), Some(EvalArg::Tensor(_)));
         if matches!(port.kind, PortKind::Tensor(_)) && !is_tensor {
             return Err(Error::new(
                 Code::BadArgument,
@@ -310,14 +309,14 @@ fn check_tensors(op: &'static OpDef, args: &[HostArg]) -> Result<()> {
     Ok(())
 }
 
-fn eval_expansion(op: &'static OpDef, args: &[HostArg], float: DType) -> Result<Vec<Arc<Tensor>>> {
+fn eval_expansion(op: &'static OpDef, args: &[EvalArg], float: DType) -> Result<Vec<Arc<Tensor>>> {
     let mut builder = Builder::new(float);
     let mut inputs = Vec::new();
     let ids: Vec<ValueId> = args
         .iter()
         .map(|arg| match arg {
-            HostArg::Lit(lit) => builder.lit(lit.clone()),
-            HostArg::Tensor(t) => {
+            EvalArg::Lit(lit) => builder.lit(lit.clone()),
+            EvalArg::Tensor(t) => {
                 let ty = TensorType { dtype: t.dtype(), shape: Shape::of(t.shape().iter().copied()) };
                 inputs.push(t.clone());
                 builder.graph.add_input(format!("x{}", inputs.len()), Role::Data, ty)
@@ -334,18 +333,18 @@ fn eval_expansion(op: &'static OpDef, args: &[HostArg], float: DType) -> Result<
 /// For each row-major position of `out`, the position in a tensor of `shape` that broadcasts to it.
 pub fn broadcast_index(shape: &[usize], out: &[usize]) -> impl Fn(usize) -> usize + use<> {
     let pad = out.len() - shape.len();
-    let own = strides(shape);
-    let whole = shape == out;
+    let strides_in = strides(shape);
+    let is_same = shape == out;
     let steps: Vec<(usize, usize, usize)> = strides(out)
         .into_iter()
         .zip(out)
         .enumerate()
-        .map(|(i, (s, &n))| (s, n, if i < pad || shape[i - pad] == 1 { 0 } else { own[i - pad] }))
+        .map(|(i, (s, &n))| (s, n, if i < pad || shape[i - pad] == 1 { 0 } else { strides_in[i - pad] }))
         .collect();
-    move |i| if whole { i } else { steps.iter().map(|&(s, n, own)| (i / s) % n * own).sum() }
+    move |i| if is_same { i } else { steps.iter().map(|&(s, n, step)| (i / s) % n * step).sum() }
 }
 
-fn float_map(call: &HostCall<'_>, f: fn(f64) -> f64) -> Tensor {
+fn float_map(call: &EvalCx<'_>, f: fn(f64) -> f64) -> Tensor {
     let x = call.tensor(0);
     if let (Some(x), DType::F32) = (x.as_slice::<f32>(), call.dtype()) {
         return Tensor::from_parts(call.shape(), x.iter().map(|&x| f(x.into()) as f32).collect());
@@ -353,7 +352,7 @@ fn float_map(call: &HostCall<'_>, f: fn(f64) -> f64) -> Tensor {
     Tensor::build(call.dtype(), call.shape(), |i| Scalar::Float(f(x.get(i).f64())))
 }
 
-fn binary_map(call: &HostCall<'_>, float: fn(f64, f64) -> f64, int: fn(i64, i64) -> i64) -> Tensor {
+fn binary_map(call: &EvalCx<'_>, float: fn(f64, f64) -> f64, int: fn(i64, i64) -> i64) -> Tensor {
     let (a, b) = (call.tensor(0), call.tensor(1));
     let (ia, ib) = (broadcast_index(a.shape(), call.shape()), broadcast_index(b.shape(), call.shape()));
     if let (Some(a), Some(b), DType::F32) = (a.as_slice::<f32>(), b.as_slice::<f32>(), call.dtype()) {
@@ -369,7 +368,7 @@ fn binary_map(call: &HostCall<'_>, float: fn(f64, f64) -> f64, int: fn(i64, i64)
     Tensor::build(call.dtype(), call.shape(), |i| Scalar::Int(int(a.get(ia(i)).i64(), b.get(ib(i)).i64())))
 }
 
-fn scalar_map(call: &HostCall<'_>, f: fn(&[Scalar]) -> Scalar) -> Tensor {
+fn scalar_map(call: &EvalCx<'_>, f: fn(&[Scalar]) -> Scalar) -> Tensor {
     let tensors = call.tensors_from(0);
     let at: Vec<_> = tensors.iter().map(|t| broadcast_index(t.shape(), call.shape())).collect();
     let mut row = vec![Scalar::Bool(false); tensors.len()];
@@ -385,7 +384,7 @@ fn scalar_map(call: &HostCall<'_>, f: fn(&[Scalar]) -> Scalar) -> Tensor {
 pub fn elements<T: Element>(t: &Tensor) -> Cow<'_, [T]> {
     match (t.as_slice(), t.as_slice::<f32>()) {
         (Some(slice), _) => Cow::Borrowed(slice),
-        // The usual case, without a look at the dtype for every element.
+        // The common case, without checking the dtype for every element.
         (None, Some(slice)) => Cow::Owned(slice.iter().map(|x| T::of(x.scalar())).collect()),
         (None, None) => Cow::Owned((0..t.len()).map(|i| T::of(t.get(i))).collect()),
     }

@@ -16,7 +16,7 @@ use crate::tensor::Tensor;
 pub enum Lit {
     /// Absent, as Python's `None`.
     None,
-    /// Truth value.
+    /// Boolean.
     Bool(bool),
     /// Integer, known or symbolic.
     Int(Dim),
@@ -34,7 +34,7 @@ pub enum Lit {
     Ellipsis,
     /// A constant tensor.
     Tensor(Arc<Tensor>),
-    /// Whether the model is compiled for training; replaced by a `Bool` when compiling.
+    /// Whether the model is compiled for training; compilation replaces it with a `Bool`.
     Training,
 }
 
@@ -55,11 +55,11 @@ impl Lit {
     pub fn is_none(&self) -> bool {
         matches!(self, Self::None)
     }
-    /// Whether this can stand where a tensor is expected: a number, boolean or constant tensor.
+    /// Whether this can be used as a tensor: a number, boolean or constant tensor.
     pub fn is_numeric(&self) -> bool {
         matches!(self, Self::Bool(_) | Self::Int(_) | Self::Float(_) | Self::Tensor(_))
     }
-    /// The dtype a scalar suggests when nothing else decides, `None` for what is not a number.
+    /// The dtype of a scalar if nothing else decides; `None` if it is not a number.
     pub fn weak_dtype(&self, default_float: DType) -> Option<DType> {
         match self {
             Self::Bool(_) => Some(DType::Bool),

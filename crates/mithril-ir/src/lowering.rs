@@ -7,7 +7,7 @@
 
 use std::fmt::Write as _;
 
-use crate::dim::{Atom, Dim, Symbol};
+use crate::dim::{Dim, DimFactor, Symbol};
 use crate::dtype::DType;
 use crate::graph::{Def, Graph, Node, Role, TensorType, ValueId};
 use crate::literal::Lit;
@@ -100,7 +100,7 @@ pub struct LoweringCx<'a> {
     pub args: &'a [String],
     /// The array module (`np`, `torch`, `jnp`, `mx`).
     pub xp: &'a str,
-    /// How the target writes dtypes; empty for one that it lacks.
+    /// The target's names of dtypes; empty for a dtype that it does not have.
     pub dtypes: fn(DType) -> &'static str,
 }
 
@@ -239,10 +239,10 @@ pub fn dim_text(dim: &Dim, symbol: &dyn Fn(&Symbol) -> String) -> String {
     out
 }
 
-fn atom_text(atom: &Atom, alone: bool, symbol: &dyn Fn(&Symbol) -> String) -> String {
+fn atom_text(atom: &DimFactor, alone: bool, symbol: &dyn Fn(&Symbol) -> String) -> String {
     match atom {
-        Atom::Symbol(s) => symbol(s),
-        Atom::Div(a, b) => {
+        DimFactor::Symbol(s) => symbol(s),
+        DimFactor::Div(a, b) => {
             let side = |d: &Dim| match d {
                 Dim::Const(n) if *n >= 0 => n.to_string(),
                 d if d.as_symbol().is_some() => dim_text(d, symbol),

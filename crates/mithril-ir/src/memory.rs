@@ -1,18 +1,18 @@
-//! Whether memory can be had, asked before it is taken: a failed allocation would end the process.
+//! Checks that memory is available before it is allocated, since a failed allocation would abort the process.
 
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
 
-/// Smaller tensors are not asked for.
-const WORTH_ASKING: usize = 1 << 24;
+/// Smaller tensors are not checked.
+const CHECKED_BYTES: usize = 1 << 24;
 
 /// Checks that there is memory for a tensor.
 ///
 /// # Errors
-/// [`Code::OutOfMemory`] if the allocator refuses that much.
+/// [`Code::OutOfMemory`] if the allocator cannot provide that much.
 pub fn check(dtype: DType, shape: &[usize]) -> Result<()> {
     let bytes = shape.iter().fold(dtype.size(), |n, &size| n.saturating_mul(size));
-    if bytes < WORTH_ASKING || Vec::<u8>::new().try_reserve_exact(bytes).is_ok() {
+    if bytes < CHECKED_BYTES || Vec::<u8>::new().try_reserve_exact(bytes).is_ok() {
         return Ok(());
     }
     let gigabytes = bytes as f64 / 1e9;

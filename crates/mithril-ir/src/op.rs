@@ -26,9 +26,9 @@ use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::Result;
 use crate::forms::Form;
-use crate::formula::{Call, GradCall, V};
+use crate::formula::{ExpandCx, GradCx, V};
 use crate::graph::{Graph, Node};
-use crate::interp::HostCall;
+use crate::interp::EvalCx;
 use crate::literal::Lit;
 use crate::loops::LoopsFn;
 use crate::lowering::Lowering;
@@ -287,14 +287,14 @@ pub enum Eval {
     /// Elementwise on any number of broadcast inputs.
     Scalar(fn(&[Scalar]) -> Scalar),
     /// A function of whole tensors.
-    Host(fn(&HostCall<'_>) -> Result<Vec<crate::tensor::Tensor>>),
+    Tensors(fn(&EvalCx<'_>) -> Result<Vec<crate::tensor::Tensor>>),
 }
 
 /// Expansion: the outputs as formulas of the inputs.
-pub type ExpandFn = for<'a> fn(&Call<'a>) -> Vec<V<'a>>;
+pub type ExpandFn = for<'a> fn(&ExpandCx<'a>) -> Vec<V<'a>>;
 
 /// Gradient formula: for each input the cotangent, or `none()`; trailing ones may be omitted.
-pub type GradFn = for<'a> fn(&GradCall<'a>) -> Vec<V<'a>>;
+pub type GradFn = for<'a> fn(&GradCx<'a>) -> Vec<V<'a>>;
 
 /// Gradient of an op.
 #[derive(Debug, Clone, Copy)]

@@ -1,7 +1,7 @@
 //! Shape patterns: `"*b k, n k, n -> *b n"`, the shape rule of most ops in one line.
 //!
-//! Left of the arrow one pattern per tensor input, right of it one per output. `*b` stands for any number of
-//! dimensions, a name for one, a number for itself, `_` for any one.
+//! There is one pattern per tensor input before the arrow, and one per output after it. `*b` stands for any number of
+//! dimensions, a name for one dimension, a number for itself, `_` for any dimension.
 
 use rustc_hash::FxHashMap;
 
@@ -38,7 +38,7 @@ pub fn split(text: &str) -> (Vec<&str>, Vec<&str>) {
     (left.split(',').map(str::trim).collect(), right.split(',').map(str::trim).collect())
 }
 
-/// Shapes of the outputs for those of the inputs.
+/// The shapes of the outputs for the shapes of the inputs.
 pub fn apply(text: &str, cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     let (inputs, outputs) = split(text);
     let mut names: FxHashMap<&str, Dim> = FxHashMap::default();
@@ -84,7 +84,7 @@ fn bind<'p>(
     if shape.rank() < fixed || (at.is_none() && shape.rank() > fixed) {
         let port = cx.op().port_of(i).map_or("?", |p| p.name);
         let message = format!("`{port}` of {} has shape {shape}", cx.op().name);
-        return Err(Error::new(Code::RankMismatch, message).help(format!("it must look like [{pattern}]")));
+        return Err(Error::new(Code::RankMismatch, message).help(format!("it must match [{pattern}]")));
     }
     let mut dims = shape.iter();
     for token in all {

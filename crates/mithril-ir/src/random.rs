@@ -6,8 +6,8 @@
 //! `(block low, block high, stream low, stream high)`. Word `i` of a stream is word `i % 4` of block `i / 4`, and
 //! element `i` (row-major) of a tensor of bits is word `i`.
 //!
-//! Floats are made of the high bits: 24 of one word for `f32`, `f16` and `bf16` ([`unit_f32`]), 53 of two words
-//! for `f64` ([`unit_f64`]).
+//! Floats consist of the high bits: 24 of one word for `f32`, `f16` and `bf16` ([`unit_f32`]), 53 of two words for `f64`
+//! ([`unit_f64`]).
 
 use std::f64::consts::TAU;
 
@@ -30,10 +30,10 @@ pub fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
 pub(crate) const ROUNDS: usize = 10;
 /// Multipliers of the even words.
 pub(crate) const MULTIPLIERS: [u64; 2] = [0xD251_1F53, 0xCD9E_8D57];
-/// What the key grows by from round to round: the golden ratio and √3 - 1.
+/// The increments of the key from round to round: the golden ratio and √3 - 1.
 pub(crate) const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
-/// The words of the stream that a key `(seed, stream)` names, without end.
+/// The infinite stream of words for a key `(seed, stream)`.
 pub fn words(key: [i64; 2]) -> impl Iterator<Item = u32> {
     let [seed, stream] = key.map(halves);
     (0_u64..).flat_map(move |block| {
@@ -62,14 +62,14 @@ pub fn unit_f64(words: [u32; 2]) -> f64 {
 /// Two independent numbers from the standard normal distribution of two from 0 to 1 (Box and Muller 1958): the
 /// cosine and the sine of a pair.
 pub fn normal_pair(u: f64, v: f64) -> (f64, f64) {
-    // 1 - u instead of u: the logarithm of 0 is never taken.
+    // 1 - u rather than u, so that the logarithm is finite.
     let radius = (-2.0 * (1.0 - u).ln()).sqrt();
     (radius * (TAU * v).cos(), radius * (TAU * v).sin())
 }
 
-/// The key of a named stream under a seed: what a name draws does not depend on which other names there are.
-pub fn fold(seed: u64, name: &str) -> [i64; 2] {
-    // FNV-1a; Philox scrambles what it leaves unscrambled.
+/// The key of a named stream under a seed: the numbers of a name do not depend on other names.
+pub fn stream_key(seed: u64, name: &str) -> [i64; 2] {
+    // FNV-1a is not well mixed, which does not matter: Philox mixes the key.
     let hash = name
         .bytes()
         .fold(0xCBF2_9CE4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01B3));
@@ -119,9 +119,9 @@ mod tests {
     #[test]
     fn names_have_streams_of_their_own() {
         // FNV-1a of "a", as published with the hash.
-        assert_eq!(fold(7, "a"), [7, 0xAF63_DC4C_8601_EC8C_u64 as i64]);
-        assert_ne!(words(fold(7, "a")).next(), words(fold(7, "b")).next());
-        assert_ne!(words(fold(7, "a")).next(), words(fold(8, "a")).next());
+        assert_eq!(stream_key(7, "a"), [7, 0xAF63_DC4C_8601_EC8C_u64 as i64]);
+        assert_ne!(words(stream_key(7, "a")).next(), words(stream_key(7, "b")).next());
+        assert_ne!(words(stream_key(7, "a")).next(), words(stream_key(8, "a")).next());
     }
 
     #[test]
@@ -139,10 +139,10 @@ mod tests {
             }
         }
         // Moments 0, 1, 0, 3, within five standard errors.
-        let wanted = [0.0, 1.0, 0.0, 3.0];
-        let spread = [1.0, 2.0, 15.0, 96.0_f64].map(|v| 5.0 * (v / f64::from(n)).sqrt());
+        let expected = [0.0, 1.0, 0.0, 3.0];
+        let tolerance = [1.0, 2.0, 15.0, 96.0_f64].map(|v| 5.0 * (v / f64::from(n)).sqrt());
         for k in 0..4 {
-            assert!((sums[k] - wanted[k]).abs() < spread[k], "moment {}: {}", k + 1, sums[k]);
+            assert!((sums[k] - expected[k]).abs() < tolerance[k], "moment {}: {}", k + 1, sums[k]);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Evaluating shape and dtype rules, and reading literal arguments, for a use of an op.
+//! Evaluation of shape and dtype rules, and access to literal arguments, for a use of an op.
 
 use std::cell::RefCell;
 
@@ -11,7 +11,7 @@ use crate::literal::Lit;
 use crate::op::{DTypeRule, OpDef, PortKind};
 use crate::shape::{self, Shape, normalize_axis};
 
-/// Reading the literal arguments of a use of an op; implemented by everything that rules are given.
+/// Access to the literal arguments of a use of an op; all contexts implement it.
 pub trait Attrs {
     /// The op.
     fn op(&self) -> &'static OpDef;
@@ -77,7 +77,7 @@ pub trait Attrs {
         match self.lit(i) {
             Lit::Bool(b) => Ok(b),
             Lit::Int(Dim::Const(n @ (0 | 1))) => Ok(n == 1),
-            // Until the mode is known, what does not depend on it (shapes, dtypes) may be asked already.
+            // Shapes and dtypes are inferred before the mode is known, and do not depend on it.
             Lit::Training => Ok(true),
             other => Err(self.bad(i, &other, "true or false")),
         }
@@ -89,7 +89,7 @@ pub trait Attrs {
             other => Err(self.bad(i, &other, "a text")),
         }
     }
-    /// Whether port `i` was left `none`.
+    /// Whether the argument at port `i` is `none`.
     fn absent(&self, i: usize) -> bool {
         self.lit(i).is_none()
     }
@@ -103,9 +103,9 @@ pub trait Attrs {
             axes.push(normalize_axis(a, rank).map_err(|e| self.explain(e))?);
         }
         axes.sort_unstable();
-        let given = axes.len();
+        let count = axes.len();
         axes.dedup();
-        if axes.len() < given {
+        if axes.len() < count {
             return Err(self.bad(i, &self.lit(i), "axes that differ"));
         }
         Ok(axes)
@@ -114,29 +114,29 @@ pub trait Attrs {
     fn axis(&self, i: usize, rank: usize) -> Result<usize> {
         normalize_axis(self.int(i)?, rank).map_err(|e| self.explain(e))
     }
-    /// The error that port `i` has a value it cannot have.
-    fn bad(&self, i: usize, lit: &Lit, wanted: &str) -> Error {
+    /// The error that port `i` has an invalid value; `expected` says what it must be.
+    fn bad(&self, i: usize, lit: &Lit, expected: &str) -> Error {
         let port = self.op().port_of(i).map_or("?", |p| p.name);
         Error::new(Code::BadArgument, format!("`{port}` of {} is {lit}", self.op().name))
-            .help(format!("`{port}` must be {wanted}"))
+            .help(format!("`{port}` must be {expected}"))
     }
-    /// The error that port `i` must be a number and is symbolic.
+    /// The error that port `i` must be a number but is symbolic.
     fn symbolic(&self, i: usize, dim: &Dim) -> Error {
         let port = self.op().port_of(i).map_or("?", |p| p.name);
         let message = format!("`{port}` of {} must be a number, but is {dim}", self.op().name);
         Error::new(Code::UnknownArgument, message)
-            .help("give the shapes of the inputs when compiling, so that it becomes a number")
+            .help("pass the shapes of the inputs to compile, so that it becomes a number")
     }
-    /// Adds the op's name to an error of a general check.
+    /// Adds the name of the op to an error of a general check.
     fn explain(&self, e: Error) -> Error {
         e.note(format!("in the arguments of {}", self.op().name))
     }
 }
 
-/// What a shape rule sees of one argument.
+/// An argument of a shape rule.
 #[derive(Clone, Debug)]
 pub enum ShapeArg {
-    /// A tensor (a number standing for one is `[]`).
+    /// A tensor (`[]` for a number in place of one).
     Shape(Shape),
     /// A literal; `none` for an absent tensor.
     Lit(Lit),
@@ -147,8 +147,8 @@ pub enum ShapeArg {
 pub struct ShapeCx<'a> {
     op: &'static OpDef,
     args: &'a [ShapeArg],
-    /// Equations between dimensions that are not decided, gathered for the solver; `None` when everything has to
-    /// be decided now.
+    /// Equations between dimensions that cannot be decided yet, collected for the solver; `None` if everything must be decided
+    /// now.
     equations: Option<RefCell<Vec<(Dim, Dim)>>>,
 }
 
@@ -165,15 +165,15 @@ impl Attrs for ShapeCx<'_> {
 }
 
 impl<'a> ShapeCx<'a> {
-    /// For a typed graph: symbols are equal only if they are the same.
+    /// For a typed graph, in which symbols are equal only if they are identical.
     pub fn new(op: &'static OpDef, args: &'a [ShapeArg]) -> Self {
         Self { op, args, equations: None }
     }
-    /// For the solver: what is not decided becomes an equation.
+    /// For the solver: comparisons that cannot be decided become equations.
     pub fn solving(op: &'static OpDef, args: &'a [ShapeArg]) -> Self {
         Self { op, args, equations: Some(RefCell::default()) }
     }
-    /// The equations gathered.
+    /// The collected equations.
     pub fn into_equations(self) -> Vec<(Dim, Dim)> {
         self.equations.map(RefCell::into_inner).unwrap_or_default()
     }
@@ -212,11 +212,11 @@ impl<'a> ShapeCx<'a> {
             return Ok(shape.rank());
         }
         let port = self.op.port_of(i).map_or("?", |p| p.name);
-        let wanted = allowed.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
+        let expected = allowed.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
         let message = format!("`{port}` of {} has {} dimensions: {shape}", self.op.name, shape.rank());
-        Err(Error::new(Code::RankMismatch, message).help(format!("it must have {wanted}")))
+        Err(Error::new(Code::RankMismatch, message).help(format!("it must have {expected}")))
     }
-    /// Demands that two dimensions are equal. `what` says what they are, e.g. "inner sizes".
+    /// Requires two dimensions to be equal; `what` describes them, e.g. "inner sizes".
     pub fn same(&self, a: &Dim, b: &Dim, what: &str) -> Result<()> {
         if a == b {
             return Ok(());
@@ -232,17 +232,17 @@ impl<'a> ShapeCx<'a> {
             .note(format!("the shapes are {shapes}"))
             .help(format!("change {a} to {b}{}, or {b} to {a}{}", self.ports_of(a), self.ports_of(b))))
     }
-    /// " in `weight`", for the first input that has a size.
+    /// " in `weight`", for the first input with that size.
     fn ports_of(&self, size: &Dim) -> String {
         let has = |a: &ShapeArg| matches!(a, ShapeArg::Shape(shape) if shape.iter().any(|d| d == size));
         let port = self.args.iter().position(has).and_then(|i| self.op.port_of(i));
         port.map_or_else(String::new, |port| format!(" in `{}`", port.name))
     }
-    /// The error "ask later" of a rule that needs sizes which are not known yet.
+    /// The error of a rule that needs sizes which are not known yet; the solver evaluates the rule again later.
     pub fn unknown(&self) -> Error {
         unknown(self.op)
     }
-    /// Broadcasts shapes; while solving, undecided sizes are [`Code::UnknownShape`], which means "ask later".
+    /// Broadcasts shapes. While solving, undecided sizes are [`Code::UnknownShape`]; the solver evaluates the rule again later.
     pub fn broadcast(&self, shapes: &[&Shape]) -> Result<Shape> {
         shape::broadcast(shapes).map_err(|e| {
             let undecided = shapes.iter().any(|s| s.iter().any(Dim::has_var));
@@ -256,7 +256,7 @@ fn unknown(op: &OpDef) -> Error {
         .help("declare the shapes of the inputs, or pass shapes={...} when compiling")
 }
 
-/// What a dtype rule sees of one argument.
+/// An argument of a dtype rule.
 #[derive(Clone, Debug)]
 pub enum DTypeArg {
     /// A tensor of that dtype.
@@ -270,7 +270,7 @@ pub enum DTypeArg {
 pub struct DTypeCx<'a> {
     op: &'static OpDef,
     args: &'a [DTypeArg],
-    /// The float that integers become.
+    /// The default float, to which integers are converted.
     pub float: DType,
 }
 
@@ -289,7 +289,7 @@ impl Attrs for DTypeCx<'_> {
 /// Result of a dtype rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DTypes {
-    /// For each argument the dtype it is converted to, `None` to leave it.
+    /// For each argument the dtype that it is converted to; `None` leaves it unchanged.
     pub cast: SmallVec<[Option<DType>; 4]>,
     /// Dtypes of the outputs.
     pub out: SmallVec<[DType; 1]>,
@@ -339,7 +339,7 @@ impl<'a> DTypeCx<'a> {
     pub fn is_number(&self, i: usize) -> bool {
         matches!(self.args.get(i), Some(DTypeArg::Lit(lit)) if lit.is_numeric()) && self.op.takes_tensor(i)
     }
-    /// The dtype in which all tensors and numbers meet; numbers never widen a tensor of their kind.
+    /// The common dtype of all tensors and numbers; numbers never promote a tensor of their kind.
     pub fn promoted(&self) -> DType {
         let mut strong: Option<DType> = None;
         let mut weak: Option<DType> = None;
@@ -359,7 +359,7 @@ impl<'a> DTypeCx<'a> {
             (None, None) => self.float,
         }
     }
-    /// The dtype in which a comparison is made: with a number that the others cannot hold, the one that holds all.
+    /// The dtype of a comparison; int64 if the common dtype cannot represent one of the numbers.
     fn compared(&self) -> DType {
         let d = self.promoted();
         let fits = (0..self.args.len()).all(|i| self.known_int(i).is_none_or(|n| d.holds(n)));
@@ -372,7 +372,7 @@ impl<'a> DTypeCx<'a> {
             _ => None,
         }
     }
-    /// An error if argument `i` is an integer that is not a number of `dtype`, which it is to have.
+    /// An error if argument `i` is an integer that `dtype` cannot represent.
     pub fn check_int(&self, i: usize, dtype: DType) -> Result<()> {
         let Some(n) = self.known_int(i).filter(|&n| !dtype.holds(n)) else { return Ok(()) };
         let port = self.op.port_of(i).map_or("", |port| port.name);
@@ -388,7 +388,7 @@ impl<'a> DTypeCx<'a> {
     pub fn apply(&self, rule: DTypeRule) -> Result<DTypes> {
         self.check_kinds()?;
         let dtypes = self.evaluate(rule)?;
-        // A number among tensors takes their dtype.
+        // A number among tensors has their dtype.
         for (i, to) in dtypes.cast.iter().enumerate() {
             to.map_or(Ok(()), |to| self.check_int(i, to))?;
         }

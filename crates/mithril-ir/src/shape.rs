@@ -11,7 +11,7 @@ use crate::error::{Code, Error, Result};
 /// Largest rank that any op accepts.
 pub const MAX_RANK: usize = 64;
 
-/// Largest number of elements of a tensor; keeps every byte offset inside `isize`.
+/// Largest number of elements of a tensor; byte offsets then fit into `isize`.
 pub const MAX_ELEMENTS: i64 = 1 << 58;
 
 /// Shape of a tensor, outermost dimension first.
@@ -35,7 +35,7 @@ impl Shape {
     pub fn numel(&self) -> Dim {
         self.iter().fold(Dim::ONE, |n, d| &n * d)
     }
-    /// The numbers, if every dimension is one.
+    /// The sizes, if all of them are known.
     pub fn known(&self) -> Option<Vec<usize>> {
         self.iter().map(|d| d.known().and_then(|n| usize::try_from(n).ok())).collect()
     }
@@ -49,7 +49,7 @@ impl Shape {
         for n in self.iter().filter_map(Dim::known) {
             if n < 0 {
                 let error = Error::new(Code::BadSize, format!("shape {self} has a negative size"));
-                return Err(error.help("give sizes of 0 or more, or a name for a size that is left open"));
+                return Err(error.help("use sizes of 0 or more, or a name for a size that is not known yet"));
             }
             elements = elements.saturating_mul(n.max(1));
         }

@@ -11,7 +11,7 @@ use crate::shape::Shape;
 /// One element, in the widest type of its kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalar {
-    /// Truth value.
+    /// Boolean.
     Bool(bool),
     /// Integer.
     Int(i64),
@@ -28,7 +28,7 @@ impl Scalar {
             Self::Float(x) => x,
         }
     }
-    /// As an integer. Floats are cut towards zero and held inside `i64`; NaN is 0.
+    /// As an integer. Floats are truncated and clamped to `i64`; NaN is 0.
     pub fn i64(self) -> i64 {
         match self {
             Self::Bool(b) => b.into(),
@@ -72,8 +72,8 @@ pub trait Element: Copy + PartialEq + fmt::Debug + Send + Sync + 'static {
     fn slice(data: &Data) -> Option<&[Self]>;
     /// The element in the widest type of its kind.
     fn scalar(self) -> Scalar;
-    /// From a scalar of any kind: floats to integers are cut towards zero, held inside the range, NaN is 0;
-    /// integers to narrower integers wrap; floats round to nearest even.
+    /// From a scalar of any kind: floats to integers are truncated and clamped to the range, NaN is 0; integers wrap; floats
+    /// round to nearest even.
     fn of(scalar: Scalar) -> Self;
 }
 
@@ -140,16 +140,16 @@ elements! {
     F64, f64, F64, |x| Scalar::Float(x), |s| s.f64();
 }
 
-/// Of the two `f32` around an inexact `x` the one with an odd last bit: rounded further to 16 bits, it gives what `x`
-/// rounded once gives.
+/// Rounds to odd: an inexact `x` becomes the neighboring `f32` whose last bit is 1. Rounding the result to 16 bits then is the
+/// same as rounding `x` once.
 fn round_to_odd(x: f64) -> f32 {
-    let near = x as f32;
-    if x.is_nan() || f64::from(near) == x || near.to_bits() % 2 == 1 {
-        near
-    } else if x > f64::from(near) {
-        near.next_up()
+    let rounded = x as f32;
+    if x.is_nan() || f64::from(rounded) == x || rounded.to_bits() % 2 == 1 {
+        rounded
+    } else if x > f64::from(rounded) {
+        rounded.next_up()
     } else {
-        near.next_down()
+        rounded.next_down()
     }
 }
 
@@ -165,16 +165,16 @@ impl Tensor {
     pub fn new(shape: Vec<usize>, data: Data) -> Result<Self> {
         let sizes = Shape::of(shape.iter().copied());
         sizes.check()?;
-        let wanted = shape.iter().product::<usize>();
-        if wanted != data.len() {
+        let expected = shape.iter().product::<usize>();
+        if expected != data.len() {
             return Err(Error::new(
                 Code::BadSize,
-                format!("shape {sizes} holds {wanted} elements, but {} are given", data.len()),
+                format!("shape {sizes} holds {expected} elements, but {} are given", data.len()),
             ));
         }
         Ok(Self { shape, data })
     }
-    /// A tensor of a shape and its elements, row by row.
+    /// A tensor from its shape and its elements in row-major order.
     ///
     /// ```
     /// use mithril_ir::Tensor;
@@ -190,7 +190,7 @@ impl Tensor {
     pub fn of<T: Element>(shape: &[usize], data: Vec<T>) -> Result<Self> {
         Self::new(shape.to_vec(), T::wrap(data))
     }
-    /// As [`Tensor::of`], for elements that were computed from the shape, or stand beside it.
+    /// As [`Tensor::of`], for elements that are known to match the shape.
     ///
     /// # Panics
     /// When the number of elements is not the product of the shape.
@@ -310,7 +310,7 @@ impl Tensor {
         };
         Self::new(shape, data)
     }
-    /// The same elements in another dtype; see [`Element::of`] for what does not fit.
+    /// The same elements in another dtype, converted as [`Element::of`] says.
     #[must_use]
     pub fn cast(&self, dtype: DType) -> Self {
         if dtype == self.dtype() {

@@ -1,9 +1,9 @@
-//! The verifier, run after every pass in debug and test builds. It checks that
+//! The verifier, which runs after every pass in debug and test builds. It checks that
 //! 1. every value is defined before it is used, and inputs and outputs exist;
 //! 2. every op accepts its inputs: kinds of values, dtypes, shapes, arguments;
-//! 3. no conversion is left implicit: operands already have the dtype that the op's rule asks for;
-//! 4. every output has exactly the dtype and shape that the rules derive;
-//! 5. dimensions hold no variable of the solver.
+//! 3. conversions are explicit: operands have the dtype that the rule of the op requires;
+//! 4. every output has the dtype and shape that the rules infer;
+//! 5. dimensions contain no variables of the solver.
 
 use crate::build::Builder;
 use crate::dim::Dim;
@@ -14,41 +14,42 @@ use crate::literal::Lit;
 
 /// Checks a typed graph; `float` is the default float it was built with. The error is a defect of a pass.
 pub fn verify(graph: &Graph, float: DType) -> Result<()> {
-    let mut again = Again { builder: Builder::new(float), map: vec![None; graph.values().len()] };
+    let mut rebuilt = Rebuilt { builder: Builder::new(float), map: vec![None; graph.values().len()] };
     for &v in &graph.inputs {
         let value = graph.value(v);
         let (Def::Input(role), Some(ty)) = (&value.def, &value.ty) else {
             return Err(Error::internal(format!("input {} is not a typed input", v.index())));
         };
         no_variables(ty)?;
-        again.map[v.index()] = Some(again.builder.graph.add_input("x", *role, ty.clone()));
+        rebuilt.map[v.index()] = Some(rebuilt.builder.graph.add_input("x", *role, ty.clone()));
     }
     for (n, node) in graph.nodes() {
         let at = |problem: &str| Error::internal(format!("node {} ({}) {problem}", n.index(), node.op.name));
-        let outputs = again.derive(graph, node, &at).map_err(|e| e.note(format!("at node {}", n.index())))?;
+        let outputs =
+            rebuilt.derive(graph, node, &at).map_err(|e| e.note(format!("at node {}", n.index())))?;
         if outputs.len() != node.outputs.len() {
             return Err(at(&format!("has {} outputs", node.outputs.len())));
         }
         for (&old, new) in node.outputs.iter().zip(outputs) {
-            again.compare(graph, old, new, &at)?;
+            rebuilt.compare(graph, old, new, &at)?;
         }
     }
     let read = graph.outputs.values().chain(graph.updates.iter().flat_map(|(input, value)| [input, value]));
     for v in read {
-        if again.map[v.index()].is_none() && !graph.lit(*v).is_some_and(Lit::is_numeric) {
+        if rebuilt.map[v.index()].is_none() && !graph.lit(*v).is_some_and(Lit::is_numeric) {
             return Err(Error::internal(format!("output {} is not defined", v.index())));
         }
     }
     Ok(())
 }
 
-/// The graph, built again from its ops alone.
-struct Again {
+/// The graph, rebuilt from its ops alone.
+struct Rebuilt {
     builder: Builder,
     map: Vec<Option<ValueId>>,
 }
 
-impl Again {
+impl Rebuilt {
     fn derive(&mut self, graph: &Graph, node: &Node, at: &dyn Fn(&str) -> Error) -> Result<Values> {
         let mut inputs = Values::new();
         for &v in &node.inputs {
@@ -76,7 +77,7 @@ impl Again {
         let (stated, derived) = (graph.ty(old), self.builder.graph.ty(new));
         if stated != derived {
             let show = |ty: Option<&TensorType>| ty.map_or("nothing".into(), ToString::to_string);
-            return Err(at(&format!("states {}, but is {}", show(stated), show(derived))));
+            return Err(at(&format!("has the type {}, but its op infers {}", show(stated), show(derived))));
         }
         if let Some(ty) = stated {
             no_variables(ty)?;
@@ -88,7 +89,7 @@ impl Again {
 
 fn no_variables(ty: &TensorType) -> Result<()> {
     if ty.shape.iter().any(Dim::has_var) {
-        return Err(Error::internal(format!("{ty} holds a variable of the solver")));
+        return Err(Error::internal(format!("{ty} contains a variable of the solver")));
     }
     Ok(())
 }

@@ -74,10 +74,10 @@ fn comparisons_with_any_number_are_exact() {
                 let y = b.push(find(name).unwrap(), &args).unwrap()[0];
                 b.graph.outputs.insert(output.into(), y);
             }
-            let given = Tensor::build(dtype, &[3], |i| Scalar::Int(elements[i]));
-            let found = interp::run(&b.graph, &[Arc::new(given)]).unwrap();
-            assert_eq!(found[0].as_slice::<bool>().unwrap(), elements.map(|x| holds(x, n)), "{name} {n}");
-            assert_eq!(found[1].as_slice::<bool>().unwrap(), elements.map(|x| holds(n, x)), "{n} {name}");
+            let x = Tensor::build(dtype, &[3], |i| Scalar::Int(elements[i]));
+            let actual = interp::run(&b.graph, &[Arc::new(x)]).unwrap();
+            assert_eq!(actual[0].as_slice::<bool>().unwrap(), elements.map(|x| holds(x, n)), "{name} {n}");
+            assert_eq!(actual[1].as_slice::<bool>().unwrap(), elements.map(|x| holds(n, x)), "{n} {name}");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Calls of ops as users of other libraries write them, brought into our order.
 
 use mithril_ir::op::OpDef;
-use mithril_ir::ops::{self, spellings};
-use mithril_ir::spelling::{self, Given, Ours, Slot};
+use mithril_ir::ops::{self, signatures};
+use mithril_ir::signature::{self, ArgumentKind, Parameter, Slot};
 use mithril_ir::{Code, Error, Lit, Result};
 
 use crate::connection::Arg;
@@ -20,7 +20,7 @@ pub(crate) fn in_our_order<'a>(
 ) -> Result<(Vec<Arg>, Named<'a>)> {
     let (mut known, mut kernel): (Named<'a>, Option<Arg>) = (Vec::with_capacity(named.len()), None);
     for (word, arg) in named {
-        match spellings::port(op, word) {
+        match signatures::port(op, word) {
             Some(i) => known.push((op.ports[i].name, arg)),
             None if word == "kernel_size" && op.port("weight").is_some() => kernel = Some(arg),
             // The error about an unknown argument names what there is.
@@ -28,23 +28,23 @@ pub(crate) fn in_our_order<'a>(
         }
     }
     let (mut args, given) = (args, &mut known);
-    if let Some(row) = spellings::spelling(name)
+    if let Some(signature) = signatures::signature(name)
         && args.len() > 1
     {
-        let ours = Ours::of_op(op);
-        let kinds: Vec<Given> = args.iter().map(kind).collect();
+        let ours = Parameter::of_op(op);
+        let kinds: Vec<ArgumentKind> = args.iter().map(kind).collect();
         let words: Vec<&str> = given.iter().map(|(n, _)| *n).collect();
         let text = |i: usize| args.get(i).map(written).unwrap_or_default();
-        if let Some(slots) = spelling::read(row, &ours, &kinds, &words, &text)? {
+        if let Some(slots) = signature::resolve(signature, &ours, &kinds, &words, &text)? {
             // A tensor may stand behind what is left out: all of them go by name, the first apart.
             let mut rest = args.drain(..).zip(slots);
             let mut first = Vec::new();
             for (arg, slot) in &mut rest {
                 match slot {
-                    Slot::Ours(i) if i == first.len() => first.push(arg),
-                    Slot::Ours(i) => given.push((ours[i].name, arg)),
+                    Slot::Parameter(i) if i == first.len() => first.push(arg),
+                    Slot::Parameter(i) => given.push((ours[i].name, arg)),
                     Slot::Kernel => kernel = Some(arg),
-                    Slot::Nothing => {}
+                    Slot::Ignored => {}
                 }
             }
             drop(rest);
@@ -106,18 +106,18 @@ fn with_kernel(op: &OpDef, weight: &Arg, kernel: &Arg) -> Result<Arg> {
     same.call([weight.clone(), connection.shape()?.into()]).map(Arg::Connection)
 }
 
-fn kind(arg: &Arg) -> Given {
+fn kind(arg: &Arg) -> ArgumentKind {
     match arg {
         Arg::Connection(c) if c.is_literal() => match arg.to_lit() {
-            Some(lit) => Given::of(&lit),
-            None => Given::Literal,
+            Some(lit) => ArgumentKind::of(&lit),
+            None => ArgumentKind::Literal,
         },
-        Arg::Connection(_) | Arg::Key(_) => Given::Tensor,
-        Arg::Name(_) => Given::Text,
-        Arg::Slice(_) => Given::Other,
+        Arg::Connection(_) | Arg::Key(_) => ArgumentKind::Tensor,
+        Arg::Name(_) => ArgumentKind::Text,
+        Arg::Slice(_) => ArgumentKind::Other,
         Arg::Lit(_) | Arg::List(_) => match arg.to_lit() {
-            Some(lit) => Given::of(&lit),
-            None => Given::Literal,
+            Some(lit) => ArgumentKind::of(&lit),
+            None => ArgumentKind::Literal,
         },
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use mithril_ir::error::Line;
 use mithril_ir::op::{OpDef, PortKind};
-use mithril_ir::ops::spellings;
+use mithril_ir::ops::signatures;
 use mithril_ir::{Code, DType, Error, Lit, Result, Role, ops};
 
 use crate::called;
@@ -225,7 +225,7 @@ impl Connection {
         named: Vec<(&str, Arg)>,
         line: Option<Line>,
     ) -> Result<Vec<Self>> {
-        if spellings::spelling(name).is_some_and(|s| s.only) {
+        if signatures::signature(name).is_some_and(|s| s.is_only) {
             return Self::as_called(name, args, named);
         }
         let op = ops::find(name).ok_or_else(|| unknown("op", name, "Mithril", op_names().into_iter()))?;
@@ -252,7 +252,7 @@ impl Connection {
         model.apply(bound, named, line)
     }
     /// As [`Connection::op_outputs`], for a call as a user of any library writes it: arguments in the order and with the
-    /// words that the library takes under that name ([`spellings`]). What two libraries read differently is refused.
+    /// words that the library takes under that name ([`signatures`]). What two libraries read differently is refused.
     pub fn as_called(name: &str, args: Vec<Arg>, named: Vec<(&str, Arg)>) -> Result<Vec<Self>> {
         let op = ops::find(name).ok_or_else(|| unknown("op", name, "Mithril", op_names().into_iter()))?;
         let (args, named) = called::in_our_order(op, name, args, named)?;

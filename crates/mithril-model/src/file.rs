@@ -2,7 +2,7 @@
 //!
 //! Sub-models are stored once and referred to by index, always to earlier ones, so that no cycle can be written.
 
-use mithril_ir::dim::Atom;
+use mithril_ir::dim::DimFactor;
 use mithril_ir::{Code, DType, Dim, Error, Lit, Result, Role, Symbol, Tensor, text};
 use serde::{Deserialize, Serialize};
 
@@ -330,9 +330,9 @@ impl DimFile {
         if terms.is_empty() {
             return Self::Number(plus);
         }
-        let atom = |a: &Atom| match a {
-            Atom::Symbol(s) => AtomFile::Symbol(s.to_string()),
-            Atom::Div(a, b) => AtomFile::Quotient(Box::new([Self::of(a), Self::of(b)])),
+        let atom = |a: &DimFactor| match a {
+            DimFactor::Symbol(s) => AtomFile::Symbol(s.to_string()),
+            DimFactor::Div(a, b) => AtomFile::Quotient(Box::new([Self::of(a), Self::of(b)])),
         };
         let terms = terms.iter().map(|(factors, c)| (*c, factors.iter().map(atom).collect())).collect();
         Self::Sum(SumFile { terms, plus })

@@ -457,7 +457,7 @@ impl Walk {
         }
         let key = self.model_key()?;
         // 31 bits, so that targets with 32-bit integers hold it.
-        let stream = (random::fold(0, place.path.as_deref().unwrap_or(""))[1] as u64 >> 33) as i64;
+        let stream = (random::stream_key(0, place.path.as_deref().unwrap_or(""))[1] as u64 >> 33) as i64;
         let offset = self.b.lit(Tensor::from_parts(&[2], vec![0, stream]));
         args[at] = self.b.push(add()?, &[key, offset])?[0];
         Ok(args)

@@ -152,7 +152,7 @@ fn initial(name: &str, ty: &TensorType, init: &Init, seed: u64) -> Result<Tensor
 struct Stream<I>(I);
 
 fn stream(name: &str, seed: u64) -> Stream<impl Iterator<Item = u32>> {
-    Stream(random::words(random::fold(seed, name)))
+    Stream(random::words(random::stream_key(seed, name)))
 }
 
 impl<I: Iterator<Item = u32>> Stream<I> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mithril_ir::dim::Atom;
+use mithril_ir::dim::DimFactor;
 use mithril_ir::graph::Def;
 use mithril_ir::{Dim, Error, Graph, Lit, Place, Result, Symbol, ValueId};
 use mithril_model::{Arg, Connection, IOKey, Model};
@@ -143,8 +143,8 @@ impl Lift<'_> {
             let mut product: Option<Arg> = None;
             for factor in factors {
                 let arg = match factor {
-                    Atom::Symbol(symbol) => self.symbol(symbol)?.into(),
-                    Atom::Div(a, b) => {
+                    DimFactor::Symbol(symbol) => self.symbol(symbol)?.into(),
+                    DimFactor::Div(a, b) => {
                         let (a, b) = (self.size(a)?, self.size(b)?);
                         Connection::arithmetic("floor_divide", a, b)?.into()
                     }

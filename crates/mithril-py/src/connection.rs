@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mithril::ir::ops::spellings;
+use mithril::ir::ops::signatures;
 use mithril::ir::{Lit, ops};
 use mithril::model::{Arg, Connection, IOKey};
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
@@ -113,7 +113,7 @@ impl PyMethod {
         let mut all = vec![Arg::Connection(self.connection.clone())];
         // x.reshape(2, -1) says the same as x.reshape((2, -1)).
         let is_packed =
-            args.len() > 1 && self.op.ports.len() == 2 && spellings::packs(&self.name, args.len());
+            args.len() > 1 && self.op.ports.len() == 2 && signatures::packs(&self.name, args.len());
         if is_packed {
             all.push(argument(args.as_any())?);
         } else {

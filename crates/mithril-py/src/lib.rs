@@ -1,8 +1,8 @@
 //! The Python extension module of Mithril: the only crate that names PyO3.
 //!
 //! It translates and holds no logic of its own: arguments ([`convert`]), calls ([`calls`]), errors ([`errors`]), models
-//! ([`model`], [`connection`]), compiling ([`compile`]), checkpoints ([`weights`]) and the rows from which the Python
-//! classes are generated ([`rows`]).
+//! ([`model`], [`connection`]), compiling ([`compile`]), checkpoints ([`weights`]) and the definitions from which the Python
+//! classes are generated ([`definitions`]).
 
 #![allow(
     clippy::needless_pass_by_value,
@@ -15,6 +15,7 @@ mod calls;
 mod compile;
 mod connection;
 mod convert;
+mod definitions;
 mod errors;
 mod ggml;
 mod gguf;
@@ -23,7 +24,6 @@ mod model;
 mod onnx;
 mod optimizers;
 mod partition;
-mod rows;
 mod runner;
 mod source;
 mod target;
@@ -76,20 +76,20 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(gguf::quantize_blocks, module)?)?;
     module.add_function(wrap_pyfunction!(gguf::dequantize_blocks, module)?)?;
     module.add_function(wrap_pyfunction!(gguf::save_gguf, module)?)?;
-    module.add_function(wrap_pyfunction!(rows::op_rows, module)?)?;
-    module.add_function(wrap_pyfunction!(rows::layer_rows, module)?)?;
-    module.add_function(wrap_pyfunction!(optimizers::optimizer_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(definitions::op_definitions, module)?)?;
+    module.add_function(wrap_pyfunction!(definitions::layer_definitions, module)?)?;
+    module.add_function(wrap_pyfunction!(optimizers::optimizer_definitions, module)?)?;
     module.add_function(wrap_pyfunction!(optimizers::optimizer_rule, module)?)?;
     module.add_function(wrap_pyfunction!(optimizers::optimizer_step, module)?)?;
     module.add_function(wrap_pyfunction!(partition::best_layout, module)?)?;
-    module.add_function(wrap_pyfunction!(rows::port_words, module)?)?;
-    module.add_function(wrap_pyfunction!(rows::spelling_rows, module)?)?;
-    module.add_function(wrap_pyfunction!(rows::read_op, module)?)?;
-    module.add_function(wrap_pyfunction!(rows::check_layer, module)?)?;
-    module.add_function(wrap_pyfunction!(rows::zoo_rows, module)?)?;
-    module.add_function(wrap_pyfunction!(rows::zoo_model, module)?)?;
-    module.add_function(wrap_pyfunction!(rows::zoo_from_config, module)?)?;
-    module.add_function(wrap_pyfunction!(rows::error_codes, module)?)?;
+    module.add_function(wrap_pyfunction!(definitions::port_aliases, module)?)?;
+    module.add_function(wrap_pyfunction!(definitions::library_signatures, module)?)?;
+    module.add_function(wrap_pyfunction!(definitions::resolve_arguments, module)?)?;
+    module.add_function(wrap_pyfunction!(definitions::check_layer, module)?)?;
+    module.add_function(wrap_pyfunction!(definitions::zoo_definitions, module)?)?;
+    module.add_function(wrap_pyfunction!(definitions::zoo_model, module)?)?;
+    module.add_function(wrap_pyfunction!(definitions::zoo_from_config, module)?)?;
+    module.add_function(wrap_pyfunction!(definitions::error_codes, module)?)?;
     Ok(())
 }
 

@@ -6,18 +6,18 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use crate::convert::{dtype, literal, pairs};
+use crate::definitions::layer_definition;
 use crate::errors::Outcome;
 use crate::model::{PyModel, here};
-use crate::rows::layer_row;
 
 /// All optimizers.
 #[pyfunction]
-pub fn optimizer_rows(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
+pub fn optimizer_definitions(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
     let list = PyList::empty(py);
     for optimizer in optimizers::all() {
-        let row = layer_row(py, &optimizer.layer)?;
-        row.set_item("slots", optimizer.row.slots.iter().map(|s| s.name).collect::<Vec<_>>())?;
-        list.append(row)?;
+        let entry = layer_definition(py, &optimizer.layer)?;
+        entry.set_item("slots", optimizer.row.slots.iter().map(|s| s.name).collect::<Vec<_>>())?;
+        list.append(entry)?;
     }
     Ok(list)
 }

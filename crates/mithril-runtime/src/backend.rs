@@ -13,7 +13,7 @@ use mithril_compile::compiled::{Compiled, gradient_of};
 use mithril_compile::pipeline::Target;
 use mithril_ir::error::{Code, Error, Result, nearest};
 use mithril_ir::graph::{Def, Graph, Node, NodeId, Role, TensorType};
-use mithril_ir::interp::{self, HostArg, Symbols};
+use mithril_ir::interp::{self, EvalArg, Symbols};
 use mithril_ir::op::OpDef;
 use mithril_ir::rules::Attrs;
 use mithril_ir::{DType, Lit, Tensor, ValueId};
@@ -354,8 +354,8 @@ impl<B: Backend> Program<B> {
         outputs: &[(DType, Vec<usize>)],
     ) -> Result<Vec<B::Array>> {
         let host = |arg: &Argument<B::Array>| match arg {
-            Argument::Array(array) => Ok(HostArg::Tensor(Arc::new(self.backend.download(array)?))),
-            Argument::Lit(lit) => Ok(HostArg::Lit(lit.clone())),
+            Argument::Array(array) => Ok(EvalArg::Tensor(Arc::new(self.backend.download(array)?))),
+            Argument::Lit(lit) => Ok(EvalArg::Lit(lit.clone())),
         };
         let args = args.iter().map(host).collect::<Result<Vec<_>>>()?;
         interp::eval(op, &args, outputs)?.iter().map(|t| self.backend.upload(t)).collect()

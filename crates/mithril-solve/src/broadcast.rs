@@ -1,8 +1,8 @@
-//! Broadcasting, in every direction in which it decides something.
+//! Broadcasting, propagated in all directions.
 //!
-//! Shapes are aligned at the right. What is derived is only what holds for every completion of what is known:
-//! a size other than 1 passes to the output; a single operand that is not 1 equals the output; operands that are
-//! the same shape, or of rank 0, pass through as a whole, so that residual connections keep unknown ranks.
+//! Shapes are aligned at the right. Only facts that hold for all values of the unknowns are derived: a size other than 1 is that
+//! of the output; a single operand that is not 1 equals the output; operands that have the same shape, or rank 0, pass through
+//! as a whole, so that residual connections keep unknown ranks.
 
 use mithril_ir::Dim;
 
@@ -11,10 +11,10 @@ use crate::store::Store;
 use crate::term::{Size, Term};
 use crate::why::WhyId;
 
-/// What meets along one axis.
+/// The sizes that are aligned along one axis.
 struct Axis<'a> {
     operands: Vec<&'a Size>,
-    /// An operand whose size there, or whose reaching there, is unknown.
+    /// Whether there is an operand whose size on this axis, or whose rank, is unknown.
     open: bool,
     from_right: usize,
 }
@@ -46,14 +46,14 @@ impl Axis<'_> {
             (None, _) => None,
         })
     }
-    /// Whether the output says the rest: every operand is 1 or equal to it.
+    /// Whether the axis is decided: every operand is 1 or equal to the output.
     fn settled(&self, out: &Size) -> bool {
         !self.open && self.operands.iter().all(|s| s.dim.is(1) || s.dim == out.dim)
     }
 }
 
 impl Store {
-    /// Derives what follows now from operands that are resolved and differ; returns whether all is decided.
+    /// Derives the consequences of operands that are resolved and distinct; returns whether everything is decided.
     pub fn broadcast(&mut self, operands: &[&Term], output: &Term, why: WhyId) -> Step<bool> {
         match operands {
             [] => return self.unify_term(output, &Term::known(Vec::new(), why)).map(|()| true),
@@ -74,7 +74,7 @@ impl Store {
         self.pass_back(operands, &out, why)?;
         Ok(settled)
     }
-    /// Ranks: the output's is the largest.
+    /// The rank of the output is the largest one.
     fn broadcast_ranks(&mut self, operands: &[&Term], output: &Term, why: WhyId) -> Step {
         let Some(rank) = output.rank() else { return Ok(()) };
         for term in operands {
@@ -96,7 +96,7 @@ impl Store {
     fn unknown_sizes(&mut self, n: usize, why: WhyId) -> Vec<Size> {
         (0..n).map(|_| Size { dim: self.add_var(), why }).collect()
     }
-    /// Gives the output the axes that it must have; returns whether they are all there are.
+    /// Gives the output the axes that it must have; returns whether it has no others.
     fn broadcast_template(&mut self, operands: &[&Term], output: &Term, why: WhyId) -> Step<bool> {
         let shared = shared_run(operands);
         let right = operands.iter().map(|t| t.right().len()).max().unwrap_or(0);
@@ -109,11 +109,11 @@ impl Store {
                         && (out.prefix.len(), out.suffix.len()) == (large.prefix.len(), large.suffix.len()))
             }
             (None, Some(_)) => !complete && (out.suffix.len() >= right || !out.prefix.is_empty()),
-            // A known rank that is too small or too large is told by unifying.
+            // Unification reports a known rank that is too small or too large.
             (None, None) => !complete || out.prefix.len() == right,
         };
         if has {
-            // With the rank of the output known and the run shared, the run gets its rank by the axes' count.
+            // The rank of the output determines that of the shared run.
             if let (Some(large), None) = (shared, out.rest) {
                 let full = self.unknown_sizes(out.prefix.len(), why);
                 self.unify_term(large, &Term::known(full, why))?;
@@ -144,7 +144,7 @@ impl Store {
         }
         self.unify_term(&out, &template).map(|()| complete)
     }
-    /// One axis, both ways; returns whether the output says it all.
+    /// Propagates along one axis in both directions; returns whether the axis is decided.
     fn broadcast_axis(&mut self, axis: &Axis<'_>, out: Option<&Size>, why: WhyId) -> Step<bool> {
         let joined = axis.joined(why)?;
         let Some(out) = out else { return Ok(false) };
@@ -167,7 +167,7 @@ impl Store {
             other => Box::new(other),
         })
     }
-    /// The only operand of unknown rank is the output beyond the others, once the output reaches beyond them.
+    /// If only one operand has an unknown rank, it equals the output beyond the axes of the others.
     fn pass_back(&mut self, operands: &[&Term], out: &Term, why: WhyId) -> Step {
         let mut open = operands.iter().filter(|t| t.rest.is_some());
         let (Some(large), None) = (open.next(), open.next()) else { return Ok(()) };
@@ -189,7 +189,7 @@ impl Store {
     }
 }
 
-/// The operands that count: without those of rank 0 and repeated ones.
+/// The relevant operands: without those of rank 0, and without duplicates.
 pub(crate) fn operands(inputs: &[Term]) -> Vec<&Term> {
     let mut operands: Vec<&Term> = Vec::with_capacity(inputs.len());
     for term in inputs {
@@ -200,13 +200,13 @@ pub(crate) fn operands(inputs: &[Term]) -> Vec<&Term> {
     operands
 }
 
-/// An axis, and where the output has it: so far from the left, or from the right.
+/// An axis with its position in the output, from the left or from the right.
 struct Placed<'a> {
     axis: Axis<'a>,
     left: Option<usize>,
 }
 
-/// If all operands of unknown rank share one run at the same place, and the others do not reach it: one of them.
+/// If all operands of unknown rank share one run at the same position, and the others do not extend to it: one of them.
 fn shared_run<'a>(operands: &[&'a Term]) -> Option<&'a Term> {
     let mut open = operands.iter().filter(|t| t.rest.is_some());
     let first = *open.next()?;
@@ -217,7 +217,7 @@ fn shared_run<'a>(operands: &[&'a Term]) -> Option<&'a Term> {
     (open.all(same) && reach <= first.suffix.len()).then_some(first)
 }
 
-/// The axes on which something is known: those left of a shared run, then from the right end.
+/// The axes on which a size is known: those left of a shared run, then those counted from the right.
 fn axes<'a>(operands: &[&'a Term], complete: bool) -> Vec<Placed<'a>> {
     let mut all = Vec::new();
     if let (true, Some(large)) = (complete, shared_run(operands)) {

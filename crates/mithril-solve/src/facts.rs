@@ -9,7 +9,7 @@ use crate::store::{Id, Key, Slot, Store};
 use crate::term::{ShapeTerm, Size, Term};
 use crate::why::WhyId;
 
-/// Tuples nested deeper than this are compared, not looked into.
+/// Largest depth of nested tuples that are unified; deeper ones are compared.
 const MAX_DEPTH: usize = 32;
 
 impl Store {
@@ -18,7 +18,7 @@ impl Store {
         let root = self.class(s)?;
         Ok(self.resolve_term(&Term::run(self.slots[root as usize].seq)))
     }
-    /// Whether the slot is known to be an absent optional input.
+    /// Whether the slot is an absent optional input, as far as known.
     pub fn is_absent(&self, s: Slot) -> bool {
         self.node(s).is_some_and(|node| matches!(node.literal, Some((Lit::None, _))))
     }
@@ -133,7 +133,7 @@ impl Store {
         }
         Ok(())
     }
-    /// Makes two slots one.
+    /// Unifies two slots.
     pub fn unify_slots(&mut self, a: Slot, b: Slot) -> Step {
         let (a_root, b_root) = (self.class(a)?, self.class(b)?);
         if a_root == b_root {
@@ -161,7 +161,7 @@ impl Store {
 
     // Relations that are functions.
 
-    /// What is known of the inputs; makes the constraint wait for the rest, and tells whether there is a rest.
+    /// The facts known about the inputs. The constraint waits for the others; returns whether there are any.
     fn facts(&mut self, relation: &Relation, shapes: bool, id: Id) -> Step<(Vec<Fact>, bool)> {
         let mut facts = Vec::with_capacity(relation.inputs.len());
         let mut waits = false;

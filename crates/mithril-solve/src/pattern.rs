@@ -1,7 +1,7 @@
 //! Pattern relations: `"*b k, n k, n -> *b n"`.
 //!
-//! A pattern is read once per solver. Matching it takes sizes and runs directly from the inputs where they are
-//! visible, and makes variables only for what is not.
+//! A pattern is parsed once per solver. Matching takes sizes and runs of dimensions from the inputs as far as they are known,
+//! and creates variables for the rest.
 
 use mithril_ir::pattern::{Token, split, tokens};
 use mithril_ir::{Code, Dim, Error};
@@ -73,15 +73,15 @@ impl Pattern {
     }
 }
 
-/// What names and runs stand for in one use.
-struct Match {
+/// The values of names and runs in one use.
+struct Bindings {
     names: Vec<Option<Size>>,
     runs: Vec<Option<Term>>,
     why: WhyId,
 }
 
 impl Store {
-    /// Derives all that follows from a pattern; nothing has to be kept.
+    /// Derives all consequences of a pattern, so that no constraint has to be kept.
     pub fn pattern(&mut self, text: &'static str, relation: &Relation, why: WhyId) -> Step {
         let pattern = if let Some(pattern) = self.patterns.get(text) {
             pattern.clone()
@@ -90,44 +90,44 @@ impl Store {
                 .ok_or_else(|| Clash::Error(Error::internal(format!("pattern {text:?} has two runs"))))?;
             self.patterns.entry(text).or_insert(std::sync::Arc::new(parsed)).clone()
         };
-        let mut found = Match { names: vec![None; pattern.names], runs: vec![None; pattern.runs], why };
+        let mut bindings = Bindings { names: vec![None; pattern.names], runs: vec![None; pattern.runs], why };
         let inputs = relation.inputs.iter().enumerate().filter(|(i, _)| relation.is_tensor(*i));
         for (k, ((i, slot), side)) in inputs.zip(&pattern.inputs).enumerate() {
             if self.is_absent(*slot) {
                 continue;
             }
             let term = self.term(*slot)?;
-            if term.rank().is_some_and(|rank| !side.fits(rank)) {
-                let message = format!("{} does not take {}", relation.label, term.to_shape());
+            if term.rank().is_some_and(|rank| !side.accepts(rank)) {
+                let message = format!("{} does not accept {}", relation.label, term.to_shape());
                 let error = Error::new(Code::RankMismatch, message)
-                    .help(format!("it must look like [{}]", pattern.texts[k].replace(' ', ", ")));
+                    .help(format!("it must match [{}]", pattern.texts[k].replace(' ', ", ")));
                 return Err(Box::new(Clash::Input(i, error)));
             }
-            self.match_side(side, &term, &mut found)?;
+            self.match_side(side, &term, &mut bindings)?;
         }
         for (slot, side) in relation.outputs.iter().zip(&pattern.outputs) {
-            let built = self.build_side(side, &mut found);
+            let built = self.build_side(side, &mut bindings);
             let term = self.term(*slot)?;
             self.unify_term(&term, &built)?;
         }
         Ok(())
     }
-    fn match_side(&mut self, side: &Side, term: &Term, found: &mut Match) -> Step {
+    fn match_side(&mut self, side: &Side, term: &Term, bindings: &mut Bindings) -> Step {
         let (p, q) = (side.prefix.len(), side.suffix.len());
         let visible = match (term.rest, side.run) {
             (None, _) => true,
             (Some(_), run) => run.is_some() && p <= term.prefix.len() && q <= term.suffix.len(),
         };
         if !visible {
-            let built = self.build_side(side, found);
+            let built = self.build_side(side, bindings);
             return self.unify_term(term, &built);
         }
         for (item, size) in side.prefix.iter().zip(&term.prefix) {
-            self.match_item(*item, size, found)?;
+            self.match_item(*item, size, bindings)?;
         }
         let right = term.right();
         for (item, size) in side.suffix.iter().zip(&right[right.len() - q..]) {
-            self.match_item(*item, size, found)?;
+            self.match_item(*item, size, bindings)?;
         }
         let Some(run) = side.run else { return Ok(()) };
         let mut part = term.clone();
@@ -138,37 +138,37 @@ impl Store {
         };
         list.truncate(end);
         part.prefix.drain(..p);
-        if let Some(old) = found.runs[run].clone() {
+        if let Some(old) = bindings.runs[run].clone() {
             self.unify_term(&old, &part)
         } else {
-            found.runs[run] = Some(part);
+            bindings.runs[run] = Some(part);
             Ok(())
         }
     }
-    fn match_item(&mut self, item: Item, size: &Size, found: &mut Match) -> Step {
+    fn match_item(&mut self, item: Item, size: &Size, bindings: &mut Bindings) -> Step {
         match item {
             Item::Name(name) => {
-                if let Some(old) = found.names[name].clone() {
+                if let Some(old) = bindings.names[name].clone() {
                     self.unify_size(&old, size)
                 } else {
-                    found.names[name] = Some(size.clone());
+                    bindings.names[name] = Some(size.clone());
                     Ok(())
                 }
             }
-            Item::Number(n) => self.unify_size(&Size { dim: Dim::Const(n), why: found.why }, size),
+            Item::Number(n) => self.unify_size(&Size { dim: Dim::Const(n), why: bindings.why }, size),
             Item::Any => Ok(()),
         }
     }
-    fn build_side(&mut self, side: &Side, found: &mut Match) -> Term {
-        let prefix = side.prefix.iter().map(|item| self.build_item(*item, found)).collect();
-        let suffix: Vec<Size> = side.suffix.iter().map(|item| self.build_item(*item, found)).collect();
-        let mut term = Term { prefix, rest: None, suffix: Vec::new(), why: found.why };
+    fn build_side(&mut self, side: &Side, bindings: &mut Bindings) -> Term {
+        let prefix = side.prefix.iter().map(|item| self.build_item(*item, bindings)).collect();
+        let suffix: Vec<Size> = side.suffix.iter().map(|item| self.build_item(*item, bindings)).collect();
+        let mut term = Term { prefix, rest: None, suffix: Vec::new(), why: bindings.why };
         if let Some(run) = side.run {
-            let part = if let Some(part) = &found.runs[run] {
+            let part = if let Some(part) = &bindings.runs[run] {
                 part.clone()
             } else {
                 let part = Term::run(self.add_seq());
-                found.runs[run] = Some(part.clone());
+                bindings.runs[run] = Some(part.clone());
                 part
             };
             term.prefix.extend(part.prefix);
@@ -180,17 +180,17 @@ impl Store {
         end.extend(suffix);
         term
     }
-    fn build_item(&mut self, item: Item, found: &mut Match) -> Size {
-        let why = found.why;
+    fn build_item(&mut self, item: Item, bindings: &mut Bindings) -> Size {
+        let why = bindings.why;
         match item {
             Item::Number(n) => Size { dim: Dim::Const(n), why },
             Item::Any => Size { dim: self.add_var(), why },
             Item::Name(name) => {
-                if let Some(size) = &found.names[name] {
+                if let Some(size) = &bindings.names[name] {
                     size.clone()
                 } else {
                     let size = Size { dim: self.add_var(), why };
-                    found.names[name] = Some(size.clone());
+                    bindings.names[name] = Some(size.clone());
                     size
                 }
             }
@@ -199,15 +199,15 @@ impl Store {
 }
 
 impl Side {
-    fn fits(&self, rank: usize) -> bool {
+    fn accepts(&self, rank: usize) -> bool {
         let fixed = self.prefix.len() + self.suffix.len();
         if self.run.is_some() { rank >= fixed } else { rank == fixed }
     }
 }
 
-/// Makes sure that `Seq` of a caller exists here.
+/// Validation of shapes from outside.
 impl Store {
-    /// Checks a shape from outside: runs and sizes that this solver can work with.
+    /// Checks that a shape from outside has runs and sizes that this solver can work with.
     pub fn admit(&mut self, term: &Term) -> Step {
         for size in term.sizes() {
             check_extent(&size.dim)?;
@@ -221,7 +221,9 @@ impl Store {
         if let Some(Seq(seq)) = term.rest
             && seq as usize >= self.seqs.len()
         {
-            return Err(Box::new(Clash::Error(Error::internal("a run of dimensions of another solver"))));
+            return Err(Box::new(Clash::Error(Error::internal(
+                "a run of dimensions belongs to another solver",
+            ))));
         }
         match term.to_shape().to_shape() {
             Some(shape) => shape.check().map_err(|e| Box::new(Clash::Error(e))),

@@ -1,4 +1,4 @@
-//! Relations between slots, as they are handed to the solver.
+//! Relations between slots.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use crate::store::Slot;
 use crate::term::ShapeTerm;
 
-/// How the shapes of a relation hang together.
+/// The relation between shapes.
 #[derive(Clone)]
 pub enum Rule {
     /// All outputs have the shape of the first tensor input.
@@ -19,9 +19,9 @@ pub enum Rule {
     /// A pattern as in [`mithril_ir::pattern`], over the tensor inputs in order; absent optional inputs (literal
     /// `none`) are skipped.
     Pattern(&'static str),
-    /// A function, asked again whenever an input became more known.
+    /// A function, which is evaluated again whenever more is known about an input.
     When(WhenFn),
-    /// Nothing is known about shapes.
+    /// The shapes are independent.
     Free,
 }
 
@@ -37,24 +37,24 @@ impl fmt::Debug for Rule {
     }
 }
 
-/// A function from what is known of the inputs to what follows.
+/// A function from the facts about the inputs to their consequences.
 ///
-/// It must be monotone: what it answers for less knowledge must stay true for more. Sizes that are variables are
-/// only symbols to it; sizes that must be equal go into [`Facts::equations`].
+/// It must be monotone: its answers must remain true when more is known. It treats sizes that are variables as symbols; sizes that
+/// must be equal go into [`Facts::equations`].
 pub type WhenFn = Arc<dyn Fn(&[Fact]) -> Result<Answer> + Send + Sync>;
 
 /// One use of an op, or any other relation between slots.
 #[derive(Clone)]
 pub struct Relation {
-    /// How the shapes hang together.
+    /// The relation between the shapes.
     pub rule: Rule,
-    /// How the dtypes hang together. It sees dtypes and literals, no shapes.
+    /// The relation between the dtypes; the function sees dtypes and literals but no shapes.
     pub dtype: Option<WhenFn>,
     /// The inputs in the order of the ports.
     pub inputs: SmallVec<[Slot; 4]>,
-    /// Which inputs are tensors (as opposed to arguments); where it is shorter than `inputs`, they are.
+    /// Which inputs are tensors, as opposed to arguments; inputs beyond its end are tensors.
     pub tensor_ports: SmallVec<[bool; 4]>,
-    /// Names of the inputs for messages (`left`, `right`); where it is shorter, the slot's name is taken.
+    /// Names of the inputs for messages (`left`, `right`); inputs beyond its end have the names of their slots.
     pub port_names: SmallVec<[&'static str; 4]>,
     /// The outputs.
     pub outputs: SmallVec<[Slot; 4]>,
@@ -92,10 +92,10 @@ impl fmt::Debug for Relation {
     }
 }
 
-/// What is known of an input, or what follows for an output.
+/// A fact about an input or output.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fact {
-    /// The shape as far as known; `None` if nothing is.
+    /// The shape, as far as known; `None` if nothing is known.
     pub shape: Option<ShapeTerm>,
     /// The dtype.
     pub dtype: Option<DType>,
@@ -121,20 +121,20 @@ impl Fact {
 /// Answer of a [`WhenFn`].
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// Not enough is known; ask again when more is.
+    /// Not enough is known; the function is evaluated again when more is.
     Later,
-    /// This follows.
+    /// These facts follow.
     Now(Facts),
 }
 
-/// What follows from a relation.
+/// The consequences of a relation.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// For the outputs in order; missing ones follow nothing.
+    /// For the outputs in order; there are none for missing ones.
     pub outputs: Vec<Fact>,
     /// Sizes that must be equal.
     pub equations: Vec<(Dim, Dim)>,
-    /// For the inputs in order, where something follows for them too.
+    /// For the inputs in order.
     pub inputs: Vec<Fact>,
 }
 

@@ -1,4 +1,4 @@
-//! The solver's face, and the loop that derives facts to the fixpoint.
+//! The interface of the solver, and the loop that derives facts to the fixpoint.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use crate::store::{Constraint, Id, Slot, Store};
 use crate::term::{Seq, ShapeTerm, Size, Term};
 use crate::why::{Why, WhyId};
 
-/// Knows what is known of slots, and derives what follows.
+/// Holds the facts about slots, and derives their consequences.
 ///
-/// Every method that adds something either succeeds or leaves the solver as it was.
+/// A method that adds something either succeeds or leaves the solver unchanged.
 #[derive(Clone, Default)]
 pub struct Solver {
     store: Store,
@@ -36,7 +36,7 @@ impl Solver {
     pub fn slot(&mut self, name: impl Into<Arc<str>>) -> Slot {
         self.store.add_slot(name.into())
     }
-    /// Gives a slot another name for messages.
+    /// Changes the name of a slot in messages.
     pub fn rename(&mut self, s: Slot, name: Arc<str>) {
         self.store.rename(s, name);
     }
@@ -44,7 +44,7 @@ impl Solver {
     pub fn name(&self, s: Slot) -> Arc<str> {
         self.store.name(s)
     }
-    /// A new dimension variable: some size, never negative.
+    /// A new dimension variable: a size that is not negative.
     pub fn fresh_dim(&mut self) -> Dim {
         self.store.add_var()
     }
@@ -53,41 +53,41 @@ impl Solver {
         self.store.add_seq()
     }
 
-    /// The slot has that shape.
+    /// Declares the shape of a slot.
     pub fn set_shape(&mut self, s: Slot, shape: ShapeTerm, why: Why) -> Result<()> {
         self.derive(|store| {
             let why = store.add_why(why);
-            store.context = Context::Given(s, why);
+            store.context = Context::Declared(s, why);
             let term = Term::from_shape(shape, why);
-            store.given = Some(term.clone());
+            store.declared = Some(term.clone());
             store.put_shape(s, &term)
         })
     }
-    /// The slot has that dtype.
+    /// Declares the dtype of a slot.
     pub fn set_dtype(&mut self, s: Slot, dtype: DType, why: Why) -> Result<()> {
         self.derive(|store| {
             let why = store.add_why(why);
-            store.context = Context::Given(s, why);
+            store.context = Context::Declared(s, why);
             store.unify_dtype(s, (dtype, why))
         })
     }
-    /// The slot's dtype is of one of these kinds.
+    /// Restricts the dtype of a slot to these kinds.
     pub fn set_kinds(&mut self, s: Slot, kinds: Kinds, why: Why) -> Result<()> {
         self.derive(|store| {
             let why = store.add_why(why);
-            store.context = Context::Given(s, why);
+            store.context = Context::Declared(s, why);
             store.unify_kinds(s, (kinds, why))
         })
     }
-    /// The slot is a literal: an argument, a number in the place of a tensor (then its shape follows), or absent.
+    /// Declares that a slot is a literal: an argument, a number in place of a tensor (which determines its shape), or absent.
     pub fn set_literal(&mut self, s: Slot, lit: Lit, why: Why) -> Result<()> {
         self.derive(|store| {
             let why = store.add_why(why);
-            store.context = Context::Given(s, why);
+            store.context = Context::Declared(s, why);
             store.unify_literal(s, (lit, why))
         })
     }
-    /// Both slots are one value.
+    /// Declares that two slots are the same value.
     pub fn equate(&mut self, a: Slot, b: Slot, why: Why) -> Result<()> {
         self.derive(|store| {
             let why = store.add_why(why);
@@ -95,7 +95,7 @@ impl Solver {
             store.unify_slots(a, b)
         })
     }
-    /// Two sizes are equal.
+    /// Declares that two sizes are equal.
     pub fn equate_dims(&mut self, a: &Dim, b: &Dim, why: Why) -> Result<()> {
         self.derive(|store| {
             let why = store.add_why(why);
@@ -106,7 +106,7 @@ impl Solver {
             store.unify_size(&size(a), &size(b))
         })
     }
-    /// Adds a relation and derives what follows.
+    /// Adds a relation and derives its consequences.
     pub fn relate(&mut self, relation: Relation, why: Why) -> Result<()> {
         self.derive(|store| {
             let why = store.add_why(why);
@@ -114,7 +114,7 @@ impl Solver {
         })
     }
 
-    /// The shape as far as it is known.
+    /// The shape, as far as it is known.
     pub fn shape(&self, s: Slot) -> ShapeTerm {
         self.store.term(s).map_or_else(|_| ShapeTerm::default(), |term| term.to_shape())
     }
@@ -122,7 +122,7 @@ impl Solver {
     pub fn dtype(&self, s: Slot) -> Option<DType> {
         self.store.node(s)?.dtype.map(|(dtype, _)| dtype)
     }
-    /// The kinds that the dtype may be of.
+    /// The possible kinds of the dtype.
     pub fn kinds(&self, s: Slot) -> Kinds {
         self.store.node(s).and_then(|node| node.kinds).map_or(Kinds::ANY, |(kinds, _)| kinds)
     }
@@ -130,23 +130,23 @@ impl Solver {
     pub fn literal(&self, s: Slot) -> Option<Lit> {
         self.store.literal(s)
     }
-    /// Whether two slots are one value.
+    /// Whether two slots are the same value.
     pub fn is_same(&self, a: Slot, b: Slot) -> bool {
         self.store.root(a).is_some_and(|root| Some(root) == self.store.root(b))
     }
-    /// A dimension with everything put in that is known.
+    /// A dimension with all known values substituted.
     pub fn resolve(&self, d: &Dim) -> Dim {
         self.store.resolve(d)
     }
 
-    /// Runs `f`; if it fails, everything is as before.
+    /// Runs `f`; if it fails, all changes are rolled back.
     pub fn transaction<T>(&mut self, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let mark = self.store.begin();
         let result = f(self);
         self.store.end(mark, result.is_ok());
         result
     }
-    /// Adds something and derives what follows from it.
+    /// Adds a fact or relation and derives its consequences.
     fn derive(&mut self, add: impl FnOnce(&mut Store) -> Step) -> Result<()> {
         let mark = self.store.begin();
         let result = add(&mut self.store).and_then(|()| self.store.run());
@@ -154,14 +154,14 @@ impl Solver {
             let context = self.store.context.clone();
             self.store.explain(*clash, &context)
         });
-        self.store.given = None;
+        self.store.declared = None;
         self.store.end(mark, result.is_ok());
         result
     }
 }
 
 impl Store {
-    /// Looks at every constraint that something new may decide, until nothing follows any more.
+    /// Processes constraints whose inputs have changed, until there are no new facts.
     fn run(&mut self) -> Step {
         while let Some(id) = self.next() {
             let node = &self.constraints[id as usize];
@@ -256,7 +256,7 @@ impl Store {
         }
         let operands = crate::broadcast::operands(&inputs);
         if operands.len() > 1 {
-            // Waits first: what is derived below wakes the constraint again, up to the fixpoint.
+            // Watches first, so that facts derived below wake the constraint again, up to the fixpoint.
             for term in operands.iter().copied().chain([&output]) {
                 self.watch_term(term, id);
             }
@@ -266,7 +266,7 @@ impl Store {
         }
         Ok(())
     }
-    /// Checks a shape from outside and puts it on a slot.
+    /// Checks a shape from outside and unifies it with that of a slot.
     pub fn put_shape(&mut self, s: Slot, term: &Term) -> Step {
         self.class(s)?;
         self.admit(term)?;

@@ -1,14 +1,14 @@
-//! What the solver knows, and the log that takes it back.
+//! The state of the solver, and the log with which changes are rolled back.
 //!
-//! Unknowns are three tables: symbols (variables and named ones) bound to expressions, runs of dimensions bound to
-//! terms, slots linked into classes. A binding is never overwritten, so that undoing one means clearing it; chains
-//! stay short because the smaller class is bound to the larger. Each unknown lists the constraints to be looked at
-//! again once it is bound.
+//! There are three tables of unknowns: symbols (variables and named ones), which are bound to expressions; runs of dimensions,
+//! which are bound to terms; slots, which are linked into classes. A binding is never overwritten, so undoing it means clearing
+//! it. Chains stay short because the smaller class is bound to the larger one. Each unknown lists the constraints to process
+//! again when it is bound.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use mithril_ir::dim::Atom;
+use mithril_ir::dim::DimFactor;
 use mithril_ir::dtype::Kinds;
 use mithril_ir::shape::MAX_RANK;
 use mithril_ir::{Code, DType, Dim, Error, Lit, Symbol};
@@ -20,17 +20,17 @@ use crate::report::{Clash, Context, Step};
 use crate::term::{Seq, Size, Term};
 use crate::why::{Why, WhyId};
 
-/// Symbols in an expression beyond which it is refused rather than computed with.
+/// Largest number of symbols in an expression; larger ones are an error.
 const MAX_SYMBOLS: usize = 256;
 
-/// Divisions in an expression nested deeper than this are refused.
+/// Largest depth of nested divisions in an expression; deeper ones are an error.
 const MAX_DEPTH: usize = 64;
 
 /// The unknowns of one connection: shape, dtype, literal value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot(pub(crate) u32);
 
-/// Names a constraint.
+/// Index of a constraint.
 pub(crate) type Id = u32;
 
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ pub(crate) struct SlotNode {
 
 #[derive(Clone, Debug)]
 pub(crate) struct SymbolNode {
-    /// The symbol itself, made once.
+    /// The symbol itself.
     pub dim: Dim,
     pub members: u32,
     pub bound: Option<Size>,
@@ -61,7 +61,7 @@ pub(crate) struct SeqNode {
     pub watchers: Vec<Id>,
 }
 
-/// What is not decided yet.
+/// A constraint that is not decided yet.
 #[derive(Clone, Debug)]
 pub(crate) enum Constraint {
     /// The shapes of a broadcasting relation.
@@ -74,7 +74,7 @@ pub(crate) enum Constraint {
     Sizes(Size, Size),
     /// Two runs are equal.
     Terms(Term, Term),
-    /// A symbol that is bound to an expression is a size, hence not negative.
+    /// A symbol that is bound to an expression is a size, and therefore not negative.
     NotNegative(u32),
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct ConstraintNode {
     pub done: bool,
 }
 
-/// An unknown that constraints wait for.
+/// An unknown that constraints watch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Key {
     Symbol(u32),
@@ -94,7 +94,7 @@ pub(crate) enum Key {
     Slot(u32),
 }
 
-/// How to take one change back.
+/// A change that can be undone.
 #[derive(Clone, Debug)]
 enum Undo {
     Link { child: u32, root: u32 },
@@ -112,7 +112,7 @@ enum Undo {
     Pending(Dim),
 }
 
-/// A state to come back to.
+/// A state to roll back to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     undo: usize,
@@ -134,18 +134,18 @@ pub(crate) struct Store {
     pub constraints: Vec<ConstraintNode>,
     pub relations: Vec<Arc<(Relation, WhyId)>>,
     whys: Vec<Why>,
-    /// Undecided equations by their difference, so that none is kept twice.
+    /// Undecided equations by their difference, to avoid duplicates.
     pending: FxHashMap<Dim, Id>,
     /// Undecided equations of the form `P x = y Q`.
     pub overlaps: Vec<Id>,
     queue: VecDeque<Id>,
     undo: Vec<Undo>,
     depth: u32,
-    /// On whose behalf facts are derived at the moment.
+    /// The fact or relation that is being processed.
     pub context: Context,
-    /// The shape that is being given to a slot.
-    pub given: Option<Term>,
-    /// Parsed patterns; a cache that no result depends on.
+    /// The shape that is being declared for a slot.
+    pub declared: Option<Term>,
+    /// Cache of parsed patterns.
     pub patterns: FxHashMap<&'static str, Arc<Pattern>>,
 }
 
@@ -185,7 +185,7 @@ impl Store {
         }
         while self.undo.len() > mark.undo {
             let Some(undo) = self.undo.pop() else { break };
-            self.take_back(undo);
+            self.undo_change(undo);
         }
         for node in self.symbols.drain(mark.symbols..) {
             if let Some(Symbol::Named(name)) = node.dim.as_symbol() {
@@ -201,7 +201,7 @@ impl Store {
         self.relations.truncate(mark.relations);
         self.whys.truncate(mark.whys);
     }
-    fn take_back(&mut self, undo: Undo) {
+    fn undo_change(&mut self, undo: Undo) {
         match undo {
             Undo::Link { child, root } => {
                 let members = self.slots[child as usize].members;
@@ -264,7 +264,7 @@ impl Store {
     pub fn name(&self, s: Slot) -> Arc<str> {
         self.slots.get(s.0 as usize).map_or_else(|| "?".into(), |node| node.name.clone())
     }
-    /// The class of a slot; `None` for one of another solver.
+    /// The class of a slot; `None` for a slot of another solver.
     pub fn root(&self, s: Slot) -> Option<u32> {
         let mut at = s.0;
         loop {
@@ -275,7 +275,7 @@ impl Store {
             at = parent;
         }
     }
-    /// As [`Self::root`], for use where a foreign slot is an error.
+    /// As [`Self::root`]; a slot of another solver is an error.
     pub fn class(&self, s: Slot) -> Step<u32> {
         let foreign = || Clash::Error(Error::internal("a slot of another solver"));
         self.root(s).ok_or_else(|| Box::new(foreign()))
@@ -318,7 +318,7 @@ impl Store {
     fn push_symbol(&mut self, dim: Dim) {
         self.symbols.push(SymbolNode { dim, members: 1, bound: None, watchers: Vec::new() });
     }
-    /// Makes the named symbols of an expression known.
+    /// Adds the named symbols of an expression to the table.
     pub fn intern(&mut self, dim: &Dim) {
         if dim.known().is_some() {
             return;
@@ -332,14 +332,14 @@ impl Store {
             }
         });
     }
-    /// Position of a symbol in the table; `None` for one that never entered.
+    /// Index of a symbol in the table; `None` if it is not in the table.
     pub fn index(&self, symbol: &Symbol) -> Option<u32> {
         match symbol {
             Symbol::Var(n) => ((*n as usize) < self.symbols.len()).then_some(*n),
             Symbol::Named(name) => self.names.get(name).copied(),
         }
     }
-    /// What is known of a symbol: its binding, one step.
+    /// The binding of a symbol.
     fn binding(&self, symbol: &Symbol) -> Option<&Size> {
         self.symbols[self.index(symbol)? as usize].bound.as_ref()
     }
@@ -355,7 +355,7 @@ impl Store {
     }
     fn resolve_from(&self, dim: &Dim, mut why: WhyId) -> (Dim, WhyId) {
         let mut dim = dim.clone();
-        // Symbols that stand alone, by far the most frequent, are followed to their value and its reason.
+        // Single symbols, the most frequent case, are followed to their value and its reason.
         while let Some(next) = dim.as_symbol().and_then(|s| self.binding(s)) {
             why = next.why;
             dim = next.dim.clone();
@@ -366,13 +366,13 @@ impl Store {
         (dim, why)
     }
     fn has_bound(&self, dim: &Dim) -> bool {
-        let mut found = false;
+        let mut has_binding = false;
         if dim.known().is_none() {
-            dim.each_symbol(&mut |s| found |= self.binding(s).is_some());
+            dim.each_symbol(&mut |s| has_binding |= self.binding(s).is_some());
         }
-        found
+        has_binding
     }
-    /// Binds an unbound symbol to what does not contain it.
+    /// Binds an unbound symbol to a size that does not contain it.
     pub fn bind_symbol(&mut self, symbol: u32, size: Size) -> Step {
         self.check_sign(symbol, &size)?;
         check_extent(&size.dim)?;
@@ -390,7 +390,7 @@ impl Store {
         Ok(())
     }
 
-    /// Refuses a negative size.
+    /// Reports a negative size.
     pub fn check_sign(&self, symbol: u32, size: &Size) -> Step {
         let Some(n) = size.dim.known().filter(|n| *n < 0) else { return Ok(()) };
         let name = &self.symbols[symbol as usize].dim;
@@ -407,11 +407,11 @@ impl Store {
         self.seqs.push(SeqNode { members: 1, bound: None, watchers: Vec::new() });
         Seq(self.seqs.len() as u32 - 1)
     }
-    /// A term with everything put in that is known.
+    /// A term with all known values substituted.
     pub fn resolve_term(&self, term: &Term) -> Term {
         let mut out = Term { prefix: Vec::new(), rest: term.rest, suffix: Vec::new(), why: term.why };
         out.prefix.extend(term.prefix.iter().map(|d| self.resolve_size(d)));
-        // Inner suffixes come before outer ones, hence backwards.
+        // Inner suffixes precede outer ones, so they are collected in reverse.
         let mut backwards: Vec<Size> = term.suffix.iter().rev().map(|d| self.resolve_size(d)).collect();
         while let Some(bound) = out.rest.and_then(|s| self.seqs.get(s.0 as usize)?.bound.as_ref()) {
             out.prefix.extend(bound.prefix.iter().map(|d| self.resolve_size(d)));
@@ -450,7 +450,7 @@ impl Store {
         self.enqueue(id);
         id
     }
-    /// Keeps an equation that is not decided, unless it is kept already.
+    /// Keeps an undecided equation, unless it is already kept.
     pub fn add_equation(&mut self, difference: Dim, a: Size, b: Size) {
         if self.pending.contains_key(&difference) {
             return;
@@ -465,7 +465,7 @@ impl Store {
         let what = Arc::new(Constraint::Sizes(a, b));
         self.constraints.push(ConstraintNode { what, context, queued: false, done: false });
     }
-    /// Keeps an equation between shapes that has to wait for a rank.
+    /// Keeps an equation between shapes that depends on an unknown rank.
     pub fn add_overlap(&mut self, a: Term, b: Term) {
         let id = self.constraints.len() as Id;
         let context = self.context.clone();
@@ -486,7 +486,7 @@ impl Store {
             self.queue.push_back(id);
         }
     }
-    /// The next constraint to look at.
+    /// The next constraint to process.
     pub fn next(&mut self) -> Option<Id> {
         let id = self.queue.pop_front()?;
         self.constraints[id as usize].queued = false;
@@ -511,14 +511,14 @@ impl Store {
     }
     pub fn watch(&mut self, key: Key, id: Id) {
         let list = self.watchers(key);
-        // A constraint that is looked at again mostly is still on the lists it put itself on.
+        // A constraint that is processed again usually is already on the list.
         if list.iter().rev().take(8).any(|x| *x == id) {
             return;
         }
         list.push(id);
         self.log(Undo::Watched(key));
     }
-    /// Waits for every symbol of an expression; tells whether there is one.
+    /// Watches every symbol of an expression; returns whether there is one.
     pub fn watch_dim(&mut self, dim: &Dim, id: Id) -> bool {
         if dim.known().is_some() {
             return false;
@@ -527,13 +527,13 @@ impl Store {
         true
     }
     fn watch_dim_later(&mut self, dim: &Dim, id: Id) {
-        let mut found: smallvec::SmallVec<[u32; 4]> = smallvec::SmallVec::new();
-        dim.each_symbol(&mut |s| found.extend(self.index(s)));
-        for symbol in found {
+        let mut symbols: smallvec::SmallVec<[u32; 4]> = smallvec::SmallVec::new();
+        dim.each_symbol(&mut |s| symbols.extend(self.index(s)));
+        for symbol in symbols {
             self.watch(Key::Symbol(symbol), id);
         }
     }
-    /// Waits for everything unknown of a resolved term; tells whether there is something.
+    /// Watches every unknown of a resolved term; returns whether there is one.
     pub fn watch_term(&mut self, term: &Term, id: Id) -> bool {
         let mut waits = false;
         if let Some(Seq(seq)) = term.rest {
@@ -555,7 +555,7 @@ fn count_symbols(dim: &Dim) -> usize {
     count
 }
 
-/// Refuses expressions that are too large or too deep to compute with.
+/// Reports expressions that are too large or too deep.
 pub(crate) fn check_extent(dim: &Dim) -> Step {
     if dim.known().is_some() || (count_symbols(dim) <= MAX_SYMBOLS && depth(dim, 0) <= MAX_DEPTH) {
         return Ok(());
@@ -571,13 +571,15 @@ pub(crate) fn check_extent(dim: &Dim) -> Step {
 fn depth(dim: &Dim, outer: usize) -> usize {
     let factors = dim.parts().0.iter().flat_map(|(factors, _)| factors);
     factors.fold(outer, |deepest, factor| match factor {
-        Atom::Div(a, b) if outer <= MAX_DEPTH => deepest.max(depth(a, outer + 1)).max(depth(b, outer + 1)),
+        DimFactor::Div(a, b) if outer <= MAX_DEPTH => {
+            deepest.max(depth(a, outer + 1)).max(depth(b, outer + 1))
+        }
         _ => deepest,
     })
 }
 
 fn may_be_negative(dim: &Dim) -> bool {
     let (terms, constant) = dim.parts();
-    let positive = |factors: &[Atom]| factors.iter().all(|f| matches!(f, Atom::Symbol(_)));
+    let positive = |factors: &[DimFactor]| factors.iter().all(|f| matches!(f, DimFactor::Symbol(_)));
     !terms.is_empty() && (constant < 0 || terms.iter().any(|(factors, c)| *c < 0 || !positive(factors)))
 }

@@ -1,4 +1,4 @@
-//! Shapes as far as they are known.
+//! Partially known shapes.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::why::WhyId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Seq(pub(crate) u32);
 
-/// A shape as far as it is known: leading sizes, an unknown run, trailing sizes.
+/// A partially known shape: leading sizes, an unknown run, trailing sizes.
 ///
 /// Without a run the rank is known and all sizes are in `prefix`; they may still be variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -24,7 +24,7 @@ pub struct ShapeTerm {
 }
 
 impl ShapeTerm {
-    /// Nothing but the run is known of it.
+    /// A shape about which nothing is known.
     pub fn unknown(rest: Seq) -> Self {
         Self { rest: Some(rest), ..Self::default() }
     }
@@ -54,7 +54,7 @@ impl From<Shape> for ShapeTerm {
 }
 
 impl fmt::Display for ShapeTerm {
-    /// `[batch, ..., 64]`; `?` stands for a size that is not known.
+    /// `[batch, ..., 64]`; `?` stands for an unknown size.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rest = self.rest.map(|_| "...".to_owned());
         let texts = self.prefix.iter().map(plain).chain(rest).chain(self.suffix.iter().map(plain));
@@ -69,13 +69,13 @@ pub(crate) struct Size {
     pub why: WhyId,
 }
 
-/// A [`ShapeTerm`] with reasons, as the solver keeps it.
+/// A [`ShapeTerm`] with reasons.
 #[derive(Clone, Debug)]
 pub(crate) struct Term {
     pub prefix: Vec<Size>,
     pub rest: Option<Seq>,
     pub suffix: Vec<Size>,
-    /// Why the rank is as it is.
+    /// The reason for the rank.
     pub why: WhyId,
 }
 
@@ -86,7 +86,7 @@ impl Term {
     pub fn known(dims: Vec<Size>, why: WhyId) -> Self {
         Self { prefix: dims, rest: None, suffix: Vec::new(), why }
     }
-    /// The same reason for all of it.
+    /// From a shape, with the same reason for all of its parts.
     pub fn from_shape(shape: ShapeTerm, why: WhyId) -> Self {
         let size = |dim: Dim| Size { dim, why };
         let mut term = Self {
@@ -122,7 +122,7 @@ impl Term {
         let right = self.right();
         right.len().checked_sub(j + 1).and_then(|i| right.get(i))
     }
-    /// Equal apart from reasons.
+    /// Equality, ignoring reasons.
     pub fn same(&self, other: &Self) -> bool {
         let equal =
             |a: &[Size], b: &[Size]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.dim == b.dim);
@@ -130,7 +130,7 @@ impl Term {
     }
 }
 
-/// A dimension without the numbers of variables, which mean nothing to a reader.
+/// A dimension without the numbers of variables, which are meaningless to a user.
 pub(crate) fn plain(dim: &Dim) -> String {
     let text = dim.to_string();
     let mut out = String::with_capacity(text.len());

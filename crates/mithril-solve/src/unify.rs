@@ -1,17 +1,17 @@
-//! Making sizes and shapes equal: binding of symbols and runs, and linear equations.
+//! Unification of sizes and shapes: binding of symbols and runs, and linear equations.
 
-use mithril_ir::dim::Atom;
+use mithril_ir::dim::DimFactor;
 use mithril_ir::{Dim, Error, Symbol};
 
 use crate::report::{Clash, Step};
 use crate::store::{Constraint, Store};
 use crate::term::{Seq, Size, Term};
 
-/// Coefficients beyond this are left alone: arithmetic on them may have saturated.
+/// Equations with larger coefficients are not solved, since arithmetic on them may have saturated.
 const LARGE: u64 = 1 << 60;
 
 impl Store {
-    /// Makes two sizes equal, as far as that is decided; otherwise keeps the equation.
+    /// Makes two sizes equal, as far as that can be decided; otherwise keeps the equation.
     pub fn unify_size(&mut self, a: &Size, b: &Size) -> Step {
         let (a, b) = (self.resolve_size(a), self.resolve_size(b));
         if a.dim == b.dim {
@@ -35,8 +35,8 @@ impl Store {
         let foreign = || Clash::Error(Error::internal(format!("`{symbol}` is a variable of another solver")));
         self.index(symbol).ok_or_else(|| Box::new(foreign()))
     }
-    /// Which of two symbols stands for the other: variables for names, later names for earlier ones, and the
-    /// smaller class for the larger, so that chains stay logarithmic.
+    /// Whether the first of two symbols is bound to the second: variables are bound to names, later names to earlier ones, and
+    /// smaller classes to larger ones, so that chains have logarithmic length.
     fn binds_first(&self, x: &Symbol, x_id: u32, y: &Symbol, y_id: u32) -> bool {
         match (x, y) {
             (Symbol::Named(x), Symbol::Named(y)) => x > y,
@@ -48,7 +48,7 @@ impl Store {
             }
         }
     }
-    /// `a = b` where at least one is an expression.
+    /// Solves `a = b`, where at least one is an expression.
     fn solve(&mut self, a: &Size, b: &Size) -> Step {
         let clash = || Err(Box::new(Clash::Sizes(a.clone(), b.clone())));
         let difference = &a.dim - &b.dim;
@@ -58,7 +58,7 @@ impl Store {
             return Ok(());
         }
         let divisor = terms.iter().fold(0, |g, (_, c)| gcd(g, *c));
-        // 12*b = 13*b holds for b = 0, but is never meant.
+        // 12*b = 13*b holds only for b = 0, which is never intended.
         let degenerate = constant == 0 && terms.len() == 1 && !a.dim.is(0) && !b.dim.is(0);
         if divisor == 0 || degenerate || constant % divisor != 0 || cannot_vanish(&difference) {
             return clash();
@@ -74,19 +74,19 @@ impl Store {
         };
         let why = if a.dim.known().is_some() { a.why } else { b.why };
         let value = Size { dim: value, why };
-        // What is solved for may have turned out to be a plain symbol; then the smaller class is bound.
+        // If the solution is a plain symbol, the smaller class is bound.
         match value.dim.as_symbol() {
             Some(_) => self.unify_size(&Size { dim: self.symbols[symbol as usize].dim.clone(), why }, &value),
             None => self.bind_symbol(symbol, value),
         }
     }
-    /// A symbol with coefficient 1 or -1 that occurs once, and what it equals if the expression is 0: variables
-    /// before names, later before earlier, so that the choice does not depend on how the equation was found.
+    /// A symbol with coefficient 1 or -1 that occurs once, and its value if the expression is 0. Variables are preferred to names,
+    /// later symbols to earlier ones, so that the choice does not depend on the form of the equation.
     fn isolate(&self, difference: &Dim) -> Option<(u32, Dim)> {
         let (terms, _) = difference.parts();
         let mut best: Option<(&Symbol, i64)> = None;
         for (factors, coefficient) in terms {
-            let ([Atom::Symbol(symbol)], 1 | -1) = (factors.as_slice(), *coefficient) else { continue };
+            let ([DimFactor::Symbol(symbol)], 1 | -1) = (factors.as_slice(), *coefficient) else { continue };
             let rank = |s: &Symbol| matches!(s, Symbol::Var(_));
             let better = best.is_none_or(|(old, _)| (rank(symbol), symbol) > (rank(old), old));
             if better && self.index(symbol).is_some() && occurrences(difference, symbol) == 1 {
@@ -140,17 +140,17 @@ impl Store {
                 let weight = |s: Seq| self.seqs[s.0 as usize].members;
                 if (weight(x), y) < (weight(y), x) { self.bind_seq(x, right) } else { self.bind_seq(y, left) }
             }
-            // A run inside itself has no finite length.
+            // A run that contains itself has no finite length.
             (n, m) if x == y && n != m => Err(Box::new(Clash::Ranks(a.clone(), b.clone()))),
             (0, _) => self.bind_seq(x, right),
             (_, 0) => self.bind_seq(y, left),
-            // Both ends are known on one side only if the other's are empty, which the cases above took.
+            // One side has both ends only if the other side has none, which the cases above handle.
             _ if left.suffix.is_empty() => self.overlap(left, right),
             _ => self.overlap(right, left),
         }
     }
-    /// `P x = y Q`: whether `P` and `Q` overlap depends on the rank, so it has to wait; but two such equations with
-    /// one equal side make the other sides equal.
+    /// `P x = y Q`: the overlap of `P` and `Q` depends on the rank, so the equation has to wait. Of two such equations with one
+    /// equal side, the other sides are equal too.
     fn overlap(&mut self, left: Term, right: Term) -> Step {
         let mut twin = None;
         for &id in &self.overlaps {
@@ -174,14 +174,14 @@ impl Store {
     }
 }
 
-/// Whether an expression that is a sum of sizes only, all with one sign, is never 0.
+/// Whether an expression is never 0: it is a sum of a constant and sizes with the same sign.
 fn cannot_vanish(difference: &Dim) -> bool {
     let (terms, constant) = difference.parts();
-    let sizes = |factors: &[Atom]| factors.iter().all(|f| matches!(f, Atom::Symbol(_)));
+    let sizes = |factors: &[DimFactor]| factors.iter().all(|f| matches!(f, DimFactor::Symbol(_)));
     constant != 0 && terms.iter().all(|(factors, c)| sizes(factors) && (*c > 0) == (constant > 0))
 }
 
-/// Divides by the symbols that all products have in common: a tensor with a size of 0 is not meant.
+/// Divides by the symbols that all products have in common, assuming that they are not 0.
 fn without_common_factor(mut difference: Dim) -> Dim {
     loop {
         let (terms, constant) = difference.parts();
@@ -190,7 +190,9 @@ fn without_common_factor(mut difference: Dim) -> Dim {
             return difference;
         }
         let common = first.iter().find_map(|factor| match factor {
-            Atom::Symbol(s) if others.iter().all(|(factors, _)| factors.contains(factor)) => Some(s.clone()),
+            DimFactor::Symbol(s) if others.iter().all(|(factors, _)| factors.contains(factor)) => {
+                Some(s.clone())
+            }
             _ => None,
         });
         match common.and_then(|s| difference.exact_div(&Dim::of_symbol(s))) {

@@ -1,10 +1,10 @@
-//! Reasons: why something is known, for the messages of contradictions.
+//! Reasons for facts, which messages about contradictions show.
 
 use std::sync::Arc;
 
 use mithril_ir::Place;
 
-/// Why something is known: one clause, and where it was said.
+/// The reason for a fact: a clause, and its place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Why {
     /// A clause that follows "because", e.g. "`skip` was declared [batch, 32]".
@@ -18,7 +18,7 @@ impl Why {
     pub fn new(text: impl Into<Arc<str>>) -> Self {
         Self { text: text.into(), place: Place::default() }
     }
-    /// The same reason, said there.
+    /// The same reason with a place.
     #[must_use]
     pub fn at(mut self, place: Place) -> Self {
         self.place = place;
@@ -26,7 +26,7 @@ impl Why {
     }
 }
 
-/// Names a reason.
+/// Index of a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WhyId(pub u32);
 

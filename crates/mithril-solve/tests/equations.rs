@@ -1,7 +1,7 @@
 //! Random systems of equations that are true under a known assignment: never refused, never solved wrongly, and
 //! solved alike in every order.
 
-use mithril_ir::dim::{Atom, Symbol};
+use mithril_ir::dim::{DimFactor, Symbol};
 use mithril_ir::{Dim, Error};
 use mithril_solve::{Solver, Why};
 use proptest::prelude::*;
@@ -91,8 +91,8 @@ proptest! {
             .collect();
         let s = solve(&equations).map_err(|e| TestCaseError::fail(format!("{truth:?} {equations:?} {e}")))?;
         for (name, n) in NAMES.iter().zip(&truth) {
-            let found = s.resolve(&Dim::symbol(name));
-            prop_assert_eq!(value(&found, &truth), *n, "{} = {} in {:?}", name, found, equations);
+            let actual = s.resolve(&Dim::symbol(name));
+            prop_assert_eq!(value(&actual, &truth), *n, "{} = {} in {:?}", name, actual, equations);
         }
     }
 
@@ -137,10 +137,10 @@ proptest! {
             let _ = s.equate_dims(&a, &b, Why::default());
         }
         for name in NAMES {
-            let found = s.resolve(&Dim::symbol(name));
-            prop_assert!(found.known().is_none_or(|n| n >= 0), "{name} = {found}");
-            let deep = found.parts().0.iter().flat_map(|t| &t.0).any(|f| matches!(f, Atom::Div(..)));
-            prop_assert!(deep || found.to_string().len() < 10_000);
+            let actual = s.resolve(&Dim::symbol(name));
+            prop_assert!(actual.known().is_none_or(|n| n >= 0), "{name} = {actual}");
+            let deep = actual.parts().0.iter().flat_map(|t| &t.0).any(|f| matches!(f, DimFactor::Div(..)));
+            prop_assert!(deep || actual.to_string().len() < 10_000);
         }
     }
 }

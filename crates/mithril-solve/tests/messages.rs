@@ -47,7 +47,7 @@ fn broadcasting_names_both_sources() {
     check(
         &s.relate(add, why("add", "block.add", 14)).unwrap_err(),
         "
-error[M0301]: shapes do not fit in `block.add`
+error[M0301]: incompatible shapes in `block.add`
   at model.py:14
   left   [batch, 64]   because `block.fc1.weight` is [64, 784]   model.py:12
   right  [batch, 32]   because `skip` was declared [batch, 32]   model.py:9
@@ -66,7 +66,7 @@ fn the_reason_is_the_same_when_the_relation_came_first() {
     check(
         &s.set_shape(y, Shape::of([3]).into(), why("`y` is [3]", "", 3)).unwrap_err(),
         "
-error[M0301]: shapes do not fit in `add`
+error[M0301]: incompatible shapes in `add`
   at model.py:1
   left   [4, 2]   because `x` is [4, 2]   model.py:2
   right  [3]      because `y` is [3]      model.py:3
@@ -85,7 +85,7 @@ fn patterns_name_the_ports_that_disagree() {
     check(
         &s.relate(linear, why("linear", "fc", 5)).unwrap_err(),
         "
-error[M0301]: shapes do not fit in `fc`
+error[M0301]: incompatible shapes in `fc`
   at model.py:5
   input   [batch, 100]   because `input` was declared [batch, 100]    model.py:1
   weight  [10, 784]      because `fc.weight` was declared [10, 784]   model.py:2
@@ -103,16 +103,16 @@ fn ranks() {
     check(
         &s.relate(pool, why("pool", "net.pool", 4)).unwrap_err(),
         "
-error[M0302]: pool does not take [batch, 28] in `net.pool`
+error[M0302]: pool does not accept [batch, 28] in `net.pool`
   at model.py:4
   input  [batch, 28]   because `image` was declared [batch, 28]   model.py:1
-  help: it must look like [n, c, h, w]",
+  help: it must match [n, c, h, w]",
     );
     let z = declare(&mut s, "target", mixed(["batch"]), 7);
     check(
         &s.equate(x, z, why("they were connected", "", 8)).unwrap_err(),
         "
-error[M0302]: shapes of `image` and `target` do not fit
+error[M0302]: incompatible shapes of `image` and `target`
   at model.py:8
   `image`   [batch, 28]   because `image` was declared [batch, 28]   model.py:1
   `target`  [batch]       because `target` was declared [batch]      model.py:7
@@ -129,7 +129,7 @@ fn a_second_declaration() {
         &s.set_shape(x, Shape::of([5, 27]).into(), why("shapes={\"x\": [5, 27]} says so", "", 30))
             .unwrap_err(),
         "
-error[M0301]: shapes of `x` do not fit
+error[M0301]: incompatible shapes of `x`
   at model.py:30
   `x`    [5, 28]   because `x` was declared [batch, 28]    model.py:1
   given  [5, 27]   because shapes={\"x\": [5, 27]} says so   model.py:30
@@ -147,7 +147,7 @@ fn dtypes_and_literals() {
     check(
         &s.equate(x, y, why("", "", 3)).unwrap_err(),
         "
-error[M0401]: dtypes of `x` and `y` do not fit
+error[M0401]: incompatible dtypes of `x` and `y`
   at model.py:3
   float32   because `x` was declared float32   model.py:1
   float16   because `fc.weight` is float16     model.py:2
@@ -158,7 +158,7 @@ error[M0401]: dtypes of `x` and `y` do not fit
     check(
         &s.set_literal(axis, Lit::from(-1), why("axis=-1 was given", "", 5)).unwrap_err(),
         "
-error[M0503]: values of `axis` do not fit
+error[M0503]: incompatible values of `axis`
   at model.py:5
   1    because axis=1 was given    model.py:4
   -1   because axis=-1 was given   model.py:5
@@ -196,7 +196,7 @@ fn negative_sizes() {
     check(
         &s.equate_dims(&(&n + &Dim::Const(5)), &Dim::Const(3), why("`pad` adds 5", "", 2)).unwrap_err(),
         "
-error[M0301]: shapes do not fit
+error[M0301]: incompatible shapes
   size  n+5   because `pad` adds 5   model.py:2
   size  3     because `pad` adds 5   model.py:2
   n+5 and 3 would have to be equal

@@ -339,8 +339,8 @@ proptest! {
         let identity: Vec<usize> = (0..network.actions.len()).collect();
         let expected = solve(&network, &identity).map(|(s, slots)| canonical(&s, &slots)).ok();
         let order = shuffled(network.actions.len(), &mut second);
-        let found = solve(&network, &order).map(|(s, slots)| canonical(&s, &slots)).ok();
-        prop_assert_eq!(expected, found, "{:?} {:?}", order, network);
+        let actual = solve(&network, &order).map(|(s, slots)| canonical(&s, &slots)).ok();
+        prop_assert_eq!(expected, actual, "{:?} {:?}", order, network);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use mithril::ir::dtype::{DType, Kind};
-use mithril::ir::loops::{Atom, Binary, Expr, Fold, Index, LoopArg, LoopCx, Step, Var};
+use mithril::ir::loops::{Binary, Expr, Index, IndexTerm, LoopArg, LoopCx, ReduceOp, Step, Var};
 use mithril::ir::ops;
 use mithril::ir::tensor::{Scalar, Tensor};
 use mithril_testing::case::{Arg, Case, cases};
@@ -19,11 +19,11 @@ struct Machine {
 
 impl Machine {
     fn index(&self, index: &Index, place: &Place) -> i64 {
-        let atom = |atom: &Atom| match atom {
-            Atom::Var(v) => place[&v.id],
-            Atom::Div(inner, by) => self.index(inner, place).div_euclid(*by),
-            Atom::Mod(inner, by) => self.index(inner, place).rem_euclid(*by),
-            Atom::Value { value, size, wraps } => {
+        let atom = |atom: &IndexTerm| match atom {
+            IndexTerm::Var(v) => place[&v.id],
+            IndexTerm::Div(inner, by) => self.index(inner, place).div_euclid(*by),
+            IndexTerm::Mod(inner, by) => self.index(inner, place).rem_euclid(*by),
+            IndexTerm::Value { value, size, wraps } => {
                 let n = self.value(value, place).i64();
                 assert!(n < *size && n >= if *wraps { -size } else { 0 }, "{n} on an axis of {size}");
                 if n < 0 { n + size } else { n }
@@ -56,9 +56,9 @@ impl Machine {
                 let passes = when.iter().all(|w| (w.from..w.to).contains(&self.index(&w.index, place)));
                 self.value(if passes { yes } else { no }, place)
             }
-            Expr::Reduce { fold, vars, body } => {
+            Expr::Reduce { op, vars, body } => {
                 let values: Vec<Scalar> = places(vars, place).map(|p| self.value(body, &p)).collect();
-                reduce(*fold, body.dtype(), &values)
+                reduce(*op, body.dtype(), &values)
             }
             Expr::Apply { .. } => panic!("a template has no value here: {expr}"),
         }
@@ -105,7 +105,7 @@ fn binary(op: Binary, a: Scalar, b: Scalar) -> Scalar {
     }
 }
 
-fn reduce(fold: Fold, dtype: DType, values: &[Scalar]) -> Scalar {
+fn reduce(op: ReduceOp, dtype: DType, values: &[Scalar]) -> Scalar {
     let all = |start: f64, op: Binary| {
         let start =
             if dtype.kind() == Kind::Float { Scalar::Float(start) } else { Scalar::Int(start as i64) };
@@ -118,15 +118,15 @@ fn reduce(fold: Fold, dtype: DType, values: &[Scalar]) -> Scalar {
         };
         Scalar::Int((0..values.len()).fold(0, better) as i64)
     };
-    match fold {
-        Fold::Sum => all(0.0, Binary::Add),
-        Fold::Prod => all(1.0, Binary::Multiply),
-        Fold::Max => all(f64::NEG_INFINITY, Binary::Max),
-        Fold::Min => all(f64::INFINITY, Binary::Min),
-        Fold::Any => Scalar::Bool(values.iter().any(|x| x.bool())),
-        Fold::All => Scalar::Bool(values.iter().all(|x| x.bool())),
-        Fold::ArgMax => position(|new, old| new > old),
-        Fold::ArgMin => position(|new, old| new < old),
+    match op {
+        ReduceOp::Sum => all(0.0, Binary::Add),
+        ReduceOp::Prod => all(1.0, Binary::Multiply),
+        ReduceOp::Max => all(f64::NEG_INFINITY, Binary::Max),
+        ReduceOp::Min => all(f64::INFINITY, Binary::Min),
+        ReduceOp::Any => Scalar::Bool(values.iter().any(|x| x.bool())),
+        ReduceOp::All => Scalar::Bool(values.iter().all(|x| x.bool())),
+        ReduceOp::ArgMax => position(|new, old| new > old),
+        ReduceOp::ArgMin => position(|new, old| new < old),
     }
 }
 

@@ -55,7 +55,7 @@ class Ports:
 def _rows() -> tuple[dict[str, Ports], dict[str, str]]:
     found: dict[str, Ports] = {}
     names: dict[str, str] = {}
-    for row in _core.op_rows():
+    for row in _core.op_definitions():
         rows = tuple(row["ports"])
         op = row["name"]
         found[op] = Ports(op, tuple(p["name"] for p in rows), rows, tuple(row["outputs"]))

@@ -21,7 +21,7 @@ def families() -> dict[str, list[str]]:
     True
     """
     found: dict[str, list[str]] = {}
-    for row in _core.op_rows():
+    for row in _core.op_definitions():
         found.setdefault(row["family"], []).append(row["name"])
     return found
 
@@ -40,7 +40,7 @@ def describe(name: str) -> dict[str, Any]:
     >>> describe("exp")["outputs"]
     ['output']
     """
-    rows = {row["name"]: row for row in _core.op_rows()}
+    rows = {row["name"]: row for row in _core.op_definitions()}
     row = rows.get(name) or next((row for row in rows.values() if name in row["aliases"]), None)
     if row is None:
         hint = did_you_mean(name, rows, "`mithril ops` lists all of them")

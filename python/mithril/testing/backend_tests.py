@@ -110,7 +110,7 @@ def _dtypes(given: Iterable[Any]) -> list[str]:
 
 @functools.cache
 def _all_rows() -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = _core.op_rows()
+    rows: list[dict[str, Any]] = _core.op_definitions()
     return rows
 
 

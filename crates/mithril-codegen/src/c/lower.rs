@@ -2,7 +2,7 @@
 
 use mithril_ir::error::{Code, Error, Result};
 use mithril_ir::graph::{Def, Node, Role};
-use mithril_ir::loops::{self, LoopArg, LoopCx, Step as RowStep};
+use mithril_ir::loops::{self, LoopArg, LoopCx, Step as OpStep};
 use mithril_ir::lowering::LoweringRule;
 use mithril_ir::{DType, Dim, Graph, Lit, NodeId, Place as Origin, TensorType, ValueId};
 
@@ -180,8 +180,8 @@ impl LoweringContext<'_> {
         }
         for step in steps {
             let work = match step {
-                RowStep::Compute { to, vars, value } => self.nest(tensors[to], vars, &value, &tensors),
-                RowStep::Call(call) => call_of(call, &tensors),
+                OpStep::Compute { to, vars, value } => self.nest(tensors[to], vars, &value, &tensors),
+                OpStep::Call(call) => call_of(call, &tensors),
             };
             self.step(name, &origin, work);
         }
@@ -255,7 +255,7 @@ impl LoweringContext<'_> {
 }
 
 /// A call, whose tensors are buffers.
-fn call_of(call: loops::Call, tensors: &[BufferId]) -> LoopWork {
+fn call_of(call: loops::PreludeCall, tensors: &[BufferId]) -> LoopWork {
     let args = call.args.into_iter().map(|arg| arg.with_tensor(&|number| tensors[number]));
     LoopWork::Call(Call { function: call.function, args: args.collect(), scratch: call.scratch })
 }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use mithril_ir::error::{Error, Result};
 use mithril_ir::graph::Node;
-use mithril_ir::loops::{Atom, Expr, Index, LoopCx, Var};
+use mithril_ir::loops::{Expr, Index, IndexTerm, LoopCx, Var};
 use mithril_ir::lowering::LoweringCx;
 use mithril_ir::lowering::LoweringRule;
 use mithril_ir::{DType, Graph, Lit, NodeId, Scalar, Tensor, TensorType, ValueId};
@@ -436,7 +436,7 @@ fn seen_at(view: &View, at: &[Index], vars: &[Var], shape: &[i64]) -> Option<Vie
     for (index, &stride) in at.iter().zip(&view.strides) {
         offset += index.constant * stride;
         for (atom, factor) in &index.terms {
-            let Atom::Var(var) = atom else { return None };
+            let IndexTerm::Var(var) = atom else { return None };
             let i = vars.iter().position(|v| v == var)?;
             strides[i] += factor * stride;
         }

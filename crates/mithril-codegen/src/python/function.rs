@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mithril_ir::dim::{Atom, Symbol};
+use mithril_ir::dim::{DimFactor, Symbol};
 use mithril_ir::dtype::Kinds;
 use mithril_ir::error::Code;
 use mithril_ir::graph::{Def, Node, Role};
@@ -565,7 +565,7 @@ fn linear(dim: &Dim) -> Option<(&Symbol, i64, i64)> {
     let (terms, constant) = dim.parts();
     let [(factors, coefficient)] = terms else { return None };
     match factors.as_slice() {
-        [Atom::Symbol(s)] => Some((s, *coefficient, constant)),
+        [DimFactor::Symbol(s)] => Some((s, *coefficient, constant)),
         _ => None,
     }
 }

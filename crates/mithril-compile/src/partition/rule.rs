@@ -11,7 +11,7 @@ use std::cell::Cell;
 
 use mithril_ir::build::Builder;
 use mithril_ir::graph::{Def, Graph, Node, Role, TensorType, ValueId, Values};
-use mithril_ir::loops::{Binary, Expr, Fold, Index, LoopArg, LoopCx, Step, Var};
+use mithril_ir::loops::{Binary, Expr, Index, LoopArg, LoopCx, ReduceOp, Step, Var};
 use mithril_ir::lowering::LoweringRule;
 use mithril_ir::op::{Attr, Eval, OpDef, PortKind};
 use mithril_ir::ops::collective;
@@ -384,12 +384,11 @@ impl Comparison {
                     && self.same(yes, then, &mut None)
                     && self.same(no, other, &mut None)
             }
-            (Expr::Reduce { fold, vars, body }, Expr::Reduce { fold: other, vars: own, body: inner }) => {
-                let paired = fold == other
-                    && vars.len() == own.len()
-                    && vars.iter().zip(own).all(|(a, b)| a.id == b.id);
+            (Expr::Reduce { op, vars, body }, Expr::Reduce { op: other, vars: own, body: inner }) => {
+                let paired =
+                    op == other && vars.len() == own.len() && vars.iter().zip(own).all(|(a, b)| a.id == b.id);
                 let divided = vars.iter().zip(own).filter(|(a, b)| a.size != b.size).count();
-                if !paired || divided > 1 || (divided == 1 && !note(*fold, root)) {
+                if !paired || divided > 1 || (divided == 1 && !note(*op, root)) {
                     return false;
                 }
                 self.same(body, inner, &mut None)
@@ -400,11 +399,11 @@ impl Comparison {
 }
 
 /// Notes that results are to be reduced; whether they can be.
-fn note(fold: Fold, root: &mut Option<&mut Option<Reduction>>) -> bool {
-    let reduction = match fold {
-        Fold::Sum => Reduction::Sum,
-        Fold::Max => Reduction::Max,
-        Fold::Min => Reduction::Min,
+fn note(op: ReduceOp, root: &mut Option<&mut Option<Reduction>>) -> bool {
+    let reduction = match op {
+        ReduceOp::Sum => Reduction::Sum,
+        ReduceOp::Max => Reduction::Max,
+        ReduceOp::Min => Reduction::Min,
         _ => return false,
     };
     match root {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use mithril_ir::build::Builder;
 use mithril_ir::error::{Code, Error, Result, nearest};
-use mithril_ir::formula::{GradCall, V};
+use mithril_ir::formula::{GradCx, V};
 use mithril_ir::graph::{Def, Graph, Node, NodeId, Role, TensorType, ValueId, Values};
 use mithril_ir::op::{Grad, OpDef};
 use mithril_ir::ops::host::call;
@@ -366,7 +366,7 @@ impl Backward<'_> {
         self.b
             .formula(|cx| {
                 let values = |ids: &[ValueId]| ids.iter().map(|&id| cx.value(id)).collect::<Vec<_>>();
-                let call = GradCall::new(cx, node.op, values(&inputs), values(&outputs), values(&gs));
+                let call = GradCx::new(cx, node.op, values(&inputs), values(&outputs), values(&gs));
                 let parts = match (&host, formula) {
                     (Some(host), _) => by_host(&call, host),
                     (None, Some(formula)) => formula(&call),
@@ -387,7 +387,7 @@ impl Backward<'_> {
 
 /// The gradient of an op by a function of the host program: given cotangents, inputs and outputs, it returns a
 /// gradient per input that is a float tensor.
-fn by_host<'a>(c: &GradCall<'a>, host: &HostGradient) -> Vec<V<'a>> {
+fn by_host<'a>(c: &GradCx<'a>, host: &HostGradient) -> Vec<V<'a>> {
     let is_tensor = |i: usize| c.op.takes_tensor(i) && c.x[i].is_some();
     let tensors: Vec<V<'a>> = (0..c.x.len()).filter(|&i| is_tensor(i)).map(|i| c.x[i]).collect();
     let has_type = |x: V<'a>| c.cx.graph().ty(x.id()).is_some_and(|ty| ty.dtype.is_float());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mithril_ir::dim::Dim;
 use mithril_ir::error::Result;
 use mithril_ir::graph::{Def, Graph, Node, ValueId};
-use mithril_ir::interp::{self, HostArg};
+use mithril_ir::interp::{self, EvalArg};
 use mithril_ir::literal::Lit;
 use mithril_ir::tensor::Tensor;
 
@@ -70,7 +70,7 @@ fn evaluate(
     let mut args = Vec::with_capacity(node.inputs.len());
     for (i, &v) in node.inputs.iter().enumerate() {
         let arg = argument(graph, node, i, v, known)?;
-        if let HostArg::Tensor(t) = &arg {
+        if let EvalArg::Tensor(t) = &arg {
             operand_elements += t.len();
         }
         args.push(arg);
@@ -89,17 +89,17 @@ fn argument(
     i: usize,
     v: ValueId,
     known: &[Option<Arc<Tensor>>],
-) -> Option<HostArg> {
+) -> Option<EvalArg> {
     if let Some(t) = &known[v.index()] {
-        return Some(HostArg::Tensor(t.clone()));
+        return Some(EvalArg::Tensor(t.clone()));
     }
     match &graph.value(v).def {
-        Def::Const(Lit::Tensor(t)) => Some(HostArg::Tensor(t.clone())),
+        Def::Const(Lit::Tensor(t)) => Some(EvalArg::Tensor(t.clone())),
         Def::Const(lit) if has_symbol(lit) => None,
         Def::Const(lit) if node.op.takes_tensor(i) && lit.is_numeric() => {
-            interp::operand(graph, node, lit).ok().map(|t| HostArg::Tensor(Arc::new(t)))
+            interp::operand(graph, node, lit).ok().map(|t| EvalArg::Tensor(Arc::new(t)))
         }
-        Def::Const(lit) => Some(HostArg::Lit(lit.clone())),
+        Def::Const(lit) => Some(EvalArg::Lit(lit.clone())),
         _ => None,
     }
 }

@@ -1,8 +1,8 @@
-//! What a row sees of its use when it makes its tensor expressions.
+//! The context in which op definitions build their tensor expressions.
 
 use std::cell::RefCell;
 
-use super::{Argument, Call, Expr, Fold, Index, Step, Temporary, Var, arithmetic};
+use super::{CallArgument, Expr, Index, PreludeCall, ReduceOp, Step, Temporary, Var, arithmetic};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::literal::Lit;
@@ -15,7 +15,7 @@ use crate::tensor::Scalar;
 pub enum LoopArg {
     /// A tensor.
     Tensor(DType, Vec<i64>),
-    /// A literal; a number may stand in the place of a tensor.
+    /// A literal, possibly a number in place of a tensor.
     Lit(Lit),
 }
 
@@ -26,11 +26,11 @@ pub struct LoopCx<'a> {
     args: &'a [LoopArg],
     /// Dtypes and sizes of the outputs.
     outputs: &'a [(DType, Vec<i64>)],
-    made: RefCell<Made>,
+    state: RefCell<State>,
 }
 
 #[derive(Debug)]
-struct Made {
+struct State {
     next: u32,
     outputs: Vec<Vec<Var>>,
     temporaries: Vec<Temporary>,
@@ -57,16 +57,16 @@ impl<'a> LoopCx<'a> {
         outputs: &'a [(DType, Vec<i64>)],
         first: u32,
     ) -> Self {
-        let made = Made { next: first, outputs: Vec::new(), temporaries: Vec::new(), steps: Vec::new() };
-        let cx = Self { op, args, outputs, made: RefCell::new(made) };
+        let state = State { next: first, outputs: Vec::new(), temporaries: Vec::new(), steps: Vec::new() };
+        let cx = Self { op, args, outputs, state: RefCell::new(state) };
         let vars = outputs.iter().map(|(_, shape)| cx.vars(shape)).collect();
-        cx.made.borrow_mut().outputs = vars;
+        cx.state.borrow_mut().outputs = vars;
         cx
     }
     /// Coordinates of the outputs, temporaries, steps, and the next number of a variable.
     pub fn finish(self) -> (Vec<Vec<Var>>, Vec<Temporary>, Vec<Step>, u32) {
-        let made = self.made.into_inner();
-        (made.outputs, made.temporaries, made.steps, made.next)
+        let state = self.state.into_inner();
+        (state.outputs, state.temporaries, state.steps, state.next)
     }
     /// Number of arguments.
     pub fn len(&self) -> usize {
@@ -76,29 +76,29 @@ impl<'a> LoopCx<'a> {
     pub fn is_empty(&self) -> bool {
         self.args.is_empty()
     }
-    /// Whether argument `i` is a tensor, as opposed to a literal (a number may stand for a tensor).
+    /// Whether argument `i` is a tensor, as opposed to a literal.
     pub fn is_tensor(&self, i: usize) -> bool {
         matches!(self.args.get(i), Some(LoopArg::Tensor(..)))
     }
-    /// Whether argument `i` is there: a tensor, or a number in its place.
+    /// Whether argument `i` is present: a tensor, or a number in its place.
     pub fn has(&self, i: usize) -> bool {
         self.is_tensor(i) || self.lit(i).is_numeric()
     }
-    /// Sizes of tensor `i`: of an input (a number has none) or a temporary.
+    /// Sizes of tensor `i`, an input (a number has none) or a temporary.
     pub fn shape(&self, i: usize) -> Vec<i64> {
         match self.args.get(i) {
             Some(LoopArg::Tensor(_, shape)) => shape.clone(),
             Some(LoopArg::Lit(Lit::Tensor(t))) => t.shape().iter().map(|&n| n as i64).collect(),
             Some(LoopArg::Lit(_)) => Vec::new(),
-            None => self.made.borrow().temporaries[i - self.args.len()].shape.clone(),
+            None => self.state.borrow().temporaries[i - self.args.len()].shape.clone(),
         }
     }
     /// Number of axes of tensor `i`.
     pub fn rank(&self, i: usize) -> usize {
         self.shape(i).len()
     }
-    /// Dtype of tensor `i` as stored. A number in the place of a tensor takes that of the tensors beside it that are of
-    /// its kind or a wider one, else that of the output.
+    /// Dtype of tensor `i` as stored. A number in place of a tensor has the dtype of the other tensors of its kind or a wider
+    /// one, else that of the output.
     pub fn dtype(&self, i: usize) -> DType {
         match self.args.get(i) {
             Some(LoopArg::Tensor(dtype, _)) => *dtype,
@@ -112,7 +112,7 @@ impl<'a> LoopCx<'a> {
                 let beside = weak.and_then(|weak| dtypes.find(|d| d.kind() >= weak.kind()));
                 beside.or(weak).unwrap_or(self.out_dtype(0))
             }
-            None => self.made.borrow().temporaries[i - self.args.len()].dtype,
+            None => self.state.borrow().temporaries[i - self.args.len()].dtype,
         }
     }
     /// Sizes of output `i`.
@@ -128,14 +128,14 @@ impl<'a> LoopCx<'a> {
         self.outputs.len()
     }
     fn vars(&self, sizes: &[i64]) -> Vec<Var> {
-        let mut made = self.made.borrow_mut();
-        let first = made.next;
-        made.next += sizes.len() as u32;
+        let mut state = self.state.borrow_mut();
+        let first = state.next;
+        state.next += sizes.len() as u32;
         sizes.iter().zip(first..).map(|(&size, id)| Var { id, size }).collect()
     }
     /// The value of an element of output `i`, from its coordinates.
     pub fn output(&self, i: usize, f: impl FnOnce(&[Index]) -> Expr) -> Expr {
-        let vars = self.made.borrow().outputs[i].clone();
+        let vars = self.state.borrow().outputs[i].clone();
         f(&indices(&vars))
     }
     /// An element of tensor `i`: an input or a temporary.
@@ -145,7 +145,7 @@ impl<'a> LoopCx<'a> {
             _ => Expr::Load { from: i, at: at.into(), stored: self.dtype(i) },
         }
     }
-    /// The element of tensor `i` that falls on position `at` of what it broadcasts to.
+    /// The element of tensor `i` for the coordinates `at` of a tensor that it broadcasts to.
     pub fn broadcast(&self, i: usize, at: &[Index]) -> Expr {
         let shape = self.shape(i);
         let skip = at.len().saturating_sub(shape.len());
@@ -160,7 +160,7 @@ impl<'a> LoopCx<'a> {
             Lit::Bool(b) => Scalar::Bool(*b),
             Lit::Int(Dim::Const(n)) => Scalar::Int(*n),
             Lit::Float(x) => Scalar::Float(*x),
-            // Texts and the like are read by the row, never by the template.
+            // Templates do not use texts and other literals.
             _ => Scalar::Int(0),
         };
         self.number(value, dtype)
@@ -178,25 +178,25 @@ impl<'a> LoopCx<'a> {
             dtype,
         )
     }
-    /// Brings together the values of `f` over all coordinates of a box of these sizes.
-    pub fn fold(&self, fold: Fold, sizes: &[i64], f: impl FnOnce(&[Index]) -> Expr) -> Expr {
+    /// Reduces the values of `f` over all coordinates of a box of these sizes.
+    pub fn reduce(&self, op: ReduceOp, sizes: &[i64], f: impl FnOnce(&[Index]) -> Expr) -> Expr {
         let vars = self.vars(sizes);
         let body = Box::new(f(&indices(&vars)));
-        Expr::Reduce { fold, vars, body }
+        Expr::Reduce { op, vars, body }
     }
-    /// A position on an axis of `size`, read from a tensor and checked; with `wraps`, negative ones count from the end.
+    /// An index on an axis of `size`, read from a tensor and checked; with `wraps`, negative ones count from the end.
     pub fn value(&self, value: Expr, size: i64, wraps: bool) -> Index {
         Index::value(value.cast(DType::I64), size, wraps)
     }
-    /// Puts an expression of the coordinates into a tensor of its own; its number.
+    /// Stores an expression of the coordinates in a temporary; returns its number.
     pub fn temporary(&self, dtype: DType, shape: &[i64], f: impl FnOnce(&[Index]) -> Expr) -> usize {
         let vars = self.vars(shape);
         let value = f(&indices(&vars));
         let to = self.reserve(dtype, shape);
-        self.made.borrow_mut().steps.push(Step::Compute { to, vars, value });
+        self.state.borrow_mut().steps.push(Step::Compute { to, vars, value });
         to
     }
-    /// Tensor `i` as a call wants it, in a dtype: itself, or a temporary.
+    /// Tensor `i` in a dtype, as an argument of a call: itself, or a temporary.
     pub fn stored(&self, i: usize, dtype: DType) -> usize {
         self.stored_as(i, dtype, &self.shape(i))
     }
@@ -208,24 +208,24 @@ impl<'a> LoopCx<'a> {
         }
         self.temporary(dtype, shape, |at| self.broadcast(i, at).cast(dtype))
     }
-    /// Space for a tensor that a call writes ([`Argument::Out`]); its number.
+    /// Allocates a temporary that a call writes ([`CallArgument::Out`]); returns its number.
     pub fn reserve(&self, dtype: DType, shape: &[i64]) -> usize {
-        let mut made = self.made.borrow_mut();
-        made.temporaries.push(Temporary { dtype, shape: shape.to_vec() });
-        self.args.len() + made.temporaries.len() - 1
+        let mut state = self.state.borrow_mut();
+        state.temporaries.push(Temporary { dtype, shape: shape.to_vec() });
+        self.args.len() + state.temporaries.len() - 1
     }
-    /// Calls a C function of the prelude. A temporary that is given as [`Argument::Out`] and was filled before is
-    /// changed in place.
-    pub fn call(&self, function: impl Into<String>, args: Vec<Argument>, scratch: usize) {
-        let call = Call { function: function.into(), args, scratch };
-        self.made.borrow_mut().steps.push(Step::Call(call));
+    /// Calls a C function of the prelude. A temporary that is passed as [`CallArgument::Out`] and has been written before is
+    /// updated in place.
+    pub fn call(&self, function: impl Into<String>, args: Vec<CallArgument>, scratch: usize) {
+        let call = PreludeCall { function: function.into(), args, scratch };
+        self.state.borrow_mut().steps.push(Step::Call(call));
     }
-    /// Output `i` is the temporary, as it is.
+    /// Output `i` is a copy of the temporary.
     pub fn whole(&self, i: usize, temporary: usize) -> Expr {
         self.output(i, |at| self.load(temporary, at))
     }
-    /// An elementwise op: the tensors broadcast to the output, `text` is applied to their elements; literals are
-    /// constants of the dtype of the first tensor.
+    /// An elementwise op: the tensors broadcast to the output, and `text` is applied to their elements. Literals are constants
+    /// of the dtype of the first tensor.
     pub fn elementwise(&self, text: &str) -> Expr {
         let first = (0..self.len()).find(|&i| self.is_tensor(i)).map_or(self.out_dtype(0), |i| self.dtype(i));
         self.output(0, |at| {

@@ -1,4 +1,4 @@
-//! Expressions of one element, and what is done with them: walking, replacing, printing.
+//! Expressions of one element: construction, traversal, substitution, printing.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,29 +7,29 @@ use super::{Index, TensorRef, Var};
 use crate::dtype::DType;
 use crate::tensor::Scalar;
 
-/// How the values of a reduction come together.
+/// The operation of a reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fold {
-    /// Sum, 0 of nothing.
+pub enum ReduceOp {
+    /// Sum; 0 if there are no values.
     Sum,
-    /// Product, 1 of nothing.
+    /// Product; 1 if there are no values.
     Prod,
-    /// The largest; NaN if there is one. Of nothing: the least number.
+    /// The largest value; NaN if there is one. The smallest number if there are no values.
     Max,
-    /// The smallest; NaN if there is one. Of nothing: the greatest number.
+    /// The smallest value; NaN if there is one. The largest number if there are no values.
     Min,
     /// Whether any is true.
     Any,
     /// Whether all are true.
     All,
-    /// Position (in row-major order of the reduced variables, int64) of the first largest; of the first NaN if there
-    /// is one.
+    /// Index (int64, in row-major order of the reduced variables) of the first largest value, or of the first NaN if there is
+    /// one.
     ArgMax,
-    /// Position of the first smallest; of the first NaN if there is one.
+    /// Index of the first smallest value, or of the first NaN if there is one.
     ArgMin,
 }
 
-/// Arithmetic that the compiler has to understand (to recognize a contraction, say). Everything else is a template.
+/// Arithmetic that the compiler has to understand, to recognize a contraction for example. Other operations are templates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Binary {
     /// Sum; integers wrap.
@@ -59,11 +59,11 @@ pub enum Binary {
 /// A test on indices: `from <= index < to`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Within<T = usize> {
-    /// What is tested.
+    /// The tested index.
     pub index: Index<T>,
-    /// The least number that passes.
+    /// The smallest value that passes.
     pub from: i64,
-    /// The least number above those that pass.
+    /// The upper bound, which does not pass.
     pub to: i64,
 }
 
@@ -71,9 +71,9 @@ pub struct Within<T = usize> {
 /// and bfloat16 are computed as float32.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expr<T = usize> {
-    /// An element of a tensor: an input of the node, or a temporary. In a program the number is that of a buffer.
+    /// An element of a tensor: an input of the node or a temporary; in a program, a buffer.
     Load {
-        /// Number of the tensor.
+        /// The tensor.
         from: T,
         /// Coordinates, one per axis.
         at: Vec<Index<T>>,
@@ -90,32 +90,31 @@ pub enum Expr<T = usize> {
     Apply {
         /// The template.
         text: Arc<str>,
-        /// What `{0}`, `{1}` … stand for.
+        /// The values of `{0}`, `{1}` …
         args: Vec<Expr<T>>,
         /// Dtype of the result.
         dtype: DType,
     },
-    /// Conversion of a number that changes nothing but its dtype: to a wider one, to a float, of a boolean; to a
-    /// narrower float it rounds (also to float16 and bfloat16, which go on as float32). Integers wrap. A float becomes
-    /// true if it is not 0. From floats to integers use the `cast` of its row.
+    /// Conversion between dtypes. Narrower floats are rounded (float16 and bfloat16 are then computed as float32), integers wrap,
+    /// a number becomes true if it is not 0. Conversions from floats to integers use the template of the op `cast`.
     Cast(Box<Expr<T>>, DType),
-    /// `yes` where all tests pass, else `no`. Only the one chosen is computed, so that `yes` may read what exists only
-    /// where the tests pass.
+    /// `yes` where all tests pass, else `no`. Only one of them is evaluated, so that `yes` may read elements that exist only where
+    /// the tests pass.
     Select {
         /// The tests.
         when: Vec<Within<T>>,
-        /// Where they pass.
+        /// The value where all tests pass.
         yes: Box<Expr<T>>,
-        /// Elsewhere.
+        /// The value elsewhere.
         no: Box<Expr<T>>,
     },
-    /// All values of `body` over all values of `vars`, brought together.
+    /// The reduction of `body` over all values of `vars`.
     Reduce {
-        /// How.
-        fold: Fold,
+        /// The operation.
+        op: ReduceOp,
         /// The variables, the outermost first.
         vars: Vec<Var>,
-        /// What is brought together.
+        /// The reduced value.
         body: Box<Expr<T>>,
     },
 }
@@ -125,7 +124,7 @@ impl<T: TensorRef> Expr<T> {
     pub fn apply(text: impl Into<Arc<str>>, args: Vec<Self>, dtype: DType) -> Self {
         Self::Apply { text: text.into(), args, dtype: arithmetic(dtype) }
     }
-    /// As a number of another dtype.
+    /// Converts to another dtype.
     #[must_use]
     pub fn cast(self, dtype: DType) -> Self {
         if self.dtype() == dtype { self } else { Self::Cast(Box::new(self), dtype) }
@@ -145,7 +144,7 @@ impl<T: TensorRef> Expr<T> {
     pub fn min(self, other: Self) -> Self {
         self.binary(Binary::Min, other)
     }
-    /// This where all tests pass, else `no`.
+    /// This value where all tests pass, else `no`.
     #[must_use]
     pub fn within(self, when: Vec<Within<T>>, no: Self) -> Self {
         let when: Vec<Within<T>> = when.into_iter().filter(|w| !w.always()).collect();
@@ -157,7 +156,7 @@ impl<T: TensorRef> Expr<T> {
         }
         Self::Select { when, yes: Box::new(self), no: Box::new(no) }
     }
-    /// The dtype in which it is computed: never float16 or bfloat16.
+    /// The dtype of the computation, which is never float16 or bfloat16.
     pub fn dtype(&self) -> DType {
         match self {
             Self::Load { stored, .. } => arithmetic(*stored),
@@ -168,14 +167,14 @@ impl<T: TensorRef> Expr<T> {
                 _ => left.dtype(),
             },
             Self::Select { yes, .. } => yes.dtype(),
-            Self::Reduce { fold, body, .. } => match fold {
-                Fold::Any | Fold::All => DType::Bool,
-                Fold::ArgMax | Fold::ArgMin => DType::I64,
+            Self::Reduce { op, body, .. } => match op {
+                ReduceOp::Any | ReduceOp::All => DType::Bool,
+                ReduceOp::ArgMax | ReduceOp::ArgMin => DType::I64,
                 _ => body.dtype(),
             },
         }
     }
-    /// The expressions directly inside, those inside of indices not counted.
+    /// The direct subexpressions, except those inside of indices.
     pub fn children(&self) -> Vec<&Self> {
         match self {
             Self::Load { .. } | Self::Number(..) | Self::Index(_) => Vec::new(),
@@ -195,7 +194,7 @@ impl<T: TensorRef> Expr<T> {
             _ => Vec::new(),
         }
     }
-    /// With every part replaced: `index` on the indices directly inside, `expr` on the expressions.
+    /// Replaces every part: indices by `index`, subexpressions by `expr`.
     #[must_use]
     pub fn map(&self, index: &dyn Fn(&Index<T>) -> Index<T>, expr: &dyn Fn(&Self) -> Self) -> Self {
         let boxed = |e: &Self| Box::new(expr(e));
@@ -214,12 +213,12 @@ impl<T: TensorRef> Expr<T> {
                 let test = |w: &Within<T>| Within { index: index(&w.index), from: w.from, to: w.to };
                 expr(yes).within(when.iter().map(test).collect(), expr(no))
             }
-            Self::Reduce { fold, vars, body } => {
-                Self::Reduce { fold: *fold, vars: vars.clone(), body: boxed(body) }
+            Self::Reduce { op, vars, body } => {
+                Self::Reduce { op: *op, vars: vars.clone(), body: boxed(body) }
             }
         }
     }
-    /// With every tensor named in another way.
+    /// Replaces the references to tensors.
     #[must_use]
     pub fn with_tensors<U: TensorRef>(&self, f: &dyn Fn(T) -> U) -> Expr<U> {
         let boxed = |e: &Self| Box::new(e.with_tensors(f));
@@ -240,23 +239,23 @@ impl<T: TensorRef> Expr<T> {
                 let test = |w: &Within<T>| Within { index: w.index.with_tensors(f), from: w.from, to: w.to };
                 Expr::Select { when: when.iter().map(test).collect(), yes: boxed(yes), no: boxed(no) }
             }
-            Self::Reduce { fold, vars, body } => {
-                Expr::Reduce { fold: *fold, vars: vars.clone(), body: boxed(body) }
+            Self::Reduce { op, vars, body } => {
+                Expr::Reduce { op: *op, vars: vars.clone(), body: boxed(body) }
             }
         }
     }
-    /// With every index inside, at any depth, replaced; `f` is responsible for values read inside of it.
+    /// Replaces every index, at any depth; `f` is responsible for values that are read inside of it.
     #[must_use]
     pub fn map_indices(&self, f: &dyn Fn(&Index<T>) -> Index<T>) -> Self {
         self.map(f, &|e| e.map_indices(f))
     }
-    /// With every variable replaced by an index.
+    /// Replaces every variable by an index.
     #[must_use]
     pub fn substitute(&self, f: &dyn Fn(Var) -> Index<T>) -> Self {
         self.map_indices(&|at| at.substitute(f))
     }
-    /// With every element of a tensor replaced by what `f` makes of it (tensor, coordinates, dtype), those read inside
-    /// of indices too.
+    /// Replaces every element of a tensor by `f` of its tensor, coordinates and dtype, including those that are read inside of
+    /// indices.
     #[must_use]
     pub fn map_loads(&self, f: &dyn Fn(T, Vec<Index<T>>, DType) -> Self) -> Self {
         match self.map(&|at| map_reads(at, f), &|e| e.map_loads(f)) {
@@ -264,7 +263,7 @@ impl<T: TensorRef> Expr<T> {
             other => other,
         }
     }
-    /// Calls `f` with this and every expression inside, those inside of indices too.
+    /// Calls `f` with this expression and every subexpression, including those inside of indices.
     pub fn walk(&self, f: &mut dyn FnMut(&Self)) {
         f(self);
         for child in self.children() {
@@ -274,7 +273,7 @@ impl<T: TensorRef> Expr<T> {
             walk_index(index, f);
         }
     }
-    /// Calls `f` with every variable that is not bound by a reduction inside.
+    /// Calls `f` with every variable that is not bound by an inner reduction.
     pub fn each_free_var(&self, f: &mut dyn FnMut(Var)) {
         let mut bound = Vec::new();
         self.walk(&mut |e| {
@@ -292,20 +291,20 @@ impl<T: TensorRef> Expr<T> {
             }
         });
     }
-    /// Whether there is a reduction inside.
+    /// Whether it contains a reduction.
     pub fn reduces(&self) -> bool {
-        let mut found = false;
-        self.walk(&mut |e| found |= matches!(e, Self::Reduce { .. }));
-        found
+        let mut reduces = false;
+        self.walk(&mut |e| reduces |= matches!(e, Self::Reduce { .. }));
+        reduces
     }
 }
 
 fn walk_index<T: TensorRef>(index: &Index<T>, f: &mut dyn FnMut(&Expr<T>)) {
     for (atom, _) in &index.terms {
         match atom {
-            super::Atom::Var(_) => {}
-            super::Atom::Div(inner, _) | super::Atom::Mod(inner, _) => walk_index(inner, f),
-            super::Atom::Value { value, .. } => value.walk(f),
+            super::IndexTerm::Var(_) => {}
+            super::IndexTerm::Div(inner, _) | super::IndexTerm::Mod(inner, _) => walk_index(inner, f),
+            super::IndexTerm::Value { value, .. } => value.walk(f),
         }
     }
 }
@@ -316,10 +315,10 @@ fn map_reads<T: TensorRef>(index: &Index<T>, f: &dyn Fn(T, Vec<Index<T>>, DType)
     }
     index.terms.iter().fold(Index::number(index.constant), |sum, (atom, factor)| {
         let new = match atom {
-            super::Atom::Var(var) => Index::var(*var),
-            super::Atom::Div(inner, by) => map_reads(inner, f).floor_div(*by),
-            super::Atom::Mod(inner, by) => map_reads(inner, f).modulo(*by),
-            super::Atom::Value { value, size, wraps } => Index::value(value.map_loads(f), *size, *wraps),
+            super::IndexTerm::Var(var) => Index::var(*var),
+            super::IndexTerm::Div(inner, by) => map_reads(inner, f).floor_div(*by),
+            super::IndexTerm::Mod(inner, by) => map_reads(inner, f).modulo(*by),
+            super::IndexTerm::Value { value, size, wraps } => Index::value(value.map_loads(f), *size, *wraps),
         };
         sum + new * *factor
     })
@@ -335,14 +334,14 @@ impl<T: TensorRef> Within<T> {
         let (low, high) = self.index.range();
         self.from <= low && high < self.to
     }
-    /// Whether it passes for none.
+    /// Whether it fails for all values of the variables.
     pub fn never(&self) -> bool {
         let (low, high) = self.index.range();
         high < self.from || self.to <= low
     }
 }
 
-/// The dtype in which values of a dtype are computed.
+/// The dtype in which arithmetic on a dtype is performed.
 pub const fn arithmetic(dtype: DType) -> DType {
     match dtype {
         DType::F16 | DType::BF16 => DType::F32,
@@ -399,8 +398,8 @@ impl<T: TensorRef> fmt::Display for Expr<T> {
                 }
                 write!(f, " ? {yes} : {no})")
             }
-            Self::Reduce { fold, vars, body } => {
-                write!(f, "{}[", format!("{fold:?}").to_lowercase())?;
+            Self::Reduce { op, vars, body } => {
+                write!(f, "{}[", format!("{op:?}").to_lowercase())?;
                 for (i, var) in vars.iter().enumerate() {
                     write!(f, "{}i{} < {}", if i > 0 { ", " } else { "" }, var.id, var.size)?;
                 }
@@ -411,7 +410,7 @@ impl<T: TensorRef> fmt::Display for Expr<T> {
 }
 
 impl Binary {
-    /// The operator between two operands; none for a function.
+    /// The infix operator; `None` for a function.
     pub const fn sign(self) -> Option<&'static str> {
         Some(match self {
             Self::Add => "+",

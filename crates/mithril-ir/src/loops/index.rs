@@ -1,47 +1,47 @@
-//! Positions in tensors: sums of multiples of loop variables, with floor division, remainder and values read from
-//! tensors where these are needed. Kept in a normal form, so that equal positions are equal values.
+//! Index expressions: sums of multiples of loop variables, with floor division, remainder and values read from tensors.
+//! They have a normal form, so that equal expressions are equal values.
 
 use std::fmt;
 use std::ops::{Add, Mul, Sub};
 
 use super::{Expr, TensorRef};
 
-/// A loop variable: it counts from 0 to `size` (not reached).
+/// A loop variable, which counts from 0 to `size - 1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Var {
     /// Its number, unique in the expressions of a program.
     pub id: u32,
-    /// How far it counts.
+    /// The trip count.
     pub size: i64,
 }
 
-/// What an index is a sum of.
+/// A term of an index expression.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Atom<T = usize> {
+pub enum IndexTerm<T = usize> {
     /// A loop variable.
     Var(Var),
     /// The floor of a quotient by a positive number.
     Div(Box<Index<T>>, i64),
     /// The remainder of that division, never negative.
     Mod(Box<Index<T>>, i64),
-    /// A number read from a tensor of integers, checked when running to lie in `0..size`; with `wraps`, numbers from
-    /// `-size` on count from the end.
+    /// A number read from a tensor of integers, checked at run time to lie in `0..size`; with `wraps`, numbers from `-size` on
+    /// count from the end.
     Value {
         /// The number.
         value: Box<Expr<T>>,
-        /// Size of the axis that it is a position on.
+        /// Size of the axis that it indexes.
         size: i64,
         /// Whether negative numbers count from the end.
         wraps: bool,
     },
 }
 
-/// A position on an axis: `constant + Σ factor · atom`.
+/// An index on an axis: `constant + Σ factor · term`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Index<T = usize> {
-    /// Atoms with their factors, which are not 0; variables first, by number.
-    pub terms: Vec<(Atom<T>, i64)>,
-    /// What is added.
+    /// The terms with their factors, which are not 0; variables first, by number.
+    pub terms: Vec<(IndexTerm<T>, i64)>,
+    /// The constant.
     pub constant: i64,
 }
 
@@ -58,21 +58,21 @@ impl<T: TensorRef> Index<T> {
     }
     /// A loop variable.
     pub fn var(var: Var) -> Self {
-        // A variable of one value is that value.
-        if var.size == 1 { Self::number(0) } else { Self::atom(Atom::Var(var)) }
+        // A variable with a single value is that value.
+        if var.size == 1 { Self::number(0) } else { Self::atom(IndexTerm::Var(var)) }
     }
-    /// A checked number from a tensor; see [`Atom::Value`].
+    /// A checked number that is read from a tensor; see [`IndexTerm::Value`].
     pub fn value(value: Expr<T>, size: i64, wraps: bool) -> Self {
-        Self::atom(Atom::Value { value: Box::new(value), size, wraps })
+        Self::atom(IndexTerm::Value { value: Box::new(value), size, wraps })
     }
-    fn atom(atom: Atom<T>) -> Self {
+    fn atom(atom: IndexTerm<T>) -> Self {
         Self { terms: vec![(atom, 1)], constant: 0 }
     }
     /// The number, if it is one.
     pub fn known(&self) -> Option<i64> {
         self.terms.is_empty().then_some(self.constant)
     }
-    /// The least and the greatest value it can have.
+    /// Its smallest and largest possible value.
     pub fn range(&self) -> (i64, i64) {
         self.terms.iter().fold((self.constant, self.constant), |(low, high), (atom, factor)| {
             let (a, b) = atom.range();
@@ -93,10 +93,10 @@ impl<T: TensorRef> Index<T> {
             return whole + Self::number(low.div_euclid(by));
         }
         match rest.terms.as_slice() {
-            [(Atom::Div(inner, first), 1)] if rest.constant == 0 => whole + inner.floor_div(first * by),
-            _ => match rest.digits(by) {
+            [(IndexTerm::Div(inner, first), 1)] if rest.constant == 0 => whole + inner.floor_div(first * by),
+            _ => match rest.split_at_unit(by) {
                 Some((unit, high, _)) => whole + high.floor_div(by / unit),
-                None => whole + Self::atom(Atom::Div(Box::new(rest), by)),
+                None => whole + Self::atom(IndexTerm::Div(Box::new(rest), by)),
             },
         }
     }
@@ -113,15 +113,15 @@ impl<T: TensorRef> Index<T> {
             return rest - Self::number(low.div_euclid(by) * by);
         }
         match rest.terms.as_slice() {
-            [(Atom::Mod(inner, first), 1)] if rest.constant == 0 && first % by == 0 => inner.modulo(by),
-            _ => match rest.digits(by) {
+            [(IndexTerm::Mod(inner, first), 1)] if rest.constant == 0 && first % by == 0 => inner.modulo(by),
+            _ => match rest.split_at_unit(by) {
                 Some((unit, high, low)) => high.modulo(by / unit) * unit + low,
-                None => Self::atom(Atom::Mod(Box::new(rest), by)),
+                None => Self::atom(IndexTerm::Mod(Box::new(rest), by)),
             },
         }
     }
     /// `(unit, high, low)` with `unit · high + low` this index, `low` at least 0 and below `unit`, which divides `by`.
-    fn digits(&self, by: i64) -> Option<(i64, Self, Self)> {
+    fn split_at_unit(&self, by: i64) -> Option<(i64, Self, Self)> {
         let mut units: Vec<i64> = self.terms.iter().map(|(_, factor)| common_divisor(*factor, by)).collect();
         units.sort_unstable();
         units.into_iter().rev().filter(|unit| *unit > 1).find_map(|unit| {
@@ -130,7 +130,7 @@ impl<T: TensorRef> Index<T> {
             (least >= 0 && most < unit).then_some((unit, high, low))
         })
     }
-    /// `by · first + second`, with as much as possible in the first.
+    /// Splits into `by · first + second`, with as much as possible in the first.
     fn split(&self, by: i64) -> (Self, Self) {
         let (whole, rest): (Vec<_>, Vec<_>) = self.terms.iter().cloned().partition(|(_, f)| f % by == 0);
         let whole = whole.into_iter().map(|(atom, f)| (atom, f / by)).collect();
@@ -140,59 +140,59 @@ impl<T: TensorRef> Index<T> {
             Self { terms: rest, constant: self.constant - quotient * by },
         )
     }
-    /// With every variable replaced by what `f` says.
+    /// Replaces every variable by `f` of it.
     #[must_use]
     pub fn substitute(&self, f: &dyn Fn(Var) -> Self) -> Self {
         self.terms.iter().fold(Self::number(self.constant), |sum, (atom, factor)| {
             let new = match atom {
-                Atom::Var(var) => f(*var),
-                Atom::Div(inner, by) => inner.substitute(f).floor_div(*by),
-                Atom::Mod(inner, by) => inner.substitute(f).modulo(*by),
-                Atom::Value { value, size, wraps } => {
+                IndexTerm::Var(var) => f(*var),
+                IndexTerm::Div(inner, by) => inner.substitute(f).floor_div(*by),
+                IndexTerm::Mod(inner, by) => inner.substitute(f).modulo(*by),
+                IndexTerm::Value { value, size, wraps } => {
                     Self::value(value.map_indices(&|at| at.substitute(f)), *size, *wraps)
                 }
             };
             sum + new * *factor
         })
     }
-    /// With every tensor that values are read from named in another way.
+    /// Replaces the references to tensors that values are read from.
     #[must_use]
     pub fn with_tensors<U: TensorRef>(&self, f: &dyn Fn(T) -> U) -> Index<U> {
-        let atom = |atom: &Atom<T>| match atom {
-            Atom::Var(var) => Atom::Var(*var),
-            Atom::Div(inner, by) => Atom::Div(Box::new(inner.with_tensors(f)), *by),
-            Atom::Mod(inner, by) => Atom::Mod(Box::new(inner.with_tensors(f)), *by),
-            Atom::Value { value, size, wraps } => {
-                Atom::Value { value: Box::new(value.with_tensors(f)), size: *size, wraps: *wraps }
+        let atom = |atom: &IndexTerm<T>| match atom {
+            IndexTerm::Var(var) => IndexTerm::Var(*var),
+            IndexTerm::Div(inner, by) => IndexTerm::Div(Box::new(inner.with_tensors(f)), *by),
+            IndexTerm::Mod(inner, by) => IndexTerm::Mod(Box::new(inner.with_tensors(f)), *by),
+            IndexTerm::Value { value, size, wraps } => {
+                IndexTerm::Value { value: Box::new(value.with_tensors(f)), size: *size, wraps: *wraps }
             }
         };
         Index { terms: self.terms.iter().map(|(a, n)| (atom(a), *n)).collect(), constant: self.constant }
     }
-    /// Calls `f` with every variable in it, those inside of read values too.
+    /// Calls `f` with every variable in it, including those inside of values that are read.
     pub fn each_var(&self, f: &mut dyn FnMut(Var)) {
         for (atom, _) in &self.terms {
             match atom {
-                Atom::Var(var) => f(*var),
-                Atom::Div(inner, _) | Atom::Mod(inner, _) => inner.each_var(f),
-                Atom::Value { value, .. } => value.each_free_var(f),
+                IndexTerm::Var(var) => f(*var),
+                IndexTerm::Div(inner, _) | IndexTerm::Mod(inner, _) => inner.each_var(f),
+                IndexTerm::Value { value, .. } => value.each_free_var(f),
             }
         }
     }
-    /// Whether a value read from a tensor is part of it.
+    /// Whether it contains a value that is read from a tensor.
     pub fn reads(&self) -> bool {
         self.terms.iter().any(|(atom, _)| match atom {
-            Atom::Var(_) => false,
-            Atom::Div(inner, _) | Atom::Mod(inner, _) => inner.reads(),
-            Atom::Value { .. } => true,
+            IndexTerm::Var(_) => false,
+            IndexTerm::Div(inner, _) | IndexTerm::Mod(inner, _) => inner.reads(),
+            IndexTerm::Value { .. } => true,
         })
     }
-    /// The factor of a variable, `None` if the variable also stands inside of a division or a read value.
+    /// The factor of a variable; `None` if the variable also occurs inside of a division or a value that is read.
     pub fn factor(&self, var: Var) -> Option<i64> {
         let mut factor = 0;
         for (atom, f) in &self.terms {
             match atom {
-                Atom::Var(v) if *v == var => factor += f,
-                Atom::Var(_) => {}
+                IndexTerm::Var(v) if *v == var => factor += f,
+                IndexTerm::Var(_) => {}
                 other => {
                     let mut is_inside = false;
                     Self::atom(other.clone()).each_var(&mut |v| is_inside |= v == var);
@@ -204,7 +204,7 @@ impl<T: TensorRef> Index<T> {
         }
         Some(factor)
     }
-    fn push(&mut self, atom: Atom<T>, factor: i64) {
+    fn push(&mut self, atom: IndexTerm<T>, factor: i64) {
         if let Some(i) = self.terms.iter().position(|(a, _)| *a == atom) {
             self.terms[i].1 += factor;
             if self.terms[i].1 == 0 {
@@ -212,20 +212,20 @@ impl<T: TensorRef> Index<T> {
             }
         } else {
             let at = match &atom {
-                Atom::Var(v) => self
+                IndexTerm::Var(v) => self
                     .terms
                     .iter()
-                    .position(|(a, _)| !matches!(a, Atom::Var(w) if w.id < v.id))
+                    .position(|(a, _)| !matches!(a, IndexTerm::Var(w) if w.id < v.id))
                     .unwrap_or(self.terms.len()),
                 _ => self.terms.len(),
             };
             self.terms.insert(at, (atom, factor));
         }
     }
-    /// `by · (x / by) + x % by` is `x`.
+    /// Simplifies `by · (x / by) + x % by` to `x`.
     fn merge_division(mut self) -> Self {
         for i in 0..self.terms.len() {
-            let (Atom::Mod(inner, by), factor) = &self.terms[i] else { continue };
+            let (IndexTerm::Mod(inner, by), factor) = &self.terms[i] else { continue };
             let quotient = inner.floor_div(*by);
             let [(atom, 1)] = quotient.terms.as_slice() else { continue };
             if quotient.constant != 0 {
@@ -251,7 +251,7 @@ fn common_divisor(a: i64, b: i64) -> i64 {
     a
 }
 
-impl<T: TensorRef> Atom<T> {
+impl<T: TensorRef> IndexTerm<T> {
     fn range(&self) -> (i64, i64) {
         match self {
             Self::Var(var) => (0, (var.size - 1).max(0)),
@@ -303,7 +303,7 @@ impl<T: TensorRef> Mul<i64> for Index<T> {
     }
 }
 
-impl<T: TensorRef> fmt::Display for Atom<T> {
+impl<T: TensorRef> fmt::Display for IndexTerm<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Var(var) => write!(f, "i{}", var.id),
@@ -319,9 +319,9 @@ impl<T: TensorRef> fmt::Display for Index<T> {
         for (i, (atom, factor)) in self.terms.iter().enumerate() {
             f.write_str(if i > 0 { " + " } else { "" })?;
             match (factor, atom) {
-                (1, Atom::Var(_) | Atom::Value { .. }) => write!(f, "{atom}")?,
+                (1, IndexTerm::Var(_) | IndexTerm::Value { .. }) => write!(f, "{atom}")?,
                 (1, _) => write!(f, "({atom})")?,
-                (_, Atom::Var(_) | Atom::Value { .. }) => write!(f, "{factor}*{atom}")?,
+                (_, IndexTerm::Var(_) | IndexTerm::Value { .. }) => write!(f, "{factor}*{atom}")?,
                 _ => write!(f, "{factor}*({atom})")?,
             }
         }
@@ -334,7 +334,7 @@ impl<T: TensorRef> fmt::Display for Index<T> {
     }
 }
 
-/// The position in row-major order of a tensor of these sizes.
+/// The row-major offset of coordinates in a tensor of these sizes.
 pub fn flat<T: TensorRef>(at: &[Index<T>], sizes: &[i64]) -> Index<T> {
     let mut sum = Index::default();
     for (index, size) in at.iter().zip(sizes) {
@@ -343,7 +343,7 @@ pub fn flat<T: TensorRef>(at: &[Index<T>], sizes: &[i64]) -> Index<T> {
     sum
 }
 
-/// The coordinates of a position in row-major order of a tensor of these sizes.
+/// The coordinates of a row-major offset in a tensor of these sizes.
 pub fn unflat<T: TensorRef>(position: &Index<T>, sizes: &[i64]) -> Vec<Index<T>> {
     let mut rest: i64 = 1;
     let mut at: Vec<Index<T>> = sizes
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_cancel() {
+    fn splits_cancel() {
         let [i, j] = vars();
         let place = i.clone() * 4 + j.clone();
         assert_eq!(place.floor_div(12), i.floor_div(3));

@@ -1,4 +1,4 @@
-//! Activation functions. Constants and defaults are those of the papers, which PyTorch uses too.
+//! Activation functions. Constants and defaults are those of the papers and of PyTorch.
 
 mod prelu;
 
@@ -9,8 +9,8 @@ pub use super::softmax::{LOG_SOFTMAX, SOFTMAX};
 use crate::dtype::{DType, Kind, Kinds};
 use crate::error::Result;
 use crate::forms::{Form, form};
-use crate::formula::{Call, GradCall, V};
-use crate::interp::HostCall;
+use crate::formula::{ExpandCx, GradCx, V};
+use crate::interp::EvalCx;
 use crate::lowering::Lowering;
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::op::{
@@ -21,7 +21,7 @@ use crate::ops::elementwise::{c_function, float_only, larger, smaller};
 use crate::rules::{Attrs, DTypes};
 use crate::tensor::{Scalar, Tensor};
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[
     &RELU,
     &RELU6,
@@ -43,7 +43,7 @@ pub static OPS: &[&OpDef] = &[
 ];
 
 /// Evaluates a function of one float whose arguments were read from the call.
-fn map(c: &HostCall<'_>, f: impl Fn(f64) -> f64) -> Result<Vec<Tensor>> {
+fn map(c: &EvalCx<'_>, f: impl Fn(f64) -> f64) -> Result<Vec<Tensor>> {
     let x = c.tensor(0);
     Ok(vec![Tensor::build(c.dtype(), c.shape(), |i| Scalar::Float(f(x.get(i).f64())))])
 }
@@ -53,7 +53,8 @@ fn positive<'a>(x: V<'a>, above: V<'a>, below: V<'a>) -> V<'a> {
     x.greater(0.0).select(above, below)
 }
 
-/// `x` where it is negative, else 0, so that a branch not taken cannot overflow and turn a gradient into NaN.
+/// `x` where it is negative, else 0: the branch of a `select` that is not taken must not overflow, since its gradient
+/// would be NaN.
 fn negative_part(x: V<'_>) -> V<'_> {
     x.minimum(0.0)
 }
@@ -75,7 +76,7 @@ pub static RELU: OpDef = OpDef {
         other => Scalar::Int(other.i64().max(0)),
     })),
     expand: Some(|c| vec![c.x[0].maximum(0)]),
-    // The result says as much as the input, which then need not be kept.
+    // Uses the result rather than the input, which then need not be kept for the gradient.
     grad: Grad::Formula(|v| vec![positive(v.y, v.g, v.cx.lit(0.0))]),
     lowering: Lowering {
         py: Template("{xp}.maximum({0}, 0)"),
@@ -163,7 +164,7 @@ pub static ELU: OpDef = OpDef {
          deep network learning by exponential linear units (2015).",
     layer: "Elu",
     ports: ALPHA,
-    eval: Some(Eval::Host(|c| {
+    eval: Some(Eval::Tensors(|c| {
         let alpha = c.f64(1)?;
         map(c, |x| if x > 0.0 { x } else { alpha * libm::expm1(x) })
     })),
@@ -231,7 +232,7 @@ pub static CELU: OpDef = OpDef {
          `alpha` above 0. J. T. Barron, Continuously differentiable exponential linear units (2017).",
     layer: "Celu",
     ports: ALPHA,
-    eval: Some(Eval::Host(|c| {
+    eval: Some(Eval::Tensors(|c| {
         let alpha = c.f64(1)?;
         map(c, |x| if x > 0.0 { x } else { alpha * libm::expm1(x / alpha) })
     })),
@@ -279,7 +280,7 @@ pub static GELU: OpDef = OpDef {
          K. Gimpel, Gaussian error linear units (2016).",
     layer: "Gelu",
     ports: GELU_PORTS,
-    eval: Some(Eval::Host(|c| map(c, if is_tanh(c)? { gelu_tanh } else { gelu }))),
+    eval: Some(Eval::Tensors(|c| map(c, if is_tanh(c)? { gelu_tanh } else { gelu }))),
     expand: Some(|c| {
         let x = c.x[0];
         // Through `erfc` and `sigmoid`, since 1 + erf and 1 + tanh cancel for negative x.
@@ -313,7 +314,7 @@ pub static GELU: OpDef = OpDef {
             Some(format!("mithril_{function}_{{t}}({{0}})"))
         }),
         ggml: Function(|cx| {
-            // `ggml_gelu` looks the tanh up in a table of halves.
+            // `ggml_gelu` looks the tanh up in a table of float16.
             let function = if is_tanh(cx).ok()? { "mithril_gelu_tanh" } else { "ggml_gelu_erf" };
             Some(format!("{function}({{0}})"))
         }),
@@ -337,11 +338,11 @@ fn gelu_inner(x: V<'_>) -> V<'_> {
     x * (x * x * (2.0 * GELU_BETA * GELU_KAPPA) + 2.0 * GELU_BETA)
 }
 
-fn gelu_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
+fn gelu_grad<'a>(v: &GradCx<'a>) -> Vec<V<'a>> {
     let x = v.x[0];
     let slope = if v.get(is_tanh) {
         let share = gelu_inner(x).sigmoid();
-        // Beyond 10 the share is 0 or 1 in every dtype; x² must not overflow beside that 0.
+        // Beyond 10 the share is 0 or 1 in every dtype; a product of that 0 with an infinite x² would be NaN.
         let x = x.clip(-10.0, 10.0);
         let inner = x * x * (6.0 * GELU_BETA * GELU_KAPPA) + 2.0 * GELU_BETA;
         share + x * share * (1.0 - share) * inner
@@ -365,7 +366,7 @@ pub static SIGMOID: OpDef = OpDef {
     layer: "Sigmoid",
     eval: Some(Eval::F1(sigmoid)),
     expand: Some(|c| {
-        // Of the negative magnitude, which cannot overflow.
+        // The exponential of `-|x|` cannot overflow.
         let small = (-c.x[0].abs()).exp();
         vec![positive(c.x[0], c.cx.lit(1.0), small) / (small + 1.0)]
     }),
@@ -413,7 +414,7 @@ pub static SILU: OpDef = OpDef {
     ..UNARY
 };
 
-/// `ln (1 + e^x)`, which neither overflows nor cancels.
+/// `ln (1 + e^x)` without overflow or cancellation.
 fn softplus(x: f64) -> f64 {
     larger(x, 0.0) + libm::log1p(libm::exp(-x.abs()))
 }
@@ -473,7 +474,7 @@ pub static SOFTPLUS: OpDef = OpDef {
     doc: "Smooth rectifier: `log(1 + exp(beta * x)) / beta`, and `x` itself where `beta * x` is above `threshold`.",
     layer: "Softplus",
     ports: SOFTPLUS_PORTS,
-    eval: Some(Eval::Host(|c| {
+    eval: Some(Eval::Tensors(|c| {
         let (beta, threshold) = (c.f64(1)?, c.f64(2)?);
         map(c, |x| if x * beta > threshold { x } else { softplus(x * beta) / beta })
     })),
@@ -508,8 +509,8 @@ const fn always_soft(formula: &'static str) -> Form {
     Form { formula, with: &[("threshold", DefaultLit::Float(f64::INFINITY))] }
 }
 
-/// `beta * x`, and whether it is above the threshold.
-fn softplus_parts<'a>(c: &Call<'a>) -> (V<'a>, V<'a>) {
+/// `beta * x`, and the condition that it is above the threshold.
+fn softplus_parts<'a>(c: &ExpandCx<'a>) -> (V<'a>, V<'a>) {
     let scaled = c.x[0] * c.get(|a| a.f64(1));
     (scaled, scaled.greater(c.get(|a| a.f64(2))))
 }
@@ -547,7 +548,7 @@ pub static HARD_SIGMOID: OpDef = OpDef {
     forms: &[form("clip(input + 3, 0, 6) / 6")],
     grad: Grad::Formula(|v| vec![strictly_inside(v.x[0], -3.0, 3.0, v.g / 6.0)]),
     lowering: Lowering {
-        // Not `F.hardsigmoid`, the gradient of which is 1/6 in single precision and has no gradient.
+        // Not `F.hardsigmoid`: its gradient is 1/6 in single precision, and cannot be differentiated again.
         torch: Template("F.relu6({0} + 3) / 6"),
         jax: Template("_held({0} + 3, 0, 6) / 6"),
         mlx: Template("mx.clip({0} + 3, 0, 6) / 6"),
@@ -600,27 +601,27 @@ pub static HARD_TANH: OpDef = OpDef {
     layer: "HardTanh",
     ports: HARD_TANH_PORTS,
     dtype: DTypeRule::Fn(|cx| {
-        let given = cx.dtype(0).unwrap_or(cx.float);
-        let to = match given.kind() {
-            Kind::Float => given,
-            _ if whole_bounds(cx, given)?.is_none() => cx.float,
+        let input = cx.dtype(0).unwrap_or(cx.float);
+        let to = match input.kind() {
+            Kind::Float => input,
+            _ if integer_bounds(cx, input)?.is_none() => cx.float,
             Kind::Bool => DType::I64,
-            Kind::Int => given,
+            Kind::Int => input,
         };
         Ok(DTypes::all(cx, to, [to]))
     }),
-    eval: Some(Eval::Host(|c| {
+    eval: Some(Eval::Tensors(|c| {
         let (min, max) = (c.f64(1)?, c.f64(2)?);
-        let Some((least, most)) = whole_bounds(c, c.dtype())? else {
+        let Some((least, most)) = integer_bounds(c, c.dtype())? else {
             return map(c, |x| smaller(larger(x, min), max));
         };
         let x = c.tensor(0);
-        let held = |i| Scalar::Int(x.get(i).i64().max(least).min(most));
-        Ok(vec![Tensor::build(c.dtype(), c.shape(), held)])
+        let clamped = |i| Scalar::Int(x.get(i).i64().max(least).min(most));
+        Ok(vec![Tensor::build(c.dtype(), c.shape(), clamped)])
     })),
     expand: Some(|c| {
         let x = c.x[0];
-        let bounds = c.get(|a| whole_bounds(a, x.dtype()));
+        let bounds = c.get(|a| integer_bounds(a, x.dtype()));
         vec![match bounds {
             Some((min, max)) => x.clip(min, max),
             None => x.clip(c.x[1], c.x[2]),
@@ -654,16 +655,16 @@ pub static HARD_TANH: OpDef = OpDef {
     ..UNARY
 };
 
-/// The bounds of integers, held inside the range of the dtype; `None` for floats, and where one is a fraction.
-fn whole_bounds(cx: &(impl Attrs + ?Sized), dtype: DType) -> Result<Option<(i64, i64)>> {
+/// The bounds of integers, clamped to the range of the dtype; `None` for floats, or if a bound is not an integer.
+fn integer_bounds(cx: &(impl Attrs + ?Sized), dtype: DType) -> Result<Option<(i64, i64)>> {
     let (min, max) = (cx.f64(1)?, cx.f64(2)?);
     let is_whole = |bound: f64| bound.is_infinite() || bound.fract() == 0.0;
     if dtype.is_float() || !is_whole(min) || !is_whole(max) {
         return Ok(None);
     }
     let (least, most) = dtype.int_range().unwrap_or((i64::MIN, i64::MAX));
-    let held = |bound: f64| (bound as i64).clamp(least, most);
-    Ok(Some((held(min), held(max))))
+    let clamped = |bound: f64| (bound as i64).clamp(least, most);
+    Ok(Some((clamped(min), clamped(max))))
 }
 
 #[cfg(test)]

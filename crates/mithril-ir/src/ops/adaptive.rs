@@ -1,19 +1,19 @@
-//! Pooling to a given size.
+//! Adaptive pooling: the size of the output is given.
 
 use super::pool::{check_rank, nothing_to_pool};
-use super::reduce::widened;
+use super::reduce::at_least_f32;
 use super::window;
 use crate::dim::Dim;
 use crate::dtype::Kinds;
 use crate::error::{Code, Error, Result};
-use crate::formula::{Call, V};
+use crate::formula::{ExpandCx, V};
 use crate::literal::Lit;
 use crate::op::{Attr, BLANK, DTypeRule, DefaultLit, OpDef, Port, ShapeRule, Tolerance, attr, tensor_of};
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
 use crate::tensor::{Scalar, Tensor};
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[
     &ADAPTIVE_AVG_POOL1D,
     &ADAPTIVE_AVG_POOL2D,
@@ -112,15 +112,15 @@ pub static ADAPTIVE_MAX_POOL3D: OpDef = OpDef {
     ..ADAPTIVE
 };
 
-/// The output sizes asked for, `None` where a size is kept.
+/// The requested output sizes; `None` keeps the size of an axis.
 fn output_sizes(cx: &(impl Attrs + ?Sized), n: usize) -> Result<Vec<Option<i64>>> {
     let lit = cx.lit(1);
-    let wanted = || cx.bad(1, &lit, &format!("an integer of at least 1 or none, or {n} of them"));
+    let error = || cx.bad(1, &lit, &format!("an integer of at least 1 or none, or {n} of them"));
     let one = |item: &Lit| match item {
         Lit::None => Ok(None),
         Lit::Int(Dim::Const(o)) if *o >= 1 => Ok(Some(*o)),
         Lit::Int(d @ Dim::Expr(_)) => Err(cx.symbolic(1, d)),
-        _ => Err(wanted()),
+        _ => Err(error()),
     };
     match &lit {
         Lit::Tuple(items) if items.len() == n => items.iter().map(one).collect(),
@@ -144,22 +144,22 @@ fn adaptive_shape<const N: usize>(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     Ok(vec![out])
 }
 
-/// How an axis gets its output size.
-enum Plan {
+/// Windows by which an axis gets its output size.
+enum AxisWindows {
     Keep,
     Whole,
-    /// Windows of that size, side by side.
+    /// Adjacent windows of that size.
     Even(i64),
     /// First element and end of each window.
     Uneven(Vec<[i64; 2]>),
 }
 
-fn plan(cx: &(impl Attrs + ?Sized), n: &Dim, o: Option<i64>) -> Result<Plan> {
-    let Some(o) = o else { return Ok(Plan::Keep) };
+fn axis_windows(cx: &(impl Attrs + ?Sized), n: &Dim, o: Option<i64>) -> Result<AxisWindows> {
+    let Some(o) = o else { return Ok(AxisWindows::Keep) };
     Ok(match n.known() {
-        Some(n) if n == o => Plan::Keep,
-        _ if o == 1 => Plan::Whole,
-        Some(n) if n % o == 0 => Plan::Even(n / o),
+        Some(n) if n == o => AxisWindows::Keep,
+        _ if o == 1 => AxisWindows::Whole,
+        Some(n) if n % o == 0 => AxisWindows::Even(n / o),
         Some(n) if n.max(o) > window::MAX_TABLE => {
             let message = format!("{} takes {o} windows of uneven size from {n} elements", cx.op().name);
             return Err(Error::new(Code::BadSize, message).help(format!(
@@ -167,26 +167,26 @@ fn plan(cx: &(impl Attrs + ?Sized), n: &Dim, o: Option<i64>) -> Result<Plan> {
                 window::MAX_TABLE
             )));
         }
-        Some(n) => Plan::Uneven((0..o).map(|i| [i * n / o, ((i + 1) * n + o - 1) / o]).collect()),
+        Some(n) => AxisWindows::Uneven((0..o).map(|i| [i * n / o, ((i + 1) * n + o - 1) / o]).collect()),
         None => return Err(cx.symbolic(0, n)),
     })
 }
 
-/// Reduces the spatial axes one after the other, the last first, by `f`.
-fn each_axis<'a>(c: &Call<'a>, f: impl Fn(V<'a>, usize, Plan) -> V<'a>) -> V<'a> {
+/// Reduces the spatial axes by `f`, one at a time from the last to the first.
+fn each_axis<'a>(c: &ExpandCx<'a>, f: impl Fn(V<'a>, usize, AxisWindows) -> V<'a>) -> V<'a> {
     let n = c.x[0].rank().saturating_sub(2);
     let sizes = c.get(|c| output_sizes(c, n));
     let mut y = c.x[0];
     for (i, o) in sizes.into_iter().enumerate().rev() {
-        match plan(c, &y.dim(i as i64 + 2), o) {
-            Ok(plan) => y = f(y, i + 2, plan),
+        match axis_windows(c, &y.dim(i as i64 + 2), o) {
+            Ok(axis_windows) => y = f(y, i + 2, axis_windows),
             Err(error) => c.cx.fail(error),
         }
     }
     y
 }
 
-/// Splits an axis into windows side by side; they come after it.
+/// Splits an axis into adjacent windows; the axis of a window's elements follows it.
 fn split_axis(x: V<'_>, axis: usize, window: i64) -> V<'_> {
     let mut shape = x.shape();
     let windows = shape[axis].floor_div(&Dim::Const(window));
@@ -195,16 +195,16 @@ fn split_axis(x: V<'_>, axis: usize, window: i64) -> V<'_> {
     x.reshape(shape.0.to_vec())
 }
 
-fn adaptive_avg<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+fn adaptive_avg<'a>(c: &ExpandCx<'a>) -> Vec<V<'a>> {
     let dtype = c.x[0].dtype();
-    let y = each_axis(c, |x, axis, plan| {
-        let mean = |x: V<'a>, axis: usize, keep: bool| widened(x).mean(axis, keep);
-        match plan {
-            Plan::Keep => x,
-            Plan::Whole => mean(x, axis, true),
-            Plan::Even(window) => mean(split_axis(x, axis, window), axis + 1, false),
-            Plan::Uneven(windows) => {
-                let picked = widened(uneven(x, axis, &windows));
+    let y = each_axis(c, |x, axis, axis_windows| {
+        let mean = |x: V<'a>, axis: usize, keep: bool| at_least_f32(x).mean(axis, keep);
+        match axis_windows {
+            AxisWindows::Keep => x,
+            AxisWindows::Whole => mean(x, axis, true),
+            AxisWindows::Even(window) => mean(split_axis(x, axis, window), axis + 1, false),
+            AxisWindows::Uneven(windows) => {
+                let picked = at_least_f32(uneven(x, axis, &windows));
                 let longest = longest(&windows);
                 let weight = |at: usize| {
                     let [start, end] = windows[at / longest];
@@ -225,7 +225,7 @@ fn longest(windows: &[[i64; 2]]) -> usize {
     windows.iter().map(|[start, end]| end - start).max().unwrap_or(1) as usize
 }
 
-/// The elements of windows, which come after the axis; a shorter window sees its last element again.
+/// The elements of windows, along a new axis behind the given one; a shorter window repeats its last element.
 fn uneven<'a>(x: V<'a>, axis: usize, windows: &[[i64; 2]]) -> V<'a> {
     let longest = longest(windows) as i64;
     let elements = |&[start, end]: &[i64; 2]| (0..longest).map(move |i| (start + i).min(end - 1));
@@ -234,12 +234,12 @@ fn uneven<'a>(x: V<'a>, axis: usize, windows: &[[i64; 2]]) -> V<'a> {
     split_axis(picked, axis, longest)
 }
 
-fn adaptive_max<'a>(c: &Call<'a>) -> Vec<V<'a>> {
-    vec![each_axis(c, |x, axis, plan| match plan {
-        Plan::Keep => x,
-        Plan::Whole => first_max(x, axis, true),
-        Plan::Even(window) => first_max(split_axis(x, axis, window), axis + 1, false),
-        Plan::Uneven(windows) => first_max(uneven(x, axis, &windows), axis + 1, false),
+fn adaptive_max<'a>(c: &ExpandCx<'a>) -> Vec<V<'a>> {
+    vec![each_axis(c, |x, axis, axis_windows| match axis_windows {
+        AxisWindows::Keep => x,
+        AxisWindows::Whole => first_max(x, axis, true),
+        AxisWindows::Even(window) => first_max(split_axis(x, axis, window), axis + 1, false),
+        AxisWindows::Uneven(windows) => first_max(uneven(x, axis, &windows), axis + 1, false),
     })]
 }
 

@@ -1,9 +1,9 @@
-//! Elementwise arithmetic made of other ops: interpolation, sums of powers, what takes the place of NaN.
+//! Elementwise arithmetic composed of other ops: interpolation, sums of powers, replacement of NaN.
 
 use std::f64::consts::LN_2;
 
 use crate::dtype::DType;
-use crate::formula::{Call, V};
+use crate::formula::{ExpandCx, V};
 use crate::literal::Lit;
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
@@ -12,17 +12,17 @@ use crate::op::{
 };
 use crate::rules::Attrs;
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[&FMOD, &LERP, &HYPOT, &LOGADDEXP, &LOGADDEXP2, &NAN_TO_NUM];
 
-/// The call of a function of `{xp}` on floats of 32 and 64 bits, which every framework has it for.
+/// A function of `{xp}` that all frameworks have for 32-bit and 64-bit floats only.
 fn plain_floats(s: &LoweringCx<'_>, text: &str) -> Option<String> {
     let dtype = s.out(0)?.dtype;
     let is_plain = matches!(dtype, DType::F32 | DType::F64) && s.ty(0).is_some() && s.ty(1).is_some();
     is_plain.then(|| text.replace("{0}", s.arg(0)).replace("{1}", s.arg(1)))
 }
 
-/// What remains of the truncated quotient
+/// Remainder of the truncated quotient
 pub static FMOD: OpDef = OpDef {
     name: "fmod",
     doc: "Remainder of the division rounded towards 0, with the sign of the dividend, like `fmod` in C. Floats: a divisor \
@@ -32,11 +32,11 @@ pub static FMOD: OpDef = OpDef {
     expand: Some(|c| {
         let (left, right, zero) = (c.x[0], c.x[1], c.cx.lit(0));
         if left.dtype().is_float() || right.dtype().is_float() {
-            // Of two positive numbers both remainders are the same, and exact.
+            // Both kinds of remainder are the same for positive numbers, and exact.
             let rest = left.abs().remainder(right.abs());
             return vec![left.less(0.0).select(-rest, rest)];
         }
-        // Not by absolute values: the smallest integer has none.
+        // Not through absolute values: the smallest integer has none.
         let rest = left.remainder(right);
         let is_other = rest.sign().equal(-left.sign());
         let is_other = is_other.logical_and(rest.equal(zero).equal(false));
@@ -58,7 +58,7 @@ pub static FMOD: OpDef = OpDef {
     ..BINARY
 };
 
-/// The number at port `i`, if it is one and no tensor.
+/// The number at port `i`, unless it is a tensor.
 fn plain_number(cx: &impl Attrs, i: usize) -> Option<f64> {
     match cx.lit(i) {
         Lit::Float(_) | Lit::Int(_) => cx.f64(i).ok(),
@@ -122,15 +122,15 @@ pub static HYPOT: OpDef = OpDef {
     dtype: DTypeRule::Float,
     eval: Some(Eval::F2(libm::hypot, |_, _| 0)),
     expand: Some(|c| {
-        // Divided by the larger one, neither square overflows; the larger one is the result where it is 0 or infinite.
+        // Divided by the larger one, neither square overflows. Where the larger one is 0 or infinite it is the result.
         let (a, b) = (c.x[0].abs(), c.x[1].abs());
         let (large, zero) = (a.maximum(b), c.cx.lit(0.0));
         let small = a.minimum(b);
         let is_edge = large.equal(zero);
         let is_infinite = a.is_inf().logical_or(b.is_inf());
         let ratio = small / is_edge.select(1.0, large);
-        let found = large * (ratio * ratio + 1.0).sqrt();
-        vec![is_infinite.select(f64::INFINITY, found)]
+        let root = large * (ratio * ratio + 1.0).sqrt();
+        vec![is_infinite.select(f64::INFINITY, root)]
     }),
     grad: Grad::Formula(|v| {
         let safe = v.y.equal(0.0).select(1.0, v.y);
@@ -147,15 +147,15 @@ pub static HYPOT: OpDef = OpDef {
 };
 
 /// `left - right`, and 0 where both are the same infinity.
-fn distance<'a>(c: &Call<'a>) -> V<'a> {
+fn distance<'a>(c: &ExpandCx<'a>) -> V<'a> {
     let (left, right) = (c.x[0], c.x[1]);
     let is_same = left.equal(right).logical_and(left.is_inf());
     let zero = c.cx.lit(0.0);
     is_same.select(zero, left) - is_same.select(zero, right)
 }
 
-/// The larger of both, and what the smaller one adds to it: the logarithm of 1 plus `power` of minus their distance.
-fn sum_of_powers<'a>(c: &Call<'a>, power: impl FnOnce(V<'a>) -> V<'a>) -> (V<'a>, V<'a>) {
+/// The larger operand plus the contribution of the smaller one: the logarithm of 1 plus `power` of minus their distance.
+fn sum_of_powers<'a>(c: &ExpandCx<'a>, power: impl FnOnce(V<'a>) -> V<'a>) -> (V<'a>, V<'a>) {
     let below = -distance(c).abs();
     (c.x[0].maximum(c.x[1]), power(below).log1p())
 }
@@ -189,7 +189,7 @@ pub static LOGADDEXP2: OpDef = OpDef {
     eval: None,
     expand: Some(|c| {
         let (most, more) = sum_of_powers(c, |x| x.lit(2.0).power(x));
-        // Exactly 1 where both are equal, also for compilers that multiply by the reciprocal.
+        // Exactly 1 where both are equal, even if a compiler multiplies by the reciprocal.
         let is_same = c.x[0].equal(c.x[1]);
         vec![most + is_same.select(1.0, more / LN_2)]
     }),
@@ -208,7 +208,7 @@ static NAN_TO_NUM_PORTS: &[Port] = &[
     attr("neginf", Attr::OptFloat, DefaultLit::None),
 ];
 
-/// Numbers in place of what is none
+/// Numbers in place of NaN and infinities
 pub static NAN_TO_NUM: OpDef = OpDef {
     name: "nan_to_num",
     doc: "The input with `nan` in place of NaN, `posinf` in place of infinity and `neginf` in place of minus infinity; \

@@ -1,14 +1,14 @@
 //! Embedding, attention and rotary positions.
 
-use super::index::{looked_up_mlx, torch_indices};
+use super::index::{lookup_mlx, torch_indices};
 use super::joining::{CONCAT, STACK};
-use super::reduce::widened;
+use super::reduce::at_least_f32;
 use super::slicing::zeros;
 use super::window;
 use crate::dim::Dim;
 use crate::dtype::{DType, Kind, Kinds};
 use crate::error::{Code, Error, Result};
-use crate::formula::{Call, V};
+use crate::formula::{ExpandCx, V};
 use crate::literal::Lit;
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
@@ -20,7 +20,7 @@ use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[&EMBEDDING, &SCALED_DOT_PRODUCT_ATTENTION, &ROTATE_PAIRS, &ROPE];
 
 const fn maybe(name: &'static str, kinds: Kinds) -> Port {
@@ -77,8 +77,8 @@ pub static EMBEDDING: OpDef = OpDef {
         mlx: Function(|s| {
             let (indices, weight) = (s.arg(0), s.arg(1));
             Some(match padding_index(s, &s.ty(1)?.shape).ok()? {
-                None => looked_up_mlx(s, 1, format!("{weight}[{indices}]")),
-                Some(padding) => looked_up_mlx(s, 1, format!("_embedding({weight}, {indices}, {padding})")),
+                None => lookup_mlx(s, 1, format!("{weight}[{indices}]")),
+                Some(padding) => lookup_mlx(s, 1, format!("_embedding({weight}, {indices}, {padding})")),
             })
         }),
         ..Lowering::NONE
@@ -88,7 +88,7 @@ pub static EMBEDDING: OpDef = OpDef {
     ..BLANK
 };
 
-/// The row without gradient, counted from the front.
+/// Index of the row without gradient, counted from the front.
 fn padding_index(cx: &(impl Attrs + ?Sized), weight: &Shape) -> Result<Option<i64>> {
     if cx.absent(2) {
         return Ok(None);
@@ -161,7 +161,7 @@ fn attention_dtype(cx: &DTypeCx<'_>) -> Result<DTypes> {
     if !to.is_float() {
         to = cx.float;
     }
-    // The mask takes part in the dtype of the sum only.
+    // Only the dtype of a mask that is added matters.
     let mask = cx.dtype(3).filter(|d| d.kind() != Kind::Bool).map(|_| to);
     Ok(DTypes {
         cast: [Some(to), Some(to), Some(to), mask].into_iter().collect(),
@@ -214,13 +214,13 @@ fn attention_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     Ok(vec![out])
 }
 
-/// Whether query and key have an axis of heads.
+/// Whether query and key have an axis for heads.
 fn is_grouped(q: &Shape, k: &Shape) -> bool {
     q.rank() >= 3 && k.rank() >= 3
 }
 
-/// Whether the batch axes of query, key and value are alike; the heads of grouped ones, which differ, aside. What
-/// frameworks have in one call takes no others.
+/// Whether query, key and value have the same batch axes, apart from the heads of grouped attention. The fused functions of
+/// frameworks require it.
 pub(super) fn is_aligned(s: &LoweringCx<'_>) -> bool {
     let [Some(q), Some(k), Some(v)] = [0, 1, 2].map(|i| s.ty(i).map(|ty| &ty.shape)) else { return false };
     let n = q.rank();
@@ -235,15 +235,15 @@ fn check_mask(cx: &ShapeCx<'_>, scores: &Shape) -> Result<()> {
         let message = format!("`mask` of {} is {mask}, the scores are {scores}", cx.op().name);
         return Err(Error::new(Code::RankMismatch, message).help("a mask broadcasts to [..., queries, keys]"));
     };
-    // A size that the solver does not know yet may turn out to be 1.
+    // A size that the solver does not know yet may still become 1.
     for (m, s) in mask.iter().zip(&scores[front..]).filter(|(m, _)| !m.is(1) && !m.has_var()) {
         cx.same(m, s, "sizes of `mask` and of the scores [..., queries, keys]")?;
     }
     Ok(())
 }
 
-fn attention<'a>(c: &Call<'a>) -> Vec<V<'a>> {
-    let [q, k, v] = [0, 1, 2].map(|i| widened(c.x[i]));
+fn attention<'a>(c: &ExpandCx<'a>) -> Vec<V<'a>> {
+    let [q, k, v] = [0, 1, 2].map(|i| at_least_f32(c.x[i]));
     let (shape, keys) = (c.x[0].shape(), c.x[1].shape());
     let grouped = c.get(|c| c.bool(6)) && is_grouped(&shape, &keys) && c.x[0].dim(-3) != c.x[1].dim(-3);
     let group = |x: V<'a>, split: bool| {
@@ -272,7 +272,7 @@ fn attention<'a>(c: &Call<'a>) -> Vec<V<'a>> {
         // Every query sees at least the first key.
         Some(allowed) if mask.is_none() => allowed.select(scores, lowest).softmax(-1).matmul(v),
         Some(allowed) => {
-            // A row without any key is computed as if it had all of them, which keeps NaN out of the gradient.
+            // A query without any key attends to all of them, so that its gradient is not NaN.
             let live = allowed.any(-1, true);
             let open = allowed.logical_or(live.logical_not());
             let y = open.select(scores, lowest).softmax(-1).matmul(v);
@@ -291,7 +291,7 @@ fn inverse_root<'a>(x: V<'a>, d: &Dim) -> V<'a> {
     }
 }
 
-/// `[*b, h, ...]` as `[*b, few, h / few, ...]` or, where not split, `[*b, few, 1, ...]`.
+/// `[*b, h, ...]` as `[*b, few, h / few, ...]`, or as `[*b, few, 1, ...]` if it is not split.
 fn split_heads<'a>(x: V<'a>, few: &Dim, split: bool) -> V<'a> {
     let mut shape = x.shape();
     let at = shape.rank() - 3;
@@ -310,7 +310,7 @@ fn joined_heads(y: V<'_>) -> V<'_> {
     y.reshape(shape.0.to_vec())
 }
 
-/// A mask beside grouped scores.
+/// The mask in the shape of grouped scores.
 fn mask_heads<'a>(mask: V<'a>, few: &Dim) -> V<'a> {
     match mask.rank() {
         0..=2 => mask,
@@ -325,7 +325,7 @@ fn causal(scores: V<'_>) -> V<'_> {
     count(-2).expand_dims(-1).greater_equal(count(-1))
 }
 
-/// The call of MLX, whose causal mask is counted from the last query and key.
+/// The function of MLX, whose causal mask is aligned with the last query and key.
 fn attention_mlx(s: &LoweringCx<'_>) -> Option<String> {
     let (q, k) = (s.ty(0)?, s.ty(1)?);
     let causal = s.bool(4).ok()?;
@@ -366,7 +366,7 @@ fn attention_torch(s: &LoweringCx<'_>) -> Option<String> {
 
 const INTERLEAVED: Port = attr("interleaved", Attr::Bool, DefaultLit::Bool(false));
 
-/// pairs of features turned by given angles
+/// pairs of features rotated by given angles
 pub static ROTATE_PAIRS: OpDef = OpDef {
     name: "rotate_pairs",
     doc: "Rotates pairs of features by angles given as cosine and sine: `(a, b)` becomes `(a·cos - b·sin, b·cos + \
@@ -406,12 +406,12 @@ pub static ROTATE_PAIRS: OpDef = OpDef {
     expand: Some(|c| {
         let d = c.x[0].dim(-1);
         let interleaved = c.get(|c| c.bool(3));
-        let x = widened(c.x[0]);
+        let x = at_least_f32(c.x[0]);
         let angles = |i: usize| {
             let v = c.x[i].cast(x.dtype());
             if v.dim(-1) == d { part(v, interleaved, 0) } else { v }
         };
-        vec![turned(x, angles(1), angles(2), interleaved).cast(c.x[0].dtype())]
+        vec![rotated(x, angles(1), angles(2), interleaved).cast(c.x[0].dtype())]
     }),
     lowering: Lowering { ggml: Function(super::ggml::rotate_pairs), ..Lowering::NONE },
     cases: &["[2,3,4] [3,2] [3,2]", "[2,3,4] [3,2] [3,2] interleaved=true", "[2,3,4] [3,4] [3,4]"],
@@ -449,7 +449,7 @@ fn part(x: V<'_>, interleaved: bool, which: i64) -> V<'_> {
     x.slice(last(start.into()), last(stop.into()))
 }
 
-fn turned<'a>(x: V<'a>, cos: V<'a>, sin: V<'a>, interleaved: bool) -> V<'a> {
+fn rotated<'a>(x: V<'a>, cos: V<'a>, sin: V<'a>, interleaved: bool) -> V<'a> {
     let (a, b) = (part(x, interleaved, 0), part(x, interleaved, 1));
     let both = [x.lit(-1), a * cos - b * sin, b * cos + a * sin];
     if interleaved {
@@ -530,7 +530,7 @@ fn check_positions(cx: &ShapeCx<'_>) -> Result<()> {
     Ok(())
 }
 
-fn rope<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+fn rope<'a>(c: &ExpandCx<'a>) -> Vec<V<'a>> {
     let x = c.x[0];
     let d = x.dim(-1);
     let Some(pairs) = d.known().map(|d| d / 2) else {

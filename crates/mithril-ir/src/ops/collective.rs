@@ -1,7 +1,7 @@
-//! Collectives: what the devices of one axis of a mesh compute together.
+//! Collectives: operations across the devices of one axis of a mesh.
 //!
-//! The partitioner (`mithril-compile` `partition/`) writes them. Like [`super::host`] they are not listed in
-//! [`super::FAMILIES`]: a single device cannot evaluate them, so they are run by a mesh of devices.
+//! The partitioner (`mithril-compile` `partition/`) inserts them. Like [`super::host`] they are not listed in
+//! [`super::FAMILIES`]: a single device cannot evaluate them.
 
 use crate::dim::Dim;
 use crate::error::Result;
@@ -13,7 +13,7 @@ use crate::op::{Attr, BLANK, DTypeRule, DefaultLit, Grad, OpDef, Port, ShapeRule
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
 
-/// All rows.
+/// All collectives.
 pub const OPS: &[&OpDef] = &[&ALL_REDUCE, &ALL_GATHER, &REDUCE_SCATTER, &SHARD];
 
 /// Position of the port `mesh_axis`.
@@ -29,7 +29,7 @@ const COUNT: Port = attr("devices", Attr::Int, DefaultLit::Required);
 const ALONG: Port = attr("axis", Attr::Int, DefaultLit::Required);
 const REDUCTION: Port = attr("reduction", Attr::Choice(&["SUM", "MAX", "MIN"]), DefaultLit::Str("SUM"));
 
-/// What the rows have in common. Gradients are taken before a graph is partitioned.
+/// A collective. Gradients are derived before a graph is partitioned.
 const COLLECTIVE: OpDef = OpDef {
     dtype: DTypeRule::Same(0),
     grad: Grad::Unsupported("differentiate the graph before it is partitioned"),
@@ -62,7 +62,7 @@ pub static ALL_GATHER: OpDef = OpDef {
     ..COLLECTIVE
 };
 
-/// the shard of this device of the sum over the devices
+/// the sum over the devices, of which each keeps its shard
 pub static REDUCE_SCATTER: OpDef = OpDef {
     name: "reduce_scatter",
     doc: "The sum of the tensors of all devices along an axis of the mesh, of which each device keeps its shard along \
@@ -77,7 +77,7 @@ pub static REDUCE_SCATTER: OpDef = OpDef {
     ..COLLECTIVE
 };
 
-/// the shard of this device of a tensor that all devices hold
+/// the shard of each device, of a tensor that all of them hold
 pub static SHARD: OpDef = OpDef {
     name: "shard",
     doc: "The part of this device along an axis of the mesh of a tensor that all devices hold: a slice along `axis`. \
@@ -97,7 +97,7 @@ fn all_reduce(s: &LoweringCx<'_>) -> Option<String> {
     let result = s.node.outputs[0];
     let is_read = s.graph.nodes().any(|(_, node)| node.inputs.contains(&result));
     Some(match s.lit(AXIS) {
-        // What is a result and nothing more goes on while the rest is computed.
+        // A sum that is only a result may be in flight while the rest is computed.
         Lit::Str(kind) if &*kind == "SUM" && !is_read => {
             format!("mesh.start_all_reduce({}, {})", s.arg(0), s.arg(MESH_AXIS))
         }
@@ -124,7 +124,7 @@ pub fn is_collective(op: &OpDef) -> bool {
     OPS.iter().any(|row| std::ptr::eq(*row, op))
 }
 
-/// The axis of the tensor that a collective joins or cuts; `None` for [`ALL_REDUCE`].
+/// The axis of the tensor that a collective joins or shards; `None` for [`ALL_REDUCE`].
 pub fn axis_of(graph: &Graph, node: &Node) -> Option<usize> {
     match graph.lit(*node.inputs.get(AXIS)?) {
         Some(Lit::Int(axis)) => axis.known().and_then(|n| usize::try_from(n).ok()),

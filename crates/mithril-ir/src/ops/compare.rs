@@ -9,7 +9,7 @@ use crate::op::{
 use crate::rules::{Attrs, DTypes};
 use crate::tensor::Scalar;
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[
     &EQUAL,
     &NOT_EQUAL,
@@ -37,7 +37,7 @@ pub static OPS: &[&OpDef] = &[
 const COMPARISON: OpDef =
     OpDef { dtype: DTypeRule::Compare, grad: Grad::Zero, tolerance: Tolerance::Exact, ..BINARY };
 
-/// Compares by an operator: floats as floats, everything else as integers.
+/// Applies an operator: to floats as floats, to everything else as integers.
 macro_rules! by {
     ($operator:tt) => {
         |x| match (x[0], x[1]) {
@@ -382,7 +382,7 @@ pub static LEFT_SHIFT: OpDef = OpDef {
     ..BITWISE
 };
 
-/// MLX leaves open what a shift by the width or more gives.
+/// The result of a shift by the width or more is undefined in MLX.
 fn mlx_shift(s: &LoweringCx<'_>, operator: &str, helper: &str) -> Option<String> {
     let width = 8 * s.ty(0)?.dtype.size() as i64;
     let is_plain = s.int(1).is_ok_and(|n| (0..width).contains(&n));
@@ -423,7 +423,7 @@ const TEST: OpDef = OpDef {
     ..UNARY
 };
 
-/// A test of C on a float, or what it gives for any integer.
+/// A condition in C on a float; `integer` is its value for all integers.
 fn float_test(cx: &LoweringCx<'_>, float: &str, integer: &str) -> Option<String> {
     Some(if cx.ty(0)?.dtype.is_float() { float } else { integer }.into())
 }
@@ -502,8 +502,8 @@ mod tests {
     #[test]
     fn nan_compares_with_nothing() {
         let (a, b) = ([1.0, 2.0, 2.0, NAN, NAN], [2.0, 2.0, 1.0, 1.0, NAN]);
-        let check = |op, wanted: [u8; 5]| {
-            assert_eq!(both::<f64, bool>(op, &a, &b), wanted.map(|w| w == 1), "{}", op.name);
+        let check = |op, expected: [u8; 5]| {
+            assert_eq!(both::<f64, bool>(op, &a, &b), expected.map(|w| w == 1), "{}", op.name);
         };
         check(&EQUAL, [0, 1, 0, 0, 0]);
         check(&NOT_EQUAL, [1, 0, 1, 1, 1]);

@@ -9,14 +9,14 @@ use crate::ops::create::ZEROS_LIKE;
 use crate::ops::elementwise::ATAN2;
 use crate::shape;
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] =
     &[&VIEW_AS_REAL, &VIEW_AS_COMPLEX, &POLAR, &ANGLE, &COMPLEX_MULTIPLY, &COMPLEX_DIVIDE, &CONJ];
 
 /// Names of the two parts of a result.
 const PARTS: &[&str] = &["output_real", "output_imag"];
 
-/// Both tensors in their common shape.
+/// Both tensors, broadcast to their common shape.
 fn together<'a>(a: V<'a>, b: V<'a>) -> [V<'a>; 2] {
     let shapes = [a.shape(), b.shape()];
     match shape::broadcast(&[&shapes[0], &shapes[1]]) {
@@ -33,7 +33,7 @@ fn together<'a>(a: V<'a>, b: V<'a>) -> [V<'a>; 2] {
 
 static PAIR: &[Port] = &[tensor("real"), tensor("imag")];
 
-/// Both parts side by side
+/// Real and imaginary parts along a new last axis
 pub static VIEW_AS_REAL: OpDef = OpDef {
     name: "view_as_real",
     doc: "The real and the imaginary part of complex numbers side by side along a new last axis of size 2.",
@@ -54,7 +54,7 @@ pub static VIEW_AS_REAL: OpDef = OpDef {
     ..BLANK
 };
 
-/// Two parts from side by side
+/// Real and imaginary parts from the last axis
 pub static VIEW_AS_COMPLEX: OpDef = OpDef {
     name: "view_as_complex",
     doc: "Complex numbers whose real and imaginary parts lie side by side along the last axis, which has size 2, as a \

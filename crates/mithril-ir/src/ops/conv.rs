@@ -1,4 +1,4 @@
-//! Convolution: one general primitive, and the usual forms over it.
+//! Convolution: one general primitive, and the usual forms on top of it.
 
 use ndarray::linalg::general_mat_mul;
 use ndarray::{ArrayView2, ArrayViewMut2};
@@ -8,8 +8,8 @@ use super::window::{self, Axis, Padding, triples};
 use crate::dim::Dim;
 use crate::dtype::Kinds;
 use crate::error::{Code, Error, Result};
-use crate::formula::{Call, GradCall, V};
-use crate::interp::{HostCall, elements, from_f64s};
+use crate::formula::{ExpandCx, GradCx, V};
+use crate::interp::{EvalCx, elements, from_f64s};
 use crate::literal::Lit;
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
@@ -21,7 +21,7 @@ use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] =
     &[&CONV_GENERAL, &CONV1D, &CONV2D, &CONV3D, &CONV_TRANSPOSE1D, &CONV_TRANSPOSE2D, &CONV_TRANSPOSE3D];
 
@@ -47,7 +47,7 @@ pub static CONV_GENERAL: OpDef = OpDef {
     ports: GENERAL_PORTS,
     shape: ShapeRule::Fn(general_shape),
     dtype: DTypeRule::Float,
-    eval: Some(Eval::Host(general_eval)),
+    eval: Some(Eval::Tensors(general_eval)),
     loops: Some(loops::general),
     grad: Grad::Formula(general_grad),
     lowering: Lowering {
@@ -112,7 +112,7 @@ fn general_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     Ok(vec![out])
 }
 
-/// `expected` is what the weight says the number of input channels is.
+/// Checks the number of input channels against the one that the weight expects.
 fn check_channels(cx: &ShapeCx<'_>, expected: &Dim, groups: i64) -> Result<()> {
     let channels = &cx.shape(0)[1];
     if let (Some(have), Some(want)) = (channels.known(), expected.known())
@@ -140,12 +140,12 @@ fn check_divides(cx: &ShapeCx<'_>, what: &str, channels: &Dim, groups: i64) -> R
     }
 }
 
-fn general_eval(call: &HostCall<'_>) -> Result<Vec<Tensor>> {
+fn general_eval(call: &EvalCx<'_>) -> Result<Vec<Tensor>> {
     let (x, w, out) = (call.tensor(0), call.tensor(1), call.shape());
     let n = x.rank() - 2;
     let a = general(call, n)?;
     let groups = a.groups as usize;
-    // Fewer spatial axes than three are axes of size 1 in front.
+    // Missing spatial axes are axes of size 1 in front.
     let mut axes: Vec<Axis> = (n..3).map(|_| Axis::unit()).collect();
     let mut sizes = vec![1; 3 - n];
     for i in 0..n {
@@ -165,7 +165,7 @@ fn general_eval(call: &HostCall<'_>) -> Result<Vec<Tensor>> {
         return Ok(vec![from_f64s(call.dtype(), out, ys)]);
     }
     for (block, y) in ys.chunks_exact_mut(filters * places).enumerate() {
-        // Blocks run over batch, then group; so do the images of the input.
+        // Blocks of the output and images of the input are both ordered by batch, then by group.
         gather(&mut columns, &xs[block * image..][..image], per_group, &sizes, &axes);
         let weight = &ws[block % groups * filters * taps..][..filters * taps];
         multiply(y, weight, &columns, taps, places)?;
@@ -173,7 +173,7 @@ fn general_eval(call: &HostCall<'_>) -> Result<Vec<Tensor>> {
     Ok(vec![from_f64s(call.dtype(), out, ys)])
 }
 
-/// Writes the matrix `[channels · kernel, positions]` of the input elements under each window.
+/// im2col: writes the matrix `[channels · kernel, positions]` of the input elements under each window.
 fn gather(columns: &mut [f64], image: &[f64], channels: usize, sizes: &[usize], axes: &[Axis]) {
     let [d, h, w] = [&axes[0], &axes[1], &axes[2]];
     let mut at = columns.iter_mut();
@@ -202,8 +202,8 @@ fn multiply(y: &mut [f64], weight: &[f64], columns: &[f64], taps: usize, places:
     Ok(())
 }
 
-/// Both gradients are general convolutions again, so every order of derivative works.
-fn general_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
+/// Both gradients are general convolutions, so derivatives of any order work.
+fn general_grad<'a>(v: &GradCx<'a>) -> Vec<V<'a>> {
     let n = v.x[0].rank().saturating_sub(2);
     let Ok(a) = general(&**v, n) else { return vec![] };
     let (x, w) = (v.x[0].shape(), v.x[1].shape());
@@ -222,10 +222,10 @@ fn general_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
     let groups = v.cx.lit(a.groups);
     let (stride, dilation, input_dilation) = (lit(&a.stride), lit(&a.dilation), lit(&a.input_dilation));
     let pads = v.cx.lit(window::pads_lit(&backward));
-    let turned = turn(v.x[1], a.groups);
-    let dx = v.g.op(&CONV_GENERAL, &[turned, input_dilation, pads, dilation, stride, groups]);
+    let flipped = flip_weight(v.x[1], a.groups);
+    let dx = v.g.op(&CONV_GENERAL, &[flipped, input_dilation, pads, dilation, stride, groups]);
 
-    // The batch is summed over, so it takes the place of the channels.
+    // The sum is over the batch, which therefore takes the role of the channels.
     let batch_last = |t: V<'a>, groups: i64| {
         if groups == 1 {
             return swap(t);
@@ -265,8 +265,8 @@ fn merge(t: V<'_>, axis: usize) -> V<'_> {
     t.reshape(shape.0.to_vec())
 }
 
-/// The weight `[g·o, c, *k]` as `[g·c, o, *k]` with every kernel turned around: the adjoint's weight.
-fn turn(weight: V<'_>, groups: i64) -> V<'_> {
+/// The weight `[g·o, c, *k]` as `[g·c, o, *k]` with flipped kernels, which is the weight of the adjoint.
+fn flip_weight(weight: V<'_>, groups: i64) -> V<'_> {
     let spatial: Vec<usize> = (2..weight.rank()).collect();
     let flipped = weight.flip(spatial);
     if groups == 1 {
@@ -403,8 +403,8 @@ fn check_bias(cx: &ShapeCx<'_>, filters: &Dim) -> Result<()> {
     Ok(())
 }
 
-fn conv_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
-    // In two steps: a target may have a convolution without a bias.
+fn conv_expand<'a>(c: &ExpandCx<'a>) -> Vec<V<'a>> {
+    // In two steps: a target may have a convolution without bias.
     if c.x[2].is_some() {
         return vec![add_bias(c.cx.call(c.op, &[&c.x[..2], &[c.cx.none()], &c.x[3..]].concat()), c.x[2])];
     }
@@ -465,14 +465,14 @@ fn conv_torch(s: &LoweringCx<'_>) -> Option<String> {
     Some(format!("F.{}({input}, {}{bias}{})", s.op().name, s.arg(1), options.concat()))
 }
 
-/// `, padding=1` if the padding is that of torch: numbers, on both sides alike.
+/// `, padding=1` if torch can express the padding: numbers, the same on both sides.
 fn torch_padding(pads: &[[Dim; 2]]) -> Option<String> {
     let even = |[lo, hi]: &[Dim; 2]| lo.known().filter(|&p| lo == hi && p >= 0);
     let values = pads.iter().map(even).collect::<Option<Vec<i64>>>()?;
     Some(window::torch_option("padding", &values, 0))
 }
 
-/// A plain convolution where it is one; torch has no gaps in the input, except in transposed convolutions.
+/// A plain convolution if possible; torch dilates the input only in transposed convolutions.
 fn general_torch(s: &LoweringCx<'_>) -> Option<String> {
     let n = s.ty(0)?.shape.rank().checked_sub(2)?;
     let a = general(s, n).ok()?;
@@ -578,8 +578,8 @@ fn transposed_pads(cx: &(impl Attrs + ?Sized), kernel: &[Dim]) -> Result<window:
     let (stride, dilation) = (window::positive(cx, 3, n)?, window::positive(cx, 7, n)?);
     let (padding, more) = (window::padding(cx, 4, n)?, window::bounded(cx, 5, n, 0)?);
     if let Some(i) = (0..n).find(|&i| more[i] >= stride[i].max(dilation[i]) && more[i] > 0) {
-        let wanted = format!("smaller than the stride ({}) or the dilation ({})", stride[i], dilation[i]);
-        return Err(cx.bad(5, &cx.lit(5), &wanted));
+        let expected = format!("smaller than the stride ({}) or the dilation ({})", stride[i], dilation[i]);
+        return Err(cx.bad(5, &cx.lit(5), &expected));
     }
     let one_axis = |i: usize| {
         let edge = &window::dilated(&kernel[i], dilation[i]) - &Dim::ONE;
@@ -634,16 +634,16 @@ fn check_transposed_channels(cx: &ShapeCx<'_>) -> Result<()> {
     cx.same(have, want, "input channels")
 }
 
-fn transposed_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+fn transposed_expand<'a>(c: &ExpandCx<'a>) -> Vec<V<'a>> {
     let kernel = c.x[1].shape();
     let pads = c.get(|c| transposed_pads(c, kernel.get(2..).unwrap_or_default()));
-    let weight = turn(c.x[1], c.get(|c| window::count(c, 6)).max(1));
+    let weight = flip_weight(c.x[1], c.get(|c| window::count(c, 6)).max(1));
     let pads: Lit = window::pads_lit(&pads);
     let args = [weight, c.cx.lit(1), c.cx.lit(pads), c.x[7], c.x[3], c.x[6]];
     vec![add_bias(c.x[0].op(&CONV_GENERAL, &args), c.x[2])]
 }
 
-/// torch pads both sides alike: what is to be cut off more at the end is cut off the result.
+/// torch pads both sides alike: additional cropping at the end is applied to the result.
 fn transposed_torch(s: &LoweringCx<'_>) -> Option<String> {
     let (input, kernel) = (&s.ty(0)?.shape, s.ty(1)?.shape.get(2..)?.to_vec());
     let n = kernel.len();

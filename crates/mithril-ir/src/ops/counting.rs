@@ -1,13 +1,13 @@
-//! Counting and searching: how often values occur, where they belong, which there are.
+//! Counting and searching: histograms, binary search, unique elements.
 //!
-//! Shapes never depend on data: results have a size that is given.
+//! Shapes never depend on data: the size of a result is an argument.
 
 use smallvec::smallvec;
 
 use crate::dim::Dim;
 use crate::dtype::{DType, Kind, Kinds};
 use crate::error::{Code, Error, Result};
-use crate::formula::{Call, V};
+use crate::formula::{ExpandCx, V};
 use crate::literal::Lit;
 use crate::lowering::Lowering;
 use crate::lowering::LoweringRule::Function;
@@ -18,14 +18,14 @@ use crate::ops::sort::ARGSORT;
 use crate::rules::{Attrs, DTypeCx, DTypes};
 use crate::shape::Shape;
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[&SEARCHSORTED, &BUCKETIZE, &BINCOUNT, &HISTC, &HISTOGRAM, &UNIQUE];
 
 const fn optional(name: &'static str) -> Port {
     Port { name, kind: PortKind::Optional(Kinds::NUMBER), default: DefaultLit::None }
 }
 
-/// A row whose results do not change with small changes of the inputs.
+/// An op whose results are constant under small changes of the inputs.
 const COUNT: OpDef = OpDef { grad: Grad::Zero, tolerance: Tolerance::Exact, ..BLANK };
 
 /// All elements in row-major order.
@@ -33,7 +33,7 @@ fn flat(x: V<'_>) -> V<'_> {
     if x.rank() == 1 { x } else { x.reshape([x.shape().numel()]) }
 }
 
-fn full<'a>(c: &Call<'a>, n: &Dim, value: i64, dtype: DType) -> V<'a> {
+fn full<'a>(c: &ExpandCx<'a>, n: &Dim, value: i64, dtype: DType) -> V<'a> {
     c.cx.full([n.clone()], value, dtype)
 }
 
@@ -44,10 +44,10 @@ fn first<'a>(x: V<'a>, n: &Dim) -> V<'a> {
 
 // --- searching ---------------------------------------------------------------------------------------------
 
-/// Up to so many elements are all compared; of more, halves are left out one after the other.
+/// Up to this many elements are compared one by one; longer sequences use binary search.
 const FEW: i64 = 32;
 
-/// Values are compared in one dtype; positions are int64.
+/// Values are compared in one dtype; indices are int64.
 fn compared(cx: &DTypeCx<'_>) -> Result<DTypes> {
     let to = Some(cx.promoted()).filter(|d| d.kind() != Kind::Bool).unwrap_or(DType::I64);
     Ok(DTypes::all(cx, to, [DType::I64]))
@@ -64,13 +64,13 @@ fn before<'a>(left: V<'a>, right: V<'a>) -> V<'a> {
     less.logical_or(is_last)
 }
 
-/// Whether an element of the sequence stands before the place of a value.
+/// Whether an element of the sequence precedes the insertion point of a value.
 fn passes<'a>(element: V<'a>, value: V<'a>, right: bool) -> V<'a> {
     if right { before(value, element).logical_not() } else { before(element, value) }
 }
 
-/// Places of values in a sequence in order, or in the line of one that stands at the same place.
-fn search<'a>(c: &Call<'a>, sequence: V<'a>, values: V<'a>, right: bool) -> V<'a> {
+/// Insertion points of values in a sorted sequence, or in the row of a tensor of sorted rows with the same coordinates.
+fn search<'a>(c: &ExpandCx<'a>, sequence: V<'a>, values: V<'a>, right: bool) -> V<'a> {
     let (last, zero) = (c.cx.lit(-1), c.cx.lit(0));
     let size = sequence.dim(-1);
     let known = match size.known() {
@@ -99,7 +99,7 @@ fn search<'a>(c: &Call<'a>, sequence: V<'a>, values: V<'a>, right: bool) -> V<'a
     place
 }
 
-/// Where values belong in what is in order
+/// insertion points in a sorted sequence
 pub static SEARCHSORTED: OpDef = OpDef {
     name: "searchsorted",
     doc: "For each of `values` its place in `sequence`, which is in order, in int64: the number of elements that are \
@@ -131,7 +131,7 @@ pub static SEARCHSORTED: OpDef = OpDef {
         numpy: Function(|s| {
             let is_plain = s.ty(0)?.shape.rank() == 1 && s.ty(0)?.dtype != DType::BF16;
             let side = if s.bool(2).ok()? { ", side=\"right\"" } else { "" };
-            // Of a value without axes it makes a number.
+            // For a 0-d value it returns a number.
             let has_axes = s.ty(1)?.shape.rank() > 0;
             (is_plain && has_axes).then(|| format!("np.searchsorted({}, {}{side})", s.arg(0), s.arg(1)))
         }),
@@ -141,7 +141,7 @@ pub static SEARCHSORTED: OpDef = OpDef {
     ..COUNT
 };
 
-/// Between which boundaries values lie
+/// index of the bin between boundaries
 pub static BUCKETIZE: OpDef = OpDef {
     name: "bucketize",
     doc: "For each element the number of boundaries (a vector in order) that are smaller, with `right` that are not \
@@ -164,8 +164,8 @@ pub static BUCKETIZE: OpDef = OpDef {
 
 // --- counting ----------------------------------------------------------------------------------------------
 
-/// How often each of the numbers below `length` occurs, or the sum of the weights; what is no such number counts nowhere.
-fn counts<'a>(c: &Call<'a>, places: V<'a>, weights: Option<V<'a>>, length: &Dim) -> V<'a> {
+/// The number of occurrences of each integer below `length`, or the sum of their weights; other values are ignored.
+fn counts<'a>(c: &ExpandCx<'a>, places: V<'a>, weights: Option<V<'a>>, length: &Dim) -> V<'a> {
     let places = flat(places).cast(DType::I64);
     let many = places.shape().numel();
     let weights = weights.map_or_else(|| full(c, &many, 1, DType::I64), flat);
@@ -186,14 +186,14 @@ fn size(cx: &(impl Attrs + ?Sized), i: usize, least: i64) -> Result<Dim> {
 }
 
 /// As [`size`], in an expansion.
-fn chosen_size(c: &Call<'_>, i: usize, least: i64) -> Dim {
+fn chosen_size(c: &ExpandCx<'_>, i: usize, least: i64) -> Dim {
     size(c, i, least).unwrap_or_else(|error| {
         c.cx.fail(error);
         Dim::ONE
     })
 }
 
-/// How often each number occurs
+/// number of occurrences of each integer
 pub static BINCOUNT: OpDef = OpDef {
     name: "bincount",
     doc: "How often each of the integers from 0 to `length - 1` occurs in the input, in int64; with `weights`, one for \
@@ -234,10 +234,10 @@ pub static BINCOUNT: OpDef = OpDef {
     ..COUNT
 };
 
-/// The ends of a range: given, or the extremes of the elements; moved apart where they are the same.
-fn ends<'a>(c: &Call<'a>, x: V<'a>, given: Option<(f64, f64)>) -> (V<'a>, V<'a>) {
+/// The ends of the range: the given ones, or the extremes of the elements; widened if they are equal.
+fn ends<'a>(c: &ExpandCx<'a>, x: V<'a>, range: Option<(f64, f64)>) -> (V<'a>, V<'a>) {
     let number = |n: f64| c.cx.full(Lit::Tuple([].into()), n, x.dtype());
-    let (low, high) = match given {
+    let (low, high) = match range {
         Some((low, high)) => (number(low), number(high)),
         None if x.shape().numel().is(0) => (number(0.0), number(1.0)),
         None => (x.min_all(), x.max_all()),
@@ -247,19 +247,19 @@ fn ends<'a>(c: &Call<'a>, x: V<'a>, given: Option<(f64, f64)>) -> (V<'a>, V<'a>)
     (low - by, high + by)
 }
 
-/// In which of `bins` equal parts from `low` to `high` elements lie; the last one has both its ends.
-fn equal_parts<'a>(c: &Call<'a>, x: V<'a>, low: V<'a>, high: V<'a>, bins: &Dim) -> V<'a> {
+/// Index of the bin, of `bins` equal ones from `low` to `high`, in which each element lies; the last bin is closed.
+fn bin_indices<'a>(c: &ExpandCx<'a>, x: V<'a>, low: V<'a>, high: V<'a>, bins: &Dim) -> V<'a> {
     let part = ((x - low) / (high - low) * c.cx.lit(bins.clone())).floor();
     let is_end = x.equal(high);
     let is_inside = low.less_equal(x).logical_and(x.less_equal(high));
     let top = c.cx.lit(bins - &Dim::ONE);
-    // Rounding may reach the next part at the end.
+    // Rounding may give the bin after the last one.
     let part = part.cast(DType::I64).minimum(top);
     let part = is_end.select(top, part);
     is_inside.select(part, -1)
 }
 
-/// Bounds at two ports; an error if they are crossed.
+/// Bounds at two ports; an error if the lower one is above the upper one.
 fn bounds(cx: &impl Attrs, low: usize, high: usize) -> Result<(f64, f64)> {
     let (a, b) = (cx.f64(low)?, cx.f64(high)?);
     if a.is_finite() && b.is_finite() && a <= b {
@@ -268,7 +268,7 @@ fn bounds(cx: &impl Attrs, low: usize, high: usize) -> Result<(f64, f64)> {
     Err(cx.bad(high, &cx.lit(high), "a finite number that is not below the other bound"))
 }
 
-/// How many elements lie in each of equal parts
+/// number of elements in each of equal bins
 pub static HISTC: OpDef = OpDef {
     name: "histc",
     doc: "How many elements lie in each of `bins` equal parts of the range from `min` to `max`, in the dtype of the input; \
@@ -290,10 +290,10 @@ pub static HISTC: OpDef = OpDef {
         let bins = chosen_size(c, 1, 1);
         let (low, high) = c.get(|c| bounds(c, 2, 3));
         let x = wide(c.x[0]);
-        #[allow(clippy::float_cmp, reason = "the numbers as they were given")]
-        let given = (low != high).then_some((low, high));
-        let (low, high) = ends(c, x, given);
-        vec![counts(c, equal_parts(c, x, low, high, &bins), None, &bins).cast(c.x[0].dtype())]
+        #[allow(clippy::float_cmp, reason = "compares the arguments themselves")]
+        let range = (low != high).then_some((low, high));
+        let (low, high) = ends(c, x, range);
+        vec![counts(c, bin_indices(c, x, low, high, &bins), None, &bins).cast(c.x[0].dtype())]
     }),
     cases: &[
         "[20] bins=5",
@@ -314,7 +314,7 @@ fn wide(x: V<'_>) -> V<'_> {
     }
 }
 
-/// How many elements lie in each part, and its bounds
+/// number of elements in each bin, and the edges
 pub static HISTOGRAM: OpDef = OpDef {
     name: "histogram",
     doc: "How many elements lie in each of `bins` equal parts of the range from `min` to `max` (the range of the elements \
@@ -332,7 +332,7 @@ pub static HISTOGRAM: OpDef = OpDef {
     ],
     outputs: &["counts", "bounds"],
     shape: ShapeRule::Fn(|cx| {
-        given_range(cx)?;
+        range_arg(cx)?;
         let bins = size(cx, 1, 1)?;
         if cx.has(4) {
             cx.rank(4, &[cx.shape(0).rank()])?;
@@ -355,20 +355,20 @@ pub static HISTOGRAM: OpDef = OpDef {
         let bins = chosen_size(c, 1, 1);
         let x = wide(c.x[0]);
         let float = if c.x[0].dtype().is_float() { c.x[0].dtype() } else { c.cx.float() };
-        let (low, high) = ends(c, x, c.get(given_range));
-        let places = equal_parts(c, x, low, high, &bins);
+        let (low, high) = ends(c, x, c.get(range_arg));
+        let places = bin_indices(c, x, low, high, &bins);
         let weights = c.x[4].is_some().then_some(c.x[4]);
-        let mut found = counts(c, places, weights, &bins);
+        let mut counts = counts(c, places, weights, &bins);
         let width = (high - low) / c.cx.lit(bins.clone());
         if c.get(|c| c.bool(5)) {
-            let of = if found.dtype().is_float() { found.dtype() } else { float };
-            let sum = found.sum_all().cast(of);
-            found = found.cast(of) / (sum * width.cast(of));
+            let of = if counts.dtype().is_float() { counts.dtype() } else { float };
+            let sum = counts.sum_all().cast(of);
+            counts = counts.cast(of) / (sum * width.cast(of));
         }
         let steps = c.cx.arange(&bins + &Dim::ONE);
         let is_last = steps.equal(bins);
         let bounds = is_last.select(high, low + steps.cast(x.dtype()) * width);
-        vec![found, bounds.cast(float)]
+        vec![counts, bounds.cast(float)]
     }),
     grad: Grad::Expansion,
     cases: &[
@@ -381,8 +381,8 @@ pub static HISTOGRAM: OpDef = OpDef {
     ..COUNT
 };
 
-/// The range at the ports 2 and 3, if it is given.
-fn given_range(cx: &(impl Attrs + ?Sized)) -> Result<Option<(f64, f64)>> {
+/// The range at the ports 2 and 3, if there is one.
+fn range_arg(cx: &(impl Attrs + ?Sized)) -> Result<Option<(f64, f64)>> {
     match (cx.absent(2), cx.absent(3)) {
         (true, true) => Ok(None),
         (false, false) => {
@@ -399,9 +399,9 @@ fn given_range(cx: &(impl Attrs + ?Sized)) -> Result<Option<(f64, f64)>> {
     }
 }
 
-// --- which there are ---------------------------------------------------------------------------------------
+// --- unique elements ---------------------------------------------------------------------------------------
 
-/// Different elements in order
+/// distinct elements in ascending order
 pub static UNIQUE: OpDef = OpDef {
     name: "unique",
     doc: "The different elements in order, the first `size` of them: the number of results does not depend on data. What \
@@ -437,7 +437,7 @@ pub static UNIQUE: OpDef = OpDef {
     ..COUNT
 };
 
-fn unique<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+fn unique<'a>(c: &ExpandCx<'a>) -> Vec<V<'a>> {
     let (shape, size) = (c.x[0].shape(), chosen_size(c, 1, 0));
     let (x, zero) = (flat(c.x[0]), c.cx.lit(0));
     let (dtype, many) = (x.dtype(), shape.numel());
@@ -470,7 +470,7 @@ fn unique<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     };
     let room = &size + &Dim::ONE;
     let start = start.broadcast_to([room]);
-    let held = ranks.minimum(size.clone());
-    let values = first(start.scatter(zero, held, sorted), &size);
+    let slots = ranks.minimum(size.clone());
+    let values = first(start.scatter(zero, slots, sorted), &size);
     vec![values, inverse, counts(c, ranks, None, &size)]
 }

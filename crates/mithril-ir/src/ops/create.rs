@@ -1,9 +1,9 @@
-//! Creation: tensors that come from sizes and numbers alone.
+//! Creation: tensors that are determined by sizes and numbers alone.
 
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
-use crate::formula::{Call, V};
+use crate::formula::{ExpandCx, V};
 use crate::literal::Lit;
 use crate::loops::{Expr, Index, Within};
 use crate::lowering::LoweringRule::{Function, Template};
@@ -15,7 +15,7 @@ use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::{MAX_ELEMENTS, Shape};
 use crate::tensor::{Scalar, Tensor};
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] =
     &[&FULL, &ZEROS, &ONES, &FULL_LIKE, &ZEROS_LIKE, &ONES_LIKE, &ARANGE, &LINSPACE, &EYE];
 
@@ -24,8 +24,8 @@ const CREATE: OpDef = OpDef { grad: Grad::Zero, tolerance: Tolerance::Exact, ..B
 const SHAPE: Port = attr("shape", Attr::Shape, DefaultLit::Required);
 const DTYPE: Port = attr("dtype", Attr::DType, DefaultLit::None);
 
-/// The sizes given at port `i`.
-pub(super) fn given_shape(cx: &ShapeCx<'_>, i: usize) -> Result<Shape> {
+/// The sizes at port `i`.
+pub(super) fn shape_arg(cx: &ShapeCx<'_>, i: usize) -> Result<Shape> {
     let shape = Shape::of(cx.dims(i)?);
     if shape.iter().any(|d| d.known().is_some_and(|n| n < 0)) {
         return Err(cx.bad(i, &cx.lit(i), "a tuple of sizes, none of them negative"));
@@ -33,13 +33,13 @@ pub(super) fn given_shape(cx: &ShapeCx<'_>, i: usize) -> Result<Shape> {
     Ok(shape)
 }
 
-/// The dtype given at port `i`, or the default float.
-pub(super) fn given_or_float(cx: &DTypeCx<'_>, i: usize) -> DTypes {
+/// The dtype at port `i`, or the default float.
+pub(super) fn dtype_or_float(cx: &DTypeCx<'_>, i: usize) -> DTypes {
     DTypes::keep([dtype_or(&cx.lit(i), cx.float)])
 }
 
 /// The number at port `i`.
-fn given_scalar(cx: &impl Attrs, i: usize) -> Result<Scalar> {
+fn scalar_arg(cx: &impl Attrs, i: usize) -> Result<Scalar> {
     match cx.lit(i) {
         Lit::Bool(b) => Ok(Scalar::Bool(b)),
         Lit::Int(_) => cx.int(i).map(Scalar::Int),
@@ -53,23 +53,23 @@ pub static FULL: OpDef = OpDef {
     doc: "A tensor filled with one number. Without `dtype` it is the default float, int64 or bool, depending \
           on the number.",
     ports: &[SHAPE, attr("value", Attr::Scalar, DefaultLit::Required), DTYPE],
-    shape: ShapeRule::Fn(|cx| Ok(vec![given_shape(cx, 0)?])),
+    shape: ShapeRule::Fn(|cx| Ok(vec![shape_arg(cx, 0)?])),
     dtype: DTypeRule::Fn(|cx| {
         let suggested = cx.lit(1).weak_dtype(cx.float).unwrap_or(cx.float);
         let dtype = dtype_or(&cx.lit(2), suggested);
         cx.check_int(1, dtype)?;
         Ok(DTypes::keep([dtype]))
     }),
-    eval: Some(Eval::Host(|c| Ok(vec![Tensor::full(c.dtype(), c.shape(), given_scalar(c, 1)?)]))),
+    eval: Some(Eval::Tensors(|c| Ok(vec![Tensor::full(c.dtype(), c.shape(), scalar_arg(c, 1)?)]))),
     loops: Some(|c| {
-        let value = Tensor::scalar(c.out_dtype(0), given_scalar(c, 1)?).get(0);
+        let value = Tensor::scalar(c.out_dtype(0), scalar_arg(c, 1)?).get(0);
         Ok(vec![c.number(value, c.out_dtype(0))])
     }),
     lowering: Lowering {
         py: Template("{xp}.full({shape}, {1}, {dtype})"),
         torch: Template("torch.full({shape}, {1}, dtype={dtype}, device=device)"),
         mlx: Function(|s| {
-            // Of a number that is not an integer, MLX makes floats.
+            // MLX creates floats if the number is not an integer.
             let out = s.out(0)?;
             let (shape, value, dtype) = (s.dims(&out.shape), s.arg(1), s.dtype(out.dtype));
             let typed = || format!("mx.full({shape}, mx.array({value}, {dtype}))");
@@ -89,13 +89,13 @@ pub static FULL: OpDef = OpDef {
 
 const FILLED: OpDef = OpDef {
     ports: &[SHAPE, DTYPE],
-    shape: ShapeRule::Fn(|cx| Ok(vec![given_shape(cx, 0)?])),
-    dtype: DTypeRule::Fn(|cx| Ok(given_or_float(cx, 1))),
+    shape: ShapeRule::Fn(|cx| Ok(vec![shape_arg(cx, 0)?])),
+    dtype: DTypeRule::Fn(|cx| Ok(dtype_or_float(cx, 1))),
     cases: &["shape=(2,3)", "shape=()", "shape=(0,)", "shape=4 dtype=i32", "shape=2 dtype=bool"],
     ..CREATE
 };
 
-fn full_of<'a>(c: &Call<'a>, value: f64) -> Vec<V<'a>> {
+fn full_of<'a>(c: &ExpandCx<'a>, value: f64) -> Vec<V<'a>> {
     let dtype = dtype_or(&c.lit(1), c.cx.float());
     vec![c.cx.full(c.x[0], value, dtype)]
 }
@@ -126,7 +126,7 @@ pub static ONES: OpDef = OpDef {
     ..FILLED
 };
 
-// --- as another tensor -------------------------------------------------------------------------------------
+// --- like another tensor -----------------------------------------------------------------------------------
 
 const LIKE: OpDef = OpDef {
     shape: ShapeRule::Same,
@@ -134,13 +134,13 @@ const LIKE: OpDef = OpDef {
     ..CREATE
 };
 
-/// The dtype given at port `i`, or that of the first input.
-fn given_or_same(cx: &DTypeCx<'_>, i: usize) -> DTypes {
+/// The dtype at port `i`, or that of the first input.
+fn dtype_or_same(cx: &DTypeCx<'_>, i: usize) -> DTypes {
     DTypes::keep([dtype_or(&cx.lit(i), cx.dtype(0).unwrap_or(cx.float))])
 }
 
-/// A tensor as the first input, filled by `op`.
-fn like<'a>(c: &Call<'a>, op: &'static OpDef, value: Option<V<'a>>, dtype: usize) -> Vec<V<'a>> {
+/// A tensor like the first input, filled by `op`.
+fn like<'a>(c: &ExpandCx<'a>, op: &'static OpDef, value: Option<V<'a>>, dtype: usize) -> Vec<V<'a>> {
     let dtype = c.cx.lit(dtype_or(&c.lit(dtype), c.x[0].dtype()));
     let shape = c.cx.lit(c.x[0].shape().0.to_vec());
     let args: Vec<V<'a>> = [shape].into_iter().chain(value).chain([dtype]).collect();
@@ -153,7 +153,7 @@ pub static FULL_LIKE: OpDef = OpDef {
     doc: "A tensor of the shape and (unless given) dtype of the input, filled with one number.",
     ports: &[tensor("input"), attr("value", Attr::Scalar, DefaultLit::Required), DTYPE],
     dtype: DTypeRule::Fn(|cx| {
-        let dtypes = given_or_same(cx, 2);
+        let dtypes = dtype_or_same(cx, 2);
         cx.check_int(1, dtypes.out[0])?;
         Ok(dtypes)
     }),
@@ -167,7 +167,7 @@ pub static ZEROS_LIKE: OpDef = OpDef {
     name: "zeros_like",
     doc: "Zeros of the shape and (unless given) dtype of the input.",
     ports: &[tensor("input"), DTYPE],
-    dtype: DTypeRule::Fn(|cx| Ok(given_or_same(cx, 1))),
+    dtype: DTypeRule::Fn(|cx| Ok(dtype_or_same(cx, 1))),
     expand: Some(|c| like(c, &ZEROS, None, 1)),
     ..LIKE
 };
@@ -177,14 +177,14 @@ pub static ONES_LIKE: OpDef = OpDef {
     name: "ones_like",
     doc: "Ones of the shape and (unless given) dtype of the input.",
     ports: &[tensor("input"), DTYPE],
-    dtype: DTypeRule::Fn(|cx| Ok(given_or_same(cx, 1))),
+    dtype: DTypeRule::Fn(|cx| Ok(dtype_or_same(cx, 1))),
     expand: Some(|c| like(c, &ONES, None, 1)),
     ..LIKE
 };
 
 // --- sequences ---------------------------------------------------------------------------------------------
 
-/// What `arange` counts: integers, which may be symbolic, or floats.
+/// The sequence of `arange`: integers, which may be symbolic, or floats.
 enum Count {
     Whole { start: Dim, stop: Dim, step: i64 },
     Float { start: f64, stop: f64, step: f64 },
@@ -238,7 +238,7 @@ pub static ARANGE: OpDef = OpDef {
         let whole = (0..3).all(|i| !matches!(cx.lit(i), Lit::Float(_)));
         Ok(DTypes::keep([dtype_or(&cx.lit(3), if whole { DType::I64 } else { cx.float })]))
     }),
-    eval: Some(Eval::Host(|c| {
+    eval: Some(Eval::Tensors(|c| {
         let element: Box<dyn Fn(usize) -> Scalar> = match Count::of(c)? {
             Count::Whole { start, step, .. } => {
                 let start = start.known().unwrap_or(0);
@@ -292,7 +292,7 @@ pub static ARANGE: OpDef = OpDef {
 fn arange_text(s: &LoweringCx<'_>, more: &str) -> Option<String> {
     let count = Count::of(s).ok()?;
     Some(match &count {
-        // torch refuses a stop before the start.
+        // torch raises an error if the stop is before the start.
         _ if count.len().is(0) => format!("{}.arange(0{more})", s.xp),
         Count::Whole { start, stop, step: 1 } if start.is(0) => {
             format!("{}.arange({}{more})", s.xp, s.dim(stop))
@@ -306,7 +306,7 @@ fn arange_text(s: &LoweringCx<'_>, more: &str) -> Option<String> {
     })
 }
 
-/// numbers evenly apart
+/// evenly spaced numbers
 pub static LINSPACE: OpDef = OpDef {
     name: "linspace",
     doc: "`num` evenly spaced numbers from `start` to `stop`, both included. A single number is `start`.",
@@ -325,8 +325,8 @@ pub static LINSPACE: OpDef = OpDef {
         cx.f64(1)?;
         Ok(vec![Shape::of([num])])
     }),
-    dtype: DTypeRule::Fn(|cx| Ok(given_or_float(cx, 3))),
-    eval: Some(Eval::Host(|c| {
+    dtype: DTypeRule::Fn(|cx| Ok(dtype_or_float(cx, 3))),
+    eval: Some(Eval::Tensors(|c| {
         let (start, stop, n) = (c.f64(0)?, c.f64(1)?, c.shape()[0]);
         let step = (stop - start) / (n as f64 - 1.0);
         let at = |i: usize| match i {
@@ -393,7 +393,7 @@ pub static EYE: OpDef = OpDef {
         }
         Ok(vec![Shape::of([n, m])])
     }),
-    dtype: DTypeRule::Fn(|cx| Ok(given_or_float(cx, 3))),
+    dtype: DTypeRule::Fn(|cx| Ok(dtype_or_float(cx, 3))),
     expand: Some(|c| {
         let n = c.get(|c| c.dims(0)).pop().unwrap_or(Dim::ONE);
         let m = if c.absent(1) { n.clone() } else { c.get(|c| c.dims(1)).pop().unwrap_or(Dim::ONE) };
@@ -421,13 +421,13 @@ fn position(at: &Index) -> Expr {
 }
 
 /// `[0, 1, ..., n - 1]`
-pub(super) fn count<'a>(c: &Call<'a>, n: &Dim) -> V<'a> {
+pub(super) fn count<'a>(c: &ExpandCx<'a>, n: &Dim) -> V<'a> {
     c.cx.arange(n.clone())
 }
 
-/// The column in which diagonal `k` meets each row, as a column vector.
-pub(super) fn diagonal_of_row<'a>(c: &Call<'a>, rows: &Dim, k: i64) -> V<'a> {
-    // Farther out a diagonal meets no matrix; the sum must not saturate.
+/// The column in which diagonal `k` crosses each row, as a column vector.
+pub(super) fn diagonal_of_row<'a>(c: &ExpandCx<'a>, rows: &Dim, k: i64) -> V<'a> {
+    // A diagonal further out crosses no matrix; the sum must not saturate.
     let k = k.clamp(-MAX_ELEMENTS, MAX_ELEMENTS);
     let last = rows + &Dim::Const(k);
     c.cx.call(&ARANGE, &[c.cx.lit(k), c.cx.lit(last)]).expand_dims(1)

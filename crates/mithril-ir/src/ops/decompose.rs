@@ -5,9 +5,9 @@ mod evaluate;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
-use crate::formula::{Call, GradCall, V};
+use crate::formula::{ExpandCx, GradCx, V};
 use crate::literal::Lit;
-use crate::loops::{Argument, Expr, LoopCx};
+use crate::loops::{CallArgument, Expr, LoopCx};
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
@@ -23,7 +23,7 @@ use evaluate::{
     Factor, Lu, Triangle, cholesky, each_matrix, indefinite, singular, size, slogdet_eval, solve_eval,
 };
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[
     &SOLVE,
     &TRIANGULAR_SOLVE,
@@ -39,17 +39,17 @@ pub static OPS: &[&OpDef] = &[
 
 static INPUT: &[Port] = &[tensor("input")];
 
-/// What the rows share.
+/// An op on matrices.
 pub(super) const MATRIX: OpDef = OpDef {
     ports: INPUT,
     dtype: DTypeRule::Fn(precise),
-    // Positive and with room: random matrices that are close to singular test nothing but their condition.
+    // Away from 0: random matrices that are nearly singular would only test their condition.
     domain: (0.25, 2.0),
     tolerance: Tolerance::Decomposition,
     ..BLANK
 };
 
-/// Solution of `left · x = right`
+/// solution of `left · x = right`
 pub static SOLVE: OpDef = OpDef {
     name: "solve",
     doc: "The solution `x` of the linear systems `left @ x = right`.\n\n\
@@ -58,7 +58,7 @@ pub static SOLVE: OpDef = OpDef {
     layer: "Solve",
     ports: &[tensor("left"), tensor("right")],
     shape: ShapeRule::Fn(solve_shape),
-    eval: Some(Eval::Host(|c| solve_eval(c, |a, n| Lu::new(a, n).map(Factor::Lu)))),
+    eval: Some(Eval::Tensors(|c| solve_eval(c, |a, n| Lu::new(a, n).map(Factor::Lu)))),
     loops: Some(|c| solve_loops(c, "mithril_solve", &[])),
     grad: Grad::Formula(|v| {
         let to_right = solved(v, &SOLVE, transposed(v.x[0]), &[]);
@@ -102,7 +102,7 @@ pub static TRIANGULAR_SOLVE: OpDef = OpDef {
         UNIT_DIAGONAL,
     ],
     shape: ShapeRule::Fn(solve_shape),
-    eval: Some(Eval::Host(|c| {
+    eval: Some(Eval::Tensors(|c| {
         let [lower, transpose, unit] = triangle_options(c)?;
         solve_eval(c, |a, n| Triangle::new(a, n, lower, transpose, unit).map(Factor::Triangle))
     })),
@@ -114,7 +114,7 @@ pub static TRIANGULAR_SOLVE: OpDef = OpDef {
         vec![if transpose { transposed(kept) } else { kept }.op(&SOLVE, &[c.x[1]])]
     }),
     loops: Some(|c| {
-        let options = triangle_options(c)?.map(|yes| Argument::Int(yes.into()));
+        let options = triangle_options(c)?.map(|yes| CallArgument::Int(yes.into()));
         solve_loops(c, "mithril_triangular_solve", &options)
     }),
     grad: Grad::Formula(|v| {
@@ -135,7 +135,7 @@ pub static TRIANGULAR_SOLVE: OpDef = OpDef {
     ..MATRIX
 };
 
-/// `triangular_solve` as PyTorch spells it
+/// `triangular_solve` in PyTorch
 pub static SOLVE_TRIANGULAR: OpDef = OpDef {
     name: "solve_triangular",
     doc: "As `triangular_solve`, with PyTorch's convention for the triangle: `upper` is required.",
@@ -160,7 +160,7 @@ pub static SOLVE_TRIANGULAR: OpDef = OpDef {
     ..MATRIX
 };
 
-/// Whether the lower triangle is read, whether it is transposed, and whether its diagonal is 1.
+/// Three flags: the lower triangle is read, it is transposed, its diagonal is 1.
 fn triangle_options<A: Attrs + ?Sized>(cx: &A) -> Result<[bool; 3]> {
     Ok([cx.bool(2)?, cx.bool(3)?, cx.bool(4)?])
 }
@@ -171,7 +171,7 @@ fn triangle(x: V<'_>, lower: bool, strict: bool) -> V<'_> {
     x.op(if lower { &TRIL } else { &TRIU }, &[x.lit(if strict { k } else { 0 })])
 }
 
-/// The identity matrix of the size of square matrices.
+/// The identity matrix of the size of the square matrices `x`.
 fn identity(x: V<'_>) -> V<'_> {
     let n = x.dim(-1);
     x.lit(n).op(&EYE, &[x.lit(Lit::None), x.lit(0), x.lit(x.dtype())])
@@ -188,7 +188,7 @@ pub static INV: OpDef = OpDef {
         square(cx, 0)?;
         Ok(vec![cx.shape(0).clone()])
     }),
-    eval: Some(Eval::Host(|c| {
+    eval: Some(Eval::Tensors(|c| {
         let n = size(c.tensor(0));
         let identity: Vec<f64> = (0..n * n).map(|i| f64::from(u8::from(i / n == i % n))).collect();
         each_matrix(c, |a| {
@@ -219,7 +219,7 @@ pub static DET: OpDef = OpDef {
           matrix that is nonsingular.",
     layer: "Determinant",
     shape: ShapeRule::Fn(|cx| square(cx, 0).map(|batch| vec![batch])),
-    eval: Some(Eval::Host(|c| {
+    eval: Some(Eval::Tensors(|c| {
         let n = size(c.tensor(0));
         each_matrix(c, |a| Ok(vec![Lu::new(a, n).map_or(0.0, |lu| lu.diagonal().product::<f64>() * lu.sign)]))
     })),
@@ -247,7 +247,7 @@ pub static SLOGDET: OpDef = OpDef {
     layer: "SlogDeterminant",
     outputs: &["sign", "logabsdet"],
     shape: ShapeRule::Fn(|cx| square(cx, 0).map(|batch| vec![batch.clone(), batch])),
-    eval: Some(Eval::Host(slogdet_eval)),
+    eval: Some(Eval::Tensors(slogdet_eval)),
     loops: Some(|c| Ok(matrix_loops(c, "mithril_log_determinant", true))),
     grad: Grad::Formula(|v| vec![scaled(v.gs[1], inverse_transpose(v.x[0]))]),
     lowering: Lowering {
@@ -277,7 +277,7 @@ pub static CHOLESKY: OpDef = OpDef {
         square(cx, 0)?;
         Ok(vec![cx.shape(0).clone()])
     }),
-    eval: Some(Eval::Host(|c| {
+    eval: Some(Eval::Tensors(|c| {
         let n = size(c.tensor(0));
         each_matrix(c, |a| cholesky(a, n).ok_or_else(|| indefinite(c)))
     })),
@@ -311,12 +311,16 @@ pub static CHOLESKY_SOLVE: OpDef = OpDef {
         let (right, factor, upper) = (c.x[0], c.x[1], c.get(|c| c.bool(2)));
         let options = |transpose: bool| [c.cx.lit(!upper), c.cx.lit(transpose)];
         let half = factor.op(&TRIANGULAR_SOLVE, &[&[right], &options(upper)[..]].concat());
-        // With a vector for several matrices, the half-way solutions are columns.
+        // For one vector and several matrices, the intermediate solutions are columns.
         let is_stack = right.rank() == 1 && factor.rank() > 2;
         let half = if is_stack { as_column(half) } else { half };
-        let found = factor.op(&TRIANGULAR_SOLVE, &[&[half], &options(!upper)[..]].concat());
-        let shape = found.shape();
-        vec![if is_stack { reshape(found, shape.iter().take(shape.rank() - 1).cloned()) } else { found }]
+        let solution = factor.op(&TRIANGULAR_SOLVE, &[&[half], &options(!upper)[..]].concat());
+        let shape = solution.shape();
+        vec![if is_stack {
+            reshape(solution, shape.iter().take(shape.rank() - 1).cloned())
+        } else {
+            solution
+        }]
     }),
     cases: &[
         "[3] spd[3,3]",
@@ -363,7 +367,7 @@ pub static MATRIX_POWER: OpDef = OpDef {
     ..MATRIX
 };
 
-fn matrix_power<'a>(c: &Call<'a>) -> V<'a> {
+fn matrix_power<'a>(c: &ExpandCx<'a>) -> V<'a> {
     let (x, n) = (c.x[0], c.get(|c| c.int(1)));
     if n == 0 {
         let shape = x.shape();
@@ -412,7 +416,7 @@ fn solve_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     system_shape(cx, 0, 1)
 }
 
-/// Of systems whose matrices and right-hand sides are those arguments.
+/// Shape of the solutions of systems with matrices and right-hand sides at those arguments.
 fn system_shape(cx: &ShapeCx<'_>, matrix: usize, side: usize) -> Result<Vec<Shape>> {
     let left = square(cx, matrix)?;
     let n = &cx.shape(matrix)[left.rank()];
@@ -437,7 +441,7 @@ fn system_shape(cx: &ShapeCx<'_>, matrix: usize, side: usize) -> Result<Vec<Shap
     }
 }
 
-/// Shape and dtype of determinants of matrices without elements, of which MLX and JAX take no gradient.
+/// Shape and dtype of determinants of matrices without elements, which MLX and JAX cannot differentiate.
 fn empty_batch(s: &LoweringCx<'_>) -> Option<(String, &'static str)> {
     let is_empty = s.ty(0)?.shape.iter().any(|d| d.is(0));
     let out = s.out(0)?;
@@ -446,16 +450,16 @@ fn empty_batch(s: &LoweringCx<'_>) -> Option<(String, &'static str)> {
 
 // --- gradients -----------------------------------------------------------------------------------------------
 
-/// The systems with the cotangents on the right; those of a vector are columns for matrices of any number.
-fn solved<'a>(v: &GradCall<'a>, op: &'static OpDef, left: V<'a>, options: &[V<'a>]) -> V<'a> {
+/// Solves the systems for the cotangents. If there are several matrices for one vector, its cotangents are columns.
+fn solved<'a>(v: &GradCx<'a>, op: &'static OpDef, left: V<'a>, options: &[V<'a>]) -> V<'a> {
     let vector = v.x[1].rank() == 1;
     let right = if vector { as_column(v.g) } else { v.g };
     let x = left.op(op, &[&[right], options].concat());
     if vector { reshape(x, v.g.shape().0) } else { x }
 }
 
-/// `a · bᵀ` for solutions, which are vectors or columns of a matrix.
-fn outer<'a>(v: &GradCall<'a>, a: V<'a>, b: V<'a>) -> V<'a> {
+/// `a · bᵀ` for solutions, which are vectors or the columns of a matrix.
+fn outer<'a>(v: &GradCx<'a>, a: V<'a>, b: V<'a>) -> V<'a> {
     if v.x[1].rank() == 1 {
         let shape = b.shape();
         let Some((n, batch)) = shape.split_last() else { return a };
@@ -464,12 +468,12 @@ fn outer<'a>(v: &GradCall<'a>, a: V<'a>, b: V<'a>) -> V<'a> {
     a.matmul(transposed(b))
 }
 
-fn cholesky_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
+fn cholesky_grad<'a>(v: &GradCx<'a>) -> Vec<V<'a>> {
     let product = transposed(v.y).matmul(v.g);
-    // Lower triangle with half the diagonal: the mean of the triangle with and without it.
+    // The lower triangle with half the diagonal is the mean of the triangles with and without the diagonal.
     let strict = product.tril(-1);
     let phi = (product.tril(0) + strict) * 0.5;
-    // L⁻ᵀ Φ L⁻¹, by two triangular systems.
+    // L⁻ᵀ Φ L⁻¹ by solving two triangular systems.
     let (lower, transpose) = (v.cx.lit(true), v.cx.lit(true));
     let half = v.y.op(&TRIANGULAR_SOLVE, &[phi, lower, transpose]);
     let full = transposed(v.y.op(&TRIANGULAR_SOLVE, &[transposed(half), lower, transpose]));
@@ -480,14 +484,14 @@ fn inverse_transpose(x: V<'_>) -> V<'_> {
     transposed(x.inv())
 }
 
-/// Each matrix times its factor.
+/// Each matrix times its scalar factor.
 fn scaled<'a>(factors: V<'a>, matrices: V<'a>) -> V<'a> {
     as_column(as_column(factors)) * matrices
 }
 
-// --- spellings -----------------------------------------------------------------------------------------------
+// --- lowerings -----------------------------------------------------------------------------------------------
 
-/// The right-hand side such that a framework which takes `[..., n]` for vectors does not take a matrix for them.
+/// The right-hand side, reshaped where a framework would read the matrix `[..., n]` as a stack of vectors.
 fn aligned(s: &LoweringCx<'_>) -> Option<String> {
     let (left, right) = (s.ty(0)?.shape.rank(), s.ty(1)?.shape.rank());
     let ambiguous = right > 1 && right + 1 == left;
@@ -507,7 +511,7 @@ fn triangular_text(s: &LoweringCx<'_>) -> Option<String> {
 
 // --- calls of the C prelude ----------------------------------------------------------------------------------
 
-/// Bytes in which a factorized matrix and the order of its rows find room.
+/// Bytes of a factorized matrix and the order of its rows.
 fn factor_bytes(n: i64) -> usize {
     (n * n + n).max(1) as usize * 8
 }
@@ -517,16 +521,16 @@ fn matrix_loops(c: &LoopCx<'_>, function: &str, factorizes: bool) -> Vec<Expr> {
     let shape = c.shape(0);
     let (n, count) = (shape[shape.len() - 1], shape[..shape.len() - 2].iter().product());
     let outputs: Vec<usize> = (0..c.out_len()).map(|i| c.reserve(DType::F64, c.out_shape(i))).collect();
-    let mut args = vec![Argument::In(c.stored(0, DType::F64))];
-    args.extend(outputs.iter().map(|&output| Argument::Out(output)));
-    args.extend([count, n].map(Argument::Int));
+    let mut args = vec![CallArgument::In(c.stored(0, DType::F64))];
+    args.extend(outputs.iter().map(|&output| CallArgument::Out(output)));
+    args.extend([count, n].map(CallArgument::Int));
     c.call(function, args, if factorizes { factor_bytes(n) } else { 0 });
     let rounded = |(i, output): (usize, usize)| c.output(i, |at| c.load(output, at).cast(c.out_dtype(i)));
     outputs.into_iter().enumerate().map(rounded).collect()
 }
 
-/// The solutions of systems, whose leading axes broadcast.
-fn solve_loops(c: &LoopCx<'_>, function: &str, options: &[Argument]) -> Result<Vec<Expr>> {
+/// Solutions of linear systems, whose leading axes broadcast.
+fn solve_loops(c: &LoopCx<'_>, function: &str, options: &[CallArgument]) -> Result<Vec<Expr>> {
     let (shape, is_vector) = (c.out_shape(0), c.rank(1) == 1);
     let n = c.shape(0)[c.rank(0) - 1];
     let batch = &shape[..shape.len() - if is_vector { 1 } else { 2 }];
@@ -534,8 +538,8 @@ fn solve_loops(c: &LoopCx<'_>, function: &str, options: &[Argument]) -> Result<V
     let left = c.stored_as(0, DType::F64, &[batch, &[n, n]].concat());
     let right = c.stored_as(1, DType::F64, shape);
     let output = c.reserve(DType::F64, shape);
-    let mut args = vec![Argument::In(left), Argument::In(right), Argument::Out(output)];
-    args.extend([batch.iter().product(), n, columns].map(Argument::Int));
+    let mut args = vec![CallArgument::In(left), CallArgument::In(right), CallArgument::Out(output)];
+    args.extend([batch.iter().product(), n, columns].map(CallArgument::Int));
     args.extend(options.iter().cloned());
     c.call(function, args, if options.is_empty() { factor_bytes(n) } else { 0 });
     Ok(vec![c.output(0, |at| c.load(output, at).cast(c.out_dtype(0)))])

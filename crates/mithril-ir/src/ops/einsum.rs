@@ -1,11 +1,11 @@
-//! Einstein summation: the equation, its check against shapes, and its lowering to transposes and products.
+//! Einstein summation: the equation, its check against shapes, and its expansion into transposes and products.
 
 use std::collections::BTreeMap;
 
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
-use crate::formula::{Call, V};
+use crate::formula::{ExpandCx, V};
 use crate::literal::Lit;
 use crate::lowering::LoweringRule::Function;
 use crate::lowering::{Lowering, LoweringCx};
@@ -22,10 +22,10 @@ use super::triangle::DIAGONAL;
 
 static PORTS: &[Port] = &[attr("equation", Attr::Text, DefaultLit::Required), variadic("operands")];
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[&EINSUM];
 
-/// Sums of products named by an equation
+/// sums of products given by an equation
 pub static EINSUM: OpDef = OpDef {
     name: "einsum",
     doc: "Sums of products in Einstein notation, e.g. `\"bij,bjk->bik\"` for a batch of matrix products.\n\n\
@@ -42,16 +42,16 @@ pub static EINSUM: OpDef = OpDef {
     expand: Some(expand),
     lowering: Lowering {
         numpy: Function(|s| {
-            // NumPy's einsum does not know bfloat16.
+            // NumPy's einsum does not support bfloat16.
             s.out(0).filter(|t| t.dtype != DType::BF16)?;
-            spell(s, "np.einsum", if s.args.len() > 2 { ", optimize=True" } else { "" })
+            call_text(s, "np.einsum", if s.args.len() > 2 { ", optimize=True" } else { "" })
         }),
         torch: Function(|s| {
-            let (text, dtype) = (spell(s, "torch.einsum", "")?, s.out(0)?.dtype);
-            // A sum over axes of one operand is one of PyTorch's own, which sums integers in int64.
+            let (text, dtype) = (call_text(s, "torch.einsum", "")?, s.out(0)?.dtype);
+            // For one operand PyTorch calls its `sum`, which returns int64 for integers.
             Some(if dtype.is_float() { text } else { format!("{text}.to({})", s.dtype(dtype)) })
         }),
-        jax: Function(|s| spell(s, "jnp.einsum", "")),
+        jax: Function(|s| call_text(s, "jnp.einsum", "")),
         ..Lowering::NONE
     },
     cases: &[
@@ -87,7 +87,7 @@ pub enum Label {
     Letter(char),
 }
 
-/// A parsed equation, with `...` written out for the ranks at hand.
+/// A parsed equation, with `...` expanded for the ranks of the operands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Equation {
     /// Labels of the axes of each operand.
@@ -105,7 +105,7 @@ fn malformed(text: &str, what: impl std::fmt::Display) -> Error {
         .help(HELP)
 }
 
-/// Labels of one term; `None` is `...`.
+/// Labels of one term; `None` stands for `...`.
 fn term(text: &str, part: &str) -> Result<Vec<Option<char>>> {
     let mut labels = Vec::new();
     let mut rest = part;
@@ -138,8 +138,8 @@ impl Equation {
         };
         let parts: Vec<&str> = left.split(',').collect();
         if parts.len() != ranks.len() {
-            let given = ranks.len();
-            let message = format!("it names {} operands, but {given} are given", parts.len());
+            let count = ranks.len();
+            let message = format!("it names {} operands, but {count} are given", parts.len());
             return Err(malformed(text, message));
         }
         let terms = parts.iter().map(|part| term(text, part)).collect::<Result<Vec<_>>>()?;
@@ -151,7 +151,7 @@ impl Equation {
                 let message = format!("`{part}` names {letters} axes, but the operand has {rank}");
                 return Err(malformed(text, message));
             }
-            inputs.push(spread(labels, rank - letters));
+            inputs.push(expand_ellipsis(labels, rank - letters));
         }
         let widest = inputs.iter().map(|l| l.iter().filter(|l| matches!(l, Label::Rest(_))).count()).max();
         let widest = widest.unwrap_or(0);
@@ -163,8 +163,8 @@ impl Equation {
     }
 }
 
-/// Writes out `...` as `n` axes.
-fn spread(labels: &[Option<char>], n: usize) -> Vec<Label> {
+/// Expands `...` to `n` axes.
+fn expand_ellipsis(labels: &[Option<char>], n: usize) -> Vec<Label> {
     let mut out = Vec::new();
     for label in labels {
         match label {
@@ -176,7 +176,7 @@ fn spread(labels: &[Option<char>], n: usize) -> Vec<Label> {
 }
 
 fn explicit_output(text: &str, right: &str, inputs: &[Vec<Label>], widest: usize) -> Result<Vec<Label>> {
-    let output = spread(&term(text, right)?, widest);
+    let output = expand_ellipsis(&term(text, right)?, widest);
     for (i, label) in output.iter().enumerate() {
         let Label::Letter(c) = label else { continue };
         if output[..i].contains(label) {
@@ -200,7 +200,7 @@ fn implicit_output(inputs: &[Vec<Label>], widest: usize) -> Vec<Label> {
 
 type Sizes = BTreeMap<Label, Dim>;
 
-/// Size of every label, 1 giving way to any other. `same` is told which sizes must be equal.
+/// Size of every label; 1 broadcasts. `same` is called with sizes that must be equal.
 fn sizes<'s>(
     equation: &Equation,
     shapes: impl IntoIterator<Item = &'s Shape>,
@@ -214,7 +214,7 @@ fn sizes<'s>(
                 Label::Letter(c) => format!("sizes `{c}`"),
                 Label::Rest(_) => "sizes under `...`".into(),
             };
-            // Within an operand 1 does not broadcast: there is no diagonal of a matrix [1, 3].
+            // Within an operand 1 does not broadcast: a matrix [1, 3] has no diagonal.
             match own.get(label) {
                 Some(old) => same(old, size, &what)?,
                 None => _ = own.insert(*label, size.clone()),
@@ -237,14 +237,14 @@ fn shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     Ok(vec![equation.output.iter().filter_map(|l| sizes.get(l).cloned()).collect()])
 }
 
-/// An operand on the way, with the labels of its axes.
+/// An intermediate result with the labels of its axes.
 #[derive(Clone)]
 struct Term<'a> {
     value: V<'a>,
     labels: Vec<Label>,
 }
 
-fn expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+fn expand<'a>(c: &ExpandCx<'a>) -> Vec<V<'a>> {
     let operands = &c.x[1..];
     let shapes: Vec<Shape> = operands.iter().map(|v| v.shape()).collect();
     let ranks: Vec<usize> = shapes.iter().map(Shape::rank).collect();
@@ -299,19 +299,19 @@ impl<'a> Term<'a> {
         (0..self.labels.len()).find_map(first)
     }
 
-    /// Sums over the labels that are not needed any more.
+    /// Sums over the labels that are no longer needed.
     fn sum_except(self, needed: impl Fn(&Label) -> bool) -> Self {
         let (kept, summed): (Vec<usize>, Vec<usize>) =
             (0..self.labels.len()).partition(|&i| needed(&self.labels[i]));
         if summed.is_empty() {
             return self;
         }
-        // Sums of integers are i64; an equation keeps the dtype of its operands.
+        // A sum of integers is int64; an equation keeps the dtype of its operands.
         let sum = self.value.sum(summed, false).cast(self.value.dtype());
         Self { value: sum, labels: kept.into_iter().map(|i| self.labels[i]).collect() }
     }
 
-    /// The value with its axes in that order.
+    /// The value with its axes in the order of `labels`.
     fn ordered(&self, labels: &[Label]) -> V<'a> {
         let order: Vec<usize> =
             labels.iter().filter_map(|l| self.labels.iter().position(|m| m == l)).collect();
@@ -321,7 +321,7 @@ impl<'a> Term<'a> {
         self.value.transpose(order)
     }
 
-    /// The product, summed over what both have and is not needed later.
+    /// The product, summed over the labels that both have and that are not needed later.
     fn times(&self, other: &Self, sizes: &Sizes, later: impl Fn(&Label) -> bool) -> Self {
         let (shared, left): (Vec<Label>, Vec<Label>) =
             self.labels.iter().partition(|l| other.labels.contains(l));
@@ -333,7 +333,7 @@ impl<'a> Term<'a> {
         let a = self.ordered(&[&batch[..], &left, &inner].concat());
         let labels = [&batch[..], &left, &right].concat();
         if inner.is_empty() {
-            // No sum: an elementwise product, with axes of size 1 where an operand lacks a label.
+            // Without a sum it is an elementwise product, with axes of size 1 for missing labels.
             let b = other.ordered(&[&batch[..], &right].concat());
             let ones = vec![Dim::ONE; right.len()];
             let a = reshape(a, [dims(&batch), dims(&left), ones].concat());
@@ -354,7 +354,7 @@ fn diagonal(x: V<'_>, i: usize, j: usize) -> V<'_> {
     if size.known().is_some() {
         return x.op(&DIAGONAL, &[x.lit(0), x.lit(i), x.lit(j)]);
     }
-    // Where the diagonal ends is not known before: zeros beside it, and a sum.
+    // The size is symbolic: sum over the matrix with zeros off the diagonal.
     let count = x.lit(size.clone()).op(&ARANGE, &[]);
     let along = |axis| {
         let one = |k| if k == axis { size.clone() } else { Dim::ONE };
@@ -365,8 +365,8 @@ fn diagonal(x: V<'_>, i: usize, j: usize) -> V<'_> {
     sum.moveaxis(j - 1, -1)
 }
 
-/// `np.einsum("ij,jk->ik", a, b)`. What the frameworks read in different ways is expanded instead.
-fn spell(s: &LoweringCx<'_>, function: &str, options: &str) -> Option<String> {
+/// `np.einsum("ij,jk->ik", a, b)`; equations that frameworks interpret differently are expanded.
+fn call_text(s: &LoweringCx<'_>, function: &str, options: &str) -> Option<String> {
     let text = s.text(0).ok()?;
     let shapes: Vec<Shape> =
         (1..s.args.len()).map(|i| s.ty(i).map(|t| t.shape.clone())).collect::<Option<_>>()?;

@@ -1,7 +1,7 @@
 //! Elementwise arithmetic and conversion.
 //!
-//! Integers wrap around; nothing divides by zero, and nothing overflows into a panic. [`super::function`] and
-//! [`super::compare`] hold the other elementwise rows; they are re-exported, so that a formula imports one module.
+//! Integers wrap around, and division by zero and overflow never panic. [`super::function`] and [`super::compare`] contain
+//! the other elementwise ops; they are re-exported here.
 
 pub use super::compare::*;
 pub use super::function::*;
@@ -17,7 +17,7 @@ use crate::op::{
 use crate::rules::{Attrs, DTypes};
 use crate::tensor::Scalar;
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[
     &ADD,
     &SUBTRACT,
@@ -102,7 +102,7 @@ pub static DIVIDE: OpDef = OpDef {
     aliases: &["div", "true_divide"],
     layer: "Divide",
     dtype: DTypeRule::Float,
-    // Integers became floats before.
+    // Integers have been converted to floats.
     eval: Some(Eval::F2(|a, b| a / b, |_, _| 0)),
     grad: Grad::Formula(|v| vec![v.g / v.x[1], -(v.g * v.y) / v.x[1]]),
     lowering: Lowering {
@@ -180,7 +180,7 @@ pub static REMAINDER: OpDef = OpDef {
     ..BINARY
 };
 
-/// PyTorch refuses integers divided by 0, and gradients of floor divisions.
+/// In PyTorch dividing integers by 0 is an error, and floor divisions have no gradient.
 fn torch_division(cx: &LoweringCx<'_>, helper: &str) -> Option<String> {
     let (left, right, dtype) = (cx.arg(0), cx.arg(1), cx.out(0)?.dtype);
     Some(match dtype.is_float() {
@@ -190,7 +190,7 @@ fn torch_division(cx: &LoweringCx<'_>, helper: &str) -> Option<String> {
     })
 }
 
-/// Whether the integer quotient lies below the truncated one: signs differ and something remains.
+/// Whether the floor of the quotient is below the truncated quotient: signs differ and the remainder is not 0.
 fn is_split(a: i64, b: i64) -> bool {
     a.wrapping_rem(b) != 0 && (a < 0) != (b < 0)
 }
@@ -210,7 +210,7 @@ fn float_floor_divide(a: f64, b: f64) -> f64 {
     if b == 0.0 {
         return a / b;
     }
-    // Not `floor(a / b)`: 1.0 / 0.1 rounds up to 10, though 0.1 as stored fits only 9 times.
+    // Not `floor(a / b)`: 1.0 / 0.1 rounds up to 10, but 1.0 contains the stored 0.1 only 9 times.
     let rest = libm::fmod(a, b);
     let below = rest != 0.0 && (rest < 0.0) != (b < 0.0);
     let quotient = ((a - rest) / b).round() - f64::from(u8::from(below));
@@ -235,7 +235,7 @@ pub static POWER: OpDef = OpDef {
         let zero = v.cx.lit(0.0);
         let slope = n * x.power(n - 1.0);
         let by_x = n.equal(zero).select(zero, v.g * slope);
-        // 0^n is 0 for all n > 0, though the logarithm of 0 is infinite.
+        // 0^n is 0 for all n > 0, so the slope is 0 although the logarithm of 0 is infinite.
         let is_flat = x.equal(zero).logical_and(n.greater_equal(zero));
         vec![by_x, is_flat.select(zero, v.g * v.y * x.log())]
     }),
@@ -244,7 +244,7 @@ pub static POWER: OpDef = OpDef {
         numpy: Function(power_text),
         torch: Function(|cx| {
             let (x, n, dtype) = (cx.arg(0), cx.arg(1), cx.out(0)?.dtype);
-            // Of an integer PyTorch takes a negative power only as a tensor.
+            // PyTorch accepts a negative power of integers only as a tensor.
             Some(match cx.f64(1) {
                 Ok(..0.0) if !dtype.is_float() => format!("{x} ** {}", cx.torch_tensor(1, dtype)),
                 _ => format!("{x} ** {n}"),
@@ -276,13 +276,13 @@ fn power_text(cx: &LoweringCx<'_>) -> Option<String> {
     Some(match cx.f64(1) {
         Ok(2.0) => format!("{xp}.square({x})"),
         Err(_) | Ok(..0.0) if !dtype.is_float() => format!("_integer_power({x}, {n}, {})", cx.dtype(dtype)),
-        // A negative number as base would bind less than the operator.
+        // In Python the operator binds more tightly than the sign of a negative base.
         _ if cx.ty(0).is_none() => format!("{xp}.power({x}, {n})"),
         _ => format!("{x} ** {n}"),
     })
 }
 
-/// Small whole exponents are products.
+/// Small integer exponents become products.
 fn c_power(cx: &LoweringCx<'_>) -> Option<String> {
     let function = |name: &str| Some(format!("mithril_{name}_{{t}}({{0}})"));
     match cx.f64(1) {
@@ -312,8 +312,8 @@ fn integer_power(base: i64, exponent: i64) -> i64 {
     result
 }
 
-/// A function of the C prelude, of all tensors: there is one for each float, and one for integers of 64 bits, of whose
-/// result what fits the dtype is kept.
+/// Calls a function of the C prelude with all tensors. There is one for each float type, and one for int64, whose result is
+/// truncated to the integer dtype.
 pub(super) fn c_function(cx: &LoweringCx<'_>, name: &str) -> Option<String> {
     let kind = if cx.out(0)?.dtype.is_float() { "{t}" } else { "i64" };
     let args: Vec<String> = (0..cx.node.inputs.len()).map(|i| format!("{{{i}}}")).collect();
@@ -398,7 +398,7 @@ pub static SIGN: OpDef = OpDef {
     ..NUMERIC
 };
 
-/// PyTorch and MLX make 0 of NaN.
+/// In PyTorch and MLX the sign of NaN is 0.
 fn sign_with_nan(cx: &LoweringCx<'_>) -> Option<String> {
     let (x, xp, is_float) = (cx.arg(0), cx.xp, cx.out(0)?.dtype.is_float());
     let sign = format!("{xp}.sign({x})");
@@ -465,13 +465,13 @@ pub static MINIMUM: OpDef = OpDef {
     ..BINARY
 };
 
-/// `torch.maximum` takes tensors only. Not `clamp`, which gives the whole gradient to the input where both are equal.
+/// `torch.maximum` accepts only tensors. `clamp` would give the whole gradient to the input where both are equal.
 fn torch_extremum(cx: &LoweringCx<'_>, name: &str) -> Option<String> {
     let dtype = cx.out(0)?.dtype;
     Some(format!("torch.{name}({}, {})", cx.torch_tensor(0, dtype), cx.torch_tensor(1, dtype)))
 }
 
-/// MLX gives the whole gradient of equal floats to the second.
+/// MLX gives the whole gradient of equal floats to the second operand.
 fn mlx_extremum(cx: &LoweringCx<'_>, name: &str) -> Option<String> {
     Some(if cx.out(0)?.dtype.is_float() {
         format!("_{name}({}, {})", cx.mlx_array(0), cx.mlx_array(1))
@@ -517,7 +517,7 @@ pub static CLIP: OpDef = OpDef {
     }),
     lowering: Lowering {
         numpy: Function(|cx| {
-            // `np.clip` knows nothing of bfloat16 and computes it as float32.
+            // `np.clip` does not support bfloat16 and returns float32.
             let is_known = cx.out(0)?.dtype != DType::BF16 && !(cx.absent(1) && cx.absent(2));
             is_known.then(|| format!("np.clip({}, {}, {})", cx.arg(0), cx.arg(1), cx.arg(2)))
         }),
@@ -532,7 +532,7 @@ pub static CLIP: OpDef = OpDef {
     ..BLANK
 };
 
-/// Not `torch.clamp`, which gives no gradient to what lies on a bound.
+/// Not `torch.clamp`, which gives no gradient to elements that are equal to a bound.
 fn torch_clip(cx: &LoweringCx<'_>) -> Option<String> {
     let is_bound = |i: usize| cx.ty(i).is_some() || !cx.absent(i);
     let x = cx.torch_tensor(0, cx.out(0)?.dtype);
@@ -561,7 +561,7 @@ pub static ADDCMUL: OpDef = OpDef {
     ..BLANK
 };
 
-/// One pass over memory; only in dtypes in which PyTorch rounds as we do, and a number has no place but the last.
+/// One pass over memory, in dtypes in which PyTorch rounds as the reference does. Only the last operand may be a number.
 fn torch_addcmul(cx: &LoweringCx<'_>) -> Option<String> {
     if !matches!(cx.out(0)?.dtype, DType::F32 | DType::F64) || cx.ty(0).is_none() || cx.ty(1).is_none() {
         return None;
@@ -586,7 +586,7 @@ pub static CAST: OpDef = OpDef {
     ports: CAST_PORTS,
     shape: ShapeRule::Same,
     dtype: DTypeRule::Fn(|cx| Ok(DTypes::keep([dtype_or(&cx.lit(1), cx.float)]))),
-    eval: Some(Eval::Host(|c| Ok(vec![c.tensor(0).cast(c.dtype())]))),
+    eval: Some(Eval::Tensors(|c| Ok(vec![c.tensor(0).cast(c.dtype())]))),
     grad: Grad::Formula(|v| vec![v.g.cast(v.x[0].dtype())]),
     lowering: Lowering {
         numpy: Function(|cx| conversion(cx, "astype")),
@@ -603,15 +603,15 @@ pub static CAST: OpDef = OpDef {
     ..BLANK
 };
 
-/// A method of the array where it converts as we do, else a helper.
+/// A method of the array where it converts as the reference does, else a helper.
 fn conversion(cx: &LoweringCx<'_>, method: &str) -> Option<String> {
     let (from, to) = (cx.ty(0)?.dtype, cx.out(0)?.dtype);
     let (x, dtype) = (cx.arg(0), cx.dtype(to));
     Some(match to {
         _ if from.is_float() && to.int_range().is_some() => format!("_float_to_integer({x}, {dtype})"),
-        // The gradient of MLX would go through this conversion.
+        // In MLX this conversion would let gradients through.
         DType::Bool if from.is_float() && cx.xp == "mx" => format!("{x} != 0"),
-        // The frameworks round to float32 first; only NumPy's own halves are rounded once.
+        // Frameworks round to float32 first; only the float16 of NumPy is rounded once.
         DType::BF16 if matches!(from, DType::F64 | DType::U32 | DType::I32 | DType::I64) => {
             format!("_round_once({x}, {dtype})")
         }
@@ -620,7 +620,7 @@ fn conversion(cx: &LoweringCx<'_>, method: &str) -> Option<String> {
     })
 }
 
-/// The value is converted to the C type of the output; what is more than that stands here.
+/// C converts the value to the type of the output; other conversions are explicit.
 fn c_conversion(cx: &LoweringCx<'_>) -> Option<String> {
     let (from, to) = (cx.ty(0)?.dtype, cx.out(0)?.dtype);
     let half = |to: DType| match from {
@@ -645,7 +645,7 @@ fn c_conversion(cx: &LoweringCx<'_>) -> Option<String> {
     })
 }
 
-/// The input, through which no gradient flows
+/// the input, without a gradient
 pub static STOP_GRADIENT: OpDef = OpDef {
     name: "stop_gradient",
     doc: "The input as it is; for gradients it is a constant, through which none flows.",

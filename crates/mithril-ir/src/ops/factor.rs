@@ -1,16 +1,16 @@
 //! Factors of matrices: orthogonal and triangular (QR), eigenvalues, singular values.
 //!
-//! Each backend's library leaves signs open; here they are fixed, so that all give the same numbers.
+//! Libraries choose the signs differently; here they are fixed, so that all backends return the same numbers.
 
 mod evaluate;
 
 use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
-use crate::formula::{GradCall, V};
-use crate::interp::{HostCall, elements, from_f64s};
+use crate::formula::{GradCx, V};
+use crate::interp::{EvalCx, elements, from_f64s};
 use crate::literal::Lit;
-use crate::loops::{Argument, Expr, LoopCx};
+use crate::loops::{CallArgument, Expr, LoopCx};
 use crate::lowering::Lowering;
 use crate::lowering::LoweringRule::Template;
 use crate::op::{Attr, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, attr, tensor_of};
@@ -23,12 +23,12 @@ use super::decompose::{MATRIX, TRIANGULAR_SOLVE, square};
 use super::linalg::{as_column, reshape, transposed};
 use super::slicing::cut;
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[&QR, &EIGH, &EIGVALSH, &THIN_SVD, &SVD, &SVDVALS];
 
 const MATRICES: Port = tensor_of("input", Kinds::FLOAT);
 
-/// What the rows share.
+/// A factorization of matrices.
 pub(super) const FACTOR: OpDef = OpDef { ports: &[MATRICES], domain: (-2.0, 2.0), ..MATRIX };
 
 /// `input = q · r`
@@ -45,14 +45,19 @@ pub static QR: OpDef = OpDef {
     ports: &[MATRICES, attr("mode", Attr::Choice(&["reduced", "complete"]), DefaultLit::Str("reduced"))],
     outputs: &["q", "r"],
     shape: ShapeRule::Fn(qr_shape),
-    eval: Some(Eval::Host(|c| {
+    eval: Some(Eval::Tensors(|c| {
         let is_complete = c.text(1)? == "complete";
         each(c, |a, [m, n]| evaluate::qr(a, m, n, is_complete))
     })),
     loops: Some(|c| {
         let [m, n] = sizes(&c.shape(0));
         let columns = *c.out_shape(0).last().unwrap_or(&0);
-        Ok(factor_loops(c, "mithril_qr", vec![m, n, columns].into_iter().map(Argument::Int), m * n + m + n))
+        Ok(factor_loops(
+            c,
+            "mithril_qr",
+            vec![m, n, columns].into_iter().map(CallArgument::Int),
+            m * n + m + n,
+        ))
     }),
     grad: Grad::Formula(qr_grad),
     lowering: Lowering {
@@ -93,10 +98,10 @@ pub static EIGH: OpDef = OpDef {
         values.0.push(cx.shape(0)[values.rank()].clone());
         Ok(vec![values, cx.shape(0).clone()])
     }),
-    eval: Some(Eval::Host(|c| each(c, |a, [n, _]| evaluate::eigh(a, n)))),
+    eval: Some(Eval::Tensors(|c| each(c, |a, [n, _]| evaluate::eigh(a, n)))),
     loops: Some(|c| {
         let [n, _] = sizes(&c.shape(0));
-        Ok(factor_loops(c, "mithril_eigh", [Argument::Int(n)].into_iter(), 2 * n * n + n))
+        Ok(factor_loops(c, "mithril_eigh", [CallArgument::Int(n)].into_iter(), 2 * n * n + n))
     }),
     grad: Grad::Formula(eigh_grad),
     lowering: Lowering { py: Template("_eigh({0})"), mlx: Template("_eigenvectors({0})"), ..Lowering::NONE },
@@ -134,10 +139,11 @@ pub static THIN_SVD: OpDef = OpDef {
     layer: "ThinSvd",
     outputs: &["u", "s", "vh"],
     shape: ShapeRule::Fn(svd_shape),
-    eval: Some(Eval::Host(|c| each(c, |a, [m, n]| evaluate::svd(a, m, n, c.dtype().epsilon())))),
+    eval: Some(Eval::Tensors(|c| each(c, |a, [m, n]| evaluate::svd(a, m, n, c.dtype().epsilon())))),
     loops: Some(|c| {
         let [m, n] = sizes(&c.shape(0));
-        let more = [Argument::Int(m), Argument::Int(n), Argument::Float(c.out_dtype(0).epsilon())];
+        let more =
+            [CallArgument::Int(m), CallArgument::Int(n), CallArgument::Float(c.out_dtype(0).epsilon())];
         Ok(factor_loops(c, "mithril_svd", more.into_iter(), m * n + m.min(n) * (m.min(n) + 1)))
     }),
     grad: Grad::Formula(svd_grad),
@@ -175,8 +181,8 @@ pub static SVD: OpDef = OpDef {
         Ok(vec![with(&batch, &[&m, &m]), with(&batch, &[&k]), with(&batch, &[&n, &n])])
     }),
     expand: Some(|c| {
-        let found = c.cx.apply(&THIN_SVD, &[c.x[0]]);
-        let (u, s, vh) = (found[0], found[1], found[found.len() - 1]);
+        let svd = c.cx.apply(&THIN_SVD, &[c.x[0]]);
+        let (u, s, vh) = (svd[0], svd[1], svd[svd.len() - 1]);
         if !c.get(|c| c.bool(1)) {
             return vec![u, s, vh];
         }
@@ -196,8 +202,8 @@ pub static SVDVALS: OpDef = OpDef {
     shape: ShapeRule::Fn(|cx| Ok(vec![svd_shape(cx)?.swap_remove(1)])),
     expand: Some(|c| vec![singular_values(c.x[0])]),
     grad: Grad::Formula(|v| {
-        let found = v.cx.apply(&THIN_SVD, &[v.x[0]]);
-        vec![(found[0] * as_row(v.g)).matmul(found[found.len() - 1])]
+        let svd = v.cx.apply(&THIN_SVD, &[v.x[0]]);
+        vec![(svd[0] * as_row(v.g)).matmul(svd[svd.len() - 1])]
     }),
     cases: &["[3,3]", "[4,2]", "[2,2,4]", "[1,1]", "[0,3]"],
     ..FACTOR
@@ -243,8 +249,8 @@ fn svd_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
 
 /// Singular values alone, where the vectors are not used.
 pub(super) fn singular_values(x: V<'_>) -> V<'_> {
-    let found = x.cx().apply(&THIN_SVD, &[x]);
-    found[1.min(found.len() - 1)]
+    let svd = x.cx().apply(&THIN_SVD, &[x]);
+    svd[1.min(svd.len() - 1)]
 }
 
 /// `[..., n]` as `[..., 1, n]`
@@ -254,12 +260,12 @@ pub(super) fn as_row(x: V<'_>) -> V<'_> {
     reshape(x, batch.iter().cloned().chain([Dim::ONE, n.clone()]))
 }
 
-/// Columns of the last axis, or rows of the one before it, from `start` on or up to `stop`.
+/// Columns (along the last axis) or rows (along the one before it), from `start` to `stop`.
 fn part<'a>(x: V<'a>, from_end: usize, start: Option<&Dim>, stop: Option<&Dim>) -> V<'a> {
     cut(x, x.rank().saturating_sub(from_end), start.cloned(), stop.cloned())
 }
 
-/// Orthonormal columns with those that complete them to a square matrix.
+/// The orthonormal columns of `q`, completed to a square orthogonal matrix.
 fn completed(q: V<'_>) -> V<'_> {
     let (m, k) = (q.dim(-2), q.dim(-1));
     if m == k {
@@ -274,12 +280,12 @@ fn product<'a>(a: V<'a>, b: V<'a>) -> V<'a> {
     a.matmul(b)
 }
 
-/// The lower triangle of a matrix and its mirror image.
+/// The lower triangle of a matrix, mirrored to the upper one.
 fn mirrored(x: V<'_>) -> V<'_> {
     x.tril(0) + transposed(x.tril(-1))
 }
 
-fn qr_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
+fn qr_grad<'a>(v: &GradCx<'a>) -> Vec<V<'a>> {
     let (x, q, r) = (v.x[0], v.ys[0], v.ys[v.ys.len() - 1]);
     let (to_q, to_r) = (v.gs[0], v.gs[v.gs.len() - 1]);
     let (m, n) = (x.dim(-2), x.dim(-1));
@@ -294,7 +300,7 @@ fn qr_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
         );
         return vec![v.none()];
     }
-    // Columns beyond the m-th are qᵀ times those of the input.
+    // Columns after the m-th are qᵀ times those of the input.
     let is_wide = m == q.dim(-1) && m != n;
     let square = |t: V<'a>| if is_wide { part(t, 1, None, Some(&m)) } else { t };
     let rest = |t: V<'a>| part(t, 1, Some(&m), None);
@@ -303,24 +309,24 @@ fn qr_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
     let inner = product(triangle, transposed(to_triangle)) - product(transposed(to_q), q);
     let right = to_q + product(q, mirrored(inner));
     // right · r⁻ᵀ
-    let found = triangle.op(&TRIANGULAR_SOLVE, &[transposed(right), v.cx.lit(false)]);
-    let found = transposed(found);
+    let solution = triangle.op(&TRIANGULAR_SOLVE, &[transposed(right), v.cx.lit(false)]);
+    let solution = transposed(solution);
     if !is_wide {
-        return vec![found];
+        return vec![solution];
     }
-    vec![v.cx.concat(-1, &[found, product(q, rest(to_r))])]
+    vec![v.cx.concat(-1, &[solution, product(q, rest(to_r))])]
 }
 
-/// Differences `x_j - x_i` for all pairs of the last axis, to divide by: 1 on the diagonal, where nothing is divided,
-/// and NaN for different places whose values are equal up to rounding.
+/// Differences `x_j - x_i` of all pairs along the last axis, as divisors: 1 on the diagonal, and NaN for two values that are
+/// equal up to rounding.
 fn differences(x: V<'_>) -> V<'_> {
-    let (_cx, dtype) = (x.cx(), x.dtype());
+    let dtype = x.dtype();
     let all = as_row(x) - as_column(x);
     let total = x.abs().sum(-1, true);
     let limit = as_column(total) * dtype.epsilon();
     let is_close = all.abs().less_equal(limit);
-    let apart = is_close.select(f64::NAN, all);
-    identity(x, DType::Bool).select(1.0, apart)
+    let distinct = is_close.select(f64::NAN, all);
+    identity(x, DType::Bool).select(1.0, distinct)
 }
 
 /// The identity of the size of the last axis.
@@ -333,12 +339,12 @@ fn skew(x: V<'_>) -> V<'_> {
     x - transposed(x)
 }
 
-/// A row of numbers as diagonal matrices.
+/// Diagonal matrices from their diagonals.
 fn diagonal(x: V<'_>) -> V<'_> {
     as_row(x) * identity(x, x.dtype())
 }
 
-/// Whether a cotangent is the zeros that stand where nothing flows back.
+/// Whether a cotangent consists of the zeros for an output that is not used.
 fn is_zero(g: V<'_>) -> bool {
     let graph = g.cx().graph();
     let Some(node) = graph.producer(g.id()).map(|n| graph.node(n)) else { return false };
@@ -346,7 +352,7 @@ fn is_zero(g: V<'_>) -> bool {
         && matches!(graph.lit(node.inputs[1]), Some(Lit::Float(0.0)))
 }
 
-fn eigh_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
+fn eigh_grad<'a>(v: &GradCx<'a>) -> Vec<V<'a>> {
     let (values, vectors) = (v.ys[0], v.ys[v.ys.len() - 1]);
     let (to_values, to_vectors) = (v.gs[0], v.gs[v.gs.len() - 1]);
     let mut inner = diagonal(to_values);
@@ -357,33 +363,33 @@ fn eigh_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
     vec![product(product(vectors, inner), transposed(vectors))]
 }
 
-fn svd_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
+fn svd_grad<'a>(v: &GradCx<'a>) -> Vec<V<'a>> {
     let [u, s, vh] = [0, 1, 2].map(|i| v.ys[i.min(v.ys.len() - 1)]);
     let [to_u, to_s, to_vh] = [0, 1, 2].map(|i| v.gs[i.min(v.gs.len() - 1)]);
     let mut inner = diagonal(to_s);
     if is_zero(to_u) && is_zero(to_vh) {
         return vec![product(product(u, inner), vh)];
     }
-    // s_j² - s_i², from factors that keep their digits.
-    let apart = differences(s) * (as_row(s) + as_column(s));
-    let apart = identity(s, DType::Bool).select(1.0, apart);
+    // s_j² - s_i² as a product of factors without cancellation.
+    let squares = differences(s) * (as_row(s) + as_column(s));
+    let squares = identity(s, DType::Bool).select(1.0, squares);
     let (ut, vt) = (transposed(u), transposed(vh));
-    inner = inner + skew(product(ut, to_u)) / apart * as_row(s);
-    inner = inner + as_column(s) * (skew(product(vh, transposed(to_vh))) / apart);
-    let mut found = product(product(u, inner), vh);
-    // What lies outside of the space of the vectors; a singular value of 0 leaves it open.
+    inner = inner + skew(product(ut, to_u)) / squares * as_row(s);
+    inner = inner + as_column(s) * (skew(product(vh, transposed(to_vh))) / squares);
+    let mut gradient = product(product(u, inner), vh);
+    // The part outside of the span of the singular vectors, which is undefined if a singular value is 0.
     let total = s.abs().sum(-1, true);
     let is_lost = s.less_equal(total * s.dtype().epsilon());
     let size = is_lost.select(f64::NAN, s);
     if u.dim(-2) != s.dim(-1) {
         let outside = to_u - product(u, product(ut, to_u));
-        found = found + product(outside / as_row(size), vh);
+        gradient = gradient + product(outside / as_row(size), vh);
     }
     if vh.dim(-1) != s.dim(-1) {
         let outside = to_vh - product(product(to_vh, vt), vh);
-        found = found + product(u, outside / as_column(size));
+        gradient = gradient + product(u, outside / as_column(size));
     }
-    vec![found]
+    vec![gradient]
 }
 
 // --- evaluation ----------------------------------------------------------------------------------------------
@@ -395,27 +401,27 @@ fn sizes<T: Copy + Default>(shape: &[T]) -> [T; 2] {
     }
 }
 
-/// The call of a C function that computes in float64: matrices, outputs, their number, what `more` says.
+/// Calls a C function that computes in float64: matrices, outputs, their number, and the arguments `more`.
 fn factor_loops(
     c: &LoopCx<'_>,
     function: &str,
-    more: impl Iterator<Item = Argument>,
+    more: impl Iterator<Item = CallArgument>,
     scratch: i64,
 ) -> Vec<Expr> {
     let shape = c.shape(0);
     let count = shape[..shape.len() - 2].iter().product();
     let outputs: Vec<usize> = (0..c.out_len()).map(|i| c.reserve(DType::F64, c.out_shape(i))).collect();
-    let mut args = vec![Argument::In(c.stored(0, DType::F64))];
-    args.extend(outputs.iter().map(|&output| Argument::Out(output)));
-    args.push(Argument::Int(count));
+    let mut args = vec![CallArgument::In(c.stored(0, DType::F64))];
+    args.extend(outputs.iter().map(|&output| CallArgument::Out(output)));
+    args.push(CallArgument::Int(count));
     args.extend(more);
     c.call(function, args, scratch.max(1) as usize * 8);
     let rounded = |(i, output): (usize, usize)| c.output(i, |at| c.load(output, at).cast(c.out_dtype(i)));
     outputs.into_iter().enumerate().map(rounded).collect()
 }
 
-/// The outputs for each matrix, one after the other; NaN for a matrix with an element that is not finite.
-fn each(call: &HostCall<'_>, f: impl Fn(&[f64], [usize; 2]) -> Option<Vec<Vec<f64>>>) -> Result<Vec<Tensor>> {
+/// The outputs for each matrix; NaN for a matrix with an element that is not finite.
+fn each(call: &EvalCx<'_>, f: impl Fn(&[f64], [usize; 2]) -> Option<Vec<Vec<f64>>>) -> Result<Vec<Tensor>> {
     let x = call.tensor(0);
     let [m, n] = sizes(x.shape());
     let count: usize = x.shape()[..x.rank() - 2].iter().product();
@@ -424,10 +430,10 @@ fn each(call: &HostCall<'_>, f: impl Fn(&[f64], [usize; 2]) -> Option<Vec<Vec<f6
         call.out.iter().map(|(_, shape)| Vec::with_capacity(shape.iter().product())).collect();
     for i in 0..count {
         let a = &values[i * m * n..(i + 1) * m * n];
-        let found = if a.iter().all(|x| x.is_finite()) { f(a, [m, n]) } else { None };
+        let outputs = if a.iter().all(|x| x.is_finite()) { f(a, [m, n]) } else { None };
         for (k, (part, (_, shape))) in out.iter_mut().zip(call.out).enumerate() {
-            if let Some(found) = &found {
-                part.extend(&found[k]);
+            if let Some(outputs) = &outputs {
+                part.extend(&outputs[k]);
             } else {
                 let size: usize = shape.iter().product();
                 part.resize(part.len() + size / count, f64::NAN);

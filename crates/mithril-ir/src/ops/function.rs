@@ -1,6 +1,6 @@
 //! Elementwise functions of one float (and `atan2`): powers, exponentials, trigonometry, rounding.
 //!
-//! The reference evaluations call `libm`, not the platform's mathematics, so that constants fold to the same bits
+//! The reference evaluations call `libm` rather than the platform's functions, so that constant folding gives the same bits
 //! everywhere.
 
 use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, LN_10, PI};
@@ -12,7 +12,7 @@ use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{BINARY, DTypeRule, Eval, Grad, OpDef, Precision, Tolerance, UNARY};
 use crate::tensor::Scalar;
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[
     &SQRT,
     &RSQRT,
@@ -46,7 +46,7 @@ pub static OPS: &[&OpDef] = &[
     &TRUNC,
 ];
 
-/// A function of MLX; those that it computes or differentiates in float32 have a helper for doubles.
+/// A function of MLX; for float64 there is a helper, since MLX computes or differentiates it in float32.
 fn mlx_function(cx: &LoweringCx<'_>, name: &str) -> Option<String> {
     let prefix = if cx.out(0)?.dtype == DType::F64 { "_" } else { "mx." };
     Some(format!("{prefix}{name}({})", cx.arg(0)))
@@ -81,7 +81,7 @@ pub static RSQRT: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * v.y / v.x[0] * -0.5]),
     lowering: Lowering {
         py: Template("{xp}.rsqrt({0})"),
-        // A plain 1.0 would make float32 of bfloat16.
+        // `1.0 / x` would promote bfloat16 to float32.
         numpy: Template("np.reciprocal(np.sqrt({0}))"),
         jax: Template("jax.lax.rsqrt({0})"),
         c: Template("1 / sqrt{f}({0})"),
@@ -94,12 +94,12 @@ pub static RSQRT: OpDef = OpDef {
     ..UNARY
 };
 
-/// A helper for JAX, whose own function is off in float32 and float64; halves are rounded from float32.
+/// A helper for JAX, whose own function is inaccurate in float32 and float64; 16-bit floats are rounded from float32.
 fn exact(cx: &LoweringCx<'_>, helper: &str) -> Option<String> {
     (cx.out(0)?.dtype.size() >= DType::F32.size()).then(|| format!("{helper}({})", cx.arg(0)))
 }
 
-/// A helper for JAX, whose own function is off in float64.
+/// A helper for JAX, whose own function is inaccurate in float64.
 fn exact_f64(cx: &LoweringCx<'_>, helper: &str) -> Option<String> {
     (cx.out(0)?.dtype == DType::F64).then(|| format!("{helper}({})", cx.arg(0)))
 }
@@ -478,7 +478,7 @@ pub static ACOSH: OpDef = OpDef {
     aliases: &["arccosh"],
     layer: "Acosh",
     eval: Some(Eval::F1(|x| {
-        // `libm` is not to be asked: of -32768 it makes minus infinity.
+        // `libm::acosh(-32768)` is minus infinity rather than NaN.
         if x < 1.0 { f64::NAN } else { libm::acosh(x) }
     })),
     grad: Grad::Formula(|v| vec![v.g / ((v.x[0] - 1.0) * (v.x[0] + 1.0)).sqrt()]),
@@ -522,7 +522,7 @@ pub static ERF: OpDef = OpDef {
     lowering: Lowering {
         py: Template("{xp}.erf({0})"),
         numpy: Template("_erf({0})"),
-        // Of halves near 0 PyTorch gives 0.
+        // PyTorch returns 0 for 16-bit floats near 0.
         torch: Function(|s| {
             let (x, dtype) = (s.arg(0), s.out(0)?.dtype);
             let is_half = matches!(dtype, DType::F16 | DType::BF16);
@@ -597,7 +597,7 @@ fn erfinv(x: f64) -> f64 {
     let half = 2.0 / (PI * 0.147) + 0.5 * log;
     let mut y = libm::sqrt(libm::sqrt(half * half - log / 0.147) - half);
     for _ in 0..3 {
-        // In the tail from the other end, where nothing cancels.
+        // In the tail through `erfc`, which does not cancel.
         let excess = if goal < 0.5 { libm::erf(y) - goal } else { (1.0 - goal) - libm::erfc(y) };
         let step = excess / (FRAC_2_SQRT_PI * libm::exp(-y * y));
         y -= step / (1.0 + y * step);

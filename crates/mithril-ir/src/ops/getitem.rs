@@ -1,9 +1,9 @@
-//! Indexing as Python writes it: `input[1, ..., 2:, None, i]`.
+//! Indexing with Python's syntax: `input[1, ..., 2:, None, i]`.
 
 use crate::dim::Dim;
 use crate::dtype::{DType, Kind, Kinds};
 use crate::error::{Code, Error, Result};
-use crate::formula::{Call, V};
+use crate::formula::{ExpandCx, V};
 use crate::literal::Lit;
 use crate::lowering::LoweringRule::Function;
 use crate::lowering::{Lowering, LoweringCx};
@@ -31,10 +31,10 @@ pub static GETITEM: OpDef = OpDef {
     expand: Some(getitem),
     grad: Grad::Expansion,
     lowering: Lowering {
-        numpy: Function(|s| spelled(s, true)),
-        torch: Function(|s| spelled(s, false)),
-        jax: Function(|s| spelled(s, true)),
-        mlx: Function(|s| spelled(s, false)),
+        numpy: Function(|s| index_text(s, true)),
+        torch: Function(|s| index_text(s, false)),
+        jax: Function(|s| index_text(s, true)),
+        mlx: Function(|s| index_text(s, false)),
         ..Lowering::NONE
     },
     cases: &[
@@ -59,11 +59,11 @@ const INDICES: Port =
 
 /// One item of a key.
 enum Item {
-    /// An integer: the axis goes.
+    /// An integer, which removes the axis.
     At(Dim),
-    /// A slice: the axis stays.
+    /// A slice, which keeps the axis.
     Range(Range),
-    /// `...` and how many axes it stands for.
+    /// `...`, with the number of axes that it stands for.
     Ellipsis(usize),
     /// A new axis.
     New,
@@ -74,7 +74,7 @@ enum Item {
 }
 
 impl Item {
-    /// How many axes of the input it stands for.
+    /// Number of axes of the input that it consumes.
     fn axes(&self) -> usize {
         match self {
             Self::Ellipsis(n) => *n,
@@ -87,16 +87,16 @@ impl Item {
     }
 }
 
-/// Reads the key for an input of that rank; `...` is always there.
+/// Reads the key for an input of that rank; the result always contains an `...`.
 fn items(cx: &impl Attrs, rank: usize, tensors: usize) -> Result<Vec<Item>> {
     let key = cx.lit(1);
     let mut items = match &key {
         Lit::Tuple(all) => all.iter().map(|lit| item(cx, lit)).collect::<Result<Vec<_>>>()?,
         one => vec![item(cx, one)?],
     };
-    let given = items.iter().filter(|i| matches!(i, Item::Tensor)).count();
-    if given != tensors {
-        let message = format!("the key of getitem has places for {given} tensors, {tensors} are given");
+    let used = items.iter().filter(|i| matches!(i, Item::Tensor)).count();
+    if used != tensors {
+        let message = format!("the key of getitem has places for {used} tensors, {tensors} are given");
         return Err(Error::new(Code::BadArgument, message).help("give one tensor for each place"));
     }
     let used: usize = items.iter().map(Item::axes).sum();
@@ -161,7 +161,7 @@ fn index_list(cx: &impl Attrs, list: &[Lit], lit: &Lit) -> Result<Lit> {
     Ok(Tensor::from_parts(&[all.len()], all).into())
 }
 
-/// Whether the index tensors (and integers among them) stand side by side.
+/// Whether the index tensors (and integers among them) are adjacent.
 fn side_by_side(items: &[Item]) -> bool {
     let advanced = |i: &Item| i.is_tensor() || matches!(i, Item::At(_));
     let first = items.iter().position(advanced).unwrap_or(0);
@@ -169,7 +169,7 @@ fn side_by_side(items: &[Item]) -> bool {
     items[first..=last].iter().all(advanced)
 }
 
-fn getitem<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+fn getitem<'a>(c: &ExpandCx<'a>) -> Vec<V<'a>> {
     let x = c.x[0];
     let tensors = c.x.get(2..).unwrap_or_default();
     let items = match items(c, x.rank(), tensors.len()) {
@@ -183,7 +183,7 @@ fn getitem<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     if !items.iter().any(Item::is_tensor) {
         return vec![basic];
     }
-    // Axes of `basic` that are looked up, and how many axes come before the first index.
+    // Axes of `basic` that are indexed by tensors, and the number of axes before the first of them.
     let (mut axis, mut looked_up, mut front, mut next) = (0, Vec::new(), None, tensors.iter());
     for item in &items {
         match item {
@@ -205,7 +205,7 @@ fn getitem<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     vec![advanced(basic, &looked_up, front)]
 }
 
-/// Integers, slices and new axes; axes of index tensors stay whole.
+/// Applies integers, slices and new axes; axes of index tensors are left as they are.
 fn basic<'a>(x: V<'a>, items: &[Item]) -> V<'a> {
     let from = x.shape();
     let (mut starts, mut stops, mut steps) = (Vec::new(), Vec::new(), Vec::new());
@@ -251,7 +251,7 @@ fn basic<'a>(x: V<'a>, items: &[Item]) -> V<'a> {
     part.reshape(out)
 }
 
-/// A slice holds bounds inside the axis, an integer must not leave it.
+/// Checks an integer index, which must lie inside the axis (the bounds of slices are clamped).
 fn check_index(x: V<'_>, at: &Dim, size: &Dim) {
     if let (Some(at), Some(n)) = (at.known(), size.known())
         && let Err(error) = position(at, n.max(0) as usize)
@@ -260,7 +260,7 @@ fn check_index(x: V<'_>, at: &Dim, size: &Dim) {
     }
 }
 
-/// Looks up positions of several axes; the axes of the index tensors come out after `front` axes.
+/// Gathers elements at indices of several axes; the axes of the index tensors follow the first `front` axes of the result.
 fn advanced<'a>(x: V<'a>, looked_up: &[(usize, V<'a>)], front: usize) -> V<'a> {
     let cx = x.cx();
     let rest: Vec<usize> = (0..x.rank()).filter(|a| looked_up.iter().all(|(l, _)| l != a)).collect();
@@ -290,8 +290,8 @@ fn advanced<'a>(x: V<'a>, looked_up: &[(usize, V<'a>)], front: usize) -> V<'a> {
     moved.reshape(joined).take(at, front)
 }
 
-/// The position in the joined axis. A position outside its own axis becomes one outside the joined axis, so that
-/// the look-up refuses it.
+/// The index into the merged axis. An index outside of its own axis becomes one outside of the merged axis, so that the
+/// lookup reports it.
 fn joint_index<'a>(indices: &[V<'a>], sizes: &[Dim], many: &Dim) -> V<'a> {
     let cx = indices[0].cx();
     let zero = cx.lit(0);
@@ -309,8 +309,8 @@ fn joint_index<'a>(indices: &[V<'a>], sizes: &[Dim], many: &Dim) -> V<'a> {
     valid.select(sum, many.clone())
 }
 
-/// `x[1, ..., i]`. With integers among index tensors, and for negative steps, only NumPy and JAX mean what we do.
-fn spelled(s: &LoweringCx<'_>, like_numpy: bool) -> Option<String> {
+/// `x[1, ..., i]`. Only NumPy and JAX have our semantics for integers among index tensors and for negative steps.
+fn index_text(s: &LoweringCx<'_>, like_numpy: bool) -> Option<String> {
     let rank = s.ty(0)?.shape.rank();
     let items = items(s, rank, s.args.len().saturating_sub(2)).ok()?;
     let tensors = items.iter().any(Item::is_tensor);

@@ -1,5 +1,5 @@
-//! How rows say themselves in ggml where a template does not do. The grammar of the texts, and the movements in them, are
-//! described in `mithril-codegen` `ggml/`.
+//! Lowerings to ggml that are more than a template. `mithril-codegen` `ggml/` describes the grammar of the texts and the
+//! movements in them.
 
 use super::window;
 use crate::dtype::DType;
@@ -56,7 +56,7 @@ pub(super) fn multiply(s: &LoweringCx<'_>) -> Option<String> {
 }
 
 pub(super) fn divide(s: &LoweringCx<'_>) -> Option<String> {
-    // By a power of two, which is exact.
+    // Multiplication by a power of two is exact.
     let exact = |b: f64| b.is_normal() && (1.0 / b).is_normal() && b.to_bits() << 12 == 0;
     match (number(s, 0), number(s, 1)) {
         (None, Some(b)) if exact(b) => Some(format!("ggml_scale({{0}}, {:?})", 1.0 / b)),
@@ -65,7 +65,7 @@ pub(super) fn divide(s: &LoweringCx<'_>) -> Option<String> {
     }
 }
 
-/// Powers that are products and roots.
+/// Powers that can be written as products and roots.
 pub(super) fn power(s: &LoweringCx<'_>) -> Option<String> {
     let text = match number(s, 1)? {
         1.0 => "{0}",
@@ -78,7 +78,7 @@ pub(super) fn power(s: &LoweringCx<'_>) -> Option<String> {
     s.ty(0).map(|_| text.into())
 }
 
-/// Held between two numbers, where they are in order.
+/// Clamps to two numbers, if the lower one is not above the upper one.
 pub(super) fn clip(s: &LoweringCx<'_>) -> Option<String> {
     let bound =
         |i: usize, none: f64| if s.absent(i) && s.ty(i).is_none() { Some(none) } else { number(s, i) };
@@ -86,7 +86,7 @@ pub(super) fn clip(s: &LoweringCx<'_>) -> Option<String> {
     (low <= high).then(|| format!("mithril_clamp({{0}}, {low:?}, {high:?})"))
 }
 
-/// Half precision is a float32 that was rounded; a boolean is 0 or 1.
+/// 16-bit floats are represented as rounded float32, booleans as 0 or 1.
 pub(super) fn cast(s: &LoweringCx<'_>) -> Option<String> {
     let (from, to) = (s.ty(0)?.dtype, s.out(0)?.dtype);
     Some(match to {
@@ -109,9 +109,9 @@ pub(super) fn elu(alpha: f64, inner: f64, outer: f64) -> String {
     format!("ggml_add({}, {below})", scaled("mithril_clamp({0}, 0, inf)".into(), outer))
 }
 
-// --- lines -------------------------------------------------------------------------------------------------
+// --- functions along an axis --------------------------------------------------------------------------------
 
-/// `f` of the input with an axis as its last, put back.
+/// Applies `f` along an axis: moves the axis to the end and back.
 pub(super) fn along(s: &LoweringCx<'_>, axis: usize, f: impl Fn(&str) -> String) -> Option<String> {
     let rank = s.ty(0)?.shape.rank();
     if axis + 1 == rank {
@@ -128,7 +128,7 @@ pub(super) fn softmax(s: &LoweringCx<'_>) -> Option<String> {
     along(s, axis, |x| format!("ggml_soft_max_ext({x}, NULL, 1, 0)"))
 }
 
-/// Less the largest of each line.
+/// Subtracts the largest element along the axis first.
 pub(super) fn log_softmax(s: &LoweringCx<'_>) -> Option<String> {
     let shape = known(s.ty(0))?;
     let axis = s.axis(1, shape.len()).ok()?;
@@ -147,8 +147,8 @@ pub(super) fn log_softmax(s: &LoweringCx<'_>) -> Option<String> {
     })
 }
 
-/// A function of rows that leaves one number of each, over axes. Those at the end go first, where other ones are left for
-/// what remains of them: bringing them together would copy everything.
+/// A reduction over axes by a function that reduces rows. Axes at the end are reduced first; moving the other axes beside them
+/// would copy the whole tensor.
 pub(super) fn reduction(s: &LoweringCx<'_>, axes: &[usize], function: &str) -> Option<String> {
     let (shape, out) = (known(s.ty(0))?, known(s.out(0))?);
     let (mut text, mut shape, mut axes) = ("{0}".to_owned(), shape, axes.to_vec());
@@ -176,7 +176,7 @@ pub(super) fn cumsum(s: &LoweringCx<'_>) -> Option<String> {
 
 // --- norms -------------------------------------------------------------------------------------------------
 
-/// `function(x, eps)` of what the last `features` dimensions hold, times input 1, plus input 2 where the row has one.
+/// `function(x, eps)` over the last `features` dimensions, times input 1, plus input 2 if the op has one.
 pub(super) fn norm(
     s: &LoweringCx<'_>,
     function: &str,
@@ -221,7 +221,7 @@ pub(super) fn grouped_norm(s: &LoweringCx<'_>, groups: i64, eps: f64) -> Option<
     Some(text)
 }
 
-/// With given statistics: one factor and one summand per channel.
+/// Batch normalization with fixed statistics: one factor and one summand per channel.
 pub(super) fn batch_norm(s: &LoweringCx<'_>) -> Option<String> {
     if s.bool(5).ok()? {
         return None;
@@ -268,30 +268,30 @@ pub(super) fn linear(s: &LoweringCx<'_>) -> Option<String> {
     Some(if s.ty(2).is_some() { format!("ggml_add({product}, {{2}})") } else { product })
 }
 
-/// Pairs turned by angles; those that come twice are read once, where their first halves are neighbors.
+/// Rotation of pairs by angles. Angles that are stored twice are read once if the first elements of the pairs are adjacent.
 pub(super) fn rotate_pairs(s: &LoweringCx<'_>) -> Option<String> {
     let shape = known(s.ty(0).filter(|ty| ty.dtype == DType::F32))?;
     let (&width, interleaved) = (shape.last()?, s.bool(3).ok()?);
     let angles = |i: usize| {
-        let own = known(s.ty(i))?;
-        let is_twice = own.last() == Some(&width);
+        let angles = known(s.ty(i))?;
+        let is_twice = angles.last() == Some(&width);
         match (is_twice, interleaved) {
             (false, _) => Some(format!("{{{i}}}")),
-            (true, false) => Some(format!("slice({{{i}}}, {}, 0, {})", own.len() - 1, width / 2)),
+            (true, false) => Some(format!("slice({{{i}}}, {}, 0, {})", angles.len() - 1, width / 2)),
             (true, true) => None,
         }
     };
     Some(format!("mithril_rotate_pairs({{0}}, {}, {}, {interleaved})", angles(1)?, angles(2)?))
 }
 
-/// So many queries are computed in tiles by `ggml_flash_attn_ext`, which take NaN for no score: it is added afterwards.
+/// From this many queries on, `ggml_flash_attn_ext` computes tiles that ignore NaN scores: NaN is added afterwards.
 const TILE: i64 = 64;
 
-/// Of one query, so many keys are split among the threads; scores that are NaN in one part are lost there.
+/// From this many keys on, a single query is split among threads, and NaN scores of a part are lost.
 const SPLIT: i64 = 512;
 
-/// Attention in one call, which keeps no scores. Its mask is in halves, which say exactly what is open (0) and what is not
-/// (−inf); a query that may attend to nothing gets zeros.
+/// Attention in one call, without materialized scores. The mask is float16: 0 for keys that are visible, −inf for others. A
+/// query that attends to no key gets zeros.
 fn flash_attention(s: &LoweringCx<'_>, scale: f64) -> Option<String> {
     let [q, k, v] = [known(s.ty(0))?, known(s.ty(1))?, known(s.ty(2))?];
     let whole = |shape: &[i64]| {
@@ -331,8 +331,8 @@ fn flash_attention(s: &LoweringCx<'_>, scale: f64) -> Option<String> {
     Some(if n == 4 { text } else { format!("reshape({text}, {})", list(&known(s.out(0))?)) })
 }
 
-/// Attention: in one call where it takes the mask, else with the mask in the softmax. There, a query that may attend to nothing would divide by 0: what such a mask forbids is
-/// a great negative number instead, and the result is multiplied by 0.
+/// Attention: in one call if it supports the mask, else with the mask in the softmax. There, a query that attends to no key
+/// would divide by 0; for such masks a large negative number replaces −inf, and the result is multiplied by 0.
 pub(super) fn attention(s: &LoweringCx<'_>) -> Option<String> {
     if !super::attention::is_aligned(s) {
         return None;
@@ -350,7 +350,7 @@ pub(super) fn attention(s: &LoweringCx<'_>) -> Option<String> {
         return Some(text);
     }
     let is_grouped = n >= 3 && s.bool(6).ok()? && q[n - 3] != k[n - 3];
-    // Heads of the query that share those of the key stand beside each other: they are a batch of their own.
+    // Query heads that share a key head are adjacent: they form a batch axis of their own.
     let split = |i: usize, shape: &[i64], each: i64| {
         let mut shape = shape.to_vec();
         shape.splice(n - 3..n - 2, [k[n - 3], each]);
@@ -388,7 +388,7 @@ pub(super) fn attention(s: &LoweringCx<'_>) -> Option<String> {
     Some(live.map_or(result.clone(), |live| format!("ggml_mul({result}, {live})")))
 }
 
-/// What is added to scores, and for each query whether it sees any key.
+/// The tensor that is added to scores, and for each query whether it attends to any key.
 fn mask(s: &LoweringCx<'_>, scores: &[i64]) -> Option<(String, Option<String>)> {
     const LOWEST: f64 = -1e30;
     let shape = known(s.ty(3))?;
@@ -414,11 +414,11 @@ fn mask(s: &LoweringCx<'_>, scores: &[i64]) -> Option<(String, Option<String>)> 
 
 // --- windows -----------------------------------------------------------------------------------------------
 
-/// A convolution over one or two axes, with its strides, its dilations and those of the input; groups one after the other,
-/// unless each is one channel.
+/// A convolution over one or two axes, with strides and dilations of kernel and input. Groups are computed one at a time, unless
+/// each is a single channel.
 pub(super) fn convolution(
     s: &LoweringCx<'_>,
-    [stride, dilation, spread]: [&[i64]; 3],
+    [stride, dilation, input_dilation]: [&[i64]; 3],
     pads: &window::Pads,
     groups: i64,
 ) -> Option<String> {
@@ -427,7 +427,7 @@ pub(super) fn convolution(
     if n > 2 || groups > 64 && !(weight[1] == 1 && weight[0] == groups) {
         return None;
     }
-    // A sequence is an image of one row.
+    // A sequence is an image with one row.
     let wide = |shape: &[i64]| {
         let mut shape = shape.to_vec();
         shape.splice(2..2, std::iter::repeat_n(1, 2 - n));
@@ -440,7 +440,7 @@ pub(super) fn convolution(
     let mut pads: Vec<[i64; 2]> =
         pads.iter().map(|[a, b]| Some([a.known()?, b.known()?])).collect::<Option<_>>()?;
     pads.splice(..0, std::iter::repeat_n([0, 0], 2 - n));
-    let x = spread_out(&mut image, &front(spread, 1), &mut pads);
+    let x = dilate_input(&mut image, &front(input_dilation, 1), &mut pads);
     let x = without_edges(x, &image, &mut pads);
     let w = format!("reshape({{1}}, {})", list(&kernel));
     let even = pads.iter().all(|[a, b]| a == b);
@@ -470,23 +470,23 @@ pub(super) fn convolution(
     Some(format!("reshape({text}, {})", list(&out)))
 }
 
-/// The image with zeros between its elements. Those behind the last ones are taken off the padding.
-fn spread_out(image: &mut [i64], by: &[i64], pads: &mut [[i64; 2]]) -> String {
+/// The image with zeros between its elements. Zeros behind the last element are subtracted from the padding.
+fn dilate_input(image: &mut [i64], by: &[i64], pads: &mut [[i64; 2]]) -> String {
     let whole = |image: &[i64]| format!("reshape({{0}}, {})", list(image));
     if by == [1, 1] || image.contains(&0) {
         return whole(image);
     }
-    // Each element becomes a row of it and zeros, each row of these becomes rows of it and zeros.
+    // Zeros follow each element of a row, then rows of zeros follow each row.
     let elements = whole(&[image[0] * image[1] * image[2], 1, image[3], 1]);
-    let spread = format!("ggml_pad_ext({elements}, 0, {}, 0, 0, 0, {}, 0, 0)", by[1] - 1, by[0] - 1);
+    let dilated = format!("ggml_pad_ext({elements}, 0, {}, 0, 0, 0, {}, 0, 0)", by[1] - 1, by[0] - 1);
     for i in 0..2 {
         image[2 + i] *= by[i];
         pads[i][1] -= by[i] - 1;
     }
-    format!("reshape({spread}, {})", list(image))
+    format!("reshape({dilated}, {})", list(image))
 }
 
-/// The image without what negative pads cut off.
+/// The image, cropped by negative pads.
 fn without_edges(x: String, image: &[i64], pads: &mut [[i64; 2]]) -> String {
     let mut x = x;
     for (axis, [before, after]) in (2..).zip(pads) {
@@ -499,15 +499,15 @@ fn without_edges(x: String, image: &[i64], pads: &mut [[i64; 2]]) -> String {
     x
 }
 
-/// A part whose axes may run backwards one by one; what runs forwards alone is a view. Per axis: the first position, the
-/// step, how many there are.
+/// A slice with negative steps along some axes (with positive steps alone it is a view). Per axis: the first index, the step,
+/// the count.
 pub(super) fn backwards(s: &LoweringCx<'_>, lines: &[[i64; 3]]) -> Option<String> {
     let (shape, out) = (known(s.ty(0))?, known(s.out(0))?);
     if lines.iter().all(|[_, step, _]| *step > 0) || lines.iter().any(|[_, step, _]| step.abs() != 1) {
         return None;
     }
     let mut text = "{0}".to_owned();
-    // Neighbors that run the same way are one.
+    // Adjacent axes with the same direction are merged.
     let mut groups: Vec<(i64, bool)> = Vec::new();
     for (axis, &[start, step, count]) in lines.iter().enumerate() {
         let first = if step > 0 { start } else { start - (count - 1) };
@@ -528,7 +528,7 @@ pub(super) fn backwards(s: &LoweringCx<'_>, lines: &[[i64; 3]]) -> Option<String
     })
 }
 
-/// A pooling over one or two axes: of the largest, or of the mean.
+/// Max or mean pooling over one or two axes.
 pub(super) fn pooling(
     s: &LoweringCx<'_>,
     is_max: bool,
@@ -556,9 +556,9 @@ pub(super) fn pooling(
     Some(format!("reshape({function}{whole}, {op}{numbers}), {})", list(&out)))
 }
 
-// --- rows and joints ---------------------------------------------------------------------------------------
+// --- indexing and joining ----------------------------------------------------------------------------------
 
-/// Slices at positions along an axis.
+/// Slices at indices along an axis.
 pub(super) fn take(s: &LoweringCx<'_>) -> Option<String> {
     let (from, at, out) = (known(s.ty(0))?, known(s.ty(1))?, known(s.out(0))?);
     let count: i64 = at.iter().product();
@@ -581,11 +581,11 @@ pub(super) fn take(s: &LoweringCx<'_>) -> Option<String> {
     }
     // `[positions, before, after]` becomes `[before, positions, after]`.
     let (before, after) = (from[..axis].iter().product::<i64>(), from[axis + 1..].iter().product::<i64>());
-    let apart = format!("permute(reshape({rows}, {}), [1, 0, 2])", list(&[count, before, after]));
-    Some(format!("reshape({apart}, {})", list(&out)))
+    let slices = format!("permute(reshape({rows}, {}), [1, 0, 2])", list(&[count, before, after]));
+    Some(format!("reshape({slices}, {})", list(&out)))
 }
 
-/// A copy of the input whose rows at positions along an axis are written over.
+/// A copy of the input with slices at indices along an axis overwritten.
 pub(super) fn index_copy(s: &LoweringCx<'_>) -> Option<String> {
     let (into, from) = (known(s.ty(0))?, known(s.ty(2))?);
     let rank = into.len();
@@ -603,7 +603,7 @@ pub(super) fn index_copy(s: &LoweringCx<'_>) -> Option<String> {
     Some(format!("reshape(ggml_set_rows({copy}, {rows}, {positions}), {})", list(&into)))
 }
 
-/// All inputs one behind the other.
+/// All inputs, joined along an axis.
 pub(super) fn concat(s: &LoweringCx<'_>) -> Option<String> {
     let out = known(s.out(0))?;
     let axis = s.axis(0, out.len()).ok()?;
@@ -611,7 +611,7 @@ pub(super) fn concat(s: &LoweringCx<'_>) -> Option<String> {
     let mut parts = Vec::new();
     for i in 1..s.args.len() {
         let size = known(s.ty(i))?[axis];
-        // Nothing adds nothing.
+        // Empty inputs add nothing.
         if size > 0 {
             let flat = list(&[before, size, after]);
             parts.push(if out.len() > 4 { format!("reshape({{{i}}}, {flat})") } else { format!("{{{i}}}") });

@@ -1,12 +1,12 @@
-//! Functions of the host program: a call of something that the compiler cannot look into.
+//! Functions of the host program: calls that are opaque to the compiler.
 //!
-//! The row is not listed in [`super::FAMILIES`]: it is not an op that users name, and has no definition that a test
-//! could run. Models get it from functions that cannot be traced, gradients from methods of a user's backend.
+//! The op is not listed in [`super::FAMILIES`]: users do not name it, and tests cannot run it without a host function. It
+//! comes from functions that cannot be traced, and from gradient methods of user-defined backends.
 
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
-use crate::formula::{GradCall, V};
-use crate::interp::HostCall;
+use crate::formula::{GradCx, V};
+use crate::interp::EvalCx;
 use crate::literal::Lit;
 use crate::lowering::LoweringRule::Function;
 use crate::lowering::{Lowering, LoweringCx};
@@ -43,7 +43,7 @@ pub static HOST_CALL: OpDef = OpDef {
     ports: PORTS,
     shape: ShapeRule::Fn(shape),
     dtype: DTypeRule::Fn(dtype),
-    eval: Some(Eval::Host(refuse)),
+    eval: Some(Eval::Tensors(refuse)),
     grad: Grad::Formula(gradient),
     lowering: Lowering { py: Function(spell), custom: Function(spell), ..Lowering::NONE },
     tolerance: Tolerance::Exact,
@@ -97,14 +97,14 @@ fn dtype(cx: &DTypeCx<'_>) -> Result<DTypes> {
     if out.len() == n { Ok(DTypes::keep(out)) } else { Err(cx.bad(2, &cx.lit(2), "one dtype per result")) }
 }
 
-fn refuse(call: &HostCall<'_>) -> Result<Vec<Tensor>> {
+fn refuse(call: &EvalCx<'_>) -> Result<Vec<Tensor>> {
     let name = call.text(0)?;
     let message = format!("the interpreter cannot call the Python function `{name}`");
     Err(Error::new(Code::Unsupported, message)
         .help("write it with ops, so that it can be traced, or use a backend that runs Python"))
 }
 
-fn gradient<'a>(c: &GradCall<'a>) -> Vec<V<'a>> {
+fn gradient<'a>(c: &GradCx<'a>) -> Vec<V<'a>> {
     let Lit::Str(backward) = c.lit(4) else {
         let message = format!("the function `{}` has no gradient", c.get(|c| c.text(0)));
         c.cx.fail(Error::new(Code::NoGradient, message).help(
@@ -114,15 +114,15 @@ fn gradient<'a>(c: &GradCall<'a>) -> Vec<V<'a>> {
     };
     let inputs = &c.x[FIRST..];
     let floats: Vec<V<'a>> = inputs.iter().copied().filter(|x| x.dtype().is_float()).collect();
-    let found = call(c.cx, &backward, c.lit(5), &floats, &[&c.gs, inputs, &c.ys]);
-    let mut found = found.into_iter();
-    let gradients = inputs
+    let gradients = call(c.cx, &backward, c.lit(5), &floats, &[&c.gs, inputs, &c.ys]);
+    let mut gradients = gradients.into_iter();
+    let cotangents = inputs
         .iter()
-        .map(|x| if x.dtype().is_float() { found.next().unwrap_or_else(|| c.none()) } else { c.none() });
-    std::iter::repeat_n(c.none(), FIRST).chain(gradients).collect()
+        .map(|x| if x.dtype().is_float() { gradients.next().unwrap_or_else(|| c.none()) } else { c.none() });
+    std::iter::repeat_n(c.none(), FIRST).chain(cotangents).collect()
 }
 
-/// A call of a function whose results are like some values.
+/// A call of a function whose results have the types of given values.
 pub fn call<'a>(
     cx: &'a crate::formula::Cx,
     function: &str,
@@ -151,7 +151,7 @@ fn spell(s: &LoweringCx<'_>) -> Option<String> {
     let tensors = s.args.get(FIRST..).unwrap_or_default().join(", ");
     let options = if s.absent(5) { String::new() } else { format!(", options=dict({})", s.arg(5)) };
     let call = format!("host_call({}, [{}], {tensors}{options})", s.arg(0), outputs.join(", "));
-    // A single result is not in a tuple.
+    // A single result is not a tuple.
     Some(if outputs.len() == 1 { format!("{call}[0]") } else { call })
 }
 
@@ -168,8 +168,8 @@ mod tests {
         let x = b.graph.add_input("x", Role::Data, ty);
         let mut ids: Vec<_> = args.into_iter().map(|lit| b.lit(lit)).collect();
         ids.push(x);
-        let found = b.push(&HOST_CALL, &ids)?;
-        Ok(found.iter().filter_map(|&v| b.graph.ty(v)).map(ToString::to_string).collect())
+        let outputs = b.push(&HOST_CALL, &ids)?;
+        Ok(outputs.iter().filter_map(|&v| b.graph.ty(v)).map(ToString::to_string).collect())
     }
 
     #[test]

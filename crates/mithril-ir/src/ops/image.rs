@@ -1,10 +1,10 @@
-//! Resizing images: interpolation, and channels exchanged for resolution.
+//! Resizing images: interpolation, pixel shuffle and its inverse.
 
 use super::window;
 use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
-use crate::formula::{Call, V};
+use crate::formula::{ExpandCx, V};
 use crate::literal::Lit;
 use crate::lowering::LoweringRule::Function;
 use crate::lowering::{Lowering, LoweringCx};
@@ -13,7 +13,7 @@ use crate::rules::{Attrs, DTypes, ShapeCx};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[&INTERPOLATE, &PIXEL_SHUFFLE, &PIXEL_UNSHUFFLE];
 
 const INPUT: Port = tensor_of("input", Kinds::NUMBER);
@@ -54,8 +54,8 @@ pub static INTERPOLATE: OpDef = OpDef {
         Ok(vec![out])
     }),
     dtype: DTypeRule::Fn(|cx| {
-        let given = cx.dtype(0).unwrap_or(cx.float);
-        let dtype = if given.is_float() || cx.text(3)?.starts_with("nearest") { given } else { cx.float };
+        let input = cx.dtype(0).unwrap_or(cx.float);
+        let dtype = if input.is_float() || cx.text(3)?.starts_with("nearest") { input } else { cx.float };
         Ok(DTypes { cast: [Some(dtype)].into_iter().collect(), out: [dtype].into_iter().collect() })
     }),
     expand: Some(|c| {
@@ -87,12 +87,12 @@ pub static INTERPOLATE: OpDef = OpDef {
 
 fn check_mode(cx: &ShapeCx<'_>, n: usize) -> Result<()> {
     let (mode, lit) = (cx.text(3)?, cx.lit(3));
-    let wanted = match mode.as_str() {
+    let expected = match mode.as_str() {
         "bilinear" | "bicubic" => 2,
         "trilinear" => 3,
         _ => n,
     };
-    if n != wanted {
+    if n != expected {
         return Err(cx.bad(3, &lit, &format!("\"nearest\" or \"linear\" for {n} spatial axes")));
     }
     if mode.starts_with("nearest") && cx.bool(4)? {
@@ -102,10 +102,10 @@ fn check_mode(cx: &ShapeCx<'_>, n: usize) -> Result<()> {
     Ok(())
 }
 
-/// How one axis is resized.
+/// Resizing of one axis.
 struct Resize {
     out: Dim,
-    /// The factor given by the user.
+    /// The scale factor, if one was passed.
     factor: Option<f64>,
 }
 
@@ -133,11 +133,11 @@ impl Resize {
         Ok(Self { out, factor: Some(factor) })
     }
 
-    fn apply<'a>(&self, c: &Call<'a>, x: V<'a>, axis: usize) -> Result<V<'a>> {
+    fn apply<'a>(&self, c: &ExpandCx<'a>, x: V<'a>, axis: usize) -> Result<V<'a>> {
         let (mode, corners) = (c.text(3)?, c.bool(4)?);
         let size = x.dim(axis as i64);
         let Some((s, o)) = size.known().zip(self.out.known()) else {
-            // A symbolic size has a whole factor only.
+            // The factor of a symbolic size is an integer.
             let times = self.factor.map_or(1, |f| f as i64);
             let nearest = mode.starts_with("nearest");
             return if nearest { Ok(repeated(x, axis, times)) } else { Err(undecided(c, &size)) };
@@ -149,8 +149,8 @@ impl Resize {
             );
         }
         let taps = taps(&mode, corners, s, o, self.factor);
-        let own: Vec<i64> = (0..s).collect();
-        if taps.iter().all(|(at, weights)| *at == own || weights.iter().all(|w| *w == 0.0)) {
+        let identity: Vec<i64> = (0..s).collect();
+        if taps.iter().all(|(at, weights)| *at == identity || weights.iter().all(|w| *w == 0.0)) {
             return Ok(x);
         }
         let take = |at: &[i64]| x.take(Tensor::from_parts(&[at.len()], at.to_vec()), axis);
@@ -197,7 +197,7 @@ fn undecided(cx: &(impl Attrs + ?Sized), s: &Dim) -> Error {
     cx.symbolic(0, s)
 }
 
-/// Each element `times` over.
+/// Each element repeated `times` times.
 fn repeated(x: V<'_>, axis: usize, times: i64) -> V<'_> {
     if times == 1 {
         return x;
@@ -210,7 +210,7 @@ fn repeated(x: V<'_>, axis: usize, times: i64) -> V<'_> {
     many.reshape(merged.0.to_vec())
 }
 
-/// Elements of the input and their weights: for each output element one of every list.
+/// Input elements and their weights: entry `i` of each list belongs to output element `i`.
 fn taps(mode: &str, corners: bool, s: i64, o: i64, factor: Option<f64>) -> Vec<(Vec<i64>, Vec<f64>)> {
     let ratio = match factor {
         _ if corners => {
@@ -220,13 +220,13 @@ fn taps(mode: &str, corners: bool, s: i64, o: i64, factor: Option<f64>) -> Vec<(
                 0.0
             }
         }
-        // What is left of a factor that does not change the size counts for the other modes only.
+        // Linear modes ignore the rest of a factor that does not change the size.
         Some(_) if s == o && mode.ends_with("linear") => 1.0,
         Some(factor) => 1.0 / factor,
         None => s as f64 / o as f64,
     };
     if mode.starts_with("nearest") {
-        // Rounding decides between neighbors here, so this is single precision as in torch.
+        // Rounding decides which neighbor is nearest, so this is computed in single precision, as in torch.
         let (ratio, shift) = (ratio as f32, if mode == "nearest" { 0.0 } else { 0.5 });
         let at = (0..o).map(|i| (((i as f32 + shift) * ratio).floor() as i64).min(s - 1)).collect();
         return vec![(at, vec![1.0; o as usize])];
@@ -246,7 +246,7 @@ fn taps(mode: &str, corners: bool, s: i64, o: i64, factor: Option<f64>) -> Vec<(
     reach.map(one).collect()
 }
 
-/// The kernel of Keys with a = -0.75.
+/// The cubic kernel of Keys with a = -0.75.
 fn keys(x: f64) -> f64 {
     const A: f64 = -0.75;
     if x <= 1.0 {
@@ -256,7 +256,7 @@ fn keys(x: f64) -> f64 {
     }
 }
 
-/// PyTorch resizes floats.
+/// PyTorch resizes only floats.
 fn torch(s: &LoweringCx<'_>) -> Option<String> {
     s.ty(0).filter(|ty| ty.dtype.is_float())?;
     let n = s.ty(0)?.shape.rank().checked_sub(2)?;

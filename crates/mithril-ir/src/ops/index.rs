@@ -1,4 +1,4 @@
-//! Look-up by integer tensors, the additions that are its adjoints, and replacement.
+//! Lookups by index tensors, the additions that are their adjoints, and replacement.
 //!
 //! Everywhere negative indices count from the end, and an index outside the axis is an error.
 
@@ -8,8 +8,8 @@ use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
 use crate::formula::V;
-use crate::interp::{HostCall, broadcast_index};
-use crate::loops::{Argument, Binary, Expr, Index, LoopCx, accumulator, sizes_around, unflat};
+use crate::interp::{EvalCx, broadcast_index};
+use crate::loops::{Binary, CallArgument, Expr, Index, LoopCx, accumulator, sizes_around, unflat};
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
@@ -24,13 +24,13 @@ use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
 use crate::tensor::{Scalar, Tensor, strides};
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] =
     &[&GETITEM, &TAKE, &TAKE_ALONG_AXIS, &SCATTER_ADD, &INDEX_ADD, &INDEX_COPY, &ONE_HOT];
 
 pub(super) const INDICES: Port = tensor_of("indices", Kinds::INT);
 
-/// An index counted from either end, as a position.
+/// An index, possibly negative, as a position from the front.
 pub(super) fn position(index: i64, size: usize) -> Result<usize> {
     let n = size as i64;
     if index < -n || index >= n {
@@ -43,7 +43,7 @@ pub(super) fn position(index: i64, size: usize) -> Result<usize> {
     Ok(if index < 0 { index + n } else { index } as usize)
 }
 
-pub(super) fn positions(c: &HostCall<'_>, i: usize, size: usize) -> Result<Vec<usize>> {
+pub(super) fn positions(c: &EvalCx<'_>, i: usize, size: usize) -> Result<Vec<usize>> {
     let all = c.tensor(i).to_i64s();
     all.into_iter().map(|index| position(index, size).map_err(|e| c.explain(e))).collect()
 }
@@ -66,7 +66,7 @@ pub static TAKE: OpDef = OpDef {
         let axis = cx.axis(2, from.rank())?;
         Ok(vec![from[..axis].iter().chain(indices.iter()).chain(&from[axis + 1..]).cloned().collect()])
     }),
-    eval: Some(Eval::Host(|c| {
+    eval: Some(Eval::Tensors(|c| {
         let x = c.tensor(0);
         let (outer, size, inner) = around(c, x.shape(), 2)?;
         let at = positions(c, 1, size)?;
@@ -100,7 +100,7 @@ pub static TAKE: OpDef = OpDef {
                 if s.absent(2) { (true, 0) } else { (false, s.axis(2, s.ty(0)?.shape.rank()).ok()?) };
             let x = if flat { format!("torch.reshape({x}, (-1,))") } else { x.to_owned() };
             let before = ":, ".repeat(axis);
-            // Of an index without dimensions torch would make a number of Python, and wait for the device.
+            // torch would convert a 0-d index to a Python number, and wait for the device.
             Some(match rank {
                 0 => format!("{x}[{before}{indices}[None]].squeeze({axis})"),
                 _ => format!("{x}[{before}{indices}]"),
@@ -108,7 +108,7 @@ pub static TAKE: OpDef = OpDef {
         }),
         mlx: Function(|s| {
             let text = format!("mx.take({}, {}, axis={})", s.arg(0), s.arg(1), s.arg(2));
-            Some(looked_up_mlx(s, 0, text))
+            Some(lookup_mlx(s, 0, text))
         }),
         ggml: Function(super::ggml::take),
         onnx: Function(super::onnx::take),
@@ -126,8 +126,8 @@ pub static TAKE: OpDef = OpDef {
     ..MOVE
 };
 
-/// Numbers of elements before, along and after the axis at port `i`; everything is one axis without one.
-fn around(c: &HostCall<'_>, shape: &[usize], i: usize) -> Result<(usize, usize, usize)> {
+/// Numbers of elements before, along and after the axis at port `i`; without an axis the tensor is flattened.
+fn around(c: &EvalCx<'_>, shape: &[usize], i: usize) -> Result<(usize, usize, usize)> {
     if c.absent(i) {
         return Ok((1, shape.iter().product(), 1));
     }
@@ -141,13 +141,13 @@ fn at_axis(s: &LoweringCx<'_>, i: usize) -> Option<String> {
     Some(format!("{}{}", ":, ".repeat(axis), s.arg(1)))
 }
 
-/// The gradient of MLX divides by the number of elements: where there may be none, a helper looks.
-pub(super) fn looked_up_mlx(s: &LoweringCx<'_>, table: usize, text: String) -> String {
+/// The gradient of MLX divides by the number of elements; a helper is used if that may be 0.
+pub(super) fn lookup_mlx(s: &LoweringCx<'_>, table: usize, text: String) -> String {
     let is_sure = s.ty(table).is_some_and(|t| t.shape.iter().all(|d| d.known().is_some_and(|n| n > 0)));
     if is_sure { text } else { format!("_looked_up({}, {text})", s.arg(table)) }
 }
 
-fn take_gradient<'a>(v: &crate::formula::GradCall<'a>) -> Vec<V<'a>> {
+fn take_gradient<'a>(v: &crate::formula::GradCx<'a>) -> Vec<V<'a>> {
     let (x, indices) = (v.x[0], v.x[1]);
     let reshape = |x: V<'a>, dims: Vec<Dim>| x.reshape(dims);
     let many = indices.shape().numel();
@@ -187,7 +187,7 @@ fn equal_ranks(cx: &ShapeCx<'_>) -> Result<()> {
     Err(Error::new(Code::RankMismatch, message).help("both must have the same number of axes; see also take"))
 }
 
-/// for each place its own position
+/// for each output element its own index
 pub static TAKE_ALONG_AXIS: OpDef = OpDef {
     name: "take_along_axis",
     doc: "Gathers elements along `axis`: \
@@ -202,7 +202,7 @@ pub static TAKE_ALONG_AXIS: OpDef = OpDef {
         out.0[axis] = cx.shape(1)[axis].clone();
         Ok(vec![out])
     }),
-    eval: Some(Eval::Host(|c| {
+    eval: Some(Eval::Tensors(|c| {
         let (x, indices) = (c.tensor(0), c.tensor(1));
         let axis = c.axis(2, x.rank())?;
         let at = positions(c, 1, x.shape()[axis])?;
@@ -216,8 +216,8 @@ pub static TAKE_ALONG_AXIS: OpDef = OpDef {
         let axis = c.axis(2, c.rank(0))?;
         Ok(vec![c.output(0, |at| {
             let shape = c.shape(0);
-            let own = |(i, n): (&Index, &i64)| if *n == 1 { Index::default() } else { i.clone() };
-            let mut from: Vec<Index> = at.iter().zip(&shape).map(own).collect();
+            let coordinate = |(i, n): (&Index, &i64)| if *n == 1 { Index::default() } else { i.clone() };
+            let mut from: Vec<Index> = at.iter().zip(&shape).map(coordinate).collect();
             from[axis] = c.value(c.broadcast(1, at), shape[axis], true);
             c.load(0, from)
         })])
@@ -238,14 +238,14 @@ pub static TAKE_ALONG_AXIS: OpDef = OpDef {
         torch: Function(|s| {
             let (x, indices, out) = (&s.ty(0)?.shape, &s.ty(1)?.shape, &s.out(0)?.shape);
             let axis = s.axis(2, x.rank()).ok()?;
-            let mut wanted = out.clone();
-            wanted.0[axis] = x[axis].clone();
-            let broadcast = |text: String, own: &Shape, to: &Shape| {
-                if own == to { text } else { format!("torch.broadcast_to({text}, {})", s.dims(to)) }
+            let mut table = out.clone();
+            table.0[axis] = x[axis].clone();
+            let broadcast = |text: String, from: &Shape, to: &Shape| {
+                if from == to { text } else { format!("torch.broadcast_to({text}, {})", s.dims(to)) }
             };
             let at = broadcast(counted_from_front(s, axis, DType::I64)?, indices, out);
-            // torch.take_along_dim, which broadcasts by itself, takes positions that are not there.
-            Some(format!("torch.gather({}, {axis}, {at})", broadcast(s.arg(0).to_owned(), x, &wanted)))
+            // `torch.take_along_dim` broadcasts, but does not check indices.
+            Some(format!("torch.gather({}, {axis}, {at})", broadcast(s.arg(0).to_owned(), x, &table)))
         }),
         onnx: Function(super::onnx::take_along_axis),
         ..Lowering::NONE
@@ -260,23 +260,23 @@ pub static TAKE_ALONG_AXIS: OpDef = OpDef {
     ..MOVE
 };
 
-/// For each place of `out` the offset in a tensor of `shape` that broadcasts to it, at position 0 of the axis.
+/// For each element of `out` the offset in a tensor of `shape` that broadcasts to it, at index 0 of the axis.
 pub(super) fn base(shape: &[usize], out: &[usize], axis: usize) -> impl Fn(usize) -> usize + use<> {
-    let (own, there) = (strides(shape), strides(out));
+    let (strides_in, strides_out) = (strides(shape), strides(out));
     let steps: Vec<(usize, usize, usize)> = (0..shape.len())
-        .map(|i| (there[i], out[i], if i == axis || shape[i] == 1 { 0 } else { own[i] }))
+        .map(|i| (strides_out[i], out[i], if i == axis || shape[i] == 1 { 0 } else { strides_in[i] }))
         .collect();
     move |i| steps.iter().map(|&(s, n, step)| i / s % n * step).sum()
 }
 
-/// Indices as torch takes them: it knows only int64, and int32 where `least` says so.
+/// Indices in a dtype that torch accepts: int64, or int32 if `least` allows it.
 pub(super) fn torch_indices(s: &LoweringCx<'_>, i: usize, least: DType) -> Option<String> {
     let dtype = s.ty(i)?.dtype;
     let is_known = dtype == DType::I64 || dtype == least;
     Some(if is_known { s.arg(i).to_owned() } else { format!("{}.long()", s.arg(i)) })
 }
 
-/// torch takes no negative positions in these functions.
+/// Negative indices converted to positive ones, which these functions of torch require.
 pub(super) fn counted_from_front(s: &LoweringCx<'_>, axis: usize, least: DType) -> Option<String> {
     let (size, i) = (s.dim(&s.ty(0)?.shape[axis]), torch_indices(s, 1, least)?);
     Some(format!("torch.where({i} < 0, {i} + {size}, {i})"))
@@ -284,13 +284,13 @@ pub(super) fn counted_from_front(s: &LoweringCx<'_>, axis: usize, least: DType) 
 
 // --- additions ---------------------------------------------------------------------------------------------
 
-/// What additions convert: the source becomes what the input is.
+/// Dtypes of additions: the source is converted to the dtype of the input.
 pub(super) fn source_as_input(cx: &DTypeCx<'_>) -> DTypes {
     let to = cx.dtype(0).unwrap_or(cx.float);
     DTypes { cast: smallvec![None, None, Some(to)], out: smallvec![to] }
 }
 
-/// A row of an addition at indices.
+/// Addition at indices.
 pub(super) const ADDITION: OpDef = OpDef {
     ports: &[
         tensor_of("input", Kinds::NUMBER),
@@ -324,7 +324,7 @@ pub static SCATTER_ADD: OpDef = OpDef {
         }
         Ok(vec![input.clone()])
     }),
-    eval: Some(Eval::Host(|c| {
+    eval: Some(Eval::Tensors(|c| {
         let (x, source) = (c.tensor(0), c.tensor(2));
         let axis = c.axis(3, x.rank())?;
         let at = positions(c, 1, x.shape()[axis])?;
@@ -359,7 +359,7 @@ pub static INDEX_ADD: OpDef = OpDef {
           indices accumulate.",
     layer: "IndexAdd",
     shape: ShapeRule::Fn(slices_shape),
-    eval: Some(Eval::Host(|c| {
+    eval: Some(Eval::Tensors(|c| {
         let at = slice_places(c)?;
         Ok(vec![added(c.tensor(0), c.tensor(2), |i| at[i])])
     })),
@@ -374,7 +374,7 @@ pub static INDEX_ADD: OpDef = OpDef {
         }),
         jax: Function(|s| Some(format!("{}.at[{}].add({})", s.arg(0), at_axis(s, 3)?, s.arg(2)))),
         mlx: Function(|s| {
-            // MLX refuses to add to nothing.
+            // MLX cannot add to an empty tensor.
             let empty = s.ty(0)?.shape.iter().any(|d| d.is(0));
             let sum = || Some(format!("{}.at[{}].add({})", s.arg(0), at_axis(s, 3)?, s.arg(2)));
             if empty { Some(s.arg(0).to_owned()) } else { sum() }
@@ -392,33 +392,33 @@ pub static INDEX_ADD: OpDef = OpDef {
     ..ADDITION
 };
 
-/// The shape where `source` holds slices for 1-d indices.
+/// The shape of the result if `source` holds slices for 1-d indices.
 fn slices_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     let (input, indices, source) = (cx.shape(0), cx.shape(1), cx.shape(2));
     cx.rank(1, &[1])?;
     cx.rank(2, &[input.rank()])?;
     let axis = cx.axis(3, input.rank())?;
     for i in 0..input.rank() {
-        let wanted = if i == axis { &indices[0] } else { &input[i] };
-        cx.same(wanted, &source[i], &format!("sizes of axis {i}"))?;
+        let expected = if i == axis { &indices[0] } else { &input[i] };
+        cx.same(expected, &source[i], &format!("sizes of axis {i}"))?;
     }
     Ok(vec![input.clone()])
 }
 
-/// The call of a function that adds `source` to the input at `indices`.
+/// Calls a C function that adds `source` to the input at `indices`.
 fn addition_loops(c: &LoopCx<'_>, function: &str) -> Result<Vec<Expr>> {
     let (axis, wide) = (c.axis(3, c.rank(0))?, accumulator(c.out_dtype(0)));
     let (outer, size, inner) = sizes_around(&c.shape(0), axis);
     let sum = c.temporary(wide, c.out_shape(0), |at| c.load(0, at).cast(wide));
     let (indices, source) = (c.stored(1, DType::I64), c.stored(2, wide));
-    let buffers = [Argument::Out(sum), Argument::In(indices), Argument::In(source)];
-    let numbers = [outer, size, c.shape(2)[axis], inner].map(Argument::Int);
+    let buffers = [CallArgument::Out(sum), CallArgument::In(indices), CallArgument::In(source)];
+    let numbers = [outer, size, c.shape(2)[axis], inner].map(CallArgument::Int);
     c.call(format!("{function}_{}", wide.short()), [&buffers[..], &numbers[..]].concat(), 0);
     Ok(vec![c.output(0, |at| c.load(sum, at).cast(c.out_dtype(0)))])
 }
 
-/// For each element of the slices in `source` its place in the input.
-fn slice_places(c: &HostCall<'_>) -> Result<Vec<usize>> {
+/// For each element of the slices in `source` its offset in the input.
+fn slice_places(c: &EvalCx<'_>) -> Result<Vec<usize>> {
     let (_, size, inner) = around(c, c.tensor(0).shape(), 3)?;
     let at = positions(c, 1, size)?;
     let place = |i: usize| i % inner + (at[i / inner % at.len()] + i / inner / at.len() * size) * inner;
@@ -452,7 +452,7 @@ pub static INDEX_COPY: OpDef = OpDef {
     ports: &[INPUT, INDICES, tensor("source"), attr("axis", Attr::Int, DefaultLit::Int(0))],
     shape: ShapeRule::Fn(slices_shape),
     dtype: DTypeRule::Fn(|cx| Ok(source_as_input(cx))),
-    eval: Some(Eval::Host(|c| {
+    eval: Some(Eval::Tensors(|c| {
         let (x, source) = (c.tensor(0), c.tensor(2));
         let mut from = vec![None; x.len()];
         for (i, place) in slice_places(c)?.into_iter().enumerate() {
@@ -466,8 +466,8 @@ pub static INDEX_COPY: OpDef = OpDef {
         let (outer, size, inner) = sizes_around(&c.shape(0), c.axis(3, c.rank(0))?);
         let output = c.temporary(dtype, c.out_shape(0), |at| c.load(0, at));
         let (indices, source) = (c.stored(1, DType::I64), c.stored(2, dtype));
-        let buffers = [Argument::Out(output), Argument::In(indices), Argument::In(source)];
-        let numbers = [outer, size, c.shape(1)[0], inner * dtype.size() as i64].map(Argument::Int);
+        let buffers = [CallArgument::Out(output), CallArgument::In(indices), CallArgument::In(source)];
+        let numbers = [outer, size, c.shape(1)[0], inner * dtype.size() as i64].map(CallArgument::Int);
         c.call("mithril_index_copy", [&buffers[..], &numbers[..]].concat(), 0);
         Ok(vec![c.whole(0, output)])
     }),
@@ -510,12 +510,12 @@ fn kept_slices<'a>(slices: V<'a>, x: V<'a>, indices: V<'a>, axis: usize) -> V<'a
     if count.known().is_some_and(|n| n <= 1) {
         return slices;
     }
-    let own = cx.arange(count.clone());
+    let order = cx.arange(count.clone());
     let none = cx.zeros(vec![size], DType::I64);
-    let last = none.op(&SCATTER_MAX, &[indices, own, first]).take(indices, first);
+    let last = none.op(&SCATTER_MAX, &[indices, order, first]).take(indices, first);
     let mut line = vec![Dim::ONE; x.rank()];
     line[axis] = count;
-    let is_kept = last.equal(own).reshape(line);
+    let is_kept = last.equal(order).reshape(line);
     is_kept.select(slices, 0.0)
 }
 
@@ -546,7 +546,7 @@ pub static ONE_HOT: OpDef = OpDef {
     expand: Some(|c| {
         let indices = c.x[0];
         let dtype = dtype_or(&c.lit(2), c.cx.float());
-        // Sums are of numbers; a bool row is cast at the end.
+        // Booleans are summed as numbers and cast at the end.
         let wide = if dtype == DType::Bool { DType::U8 } else { dtype };
         let mut dims = indices.shape().0.to_vec();
         dims.push(Dim::ONE);

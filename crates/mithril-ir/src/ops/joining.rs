@@ -2,8 +2,8 @@
 
 use crate::dim::Dim;
 use crate::error::{Code, Error, Result};
-use crate::formula::{Call, V};
-use crate::interp::HostCall;
+use crate::formula::{ExpandCx, V};
+use crate::interp::EvalCx;
 use crate::literal::Lit;
 use crate::loops::{Expr, LoopCx, Within};
 use crate::lowering::LoweringRule::{Function, Template};
@@ -15,12 +15,12 @@ use crate::rules::{Attrs, DTypes, ShapeCx};
 use crate::shape::Shape;
 use crate::tensor::{Data, Tensor};
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[&CONCAT, &STACK, &PAD, &TILE, &REPEAT];
 
 // --- concat, stack -----------------------------------------------------------------------------------------
 
-/// one after the other
+/// tensors joined along an axis
 pub static CONCAT: OpDef = OpDef {
     name: "concat",
     doc: "Tensors one after the other along `axis`; their other sizes are equal. Dtypes promote.",
@@ -29,7 +29,7 @@ pub static CONCAT: OpDef = OpDef {
     ports: &[attr("axis", Attr::Int, DefaultLit::Int(0)), variadic("inputs")],
     shape: ShapeRule::Fn(concat_shape),
     dtype: DTypeRule::Promote,
-    eval: Some(Eval::Host(eval_concat)),
+    eval: Some(Eval::Tensors(eval_concat)),
     loops: Some(concat_loops),
     grad: Grad::Formula(|v| {
         let axis = v.get(|c| c.axis(0, v.y.rank()));
@@ -79,7 +79,7 @@ fn concat_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     Ok(vec![out])
 }
 
-/// The element of that tensor in whose stretch of the axis the position lies.
+/// The element of the tensor whose range of the axis contains the position.
 fn concat_loops(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
     let axis = c.axis(0, c.out_shape(0).len())?;
     Ok(vec![c.output(0, |at| {
@@ -100,7 +100,7 @@ fn concat_loops(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
     })])
 }
 
-fn eval_concat(c: &HostCall<'_>) -> Result<Vec<Tensor>> {
+fn eval_concat(c: &EvalCx<'_>) -> Result<Vec<Tensor>> {
     let tensors = c.tensors_from(1);
     let axis = c.axis(0, c.shape().len())?;
     let outer: usize = c.shape()[..axis].iter().product();
@@ -115,7 +115,7 @@ fn eval_concat(c: &HostCall<'_>) -> Result<Vec<Tensor>> {
     Ok(vec![Tensor::new(c.shape().to_vec(), data)?])
 }
 
-/// a new axis
+/// tensors joined along a new axis
 pub static STACK: OpDef = OpDef {
     name: "stack",
     doc: "Tensors of one shape beside each other along a new axis, which stands at `axis` in the output.",
@@ -149,7 +149,7 @@ fn stacked(s: &LoweringCx<'_>, axis: &str) -> Option<String> {
 
 const MODES: &[&str] = &["constant", "reflect", "symmetric", "edge", "replicate", "circular", "wrap"];
 
-/// elements added at the ends
+/// elements added at both ends
 pub static PAD: OpDef = OpDef {
     name: "pad",
     doc: "Elements added before and after each axis. `pads` is `((before, after), ...)` for each axis, the same \
@@ -175,15 +175,15 @@ pub static PAD: OpDef = OpDef {
         ])
     }),
     dtype: DTypeRule::Fn(|cx| {
-        let own = cx.dtype(0).unwrap_or(cx.float);
-        cx.check_int(3, own)?;
-        Ok(DTypes::keep([own]))
+        let dtype = cx.dtype(0).unwrap_or(cx.float);
+        cx.check_int(3, dtype)?;
+        Ok(DTypes::keep([dtype]))
     }),
     expand: Some(padded),
     lowering: Lowering {
         numpy: Function(pad_text),
         torch: Function(|s| {
-            // One flat tuple, from the last axis to the first; negative numbers cut off as ours do.
+            // One flat tuple, from the last axis to the first; negative numbers crop.
             let pads = pads(s, s.ty(0)?.shape.rank()).ok()?;
             let flat: Vec<i64> = pads.iter().rev().flat_map(|&(a, b)| [a, b]).collect();
             let constant = s.text(2).ok()? == "constant" && !flat.is_empty();
@@ -225,7 +225,7 @@ pub(super) fn pads(cx: &impl Attrs, rank: usize) -> Result<Vec<(i64, i64)>> {
         Lit::Tuple(p) if p.len() == 2 => Ok((number(&p[0])?, number(&p[1])?)),
         _ => Err(bad()),
     };
-    let found = match &lit {
+    let pads = match &lit {
         Lit::Int(_) => vec![(number(&lit)?, number(&lit)?)],
         Lit::Tuple(items) if items.iter().all(|i| matches!(i, Lit::Tuple(_))) => {
             items.iter().map(pair).collect::<Result<Vec<_>>>()?
@@ -239,9 +239,9 @@ pub(super) fn pads(cx: &impl Attrs, rank: usize) -> Result<Vec<(i64, i64)>> {
         }
         _ => return Err(bad()),
     };
-    match found.as_slice() {
+    match pads.as_slice() {
         [one] => Ok(vec![*one; rank]),
-        all if all.len() == rank => Ok(found),
+        all if all.len() == rank => Ok(pads),
         _ => Err(bad()),
     }
 }
@@ -271,7 +271,7 @@ fn check_pad(mode: &str, size: &Dim, before: i64, after: i64) -> Result<()> {
     Ok(())
 }
 
-fn padded<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+fn padded<'a>(c: &ExpandCx<'a>) -> Vec<V<'a>> {
     let x = c.x[0];
     let pads = c.get(|c| pads(c, x.rank()));
     let mode = c.get(|c| c.text(2));
@@ -282,7 +282,7 @@ fn padded<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     vec![constant_pad(x, &pads, c.x[3])]
 }
 
-/// Cuts off what negative numbers say, then writes the rest into a larger tensor of one value.
+/// Crops by negative amounts, then writes the rest into a larger tensor filled with `value`.
 fn constant_pad<'a>(x: V<'a>, pads: &[(i64, i64)], value: V<'a>) -> V<'a> {
     let cx = x.cx();
     let mut kept = x;
@@ -360,7 +360,7 @@ fn pad_text(s: &LoweringCx<'_>) -> Option<String> {
 
 const REPS: Port = attr("reps", Attr::Ints, DefaultLit::Required);
 
-/// the whole several times
+/// the whole tensor repeated
 pub static TILE: OpDef = OpDef {
     name: "tile",
     doc: "The whole tensor `reps[i]` times along axis `i`. The shorter of shape and `reps` is padded with \
@@ -370,7 +370,7 @@ pub static TILE: OpDef = OpDef {
     shape: ShapeRule::Expansion,
     expand: Some(tiled),
     lowering: Lowering {
-        // torch takes no single number.
+        // torch does not accept a single number.
         py: Function(|s| Some(format!("{}.tile({}, {})", s.xp, s.arg(0), s.dims(&Attrs::dims(s, 1).ok()?)))),
         ..Lowering::NONE
     },
@@ -378,7 +378,7 @@ pub static TILE: OpDef = OpDef {
     ..MOVE
 };
 
-fn tiled<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+fn tiled<'a>(c: &ExpandCx<'a>) -> Vec<V<'a>> {
     let x = c.x[0];
     let reps = c.get(|c| c.dims(1));
     if reps.iter().any(|d| d.known().is_some_and(|n| n < 0)) {
@@ -388,14 +388,14 @@ fn tiled<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     let fill = |dims: &[Dim]| [vec![Dim::ONE; rank - dims.len()], dims.to_vec()].concat();
     let (sizes, reps) = (fill(&x.shape()), fill(&reps));
     let pairs = |f: &dyn Fn(usize) -> [Dim; 2]| (0..rank).flat_map(f).collect::<Vec<_>>();
-    let apart = pairs(&|i| [Dim::ONE, sizes[i].clone()]);
+    let split = pairs(&|i| [Dim::ONE, sizes[i].clone()]);
     let wide = pairs(&|i| [reps[i].clone(), sizes[i].clone()]);
     let whole: Vec<Dim> = sizes.iter().zip(&reps).map(|(n, r)| n * r).collect();
-    let apart = x.reshape(apart);
-    vec![apart.broadcast_to(wide).reshape(whole)]
+    let split = x.reshape(split);
+    vec![split.broadcast_to(wide).reshape(whole)]
 }
 
-/// each element several times
+/// each element repeated
 pub static REPEAT: OpDef = OpDef {
     name: "repeat",
     doc: "Each element `repeats` times along `axis`; without an axis the elements in row-major order.",
@@ -421,8 +421,8 @@ pub static REPEAT: OpDef = OpDef {
             *size = &*size * &repeats;
             wide.insert(axis + 1, repeats);
         }
-        let apart = x.expand_dims(axis + 1);
-        vec![apart.broadcast_to(wide).reshape(whole)]
+        let split = x.expand_dims(axis + 1);
+        vec![split.broadcast_to(wide).reshape(whole)]
     }),
     lowering: Lowering {
         py: Template("{xp}.repeat({0}, {1}, axis={2})"),

@@ -1,9 +1,9 @@
-//! What follows from singular values: least squares, pseudoinverse, rank, norms and condition of matrices.
+//! Ops that are defined by singular values: least squares, pseudoinverse, rank, norms and condition of matrices.
 
 use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::Result;
-use crate::formula::{GradCall, V};
+use crate::formula::{GradCx, V};
 use crate::literal::Lit;
 use crate::op::{Attr, DTypeRule, DefaultLit, Grad, OpDef, Port, ShapeRule, attr, tensor_of};
 use crate::rules::{Attrs, DTypes};
@@ -15,7 +15,7 @@ use super::reduce::{COUNT_NONZERO, MAX, MIN, SUM};
 use super::slicing::cut;
 use super::statistics::NORM;
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[&LSTSQ, &PINV, &MATRIX_RANK, &MATRIX_NORM, &COND];
 
 const MATRICES: Port = tensor_of("input", Kinds::FLOAT);
@@ -52,8 +52,8 @@ pub static LSTSQ: OpDef = OpDef {
     expand: Some(|c| {
         let vector = c.x[1].rank() == 1;
         let right = if vector { as_column(c.x[1]) } else { c.x[1] };
-        let found = c.cx.apply(&THIN_SVD, &[c.x[0]]);
-        let (u, s, vh) = (found[0], found[1.min(found.len() - 1)], found[found.len() - 1]);
+        let svd = c.cx.apply(&THIN_SVD, &[c.x[0]]);
+        let (u, s, vh) = (svd[0], svd[1.min(svd.len() - 1)], svd[svd.len() - 1]);
         let inverse = reciprocals(c.x[0], s, c.x[2], None);
         let x = product(transposed(vh), as_column(inverse) * product(transposed(u), right));
         vec![if vector { without_last(x) } else { x }]
@@ -88,8 +88,8 @@ pub static PINV: OpDef = OpDef {
     ],
     shape: ShapeRule::Pattern("*b m n -> *b n m"),
     expand: Some(|c| {
-        let found = c.cx.apply(&THIN_SVD, &[c.x[0]]);
-        let (u, s, vh) = (found[0], found[1.min(found.len() - 1)], found[found.len() - 1]);
+        let svd = c.cx.apply(&THIN_SVD, &[c.x[0]]);
+        let (u, s, vh) = (svd[0], svd[1.min(svd.len() - 1)], svd[svd.len() - 1]);
         let inverse = reciprocals(c.x[0], s, c.x[1], Some(c.x[2]));
         vec![product(transposed(vh) * as_row(inverse), transposed(u))]
     }),
@@ -223,7 +223,7 @@ enum Order {
     Number(f64),
 }
 
-/// The order at argument 1; what stands in `default` is 2.
+/// The order at argument 1; values in `default` mean 2.
 fn order<A: Attrs + ?Sized>(cx: &A, default: &[Lit]) -> Result<Order> {
     let lit = cx.lit(1);
     if default.contains(&lit) {
@@ -263,7 +263,7 @@ fn without_last(x: V<'_>) -> V<'_> {
     reshape(x, shape.iter().take(shape.rank().saturating_sub(1)).cloned())
 }
 
-/// Up to where the singular values `s` of `x` count as 0, `[..., 1]`.
+/// The threshold below which singular values `s` of `x` count as 0, `[..., 1]`.
 fn cutoff<'a>(x: V<'a>, s: V<'a>, rtol: V<'a>, atol: Option<V<'a>>) -> V<'a> {
     let largest = cut(s, s.rank().saturating_sub(1), None, Some(Dim::ONE));
     let atol = atol.filter(|atol| atol.is_some());
@@ -288,13 +288,13 @@ fn reciprocals<'a>(x: V<'a>, s: V<'a>, rtol: V<'a>, atol: Option<V<'a>>) -> V<'a
     is_large.select(1.0 / safe, 0.0)
 }
 
-fn lstsq_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
+fn lstsq_grad<'a>(v: &GradCx<'a>) -> Vec<V<'a>> {
     let vector = v.x[1].rank() == 1;
     let column = |x: V<'a>| if vector { as_column(x) } else { x };
     let (a, b, x, g) = (v.x[0], column(v.x[1]), column(v.y), column(v.g));
     let inverse = a.op(&PINV, &[v.x[2]]);
     let to_b = product(transposed(inverse), g);
-    // What is left of b outside of the columns of a, and of the cotangent outside of its rows.
+    // The parts of b outside of the column space of a, and of the cotangent outside of its row space.
     let (left, outside) = (b - product(a, x), g - product(inverse, product(a, g)));
     let to_a = product(left, transposed(product(inverse, to_b)))
         + product(product(transposed(inverse), x), transposed(outside))

@@ -6,10 +6,10 @@ use ndarray::{ArrayView2, ArrayViewMut2};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
-use crate::formula::{GradCall, V};
-use crate::interp::{HostCall, broadcast_index, elements, from_f64s};
+use crate::formula::{GradCx, V};
+use crate::interp::{EvalCx, broadcast_index, elements, from_f64s};
 use crate::literal::Lit;
-use crate::loops::{Expr, Fold, Index, LoopCx};
+use crate::loops::{Expr, Index, LoopCx, ReduceOp};
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
@@ -19,7 +19,7 @@ use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
 use crate::tensor::{Scalar, Tensor};
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[&MATMUL, &LINEAR, &MATRIX_TRANSPOSE];
 
 static LEFT_RIGHT: &[Port] = &[tensor("left"), tensor("right")];
@@ -36,7 +36,7 @@ pub static MATMUL: OpDef = OpDef {
     ports: LEFT_RIGHT,
     shape: ShapeRule::Fn(matmul_shape),
     dtype: DTypeRule::Arith,
-    eval: Some(Eval::Host(matmul_eval)),
+    eval: Some(Eval::Tensors(matmul_eval)),
     loops: Some(matmul_loops),
     grad: Grad::Formula(matmul_grad),
     lowering: Lowering {
@@ -78,18 +78,20 @@ pub static MATMUL: OpDef = OpDef {
 fn matmul_loops(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
     let (left_rank, right_rank) = (c.rank(0), c.rank(1));
     let inner = c.shape(0)[left_rank - 1];
-    // Position among the axes of the output, from the end, of the row and column of the product.
+    // Axes of the output, counted from the end, for the rows and the columns of the product.
     let (row, column) = (usize::from(left_rank > 1), usize::from(right_rank > 1));
     Ok(vec![c.output(0, |at| {
         let batch = &at[..at.len() - row - column];
-        c.fold(Fold::Sum, &[inner], |k| {
+        c.reduce(ReduceOp::Sum, &[inner], |k| {
             let side = |i: usize, matrix: Vec<Index>| {
                 let rank = c.rank(i);
                 let shape = c.shape(i);
-                let own = &batch[batch.len() + matrix.len().min(rank) - rank..];
-                let own =
-                    own.iter().zip(&shape).map(|(at, &n)| if n == 1 { Index::default() } else { at.clone() });
-                c.load(i, own.chain(matrix).collect::<Vec<_>>())
+                let batch = &batch[batch.len() + matrix.len().min(rank) - rank..];
+                let coordinates = batch
+                    .iter()
+                    .zip(&shape)
+                    .map(|(at, &n)| if n == 1 { Index::default() } else { at.clone() });
+                c.load(i, coordinates.chain(matrix).collect::<Vec<_>>())
             };
             let rows = at[batch.len()..batch.len() + row].iter().cloned();
             let columns = at[batch.len() + row..].iter().cloned();
@@ -110,7 +112,7 @@ pub static LINEAR: OpDef = OpDef {
     ports: LINEAR_PORTS,
     shape: ShapeRule::Pattern("*b k, n k, n -> *b n"),
     dtype: DTypeRule::Arith,
-    eval: Some(Eval::Host(linear_eval)),
+    eval: Some(Eval::Tensors(linear_eval)),
     expand: Some(|c| {
         let [x, weight, bias] = [c.x[0], c.x[1], c.x[2]];
         let y = x.matmul(transposed(weight));
@@ -185,7 +187,7 @@ fn linear_text(s: &LoweringCx<'_>) -> String {
     if s.ty(2).is_some() { format!("{product} + {}", s.arg(2)) } else { product }
 }
 
-/// NumPy gives products of `bfloat16` in `float32`.
+/// NumPy returns float32 for products of bfloat16.
 fn numpy_product(s: &LoweringCx<'_>, product: String) -> String {
     let half = s.out(0).is_some_and(|t| t.dtype == DType::BF16);
     if half { format!("({product}).astype({})", s.dtype(DType::BF16)) } else { product }
@@ -225,7 +227,7 @@ fn last_two(shape: &[usize]) -> [usize; 2] {
 }
 
 /// Sizes and layout of a product of stacks of matrices.
-struct Plan {
+struct StackedProduct {
     batch: Vec<usize>,
     left: Vec<usize>,
     right: Vec<usize>,
@@ -234,7 +236,7 @@ struct Plan {
     n: usize,
 }
 
-impl Plan {
+impl StackedProduct {
     fn new(a: &[usize], b: &[usize], out: &[usize]) -> Self {
         let [m, k] = if a.len() == 1 { [1, a[0]] } else { last_two(a) };
         let [_, n] = if b.len() == 1 { [b[0], 1] } else { last_two(b) };
@@ -242,7 +244,7 @@ impl Plan {
         let right = b[..b.len().saturating_sub(2)].to_vec();
         let batch = out[..left.len().max(right.len())].to_vec();
         if right.iter().product::<usize>() == 1 && right.len() <= left.len() {
-            // One matrix on the right for all: a single product of tall matrices.
+            // With one matrix on the right, the stack on the left is a single tall matrix.
             let m = m * left.iter().product::<usize>();
             return Self { batch: vec![], left: vec![], right: vec![], m, k, n };
         }
@@ -259,9 +261,9 @@ impl Plan {
     }
 }
 
-fn matmul_eval(call: &HostCall<'_>) -> Result<Vec<Tensor>> {
+fn matmul_eval(call: &EvalCx<'_>) -> Result<Vec<Tensor>> {
     let (a, b) = (call.tensor(0), call.tensor(1));
-    let plan = Plan::new(a.shape(), b.shape(), call.shape());
+    let plan = StackedProduct::new(a.shape(), b.shape(), call.shape());
     let (m, k, n) = (plan.m, plan.k, plan.n);
     let len = call.shape().iter().product();
     if call.dtype().is_float() {
@@ -300,7 +302,7 @@ fn gemm(a: &ArrayView2<'_, f64>, b: &ArrayView2<'_, f64>, out: &mut [f64]) {
     general_mat_mul(1.0, a, b, 0.0, &mut out);
 }
 
-fn linear_eval(call: &HostCall<'_>) -> Result<Vec<Tensor>> {
+fn linear_eval(call: &EvalCx<'_>) -> Result<Vec<Tensor>> {
     let (x, weight) = (call.tensor(0), call.tensor(1));
     let [n, k] = last_two(weight.shape());
     let m = call.shape().iter().rev().skip(1).product();
@@ -351,7 +353,7 @@ pub(super) fn as_column(x: V<'_>) -> V<'_> {
     reshape(x, x.shape().iter().cloned().chain([Dim::ONE]))
 }
 
-fn matmul_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
+fn matmul_grad<'a>(v: &GradCx<'a>) -> Vec<V<'a>> {
     let (a, b, g) = (v.x[0], v.x[1], v.g);
     match (a.rank(), b.rank()) {
         (1, 1) => vec![g * b, g * a],
@@ -368,7 +370,7 @@ fn matmul_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
             let flat = reshape(g, [g.shape().numel()]);
             vec![as_column(g) * b, flat.matmul(rows(a))]
         }
-        // One matrix on the right for all: its cotangent is one product instead of a sum over products.
+        // With one matrix on the right, its cotangent is one product instead of a sum over products.
         (_, 2) => vec![g.matmul(transposed(b)), transposed(rows(a)).matmul(rows(g))],
         _ => vec![g.matmul(transposed(b)), transposed(a).matmul(g)],
     }

@@ -1,26 +1,26 @@
 //! Losses, with the semantics and formulas of PyTorch.
 //!
-//! Two things are stricter: input and target have the same shape (or one of them is 0-d) where PyTorch would
-//! broadcast `[n, 1]` against `[n]` to `[n, n]`, and a parameter that has no meaning is an error.
+//! Two rules are stricter: input and target must have the same shape (or one of them is 0-d) where PyTorch would broadcast
+//! `[n, 1]` with `[n]` to `[n, n]`, and a parameter outside of its range is an error.
 
 use smallvec::smallvec;
 
 use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
-use crate::formula::{Call, GradCall, V};
+use crate::formula::{ExpandCx, GradCx, V};
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Grad, OpDef, Port, Precision, ShapeRule, Tolerance, attr, optional,
     tensor, tensor_of,
 };
-use crate::ops::reduce::widened;
+use crate::ops::reduce::at_least_f32;
 use crate::ops::softmax::LOG_SOFTMAX;
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[
     &SQUARED_ERROR,
     &ABSOLUTE_ERROR,
@@ -40,7 +40,7 @@ pub static OPS: &[&OpDef] = &[
 const REDUCTION: Port = attr("reduction", Attr::Choice(&["mean", "sum", "none"]), DefaultLit::Str("mean"));
 static PORTS: &[Port] = &[tensor("input"), tensor("target"), REDUCTION];
 
-/// The row that losses of each element of `input` and `target` start from.
+/// A loss of each element of `input` and `target`.
 const LOSS: OpDef = OpDef {
     ports: PORTS,
     shape: ShapeRule::Fn(loss_shape),
@@ -51,7 +51,7 @@ const LOSS: OpDef = OpDef {
     ..BLANK
 };
 
-/// Position of a port, beyond the last one if the row has none of that name.
+/// Position of a port; beyond the last one if the op has no port of that name.
 fn port(cx: &impl Attrs, name: &str) -> usize {
     cx.op().port(name).unwrap_or(usize::MAX)
 }
@@ -60,7 +60,7 @@ fn reduction(cx: &impl Attrs) -> Result<String> {
     cx.text(port(cx, "reduction"))
 }
 
-/// The shape that input and target have in common.
+/// The common shape of input and target.
 fn common(cx: &ShapeCx<'_>) -> Result<Shape> {
     let (input, target) = (cx.shape(0), cx.shape(1));
     if input.rank() == 0 || target.rank() == 0 {
@@ -91,8 +91,8 @@ fn loss_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     Ok(vec![if reduction(cx)? == "none" { shape } else { Shape::scalar() }])
 }
 
-/// The losses of all elements as `reduction` says.
-fn reduce<'a>(c: &Call<'a>, losses: V<'a>) -> Vec<V<'a>> {
+/// The losses of all elements, reduced as the argument `reduction` says.
+fn reduce<'a>(c: &ExpandCx<'a>, losses: V<'a>) -> Vec<V<'a>> {
     vec![match c.get(reduction).as_str() {
         "none" => losses,
         "sum" => losses.sum_all(),
@@ -102,7 +102,7 @@ fn reduce<'a>(c: &Call<'a>, losses: V<'a>) -> Vec<V<'a>> {
 }
 
 /// `|input - target|`
-fn distance<'a>(c: &Call<'a>) -> V<'a> {
+fn distance<'a>(c: &ExpandCx<'a>) -> V<'a> {
     (c.x[0] - c.x[1]).abs()
 }
 
@@ -158,7 +158,7 @@ pub static L1_LOSS: OpDef = OpDef {
 
 /// Square up to a distance of `limit` and linear beyond it, with equal slope there: with `c = min(a, limit)`
 /// it is `c·(a - c/2)`, one formula for both sides.
-fn capped<'a>(c: &Call<'a>, limit: f64) -> V<'a> {
+fn capped<'a>(c: &ExpandCx<'a>, limit: f64) -> V<'a> {
     let distance = distance(c);
     let cap = distance.minimum(limit);
     cap * (distance - 0.5 * cap)
@@ -172,7 +172,7 @@ fn not_below(cx: &ShapeCx<'_>, i: usize, zero_too: bool) -> Result<()> {
     Err(cx.bad(i, &cx.lit(i), if zero_too { "0 or more" } else { "more than 0" }))
 }
 
-/// Square near 0, linear far away
+/// square near 0, linear beyond `delta`
 pub static HUBER_LOSS: OpDef = OpDef {
     name: "huber_loss",
     doc: "Huber loss: with `d = |input - target|`, `d²/2` up to `delta` and `delta·(d - delta/2)` beyond it \
@@ -195,7 +195,7 @@ pub static HUBER_LOSS: OpDef = OpDef {
     ..LOSS
 };
 
-/// Square near 0, linear far away
+/// square near 0, linear beyond `beta`
 pub static SMOOTH_L1_LOSS: OpDef = OpDef {
     name: "smooth_l1_loss",
     doc: "With `d = |input - target|`, `d²/(2 beta)` up to `beta` and `d - beta/2` beyond it; the absolute error \
@@ -229,10 +229,10 @@ pub static BINARY_CROSS_ENTROPY: OpDef = OpDef {
     grad: Grad::Formula(|v| {
         let (x, t) = (v.x[0], v.x[1]);
         let g = each(v);
-        // As PyTorch: the divisor is held above 1e-12, so that a certain and wrong input has a finite gradient.
-        let spread = (x * (1.0 - x)).maximum(1e-12);
+        // As in PyTorch the divisor is at least 1e-12, so that an input of 0 or 1 that is wrong has a finite gradient.
+        let divisor = (x * (1.0 - x)).maximum(1e-12);
         let (yes, no) = log_probabilities(v);
-        vec![weighted(v, g * ((x - t) / spread)), weighted(v, g * (no - yes)), -(g * likelihood(v))]
+        vec![weighted(v, g * ((x - t) / divisor)), weighted(v, g * (no - yes)), -(g * likelihood(v))]
     }),
     lowering: Lowering {
         torch: Function(torch_binary),
@@ -251,25 +251,25 @@ pub static BINARY_CROSS_ENTROPY: OpDef = OpDef {
 };
 
 /// `log(input)` and `log(1 - input)`, both at least -100.
-fn log_probabilities<'a>(c: &Call<'a>) -> (V<'a>, V<'a>) {
+fn log_probabilities<'a>(c: &ExpandCx<'a>) -> (V<'a>, V<'a>) {
     let low = c.cx.lit(-100.0);
     let yes = c.x[0].log().maximum(low);
     let no = (-c.x[0]).log1p().maximum(low);
     (yes, no)
 }
 
-fn likelihood<'a>(c: &Call<'a>) -> V<'a> {
+fn likelihood<'a>(c: &ExpandCx<'a>) -> V<'a> {
     let (yes, no) = log_probabilities(c);
     c.x[1] * yes + (1.0 - c.x[1]) * no
 }
 
-fn weighted<'a>(c: &Call<'a>, losses: V<'a>) -> V<'a> {
+fn weighted<'a>(c: &ExpandCx<'a>, losses: V<'a>) -> V<'a> {
     let weight = c.x[2];
     if weight.is_some() { losses * weight } else { losses }
 }
 
 /// The cotangent of the loss of each element.
-fn each<'a>(v: &GradCall<'a>) -> V<'a> {
+fn each<'a>(v: &GradCx<'a>) -> V<'a> {
     let count = if v.x[0].rank() == 0 { v.x[1] } else { v.x[0] }.shape().numel();
     if v.get(reduction) == "mean" { v.g / v.cx.lit(count) } else { v.g }
 }
@@ -285,7 +285,7 @@ pub static BINARY_CROSS_ENTROPY_WITH_LOGITS: OpDef = OpDef {
     ports: &[tensor("input"), tensor("target"), optional("weight"), optional("pos_weight"), REDUCTION],
     expand: Some(|c| {
         let (x, t, positive) = (c.x[0], c.x[1], c.x[3]);
-        // log(1 + e^-x), which overflows nowhere.
+        // log(1 + e^-x) without overflow.
         let softplus = (-x.abs()).exp().log1p() + (-x).maximum(0.0);
         let right = if positive.is_some() { softplus * (1.0 + (positive - 1.0) * t) } else { softplus };
         reduce(c, weighted(c, (1.0 - t) * x + right))
@@ -330,7 +330,7 @@ pub static KL_DIV: OpDef = OpDef {
         reduce(c, t * (log - x))
     }),
     lowering: Lowering {
-        // PyTorch warns of the mean and means to change it; of a target of 0 its gradient is NaN.
+        // PyTorch warns that the meaning of the mean will change, and its gradient is NaN for a target of 0.
         torch: Function(
             |c| if reduction(c).ok()? == "mean" || !c.is_constant(1) { None } else { torch_pair(c) },
         ),
@@ -347,7 +347,7 @@ pub static KL_DIV: OpDef = OpDef {
 };
 
 /// `max(0, 1 - target·input)`
-fn margin<'a>(c: &Call<'a>) -> V<'a> {
+fn margin<'a>(c: &ExpandCx<'a>) -> V<'a> {
     (1.0 - c.x[1] * c.x[0]).maximum(0.0)
 }
 
@@ -392,13 +392,13 @@ fn class_shape(cx: &ShapeCx<'_>, probabilities: bool) -> Result<Vec<Shape>> {
     let axis = class_axis(input.rank());
     let mut places = input.clone();
     let classes = places.0.remove(axis);
-    let wanted = if probabilities && target.rank() == input.rank() { input } else { &places };
-    if target.rank() != wanted.rank() {
+    let expected = if probabilities && target.rank() == input.rank() { input } else { &places };
+    if target.rank() != expected.rank() {
         let message = format!("`target` of {} has shape {target}, `input` {input}", cx.op().name);
         return Err(Error::new(Code::RankMismatch, message)
             .help(format!("give `target` class indices of shape {places}")));
     }
-    for (a, b) in wanted.iter().zip(target.iter()) {
+    for (a, b) in expected.iter().zip(target.iter()) {
         cx.same(a, b, "sizes of `input` and `target`")?;
     }
     if cx.has(2) {
@@ -408,7 +408,7 @@ fn class_shape(cx: &ShapeCx<'_>, probabilities: bool) -> Result<Vec<Shape>> {
     Ok(vec![if reduction(cx)? == "none" { places } else { Shape::scalar() }])
 }
 
-/// Input and weight meet in a float; class indices become int64, probabilities that float.
+/// Input and weight promote to a float; class indices become int64, probabilities that float.
 fn class_dtypes(cx: &DTypeCx<'_>) -> Result<DTypes> {
     let float = |i: usize| cx.dtype(i).filter(|d| d.is_float());
     let input = float(0).unwrap_or(cx.float);
@@ -418,8 +418,8 @@ fn class_dtypes(cx: &DTypeCx<'_>) -> Result<DTypes> {
     Ok(DTypes { cast: smallvec![Some(to), Some(target), weight], out: smallvec![to] })
 }
 
-/// The weights of the classes in the place of the class axis.
-fn class_weights<'a>(c: &Call<'a>, input: V<'a>) -> Option<V<'a>> {
+/// The weights of the classes along the class axis.
+fn class_weights<'a>(c: &ExpandCx<'a>, input: V<'a>) -> Option<V<'a>> {
     let mut shape = vec![Dim::ONE; input.rank()];
     let axis = class_axis(input.rank());
     *shape.get_mut(axis)? = input.dim(axis as i64);
@@ -427,9 +427,9 @@ fn class_weights<'a>(c: &Call<'a>, input: V<'a>) -> Option<V<'a>> {
     weight.is_some().then(|| weight.cast(input.dtype()).reshape(shape))
 }
 
-/// Where class indices point in log-probabilities.
+/// Log-probabilities at class indices.
 struct Classes<'a> {
-    /// Targets that do not count.
+    /// Targets that are ignored.
     ignored: V<'a>,
     /// Negative log-probability of the target times its weight; 0 if ignored.
     losses: V<'a>,
@@ -437,7 +437,7 @@ struct Classes<'a> {
     weights: V<'a>,
 }
 
-fn classes<'a>(c: &Call<'a>, log: V<'a>) -> Classes<'a> {
+fn classes<'a>(c: &ExpandCx<'a>, log: V<'a>) -> Classes<'a> {
     let target = c.x[1].cast(DType::I64);
     let (zero, axis) = (c.cx.lit(0), c.cx.lit(class_axis(log.rank())));
     let ignored = target.equal(c.x[port(c, "ignore_index")]);
@@ -449,7 +449,7 @@ fn classes<'a>(c: &Call<'a>, log: V<'a>) -> Classes<'a> {
         if !c.x[1].dtype().is_float() {
             return kept;
         }
-        // Class indices may come as floats: an input about which nothing is said is one. Half a class is none.
+        // Class indices may be floats, since an input without a declared dtype is a float; fractions are invalid.
         let whole = c.x[1].equal(c.x[1].floor());
         whole.select(kept, f64::NAN)
     };
@@ -464,8 +464,8 @@ fn classes<'a>(c: &Call<'a>, log: V<'a>) -> Classes<'a> {
     }
 }
 
-/// As `reduction` says; the mean is over the weights of the targets that count.
-fn reduce_weighted<'a>(c: &Call<'a>, losses: V<'a>, weights: V<'a>) -> V<'a> {
+/// Reduced as the argument `reduction` says; the mean is weighted by the targets that are not ignored.
+fn reduce_weighted<'a>(c: &ExpandCx<'a>, losses: V<'a>, weights: V<'a>) -> V<'a> {
     match c.get(reduction).as_str() {
         "none" => losses,
         "sum" => losses.sum_all(),
@@ -485,8 +485,8 @@ pub static NLL_LOSS: OpDef = OpDef {
     shape: ShapeRule::Fn(|cx| class_shape(cx, false)),
     dtype: DTypeRule::Fn(class_dtypes),
     expand: Some(|c| {
-        let found = classes(c, widened(c.x[0]));
-        vec![reduce_weighted(c, found.losses, found.weights).cast(c.x[0].dtype())]
+        let terms = classes(c, at_least_f32(c.x[0]));
+        vec![reduce_weighted(c, terms.losses, terms.weights).cast(c.x[0].dtype())]
     }),
     lowering: Lowering { torch: Function(|c| torch(c, "nll_loss")), ..Lowering::NONE },
     domain: (0.1, 2.0),
@@ -547,8 +547,8 @@ pub static CROSS_ENTROPY: OpDef = OpDef {
     ..LOSS
 };
 
-fn cross_entropy<'a>(c: &Call<'a>) -> Vec<V<'a>> {
-    let x = widened(c.x[0]);
+fn cross_entropy<'a>(c: &ExpandCx<'a>) -> Vec<V<'a>> {
+    let x = at_least_f32(c.x[0]);
     let class_axis = class_axis(x.rank());
     let axis = c.cx.lit(class_axis);
     let log = x.op(&LOG_SOFTMAX, &[axis]);
@@ -567,19 +567,19 @@ fn cross_entropy<'a>(c: &Call<'a>) -> Vec<V<'a>> {
         let losses = over_classes(log * target);
         reduce(c, losses)[0]
     } else {
-        let found = classes(c, log);
-        let mut losses = found.losses;
+        let terms = classes(c, log);
+        let mut losses = terms.losses;
         if smoothing > 0.0 {
-            let even = found.ignored.select(0.0, over_classes(log));
+            let even = terms.ignored.select(0.0, over_classes(log));
             losses = losses * (1.0 - smoothing) + even * part;
         }
-        reduce_weighted(c, losses, found.weights)
+        reduce_weighted(c, losses, terms.weights)
     };
     vec![losses.cast(c.x[0].dtype())]
 }
 
-/// A call of PyTorch's function, whose parameters have the names and defaults of the ports. It has no gradients with
-/// respect to weights.
+/// Calls PyTorch's function, whose parameters have the names and defaults of the ports. It has no gradients with respect to
+/// weights.
 fn torch(c: &LoweringCx<'_>, name: &str) -> Option<String> {
     let mut arguments = vec![c.arg(0).to_owned(), c.arg(1).to_owned()];
     for (i, port) in c.op().ports.iter().enumerate().skip(2) {
@@ -594,12 +594,12 @@ fn torch(c: &LoweringCx<'_>, name: &str) -> Option<String> {
     Some(format!("F.{name}({})", arguments.join(", ")))
 }
 
-/// As [`torch`] for input and target of one shape; it warns of others.
+/// As [`torch`] for input and target of the same shape; PyTorch warns about others.
 fn torch_pair(c: &LoweringCx<'_>) -> Option<String> {
     (c.ty(0)?.shape == c.ty(1)?.shape).then(|| torch(c, c.op().name))?
 }
 
-/// Where the target may be differentiated, by a function that has its gradient as we define it.
+/// A helper if a gradient with respect to the target may be needed, which PyTorch defines differently.
 fn torch_binary(c: &LoweringCx<'_>) -> Option<String> {
     if c.ty(0)?.shape != c.ty(1)?.shape {
         return None;

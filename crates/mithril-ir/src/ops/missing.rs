@@ -1,9 +1,9 @@
-//! Reductions that leave NaN out, and quantiles.
+//! Reductions that ignore NaN, and quantiles.
 
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
-use crate::formula::{Call, V};
+use crate::formula::{ExpandCx, V};
 use crate::literal::Lit;
 use crate::op::{Attr, BLANK, DTypeRule, DefaultLit, OpDef, Port, ShapeRule, Tolerance, attr, tensor};
 use crate::ops::reduce::{
@@ -14,7 +14,7 @@ use crate::ops::sort::SORT;
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[
     &NANSUM,
     &NANPROD,
@@ -33,7 +33,7 @@ pub static OPS: &[&OpDef] = &[
     &NANMEDIAN,
 ];
 
-/// Where NaN is; `None` for what cannot hold one.
+/// The condition that an element is NaN; `None` if the dtype has no NaN.
 fn is_nan(x: V<'_>) -> Option<V<'_>> {
     x.dtype().is_float().then(|| x.is_nan())
 }
@@ -45,10 +45,10 @@ fn without_nan(x: V<'_>, instead: f64) -> V<'_> {
 
 // --- sums --------------------------------------------------------------------------------------------------
 
-/// The row of a reduction that is another one of what is left.
+/// A reduction that ignores NaN.
 const WITHOUT_NAN: OpDef = OpDef { dtype: DTypeRule::Expansion, ..REDUCTION };
 
-/// Sum of what is a number
+/// sum without NaN
 pub static NANSUM: OpDef = OpDef {
     name: "nansum",
     doc: "Sum over `axis` of all elements except NaN; the sum of nothing else is 0. See `sum`. The gradient of NaN is 0.",
@@ -57,7 +57,7 @@ pub static NANSUM: OpDef = OpDef {
     ..WITHOUT_NAN
 };
 
-/// Product of what is a number
+/// product without NaN
 pub static NANPROD: OpDef = OpDef {
     name: "nanprod",
     doc: "Product over `axis` of all elements except NaN; the product of nothing else is 1. See `prod`. The gradient of NaN \
@@ -68,7 +68,7 @@ pub static NANPROD: OpDef = OpDef {
     ..WITHOUT_NAN
 };
 
-/// How many elements are not NaN, in the dtype of `x`.
+/// The number of elements that are not NaN, in the dtype of `x`.
 fn counted<'a>(x: V<'a>, axis: V<'a>, keep: V<'a>) -> V<'a> {
     let ones = match is_nan(x) {
         Some(nan) => nan.select(0.0, 1.0).cast(x.dtype()),
@@ -77,7 +77,7 @@ fn counted<'a>(x: V<'a>, axis: V<'a>, keep: V<'a>) -> V<'a> {
     ones.sum(axis, keep)
 }
 
-/// Mean of what is a number
+/// mean without NaN
 pub static NANMEAN: OpDef = OpDef {
     name: "nanmean",
     doc: "Mean over `axis` of all elements except NaN; NaN if all elements are NaN. See `mean`. The gradient of NaN is 0.",
@@ -110,12 +110,12 @@ const VARIANCE: OpDef = OpDef {
     ..REDUCTION
 };
 
-/// The variance of what is not a NaN, in float32 at least.
-fn spread<'a>(c: &Call<'a>) -> V<'a> {
+/// The variance of elements that are not NaN, in float32 at least.
+fn variance<'a>(c: &ExpandCx<'a>) -> V<'a> {
     let (x, axis, yes) = (floating(c.x[0]), c.x[1], c.cx.lit(true));
     let correction = c.get(|c| c.f64(3));
     let mean = without_nan(x, 0.0).sum(axis, yes) / counted(x, axis, yes);
-    // Not the other way round: what NaN is left of would reach the gradient.
+    // The select comes last: a difference with NaN would reach the gradient.
     let difference = match is_nan(x) {
         Some(nan) => nan.select(0.0, without_nan(x, 0.0) - mean),
         None => x - mean,
@@ -125,25 +125,25 @@ fn spread<'a>(c: &Call<'a>) -> V<'a> {
     (difference * difference).sum(axis, c.x[2]) / freedom
 }
 
-/// Variance of what is a number
+/// variance without NaN
 pub static NANVAR: OpDef = OpDef {
     name: "nanvar",
     doc: "Variance over `axis` of all `n` elements but NaN: `Σ (x - mean)² / max(0, n - correction)`, NaN where there are \
          too few. The correction is 1 unless given, as for `var`. The gradient of NaN is 0.",
     layer: "NanVar",
-    expand: Some(|c| vec![spread(c).cast(float_of(c.x[0]))]),
+    expand: Some(|c| vec![variance(c).cast(float_of(c.x[0]))]),
     ..VARIANCE
 };
 
-/// Standard deviation of what is a number
+/// standard deviation without NaN
 pub static NANSTD: OpDef = OpDef {
     name: "nanstd",
     doc: "Standard deviation over `axis` of all elements except NaN, the square root of `nanvar`. The gradient at identical \
          values and of NaN is 0.",
     layer: "NanStd",
     expand: Some(|c| {
-        // The slope of the root is infinite at 0: where all elements are equal it is taken to be 0.
-        let var = spread(c);
+        // The slope of the root is infinite at 0; the gradient is 0 if all elements are equal.
+        let var = variance(c);
         let is_zero = var.equal(0.0);
         let root = is_zero.select(1.0, var).sqrt();
         vec![is_zero.select(0.0, root).cast(float_of(c.x[0]))]
@@ -153,17 +153,17 @@ pub static NANSTD: OpDef = OpDef {
 
 // --- extremes ----------------------------------------------------------------------------------------------
 
-/// An extreme of what is not a NaN; NaN if all elements are NaN.
-fn extreme<'a>(c: &Call<'a>, op: &'static OpDef, least: f64) -> Vec<V<'a>> {
+/// The extremum of elements that are not NaN; NaN if all elements are.
+fn extreme<'a>(c: &ExpandCx<'a>, op: &'static OpDef, least: f64) -> Vec<V<'a>> {
     let x = c.x[0];
-    let found = without_nan(x, least).op(op, &c.x[1..]);
+    let value = without_nan(x, least).op(op, &c.x[1..]);
     vec![match is_nan(x) {
-        Some(nan) => nan.op(&ALL, &c.x[1..]).select(f64::NAN, found),
-        None => found,
+        Some(nan) => nan.op(&ALL, &c.x[1..]).select(f64::NAN, value),
+        None => value,
     }]
 }
 
-/// Largest of what is a number
+/// maximum without NaN
 pub static NANMAX: OpDef = OpDef {
     name: "nanmax",
     doc: "Largest element over `axis` that is not a NaN; NaN if all elements are NaN. See `max`.",
@@ -173,7 +173,7 @@ pub static NANMAX: OpDef = OpDef {
     ..WITHOUT_NAN
 };
 
-/// Smallest of what is a number
+/// minimum without NaN
 pub static NANMIN: OpDef = OpDef {
     name: "nanmin",
     doc: "Smallest element over `axis` that is not a NaN; NaN if all elements are NaN. See `min`.",
@@ -183,14 +183,14 @@ pub static NANMIN: OpDef = OpDef {
     ..WITHOUT_NAN
 };
 
-/// Position of the first extreme: the first element that equals it.
-fn position<'a>(c: &Call<'a>, op: &'static OpDef) -> Vec<V<'a>> {
-    let found = c.x[0].op(op, &[c.x[1], c.cx.lit(true)]);
-    let is_it = c.x[0].equal(found).cast(DType::I32);
-    vec![is_it.op(&ARGMAX, &c.x[1..])]
+/// Index of the extremum: the first element that equals it.
+fn position<'a>(c: &ExpandCx<'a>, op: &'static OpDef) -> Vec<V<'a>> {
+    let value = c.x[0].op(op, &[c.x[1], c.cx.lit(true)]);
+    let is_extremum = c.x[0].equal(value).cast(DType::I32);
+    vec![is_extremum.op(&ARGMAX, &c.x[1..])]
 }
 
-/// Position of the largest of what is a number
+/// index of the maximum without NaN
 pub static NANARGMAX: OpDef = OpDef {
     name: "nanargmax",
     doc: "Position, in int64, of the first largest element over `axis` that is not a NaN; 0 where there is nothing else. See \
@@ -203,7 +203,7 @@ pub static NANARGMAX: OpDef = OpDef {
     ..WITHOUT_NAN
 };
 
-/// Position of the smallest of what is a number
+/// index of the minimum without NaN
 pub static NANARGMIN: OpDef = OpDef {
     name: "nanargmin",
     doc: "Position, in int64, of the first smallest element over `axis` that is not a NaN; 0 where there is nothing else. \
@@ -216,13 +216,13 @@ pub static NANARGMIN: OpDef = OpDef {
     ..WITHOUT_NAN
 };
 
-// --- running -----------------------------------------------------------------------------------------------
+// --- cumulative --------------------------------------------------------------------------------------------
 
-/// The row of a running sum or product of what is left.
+/// A cumulative sum or product that ignores NaN.
 const RUNNING: OpDef =
     OpDef { ports: CUMSUM.ports, cases: CUMSUM.cases, tolerance: Tolerance::Contraction, ..BLANK };
 
-/// Running sum of what is a number
+/// cumulative sum without NaN
 pub static NANCUMSUM: OpDef = OpDef {
     name: "nancumsum",
     doc: "Running sum along `axis`, to which NaN adds nothing. See `cumsum`.",
@@ -231,7 +231,7 @@ pub static NANCUMSUM: OpDef = OpDef {
     ..RUNNING
 };
 
-/// Running product of what is a number
+/// cumulative product without NaN
 pub static NANCUMPROD: OpDef = OpDef {
     name: "nancumprod",
     doc: "Running product along `axis`, which NaN leaves as it is. See `cumprod`.",
@@ -253,7 +253,7 @@ static QUANTILE_PORTS: &[Port] = &[
     attr("interpolation", Attr::Choice(WAYS), DefaultLit::Str("linear")),
 ];
 
-/// The shape that a reduction leaves, behind that of `q`.
+/// The shape of `q`, followed by that of the reduced input.
 fn quantile_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     let input = cx.shape(0);
     cx.rank(1, &[0, 1])?;
@@ -271,8 +271,8 @@ fn quantile_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     Ok(vec![cx.shape(1).iter().cloned().chain(rest).collect()])
 }
 
-/// The elements that fall on one of the output, in order along a new last axis.
-fn in_order<'a>(c: &Call<'a>) -> V<'a> {
+/// The elements of each reduction in ascending order, along a new last axis.
+fn in_order<'a>(c: &ExpandCx<'a>) -> V<'a> {
     let x = floating(c.x[0]);
     let shape = x.shape();
     let chosen = c.get(|c| axes(c, shape.rank()));
@@ -286,20 +286,20 @@ fn in_order<'a>(c: &Call<'a>) -> V<'a> {
     lines.op(&SORT, &[c.cx.lit(-1)])
 }
 
-/// `input[q · (n - 1)]` of the elements in order.
-fn quantile<'a>(c: &Call<'a>, leaves_nan_out: bool) -> Vec<V<'a>> {
+/// `input[q · (n - 1)]` of the sorted elements.
+fn quantile<'a>(c: &ExpandCx<'a>, leaves_nan_out: bool) -> Vec<V<'a>> {
     let (sorted, zero) = (in_order(c), c.cx.lit(0.0));
     let dtype = sorted.dtype();
     let (last, yes) = (c.cx.lit(-1), c.cx.lit(true));
     let many = sorted.dim(-1);
     let lines: Vec<Dim> = sorted.shape().iter().take(sorted.rank() - 1).cloned().collect();
-    // `q` of [k] stands along the last axis of what is looked up, which comes first in the end.
+    // A `q` of shape [k] indexes the last axis, which becomes the first one at the end.
     let shape = c.x[1].shape();
     let count = shape.iter().next().cloned().unwrap_or(Dim::ONE);
     let ones = std::iter::repeat_n(Dim::ONE, lines.len());
     let q = c.x[1].cast(dtype).reshape(Lit::tuple(ones.chain([count.clone()])));
     let nan = sorted.is_nan();
-    // NaN stands at the end.
+    // NaN is sorted to the end.
     let top = if leaves_nan_out {
         let numbers = nan.select(zero, 1.0).cast(dtype).sum(last, yes);
         (numbers - 1.0).maximum(zero)
@@ -310,47 +310,47 @@ fn quantile<'a>(c: &Call<'a>, leaves_nan_out: bool) -> Vec<V<'a>> {
     let place = (q * top).broadcast_to(whole);
     let (low, high) = (place.floor(), place.ceil());
     let at = |place: V<'a>| {
-        let held = place.clip(zero, &many - &Dim::ONE);
-        sorted.take_along_axis(held.cast(DType::I64), last)
+        let clamped = place.clip(zero, &many - &Dim::ONE);
+        sorted.take_along_axis(clamped.cast(DType::I64), last)
     };
-    let found = match c.text(4).unwrap_or_default().as_str() {
+    let value = match c.text(4).unwrap_or_default().as_str() {
         "lower" => at(low),
         "higher" => at(high),
         "nearest" => at(place.round()),
         "midpoint" => between(at(low), at(high), (high - low) * 0.5),
         _ => between(at(low), at(high), place - low),
     };
-    // A NaN among the elements, or a `q` outside of 0 to 1, leaves nothing to choose.
+    // The result is NaN if an element is, or if `q` is not between 0 and 1.
     let outside = q.less(zero).logical_or(c.cx.lit(1.0).less(q));
     let outside = outside.logical_or(q.is_nan());
     let lost = nan.op(if leaves_nan_out { &ALL } else { &ANY }, &[last, yes]);
-    let found = lost.logical_or(outside).select(f64::NAN, found);
-    vec![arranged(c, found, &lines, shape.rank() == 1).cast(float_of(c.x[0]))]
+    let value = lost.logical_or(outside).select(f64::NAN, value);
+    vec![arranged(c, value, &lines, shape.rank() == 1).cast(float_of(c.x[0]))]
 }
 
-/// A point between two that are in order. It is the first where they are the same, or none of the way is gone: of
-/// infinities no difference is taken.
-fn between<'a>(low: V<'a>, high: V<'a>, way: V<'a>) -> V<'a> {
+/// The point at `fraction` between `low` and `high`. It is `low` if both are equal or the fraction is 0, since the difference of
+/// infinities is NaN.
+fn between<'a>(low: V<'a>, high: V<'a>, fraction: V<'a>) -> V<'a> {
     let zero = low.lit(0.0);
-    let is_low = way.equal(zero);
+    let is_low = fraction.equal(zero);
     let is_same = low.equal(high).logical_and(low.is_inf());
     let is_first = is_low.logical_or(is_same);
     let (from, to) = (is_first.select(zero, low), is_first.select(zero, high));
-    is_first.select(low, from + (to - from) * way)
+    is_first.select(low, from + (to - from) * fraction)
 }
 
-/// The last axis, along which `q` runs, put first, and the reduced axes back with size 1 where that is asked for.
-fn arranged<'a>(c: &Call<'a>, found: V<'a>, lines: &[Dim], has_axis: bool) -> V<'a> {
+/// Moves the axis of `q` from the end to the front, and restores the reduced axes with size 1 if `keepdim` is true.
+fn arranged<'a>(c: &ExpandCx<'a>, value: V<'a>, lines: &[Dim], has_axis: bool) -> V<'a> {
     let n = lines.len();
     let order: Vec<usize> = [n].into_iter().chain(0..n).collect();
-    let front = if n > 0 { found.transpose(order) } else { found };
+    let front = if n > 0 { value.transpose(order) } else { value };
     let input = c.x[0].shape();
     let (chosen, keep) = (c.get(|c| axes(c, input.rank())), c.get(keepdim));
     let rest = input
         .iter()
         .enumerate()
         .filter_map(|(i, d)| if chosen.contains(&i) { keep.then_some(Dim::ONE) } else { Some(d.clone()) });
-    let dims = has_axis.then(|| found.dim(-1)).into_iter().chain(rest);
+    let dims = has_axis.then(|| value.dim(-1)).into_iter().chain(rest);
     front.reshape(Lit::tuple(dims))
 }
 
@@ -374,7 +374,7 @@ const QUANTILES: OpDef = OpDef {
     ..BLANK
 };
 
-/// The element at a part of the way
+/// quantile
 pub static QUANTILE: OpDef = OpDef {
     name: "quantile",
     doc: "The value below which the part `q` of the elements over `axis` (all axes if none is given) lies: of the `n` \
@@ -387,7 +387,7 @@ pub static QUANTILE: OpDef = OpDef {
     ..QUANTILES
 };
 
-/// The element at a part of the way of what is a number
+/// quantile without NaN
 pub static NANQUANTILE: OpDef = OpDef {
     name: "nanquantile",
     doc: "As `quantile`, of all elements except NaN; NaN if all elements are NaN.",
@@ -396,13 +396,13 @@ pub static NANQUANTILE: OpDef = OpDef {
     ..QUANTILES
 };
 
-/// Half of the way
-fn median<'a>(c: &Call<'a>, op: &'static OpDef) -> Vec<V<'a>> {
+/// The quantile for `q = 0.5`.
+fn median<'a>(c: &ExpandCx<'a>, op: &'static OpDef) -> Vec<V<'a>> {
     let half = c.cx.lit(0.5);
     vec![c.x[0].op(op, &[half, c.x[1], c.x[2]])]
 }
 
-/// The element in the middle
+/// median
 pub static MEDIAN: OpDef = OpDef {
     name: "median",
     doc: "The element in the middle over `axis` (all axes if none is given), the mean of the two in the middle where their \
@@ -414,7 +414,7 @@ pub static MEDIAN: OpDef = OpDef {
     ..REDUCTION
 };
 
-/// The element in the middle of what is a number
+/// median without NaN
 pub static NANMEDIAN: OpDef = OpDef {
     name: "nanmedian",
     doc: "As `median`, of all elements except NaN; NaN if all elements are NaN.",

@@ -1,4 +1,4 @@
-//! Every op, one family per file. A family file opens with its list, [`ALL`] joins the lists.
+//! All ops, one family per file. A family file opens with its list; [`FAMILIES`] joins the lists.
 
 pub mod activation;
 pub mod adaptive;
@@ -38,10 +38,10 @@ pub mod sampling;
 pub mod scan;
 pub mod scatter;
 pub mod signal;
+pub mod signatures;
 pub mod slicing;
 pub mod softmax;
 pub mod sort;
-pub mod spellings;
 pub mod statistics;
 #[cfg(test)]
 pub(crate) mod trial;
@@ -56,7 +56,7 @@ use rustc_hash::FxHashMap;
 use crate::error::{Error, Result};
 use crate::op::OpDef;
 
-/// The families in the order of the documentation: name and rows.
+/// The families in the order of the documentation: name and ops.
 pub static FAMILIES: &[(&str, &[&OpDef])] = &[
     ("elementwise", elementwise::OPS),
     ("function", function::OPS),
@@ -122,10 +122,10 @@ pub fn find(name: &str) -> Option<&'static OpDef> {
     BY_NAME.get(name).copied()
 }
 
-/// The op of a name that Mithril itself wrote.
+/// The op of a name that comes from Mithril itself.
 ///
 /// # Errors
-/// When the registry does not have it, which is a bug.
+/// If the registry does not have it, which is a bug.
 pub fn get(name: &str) -> Result<&'static OpDef> {
     find(name).ok_or_else(|| Error::internal(format!("unknown op `{name}`")))
 }

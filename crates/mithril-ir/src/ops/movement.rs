@@ -1,9 +1,9 @@
-//! Movement of elements without change: shapes, axes, broadcasting.
+//! Ops that move elements without changing them: shapes, axes, broadcasting.
 
 use crate::dim::Dim;
 use crate::dtype::Kinds;
 use crate::error::{Code, Error, Result};
-use crate::interp::{HostCall, broadcast_index};
+use crate::interp::{EvalCx, broadcast_index};
 use crate::literal::Lit;
 use crate::loops::{Index, flat, unflat};
 use crate::lowering::LoweringRule::{Function, Template};
@@ -15,26 +15,27 @@ use crate::rules::{Attrs, ShapeCx};
 use crate::shape::{Shape, normalize_axis};
 use crate::tensor::{Tensor, strides};
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] =
     &[&RESHAPE, &TRANSPOSE, &SWAPAXES, &MOVEAXIS, &EXPAND_DIMS, &SQUEEZE, &BROADCAST_TO, &FLATTEN];
 
-/// What all rows of movement share: elements of any dtype come out as they went in.
+/// An op that moves elements of any dtype without changing them.
 pub(super) const MOVE: OpDef = OpDef { dtype: DTypeRule::Same(0), tolerance: Tolerance::Exact, ..BLANK };
 
 pub(super) const INPUT: Port = tensor_of("input", Kinds::ANY);
 
 /// A tensor of `shape` whose element at coordinates `c` is element `base + Σ c·steps` of `x`.
 pub(super) fn strided(x: &Tensor, shape: &[usize], base: i64, steps: &[i64]) -> Tensor {
-    let own = strides(shape);
+    let coordinate_strides = strides(shape);
     let at = |i: usize| {
-        let moved: i64 = own.iter().zip(shape).zip(steps).map(|((s, n), t)| (i / s % n) as i64 * t).sum();
-        (base + moved) as usize
+        let offset: i64 =
+            coordinate_strides.iter().zip(shape).zip(steps).map(|((s, n), t)| (i / s % n) as i64 * t).sum();
+        (base + offset) as usize
     };
     x.select(shape, (0..shape.iter().product()).map(at))
 }
 
-/// Whether a size is still to be found by the solver.
+/// Whether a size is still unknown to the solver.
 pub(super) fn undecided<'a>(dims: impl IntoIterator<Item = &'a Dim>) -> bool {
     dims.into_iter().any(Dim::has_var)
 }
@@ -51,10 +52,10 @@ pub static RESHAPE: OpDef = OpDef {
     layer: "Reshape",
     ports: &[INPUT, attr("shape", Attr::Shape, DefaultLit::Required)],
     shape: ShapeRule::Fn(reshape_shape),
-    eval: Some(Eval::Host(|c| {
+    eval: Some(Eval::Tensors(|c| {
         let x = c.tensor(0);
-        let wanted: usize = c.shape().iter().product();
-        if wanted != x.len() {
+        let expected: usize = c.shape().iter().product();
+        if expected != x.len() {
             return Err(unequal(&Shape::of(x.shape().iter().copied()), &c.lit(1)));
         }
         Ok(vec![x.reshaped(c.shape())])
@@ -121,7 +122,7 @@ fn quotient(have: &Dim, rest: &Dim) -> Option<Dim> {
 
 // --- axes --------------------------------------------------------------------------------------------------
 
-/// The axes given at port `i` in the order given, which has to name every axis once; `none` reverses.
+/// The permutation of all axes at port `i`; `none` reverses them.
 fn permutation(cx: &impl Attrs, i: usize, rank: usize) -> Result<Vec<usize>> {
     if cx.absent(i) {
         return Ok((0..rank).rev().collect());
@@ -133,7 +134,7 @@ fn permutation(cx: &impl Attrs, i: usize, rank: usize) -> Result<Vec<usize>> {
     Ok(order)
 }
 
-/// Axes counted from the front, in the order given.
+/// Distinct axes counted from the front, in the order of the argument.
 fn distinct_axes(cx: &impl Attrs, i: usize, rank: usize) -> Result<Vec<usize>> {
     let mut axes = Vec::new();
     for axis in cx.ints(i)? {
@@ -159,10 +160,10 @@ pub static TRANSPOSE: OpDef = OpDef {
         let order = permutation(cx, 1, from.rank())?;
         Ok(vec![order.iter().map(|&a| from[a].clone()).collect()])
     }),
-    eval: Some(Eval::Host(|c| {
+    eval: Some(Eval::Tensors(|c| {
         let x = c.tensor(0);
-        let own = strides(x.shape());
-        let steps: Vec<i64> = permutation(c, 1, x.rank())?.iter().map(|&a| own[a] as i64).collect();
+        let strides = strides(x.shape());
+        let steps: Vec<i64> = permutation(c, 1, x.rank())?.iter().map(|&a| strides[a] as i64).collect();
         Ok(vec![strided(x, c.shape(), 0, &steps)])
     })),
     loops: Some(|c| {
@@ -199,7 +200,7 @@ fn order_text(s: &LoweringCx<'_>) -> Option<String> {
     Some(tuple_text(&order))
 }
 
-/// A tuple as Python writes it.
+/// A tuple in Python's syntax.
 pub(super) fn tuple_text(items: &[impl ToString]) -> String {
     let items: Vec<String> = items.iter().map(ToString::to_string).collect();
     if let [one] = items.as_slice() { format!("({one},)") } else { format!("({})", items.join(", ")) }
@@ -358,7 +359,7 @@ pub static BROADCAST_TO: OpDef = OpDef {
     layer: "BroadcastTo",
     ports: &[INPUT, attr("shape", Attr::Shape, DefaultLit::Required)],
     shape: ShapeRule::Fn(broadcast_shape),
-    eval: Some(Eval::Host(eval_broadcast)),
+    eval: Some(Eval::Tensors(eval_broadcast)),
     loops: Some(|c| Ok(vec![c.output(0, |at| c.broadcast(0, at))])),
     grad: Grad::Formula(|v| vec![v.g]),
     lowering: Lowering {
@@ -384,7 +385,7 @@ fn broadcast_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
                 return Err(cx.bad(1, &cx.lit(1), "sizes, with -1 only for axes that the input has"));
             }
             (_, None) => {}
-            // An unknown size may turn out to be 1 or the new one: either way the new one comes out.
+            // An unknown size may become 1 or the new size; the result has the new one in both cases.
             (_, Some(old)) if old.is(1) || old.has_var() => {}
             (Some(n), Some(Dim::Const(m))) if n != *m => {
                 return Err(Error::new(Code::ShapeMismatch, message())
@@ -397,7 +398,7 @@ fn broadcast_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     Ok(vec![to])
 }
 
-fn eval_broadcast(c: &HostCall<'_>) -> Result<Vec<Tensor>> {
+fn eval_broadcast(c: &EvalCx<'_>) -> Result<Vec<Tensor>> {
     let x = c.tensor(0);
     let at = broadcast_index(x.shape(), c.shape());
     Ok(vec![x.select(c.shape(), (0..c.shape().iter().product()).map(at))])

@@ -1,6 +1,6 @@
 //! Normalization: over the batch, over features, over groups of channels, to unit length.
 //!
-//! The dtype of the result is that of the input, whatever the weights are; halves are computed in float32.
+//! The result has the dtype of the input, independently of the weights; 16-bit floats are computed in float32.
 
 use super::reduce::MEAN;
 use super::window::count;
@@ -8,7 +8,7 @@ use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
 use crate::forms::{Form, form};
-use crate::formula::{Call, V};
+use crate::formula::{ExpandCx, V};
 use crate::literal::Lit;
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
@@ -18,7 +18,7 @@ use crate::op::{
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::{self, Shape};
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] =
     &[&BATCH_NORM, &LAYER_NORM, &RMS_NORM, &GROUP_NORM, &INSTANCE_NORM, &NORMALIZE, &COSINE_SIMILARITY];
 
@@ -43,19 +43,19 @@ fn float(cx: &DTypeCx<'_>, i: usize) -> DType {
     cx.dtype(i).filter(|d| d.is_float()).unwrap_or(cx.float)
 }
 
-/// The input becomes a float, which the first output has too.
+/// The input becomes a float; the first output has the same dtype.
 fn like_input(cx: &DTypeCx<'_>, more: impl IntoIterator<Item = DType>) -> DTypes {
     let dtype = float(cx, 0);
     DTypes { cast: [Some(dtype)].into_iter().collect(), out: [dtype].into_iter().chain(more).collect() }
 }
 
-/// The dtype of the result of a use.
-fn result(c: &Call<'_>) -> DType {
+/// The dtype of the result.
+fn result(c: &ExpandCx<'_>) -> DType {
     c.x[0].dtype()
 }
 
-/// The input in the dtype in which it is computed.
-fn wide<'a>(c: &Call<'a>) -> V<'a> {
+/// The input in the dtype of the computation.
+fn wide<'a>(c: &ExpandCx<'a>) -> V<'a> {
     let half = matches!(result(c), DType::F16 | DType::BF16);
     if half { c.x[0].cast(DType::F32) } else { c.x[0] }
 }
@@ -81,7 +81,7 @@ fn affine<'a>(x: V<'a>, weight: V<'a>, bias: V<'a>, like: &[Dim]) -> V<'a> {
     if bias.is_some() { x + fit(bias) } else { x }
 }
 
-/// `[c, 1, ...]`: a value per channel beside `[n, c, ...]`.
+/// `[c, 1, ...]`: a value per channel, broadcast to `[n, c, ...]`.
 fn per_channel(x: V<'_>) -> Vec<Dim> {
     let mut shape = vec![Dim::ONE; x.rank().saturating_sub(1)];
     if let Some(first) = shape.first_mut() {
@@ -90,7 +90,7 @@ fn per_channel(x: V<'_>) -> Vec<Dim> {
     shape
 }
 
-/// All axes but the channels.
+/// All axes except that of the channels.
 fn but_channels(rank: usize) -> Lit {
     Lit::tuple([0].into_iter().chain(2..rank))
 }
@@ -174,7 +174,7 @@ pub static BATCH_NORM: OpDef = OpDef {
     ..NORM
 };
 
-/// A form of batch normalization with fixed statistics.
+/// A formula of batch normalization with fixed statistics.
 const fn trained(formula: &'static str) -> Form {
     Form { formula, with: &[("training", DefaultLit::Bool(false))] }
 }
@@ -196,7 +196,7 @@ fn values_per_channel(input: &Shape) -> Dim {
     input.iter().enumerate().filter(|(i, _)| *i != 1).fold(Dim::ONE, |n, (_, d)| &n * d)
 }
 
-fn batch_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+fn batch_expand<'a>(c: &ExpandCx<'a>) -> Vec<V<'a>> {
     let (x, eps) = (wide(c), c.x[7]);
     let (running_mean, running_var) = (c.x[3], c.x[4]);
     let like = per_channel(x);
@@ -223,12 +223,12 @@ fn scale<'a>(variance: V<'a>, eps: V<'a>, weight: V<'a>, like: &[Dim]) -> V<'a> 
     affine(inverse, weight, variance.cx().none(), like)
 }
 
-/// The function of torch changes the running statistics in place and has no gradient for them: the helper copies
-/// them, and stands only where they are but states.
+/// torch updates the running statistics in place and has no gradient for them: the helper copies them, and is used only if
+/// they are states.
 fn batch_torch(s: &LoweringCx<'_>) -> Option<String> {
     let [x, weight, bias, mean, variance, momentum, eps] = [0, 1, 2, 3, 4, 6, 7].map(|i| s.arg(i));
     let dtype = s.out(0)?.dtype;
-    // Not all devices take several dtypes.
+    // Not all devices support mixed dtypes.
     let is_one = (1..5).filter_map(|i| s.ty(i)).all(|ty| ty.dtype == dtype);
     if !is_one || !s.is_constant(3) || !s.is_constant(4) {
         return None;
@@ -374,7 +374,7 @@ pub static RMS_NORM: OpDef = OpDef {
     ..NORM
 };
 
-/// Axes (the last ones) and sizes of the features; `shape` gives the shape of a tensor argument.
+/// The last axes, which are the features, and their sizes; `shape` returns the shape of a tensor argument.
 fn features<C: Attrs>(
     c: &C,
     rank: usize,
@@ -417,13 +417,13 @@ fn feature_dims(s: &LoweringCx<'_>) -> Option<Vec<Dim>> {
     Some(features(s, shape(0)?.rank(), shape).ok()?.1)
 }
 
-/// Whether all tensors have the dtype of the output, as torch wants it.
+/// Whether all tensors have the dtype of the output, as torch requires.
 fn one_dtype(s: &LoweringCx<'_>) -> bool {
     let Some(out) = s.out(0) else { return false };
     (0..3).filter_map(|i| s.ty(i)).all(|ty| ty.dtype == out.dtype)
 }
 
-/// MLX normalizes over the last axis, and computes doubles in float32.
+/// MLX normalizes only over the last axis, and computes float64 in float32.
 fn last_axis_of_mlx(s: &LoweringCx<'_>) -> Option<()> {
     let fits = one_dtype(s) && s.out(0)?.dtype != DType::F64 && feature_dims(s)?.len() == 1;
     fits.then_some(())
@@ -485,7 +485,7 @@ pub static INSTANCE_NORM: OpDef = OpDef {
     lowering: Lowering {
         torch: Function(|s| {
             let places = s.ty(0)?.shape.iter().skip(2).fold(Dim::ONE, |n, d| &n * d);
-            // torch refuses to normalize a single value.
+            // torch raises an error for a single value per channel.
             let fits = one_dtype(s) && places.known().is_some_and(|n| n > 1);
             let [x, weight, bias, eps] = [0, 1, 2, 3].map(|i| s.arg(i));
             fits.then(|| format!("F.instance_norm({x}, weight={weight}, bias={bias}, eps={eps})"))
@@ -498,7 +498,7 @@ pub static INSTANCE_NORM: OpDef = OpDef {
     ..NORM
 };
 
-fn grouped<'a>(c: &Call<'a>, groups: &Dim) -> V<'a> {
+fn grouped<'a>(c: &ExpandCx<'a>, groups: &Dim) -> V<'a> {
     let x = wide(c);
     let shape = x.shape();
     let channels = x.dim(1).floor_div(groups);
@@ -528,7 +528,7 @@ pub static NORMALIZE: OpDef = OpDef {
     }),
     expand: Some(|c| {
         let x = wide(c);
-        // Held away from 0 below the root, where its slope would be infinite.
+        // The argument of the root is bounded away from 0, where its slope is infinite.
         let least = c.get(|c| c.f64(2)).powi(2).max(f64::from(f32::MIN_POSITIVE));
         let squares = x.square().sum(c.x[1], true);
         vec![(x * squares.maximum(least).rsqrt()).cast(result(c))]

@@ -1,10 +1,10 @@
-//! Order: what is computed when.
+//! Order of evaluation.
 
 use crate::lowering::Lowering;
 use crate::lowering::LoweringRule::Template;
 use crate::op::{BLANK, DTypeRule, Eval, Grad, OpDef, ShapeRule, Tolerance, tensor};
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[&BARRIER];
 
 /// `input`, after another value
@@ -16,11 +16,11 @@ pub static BARRIER: OpDef = OpDef {
     ports: &[tensor("input"), tensor("after")],
     shape: ShapeRule::Same,
     dtype: DTypeRule::Same(0),
-    eval: Some(Eval::Host(|c| Ok(vec![c.tensor(0).clone()]))),
+    eval: Some(Eval::Tensors(|c| Ok(vec![c.tensor(0).clone()]))),
     loops: Some(|c| Ok(vec![c.output(0, |at| c.load(0, at))])),
     grad: Grad::Formula(|v| vec![v.g]),
     lowering: Lowering {
-        // Python computes one line after the other.
+        // Python evaluates statements in order.
         py: Template("{0}"),
         jax: Template("jax.lax.optimization_barrier(({0}, {1}))[0]"),
         mlx: Template("{xp}.depends([{0}], [{1}])[0]"),

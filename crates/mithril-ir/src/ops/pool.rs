@@ -1,12 +1,12 @@
-//! Pooling, and the two primitives under it: windows of a tensor and their adjoint.
+//! Pooling, and the two primitives that it consists of: windows of a tensor and their adjoint.
 
-use super::reduce::widened;
+use super::reduce::at_least_f32;
 use super::window::{self, Axis, Padding, triples};
 use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
-use crate::formula::{Call, GradCall, V};
-use crate::interp::HostCall;
+use crate::formula::{ExpandCx, GradCx, V};
+use crate::interp::EvalCx;
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
@@ -17,7 +17,7 @@ use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
 use crate::tensor::{Scalar, Tensor};
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] =
     &[&WINDOWS, &FOLD_WINDOWS, &MAX_POOL1D, &MAX_POOL2D, &MAX_POOL3D, &AVG_POOL1D, &AVG_POOL2D, &AVG_POOL3D];
 
@@ -41,7 +41,7 @@ pub static WINDOWS: OpDef = OpDef {
     ports: WINDOWS_PORTS,
     shape: ShapeRule::Fn(windows_shape),
     dtype: DTypeRule::Same(0),
-    eval: Some(Eval::Host(windows_eval)),
+    eval: Some(Eval::Tensors(windows_eval)),
     loops: Some(loops::windows),
     grad: Grad::Formula(|v| {
         let sizes = v.x[0].shape().iter().skip(2).cloned().collect::<Vec<_>>();
@@ -82,7 +82,7 @@ pub static FOLD_WINDOWS: OpDef = OpDef {
     ports: FOLD_PORTS,
     shape: ShapeRule::Fn(fold_shape),
     dtype: DTypeRule::Arith,
-    eval: Some(Eval::Host(fold_eval)),
+    eval: Some(Eval::Tensors(fold_eval)),
     loops: Some(loops::fold),
     grad: Grad::Formula(|v| {
         let shape = v.x[0].shape();
@@ -143,7 +143,7 @@ fn fold_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
 
 /// For each position and window element, in this order, the offset of the element in a plane of the input.
 fn sources(
-    call: &HostCall<'_>,
+    call: &EvalCx<'_>,
     sizes: &[usize],
     positions: &[usize],
     window: &[usize],
@@ -166,7 +166,7 @@ fn sources(
     Ok(places.flat_map(|p| triples(kernel).map(move |k| (k, p))).map(|(k, p)| one(k, p)).collect())
 }
 
-/// The filling of a tensor of `dtype`.
+/// The fill value as an element of `dtype`.
 fn filling(dtype: DType, value: f64) -> Scalar {
     match dtype.int_range() {
         Some((least, _)) if value == f64::NEG_INFINITY => Scalar::Int(least),
@@ -176,7 +176,7 @@ fn filling(dtype: DType, value: f64) -> Scalar {
     }
 }
 
-fn windows_eval(call: &HostCall<'_>) -> Result<Vec<Tensor>> {
+fn windows_eval(call: &EvalCx<'_>) -> Result<Vec<Tensor>> {
     let (x, out) = (call.tensor(0), call.shape());
     let n = x.rank() - 2;
     let sources = sources(call, &x.shape()[2..], &out[2..2 + n], &out[2 + n..])?;
@@ -189,7 +189,7 @@ fn windows_eval(call: &HostCall<'_>) -> Result<Vec<Tensor>> {
     Ok(vec![Tensor::build(x.dtype(), out, at)])
 }
 
-fn fold_eval(call: &HostCall<'_>) -> Result<Vec<Tensor>> {
+fn fold_eval(call: &EvalCx<'_>) -> Result<Vec<Tensor>> {
     let (x, out) = (call.tensor(0), call.shape());
     let n = out.len() - 2;
     let sources = sources(call, &out[2..], &x.shape()[2..2 + n], &x.shape()[2 + n..])?;
@@ -277,7 +277,7 @@ impl Pool {
     fn extent(&self, i: usize) -> i64 {
         (self.kernel[i] - 1) * self.dilation[i] + 1
     }
-    /// Pads of axis `i` of size `n`; those of `ceil_mode` include what the last window reaches beyond.
+    /// Pads of axis `i` of size `n`; with `ceil_mode` they include the part of the last window beyond the padding.
     fn pads(&self, cx: &(impl Attrs + ?Sized), i: usize, n: &Dim) -> Result<[Dim; 2]> {
         let (extent, stride) = (self.extent(i), self.stride[i]);
         let [lo, hi] = match &self.padding {
@@ -289,11 +289,11 @@ impl Pool {
             Some(n) => {
                 let room = n.saturating_add(lo + hi) - extent;
                 let steps = room.saturating_add(stride - 1).div_euclid(stride);
-                // The last window has to start inside the input or the padding before it.
+                // The last window must start inside the input or the padding before it.
                 let steps = if steps * stride >= n + lo { steps - 1 } else { steps };
                 (steps * stride - room).max(0)
             }
-            // So the last window always starts there.
+            // The last window always starts there.
             None if stride + hi <= extent => stride - 1,
             None if n.has_var() => {
                 let message = format!("the size of {} is not known yet", cx.op().name);
@@ -432,7 +432,7 @@ pub static MAX_POOL3D: OpDef = OpDef {
 };
 
 /// All windows as `[n, c, *positions, elements]`.
-fn flat_windows<'a>(c: &Call<'a>, value: f64) -> Result<(V<'a>, Vec<V<'a>>)> {
+fn flat_windows<'a>(c: &ExpandCx<'a>, value: f64) -> Result<(V<'a>, Vec<V<'a>>)> {
     let input = c.x[0].shape();
     let n = input.rank().saturating_sub(2);
     let pool = Pool::read(c, n)?;
@@ -446,7 +446,7 @@ fn flat_windows<'a>(c: &Call<'a>, value: f64) -> Result<(V<'a>, Vec<V<'a>>)> {
     Ok((windows.reshape(shape), args.to_vec()))
 }
 
-fn max_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+fn max_expand<'a>(c: &ExpandCx<'a>) -> Vec<V<'a>> {
     match flat_windows(c, f64::NEG_INFINITY) {
         Ok((windows, _)) => vec![windows.max(-1, false)],
         Err(error) => {
@@ -456,7 +456,7 @@ fn max_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     }
 }
 
-fn max_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
+fn max_grad<'a>(v: &GradCx<'a>) -> Vec<V<'a>> {
     let Ok((windows, geometry)) = flat_windows(v, f64::NEG_INFINITY) else { return vec![] };
     let input = v.x[0].shape();
     let elements = windows.dim(-1).known().unwrap_or(1);
@@ -504,7 +504,7 @@ fn windows_torch(s: &LoweringCx<'_>) -> Option<String> {
     let window = python(s, &window::positive(s, 1, n).ok()?);
     let [stride, pads, dilation] = geometry(s, n, 2)?;
     let value = match filling(ty.dtype, s.f64(5).ok()?) {
-        // What PyTorch fills with must be a number of the dtype.
+        // PyTorch requires a fill value of the dtype.
         Scalar::Int(n) => Tensor::build(ty.dtype, &[], |_| Scalar::Int(n)).get(0).i64().to_string(),
         _ => s.arg(5).to_owned(),
     };
@@ -523,10 +523,10 @@ fn fold_torch(s: &LoweringCx<'_>) -> Option<String> {
     Some(format!("_fold_windows({}, {}, {stride}, {pads}, {dilation})", s.arg(0), s.dims(&sizes)))
 }
 
-/// The input and the padding as torch takes them; what is not alike on both sides is padded before, with `value`.
+/// The input and the padding argument of torch; asymmetric padding is applied to the input with `value`.
 fn torch_input(s: &LoweringCx<'_>, pool: &Pool, value: &str) -> Option<(String, String)> {
     let ceil = if pool.ceil { ", ceil_mode=True" } else { "" };
-    // PyTorch refuses padding of more than half of a window.
+    // PyTorch does not accept padding of more than half a window.
     let even = |(i, [lo, hi]): (usize, &[i64; 2])| (lo == hi && *lo <= pool.extent(i) / 2).then_some(*lo);
     if let Padding::Explicit(pads) = &pool.padding
         && let Some(even) = pads.iter().enumerate().map(even).collect::<Option<Vec<i64>>>()
@@ -563,7 +563,7 @@ const AVG_POOL: OpDef = OpDef {
     lowering: Lowering {
         torch: Function(avg_torch),
         jax: Function(jax::avg),
-        // ggml divides by the size of the window, whatever lies in it.
+        // ggml always divides by the size of the window.
         ggml: Function(|s| {
             let (pool, pads) = pool_of(s)?;
             let counts = s.bool(5).ok()? && !pool.ceil && pool.padding != Padding::Same;
@@ -625,10 +625,10 @@ pub static AVG_POOL3D: OpDef = OpDef {
     ..AVG_POOL
 };
 
-fn avg_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+fn avg_expand<'a>(c: &ExpandCx<'a>) -> Vec<V<'a>> {
     let dtype = c.x[0].dtype();
     let means = flat_windows(c, 0.0).and_then(|(windows, _)| {
-        let sums = widened(windows).sum(-1, false);
+        let sums = at_least_f32(windows).sum(-1, false);
         let counts = counts(c, sums.dtype())?;
         Ok((sums / counts).cast(dtype))
     });
@@ -638,8 +638,8 @@ fn avg_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     })]
 }
 
-/// The number of elements that count in each window, to be broadcast.
-fn counts<'a>(c: &Call<'a>, dtype: DType) -> Result<V<'a>> {
+/// The divisor of each window, to be broadcast.
+fn counts<'a>(c: &ExpandCx<'a>, dtype: DType) -> Result<V<'a>> {
     let input = c.x[0].shape();
     let n = input.rank().saturating_sub(2);
     let pool = Pool::read(c, n)?;
@@ -647,17 +647,17 @@ fn counts<'a>(c: &Call<'a>, dtype: DType) -> Result<V<'a>> {
     let mut product = c.cx.lit(1.0);
     for i in 0..n {
         let [lo, hi] = pool.pads(c, i, &input[i + 2])?;
-        let asked = match &pool.padding {
+        let declared = match &pool.padding {
             Padding::Explicit(pads) => pads[i].map(Dim::Const),
             Padding::Same => [lo.clone(), hi.clone()],
         };
-        let whole = if include { hi == asked[1] } else { lo.is(0) && hi.is(0) };
+        let whole = if include { hi == declared[1] } else { lo.is(0) && hi.is(0) };
         if whole {
             product = product * pool.kernel[i] as f64;
             continue;
         }
         let (size, pads) = if include {
-            (&(&input[i + 2] + &asked[0]) + &asked[1], [Dim::Const(0), &hi - &asked[1]])
+            (&(&input[i + 2] + &declared[0]) + &declared[1], [Dim::Const(0), &hi - &declared[1]])
         } else {
             (input[i + 2].clone(), [lo, hi])
         };
@@ -677,13 +677,13 @@ fn avg_torch(s: &LoweringCx<'_>) -> Option<String> {
     let pool = Pool::read(s, ty.shape.rank().checked_sub(2)?).ok()?;
     let (input, padding) = torch_input(s, &pool, "")?;
     let (kernel, include) = (torch_kernel(&pool), s.bool(5).ok()?);
-    // What is padded before counts, and so does what a window reaches beyond it.
+    // Padding that was applied to the input is counted, and so is the part of a window beyond it.
     if input != s.arg(0) && (!include || pool.ceil) {
         return None;
     }
     let count = if include { "" } else { ", count_include_pad=False" };
     let call = |x: &str| format!("F.{}({x}{kernel}{padding}{count})", s.op().name);
-    // torch has no means of half volumes on the CPU.
+    // torch has no 3-d mean pooling of 16-bit floats on the CPU.
     let is_half = ty.dtype.size() < DType::F32.size() && pool.kernel.len() == 3;
     Some(if is_half {
         format!("{}.to({})", call(&format!("{input}.float()")), s.dtype(ty.dtype))

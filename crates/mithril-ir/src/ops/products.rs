@@ -16,7 +16,7 @@ use crate::shape::{Shape, normalize_axis};
 use super::linalg::{as_column, reshape};
 use super::slicing::ROLL;
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[&OUTER, &VECDOT, &INNER, &DOT, &TENSORDOT, &KRON, &CROSS];
 
 static LEFT_RIGHT: &[Port] = &[tensor("left"), tensor("right")];
@@ -40,7 +40,7 @@ pub static OUTER: OpDef = OpDef {
 static VECDOT_PORTS: &[Port] =
     &[tensor("left"), tensor("right"), attr("axis", Attr::Int, DefaultLit::Int(-1))];
 
-/// Scalar products along an axis
+/// dot products along an axis
 pub static VECDOT: OpDef = OpDef {
     name: "vecdot",
     doc: "Scalar products of the vectors along `axis`, `Σ_i left[i] · right[i]`. The other axes broadcast; `axis` \
@@ -166,7 +166,7 @@ pub static KRON: OpDef = OpDef {
     ..PRODUCT
 };
 
-/// Vector product in space
+/// cross product of 3-d vectors
 pub static CROSS: OpDef = OpDef {
     name: "cross",
     doc: "Vector products of the vectors of three elements along `axis`: \
@@ -201,7 +201,7 @@ fn vectors(cx: &ShapeCx<'_>) -> Result<(Shape, usize)> {
     Ok((out, axis))
 }
 
-/// NumPy gives products of `bfloat16` in `float32`; the expansion does not.
+/// NumPy returns float32 for products of bfloat16, so the op is expanded.
 fn not_brain_float(s: &LoweringCx<'_>, text: String) -> Option<String> {
     s.out(0).filter(|t| t.dtype != DType::BF16).map(|_| text)
 }
@@ -227,7 +227,7 @@ fn pairs(cx: &impl Attrs, left: usize, right: usize) -> Result<Pairs> {
     const WANTED: &str = "a number of axes, or two tuples of equally many different axes";
     let lit = cx.lit(2);
     let bad = || cx.bad(2, &lit, WANTED);
-    let found: Pairs = match &lit {
+    let pairs: Pairs = match &lit {
         Lit::Int(n) => {
             let n = n.known().and_then(|n| usize::try_from(n).ok()).ok_or_else(bad)?;
             if n > left.min(right) {
@@ -253,8 +253,8 @@ fn pairs(cx: &impl Attrs, left: usize, right: usize) -> Result<Pairs> {
         }
         _ => return Err(bad()),
     };
-    let repeats = |k: usize| found[..k].iter().any(|p| p.0 == found[k].0 || p.1 == found[k].1);
-    if (0..found.len()).any(repeats) { Err(bad()) } else { Ok(found) }
+    let repeats = |k: usize| pairs[..k].iter().any(|p| p.0 == pairs[k].0 || p.1 == pairs[k].1);
+    if (0..pairs.len()).any(repeats) { Err(bad()) } else { Ok(pairs) }
 }
 
 fn contracted(cx: &ShapeCx<'_>, pairs: &[(usize, usize)]) -> Result<Vec<Shape>> {

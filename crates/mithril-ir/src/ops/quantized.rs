@@ -1,7 +1,7 @@
-//! Products in integers of 8 bits: what the `quantize` pass makes of products with parameters.
+//! Products in 8-bit integers, which the `quantize` pass inserts for products with parameters.
 //!
-//! The rows are not listed in [`super::FAMILIES`]: no model names them. Both are defined by their expansion, and
-//! frameworks that have products of integers spell them by helpers that do the same.
+//! They are not listed in [`super::FAMILIES`]: models do not name them. Both are defined by their expansion; frameworks with
+//! integer products use helpers that compute the same.
 
 use crate::dtype::{DType, Kinds};
 use crate::lowering::LoweringRule::Function;
@@ -11,12 +11,12 @@ use crate::ops::reduce::{MAX, MIN};
 use crate::rules::DTypes;
 use crate::shape::Shape;
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[&DYNAMIC_QUANTIZE, &MATMUL_INTEGER];
 
 static INPUT: &[Port] = &[tensor_of("input", Kinds::FLOAT)];
 
-/// Rows in 8 bits, each with a scale and a zero of its own
+/// matrix rows in 8 bits, each with a scale and a zero point of its own
 pub static DYNAMIC_QUANTIZE: OpDef = OpDef {
     name: "dynamic_quantize",
     doc: "Quantizes each row (the last axis) to int8: `quantized` with `input ≈ (quantized - zero) · scale`. The range \
@@ -43,7 +43,7 @@ pub static DYNAMIC_QUANTIZE: OpDef = OpDef {
         let inverse = is_range.select(255.0 / divisor, zero);
         let origin = (0.5 - is_finite.select(low, zero) * inverse).floor();
         let number = x * inverse + (origin + 0.5);
-        // NaN is not greater than 0, either.
+        // NaN is not greater than 0, so it becomes 0.
         let bounded = number.greater(zero).select(number.minimum(255.0), zero);
         let quantized = (bounded.floor() - 128.0).cast(DType::I8);
         vec![quantized, scale, (origin - 128.0).cast(DType::I32)]

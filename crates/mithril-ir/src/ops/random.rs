@@ -1,7 +1,7 @@
 //! Random numbers of the common generator ([`crate::random`]): tensors as functions of a key.
 //!
-//! Every op draws from [`RANDOM_BITS`], which is itself an expression in integer ops; so all targets give the same
-//! numbers. To draw several independent tensors of one key, add different numbers to its stream.
+//! All ops use [`RANDOM_BITS`], which expands into integer ops, so that all targets return the same numbers. To draw several
+//! independent tensors from one key, add different numbers to its stream.
 
 use std::f64::consts::TAU;
 
@@ -10,9 +10,9 @@ use smallvec::smallvec;
 use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
-use crate::formula::{Call, V};
+use crate::formula::{ExpandCx, V};
 use crate::literal::Lit;
-use crate::loops::Argument;
+use crate::loops::CallArgument;
 use crate::lowering::Lowering;
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::op::{
@@ -20,7 +20,7 @@ use crate::op::{
     dtype_or, optional, tensor_of,
 };
 use crate::ops::compare::{BITWISE_AND, BITWISE_XOR};
-use crate::ops::create::{given_or_float, given_shape};
+use crate::ops::create::{dtype_or_float, shape_arg};
 use crate::ops::elementwise::{ADD, MULTIPLY};
 use crate::ops::slicing::{cut, zeros};
 use crate::ops::sort::ARGSORT;
@@ -29,7 +29,7 @@ use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[
     &RANDOM_BITS,
     &RANDOM_UNIFORM,
@@ -44,11 +44,11 @@ const KEY: Port = tensor_of("key", Kinds::INT);
 const SHAPE: Port = attr("shape", Attr::Shape, DefaultLit::Required);
 const DTYPE: Port = attr("dtype", Attr::DType, DefaultLit::None);
 
-/// What all rows share: the numbers do not depend smoothly on anything.
+/// A random tensor, whose elements do not depend smoothly on any input.
 const DRAW: OpDef = OpDef {
     shape: ShapeRule::Fn(|cx| {
         check_key(cx, 0)?;
-        Ok(vec![given_shape(cx, 1)?])
+        Ok(vec![shape_arg(cx, 1)?])
     }),
     grad: Grad::Zero,
     tolerance: Tolerance::Random,
@@ -74,7 +74,7 @@ pub static RANDOM_BITS: OpDef = OpDef {
           Philox4x32-10 for the counter `i / 4` in the stream given by `key`, an int64 pair `(seed, stream)`.",
     ports: &[KEY, SHAPE],
     dtype: DTypeRule::Fn(|_| Ok(DTypes { cast: smallvec![Some(DType::I64)], out: smallvec![DType::I64] })),
-    eval: Some(Eval::Host(|c| {
+    eval: Some(Eval::Tensors(|c| {
         let key = c.tensor(0);
         let all = words([key.get(0).i64(), key.get(1).i64()]);
         let n = c.shape().iter().product();
@@ -85,7 +85,7 @@ pub static RANDOM_BITS: OpDef = OpDef {
         let key = cx.temporary(DType::I64, &[2], |at| cx.broadcast(0, at).cast(DType::I64));
         let bits = cx.reserve(DType::I64, cx.out_shape(0));
         let count = cx.out_shape(0).iter().product();
-        let args = vec![Argument::In(key), Argument::Out(bits), Argument::Int(count)];
+        let args = vec![CallArgument::In(key), CallArgument::Out(bits), CallArgument::Int(count)];
         cx.call("mithril_random_bits", args, 0);
         Ok(vec![cx.whole(0, bits)])
     }),
@@ -95,8 +95,8 @@ pub static RANDOM_BITS: OpDef = OpDef {
     ..DRAW
 };
 
-/// Philox on 64-bit integers. Products wrap; the high half is masked after the shift, so that the sign is lost.
-fn bits_by_integers<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+/// Philox on 64-bit integers. Products wrap; the high half is masked after the shift, which removes the sign.
+fn bits_by_integers<'a>(c: &ExpandCx<'a>) -> Vec<V<'a>> {
     let int = |n: u64| c.cx.lit(n as i64);
     let low = |x: V<'a>| x.op(&BITWISE_AND, &[int(u64::from(u32::MAX))]);
     let high = |x: V<'a>| low(x.right_shift(int(32)));
@@ -108,7 +108,7 @@ fn bits_by_integers<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     let key = c.x[0].cast(DType::I64);
     let at = |i: i64| cut(key, 0, Some(Dim::Const(i)), Some(Dim::Const(i + 1)));
     let (seed, stream) = (at(0), at(1));
-    // In the first round only the words of the block have its length; the others broadcast.
+    // In the first round only the words of the block counter have the full length; the others broadcast.
     let mut x = [low(block), high(block), low(stream), high(stream)];
     let mut k = [low(seed), high(seed)];
     for _ in 0..ROUNDS {
@@ -124,12 +124,12 @@ fn bits_by_integers<'a>(c: &Call<'a>) -> Vec<V<'a>> {
 
 // --- distributions -----------------------------------------------------------------------------------------
 
-/// The dtype that floats are drawn in: halves are drawn as `f32` and rounded.
+/// The dtype in which floats are drawn: 16-bit floats are drawn as `f32` and rounded.
 fn drawn(dtype: DType) -> DType {
     if dtype == DType::F64 { DType::F64 } else { DType::F32 }
 }
 
-/// Numbers from 0 to 1 of the dtype that `dtype` is drawn in.
+/// Numbers from 0 to 1, in the dtype in which `dtype` is drawn.
 fn unit<'a>(key: V<'a>, shape: &[Dim], dtype: DType) -> V<'a> {
     let cx = key.cx();
     let shifted = |bits: V<'a>, by: i64| bits.right_shift(by).cast(drawn(dtype));
@@ -146,17 +146,17 @@ fn unit<'a>(key: V<'a>, shape: &[Dim], dtype: DType) -> V<'a> {
 }
 
 fn float_dtype(cx: &DTypeCx<'_>, i: usize) -> Result<DTypes> {
-    let found = given_or_float(cx, i);
-    match found.out.first() {
+    let dtypes = dtype_or_float(cx, i);
+    match dtypes.out.first() {
         Some(d) if !d.is_float() => {
             Err(Error::new(Code::BadDType, format!("{} draws floats, not {d}", cx.op().name))
                 .help("use random_randint for integers"))
         }
-        _ => Ok(found),
+        _ => Ok(dtypes),
     }
 }
 
-/// even between two numbers
+/// uniform distribution
 pub static RANDOM_UNIFORM: OpDef = OpDef {
     name: "random_uniform",
     doc: "Numbers from `low` to `high`, evenly distributed: `low + (high - low) * u` with `u` in [0, 1) from the \
@@ -228,7 +228,7 @@ pub static RANDOM_NORMAL: OpDef = OpDef {
     ..DRAW
 };
 
-fn normal<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+fn normal<'a>(c: &ExpandCx<'a>) -> Vec<V<'a>> {
     let dtype = dtype_or(&c.lit(4), c.cx.float());
     let shape = Shape::of(c.get(|c| c.dims(1)));
     let many = shape.numel();
@@ -264,7 +264,7 @@ pub static RANDOM_RANDINT: OpDef = OpDef {
         if !(1..=1 << 31).contains(&high.saturating_sub(low)) {
             return Err(cx.bad(3, &cx.lit(3), "larger than `low`, by at most 2147483648"));
         }
-        Ok(vec![given_shape(cx, 1)?])
+        Ok(vec![shape_arg(cx, 1)?])
     }),
     dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::I64]))),
     expand: Some(|c| {
@@ -298,7 +298,7 @@ pub static RANDOM_BERNOULLI: OpDef = OpDef {
         if cx.absent(2) {
             return Ok(vec![p.clone()]);
         }
-        let shape = given_shape(cx, 2)?;
+        let shape = shape_arg(cx, 2)?;
         if cx.broadcast(&[&shape, p])? != shape {
             let message = format!("`p` of random_bernoulli has shape {p}, the result {shape}");
             return Err(Error::new(Code::ShapeMismatch, message).help("`p` must broadcast to `shape`"));
@@ -315,7 +315,7 @@ pub static RANDOM_BERNOULLI: OpDef = OpDef {
     ..DRAW
 };
 
-/// an order by lot
+/// random permutation
 pub static RANDOM_PERMUTATION: OpDef = OpDef {
     name: "random_permutation",
     doc: "The integers from 0 to `n - 1` in random order: the order that sorts `random_bits(key, (n,))`.",
@@ -370,7 +370,7 @@ pub static DROPOUT: OpDef = OpDef {
         let keep = unit(c.x[1], &x.shape(), DType::F32).less(1.0 - p);
         vec![keep.select(x * (1.0 / (1.0 - p)), 0.0)]
     }),
-    // The op is linear in its input, and the key brings the same mask back.
+    // The op is linear in its input, and the same key gives the same mask.
     grad: Grad::Formula(|v| vec![v.g.op(&DROPOUT, &v.x[1..])]),
     lowering: Lowering {
         torch: Function(|s| {

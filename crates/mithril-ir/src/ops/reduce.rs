@@ -6,10 +6,10 @@ pub use super::statistics::{LOGSUMEXP, NORM, STD, VAR};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
-use crate::formula::{Call, GradCall, V};
-use crate::interp::HostCall;
+use crate::formula::{ExpandCx, GradCx, V};
+use crate::interp::EvalCx;
 use crate::literal::Lit;
-use crate::loops::{Expr, Fold, Index, LoopCx};
+use crate::loops::{Expr, Index, LoopCx, ReduceOp};
 use crate::lowering::LoweringRule::Function;
 use crate::lowering::{Lowering, LoweringCx, tuple};
 use crate::op::{
@@ -19,7 +19,7 @@ use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
 use crate::tensor::{Scalar, Tensor, strides};
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[&SUM, &MEAN, &PROD, &MAX, &MIN, &ARGMAX, &ARGMIN, &ANY, &ALL, &COUNT_NONZERO];
 
 static PORTS: &[Port] = &[
@@ -37,7 +37,7 @@ const CASES: &[&str] = &[
     "[] keepdim=true",
 ];
 
-/// The row that reductions over `axis` start from.
+/// A reduction over `axis`.
 pub(super) const REDUCTION: OpDef = OpDef {
     ports: PORTS,
     shape: ShapeRule::Fn(reduced),
@@ -46,7 +46,7 @@ pub(super) const REDUCTION: OpDef = OpDef {
     ..BLANK
 };
 
-/// Position of a port that the row is known to have.
+/// Position of a port that the op is known to have.
 pub(super) fn port(cx: &impl Attrs, name: &str) -> usize {
     cx.op().port(name).unwrap_or(usize::MAX)
 }
@@ -70,21 +70,21 @@ fn reduced(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     Ok(vec![Shape(dims.collect())])
 }
 
-/// Integers and booleans add up in `i64`.
+/// Integers and booleans are accumulated in `i64`.
 pub(super) fn accumulated(cx: &DTypeCx<'_>) -> Result<DTypes> {
     let dtype = cx.dtype(0).unwrap_or(cx.float);
     Ok(DTypes::keep([if dtype.is_float() { dtype } else { DType::I64 }]))
 }
 
-/// Offsets of all positions in a box of sizes and strides, row-major.
+/// Offsets of all positions of a tensor with these sizes and strides, in row-major order.
 fn offsets(sizes: impl Iterator<Item = (usize, usize)>) -> Vec<usize> {
     sizes.fold(vec![0], |all, (n, stride)| {
         all.iter().flat_map(|&base| (0..n).map(move |i| base + i * stride)).collect()
     })
 }
 
-/// Computes each element of the output from those of the input that fall on it.
-fn fold(c: &HostCall<'_>, mut f: impl FnMut(&[Scalar]) -> Scalar) -> Result<Vec<Tensor>> {
+/// Computes each element of the output from the elements of the input that it reduces.
+fn reduce(c: &EvalCx<'_>, mut f: impl FnMut(&[Scalar]) -> Scalar) -> Result<Vec<Tensor>> {
     let x = c.tensor(0);
     let axes = axes(c, x.rank())?;
     let steps: Vec<_> = x.shape().iter().copied().zip(strides(x.shape())).collect();
@@ -101,8 +101,8 @@ fn fold(c: &HostCall<'_>, mut f: impl FnMut(&[Scalar]) -> Scalar) -> Result<Vec<
     })])
 }
 
-/// All elements that fall on one of the output, each after `f`, brought together.
-pub(super) fn reduce_loops(c: &LoopCx<'_>, fold: Fold, f: impl Fn(Expr) -> Expr) -> Result<Vec<Expr>> {
+/// The reduction of `f` of all elements.
+pub(super) fn reduce_loops(c: &LoopCx<'_>, op: ReduceOp, f: impl Fn(Expr) -> Expr) -> Result<Vec<Expr>> {
     let (shape, axes, keep) = (c.shape(0), axes(c, c.rank(0))?, keepdim(c)?);
     let sizes: Vec<i64> = axes.iter().map(|&axis| shape[axis]).collect();
     let element = |at: &[Index], inner: &[Index]| {
@@ -118,10 +118,10 @@ pub(super) fn reduce_loops(c: &LoopCx<'_>, fold: Fold, f: impl Fn(Expr) -> Expr)
         });
         f(c.load(0, coordinates.collect::<Vec<_>>()))
     };
-    Ok(vec![c.output(0, |at| c.fold(fold, &sizes, |inner| element(at, inner)))])
+    Ok(vec![c.output(0, |at| c.reduce(op, &sizes, |inner| element(at, inner)))])
 }
 
-/// A sum in `f64` with the rounding errors carried along (Neumaier 1974), so that it is an oracle for sums in `f64`.
+/// A sum in `f64` with compensated rounding errors (Neumaier 1974), so that it is an oracle for sums in `f64`.
 fn exact_sum(values: impl Iterator<Item = f64>) -> f64 {
     let (mut sum, mut lost) = (0.0_f64, 0.0_f64);
     for x in values {
@@ -140,35 +140,35 @@ fn sum_of(values: &[Scalar]) -> Scalar {
 }
 
 /// The output's shape with 1 in place of the reduced axes.
-fn kept_shape(call: &Call<'_>) -> Lit {
+fn kept_shape(call: &ExpandCx<'_>) -> Lit {
     let shape = call.x[0].shape();
     let axes = call.get(|c| axes(c, shape.rank()));
     let dims = shape.iter().enumerate().map(|(i, d)| if axes.contains(&i) { Dim::ONE } else { d.clone() });
     Lit::tuple(dims)
 }
 
-/// A tensor of the output's shape with the reduced axes back as size 1.
-pub(super) fn keep<'a>(v: &GradCall<'a>, t: V<'a>) -> V<'a> {
+/// A tensor of the output's shape with the reduced axes restored as axes of size 1.
+pub(super) fn keep<'a>(v: &GradCx<'a>, t: V<'a>) -> V<'a> {
     if v.get(keepdim) { t } else { t.reshape(kept_shape(v)) }
 }
 
-/// A tensor of the output's shape repeated over the reduced axes.
-fn spread<'a>(v: &GradCall<'a>, t: V<'a>) -> V<'a> {
+/// A tensor of the output's shape broadcast over the reduced axes.
+fn broadcast_back<'a>(v: &GradCx<'a>, t: V<'a>) -> V<'a> {
     let shape = Lit::tuple(v.x[0].shape().iter().cloned());
     keep(v, t).broadcast_to(shape)
 }
 
-/// A call of a reduction of a framework, e.g. `np.max(x, axis=1, keepdims=True)`: `head` is what stands before the
-/// input, `words` are the names of axis and keepdim there. Defaults are left out.
+/// A call of a framework's reduction, e.g. `np.max(x, axis=1, keepdims=True)`: `head` is the text before the input, `words`
+/// are the framework's names for axis and keepdim. Defaults are omitted.
 pub(super) fn call_text(c: &LoweringCx<'_>, head: &str, words: (&str, &str), more: &str) -> String {
     call_of(c, head, c.arg(0), words, more)
 }
 
-/// As [`call_text`], of an expression in place of the input.
+/// As [`call_text`], with an expression in place of the input.
 fn call_of(c: &LoweringCx<'_>, head: &str, operand: &str, words: (&str, &str), more: &str) -> String {
     let (axis, keep) = (port(c, "axis"), keepdim(c).unwrap_or(false));
     let axis = match c.absent(axis) {
-        // PyTorch keeps dimensions only where they are named.
+        // PyTorch keeps dimensions only if they are listed.
         true if words == TORCH && keep => format!(", dim={}", all_axes(c)),
         true => String::new(),
         false => format!(", {}={}", words.0, c.arg(axis)),
@@ -197,12 +197,12 @@ fn plain(c: &LoweringCx<'_>, name: &str) -> Option<String> {
     Some(call_text(c, &format!("{}.{name}(", c.xp), ARRAY, ""))
 }
 
-/// As [`plain`], for booleans; of nothing, MLX must be told.
+/// As [`plain`], for booleans; MLX needs the result for an empty input, `nothing`.
 fn truth(c: &LoweringCx<'_>, name: &str, nothing: &str) -> Option<String> {
     if c.xp == "mx" { Some(call_text(c, &mlx_head(c, name, nothing), ARRAY, "")) } else { plain(c, name) }
 }
 
-/// A sum or product: integers in int64, half precision of NumPy by way of float32.
+/// A sum or product: integers in int64, 16-bit floats of NumPy through float32.
 fn accumulating(c: &LoweringCx<'_>, name: &str) -> Option<String> {
     let function = format!("{}.{name}", c.xp);
     Some(match input_dtype(c)? {
@@ -212,13 +212,13 @@ fn accumulating(c: &LoweringCx<'_>, name: &str) -> Option<String> {
     })
 }
 
-/// A mean or variance: integers in float64, half precision of NumPy by way of float32.
+/// A mean or variance: integers in float64, 16-bit floats of NumPy through float32.
 pub(super) fn statistic(c: &LoweringCx<'_>, name: &str, more: &str) -> Option<String> {
     let function = format!("{}.{name}", c.xp);
     Some(match input_dtype(c)? {
         d if is_half(d) && c.xp == "np" => call_text(c, &format!("_wide({function}, "), ARRAY, more),
         d if is_half(d) && c.xp == "mx" => {
-            // MLX rounds the mean before it looks at the distances from it.
+            // MLX rounds the mean before it computes the distances from it.
             let wide = format!("{}.astype({})", c.arg(0), c.dtype(DType::F32));
             let text = call_of(c, &mlx_head(c, name, "mx.nan"), &wide, ARRAY, more);
             format!("{text}.astype({})", c.dtype(d))
@@ -233,20 +233,20 @@ pub(super) fn statistic(c: &LoweringCx<'_>, name: &str, more: &str) -> Option<St
     })
 }
 
-/// A sum or product of MLX, which adds up integers in what they are.
+/// A sum or product of MLX, which accumulates integers in their own dtype.
 fn mlx_accumulating(c: &LoweringCx<'_>, name: &str, nothing: &str) -> Option<String> {
     let wide = input_dtype(c)?.is_float() || input_dtype(c)? == DType::I64;
     let operand = if wide { c.arg(0).to_owned() } else { format!("{}.astype(mx.int64)", c.arg(0)) };
     Some(call_of(c, &mlx_head(c, name, nothing), &operand, ARRAY, ""))
 }
 
-/// The head of a reduction on MLX, which reads foreign memory, or does not end, where a dimension is 0.
+/// The head of a reduction of MLX, which reads out of bounds or does not terminate if a dimension is 0.
 fn mlx_head(c: &LoweringCx<'_>, name: &str, nothing: &str) -> String {
     let filled = c.ty(0).is_some_and(|t| t.shape.iter().all(|d| d.known().is_some_and(|n| n > 0)));
     if filled { format!("mx.{name}(") } else { format!("_reduced(mx.{name}, {nothing}, ") }
 }
 
-/// A PyTorch reduction; an empty `dim` means all axes there, none here.
+/// A reduction of PyTorch, in which an empty `dim` means all axes rather than none.
 pub(super) fn torch(c: &LoweringCx<'_>, head: &str, more: &str) -> Option<String> {
     let empty = is_empty(&c.lit(port(c, "axis")));
     let alone = || format!("{head}{}[None], dim=0{more})", c.arg(0));
@@ -257,18 +257,18 @@ fn is_empty(axis: &Lit) -> bool {
     matches!(axis, Lit::Tuple(items) if items.is_empty())
 }
 
-/// As [`torch`], for booleans: those of uint8 are uint8 there.
+/// As [`torch`], for booleans: of uint8 PyTorch returns uint8.
 fn torch_truth(c: &LoweringCx<'_>, head: &str) -> Option<String> {
     let text = torch(c, head, "")?;
     Some(if input_dtype(c)? == DType::U8 { text + ".to(torch.bool)" } else { text })
 }
 
-/// As [`torch`], for functions that take floats only.
+/// As [`torch`], for functions that accept only floats.
 pub(super) fn torch_float(c: &LoweringCx<'_>, head: &str, more: &str) -> Option<String> {
     if input_dtype(c)?.is_float() { torch(c, head, more) } else { None }
 }
 
-/// A function of rows of ggml, of what lies along the axes.
+/// A function of ggml that reduces rows, applied along the axes.
 fn rows_of(c: &LoweringCx<'_>, function: &str) -> Option<String> {
     super::ggml::reduction(c, &axes(c, c.ty(0)?.shape.rank()).ok()?, function)
 }
@@ -281,9 +281,9 @@ pub static SUM: OpDef = OpDef {
     aliases: &["reduce_sum"],
     layer: "Sum",
     dtype: DTypeRule::Fn(accumulated),
-    eval: Some(Eval::Host(|c| fold(c, sum_of))),
-    loops: Some(|c| reduce_loops(c, Fold::Sum, |x| x.cast(c.out_dtype(0)))),
-    grad: Grad::Formula(|v| vec![spread(v, v.g)]),
+    eval: Some(Eval::Tensors(|c| reduce(c, sum_of))),
+    loops: Some(|c| reduce_loops(c, ReduceOp::Sum, |x| x.cast(c.out_dtype(0)))),
+    grad: Grad::Formula(|v| vec![broadcast_back(v, v.g)]),
     lowering: Lowering {
         py: Function(|c| accumulating(c, "sum")),
         torch: Function(|c| torch(c, "torch.sum(", "")),
@@ -295,18 +295,18 @@ pub static SUM: OpDef = OpDef {
     ..REDUCTION
 };
 
-/// Number of elements that fall on one of the output.
-pub(super) fn count(call: &Call<'_>) -> Dim {
+/// Number of elements that are reduced to one.
+pub(super) fn count(call: &ExpandCx<'_>) -> Dim {
     let shape = call.x[0].shape();
     call.get(|c| axes(c, shape.rank())).into_iter().fold(Dim::ONE, |n, axis| &n * &shape[axis])
 }
 
-/// Half precision in float32: sums of squares overflow it too soon.
-pub(super) fn widened(x: V<'_>) -> V<'_> {
+/// 16-bit floats in float32, since sums of squares overflow early.
+pub(super) fn at_least_f32(x: V<'_>) -> V<'_> {
     if is_half(x.dtype()) { x.cast(DType::F32) } else { x }
 }
 
-/// The float that the result has.
+/// The float dtype of the result.
 pub(super) fn float_of(x: V<'_>) -> DType {
     let dtype = x.dtype();
     if dtype.is_float() { dtype } else { x.cx().float() }
@@ -314,7 +314,7 @@ pub(super) fn float_of(x: V<'_>) -> DType {
 
 /// A float at least as wide as float32.
 pub(super) fn floating(x: V<'_>) -> V<'_> {
-    widened(x.cast(float_of(x)))
+    at_least_f32(x.cast(float_of(x)))
 }
 
 pub(super) fn float_result(cx: &DTypeCx<'_>) -> Result<DTypes> {
@@ -331,7 +331,7 @@ pub static MEAN: OpDef = OpDef {
     layer: "Mean",
     dtype: DTypeRule::Fn(float_result),
     expand: Some(|c| {
-        let sum = widened(c.x[0]).op(&SUM, &c.x[1..]);
+        let sum = at_least_f32(c.x[0]).op(&SUM, &c.x[1..]);
         vec![(sum / c.cx.lit(count(c))).cast(float_of(c.x[0]))]
     }),
     lowering: Lowering {
@@ -352,13 +352,13 @@ pub static PROD: OpDef = OpDef {
     aliases: &["reduce_prod", "product"],
     layer: "Prod",
     dtype: DTypeRule::Fn(accumulated),
-    eval: Some(Eval::Host(|c| {
-        fold(c, |values| match values.first() {
+    eval: Some(Eval::Tensors(|c| {
+        reduce(c, |values| match values.first() {
             Some(Scalar::Float(_)) | None => Scalar::Float(values.iter().map(|x| x.f64()).product()),
             _ => Scalar::Int(values.iter().fold(1, |product, x| product.wrapping_mul(x.i64()))),
         })
     })),
-    loops: Some(|c| reduce_loops(c, Fold::Prod, |x| x.cast(c.out_dtype(0)))),
+    loops: Some(|c| reduce_loops(c, ReduceOp::Prod, |x| x.cast(c.out_dtype(0)))),
     grad: Grad::Formula(prod_grad),
     lowering: Lowering {
         py: Function(|c| accumulating(c, "prod")),
@@ -372,7 +372,7 @@ pub static PROD: OpDef = OpDef {
     ..REDUCTION
 };
 
-/// PyTorch multiplies over one axis at a time, and rounds halves after each factor.
+/// PyTorch multiplies over one axis at a time, and rounds 16-bit floats after each factor.
 fn torch_prod(c: &LoweringCx<'_>) -> Option<String> {
     let (rank, keep) = (c.ty(0)?.shape.rank(), keepdim(c).ok()?);
     let axes = axes(c, rank).ok()?;
@@ -394,8 +394,8 @@ fn torch_prod(c: &LoweringCx<'_>) -> Option<String> {
     Some(product + &narrow)
 }
 
-/// One axis after the other; along an axis, the product of the others is that of those before and those after.
-fn prod_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
+/// One axis after the other; along an axis, the product of the other elements is that of those before times those after.
+fn prod_grad<'a>(v: &GradCx<'a>) -> Vec<V<'a>> {
     let axes = v.get(|c| axes(c, c.x[0].rank()));
     let (yes, no) = (v.cx.lit(true), v.cx.lit(false));
     let mut levels = vec![v.x[0]];
@@ -422,15 +422,16 @@ pub(super) fn order(a: &Scalar, b: &Scalar) -> Ordering {
     }
 }
 
-/// Position of the first extreme; a NaN is one.
-fn extreme(values: &[Scalar], wanted: Ordering) -> usize {
+/// Index of the first extremum; NaN counts as one.
+fn extremum_index(values: &[Scalar], ordering: Ordering) -> usize {
     let nan = values.iter().position(|x| x.f64().is_nan());
     nan.unwrap_or_else(|| {
-        (1..values.len()).fold(0, |best, i| if order(&values[i], &values[best]) == wanted { i } else { best })
+        (1..values.len())
+            .fold(0, |best, i| if order(&values[i], &values[best]) == ordering { i } else { best })
     })
 }
 
-/// As [`reduced`]; there must be something to choose from.
+/// As [`reduced`]; reduced axes must not be empty.
 fn chosen(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     let input = cx.shape(0);
     for axis in axes(cx, input.rank())? {
@@ -448,16 +449,16 @@ fn nothing_to_choose(op: &OpDef) -> Error {
         .help("reduce over an axis that has elements")
 }
 
-fn choose(c: &HostCall<'_>, wanted: Ordering, pick: fn(&[Scalar], usize) -> Scalar) -> Result<Vec<Tensor>> {
+fn choose(c: &EvalCx<'_>, ordering: Ordering, pick: fn(&[Scalar], usize) -> Scalar) -> Result<Vec<Tensor>> {
     let x = c.tensor(0);
     if axes(c, x.rank())?.iter().any(|&axis| x.shape()[axis] == 0) {
         return Err(nothing_to_choose(c.op()));
     }
-    fold(c, |values| pick(values, extreme(values, wanted)))
+    reduce(c, |values| pick(values, extremum_index(values, ordering)))
 }
 
-/// The cotangent in equal parts for all elements that are the extreme.
-fn share<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
+/// The cotangent, distributed equally to all elements that are the extremum.
+fn share<'a>(v: &GradCx<'a>) -> Vec<V<'a>> {
     let is_extreme = v.x[0].equal(keep(v, v.y));
     let ties = is_extreme.cast(v.g.dtype()).sum(v.x[1], true);
     vec![is_extreme.select(keep(v, v.g) / ties, 0.0)]
@@ -478,8 +479,8 @@ pub static MAX: OpDef = OpDef {
          among elements that tie.",
     aliases: &["reduce_max", "amax"],
     layer: "Max",
-    eval: Some(Eval::Host(|c| choose(c, Ordering::Greater, |values, i| values[i]))),
-    loops: Some(|c| reduce_loops(c, Fold::Max, |x| x)),
+    eval: Some(Eval::Tensors(|c| choose(c, Ordering::Greater, |values, i| values[i]))),
+    loops: Some(|c| reduce_loops(c, ReduceOp::Max, |x| x)),
     lowering: Lowering {
         py: Function(|c| plain(c, "max")),
         torch: Function(|c| torch(c, "torch.amax(", "")),
@@ -497,8 +498,8 @@ pub static MIN: OpDef = OpDef {
          evenly among elements that tie.",
     aliases: &["reduce_min", "amin"],
     layer: "Min",
-    eval: Some(Eval::Host(|c| choose(c, Ordering::Less, |values, i| values[i]))),
-    loops: Some(|c| reduce_loops(c, Fold::Min, |x| x)),
+    eval: Some(Eval::Tensors(|c| choose(c, Ordering::Less, |values, i| values[i]))),
+    loops: Some(|c| reduce_loops(c, ReduceOp::Min, |x| x)),
     lowering: Lowering {
         py: Function(|c| plain(c, "min")),
         torch: Function(|c| torch(c, "torch.amin(", "")),
@@ -515,7 +516,7 @@ static INDEX_PORTS: &[Port] = &[
     attr("keepdim", Attr::Bool, DefaultLit::Bool(false)),
 ];
 
-/// PyTorch does not compare booleans here.
+/// PyTorch does not accept booleans.
 fn torch_index(c: &LoweringCx<'_>, name: &str) -> Option<String> {
     let as_numbers = if input_dtype(c)? == DType::Bool { ".to(torch.uint8)" } else { "" };
     let axis = if c.absent(1) { String::new() } else { format!(", dim={}", c.arg(1)) };
@@ -533,7 +534,7 @@ const EXTREMUM_INDEX: OpDef = OpDef {
     ..REDUCTION
 };
 
-/// Positions from MLX, which would refuse to differentiate what is looked up with them.
+/// Indices of MLX, without their gradient: MLX raises an error for lookups that use them.
 fn mlx_index(c: &LoweringCx<'_>, name: &str) -> Option<String> {
     if c.out(0)?.shape.iter().any(|d| d.is(0)) {
         return Some(format!("mx.zeros({}, mx.int64)", c.dims(&c.out(0)?.shape)));
@@ -549,8 +550,8 @@ pub static ARGMAX: OpDef = OpDef {
     doc: "Position of the largest element along `axis`, in int64; without an axis the position in the flattened \
          input. The first one where several tie; the first NaN if there is one.",
     layer: "ArgMax",
-    eval: Some(Eval::Host(|c| choose(c, Ordering::Greater, |_, i| Scalar::Int(i as i64)))),
-    loops: Some(|c| reduce_loops(c, Fold::ArgMax, |x| x)),
+    eval: Some(Eval::Tensors(|c| choose(c, Ordering::Greater, |_, i| Scalar::Int(i as i64)))),
+    loops: Some(|c| reduce_loops(c, ReduceOp::ArgMax, |x| x)),
     lowering: Lowering {
         py: Function(|c| Some(format!("{}.astype({})", plain(c, "argmax")?, c.dtype(DType::I64)))),
         numpy: Function(|c| plain(c, "argmax")),
@@ -568,8 +569,8 @@ pub static ARGMIN: OpDef = OpDef {
     doc: "Position of the smallest element along `axis`, in int64; without an axis the position in the flattened \
          input. The first one where several tie; the first NaN if there is one.",
     layer: "ArgMin",
-    eval: Some(Eval::Host(|c| choose(c, Ordering::Less, |_, i| Scalar::Int(i as i64)))),
-    loops: Some(|c| reduce_loops(c, Fold::ArgMin, |x| x)),
+    eval: Some(Eval::Tensors(|c| choose(c, Ordering::Less, |_, i| Scalar::Int(i as i64)))),
+    loops: Some(|c| reduce_loops(c, ReduceOp::ArgMin, |x| x)),
     lowering: Lowering {
         py: Function(|c| Some(format!("{}.astype({})", plain(c, "argmin")?, c.dtype(DType::I64)))),
         numpy: Function(|c| plain(c, "argmin")),
@@ -624,7 +625,7 @@ pub static ALL: OpDef = OpDef {
     ..LOGICAL
 };
 
-/// The input, as whether its elements are not zero.
+/// The condition that an element is not zero.
 fn unequal(c: &LoweringCx<'_>) -> String {
     format!("{} != 0", c.arg(0))
 }

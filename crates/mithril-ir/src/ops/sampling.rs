@@ -1,9 +1,9 @@
-//! Images read at positions between their elements.
+//! Sampling images at positions between their elements.
 
 use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
-use crate::formula::{Call, V};
+use crate::formula::{ExpandCx, V};
 use crate::literal::Lit;
 use crate::lowering::LoweringRule::Function;
 use crate::lowering::{Lowering, LoweringCx};
@@ -14,13 +14,13 @@ use crate::ops::joining::STACK;
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[&GRID_SAMPLE, &AFFINE_GRID];
 
 const MODES: &[&str] = &["bilinear", "nearest", "bicubic"];
 const PADDINGS: &[&str] = &["zeros", "border", "reflection"];
 
-/// An image at the positions of a grid
+/// image sampled at the positions of a grid
 pub static GRID_SAMPLE: OpDef = OpDef {
     name: "grid_sample",
     doc: "The image `[n, c, h, w]` read at the positions `grid` `[n, *out, 2]`, or `[n, c, d, h, w]` at `[n, *out, 3]`: \
@@ -83,16 +83,16 @@ fn sampled_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     Ok(vec![input[..2].iter().chain(out).cloned().collect()])
 }
 
-/// One place that is read along an axis: its position, whether it lies in the image, and how much it counts.
+/// One element that contributes along an axis: its index, whether it lies inside the image, and its weight.
 #[derive(Clone, Copy)]
 struct Tap<'a> {
     at: V<'a>,
     inside: V<'a>,
-    /// `None` where it counts whole.
+    /// `None` for a weight of 1.
     weight: Option<V<'a>>,
 }
 
-fn grid_sample<'a>(c: &Call<'a>) -> Result<Vec<V<'a>>> {
+fn grid_sample<'a>(c: &ExpandCx<'a>) -> Result<Vec<V<'a>>> {
     let half = |x: V<'a>| if matches!(x.dtype(), DType::F16 | DType::BF16) { x.cast(DType::F32) } else { x };
     let (dtype, image, grid) = (c.x[0].dtype(), half(c.x[0]), half(c.x[1]));
     let (mode, padding, corners) = (c.text(2)?, c.text(3)?, c.bool(4)?);
@@ -121,15 +121,15 @@ fn grid_sample<'a>(c: &Call<'a>) -> Result<Vec<V<'a>>> {
         };
         let axis = Axis { c, size, padding: &padding, corners };
         axes.push(match mode.as_str() {
-            "nearest" => vec![axis.tap(axis.held(place).round(), None)],
+            "nearest" => vec![axis.tap(axis.inside_image(place).round(), None)],
             "bicubic" => axis.cubic(place),
-            _ => axis.linear(axis.held(place)),
+            _ => axis.linear(axis.inside_image(place)),
         });
     }
     let flat = image.reshape(lit(&[shape[0].clone(), shape[1].clone(), elements]));
     let zero = c.cx.lit(0.0);
     let mut sum: Option<V<'a>> = None;
-    for taps in choices(&axes) {
+    for taps in combinations(&axes) {
         let (mut at, mut inside, mut weight) = (taps[0].at, taps[0].inside, taps[0].weight);
         for (i, tap) in taps.iter().enumerate().skip(1) {
             at = at * c.cx.lit(shape[i + 2].clone()) + tap.at;
@@ -137,7 +137,7 @@ fn grid_sample<'a>(c: &Call<'a>) -> Result<Vec<V<'a>>> {
             weight = weight.zip(tap.weight).map(|(a, b)| a * b);
         }
         let value = flat.take_along_axis(at, 2);
-        // Chosen twice: neither a weight nor a value that does not count reaches a result or a gradient.
+        // Two selects: neither a weight nor a value outside of the image reaches a result or a gradient.
         let value = match weight {
             Some(weight) => value * inside.select(weight, zero),
             None => value,
@@ -146,12 +146,12 @@ fn grid_sample<'a>(c: &Call<'a>) -> Result<Vec<V<'a>>> {
         sum = Some(sum.map_or(part, |sum| sum + part));
     }
     let all: Vec<Dim> = shape.iter().take(2).cloned().chain(out).collect();
-    let found = sum.unwrap_or(flat).reshape(lit(&all));
-    Ok(vec![found.cast(dtype)])
+    let result = sum.unwrap_or(flat).reshape(lit(&all));
+    Ok(vec![result.cast(dtype)])
 }
 
-/// One tap of each axis, in all ways.
-fn choices<'a>(axes: &[Vec<Tap<'a>>]) -> Vec<Vec<Tap<'a>>> {
+/// All combinations of one tap per axis.
+fn combinations<'a>(axes: &[Vec<Tap<'a>>]) -> Vec<Vec<Tap<'a>>> {
     axes.iter().fold(vec![vec![]], |all, taps| {
         all.iter().flat_map(|head| taps.iter().map(|tap| [&head[..], &[*tap]].concat())).collect()
     })
@@ -159,7 +159,7 @@ fn choices<'a>(axes: &[Vec<Tap<'a>>]) -> Vec<Vec<Tap<'a>>> {
 
 /// A spatial axis.
 struct Axis<'c, 'a> {
-    c: &'c Call<'a>,
+    c: &'c ExpandCx<'a>,
     size: &'c Dim,
     padding: &'c str,
     corners: bool,
@@ -169,8 +169,8 @@ impl<'a> Axis<'_, 'a> {
     fn last(&self) -> V<'a> {
         self.c.cx.lit(self.size - &Dim::ONE)
     }
-    /// A position brought inside, unless what lies outside is 0.
-    fn held(&self, place: V<'a>) -> V<'a> {
+    /// A position clamped or reflected into the image, unless elements outside are 0.
+    fn inside_image(&self, place: V<'a>) -> V<'a> {
         let inside = |x: V<'a>| x.clip(0.0, self.last());
         match self.padding {
             "border" => inside(place),
@@ -178,7 +178,7 @@ impl<'a> Axis<'_, 'a> {
             _ => place,
         }
     }
-    /// A position mirrored at the centers or the borders of the outermost elements, as often as it takes.
+    /// A position reflected at the centers or the borders of the outermost elements.
     fn mirrored(&self, place: V<'a>) -> V<'a> {
         let (start, length) =
             if self.corners { (0.0, self.size - &Dim::ONE) } else { (-0.5, self.size.clone()) };
@@ -186,33 +186,37 @@ impl<'a> Axis<'_, 'a> {
             return place.op(&FULL_LIKE, &[self.c.cx.lit(0.0)]);
         }
         let span = self.c.cx.lit(length);
-        let way = (place - start).abs();
-        let (rest, times) = (way.op(&FMOD, &[span]), (way / span).floor());
+        let fraction = (place - start).abs();
+        let (rest, times) = (fraction.op(&FMOD, &[span]), (fraction / span).floor());
         let is_even = (times - (times / 2.0).floor() * 2.0).equal(0.0);
         is_even.select(rest + start, span - rest + start)
     }
-    /// The element at a whole position.
+    /// The element at an integer position.
     fn tap(&self, place: V<'a>, weight: Option<V<'a>>) -> Tap<'a> {
         let zero = self.c.cx.lit(0.0);
-        // NaN counts, so that it is seen.
+        // NaN counts as inside, so that it propagates.
         let outside = place.less(zero).logical_or(place.greater(self.last()));
         let inside = outside.logical_not();
         Tap { at: place.clip(zero, self.last()).cast(DType::I64), inside, weight }
     }
     fn linear(&self, place: V<'a>) -> Vec<Tap<'a>> {
         let low = place.floor();
-        let way = place - low;
-        vec![self.tap(low, Some(1.0 - way)), self.tap(low + 1.0, Some(way))]
+        let fraction = place - low;
+        vec![self.tap(low, Some(1.0 - fraction)), self.tap(low + 1.0, Some(fraction))]
     }
     fn cubic(&self, place: V<'a>) -> Vec<Tap<'a>> {
         const A: f64 = -0.75;
         let low = place.floor();
-        let way = place - low;
-        let near = |x: V<'a>| (x * (A + 2.0) - (A + 3.0)) * x * x + 1.0;
-        let far = |x: V<'a>| ((x * A - 5.0 * A) * x + 8.0 * A) * x - 4.0 * A;
-        let weights = [far(way + 1.0), near(way), near(1.0 - way), far(2.0 - way)];
+        let fraction = place - low;
+        let inner = |x: V<'a>| (x * (A + 2.0) - (A + 3.0)) * x * x + 1.0;
+        let outer = |x: V<'a>| ((x * A - 5.0 * A) * x + 8.0 * A) * x - 4.0 * A;
+        let weights = [outer(fraction + 1.0), inner(fraction), inner(1.0 - fraction), outer(2.0 - fraction)];
         let steps = [-1.0, 0.0, 1.0, 2.0];
-        steps.into_iter().zip(weights).map(|(step, w)| self.tap(self.held(low + step), Some(w))).collect()
+        steps
+            .into_iter()
+            .zip(weights)
+            .map(|(step, w)| self.tap(self.inside_image(low + step), Some(w)))
+            .collect()
     }
 }
 
@@ -276,9 +280,9 @@ pub static AFFINE_GRID: OpDef = OpDef {
         let args: Vec<V<'_>> = [c.cx.lit(-1)].into_iter().chain(parts).collect();
         let many = spatial.iter().fold(Dim::ONE, |n, d| &n * d);
         let rows = c.cx.call(&STACK, &args).reshape(tuple(&[many, Dim::Const(n as i64 + 1)]));
-        let turned = theta.swapaxes(1, 2);
+        let transposed = theta.swapaxes(1, 2);
         let whole = [theta.dim(0)].into_iter().chain(spatial.iter().cloned()).chain([Dim::Const(n as i64)]);
-        vec![rows.matmul(turned).reshape(Lit::tuple(whole))]
+        vec![rows.matmul(transposed).reshape(Lit::tuple(whole))]
     }),
     lowering: Lowering {
         torch: Function(|s| {

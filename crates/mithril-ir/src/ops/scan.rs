@@ -1,14 +1,14 @@
-//! Running sums, products and extremes along an axis.
+//! Cumulative sums, products and extrema along an axis.
 
 use std::cmp::Ordering;
 
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::formula::{Call, GradCall, V};
-use crate::interp::HostCall;
+use crate::formula::{ExpandCx, GradCx, V};
+use crate::interp::EvalCx;
 use crate::literal::Lit;
-use crate::loops::{Argument, Expr, LoopCx, accumulator, sizes_around};
+use crate::loops::{CallArgument, Expr, LoopCx, accumulator, sizes_around};
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
@@ -20,7 +20,7 @@ use crate::rules::{Attrs, DTypes, ShapeCx};
 use crate::shape::{Shape, normalize_axis};
 use crate::tensor::{Scalar, Tensor};
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[&CUMSUM, &CUMPROD, &CUMULATIVE_MAX, &CUMULATIVE_MIN, &CUMMAX, &CUMMIN];
 
 static PORTS: &[Port] = &[
@@ -46,7 +46,7 @@ const SCAN: OpDef = OpDef {
     ..BLANK
 };
 
-/// The shape of the input, whose `axis` at port 1 has to exist.
+/// The shape of the input; checks that the axis at port 1 exists.
 pub(super) fn same_with_axis(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     let input = cx.shape(0);
     cx.axis(1, input.rank())?;
@@ -63,13 +63,13 @@ pub(super) fn lines(
     (0..outer).flat_map(move |o| (0..inner).map(move |i| (0..n).map(move |k| (o * n + k) * inner + i)))
 }
 
-/// What a scan holds before the first element, and how an element enters it.
+/// The initial value of a scan, and the function that combines it with an element.
 struct Running {
     float: (f64, fn(f64, f64) -> f64),
     int: (i64, fn(i64, i64) -> i64),
 }
 
-fn run(c: &HostCall<'_>, running: &Running) -> Result<Vec<Tensor>> {
+fn run(c: &EvalCx<'_>, running: &Running) -> Result<Vec<Tensor>> {
     let x = c.tensor(0);
     let (axis, exclusive, reverse) = (c.axis(1, x.rank())?, c.bool(2)?, c.bool(3)?);
     let mut out = vec![Scalar::Int(0); x.len()];
@@ -92,24 +92,24 @@ fn run(c: &HostCall<'_>, running: &Running) -> Result<Vec<Tensor>> {
     Ok(vec![Tensor::build(c.dtype(), c.shape(), |i| out[i])])
 }
 
-/// The call of a prelude function.
+/// Calls a function of the C prelude.
 fn scan_loops(c: &LoopCx<'_>, function: &str) -> Result<Vec<Expr>> {
     let wide = accumulator(c.out_dtype(0));
     let (outer, size, inner) = sizes_around(&c.shape(0), c.axis(1, c.rank(0))?);
     let (input, output) = (c.stored(0, wide), c.reserve(wide, c.out_shape(0)));
     let options = [c.bool(2)?, c.bool(3)?].map(i64::from);
-    let mut args = vec![Argument::In(input), Argument::Out(output)];
-    args.extend([outer, size, inner].into_iter().chain(options).map(Argument::Int));
+    let mut args = vec![CallArgument::In(input), CallArgument::Out(output)];
+    args.extend([outer, size, inner].into_iter().chain(options).map(CallArgument::Int));
     c.call(format!("{function}_{}", wide.short()), args, inner.max(1) as usize * 8);
     Ok(vec![c.output(0, |at| c.load(output, at).cast(c.out_dtype(0)))])
 }
 
-/// The function of the framework, or a helper of ours for what it lacks.
-fn spelled(c: &LoweringCx<'_>, name: &str) -> Option<String> {
+/// The framework's function, or a helper for options that it lacks.
+fn scan_text(c: &LoweringCx<'_>, name: &str) -> Option<String> {
     let (exclusive, reverse) = (c.bool(2).ok()?, c.bool(3).ok()?);
     let function = if exclusive || reverse { format!("_{name}") } else { format!("{}.{name}", c.xp) };
-    let given = |word: &str, is: bool| if is { format!(", {word}=True") } else { String::new() };
-    let (exclusive, reverse) = (given("exclusive", exclusive), given("reverse", reverse));
+    let flag = |word: &str, is: bool| if is { format!(", {word}=True") } else { String::new() };
+    let (exclusive, reverse) = (flag("exclusive", exclusive), flag("reverse", reverse));
     let input = c.ty(0)?.dtype;
     let head =
         if is_half(input) && c.xp == "np" { format!("_wide({function}, ") } else { format!("{function}(") };
@@ -119,12 +119,13 @@ fn spelled(c: &LoweringCx<'_>, name: &str) -> Option<String> {
     } else {
         format!(", dtype={}", c.dtype(DType::I64))
     };
-    let (x, narrow) = if c.xp == "jnp" { widened(c)? } else { (c.arg(0).to_owned(), String::new()) };
+    let (x, narrow) = if c.xp == "jnp" { wide_operand(c)? } else { (c.arg(0).to_owned(), String::new()) };
     Some(format!("{head}{x}, {axis}={}{exclusive}{reverse}{dtype}){narrow}", c.arg(1)))
 }
 
-/// The operand, 16-bit floats in float32, and what makes halves of the result: JAX and MLX would round after each step.
-fn widened(c: &LoweringCx<'_>) -> Option<(String, String)> {
+/// The operand and the conversion of the result: 16-bit floats are computed in float32, since JAX and MLX would round after each
+/// step.
+fn wide_operand(c: &LoweringCx<'_>) -> Option<(String, String)> {
     let (x, dtype) = (c.arg(0), c.ty(0)?.dtype);
     Some(if is_half(dtype) {
         let (wide, narrow) = (c.dtype(DType::F32), c.dtype(dtype));
@@ -135,10 +136,10 @@ fn widened(c: &LoweringCx<'_>) -> Option<(String, String)> {
 }
 
 fn mlx(c: &LoweringCx<'_>, name: &str) -> Option<String> {
-    let given = |word: &str, is: bool| if is { format!(", {word}") } else { String::new() };
+    let flag = |word: &str, is: bool| if is { format!(", {word}") } else { String::new() };
     let (exclusive, reverse) =
-        (given("inclusive=False", c.bool(2).ok()?), given("reverse=True", c.bool(3).ok()?));
-    let (x, narrow) = widened(c)?;
+        (flag("inclusive=False", c.bool(2).ok()?), flag("reverse=True", c.bool(3).ok()?));
+    let (x, narrow) = wide_operand(c)?;
     let wide = if c.ty(0)?.dtype.is_float() { "" } else { ".astype(mx.int64)" };
     Some(format!("mx.{name}({x}{wide}, axis={}{reverse}{exclusive}){narrow}", c.arg(1)))
 }
@@ -150,11 +151,13 @@ pub static CUMSUM: OpDef = OpDef {
          `reverse` runs from the end. Integers and booleans add up in int64, 16-bit floats in float32.",
     aliases: &["cumulative_sum"],
     layer: "CumSum",
-    eval: Some(Eval::Host(|c| run(c, &Running { float: (0.0, |a, b| a + b), int: (0, i64::wrapping_add) }))),
+    eval: Some(Eval::Tensors(|c| {
+        run(c, &Running { float: (0.0, |a, b| a + b), int: (0, i64::wrapping_add) })
+    })),
     loops: Some(|c| scan_loops(c, "mithril_cumsum")),
     grad: Grad::Formula(|v| vec![v.g.cumsum(v.x[1], v.x[2], backwards(v))]),
     lowering: Lowering {
-        py: Function(|c| spelled(c, "cumsum")),
+        py: Function(|c| scan_text(c, "cumsum")),
         mlx: Function(|c| mlx(c, "cumsum")),
         ggml: Function(super::ggml::cumsum),
         onnx: Function(super::onnx::cumsum),
@@ -171,11 +174,13 @@ pub static CUMPROD: OpDef = OpDef {
          also where elements are 0.",
     aliases: &["cumulative_prod"],
     layer: "CumProd",
-    eval: Some(Eval::Host(|c| run(c, &Running { float: (1.0, |a, b| a * b), int: (1, i64::wrapping_mul) }))),
+    eval: Some(Eval::Tensors(|c| {
+        run(c, &Running { float: (1.0, |a, b| a * b), int: (1, i64::wrapping_mul) })
+    })),
     loops: Some(|c| scan_loops(c, "mithril_cumprod")),
     grad: Grad::Formula(cumprod_grad),
     lowering: Lowering {
-        py: Function(|c| spelled(c, "cumprod")),
+        py: Function(|c| scan_text(c, "cumprod")),
         mlx: Function(|c| mlx(c, "cumprod")),
         onnx: Function(|s| super::onnx::scan(s, "Mul", "like(1, $y)", s.bool(2).ok()?, s.bool(3).ok()?)),
         ..Lowering::NONE
@@ -184,14 +189,13 @@ pub static CUMPROD: OpDef = OpDef {
     ..SCAN
 };
 
-/// The opposite direction of the scan.
-fn backwards<'a>(v: &GradCall<'a>) -> V<'a> {
+/// The flag of the opposite direction.
+fn backwards<'a>(v: &GradCx<'a>) -> V<'a> {
     v.cx.lit(!v.get(|c| c.bool(3)))
 }
 
-/// Up to the first zero of a line, `Σ_k g_k y_k / x_i`. At that zero the products are taken without it, and
-/// behind it everything is 0.
-fn cumprod_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
+/// `Σ_k g_k y_k / x_i` before the first zero of a line. At that zero the products exclude it, and behind it the gradient is 0.
+fn cumprod_grad<'a>(v: &GradCx<'a>) -> Vec<V<'a>> {
     let (x, axis, one) = (v.x[0], v.x[1], v.cx.lit(1.0));
     let later = |t: V<'a>| t.cumsum(axis, v.x[2], backwards(v));
     let is_zero = x.equal(0.0);
@@ -220,8 +224,8 @@ const RUNNING_EXTREMUM: OpDef = OpDef {
     ..BLANK
 };
 
-/// The extremes so far.
-fn extremes(c: &HostCall<'_>, wanted: Ordering) -> Result<Vec<Tensor>> {
+/// Cumulative extrema.
+fn extremes(c: &EvalCx<'_>, ordering: Ordering) -> Result<Vec<Tensor>> {
     let x = c.tensor(0);
     let (axis, reverse) = (c.axis(1, x.rank())?, c.bool(2)?);
     let mut from: Vec<usize> = (0..x.len()).collect();
@@ -234,7 +238,7 @@ fn extremes(c: &HostCall<'_>, wanted: Ordering) -> Result<Vec<Tensor>> {
         for at in line {
             let is_better = |best: usize| {
                 let (old, new) = (x.get(best), x.get(at));
-                !old.f64().is_nan() && (new.f64().is_nan() || order(&new, &old) == wanted)
+                !old.f64().is_nan() && (new.f64().is_nan() || order(&new, &old) == ordering)
             };
             best = Some(best.filter(|&b| !is_better(b)).unwrap_or(at));
             from[at] = best.unwrap_or(at);
@@ -243,18 +247,18 @@ fn extremes(c: &HostCall<'_>, wanted: Ordering) -> Result<Vec<Tensor>> {
     Ok(vec![x.select(x.shape(), from.into_iter())])
 }
 
-/// The call of a prelude function.
+/// Calls a function of the C prelude.
 fn extreme_loops(c: &LoopCx<'_>, function: &str) -> Result<Vec<Expr>> {
     let wide = accumulator(c.out_dtype(0));
     let (outer, size, inner) = sizes_around(&c.shape(0), c.axis(1, c.rank(0))?);
     let (input, output) = (c.stored(0, wide), c.reserve(wide, c.out_shape(0)));
-    let mut args = vec![Argument::In(input), Argument::Out(output)];
-    args.extend([outer, size, inner, c.bool(2)?.into()].map(Argument::Int));
+    let mut args = vec![CallArgument::In(input), CallArgument::Out(output)];
+    args.extend([outer, size, inner, c.bool(2)?.into()].map(CallArgument::Int));
     c.call(format!("{function}_{}", wide.short()), args, 0);
     Ok(vec![c.output(0, |at| c.load(output, at).cast(c.out_dtype(0)))])
 }
 
-/// Where each extreme so far comes from: the last place that has it.
+/// For each cumulative extremum the index of the last element that equals it.
 fn places_of<'a>(x: V<'a>, y: V<'a>, axis: V<'a>, reverse: bool) -> V<'a> {
     let cx = x.cx();
     let at = axis.literal().and_then(|lit| if let Lit::Int(n) = lit { n.known() } else { None });
@@ -266,19 +270,19 @@ fn places_of<'a>(x: V<'a>, y: V<'a>, axis: V<'a>, reverse: bool) -> V<'a> {
     let places = cx.arange(size.clone()).reshape(Lit::tuple(shape));
     let is_it = x.equal(y);
     let is_it = if x.dtype().is_float() { is_it.logical_or(x.is_nan()) } else { is_it };
-    // Where nothing new comes, the one before stays: the largest place so far, or from the end the smallest.
+    // Other elements inherit the previous index: the cumulative maximum of indices (from the end, the minimum).
     let (none, op) =
         if reverse { (cx.lit(&size - &Dim::ONE), &CUMULATIVE_MIN) } else { (cx.lit(0), &CUMULATIVE_MAX) };
     is_it.select(places, none).op(op, &[axis, cx.lit(reverse)])
 }
 
-/// Each cotangent goes where the extreme came from.
-fn extreme_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
+/// Adds each cotangent to the element that the extremum comes from.
+fn extreme_grad<'a>(v: &GradCx<'a>) -> Vec<V<'a>> {
     let places = places_of(v.x[0], v.y, v.x[1], v.get(|c| c.bool(2)));
     vec![zeros(v.x[0]).scatter_add(places, v.g, v.x[1])]
 }
 
-/// The function of the framework, or a helper of ours that does the same from the end.
+/// The framework's function, or a helper that scans from the end.
 fn extreme_text(c: &LoweringCx<'_>, plain: &str, helper: &str) -> Option<String> {
     let (x, axis) = (c.arg(0), c.arg(1));
     Some(if c.bool(2).ok()? {
@@ -294,7 +298,7 @@ pub static CUMULATIVE_MAX: OpDef = OpDef {
     doc: "Cumulative maximum along `axis`; NaN from the first one on. `reverse` runs from the end. Where several are          equal, the gradient goes to the last of them. See `cummax` for their positions.",
     layer: "CumulativeMax",
     dtype: DTypeRule::Same(0),
-    eval: Some(Eval::Host(|c| extremes(c, Ordering::Greater))),
+    eval: Some(Eval::Tensors(|c| extremes(c, Ordering::Greater))),
     loops: Some(|c| extreme_loops(c, "mithril_cummax")),
     grad: Grad::Formula(extreme_grad),
     lowering: Lowering {
@@ -314,7 +318,7 @@ pub static CUMULATIVE_MIN: OpDef = OpDef {
     doc: "Smallest element so far along `axis`; NaN from the first one on. `reverse` runs from the end. Where several          are equal, the gradient goes to the last of them. See `cummin` for their positions.",
     layer: "CumulativeMin",
     dtype: DTypeRule::Same(0),
-    eval: Some(Eval::Host(|c| extremes(c, Ordering::Less))),
+    eval: Some(Eval::Tensors(|c| extremes(c, Ordering::Less))),
     loops: Some(|c| extreme_loops(c, "mithril_cummin")),
     grad: Grad::Formula(extreme_grad),
     lowering: Lowering {
@@ -338,12 +342,12 @@ const RUNNING_EXTREMUM_WITH_INDICES: OpDef = OpDef {
     ..RUNNING_EXTREMUM
 };
 
-fn both<'a>(c: &Call<'a>, op: &'static OpDef) -> Vec<V<'a>> {
+fn both<'a>(c: &ExpandCx<'a>, op: &'static OpDef) -> Vec<V<'a>> {
     let y = c.x[0].op(op, &[c.x[1]]);
     vec![y, places_of(c.x[0], y, c.x[1], false)]
 }
 
-/// Largest so far, and where
+/// cumulative maximum and its index
 pub static CUMMAX: OpDef = OpDef {
     name: "cummax",
     doc: "Largest element so far along `axis` and its position in int64: of equal ones, and of several NaN, the last one \
@@ -354,7 +358,7 @@ pub static CUMMAX: OpDef = OpDef {
     ..RUNNING_EXTREMUM_WITH_INDICES
 };
 
-/// Smallest so far, and where
+/// cumulative minimum and its index
 pub static CUMMIN: OpDef = OpDef {
     name: "cummin",
     doc: "Smallest element so far along `axis` and its position in int64: of equal ones, and of several NaN, the last one \

@@ -1,17 +1,17 @@
-//! Writing at positions that are data: elements replaced or brought together, and masks.
+//! Writes at indices that are data: elements that are replaced or combined, and masks.
 //!
-//! Of several elements for one place the last one stays, on every target. Negative positions count from the end, and one
-//! outside of its axis is an error.
+//! If several elements are written to the same index, the last one is kept, on every target. Negative indices count from the
+//! end, and an index out of range is an error.
 
 use smallvec::smallvec;
 
 use crate::dim::Dim;
 use crate::dtype::{DType, Kind, Kinds};
 use crate::error::{Code, Error, Result};
-use crate::formula::{Call, V};
-use crate::interp::HostCall;
+use crate::formula::{ExpandCx, V};
+use crate::interp::EvalCx;
 use crate::literal::Lit;
-use crate::loops::{Argument, Expr, LoopCx, accumulator, sizes_around};
+use crate::loops::{CallArgument, Expr, LoopCx, accumulator, sizes_around};
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
@@ -28,7 +28,7 @@ use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
 use crate::tensor::{Scalar, Tensor, strides};
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[
     &SCATTER_PROD,
     &SCATTER_MAX,
@@ -41,9 +41,9 @@ pub static OPS: &[&OpDef] = &[
     &MASKED_SCATTER,
 ];
 
-// --- brought together --------------------------------------------------------------------------------------
+// --- combined ----------------------------------------------------------------------------------------------
 
-/// The row of a function of two numbers at positions.
+/// A scatter that combines values with a function of two numbers.
 const COMBINING: OpDef = OpDef {
     shape: SCATTER_ADD.shape,
     cases: &[
@@ -55,8 +55,8 @@ const COMBINING: OpDef = OpDef {
     ..ADDITION
 };
 
-/// `x` with each element of the source brought together with the one at its place.
-fn merged(c: &HostCall<'_>, float: fn(f64, f64) -> f64, int: fn(i64, i64) -> i64) -> Result<Vec<Tensor>> {
+/// `x` with each element of the source combined with the element at its index.
+fn combine(c: &EvalCx<'_>, float: fn(f64, f64) -> f64, int: fn(i64, i64) -> i64) -> Result<Vec<Tensor>> {
     let (x, source) = (c.tensor(0), c.tensor(2));
     let axis = c.axis(3, x.rank())?;
     let at = positions(c, 1, x.shape()[axis])?;
@@ -82,20 +82,20 @@ fn smaller(a: f64, b: f64) -> f64 {
     if a <= b || a.is_nan() { a } else { b }
 }
 
-/// The call of a function that brings `source` together with the input at `indices`.
-fn merging_loops(c: &LoopCx<'_>, function: &str) -> Result<Vec<Expr>> {
+/// Calls a C function that combines `source` with the input at `indices`.
+fn combining_loops(c: &LoopCx<'_>, function: &str) -> Result<Vec<Expr>> {
     let (axis, wide) = (c.axis(3, c.rank(0))?, accumulator(c.out_dtype(0)));
     let (outer, size, inner) = sizes_around(&c.shape(0), axis);
-    let found = c.temporary(wide, c.out_shape(0), |at| c.load(0, at).cast(wide));
+    let result = c.temporary(wide, c.out_shape(0), |at| c.load(0, at).cast(wide));
     let (indices, source) = (c.stored(1, DType::I64), c.stored(2, wide));
-    let buffers = [Argument::Out(found), Argument::In(indices), Argument::In(source)];
-    let numbers = [outer, size, c.shape(2)[axis], inner].map(Argument::Int);
+    let buffers = [CallArgument::Out(result), CallArgument::In(indices), CallArgument::In(source)];
+    let numbers = [outer, size, c.shape(2)[axis], inner].map(CallArgument::Int);
     c.call(format!("{function}_{}", wide.short()), [&buffers[..], &numbers[..]].concat(), 0);
-    Ok(vec![c.output(0, |at| c.load(found, at).cast(c.out_dtype(0)))])
+    Ok(vec![c.output(0, |at| c.load(result, at).cast(c.out_dtype(0)))])
 }
 
-/// A call of `torch.scatter_reduce`, which multiplies 16-bit floats in float32 here.
-fn torch_merging(s: &LoweringCx<'_>, reduce: &str) -> Option<String> {
+/// A call of `torch.scatter_reduce`; products of 16-bit floats are computed in float32.
+fn torch_combining(s: &LoweringCx<'_>, reduce: &str) -> Option<String> {
     let axis = s.axis(3, s.ty(0)?.shape.rank()).ok()?;
     let at = counted_from_front(s, axis, DType::I64)?;
     let dtype = s.ty(0)?.dtype;
@@ -106,8 +106,8 @@ fn torch_merging(s: &LoweringCx<'_>, reduce: &str) -> Option<String> {
     Some(format!("torch.scatter_reduce({x}{wide}, {axis}, {at}, {source}{wide}, \"{reduce}\"){narrow}"))
 }
 
-/// The part of a gradient for elements that are the extreme at their place, all of which share it.
-fn shared<'a>(v: &crate::formula::GradCall<'a>) -> Vec<V<'a>> {
+/// The gradient for elements that are the extremum at their index, distributed equally among them.
+fn shared<'a>(v: &crate::formula::GradCx<'a>) -> Vec<V<'a>> {
     let (x, indices, source, axis, zero) = (v.x[0], v.x[1], v.x[2], v.x[3], v.cx.lit(0.0));
     let at = |t: V<'a>| t.take_along_axis(indices, axis);
     let (is_x, is_source) = (x.equal(v.y), source.equal(at(v.y)));
@@ -123,14 +123,14 @@ pub static SCATTER_PROD: OpDef = OpDef {
     doc: "The input with the element at the position along `axis` that `indices` gives multiplied by each element of \
          `source`. `indices` and `source` have the shape of the input apart from the axis.",
     layer: "ScatterProd",
-    eval: Some(Eval::Host(|c| merged(c, |a, b| a * b, i64::wrapping_mul))),
-    loops: Some(|c| merging_loops(c, "mithril_scatter_prod")),
+    eval: Some(Eval::Tensors(|c| combine(c, |a, b| a * b, i64::wrapping_mul))),
+    loops: Some(|c| combining_loops(c, "mithril_scatter_prod")),
     grad: Grad::Formula(|v| {
         let (x, indices, source, axis) = (v.x[0], v.x[1], v.x[2], v.x[3]);
         let (zero, one) = (v.cx.lit(0.0), v.cx.lit(1.0));
         let at = |t: V<'_>| v.cx.value(t.take_along_axis(indices, axis).id());
         let full = |n: f64| v.cx.full(x.shape().0.to_vec(), n, x.dtype());
-        // The product of the others is that of what is not 0, unless another one is 0.
+        // The product of the other elements is that of those that are not 0, unless another one is 0.
         let is_zero = source.equal(zero);
         let filled = is_zero.select(one, source);
         let rest = at(full(1.0).op(&SCATTER_PROD, &[indices, filled, axis]));
@@ -142,7 +142,7 @@ pub static SCATTER_PROD: OpDef = OpDef {
     }),
     lowering: Lowering {
         numpy: Template("_scatter_merged(np.multiply, {0}, {1}, {2}, {3})"),
-        torch: Function(|s| torch_merging(s, "prod")),
+        torch: Function(|s| torch_combining(s, "prod")),
         jax: Template("_scatter_merged(\"multiply\", {0}, {1}, {2}, {3})"),
         mlx: Template("_scatter_merged(\"multiply\", {0}, {1}, {2}, {3})"),
         onnx: Function(|s| super::onnx::scatter(s, 3, [1, 2], "mul")),
@@ -159,12 +159,12 @@ pub static SCATTER_MAX: OpDef = OpDef {
          NaN if one is. `indices` and `source` have the shape of the input apart from the axis. Ties share \
          the gradient.",
     layer: "ScatterMax",
-    eval: Some(Eval::Host(|c| merged(c, larger, i64::max))),
-    loops: Some(|c| merging_loops(c, "mithril_scatter_max")),
+    eval: Some(Eval::Tensors(|c| combine(c, larger, i64::max))),
+    loops: Some(|c| combining_loops(c, "mithril_scatter_max")),
     grad: Grad::Formula(shared),
     lowering: Lowering {
         numpy: Template("_scatter_merged(np.maximum, {0}, {1}, {2}, {3})"),
-        torch: Function(|s| torch_merging(s, "amax")),
+        torch: Function(|s| torch_combining(s, "amax")),
         jax: Template("_scatter_merged(\"max\", {0}, {1}, {2}, {3})"),
         mlx: Template("_scatter_merged(\"maximum\", {0}, {1}, {2}, {3})"),
         onnx: Function(|s| super::onnx::scatter(s, 3, [1, 2], "max")),
@@ -181,12 +181,12 @@ pub static SCATTER_MIN: OpDef = OpDef {
          NaN if one is. `indices` and `source` have the shape of the input apart from the axis. Ties share \
          the gradient.",
     layer: "ScatterMin",
-    eval: Some(Eval::Host(|c| merged(c, smaller, i64::min))),
-    loops: Some(|c| merging_loops(c, "mithril_scatter_min")),
+    eval: Some(Eval::Tensors(|c| combine(c, smaller, i64::min))),
+    loops: Some(|c| combining_loops(c, "mithril_scatter_min")),
     grad: Grad::Formula(shared),
     lowering: Lowering {
         numpy: Template("_scatter_merged(np.minimum, {0}, {1}, {2}, {3})"),
-        torch: Function(|s| torch_merging(s, "amin")),
+        torch: Function(|s| torch_combining(s, "amin")),
         jax: Template("_scatter_merged(\"min\", {0}, {1}, {2}, {3})"),
         mlx: Template("_scatter_merged(\"minimum\", {0}, {1}, {2}, {3})"),
         onnx: Function(|s| super::onnx::scatter(s, 3, [1, 2], "min")),
@@ -196,11 +196,11 @@ pub static SCATTER_MIN: OpDef = OpDef {
     ..COMBINING
 };
 
-// --- replaced, and torch's shapes --------------------------------------------------------------------------
+// --- replaced, with torch's rules for shapes ---------------------------------------------------------------
 
 const AXIS: Port = attr("axis", Attr::Int, DefaultLit::Required);
 
-/// Indices may be fewer than the input has places, and the source larger than the indices.
+/// The indices may be smaller than the input, and the source larger than the indices.
 fn scattered_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     let (input, indices, source) = (cx.shape(0), cx.shape(2), cx.shape(3));
     cx.rank(2, &[input.rank()])?;
@@ -223,19 +223,19 @@ fn scattered_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     Ok(vec![input.clone()])
 }
 
-/// `f` of the part of the input that indices fall on and of the part of the source that they are for, put back.
-fn scattered<'a>(c: &Call<'a>, f: impl FnOnce(V<'a>, V<'a>) -> V<'a>) -> Vec<V<'a>> {
+/// Applies `f` to the part of the input that the indices can reach and the part of the source that they use.
+fn scattered<'a>(c: &ExpandCx<'a>, f: impl FnOnce(V<'a>, V<'a>) -> V<'a>) -> Vec<V<'a>> {
     let (x, indices, source) = (c.x[0], c.x[2], c.x[3]);
-    let (shape, wanted) = (x.shape(), indices.shape());
+    let (shape, used) = (x.shape(), indices.shape());
     let axis = c.get(|c| c.axis(1, shape.rank()));
     let lit = |dims: &[Dim]| c.cx.lit(Lit::tuple(dims.iter().cloned()));
     let none = vec![Dim::Const(0); shape.rank()];
     let source = match source.shape() {
-        own if own == wanted => source,
-        own if own.rank() == 0 => source.broadcast_to(lit(&wanted)),
-        _ => source.slice(lit(&none), lit(&wanted)),
+        same if same == used => source,
+        scalar if scalar.rank() == 0 => source.broadcast_to(lit(&used)),
+        _ => source.slice(lit(&none), lit(&used)),
     };
-    let mut part = wanted.clone();
+    let mut part = used.clone();
     if let (Some(slot), Some(size)) = (part.0.get_mut(axis), shape.get(axis)) {
         *slot = size.clone();
     }
@@ -246,13 +246,13 @@ fn scattered<'a>(c: &Call<'a>, f: impl FnOnce(V<'a>, V<'a>) -> V<'a>) -> Vec<V<'
     vec![x.slice_update(changed, lit(&none), lit(&part))]
 }
 
-/// The source becomes what the input is; it is the last tensor.
+/// The source, which is the last tensor, is converted to the dtype of the input.
 fn last_as_input(cx: &DTypeCx<'_>) -> Result<DTypes> {
     let to = cx.dtype(0).unwrap_or(cx.float);
     Ok(DTypes { cast: smallvec![None, None, None, Some(to)], out: smallvec![to] })
 }
 
-/// Elements replaced at positions
+/// elements replaced at indices
 pub static SCATTER: OpDef = OpDef {
     name: "scatter",
     doc: "Replaces the element at the index along `axis` given by `indices` by each element of `source`: \
@@ -275,8 +275,8 @@ pub static SCATTER: OpDef = OpDef {
         }
         let output = c.temporary(dtype, c.out_shape(0), |at| c.load(0, at));
         let (indices, source) = (c.stored(2, DType::I64), c.stored(3, dtype));
-        let buffers = [Argument::Out(output), Argument::In(indices), Argument::In(source)];
-        let numbers = [outer, size, plain[axis], inner, dtype.size() as i64].map(Argument::Int);
+        let buffers = [CallArgument::Out(output), CallArgument::In(indices), CallArgument::In(source)];
+        let numbers = [outer, size, plain[axis], inner, dtype.size() as i64].map(CallArgument::Int);
         c.call("mithril_scatter", [&buffers[..], &numbers[..]].concat(), 0);
         Ok(vec![c.whole(0, output)])
     }),
@@ -300,13 +300,13 @@ pub static SCATTER: OpDef = OpDef {
     ..MOVE
 };
 
-/// `x` with the last of the elements for each place.
-fn replaced<'a>(c: &Call<'a>, x: V<'a>, indices: V<'a>, source: V<'a>) -> V<'a> {
+/// `x` with the last element for each index.
+fn replaced<'a>(c: &ExpandCx<'a>, x: V<'a>, indices: V<'a>, source: V<'a>) -> V<'a> {
     let axis = c.get(|c| c.axis(1, c.x[0].rank()));
     along(x, indices, source, axis)
 }
 
-/// The last element for each place is the one whose own position is largest.
+/// The last element for each index is the one with the largest position in the source.
 fn along<'a>(x: V<'a>, indices: V<'a>, source: V<'a>, axis: usize) -> V<'a> {
     let (cx, shape) = (x.cx(), x.shape());
     let at = cx.lit(axis);
@@ -317,23 +317,23 @@ fn along<'a>(x: V<'a>, indices: V<'a>, source: V<'a>, axis: usize) -> V<'a> {
         ones[axis] = n.clone();
         cx.arange(n.clone()).reshape(tuple(&ones))
     };
-    let own = line(&count).broadcast_to(tuple(&indices.shape()));
-    // Behind the source lies the input: what nothing is written to stays.
+    let order = line(&count).broadcast_to(tuple(&indices.shape()));
+    // The input follows the source, so that elements without a write are taken from it.
     let stays = (line(&size) - cx.lit(size.clone())).broadcast_to(tuple(&shape));
-    let last = stays.op(&SCATTER_MAX, &[indices, own, at]);
+    let last = stays.op(&SCATTER_MAX, &[indices, order, at]);
     let is_new = cx.lit(-1).less(last);
     let zero = cx.lit(0);
     if count.known().is_some_and(|n| n > 0) {
-        let found = source.take_along_axis(last.maximum(zero), at);
-        return is_new.select(found, x);
+        let values = source.take_along_axis(last.maximum(zero), at);
+        return is_new.select(values, x);
     }
-    // There may be no source: then there is nothing to take from but the input.
+    // The source may be empty; the concatenation with the input never is.
     let both = cx.concat(at, &[source, x]);
     let from = is_new.select(last, last + cx.lit(&count + &size));
     both.take_along_axis(from, at)
 }
 
-/// Elements brought together at positions
+/// elements combined at indices
 pub static SCATTER_REDUCE: OpDef = OpDef {
     name: "scatter_reduce",
     doc: "Reduces each element of `source` into the input at the index along `axis` given by `indices`: their `sum`, `prod`, `mean`, `amax` or `amin`.  \
@@ -350,7 +350,7 @@ pub static SCATTER_REDUCE: OpDef = OpDef {
     ],
     shape: ShapeRule::Fn(scattered_shape),
     dtype: DTypeRule::Fn(last_as_input),
-    expand: Some(|c| scattered(c, |x, source| together(c, x, source))),
+    expand: Some(|c| scattered(c, |x, source| reduced(c, x, source))),
     domain: (0.5, 2.0),
     cases: &[
         "[6,3] i64[4,3] [4,3] axis=0 reduce=\"sum\"",
@@ -367,9 +367,9 @@ pub static SCATTER_REDUCE: OpDef = OpDef {
     ..BLANK
 };
 
-fn together<'a>(c: &Call<'a>, x: V<'a>, source: V<'a>) -> V<'a> {
+fn reduced<'a>(c: &ExpandCx<'a>, x: V<'a>, source: V<'a>) -> V<'a> {
     let (indices, axis) = (c.x[2], c.x[1]);
-    let (reduce, own) = (c.get(|c| c.text(4)), c.get(|c| c.bool(5)));
+    let (reduce, include_self) = (c.get(|c| c.text(4)), c.get(|c| c.bool(5)));
     let dtype = x.dtype();
     let full = |like: V<'a>, n: Lit, dtype: DType| c.cx.full(Lit::tuple(like.shape().0), n, dtype);
     let counts = || {
@@ -386,23 +386,23 @@ fn together<'a>(c: &Call<'a>, x: V<'a>, source: V<'a>) -> V<'a> {
         "amin" => (&SCATTER_MIN, most),
         _ => (&SCATTER_ADD, Lit::int(0)),
     };
-    let start = if own {
+    let start = if include_self {
         x
     } else {
         let neutral = full(x, neutral, dtype);
         c.cx.lit(0).less(counts()).select(neutral, x)
     };
-    let found = start.op(op, &[indices, source, axis]);
+    let combined = start.op(op, &[indices, source, axis]);
     if reduce != "mean" {
-        return found;
+        return combined;
     }
-    let many = if own { counts() + c.cx.lit(1) } else { counts().maximum(1) };
-    if dtype.is_float() { found / many.cast(dtype) } else { found.floor_divide(many.cast(dtype)) }
+    let many = if include_self { counts() + c.cx.lit(1) } else { counts().maximum(1) };
+    if dtype.is_float() { combined / many.cast(dtype) } else { combined.floor_divide(many.cast(dtype)) }
 }
 
 // --- whole slices ------------------------------------------------------------------------------------------
 
-/// Slices filled with a number
+/// slices filled with a number
 pub static INDEX_FILL: OpDef = OpDef {
     name: "index_fill",
     doc: "The input with the slices at the positions `indices` (1-d) along `axis` filled with `value`, a number or a tensor \
@@ -464,7 +464,7 @@ pub static INDEX_PUT: OpDef = OpDef {
     expand: Some(|c| {
         let (x, shape) = (c.x[0], c.x[0].shape());
         let tuple = |dims: &[Dim]| c.cx.lit(Lit::tuple(dims.iter().cloned()));
-        // The number of each element in row-major order, looked up as the key says.
+        // The row-major position of each element, indexed with the key.
         let numbers = c.cx.arange(shape.numel()).reshape(tuple(&shape));
         let args: Vec<V<'_>> = [numbers, c.x[1]].into_iter().chain(c.x.iter().skip(4).copied()).collect();
         let places = c.cx.call(&GETITEM, &args);
@@ -495,7 +495,7 @@ pub static INDEX_PUT: OpDef = OpDef {
 
 const MASK: Port = tensor_of("mask", Kinds::BOOL);
 
-/// A number where a mask holds
+/// a number where a mask holds
 pub static MASKED_FILL: OpDef = OpDef {
     name: "masked_fill",
     doc: "`value`, a number or a tensor, where `mask` holds, the input elsewhere. All three broadcast; the dtype is that \
@@ -523,7 +523,7 @@ pub static MASKED_FILL: OpDef = OpDef {
     ..MOVE
 };
 
-/// Elements in order where a mask holds
+/// consecutive elements where a mask holds
 pub static MASKED_SCATTER: OpDef = OpDef {
     name: "masked_scatter",
     doc: "The input with the elements of `source`, in row-major order, where `mask` holds. The mask \
@@ -551,17 +551,17 @@ pub static MASKED_SCATTER: OpDef = OpDef {
         }
         let flat = mask.reshape(tuple(&[shape.numel()]));
         let at = flat.cumsum(0, false, false) - c.cx.lit(1);
-        // Behind the source lies an element for places that take none.
+        // An additional element follows the source, for elements that take none.
         let (first, one) = (x.reshape(tuple(&[shape.numel()])), [Dim::ONE]);
         let first = first.slice([0_i64], tuple(&one));
         let all =
             c.cx.call(&CONCAT, &[c.cx.lit(0), source.reshape(tuple(std::slice::from_ref(&many))), first]);
-        // Too few elements: the position lies outside of all.
+        // If there are too few elements, the index is out of range.
         let outside = c.cx.lit(&many + &Dim::ONE);
         let inside = at.less(many.clone());
         let at = flat.select(inside.select(at, outside), many);
-        let taken = all.take(at, 0).reshape(tuple(&shape));
-        vec![mask.select(taken, x)]
+        let values = all.take(at, 0).reshape(tuple(&shape));
+        vec![mask.select(values, x)]
     }),
     cases: &["[2,3] bool[2,3] [6]", "[2,3] bool[3] [2,3]", "i64[4] bool[4] i64[2,2]", "[0,3] bool[3] [1]"],
     ..MOVE

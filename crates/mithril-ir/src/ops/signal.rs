@@ -1,13 +1,13 @@
-//! Fourier transforms. There is no complex dtype: a complex tensor is its real and its imaginary part.
+//! Fourier transforms. There is no complex dtype: a complex tensor is a pair of real and imaginary part.
 
 use std::f64::consts::TAU;
 
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
-use crate::formula::{Call, GradCall, V};
-use crate::interp::{HostCall, from_f64s};
-use crate::loops::{Argument, Expr, LoopCx, accumulator, sizes_around};
+use crate::formula::{ExpandCx, GradCx, V};
+use crate::interp::{EvalCx, from_f64s};
+use crate::loops::{CallArgument, Expr, LoopCx, accumulator, sizes_around};
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
@@ -20,7 +20,7 @@ use crate::tensor::Tensor;
 use super::create::ARANGE;
 use super::linalg::{as_column, reshape, transposed};
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[&FFT, &IFFT, &RFFT, &IRFFT];
 
 const AXIS: Port = attr("axis", Attr::Int, DefaultLit::Int(-1));
@@ -50,7 +50,7 @@ pub static FFT: OpDef = OpDef {
           `output[k] = Σ_t input[t] · exp(-2πi·k·t/n)`, divided by `√n` with `norm=\"ortho\"` and by `n` with \
           `norm=\"forward\"`. The two outputs are the real and the imaginary part.",
     layer: "Fft",
-    eval: Some(Eval::Host(|c| complex_eval(c, false))),
+    eval: Some(Eval::Tensors(|c| complex_eval(c, false))),
     expand: Some(|c| complex_expand(c, -1.0)),
     loops: Some(|c| {
         let by = scale(c, 3, axis_size(c, 2)? as f64, false)?;
@@ -74,7 +74,7 @@ pub static IFFT: OpDef = OpDef {
           `output[t] = 1/n · Σ_k input[k] · exp(2πi·k·t/n)`; the factor is `1/√n` with `norm=\"ortho\"` and 1 with \
           `norm=\"forward\"`. The two outputs are the real and the imaginary part.",
     layer: "InverseFft",
-    eval: Some(Eval::Host(|c| complex_eval(c, true))),
+    eval: Some(Eval::Tensors(|c| complex_eval(c, true))),
     expand: Some(|c| complex_expand(c, 1.0)),
     loops: Some(|c| {
         let by = scale(c, 3, axis_size(c, 2)? as f64, true)?;
@@ -106,7 +106,7 @@ pub static RFFT: OpDef = OpDef {
         out.0[axis] = half(&out[axis]);
         Ok(vec![out.clone(), out])
     }),
-    eval: Some(Eval::Host(rfft_eval)),
+    eval: Some(Eval::Tensors(rfft_eval)),
     expand: Some(rfft_expand),
     loops: Some(|c| {
         let by = scale(c, 2, axis_size(c, 1)? as f64, false)?;
@@ -148,7 +148,7 @@ pub static IRFFT: OpDef = OpDef {
     ports: &[tensor("real"), tensor("imag"), attr("n", Attr::OptInt, DefaultLit::None), AXIS, NORM],
     outputs: &["output"],
     shape: ShapeRule::Fn(irfft_shape),
-    eval: Some(Eval::Host(irfft_eval)),
+    eval: Some(Eval::Tensors(irfft_eval)),
     expand: Some(irfft_expand),
     loops: Some(|c| {
         let n = c.out_shape(0)[c.axis(3, c.rank(0))?];
@@ -188,7 +188,7 @@ pub static IRFFT: OpDef = OpDef {
     ..TRANSFORM
 };
 
-/// MLX has complex numbers of float32 only.
+/// MLX has only complex numbers of float32.
 fn single_mlx(s: &LoweringCx<'_>) -> Option<()> {
     (s.ty(0)?.dtype != DType::F64).then_some(())
 }
@@ -253,7 +253,7 @@ fn irfft_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
 /// Real and imaginary part.
 type Complex = (f64, f64);
 
-/// The `n`-th roots of unity `exp(2πi·j/n)`, exact where they are simple.
+/// The `n`-th roots of unity `exp(2πi·j/n)`, exact at multiples of π/2.
 fn roots(n: usize) -> Vec<Complex> {
     let root = |j: usize| match 8 * j {
         0 => (1.0, 0.0),
@@ -301,15 +301,15 @@ fn scale(call: &impl Attrs, port: usize, n: f64, inverse: bool) -> Result<f64> {
     })
 }
 
-/// Puts the results of `f` on each line along `axis` into tensors as the outputs are.
+/// Applies `f` to each line along `axis`, and collects the results in tensors of the output's types.
 fn along(
-    call: &HostCall<'_>,
+    call: &EvalCx<'_>,
     axis: usize,
     read: impl Fn(usize) -> Complex,
     f: impl Fn(Vec<Complex>) -> Vec<Complex>,
 ) -> Vec<Tensor> {
-    let (given, out) = (call.tensor(0).shape(), call.shape());
-    let (n, m) = (given[axis], out[axis]);
+    let (input, out) = (call.tensor(0).shape(), call.shape());
+    let (n, m) = (input[axis], out[axis]);
     let inner: usize = out[axis + 1..].iter().product();
     let lines = out[..axis].iter().product::<usize>() * inner;
     let mut parts = [vec![0.0; lines * m], vec![0.0; lines * m]];
@@ -332,11 +332,11 @@ fn scaled(mut values: Vec<Complex>, by: f64) -> Vec<Complex> {
 }
 
 /// Size along an axis, which must be positive.
-fn size(call: &HostCall<'_>, shape: &[usize], axis: usize) -> Result<usize> {
+fn size(call: &EvalCx<'_>, shape: &[usize], axis: usize) -> Result<usize> {
     if shape[axis] == 0 { Err(empty(call.op())) } else { Ok(shape[axis]) }
 }
 
-fn complex_eval(call: &HostCall<'_>, inverse: bool) -> Result<Vec<Tensor>> {
+fn complex_eval(call: &EvalCx<'_>, inverse: bool) -> Result<Vec<Tensor>> {
     let (real, imag) = (call.tensor(0), call.get(1));
     let axis = call.axis(2, real.rank())?;
     let n = size(call, real.shape(), axis)?;
@@ -346,7 +346,7 @@ fn complex_eval(call: &HostCall<'_>, inverse: bool) -> Result<Vec<Tensor>> {
     Ok(along(call, axis, read, |x| scaled(transform(&x, &roots, sign), by)))
 }
 
-fn rfft_eval(call: &HostCall<'_>) -> Result<Vec<Tensor>> {
+fn rfft_eval(call: &EvalCx<'_>) -> Result<Vec<Tensor>> {
     let x = call.tensor(0);
     let axis = call.axis(1, x.rank())?;
     let n = size(call, x.shape(), axis)?;
@@ -354,7 +354,7 @@ fn rfft_eval(call: &HostCall<'_>) -> Result<Vec<Tensor>> {
     Ok(along(call, axis, |i| (x.get(i).f64(), 0.0), |x| scaled(transform(&x, &roots, -1.0), by)))
 }
 
-fn irfft_eval(call: &HostCall<'_>) -> Result<Vec<Tensor>> {
+fn irfft_eval(call: &EvalCx<'_>) -> Result<Vec<Tensor>> {
     let (real, imag) = (call.tensor(0), call.tensor(1));
     let axis = call.axis(3, real.rank())?;
     let n = size(call, call.shape(), axis)?;
@@ -378,10 +378,10 @@ fn axis_size(c: &LoopCx<'_>, port: usize) -> Result<i64> {
     Ok(c.shape(0)[c.axis(port, c.rank(0))?])
 }
 
-/// Elements of all lines that a transform works on at once, about: they stay in the second-level cache.
+/// Approximate number of elements that are transformed at once: they fit into the second-level cache.
 const FFT_ELEMENTS: i64 = 1 << 16;
 
-/// How many of the lines of `n` elements `mithril_fft` transforms at once, and the bytes that it works in: it says why.
+/// The number of lines of `n` elements that `mithril_fft` transforms at once, and its scratch memory in bytes.
 fn fft_work(lines: i64, n: i64) -> (i64, usize) {
     let mut rest = n;
     for p in 2..=61 {
@@ -395,22 +395,21 @@ fn fft_work(lines: i64, n: i64) -> (i64, usize) {
     (lanes, 8 * if rest == 1 { (2 + all) * size + 320 } else { 2 * size + (4 + all) * whole })
 }
 
-/// The transform of the parts at `ports` (the second may be absent). What is given of a spectrum of a real signal is its
-/// first half.
+/// The transform of the parts at `ports` (the second may be absent). The spectrum of a real signal is its first half.
 fn fft_loops(c: &LoopCx<'_>, ports: [usize; 2], axis: usize, sign: f64, by: f64) -> Result<Vec<Expr>> {
     let axis = c.axis(axis, c.rank(0))?;
-    let (outer, given, inner) = sizes_around(&c.shape(0), axis);
+    let (outer, available, inner) = sizes_around(&c.shape(0), axis);
     let kept = c.out_shape(0)[axis];
-    let size = given.max(kept);
+    let size = available.max(kept);
     let wide = accumulator(c.out_dtype(0));
-    let null = || Argument::Int(0);
-    let parts = ports.map(|i| if c.has(i) { Argument::In(c.stored(i, wide)) } else { null() });
+    let null = || CallArgument::Int(0);
+    let parts = ports.map(|i| if c.has(i) { CallArgument::In(c.stored(i, wide)) } else { null() });
     let outputs: Vec<usize> = (0..c.out_len()).map(|i| c.reserve(wide, c.out_shape(i))).collect();
     let (lanes, bytes) = fft_work(outer * inner, size);
     let mut args = parts.to_vec();
-    args.extend((0..2).map(|i| outputs.get(i).map_or_else(null, |&output| Argument::Out(output))));
-    args.extend([outer, given, size, kept, inner, lanes].map(Argument::Int));
-    args.extend([sign, by].map(Argument::Float));
+    args.extend((0..2).map(|i| outputs.get(i).map_or_else(null, |&output| CallArgument::Out(output))));
+    args.extend([outer, available, size, kept, inner, lanes].map(CallArgument::Int));
+    args.extend([sign, by].map(CallArgument::Float));
     c.call(format!("mithril_fft_{}", wide.short()), args, bytes);
     let rounded = |(i, output): (usize, usize)| c.output(i, |at| c.load(output, at).cast(c.out_dtype(i)));
     Ok(outputs.into_iter().enumerate().map(rounded).collect())
@@ -432,13 +431,13 @@ fn counting<'a>(like: V<'a>, n: &Dim) -> V<'a> {
 fn waves<'a>(like: V<'a>, rows: &Dim, n: &Dim) -> (V<'a>, V<'a>) {
     let cx = like.cx();
     let size = cx.lit(n.clone());
-    // Reduced while it is an integer: a float angle of many turns has no exact digit left.
+    // Reduced modulo n as an integer: a large angle would lose all accuracy as a float.
     let products = as_column(counting(like, rows)) * counting(like, n);
     let turns = products.remainder(size);
     let over = (turns * cx.lit(2)).greater(size);
     let turns = over.select(turns - size, turns);
     let angle = turns.cast(working(like.dtype())) * TAU / size;
-    // The zeros are exact, as those of `roots`.
+    // The zeros are exact, as in `roots`.
     let zero_where = |factor: i64, wave: V<'a>| {
         let turns = turns.abs() * cx.lit(factor);
         turns.equal(size).select(0.0, wave)
@@ -446,7 +445,7 @@ fn waves<'a>(like: V<'a>, rows: &Dim, n: &Dim) -> (V<'a>, V<'a>) {
     (zero_where(4, angle.cos()), zero_where(2, angle.sin()))
 }
 
-/// With `axis` last, in the working dtype.
+/// The tensor with `axis` last, in the dtype of the computation.
 fn lined_up<'a>(x: V<'a>, axis: V<'a>) -> V<'a> {
     swapped(x, axis).cast(working(x.dtype()))
 }
@@ -457,13 +456,13 @@ fn swapped<'a>(x: V<'a>, axis: V<'a>) -> V<'a> {
     if last { x } else { x.swapaxes(axis, -1) }
 }
 
-/// The factor of the transform, by number or, where `n` is a symbol, as a value.
-fn normed<'a>(c: &Call<'a>, port: usize, x: V<'a>, n: &Dim, inverse: bool) -> V<'a> {
+/// The result scaled by the factor of the transform: a number or, if `n` is a symbol, a value.
+fn normed<'a>(c: &ExpandCx<'a>, port: usize, x: V<'a>, n: &Dim, inverse: bool) -> V<'a> {
     if let Some(n) = n.known() {
         let by = c.get(|c| scale(c, port, n as f64, inverse));
         return if by == 1.0 { x } else { x * by };
     }
-    // The factor for two elements tells the kind of norm: 1, 1/2 or 1/√2.
+    // The factor for two elements identifies the norm: 1, 1/2 or 1/√2.
     let by = c.get(|c| scale(c, port, 2.0, inverse));
     let n = c.cx.lit(n.clone());
     match by {
@@ -473,7 +472,7 @@ fn normed<'a>(c: &Call<'a>, port: usize, x: V<'a>, n: &Dim, inverse: bool) -> V<
     }
 }
 
-fn complex_expand<'a>(c: &Call<'a>, sign: f64) -> Vec<V<'a>> {
+fn complex_expand<'a>(c: &ExpandCx<'a>, sign: f64) -> Vec<V<'a>> {
     let (real, imag, axis) = (c.x[0], c.x[1], c.x[2]);
     let n = real.dim(c.get(|c| c.int(2)));
     let (cos, sin) = waves(real, &n, &n);
@@ -487,7 +486,7 @@ fn complex_expand<'a>(c: &Call<'a>, sign: f64) -> Vec<V<'a>> {
     vec![finish(re), finish(im)]
 }
 
-fn rfft_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+fn rfft_expand<'a>(c: &ExpandCx<'a>) -> Vec<V<'a>> {
     let (x, axis) = (c.x[0], c.x[1]);
     let n = x.dim(c.get(|c| c.int(1)));
     let (cos, sin) = waves(x, &half(&n), &n);
@@ -500,11 +499,11 @@ fn rfft_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
         .collect()
 }
 
-fn irfft_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+fn irfft_expand<'a>(c: &ExpandCx<'a>) -> Vec<V<'a>> {
     let (real, imag, axis) = (c.x[0], c.x[1], c.x[3]);
     let frequencies = real.dim(c.get(|c| c.int(3)));
-    let given = if c.absent(2) { None } else { Some(c.get(|c| c.dim(2).map(Some))) };
-    let n = given.flatten().unwrap_or_else(|| &Dim::Const(2) * &(&frequencies - &Dim::ONE));
+    let declared = if c.absent(2) { None } else { Some(c.get(|c| c.dim(2).map(Some))) };
+    let n = declared.flatten().unwrap_or_else(|| &Dim::Const(2) * &(&frequencies - &Dim::ONE));
     let (cos, sin) = waves(real, &frequencies, &n);
     let weights = half_weights(real, &frequencies, &n).cast(working(real.dtype()));
     let product = |x: V<'a>, wave: V<'a>| (lined_up(x, axis) * weights).matmul(wave);
@@ -514,7 +513,7 @@ fn irfft_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
 
 // --- gradients: a transform is linear, so its gradient is a transform ------------------------------------------
 
-/// How often each of the frequencies 0 to n/2 occurs in the whole spectrum: 2, but 1 for 0 and n/2.
+/// The number of times that each of the frequencies 0 to n/2 occurs in the full spectrum: 2, but 1 for 0 and n/2.
 fn half_weights<'a>(like: V<'a>, frequencies: &Dim, n: &Dim) -> V<'a> {
     let k = counting(like, frequencies);
     let once = |same: V<'a>| same.cast(DType::I64);
@@ -524,19 +523,19 @@ fn half_weights<'a>(like: V<'a>, frequencies: &Dim, n: &Dim) -> V<'a> {
 }
 
 /// The same, as factors along `axis` of a spectrum.
-fn weights<'a>(v: &GradCall<'a>, n: &Dim, axis: usize, x: V<'a>) -> V<'a> {
+fn weights<'a>(v: &GradCx<'a>, n: &Dim, axis: usize, x: V<'a>) -> V<'a> {
     let frequencies = half(n);
     let factors = half_weights(v.y, &frequencies, n).cast(working(x.dtype())).cast(x.dtype());
     reshape(factors, [frequencies].into_iter().chain(vec![Dim::ONE; x.rank() - 1 - axis]))
 }
 
-fn axis_and_size<'a>(v: &GradCall<'a>, x: V<'a>, port: usize) -> (usize, Dim) {
+fn axis_and_size<'a>(v: &GradCx<'a>, x: V<'a>, port: usize) -> (usize, Dim) {
     let axis = v.get(|c| c.axis(port, x.rank()));
     (axis, x.dim(axis as i64))
 }
 
 /// The norm under which the opposite transform has the same factor.
-fn dual<'a>(v: &GradCall<'a>, port: usize) -> V<'a> {
+fn dual<'a>(v: &GradCx<'a>, port: usize) -> V<'a> {
     let norm = v.get(|c| c.text(port));
     v.cx.lit(match norm.as_str() {
         "backward" => "forward",
@@ -545,19 +544,19 @@ fn dual<'a>(v: &GradCall<'a>, port: usize) -> V<'a> {
     })
 }
 
-fn complex_grad<'a>(v: &GradCall<'a>, opposite: &'static OpDef) -> Vec<V<'a>> {
+fn complex_grad<'a>(v: &GradCx<'a>, opposite: &'static OpDef) -> Vec<V<'a>> {
     let back = v.cx.apply(opposite, &[v.gs[0], v.gs[1], v.x[2], dual(v, 3)]);
     vec![back[0], if v.x[1].is_some() { back[1] } else { v.none() }]
 }
 
-// --- spellings ---------------------------------------------------------------------------------------------
+// --- lowerings ---------------------------------------------------------------------------------------------
 
-/// Halves are transformed in single precision by torch.
+/// Whether torch transforms in single precision: 16-bit floats.
 fn is_half(s: &LoweringCx<'_>) -> bool {
     s.out(0).is_some_and(|ty| ty.dtype.size() < DType::F32.size())
 }
 
-/// Input `i`, wide enough to be transformed.
+/// Input `i`, in single precision at least.
 fn single(s: &LoweringCx<'_>, i: usize) -> Option<String> {
     s.ty(i)?;
     Some(if is_half(s) { format!("{}.float()", s.arg(i)) } else { s.arg(i).to_owned() })

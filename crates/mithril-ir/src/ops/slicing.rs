@@ -1,4 +1,4 @@
-//! Slices: parts of a tensor along its axes, and what is made of them.
+//! Slices: parts of a tensor along its axes, and ops that consist of them.
 
 use smallvec::smallvec;
 
@@ -6,7 +6,7 @@ use crate::dim::Dim;
 use crate::dtype::Kinds;
 use crate::error::{Code, Error, Result};
 use crate::formula::V;
-use crate::interp::{HostCall, broadcast_index};
+use crate::interp::{EvalCx, broadcast_index};
 use crate::literal::Lit;
 use crate::loops::{Expr, LoopCx, Within};
 use crate::lowering::LoweringRule::{Function, Template};
@@ -18,7 +18,7 @@ use crate::rules::{Attrs, DTypes, ShapeCx};
 use crate::shape::Shape;
 use crate::tensor::{Tensor, strides};
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[&SLICE, &SLICE_UPDATE, &FLIP, &ROLL, &SPLIT];
 
 // --- ranges ------------------------------------------------------------------------------------------------
@@ -32,15 +32,15 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// Whether it takes the whole of an axis in order.
+    /// Whether it is the whole axis in order.
     pub fn is_whole(&self, size: &Dim) -> bool {
         let from_start = self.start.as_ref().is_none_or(|d| d.is(0));
         self.step == 1 && from_start && self.stop.as_ref().is_none_or(|d| d == size)
     }
     /// The first position and the number of positions on an axis of that size.
     ///
-    /// As in Python, negative bounds count from the end and bounds outside are held inside. Where size or bound
-    /// is a symbol that cannot be decided, and the bound is taken to lie inside.
+    /// As in Python, negative bounds count from the end and bounds outside are clamped. If size or bound is symbolic, this
+    /// cannot be decided, and the bound is assumed to lie inside.
     fn on(&self, size: &Dim) -> (Dim, Dim) {
         let (low, high) = if self.step > 0 { (0, 0) } else { (-1, -1) };
         let last = size + &Dim::Const(high);
@@ -56,7 +56,7 @@ impl Range {
         let count = (&way + &Dim::Const(step - 1)).floor_div(&Dim::Const(step));
         (start, count.known().map_or(count, |n| Dim::Const(n.max(0))))
     }
-    /// As Python writes it between the brackets.
+    /// The range in Python's syntax.
     pub fn text(&self, size: &Dim, s: &LoweringCx<'_>) -> String {
         let start = self.start.as_ref().filter(|d| !(self.step > 0 && d.is(0)));
         let stop = self.stop.as_ref().filter(|d| !(self.step > 0 && *d == size));
@@ -66,7 +66,7 @@ impl Range {
     }
 }
 
-/// A bound as a position between `low` and `last`.
+/// A bound as an index between `low` and `last`.
 fn inside(bound: &Dim, size: &Dim, low: i64, last: &Dim) -> Dim {
     let (terms, constant) = bound.parts();
     let from_end = constant <= 0 && terms.iter().all(|(_, c)| *c < 0) && !bound.is(0);
@@ -92,7 +92,7 @@ fn bounds(cx: &impl Attrs, i: usize) -> Result<Vec<Option<Dim>>> {
     }
 }
 
-/// The ranges at the ports from `at` on, one for each axis of `shape`; axes that are not mentioned are whole.
+/// The ranges at the ports from `at` on, one for each axis of `shape`; missing ones are whole axes.
 pub(super) fn ranges(cx: &impl Attrs, at: usize, shape: &[Dim]) -> Result<Vec<Range>> {
     let (starts, stops) = (bounds(cx, at)?, bounds(cx, at + 1)?);
     let steps = if cx.absent(at + 2) { Vec::new() } else { cx.ints(at + 2)? };
@@ -113,7 +113,7 @@ pub(super) fn ranges(cx: &impl Attrs, at: usize, shape: &[Dim]) -> Result<Vec<Ra
         .collect())
 }
 
-/// The shape of the part that the ranges at the ports from `at` on cut out.
+/// The shape of the part that the ranges at the ports from `at` on select.
 fn part_shape(cx: &ShapeCx<'_>, at: usize) -> Result<Shape> {
     let from = cx.shape(0);
     let ranges = ranges(cx, at, from)?;
@@ -127,30 +127,30 @@ fn part_shape(cx: &ShapeCx<'_>, at: usize) -> Result<Shape> {
     Ok(ranges.iter().zip(from.iter()).map(|(range, size)| range.on(size).1).collect())
 }
 
-/// The positions `start`, `start + step`, … on an axis, `count` of them.
-struct Line {
+/// `count` indices on an axis: `start`, `start + step`, …
+struct AxisSlice {
     start: i64,
     step: i64,
     count: i64,
 }
 
-/// What the ranges at the ports from `at` on take of axes whose sizes are numbers.
-fn known_lines(cx: &impl Attrs, at: usize, sizes: &[i64]) -> Result<Vec<Line>> {
+/// The indices that the ranges at the ports from `at` on select, for axes of known size.
+fn known_slices(cx: &impl Attrs, at: usize, sizes: &[i64]) -> Result<Vec<AxisSlice>> {
     let sizes: Vec<Dim> = sizes.iter().map(|&n| n.into()).collect();
     let ranges = ranges(cx, at, &sizes)?;
     let line = |(range, size): (&Range, &Dim)| {
         let (start, count) = range.on(size);
         let (start, count) = (start.known().unwrap_or(0), count.known().unwrap_or(0));
-        // The step of a single position is never taken; it may be too large to compute with.
-        Line { start, step: if count > 1 { range.step } else { 1 }, count }
+        // The step of a single index is not used, and may overflow.
+        AxisSlice { start, step: if count > 1 { range.step } else { 1 }, count }
     };
     Ok(ranges.iter().zip(&sizes).map(line).collect())
 }
 
 const INSIDE: &str = "beside a symbolic size, bounds have to lie inside the axis";
 
-/// Where the part lies in a tensor of sizes `shape`: the first element and the steps along the axes. `part` are
-/// the sizes that were inferred.
+/// The part as a strided view of a tensor of sizes `shape`: the offset of its first element and the steps along the axes. `part`
+/// is its inferred shape.
 fn part_place(cx: &impl Attrs, at: usize, shape: &[usize], part: &[usize]) -> Result<(i64, Vec<i64>)> {
     let sizes: Vec<Dim> = shape.iter().map(|&n| n.into()).collect();
     let mut base = 0;
@@ -162,13 +162,13 @@ fn part_place(cx: &impl Attrs, at: usize, shape: &[usize], part: &[usize]) -> Re
             return Err(cx.explain(Error::new(Code::IndexOutOfRange, message)).help(INSIDE));
         }
         base += start.known().unwrap_or(0) * steps[i];
-        // A step that leaves the integers belongs to at most one element and is never taken.
+        // A step that overflows belongs to an axis of at most one element and is not used.
         steps[i] = steps[i].wrapping_mul(range.step);
     }
     Ok((base, steps))
 }
 
-/// The text between the brackets: whole axes at the end are left out.
+/// The index expression; whole axes at the end are omitted.
 fn index_text(s: &LoweringCx<'_>, at: usize) -> Option<String> {
     let shape = &s.ty(0)?.shape;
     let ranges = ranges(s, at, shape).ok()?;
@@ -192,13 +192,13 @@ pub static SLICE: OpDef = OpDef {
     layer: "Slice",
     ports: &[INPUT, STARTS, STOPS, STEPS],
     shape: ShapeRule::Fn(|cx| Ok(vec![part_shape(cx, 1)?])),
-    eval: Some(Eval::Host(|c| {
+    eval: Some(Eval::Tensors(|c| {
         let x = c.tensor(0);
         let (base, steps) = part_place(c, 1, x.shape(), c.shape())?;
         Ok(vec![strided(x, c.shape(), base, &steps)])
     })),
     loops: Some(|c| {
-        let lines = known_lines(c, 1, &c.shape(0))?;
+        let lines = known_slices(c, 1, &c.shape(0))?;
         Ok(vec![c.output(0, |at| {
             let from = at.iter().zip(&lines).map(|(i, line)| i.clone() * line.step + line.start.into());
             c.load(0, from.collect::<Vec<_>>())
@@ -212,7 +212,7 @@ pub static SLICE: OpDef = OpDef {
         py: Function(|s| Some(format!("{}[{}]", s.arg(0), index_text(s, 1)?))),
         torch: Function(|s| torch_slice(s, 1)),
         ggml: Function(|s| {
-            let lines = known_lines(s, 1, &super::ggml::known(s.ty(0))?).ok()?;
+            let lines = known_slices(s, 1, &super::ggml::known(s.ty(0))?).ok()?;
             let lines: Vec<[i64; 3]> = lines.iter().map(|l| [l.start, l.step, l.count]).collect();
             super::ggml::backwards(s, &lines)
         }),
@@ -230,12 +230,12 @@ pub static SLICE: OpDef = OpDef {
     ..MOVE
 };
 
-/// Zeros as `x`.
+/// Zeros of the type of `x`.
 pub(super) fn zeros(x: V<'_>) -> V<'_> {
     x.cx().zeros(x.shape().0.to_vec(), x.dtype())
 }
 
-/// torch has no negative steps: the axes with one, and all ranges as they run forwards.
+/// torch has no negative steps: the axes that have one, and all ranges with positive steps.
 fn forwards(s: &LoweringCx<'_>, at: usize) -> Option<(Vec<usize>, Vec<Range>)> {
     let shape = &s.ty(0)?.shape;
     let mut reversed = Vec::new();
@@ -280,7 +280,7 @@ fn slices_text(s: &LoweringCx<'_>, ranges: &[Range]) -> String {
 
 fn torch_update(s: &LoweringCx<'_>) -> Option<String> {
     let (reversed, forwards) = forwards(s, 2)?;
-    // The update is aligned at the right; it need not be reversed along axes that it lacks.
+    // The update is aligned at the last axis; axes that it lacks need not be reversed.
     let front = forwards.len() - s.ty(1)?.shape.rank();
     let flipped: Vec<usize> = reversed.iter().filter_map(|a| a.checked_sub(front)).collect();
     let update = if flipped.is_empty() {
@@ -319,7 +319,7 @@ pub static SLICE_UPDATE: OpDef = OpDef {
         let to = cx.dtype(0).unwrap_or(cx.float);
         Ok(DTypes { cast: smallvec![None, Some(to)], out: smallvec![to] })
     }),
-    eval: Some(Eval::Host(eval_update)),
+    eval: Some(Eval::Tensors(eval_update)),
     loops: Some(update_loops),
     grad: Grad::Formula(|v| {
         let nothing = v.cx.lit(Tensor::scalar(v.x[1].dtype(), 0.0));
@@ -349,9 +349,9 @@ pub static SLICE_UPDATE: OpDef = OpDef {
     ..MOVE
 };
 
-/// The update where a position lies in the part, the input elsewhere.
+/// The update inside of the part, the input elsewhere.
 fn update_loops(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
-    let lines = known_lines(c, 2, &c.shape(0))?;
+    let lines = known_slices(c, 2, &c.shape(0))?;
     Ok(vec![c.output(0, |at| {
         let mut inside = Vec::new();
         let mut part = Vec::new();
@@ -370,7 +370,7 @@ fn known(a: &Dim, b: &Dim) -> bool {
     a.known().is_some() && b.known().is_some()
 }
 
-fn eval_update(c: &HostCall<'_>) -> Result<Vec<Tensor>> {
+fn eval_update(c: &EvalCx<'_>) -> Result<Vec<Tensor>> {
     let (x, update) = (c.tensor(0), c.tensor(1));
     let sizes: Vec<Dim> = x.shape().iter().map(|&n| n.into()).collect();
     let part: Vec<usize> = ranges(c, 2, &sizes)?
@@ -388,12 +388,13 @@ fn eval_update(c: &HostCall<'_>) -> Result<Vec<Tensor>> {
     }
     let (base, steps) = part_place(c, 2, x.shape(), &part)?;
     let from = broadcast_index(update.shape(), &part);
-    let own = strides(&part);
-    // For each element of the input the element of the update that replaces it.
+    let part_strides = strides(&part);
+    // For each element of the input, the element of the update that replaces it.
     let mut source: Vec<Option<usize>> = vec![None; x.len()];
     for i in 0..part.iter().product() {
-        let moved: i64 = own.iter().zip(&part).zip(&steps).map(|((s, n), t)| (i / s % n) as i64 * t).sum();
-        source[(base + moved) as usize] = Some(from(i));
+        let offset: i64 =
+            part_strides.iter().zip(&part).zip(&steps).map(|((s, n), t)| (i / s % n) as i64 * t).sum();
+        source[(base + offset) as usize] = Some(from(i));
     }
     let at = |i: usize| source[i].map_or_else(|| x.get(i), |from| update.get(from));
     Ok(vec![Tensor::build(c.dtype(), x.shape(), at)])
@@ -432,7 +433,7 @@ pub static FLIP: OpDef = OpDef {
     ..MOVE
 };
 
-/// elements moved around the end
+/// elements shifted cyclically
 pub static ROLL: OpDef = OpDef {
     name: "roll",
     doc: "Elements moved by `shift` positions along `axis`; elements shifted off the end wrap around to the start. Without \
@@ -466,7 +467,7 @@ pub static ROLL: OpDef = OpDef {
     ..MOVE
 };
 
-/// Rolls one axis. A shift beside a symbolic size is taken to be no larger than it.
+/// Rolls one axis. A shift is assumed not to exceed a symbolic size.
 fn rolled(x: V<'_>, shift: i64, axis: usize) -> V<'_> {
     let size = x.dim(axis as i64);
     let at = match size.known() {
@@ -528,7 +529,7 @@ pub static SPLIT: OpDef = OpDef {
         vec![v.cx.call(&CONCAT, &inputs)]
     }),
     lowering: Lowering {
-        // One call, the gradient of which is one concatenation.
+        // One call, whose gradient is one concatenation.
         torch: Function(|s| {
             let axis = s.axis(2, s.ty(0)?.shape.rank()).ok()?;
             let sizes = section_sizes(s, &s.ty(0)?.shape[axis]).ok()?;
@@ -558,7 +559,7 @@ fn section_sizes(cx: &impl Attrs, size: &Dim) -> Result<Vec<Dim>> {
         };
     }
     let n = cx.int(1)?;
-    // Each part is a value of the graph: a bound keeps a slip from filling the memory.
+    // Each part is a value of the graph: the bound prevents an accidental number from exhausting the memory.
     if !(1..=1 << 16).contains(&n) {
         return Err(cx.bad(1, &cx.lit(1), "between 1 and 65536 parts, or a tuple of sizes"));
     }

@@ -3,8 +3,8 @@
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::forms::form;
-use crate::formula::{Call, V};
-use crate::interp::HostCall;
+use crate::formula::{ExpandCx, V};
+use crate::interp::EvalCx;
 use crate::lowering::Lowering;
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::op::{Attr, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, UNARY, attr, tensor};
@@ -13,14 +13,14 @@ use crate::ops::reduce::{MAX, SUM};
 use crate::rules::Attrs;
 use crate::tensor::Tensor;
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[&SOFTMAX, &LOG_SOFTMAX];
 
 static SOFTMAX_PORTS: &[Port] = &[tensor("input"), attr("axis", Attr::Int, DefaultLit::Int(-1))];
 const SOFTMAX_CASES: &[&str] =
     &["[2,3]", "[2,3,4] axis=1", "[2,3,4] axis=-3", "[5] axis=0", "[2,0]", "[0,3]"];
 
-/// The row that functions along an axis start from.
+/// A function along an axis.
 const ALONG_AXIS: OpDef = OpDef {
     ports: SOFTMAX_PORTS,
     shape: ShapeRule::Fn(|cx| {
@@ -32,9 +32,8 @@ const ALONG_AXIS: OpDef = OpDef {
     ..UNARY
 };
 
-/// Replaces each line along the axis by a function of its elements less the largest, and of the sum of their
-/// exponentials.
-fn map_lines(c: &HostCall<'_>, f: fn(f64, f64) -> f64) -> Result<Vec<Tensor>> {
+/// Applies a function along the axis to `x - max(x)` and the sum of the exponentials of that.
+fn map_lines(c: &EvalCx<'_>, f: fn(f64, f64) -> f64) -> Result<Vec<Tensor>> {
     let x = c.tensor(0);
     let axis = c.axis(1, x.rank())?;
     let mut values = x.to_f64s();
@@ -50,11 +49,11 @@ fn map_lines(c: &HostCall<'_>, f: fn(f64, f64) -> f64) -> Result<Vec<Tensor>> {
     Ok(vec![Tensor::from_f64s(c.dtype(), c.shape(), &values)])
 }
 
-/// What `f` makes of `x` minus its maximum along the axis, and of the sum of the exponentials of that.
-fn shifted<'a>(c: &Call<'a>, f: fn(V<'a>, V<'a>) -> V<'a>) -> Vec<V<'a>> {
+/// Applies `f` to `x - max(x)` along the axis and the sum of the exponentials of that.
+fn shifted<'a>(c: &ExpandCx<'a>, f: fn(V<'a>, V<'a>) -> V<'a>) -> Vec<V<'a>> {
     let x = c.x[0];
     if x.dim(c.get(|a| a.int(1))).is(0) {
-        // There is no maximum, and nothing to compute.
+        // An empty tensor has no maximum.
         return vec![x];
     }
     let along = [c.x[1], c.cx.lit(true)];
@@ -68,7 +67,7 @@ pub static SOFTMAX: OpDef = OpDef {
     doc: "Exponentials along an axis, divided by their sum: `exp(x - max(x)) / sum(exp(x - max(x)))`. A slice \
          that contains NaN or plus infinity, or only minus infinity, becomes NaN.",
     layer: "Softmax",
-    eval: Some(Eval::Host(|c| map_lines(c, |x, sum| libm::exp(x) / sum))),
+    eval: Some(Eval::Tensors(|c| map_lines(c, |x, sum| libm::exp(x) / sum))),
     expand: Some(|c| shifted(c, |rest, sum| rest.exp() / sum)),
     forms: &[form("exp(input - max(input, axis)) / sum(exp(input - max(input, axis)), axis)")],
     grad: Grad::Formula(|v| {
@@ -101,7 +100,7 @@ pub static LOG_SOFTMAX: OpDef = OpDef {
     doc: "Logarithm of the softmax along an axis: `x - max(x) - log(sum(exp(x - max(x))))`, accurate where the \
          softmax rounds to 0.",
     layer: "LogSoftmax",
-    eval: Some(Eval::Host(|c| map_lines(c, |x, sum| x - libm::log(sum)))),
+    eval: Some(Eval::Tensors(|c| map_lines(c, |x, sum| x - libm::log(sum)))),
     expand: Some(|c| shifted(c, |rest, sum| rest - sum.log())),
     forms: &[form("input - max(input, axis) - log(sum(exp(input - max(input, axis)), axis))")],
     grad: Grad::Formula(|v| {

@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::literal::Lit;
-use crate::loops::{Argument, Expr, LoopCx, accumulator, sizes_around};
+use crate::loops::{CallArgument, Expr, LoopCx, accumulator, sizes_around};
 use crate::lowering::Lowering;
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::op::{
@@ -14,7 +14,7 @@ use crate::ops::scan::{lines, same_with_axis};
 use crate::rules::{Attrs, DTypes};
 use crate::tensor::{Scalar, Tensor};
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[&SORT, &ARGSORT, &TOPK];
 
 static PORTS: &[Port] = &[
@@ -38,7 +38,7 @@ const SORTING: OpDef = OpDef {
     ..BLANK
 };
 
-/// In order of size
+/// sorted elements
 pub static SORT: OpDef = OpDef {
     name: "sort",
     doc: "The elements along `axis` in order, largest first if `descending`. NaN is larger than every number: last, \
@@ -67,14 +67,14 @@ pub static SORT: OpDef = OpDef {
     ..SORTING
 };
 
-/// Positions in order of size
+/// indices that sort the elements
 pub static ARGSORT: OpDef = OpDef {
     name: "argsort",
     doc: "Positions, in int64, that sort the input along `axis`; equal elements keep their order, also when \
          `descending`. NaN is larger than every number: last, or first when `descending`.",
     layer: "ArgSort",
     dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::I64]))),
-    eval: Some(Eval::Host(|c| {
+    eval: Some(Eval::Tensors(|c| {
         let x = c.tensor(0);
         let (axis, descending) = (c.axis(1, x.rank())?, c.bool(2)?);
         let mut out = vec![0; x.len()];
@@ -96,15 +96,15 @@ pub static ARGSORT: OpDef = OpDef {
         let wide = accumulator(c.dtype(0));
         let (outer, size, inner) = sizes_around(&c.shape(0), c.axis(1, c.rank(0))?);
         let (input, output) = (c.stored(0, wide), c.reserve(DType::I64, c.out_shape(0)));
-        let mut args = vec![Argument::In(input), Argument::Out(output)];
-        args.extend([outer, size, inner, c.bool(2)?.into()].map(Argument::Int));
+        let mut args = vec![CallArgument::In(input), CallArgument::Out(output)];
+        args.extend([outer, size, inner, c.bool(2)?.into()].map(CallArgument::Int));
         c.call(format!("mithril_argsort_{}", wide.short()), args, size.max(1) as usize * 32);
         Ok(vec![c.whole(0, output)])
     }),
     grad: Grad::Zero,
     lowering: Lowering {
         numpy: Function(|c| {
-            // NumPy has no order for bfloat16 that knows NaN.
+            // NumPy cannot sort bfloat16 with NaN.
             let wide = if c.ty(0)?.dtype == DType::BF16 { ".astype(np.float32)" } else { "" };
             Some(if c.bool(2).ok()? {
                 format!("_argsort_descending({}{wide}, axis={})", c.arg(0), c.arg(1))
@@ -129,10 +129,10 @@ static TOPK_PORTS: &[Port] = &[
     attr("sorted", Attr::Bool, DefaultLit::Bool(true)),
 ];
 
-/// The largest `k` that `mithril_topk` is for; more are sorted.
+/// Largest `k` for `mithril_topk`; above it, the elements are sorted.
 const SMALL_K: i64 = 64;
 
-/// A call that finds the positions; an error, which sorts, where there are many.
+/// Calls a C function for the indices; an error for a large `k`, so that the op is expanded into a sort.
 fn topk_loops(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
     let (axis, k, wide) = (c.axis(2, c.rank(0))?, c.int(1)?, accumulator(c.dtype(0)));
     if k > SMALL_K {
@@ -140,8 +140,8 @@ fn topk_loops(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
     }
     let (outer, size, inner) = sizes_around(&c.shape(0), axis);
     let (input, positions) = (c.stored(0, wide), c.reserve(DType::I64, c.out_shape(1)));
-    let mut args = vec![Argument::In(input), Argument::Out(positions)];
-    args.extend([outer, size, k, inner, c.bool(3)?.into()].map(Argument::Int));
+    let mut args = vec![CallArgument::In(input), CallArgument::Out(positions)];
+    args.extend([outer, size, k, inner, c.bool(3)?.into()].map(CallArgument::Int));
     c.call(format!("mithril_topk_{}", wide.short()), args, 0);
     let values = c.output(0, |at| {
         let mut from = at.to_vec();
@@ -151,7 +151,7 @@ fn topk_loops(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
     Ok(vec![values, c.whole(1, positions)])
 }
 
-/// The largest or smallest elements
+/// largest or smallest elements
 pub static TOPK: OpDef = OpDef {
     name: "topk",
     doc: "The `k` largest elements along `axis` (the smallest if not `largest`) and their positions in int64. They \

@@ -2,7 +2,7 @@
 
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::formula::{Call, GradCall, V};
+use crate::formula::{ExpandCx, GradCx, V};
 use crate::literal::Lit;
 use crate::lowering::LoweringRule::Function;
 use crate::lowering::{Lowering, LoweringCx};
@@ -13,7 +13,7 @@ use crate::ops::reduce::{
 };
 use crate::rules::Attrs;
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[&VAR, &STD, &NORM, &LOGSUMEXP];
 
 static VARIANCE_PORTS: &[Port] = &[
@@ -35,8 +35,8 @@ const VARIANCE: OpDef = OpDef {
     ..REDUCTION
 };
 
-/// Difference of each element from the mean, and what the sum of its squares is divided by.
-fn centered<'a>(c: &Call<'a>) -> (V<'a>, V<'a>) {
+/// Difference of each element from the mean, and the divisor of the sum of squares.
+fn centered<'a>(c: &ExpandCx<'a>) -> (V<'a>, V<'a>) {
     let x = floating(c.x[0]);
     let correction = c.get(|c| c.f64(3));
     let freedom = match count(c) {
@@ -47,12 +47,12 @@ fn centered<'a>(c: &Call<'a>) -> (V<'a>, V<'a>) {
     (x - x.mean(c.x[1], true), freedom)
 }
 
-/// An integer where it is one: MLX takes no other.
+/// The correction, as an integer if it is one, since MLX accepts only integers.
 fn correction_text(c: &LoweringCx<'_>) -> Option<String> {
     c.f64(3).ok().map(|x| x.to_string())
 }
 
-/// The correction for libraries that call it `ddof`; MLX takes integers.
+/// The correction for libraries that call it `ddof`; MLX accepts only integers.
 fn degrees(c: &LoweringCx<'_>) -> Option<String> {
     let is_whole = c.f64(3).ok()?.fract() == 0.0;
     correction_text(c).filter(|_| is_whole || c.xp != "mx")
@@ -106,7 +106,7 @@ pub static STD: OpDef = OpDef {
     ..VARIANCE
 };
 
-/// `y`, but 1 where it is 0: for divisors whose dividend is 0 there.
+/// `y`, or 1 where it is 0: a divisor for a dividend that is 0 there.
 fn unless_zero(y: V<'_>) -> V<'_> {
     y.equal(0.0).select(1.0, y)
 }
@@ -151,7 +151,7 @@ pub static NORM: OpDef = OpDef {
     ..REDUCTION
 };
 
-fn norm<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+fn norm<'a>(c: &ExpandCx<'a>) -> Vec<V<'a>> {
     let x = floating(c.x[0]);
     let over = &c.x[2..];
     let size = || x.abs();
@@ -169,7 +169,7 @@ fn norm<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     vec![y.cast(float_of(c.x[0]))]
 }
 
-fn norm_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
+fn norm_grad<'a>(v: &GradCx<'a>) -> Vec<V<'a>> {
     let x = floating(v.x[0]);
     let (g, y) = (keep(v, v.g), keep(v, v.y).cast(x.dtype()));
     let (sign, size) = (x.sign(), x.abs());
@@ -195,7 +195,7 @@ fn deviation(c: &LoweringCx<'_>) -> Option<String> {
     Some(call_text(c, "_std(", ARRAY, &format!(", ddof={ddof}")))
 }
 
-/// A helper for the usual norm of floats.
+/// A helper for the Euclidean norm of floats.
 fn euclidean(c: &LoweringCx<'_>) -> Option<String> {
     let fits = c.f64(1).ok()? == 2.0 && input_dtype(c)?.is_float();
     fits.then(|| call_text(c, "_norm(", ARRAY, ""))
@@ -245,7 +245,7 @@ pub static LOGSUMEXP: OpDef = OpDef {
 };
 
 /// The shape without the reduced axes.
-fn bare_shape(call: &Call<'_>) -> Lit {
+fn bare_shape(call: &ExpandCx<'_>) -> Lit {
     let shape = call.x[0].shape();
     let axes = call.get(|c| axes(c, shape.rank()));
     Lit::tuple(shape.iter().enumerate().filter(|(i, _)| !axes.contains(i)).map(|(_, d)| d.clone()))

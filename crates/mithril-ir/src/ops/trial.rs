@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::build::Builder;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::formula::GradCall;
+use crate::formula::GradCx;
 use crate::graph::{Role, TensorType};
 use crate::interp;
 use crate::literal::Lit;
@@ -31,7 +31,7 @@ pub fn first(op: &'static OpDef, args: &[Lit]) -> Tensor {
     }
 }
 
-/// The message of the error that the op ends in; it must have a help.
+/// The message of the error that the op returns; it must have a help.
 pub fn refusal(op: &'static OpDef, args: &[Lit]) -> String {
     let error = run(op, args).expect_err("an error");
     assert!(error.hint().is_some(), "no help in {error}");
@@ -48,7 +48,7 @@ pub fn infer(op: &'static OpDef, shapes: &[Shape], more: &[Lit]) -> Result<Tenso
     }
     ids.extend(more.iter().map(|lit| builder.lit(lit.clone())));
     let out = builder.push(op, &ids)?[0];
-    // Expansions must be able to do it too.
+    // The expansion must be able to infer the type too.
     if op.expand.is_some() {
         let expanded = builder.expand(op, &ids)?[0];
         assert_eq!(builder.graph.ty(out), builder.graph.ty(expanded), "the expansion of {}", op.name);
@@ -56,7 +56,7 @@ pub fn infer(op: &'static OpDef, shapes: &[Shape], more: &[Lit]) -> Result<Tenso
     Ok(builder.graph.ty(out).cloned().unwrap_or_else(|| panic!("{} has no type", op.name)))
 }
 
-/// Numbers between -1 and 1 that look random and differ.
+/// Distinct pseudo-random numbers between -1 and 1.
 pub fn noise(shape: &[usize], seed: u64) -> Tensor {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     Tensor::build(DType::F64, shape, |_| {
@@ -84,7 +84,7 @@ pub fn gradients(op: &'static OpDef, args: &[Lit], g: &Tensor, wrt: &[usize]) ->
     let grads = builder.formula(|cx| {
         let x = node.iter().flatten().map(|&v| cx.value(v)).collect();
         let ys = outs.iter().map(|&v| cx.value(v)).collect();
-        formula(&GradCall::new(cx, op, x, ys, vec![cx.lit(g.clone())]))
+        formula(&GradCx::new(cx, op, x, ys, vec![cx.lit(g.clone())]))
     });
     let grads = grads.unwrap_or_else(|e| panic!("{e}"));
     for &i in wrt {
@@ -96,11 +96,11 @@ pub fn gradients(op: &'static OpDef, args: &[Lit], g: &Tensor, wrt: &[usize]) ->
 /// Compares the gradient formula of `op` with central differences, for the inputs `wrt`; all tensors are `f64`.
 pub fn check_gradient(op: &'static OpDef, args: &[Lit], wrt: &[usize]) {
     let g = noise(first(op, args).shape(), 99);
-    for (&i, found) in wrt.iter().zip(gradients(op, args, &g, wrt)) {
+    for (&i, actual) in wrt.iter().zip(gradients(op, args, &g, wrt)) {
         let Lit::Tensor(x) = &args[i] else { panic!("input {i} is not a tensor") };
-        assert_eq!(found.shape(), x.shape(), "gradient {i} of {}", op.name);
-        let wanted: Vec<f64> = (0..x.len()).map(|at| difference(op, args, i, at, &g)).collect();
-        for (at, (a, b)) in found.to_f64s().iter().zip(&wanted).enumerate() {
+        assert_eq!(actual.shape(), x.shape(), "gradient {i} of {}", op.name);
+        let expected: Vec<f64> = (0..x.len()).map(|at| difference(op, args, i, at, &g)).collect();
+        for (at, (a, b)) in actual.to_f64s().iter().zip(&expected).enumerate() {
             assert!((a - b).abs() < 1e-6 * b.abs().max(1.0), "input {i}, element {at}: {a} and {b}");
         }
     }

@@ -3,24 +3,24 @@
 use crate::dim::Dim;
 use crate::dtype::{DType, Kind};
 use crate::error::Result;
-use crate::formula::{Call, V};
+use crate::formula::{ExpandCx, V};
 use crate::literal::Lit;
 use crate::lowering::Lowering;
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::op::{Attr, DTypeRule, DefaultLit, Grad, OpDef, Port, ShapeRule, Tolerance, attr};
 use crate::ops::compare::{GREATER_EQUAL, LESS_EQUAL};
 use crate::ops::create::{EYE, count, diagonal_of_row};
-use crate::ops::index::looked_up_mlx;
+use crate::ops::index::lookup_mlx;
 use crate::ops::joining::PAD;
 use crate::ops::movement::{INPUT, MOVE};
 use crate::rules::{Attrs, ShapeCx};
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] = &[&TRIL, &TRIU, &DIAGONAL, &DIAG, &TRACE];
 
 const K: Port = attr("k", Attr::Int, DefaultLit::Int(0));
 
-/// A row that keeps a triangle of each matrix.
+/// A triangle of each matrix.
 const TRIANGLE: OpDef = OpDef {
     ports: &[INPUT, K],
     shape: ShapeRule::Fn(|cx| {
@@ -36,7 +36,7 @@ fn at_least_matrix(cx: &ShapeCx<'_>) -> Result<()> {
     if cx.shape(0).rank() >= 2 { Ok(()) } else { cx.rank(0, &[2]).map(|_| ()) }
 }
 
-/// Zero as a literal of that kind.
+/// Zero as a literal of the kind of `dtype`.
 fn zero(dtype: DType) -> Lit {
     match dtype.kind() {
         Kind::Bool => Lit::Bool(false),
@@ -45,8 +45,8 @@ fn zero(dtype: DType) -> Lit {
     }
 }
 
-/// Keeps the elements whose column compares with the diagonal's as `keeps` says.
-fn triangle<'a>(c: &Call<'a>, keeps: &'static OpDef) -> Vec<V<'a>> {
+/// Keeps the elements whose column satisfies the comparison `keeps` with the column of the diagonal.
+fn triangle<'a>(c: &ExpandCx<'a>, keeps: &'static OpDef) -> Vec<V<'a>> {
     let x = c.x[0];
     let diagonal = diagonal_of_row(c, &x.dim(-2), c.get(|c| c.int(1)));
     let mask = diagonal.op(keeps, &[count(c, &x.dim(-1))]);
@@ -102,7 +102,7 @@ pub static DIAGONAL: OpDef = OpDef {
         py: Template("{xp}.diagonal({0}, {1}, {2}, {3})"),
         mlx: Function(|s| {
             let [x, offset, axis1, axis2] = [0, 1, 2, 3].map(|i| s.arg(i));
-            Some(looked_up_mlx(s, 0, format!("mx.diagonal({x}, {offset}, {axis1}, {axis2})")))
+            Some(lookup_mlx(s, 0, format!("mx.diagonal({x}, {offset}, {axis1}, {axis2})")))
         }),
         ..Lowering::NONE
     },
@@ -110,14 +110,14 @@ pub static DIAGONAL: OpDef = OpDef {
     ..MOVE
 };
 
-/// The two axes, which differ.
+/// The two axes, which must differ.
 fn two_axes(cx: &impl Attrs, rank: usize) -> Result<(usize, usize)> {
     let (a, b) = (cx.axis(2, rank)?, cx.axis(3, rank)?);
     if a == b { Err(cx.bad(3, &cx.lit(3), "another axis than `axis1`")) } else { Ok((a, b)) }
 }
 
-/// In a matrix laid out as one row, neighbors on a diagonal are `m + 1` apart.
-fn diagonal<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+/// In a flattened matrix, neighbors on a diagonal have the distance `m + 1`.
+fn diagonal<'a>(c: &ExpandCx<'a>) -> Vec<V<'a>> {
     let x = c.x[0];
     let (a, b) = match two_axes(c, x.rank()) {
         Ok(axes) => axes,
@@ -139,7 +139,7 @@ fn diagonal<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     vec![every(rows, start, m + 1, len)]
 }
 
-/// `len` elements of the last axis from `start` on, `step` apart.
+/// `len` elements of the last axis from `start` on, with the given step.
 fn every(x: V<'_>, start: i64, step: i64, len: i64) -> V<'_> {
     let axis = x.rank().saturating_sub(1);
     let stop = if len > 0 { start + (len - 1) * step + 1 } else { start };
@@ -160,7 +160,7 @@ pub static DIAG: OpDef = OpDef {
         py: Template("{xp}.diag({0}, {1})"),
         mlx: Function(|s| {
             let text = format!("mx.diag({}, {})", s.arg(0), s.arg(1));
-            Some(if s.ty(0)?.shape.rank() == 2 { looked_up_mlx(s, 0, text) } else { text })
+            Some(if s.ty(0)?.shape.rank() == 2 { lookup_mlx(s, 0, text) } else { text })
         }),
         ..Lowering::NONE
     },
@@ -168,7 +168,7 @@ pub static DIAG: OpDef = OpDef {
     ..MOVE
 };
 
-fn diag<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+fn diag<'a>(c: &ExpandCx<'a>) -> Vec<V<'a>> {
     let x = c.x[0];
     match x.rank() {
         2 => return vec![x.op(&DIAGONAL, &[c.x[1]])],

@@ -1,9 +1,9 @@
-//! Further views of a tensor: more axes, grids of coordinates, windows along an axis and of images, differences.
+//! More views of a tensor: additional axes, coordinate grids, windows along an axis and of images, differences.
 
 use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
-use crate::formula::{Call, V};
+use crate::formula::{ExpandCx, V};
 use crate::literal::Lit;
 use crate::lowering::LoweringRule::Function;
 use crate::lowering::{Lowering, LoweringCx};
@@ -18,7 +18,7 @@ use crate::ops::window;
 use crate::rules::{Attrs, DTypes, ShapeCx};
 use crate::shape::Shape;
 
-/// Rows of this file.
+/// Ops of this file.
 pub static OPS: &[&OpDef] =
     &[&ATLEAST_1D, &ATLEAST_2D, &ATLEAST_3D, &UNFLATTEN, &MESHGRID, &DIFF, &UNFOLD_AXIS, &UNFOLD, &FOLD];
 
@@ -29,7 +29,7 @@ fn reshaped(x: V<'_>, dims: impl IntoIterator<Item = Dim>) -> V<'_> {
 
 // --- more axes ---------------------------------------------------------------------------------------------
 
-/// The shape with axes of size 1 so that there are `n`.
+/// The shape with axes of size 1 added, so that there are at least `n`.
 fn at_least(shape: &Shape, n: usize) -> Shape {
     let one = || Dim::ONE;
     Shape(match (n, &shape[..]) {
@@ -41,7 +41,7 @@ fn at_least(shape: &Shape, n: usize) -> Shape {
     })
 }
 
-/// The row of `atleast_nd`.
+/// The definition of `atleast_nd`.
 macro_rules! at_least {
     ($n:literal, $name:literal, $layer:literal, $doc:literal) => {
         OpDef {
@@ -57,21 +57,21 @@ macro_rules! at_least {
     };
 }
 
-/// One axis or more
+/// one axis or more
 pub static ATLEAST_1D: OpDef = at_least!(
     1,
     "atleast_1d",
     "AtLeast1d",
     "The input with at least one axis: a 0-d tensor becomes a vector of one element."
 );
-/// Two axes or more
+/// two axes or more
 pub static ATLEAST_2D: OpDef = at_least!(
     2,
     "atleast_2d",
     "AtLeast2d",
     "The input with axes of size 1 in front, so that there are at least two: `[n]` becomes `[1, n]`."
 );
-/// Three axes or more
+/// three axes or more
 pub static ATLEAST_3D: OpDef = at_least!(
     3,
     "atleast_3d",
@@ -80,7 +80,7 @@ pub static ATLEAST_3D: OpDef = at_least!(
      `[m, n, 1]`, as in NumPy and torch."
 );
 
-/// The shape with an axis in several parts.
+/// The shape with an axis split into several.
 fn unflattened(cx: &(impl Attrs + ?Sized), from: &Shape) -> Result<Shape> {
     let (axis, mut parts) = (cx.axis(1, from.rank())?, cx.dims(2)?);
     let open: Vec<usize> = (0..parts.len()).filter(|&i| parts[i].is(-1)).collect();
@@ -101,7 +101,7 @@ fn unflattened(cx: &(impl Attrs + ?Sized), from: &Shape) -> Result<Shape> {
     Ok(from[..axis].iter().cloned().chain(parts).chain(from[axis + 1..].iter().cloned()).collect())
 }
 
-/// One axis becomes several
+/// one axis split into several
 pub static UNFLATTEN: OpDef = OpDef {
     name: "unflatten",
     doc: "Splits an axis into several of these sizes, one of which may be -1; the inverse of `flatten`.",
@@ -127,7 +127,7 @@ pub static UNFLATTEN: OpDef = OpDef {
 
 // --- grids -------------------------------------------------------------------------------------------------
 
-/// The size of each input, which has one axis or none.
+/// The size of each input, which has at most one axis.
 fn grid_sizes(cx: &ShapeCx<'_>) -> Result<Vec<Dim>> {
     let shapes = cx.shapes_from(1);
     if shapes.is_empty() {
@@ -142,7 +142,7 @@ fn grid_sizes(cx: &ShapeCx<'_>) -> Result<Vec<Dim>> {
         .collect()
 }
 
-/// Whether the first two axes change places.
+/// Whether the first two axes are exchanged.
 fn is_crossed(cx: &(impl Attrs + ?Sized), inputs: usize) -> Result<bool> {
     Ok(cx.text(0)? == "xy" && inputs > 1)
 }
@@ -214,7 +214,7 @@ pub static DIFF: OpDef = OpDef {
         let axis = c.get(|c| c.axis(2, c.x[0].rank()));
         let times = c.get(|c| c.int(1));
         let parts: Vec<V<'_>> = [c.x[3], x, c.x[4]].into_iter().filter(|v| v.is_some()).collect();
-        // As in NumPy and PyTorch, nothing is put on where no difference is taken.
+        // As in NumPy and PyTorch, nothing is prepended or appended if no difference is taken.
         if parts.len() > 1 && times != 0 {
             let args: Vec<V<'_>> = [c.cx.lit(axis)].into_iter().chain(parts).collect();
             x = c.cx.call(&CONCAT, &args);
@@ -310,7 +310,7 @@ static UNFOLD_PORTS: &[Port] = &[
     attr("stride", Attr::Ints, DefaultLit::Int(1)),
 ];
 
-/// Arguments of `unfold` and `fold`, of which the first stands at port `i`.
+/// Arguments of `unfold` and `fold`, the first of which is at port `i`.
 struct Patches {
     kernel: Vec<i64>,
     dilation: Vec<i64>,
@@ -327,12 +327,12 @@ impl Patches {
             stride: window::positive(cx, i + 3, 2)?,
         })
     }
-    /// What stands in for arguments that could not be read.
+    /// Placeholder for arguments that could not be read.
     fn none() -> Self {
         let ones = || vec![1, 1];
         Self { kernel: ones(), dilation: ones(), padding: vec![0, 0], stride: ones() }
     }
-    fn of(c: &Call<'_>, i: usize) -> Self {
+    fn of(c: &ExpandCx<'_>, i: usize) -> Self {
         Self::read(c, i).unwrap_or_else(|error| {
             c.cx.fail(error);
             Self::none()
@@ -399,7 +399,7 @@ pub static UNFOLD: OpDef = OpDef {
     ..MOVE
 };
 
-/// The function of torch, which takes floats.
+/// The function of torch, which accepts only floats.
 fn torch_patches(s: &LoweringCx<'_>, name: &str) -> Option<String> {
     let dtype = s.ty(0)?.dtype;
     let sizes = s.args.iter().skip(1).map(String::as_str).collect::<Vec<_>>().join(", ");

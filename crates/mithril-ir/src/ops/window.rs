@@ -1,4 +1,4 @@
-//! Windows sliding along spatial axes: arguments and sizes, common to convolution and pooling.
+//! Sliding windows along spatial axes: arguments and sizes that convolution and pooling share.
 
 use crate::dim::Dim;
 use crate::error::{Code, Error, Result};
@@ -6,14 +6,14 @@ use crate::literal::Lit;
 use crate::lowering::{LoweringCx, tuple};
 use crate::rules::{Attrs, ShapeCx};
 
-/// Largest kernel size, stride, dilation or padding; keeps offsets far inside `i64`.
+/// Largest kernel size, stride, dilation or padding; offsets then fit into `i64`.
 const LIMIT: i64 = 1 << 31;
 
-/// Largest number of positions that may become a table in the graph: a tiny model must not fill the memory while it
-/// is compiled.
+/// Largest number of positions that may become a constant table in the graph: a small model must not exhaust the memory at
+/// compile time.
 pub const MAX_TABLE: i64 = 1 << 22;
 
-/// Amounts added before and after each axis (negative: cut off).
+/// Amounts added before and after each axis; negative ones crop.
 pub type Pads = Vec<[Dim; 2]>;
 
 /// The `padding` argument.
@@ -21,7 +21,7 @@ pub type Pads = Vec<[Dim; 2]>;
 pub enum Padding {
     /// Amounts before and after each axis.
     Explicit(Vec<[i64; 2]>),
-    /// So much that the output has ⌈n / stride⌉ elements; an odd element goes to the end.
+    /// Padding for ⌈n / stride⌉ output elements; an odd element goes to the end.
     Same,
 }
 
@@ -47,7 +47,7 @@ pub fn count<A: Attrs + ?Sized>(cx: &A, i: usize) -> Result<i64> {
 /// Reads `padding` for `n` axes: an integer for all, one per axis, pairs, `"same"` or `"valid"`.
 pub fn padding<A: Attrs + ?Sized>(cx: &A, i: usize, n: usize) -> Result<Padding> {
     let lit = cx.lit(i);
-    let wanted = || cx.bad(i, &lit, &padding_forms(n));
+    let error = || cx.bad(i, &lit, &padding_forms(n));
     let pairs = match &lit {
         Lit::Str(s) if s.eq_ignore_ascii_case("same") => return Ok(Padding::Same),
         Lit::Str(s) if s.eq_ignore_ascii_case("valid") => vec![[0, 0]; n],
@@ -62,7 +62,7 @@ pub fn padding<A: Attrs + ?Sized>(cx: &A, i: usize, n: usize) -> Result<Padding>
             .iter()
             .map(|&p| [p, p])
             .collect(),
-        _ => return Err(wanted()),
+        _ => return Err(error()),
     };
     if pairs.iter().flatten().any(|&p| !(0..=LIMIT).contains(&p)) {
         return Err(cx.bad(i, &lit, &format!("at least 0 and at most {LIMIT}; to cut off, slice the input")));
@@ -79,7 +79,7 @@ fn padding_forms(n: usize) -> String {
 /// Reads pairs `((before, after), ...)`, possibly symbolic or negative, or one integer for all sides.
 pub fn pads<A: Attrs + ?Sized>(cx: &A, i: usize, n: usize) -> Result<Pads> {
     let lit = cx.lit(i);
-    let wanted = || cx.bad(i, &lit, &format!("an integer, or {n} pairs ((before, after), ...)"));
+    let error = || cx.bad(i, &lit, &format!("an integer, or {n} pairs ((before, after), ...)"));
     let inside = |d: &Dim| d.known().is_none_or(|p| p.abs() <= LIMIT << 8);
     let all: Pads = match &lit {
         Lit::Int(p) => vec![[p.clone(), p.clone()]; n],
@@ -87,21 +87,21 @@ pub fn pads<A: Attrs + ?Sized>(cx: &A, i: usize, n: usize) -> Result<Pads> {
             let pair = |item: &Lit| match item {
                 Lit::Tuple(two) => match &**two {
                     [Lit::Int(lo), Lit::Int(hi)] => Ok([lo.clone(), hi.clone()]),
-                    _ => Err(wanted()),
+                    _ => Err(error()),
                 },
                 Lit::Tensor(t) if t.len() == 2 && !t.dtype().is_float() => {
                     Ok([t.get(0).i64().into(), t.get(1).i64().into()])
                 }
-                _ => Err(wanted()),
+                _ => Err(error()),
             };
             items.iter().map(pair).collect::<Result<_>>()?
         }
-        _ => return Err(wanted()),
+        _ => return Err(error()),
     };
-    if all.iter().flatten().all(inside) { Ok(all) } else { Err(wanted()) }
+    if all.iter().flatten().all(inside) { Ok(all) } else { Err(error()) }
 }
 
-/// The amounts before each axis of [`pads`], where all sizes are numbers.
+/// The amounts before each axis of [`pads`], which must be known.
 pub fn pads_before<A: Attrs + ?Sized>(cx: &A, i: usize, n: usize) -> Result<Vec<i64>> {
     pads(cx, i, n)?.iter().map(|[lo, _]| lo.known().ok_or_else(|| cx.symbolic(i, lo))).collect()
 }
@@ -111,7 +111,7 @@ pub fn pads_lit(pads: &[[Dim; 2]]) -> Lit {
     Lit::tuple(pads.iter().map(|pair| Lit::tuple(pair.iter().cloned())))
 }
 
-/// Pads as JAX takes them: `"VALID"` where there are none.
+/// Pads for JAX: `"VALID"` if there are none.
 pub fn jax_pads(s: &LoweringCx<'_>, pads: &[[Dim; 2]]) -> String {
     if pads.iter().flatten().all(|pad| pad.is(0)) {
         return "\"VALID\"".to_owned();
@@ -119,7 +119,7 @@ pub fn jax_pads(s: &LoweringCx<'_>, pads: &[[Dim; 2]]) -> String {
     tuple(pads.iter().map(|pair| s.dims(pair)))
 }
 
-/// Size after putting `by - 1` zeros between neighbors: `(n - 1)·by + 1`; nothing stays nothing.
+/// Size after inserting `by - 1` zeros between neighbors: `(n - 1)·by + 1`; an empty axis stays empty.
 pub fn dilated(n: &Dim, by: i64) -> Dim {
     if by == 1 || n.is(0) {
         return n.clone();
@@ -138,11 +138,11 @@ pub fn ceil_div(n: &Dim, by: i64) -> Dim {
     (n + &Dim::Const(by - 1)).floor_div(&Dim::Const(by))
 }
 
-/// Pads that give ⌈n / stride⌉ positions, the odd element at the end.
+/// Pads for ⌈n / stride⌉ positions; an odd element goes to the end.
 pub fn same_pads<A: Attrs + ?Sized>(cx: &A, i: usize, n: &Dim, extent: i64, stride: i64) -> Result<[Dim; 2]> {
     let steps = &(&ceil_div(n, stride) - &Dim::ONE) * &Dim::Const(stride);
     let total = &(&steps + &Dim::Const(extent)) - n;
-    // At least `extent - stride`, so a symbolic amount is certain not to be negative when that is not.
+    // The amount is at least `extent - stride`: a symbolic amount is not negative if that is not.
     let total = match total.known() {
         Some(total) => Dim::Const(total.max(0)),
         None if extent >= stride => total,
@@ -169,7 +169,7 @@ pub fn check_fits(cx: &ShapeCx<'_>, axis: usize, n: &Dim, [lo, hi]: [i64; 2], ex
         .help("use a smaller kernel or dilation, more padding, or a larger input"))
 }
 
-/// `, stride=2` or `, stride=(2, 1)`; nothing where all have the default.
+/// `, stride=2` or `, stride=(2, 1)`; nothing if all have the default.
 pub fn torch_option(name: &str, values: &[i64], default: i64) -> String {
     match values {
         [first, rest @ ..] if rest.iter().all(|v| v == first) => {
@@ -189,8 +189,8 @@ pub fn torch_padded(s: &LoweringCx<'_>, x: &str, pads: &[[Dim; 2]], more: &str) 
     format!("F.pad({x}, {}{more})", s.dims(&flat))
 }
 
-/// One spatial axis of an evaluation: for each kernel element and window position the input element, if there is
-/// one there.
+/// One spatial axis of an evaluation: for each kernel element and window position the index of the input element, if there is
+/// one.
 #[derive(Debug)]
 pub struct Axis {
     /// Size of the input.
@@ -203,7 +203,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// An axis of size 1 that does nothing.
+    /// A dummy axis of size 1.
     pub fn unit() -> Self {
         Self::new(1, 1, 1, [1, 0, 1, 1])
     }

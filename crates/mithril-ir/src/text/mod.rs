@@ -1,4 +1,4 @@
-//! The text form of graphs, for dumps, errors and tests. What [`print()`] writes, [`parse()`] reads back.
+//! The text form of graphs, for dumps, errors and tests. [`parse()`] reads what [`print()`] writes.
 //!
 //! ```text
 //! graph {
@@ -17,8 +17,8 @@ mod print;
 pub use parse::{parse, parse_dim, parse_literal, parse_type};
 pub use print::print;
 
-/// Whether a character cannot be seen, or changes how its neighbors are shown: controls, line separators, marks of
-/// direction (which make a text read as another one), joiners, fillers and tags. None may reach a name or a source.
+/// Whether a character is invisible or changes the display of its neighbors: controls, line separators, bidirectional marks
+/// (which can disguise a text), joiners, fillers and tags. Names and sources must not contain any.
 pub fn is_hidden(c: char) -> bool {
     let unseen =
         matches!(c, '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{3164}');

@@ -1,4 +1,4 @@
-//! Parsing graphs, literals and dimensions. Never panics: any text is a graph or an error with its line.
+//! Parser of graphs, literals and dimensions. It never panics: any text is a graph or an error with its line.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use crate::ops;
 use crate::shape::Shape;
 use crate::tensor::{Scalar, Tensor};
 
-/// Brackets may nest this deep.
+/// Largest depth of nested brackets.
 const MAX_DEPTH: usize = 64;
 
-/// Terms that a product of sizes may have: products of sums double with every factor.
+/// Largest number of terms in a product of sizes, since products of sums grow exponentially.
 const MAX_TERMS: usize = 64;
 
 /// Words that are literals.
 const RESERVED: &[&str] = &["none", "true", "false", "training", "NaN", "inf"];
 
-/// Reads the text form of a graph. Types are taken as written: [`crate::verify::verify`] checks them.
+/// Reads the text form of a graph. Types are not checked; [`crate::verify::verify`] does that.
 pub fn parse(text: &str) -> Result<Graph> {
     let mut parser = Parser::new(text);
     let graph = parser.graph()?;
@@ -30,7 +30,7 @@ pub fn parse(text: &str) -> Result<Graph> {
     Ok(graph)
 }
 
-/// Reads a literal as it prints.
+/// Reads the text form of a literal.
 pub fn parse_literal(text: &str) -> Result<Lit> {
     let mut parser = Parser::new(text);
     let lit = parser.literal()?;
@@ -79,11 +79,11 @@ impl<'t> Parser<'t> {
     }
     fn eat(&mut self, token: &str) -> bool {
         self.skip_space();
-        let found = self.rest().starts_with(token);
-        if found {
+        let matches = self.rest().starts_with(token);
+        if matches {
             self.at += token.len();
         }
-        found
+        matches
     }
     fn expect(&mut self, token: &str) -> Result<()> {
         if self.eat(token) { Ok(()) } else { Err(self.error(format!("expected `{token}`"))) }
@@ -354,7 +354,7 @@ impl<'t> Parser<'t> {
                 break;
             }
         }
-        // Counted before it is built: the text decides how much memory is asked for.
+        // Checked before the tensor is built, since the text determines how much memory it takes.
         if shape.iter().product::<usize>() != items.len() {
             return Err(self.error(format!("{ty} has {} elements", items.len())));
         }
@@ -453,7 +453,7 @@ impl<'t> Parser<'t> {
         if word.is_empty() {
             return Err(self.error("expected a size"));
         }
-        // Among literals such a symbol would read as something else.
+        // As a literal, such a symbol would be something else.
         if RESERVED.contains(&word) || dtype(word).is_some() {
             return Err(self.error(format!("`{word}` cannot be the name of a size")));
         }

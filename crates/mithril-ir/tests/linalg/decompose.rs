@@ -35,8 +35,8 @@ fn solutions_solve() {
         let x = run(&d::SOLVE, &[&a, &b], &[]).unwrap();
         let back = product(&a, &x[0]);
         let at = mithril_ir::interp::broadcast_index(b.shape(), back.shape());
-        let wanted: Vec<f64> = (0..back.len()).map(|i| b.get(at(i)).f64()).collect();
-        assert_near(&back.to_f64s(), &wanted);
+        let expected: Vec<f64> = (0..back.len()).map(|i| b.get(at(i)).f64()).collect();
+        assert_near(&back.to_f64s(), &expected);
     }
     // 2x + y = 5, x + 3y = 10
     let a = Tensor::from_parts(&[2, 2], vec![2.0, 1.0, 1.0, 3.0]);

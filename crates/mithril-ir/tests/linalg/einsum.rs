@@ -47,8 +47,8 @@ fn check(text: &str, shapes: &[&[usize]]) {
     let mut seed = 11;
     let operands: Vec<Tensor> = shapes.iter().map(|s| random(&mut seed, s)).collect();
     let operands: Vec<&Tensor> = operands.iter().collect();
-    let found = run_equation(&EINSUM, text, &operands).unwrap_or_else(|e| panic!("{text}: {e}"));
-    assert_near(&found[0].to_f64s(), &loops(text, &operands));
+    let actual = run_equation(&EINSUM, text, &operands).unwrap_or_else(|e| panic!("{text}: {e}"));
+    assert_near(&actual[0].to_f64s(), &loops(text, &operands));
 }
 
 #[test]
@@ -91,10 +91,10 @@ fn sizes_of_one_broadcast() {
 fn the_ellipsis_broadcasts() {
     let mut seed = 4;
     let (a, b) = (random(&mut seed, &[2, 1, 3, 4]), random(&mut seed, &[5, 4, 2]));
-    let found = run_equation(&EINSUM, "...ij,...jk->...ik", &[&a, &b]).unwrap();
-    assert_eq!(found[0].shape(), [2, 5, 3, 2]);
+    let actual = run_equation(&EINSUM, "...ij,...jk->...ik", &[&a, &b]).unwrap();
+    assert_eq!(actual[0].shape(), [2, 5, 3, 2]);
     let a2 = a.reshaped(&[2, 3, 4]);
-    assert_near(&found[0].to_f64s(), &loops("bij,cjk->bcik", &[&a2, &b]));
+    assert_near(&actual[0].to_f64s(), &loops("bij,cjk->bcik", &[&a2, &b]));
 
     let x = random(&mut seed, &[2, 3, 4]);
     assert_near(&run_equation(&EINSUM, "i...->...i", &[&x]).unwrap()[0].to_f64s(), &loops("ijk->jki", &[&x]));
@@ -137,6 +137,6 @@ fn sizes_may_be_symbols() {
     assert_eq!(b.graph.ty(y).unwrap().shape, Shape::of(["b", "h", "q", "k"]));
     let expanded = b.expand(&EINSUM, &ids).unwrap()[0];
     b.graph.outputs.insert("y".into(), expanded);
-    let found = interp::run(&b.graph, &tensors.clone().map(std::sync::Arc::new)).unwrap();
-    assert_near(&found[0].to_f64s(), &loops("bqhd,bkhd,kk->bhqk", &tensors.iter().collect::<Vec<_>>()));
+    let actual = interp::run(&b.graph, &tensors.clone().map(std::sync::Arc::new)).unwrap();
+    assert_near(&actual[0].to_f64s(), &loops("bqhd,bkhd,kk->bhqk", &tensors.iter().collect::<Vec<_>>()));
 }

@@ -7,7 +7,7 @@ mod signal;
 
 use std::sync::Arc;
 
-use mithril_ir::formula::GradCall;
+use mithril_ir::formula::GradCx;
 use mithril_ir::op::Grad;
 use mithril_ir::ops::linalg as l;
 use mithril_ir::{
@@ -76,10 +76,10 @@ fn naive(a: &Tensor, b: &Tensor) -> Vec<f64> {
     out
 }
 
-fn assert_near(found: &[f64], wanted: &[f64]) {
-    assert_eq!(found.len(), wanted.len());
-    for (f, w) in found.iter().zip(wanted) {
-        assert!((f - w).abs() < 1e-12 * (1.0 + w.abs()), "{found:?}\n{wanted:?}");
+fn assert_near(actual: &[f64], expected: &[f64]) {
+    assert_eq!(actual.len(), expected.len());
+    for (f, w) in actual.iter().zip(expected) {
+        assert!((f - w).abs() < 1e-12 * (1.0 + w.abs()), "{actual:?}\n{expected:?}");
     }
 }
 
@@ -104,9 +104,9 @@ fn matmul_follows_its_definition() {
 fn vectors_are_rows_and_columns() {
     let matrix = Tensor::from_parts(&[2, 3], vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     let (v2, v3) = (Tensor::from_parts(&[2], vec![1.0, -1.0]), Tensor::from_parts(&[3], vec![1.0, 0.0, 2.0]));
-    let check = |a: &Tensor, b: &Tensor, shape: &[usize], wanted: &[f64]| {
+    let check = |a: &Tensor, b: &Tensor, shape: &[usize], expected: &[f64]| {
         let y = run(&l::MATMUL, &[a, b], &[]).unwrap();
-        assert_eq!((y[0].shape(), y[0].to_f64s().as_slice()), (shape, wanted));
+        assert_eq!((y[0].shape(), y[0].to_f64s().as_slice()), (shape, expected));
     };
     check(&matrix, &v3, &[2], &[7.0, 16.0]);
     check(&v2, &matrix, &[3], &[-3.0, -3.0, -3.0]);
@@ -125,12 +125,12 @@ fn linear_is_matmul_with_the_transpose() {
     let mut seed = 5;
     for x in [&[2, 3][..], &[3], &[2, 5, 3], &[0, 3]] {
         let (x, w, b) = (random(&mut seed, x), random(&mut seed, &[4, 3]), random(&mut seed, &[4]));
-        let found = run(&l::LINEAR, &[&x, &w, &b], &[]).unwrap()[0].to_f64s();
-        let wanted = (0..x.len() / 3 * 4).map(|i| {
+        let actual = run(&l::LINEAR, &[&x, &w, &b], &[]).unwrap()[0].to_f64s();
+        let expected = (0..x.len() / 3 * 4).map(|i| {
             let at = |p: usize| x.get(i / 4 * 3 + p).f64() * w.get(i % 4 * 3 + p).f64();
             (0..3).map(at).sum::<f64>() + b.get(i % 4).f64()
         });
-        assert_near(&found, &wanted.collect::<Vec<_>>());
+        assert_near(&actual, &expected.collect::<Vec<_>>());
     }
 }
 
@@ -171,7 +171,7 @@ fn gradients(
     let grads = b
         .formula(|cx| {
             let values = |ids: &[ValueId]| ids.iter().map(|&v| cx.value(v)).collect::<Vec<_>>();
-            formula(&GradCall::new(cx, op, values(&args), values(&outs), values(&cotangents)))
+            formula(&GradCx::new(cx, op, values(&args), values(&outs), values(&cotangents)))
         })
         .unwrap();
     for (i, &v) in outs.iter().chain(grads.iter().take(x.len())).enumerate() {
@@ -198,7 +198,7 @@ fn check_symbols(op: &'static OpDef, x: &[&Tensor], lits: &[Lit]) {
 /// Compares the gradient formula of `op` at `x` with central differences of `Σ g · op(x)`.
 fn check_gradient(op: &'static OpDef, x: &[&Tensor], lits: &[Lit]) {
     let gs = cotangents(op, x, lits);
-    let found = gradients(op, x, &gs, lits, false).split_off(gs.len());
+    let actual = gradients(op, x, &gs, lits, false).split_off(gs.len());
     let value = |x: &[&Tensor]| -> f64 {
         let ys = run(op, x, lits).unwrap();
         let dot = |(y, g): (&Arc<Tensor>, &Tensor)| -> f64 {
@@ -208,9 +208,9 @@ fn check_gradient(op: &'static OpDef, x: &[&Tensor], lits: &[Lit]) {
     };
     for (i, t) in x.iter().enumerate() {
         // As the pass does: sum over what was broadcast.
-        let full = found[i].to_f64s();
+        let full = actual[i].to_f64s();
         let mut own = vec![0.0; t.len()];
-        let to = interp::broadcast_index(t.shape(), found[i].shape());
+        let to = interp::broadcast_index(t.shape(), actual[i].shape());
         full.iter().enumerate().for_each(|(p, g)| own[to(p)] += g);
         for p in 0..t.len() {
             let shifted = |h: f64| {
@@ -221,10 +221,10 @@ fn check_gradient(op: &'static OpDef, x: &[&Tensor], lits: &[Lit]) {
                 x[i] = &t;
                 value(&x)
             };
-            let wanted = (shifted(1e-5) - shifted(-1e-5)) / 2e-5;
+            let expected = (shifted(1e-5) - shifted(-1e-5)) / 2e-5;
             assert!(
-                (own[p] - wanted).abs() < 1e-7 * (1.0 + wanted.abs()),
-                "{}: input {i}[{p}] {} {wanted}",
+                (own[p] - expected).abs() < 1e-7 * (1.0 + expected.abs()),
+                "{}: input {i}[{p}] {} {expected}",
                 op.name,
                 own[p]
             );

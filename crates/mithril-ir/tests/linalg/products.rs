@@ -29,8 +29,8 @@ fn kron_of_matrices_is_blocks() {
     // np.kron(np.eye(2), np.ones((2, 2))) of the NumPy documentation.
     let eye = Tensor::from_parts(&[2, 2], vec![1.0, 0.0, 0.0, 1.0]);
     let y = run(&p::KRON, &[&eye, &Tensor::from_parts(&[2, 2], vec![1.0; 4])], &[]).unwrap();
-    let wanted: Vec<f64> = (0..16).map(|i| if (i / 4 < 2) == (i % 4 < 2) { 1.0 } else { 0.0 }).collect();
-    assert_eq!(y[0].to_f64s(), wanted);
+    let expected: Vec<f64> = (0..16).map(|i| if (i / 4 < 2) == (i % 4 < 2) { 1.0 } else { 0.0 }).collect();
+    assert_eq!(y[0].to_f64s(), expected);
 }
 
 #[test]
@@ -57,8 +57,8 @@ fn tensordot_sums_over_pairs() {
     let axes = Lit::tuple([Lit::from([1, 0]), Lit::from([0, 1])]);
     let y = run(&p::TENSORDOT, &[&a, &b], &[axes]).unwrap();
     assert_eq!(y[0].shape(), [5, 2]);
-    let wanted = [4400.0, 4730.0, 4532.0, 4874.0, 4664.0, 5018.0, 4796.0, 5162.0, 4928.0, 5306.0];
-    assert_eq!(y[0].to_f64s(), wanted);
+    let expected = [4400.0, 4730.0, 4532.0, 4874.0, 4664.0, 5018.0, 4796.0, 5162.0, 4928.0, 5306.0];
+    assert_eq!(y[0].to_f64s(), expected);
     let code = |axes: Lit| run(&p::TENSORDOT, &[&a, &b], &[axes]).unwrap_err().code();
     assert_eq!(code(Lit::int(4)), Code::BadArgument);
     assert_eq!(code(Lit::int(-1)), Code::BadArgument);

@@ -18,12 +18,12 @@ fn bits_are_the_published_words() {
 #[test]
 fn uniform_numbers_are_the_high_bits() {
     let y = run("uniform", args![key(), lit([5])]);
-    let wanted: Vec<f32> = words([42, 7]).map(unit_f32).take(5).collect();
-    assert_eq!(y.as_slice::<f32>().unwrap(), wanted);
+    let expected: Vec<f32> = words([42, 7]).map(unit_f32).take(5).collect();
+    assert_eq!(y.as_slice::<f32>().unwrap(), expected);
     let y = run("uniform", args![key(), lit([3]), lit(0.0), lit(1.0), lit(DType::F64)]);
     let all: Vec<u32> = words([42, 7]).take(6).collect();
-    let wanted: Vec<f64> = all.chunks(2).map(|w| unit_f64([w[0], w[1]])).collect();
-    assert_eq!(y.as_slice::<f64>().unwrap(), wanted);
+    let expected: Vec<f64> = all.chunks(2).map(|w| unit_f64([w[0], w[1]])).collect();
+    assert_eq!(y.as_slice::<f64>().unwrap(), expected);
     let y = run("uniform", args![key(), lit([1000]), lit(-3.0), lit(-1.0)]).to_f64s();
     assert!(y.iter().all(|x| (-3.0..=-1.0).contains(x)));
     let mean = y.iter().sum::<f64>() / 1000.0;
@@ -43,9 +43,9 @@ fn normal_numbers_have_mean_and_deviation() {
 #[test]
 fn integers_truth_values_and_orders() {
     let y = run("randint", args![key(), lit([600]), lit(-1), lit(2)]).to_i64s();
-    for wanted in -1..2 {
-        let count = y.iter().filter(|&&x| x == wanted).count();
-        assert!((140..260).contains(&count), "{count} times {wanted}");
+    for expected in -1..2 {
+        let count = y.iter().filter(|&&x| x == expected).count();
+        assert!((140..260).contains(&count), "{count} times {expected}");
     }
     assert_eq!(y.len(), 600);
     let y = run("bernoulli", args![key(), lit(0.25), lit([1000])]);

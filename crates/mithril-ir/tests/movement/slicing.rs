@@ -30,16 +30,16 @@ fn slices_follow_python() {
                 // Forwards an early start begins at the first element, backwards a late one at the last.
                 let mut at = if step > 0 { from.max(0) } else { from.min(n - 1) };
                 let end = stop.map_or(if step > 0 { n } else { -1 }, count);
-                let mut wanted = Vec::new();
+                let mut expected = Vec::new();
                 while (0..n).contains(&at) && if step > 0 { at < end } else { at > end } {
-                    wanted.push(at);
+                    expected.push(at);
                     at += step;
                 }
                 let y = run(
                     "slice",
                     args![range(&[4]), Lit::tuple([bound(start)]), Lit::tuple([bound(stop)]), lit([step])],
                 );
-                assert_eq!(y.to_i64s(), wanted, "{start:?}:{stop:?}:{step}");
+                assert_eq!(y.to_i64s(), expected, "{start:?}:{stop:?}:{step}");
             }
         }
     }

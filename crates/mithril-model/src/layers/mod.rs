@@ -10,12 +10,12 @@ mod conv;
 pub(crate) mod expr;
 mod norm;
 mod recurrent;
-pub mod spellings;
+pub mod signatures;
 
 use std::sync::LazyLock;
 
 use mithril_ir::op::{Attr, DefaultLit, OpDef, PortKind};
-use mithril_ir::spelling::{self, Given, Ours};
+use mithril_ir::signature::{self, ArgumentKind, Parameter};
 use mithril_ir::{Code, Error, Lit, Result, ops};
 use rustc_hash::FxHashMap;
 
@@ -254,16 +254,16 @@ impl Layer {
     /// # Errors
     /// With the ways to write it by keyword.
     pub fn check_order(&self, args: &[Lit], named: &[&str]) -> Result<()> {
-        let Some(row) = spellings::spelling(self.name) else { return Ok(()) };
-        let ours = self.args.iter().map(|arg| Ours {
+        let Some(signature) = signatures::signature(self.name) else { return Ok(()) };
+        let ours = self.args.iter().map(|arg| Parameter {
             name: arg.name,
             kind: PortKind::Attr(arg.kind),
             required: arg.default == DefaultLit::Required,
         });
-        let kinds: Vec<Given> = args.iter().map(Given::of).collect();
+        let kinds: Vec<ArgumentKind> = args.iter().map(ArgumentKind::of).collect();
         let named: Vec<&str> = named.iter().map(|name| self.canonical(name)).collect();
         let text = |i: usize| args.get(i).map(Lit::to_string).unwrap_or_default();
-        spelling::read(row, &ours.collect::<Vec<_>>(), &kinds, &named, &text).map(|_| ())
+        signature::resolve(signature, &ours.collect::<Vec<_>>(), &kinds, &named, &text).map(|_| ())
     }
     fn canonical<'a>(&self, name: &'a str) -> &'a str {
         self.arg_aliases.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, own)| own)

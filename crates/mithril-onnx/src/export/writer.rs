@@ -1,7 +1,7 @@
 //! The nodes of a file as they are written: values with their dtypes, constants, equal nodes only once.
 
 use indexmap::IndexMap;
-use mithril_ir::dim::{Atom, Symbol};
+use mithril_ir::dim::{DimFactor, Symbol};
 use mithril_ir::{DType, Dim, Shape, Tensor};
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
@@ -264,8 +264,8 @@ impl Writer {
             let mut product: Option<Val> = None;
             for factor in factors {
                 let factor = match factor {
-                    Atom::Symbol(symbol) => self.symbol(symbol)?,
-                    Atom::Div(a, b) => self.quotient(a, b)?,
+                    DimFactor::Symbol(symbol) => self.symbol(symbol)?,
+                    DimFactor::Div(a, b) => self.quotient(a, b)?,
                 };
                 product = Some(self.joined("Mul", product, factor)?);
             }

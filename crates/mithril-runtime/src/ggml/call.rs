@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mithril_codegen::ggml::plan::{Host, HostInput, Source, Step};
 use mithril_ggml::{Graph, Lease};
-use mithril_ir::interp::{self, HostArg};
+use mithril_ir::interp::{self, EvalArg};
 use mithril_ir::tensor::Data;
 use mithril_ir::{DType, Error, Lit, Result, Tensor};
 
@@ -201,13 +201,13 @@ impl<'a> Run<'a> {
         for (i, input) in host.inputs.iter().enumerate() {
             arguments.push(match input {
                 HostInput::Value(v, ty) => {
-                    HostArg::Tensor(self.tensor(*v, ty.dtype, &ty.shape.known().ok_or_else(unknown)?)?)
+                    EvalArg::Tensor(self.tensor(*v, ty.dtype, &ty.shape.known().ok_or_else(unknown)?)?)
                 }
                 HostInput::Literal(lit) if !host.op.takes_tensor(i) || lit.is_none() => {
-                    HostArg::Lit(lit.clone())
+                    EvalArg::Lit(lit.clone())
                 }
-                HostInput::Literal(Lit::Tensor(tensor)) => HostArg::Tensor(tensor.clone()),
-                HostInput::Literal(lit) => HostArg::Tensor(Arc::new(operand(host, lit)?)),
+                HostInput::Literal(Lit::Tensor(tensor)) => EvalArg::Tensor(tensor.clone()),
+                HostInput::Literal(lit) => EvalArg::Tensor(Arc::new(operand(host, lit)?)),
             });
         }
         let types = host.types.iter().map(|ty| Ok((ty.dtype, ty.shape.known().ok_or_else(unknown)?)));

@@ -6,7 +6,7 @@
 use mithril_codegen::ggml::plan::{Argument as Given, Call, Custom as Op, Host, HostInput};
 use mithril_compile::ggml::{Element, Plan, Type};
 use mithril_ggml::{Argument, Context, Custom, Elements, ElementsMut, TensorId};
-use mithril_ir::interp::{self, HostArg};
+use mithril_ir::interp::{self, EvalArg};
 use mithril_ir::op::Eval;
 use mithril_ir::tensor::Scalar;
 use mithril_ir::{Code, DType, Error, Lit, Result, Tensor};
@@ -50,7 +50,7 @@ enum From {
     /// An operand, of a dtype and a shape.
     Operand(usize, DType, Vec<usize>),
     /// What is known before.
-    Known(HostArg),
+    Known(EvalArg),
 }
 
 /// The arguments of a node; `values` are those that are operands.
@@ -63,10 +63,10 @@ fn arguments(host: &Host, values: &[usize]) -> Result<Vec<From>> {
                 From::Operand(at, ty.dtype, ty.shape.known().ok_or_else(unknown)?)
             }
             HostInput::Literal(lit) if !host.op.takes_tensor(i) || lit.is_none() => {
-                From::Known(HostArg::Lit(lit.clone()))
+                From::Known(EvalArg::Lit(lit.clone()))
             }
-            HostInput::Literal(Lit::Tensor(tensor)) => From::Known(HostArg::Tensor(tensor.clone())),
-            HostInput::Literal(lit) => From::Known(HostArg::Tensor(Arc::new(operand(host, lit)?))),
+            HostInput::Literal(Lit::Tensor(tensor)) => From::Known(EvalArg::Tensor(tensor.clone())),
+            HostInput::Literal(lit) => From::Known(EvalArg::Tensor(Arc::new(operand(host, lit)?))),
         })
     };
     host.inputs.iter().enumerate().map(each).collect()
@@ -120,7 +120,7 @@ impl Whole {
                     shape[0] = 1;
                 }
                 let zeros = vec![0.0; shape.iter().product()];
-                HostArg::Tensor(Arc::new(Tensor::from_f64s(*dtype, &shape, &zeros)))
+                EvalArg::Tensor(Arc::new(Tensor::from_f64s(*dtype, &shape, &zeros)))
             }
         };
         let arguments: Vec<_> = self.arguments.iter().zip(&self.host.parallel_axis).map(zeros).collect();
@@ -177,7 +177,7 @@ impl Custom for Whole {
             From::Operand(operand, dtype, shape) => {
                 let places = places.as_ref().filter(|_| self.host.parallel_axis[i]);
                 let tensor = self.operand(operands, (*operand, *dtype, shape), places)?;
-                Ok(HostArg::Tensor(Arc::new(tensor)))
+                Ok(EvalArg::Tensor(Arc::new(tensor)))
             }
         };
         let arguments = self.arguments.iter().enumerate().map(argument);
@@ -217,7 +217,7 @@ impl std::fmt::Debug for Elementwise {
 
 impl Elementwise {
     fn new(host: &Host, values: &[usize]) -> Option<Self> {
-        let eval = host.op.eval.filter(|eval| !matches!(eval, Eval::Host(_)))?;
+        let eval = host.op.eval.filter(|eval| !matches!(eval, Eval::Tensors(_)))?;
         let is_float = |dtype: DType| matches!(dtype, DType::F32 | DType::Bool);
         let types = types(host)?;
         let (made, shape) = types.first().filter(|(dtype, _)| is_float(*dtype))?;
@@ -229,7 +229,7 @@ impl Elementwise {
             From::Operand(i, dtype, own) if is_float(dtype) => {
                 Some(Place::Operand(i, dtype == DType::Bool, Box::new(interp::broadcast_index(&own, shape))))
             }
-            From::Known(HostArg::Tensor(tensor)) if tensor.len() == 1 => Some(Place::Number(tensor.get(0))),
+            From::Known(EvalArg::Tensor(tensor)) if tensor.len() == 1 => Some(Place::Number(tensor.get(0))),
             _ => None,
         };
         let arguments = arguments(host, values).ok()?.into_iter().map(each).collect::<Option<_>>()?;
@@ -264,7 +264,7 @@ impl Custom for Elementwise {
                 Eval::F2(f, _) => f(row[0].f64(), row[1].f64()) as f32,
                 Eval::Scalar(f) if self.makes_bool => f32::from(u8::from(f(&row).bool())),
                 Eval::Scalar(f) => f(&row).f64() as f32,
-                Eval::Host(_) => {
+                Eval::Tensors(_) => {
                     return Err(Error::internal("an op of whole tensors is not an elementwise one"));
                 }
             };

@@ -3,7 +3,7 @@
 
 use mithril_ir::{DType, Scalar};
 
-use crate::c::ir::expr::{Binary, BufferId, Expr, Fold, Index, Var};
+use crate::c::ir::expr::{Binary, BufferId, Expr, Index, ReduceOp, Var};
 use crate::c::ir::program::Nest;
 use crate::c::kernels::spec::strides::Stored;
 use crate::c::target::Element;
@@ -29,7 +29,7 @@ pub fn contraction(nest: &Nest) -> Option<Contraction<'_>> {
         is_checked |= e.indices().iter().any(|index| index.reads());
     });
     let sum = the_sum(&nest.value).filter(|_| sums == 1)?;
-    let Expr::Reduce { fold: Fold::Sum, vars, body } = sum else { return None };
+    let Expr::Reduce { op: ReduceOp::Sum, vars, body } = sum else { return None };
     let Expr::Binary(Binary::Multiply, a, b) = &**body else { return None };
     let element = Element::of(body.dtype())?;
     let work = nest.vars.iter().chain(vars).fold(1_i64, |n, v| n.saturating_mul(v.size));

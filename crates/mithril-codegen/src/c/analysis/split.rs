@@ -84,7 +84,7 @@ mod tests {
     use mithril_ir::DType;
 
     use super::*;
-    use crate::c::ir::expr::{BufferId, Fold, flat, unflat};
+    use crate::c::ir::expr::{BufferId, ReduceOp, flat, unflat};
     use crate::ids::Id as _;
 
     /// A sum over the elements of a window in one variable is one over its rows and columns.
@@ -92,7 +92,7 @@ mod tests {
     fn sums_over_reshaped_axes() {
         let var = Var { id: 0, size: 24 };
         let load = |at: Vec<Index>| Expr::Load { from: BufferId::new(0), at, stored: DType::F32 };
-        let sum = |vars: Vec<Var>, body: Expr| Expr::Reduce { fold: Fold::Sum, vars, body: Box::new(body) };
+        let sum = |vars: Vec<Var>, body: Expr| Expr::Reduce { op: ReduceOp::Sum, vars, body: Box::new(body) };
         let given = sum(vec![var], load(unflat(&Index::var(var), &[2, 3, 4])));
         let next = Cell::new(1);
         let found = split_reductions(&given, &next);

@@ -8,7 +8,7 @@ use crate::c::analysis::collapse::{collapse, collapse_all};
 use crate::c::analysis::contraction::is_zero;
 use crate::c::analysis::cost::{LEAST_WORK, work};
 use crate::c::analysis::split::{divisors, split, split_reductions};
-use crate::c::ir::expr::{Atom, BufferId, Expr, Fold, Index, Var, Within, flat};
+use crate::c::ir::expr::{Atom, BufferId, Expr, Index, ReduceOp, Var, Within, flat};
 use crate::c::ir::program::{Buffers, Nest, Rows};
 use crate::c::syntax::expr::{Writer, computed_type};
 use crate::c::syntax::reduce::{identity, is_long_sum};
@@ -348,13 +348,13 @@ impl Levels<'_, '_> {
             }
         });
         let fits = |e: &Expr| {
-            let Expr::Reduce { fold, vars, body } = e else { return false };
+            let Expr::Reduce { op, vars, body } = e else { return false };
             let Some(&last) = vars.last() else { return false };
             if vars.iter().any(|v| v.size == 0) || body.reduces() {
                 return false;
             }
             // The place of an extreme in a small window is no vector operation otherwise.
-            let is_place = matches!(fold, Fold::ArgMax | Fold::ArgMin);
+            let is_place = matches!(op, ReduceOp::ArgMax | ReduceOp::ArgMin);
             let most = if is_place && last.size <= LARGEST_WINDOW { LARGEST_STEP } else { 1 };
             let (mut is_straight, mut is_apart) = (true, false);
             body.walk(&mut |e| {
@@ -419,15 +419,15 @@ impl Levels<'_, '_> {
     }
     /// The reductions of a block; the name of one.
     fn sums(&mut self, sum: &Expr, lane: Var, count: &str, index: &dyn Fn(Var) -> Index) -> String {
-        let Expr::Reduce { fold, vars, body } = sum else { return String::new() };
-        let is_place = matches!(fold, Fold::ArgMax | Fold::ArgMin);
-        let name = self.writer.fresh(match fold {
-            Fold::ArgMax | Fold::ArgMin => "positions",
-            Fold::Max => "largest",
-            Fold::Min => "smallest",
+        let Expr::Reduce { op, vars, body } = sum else { return String::new() };
+        let is_place = matches!(op, ReduceOp::ArgMax | ReduceOp::ArgMin);
+        let name = self.writer.fresh(match op {
+            ReduceOp::ArgMax | ReduceOp::ArgMin => "positions",
+            ReduceOp::Max => "largest",
+            ReduceOp::Min => "smallest",
             _ => "sums",
         });
-        let (t, first) = (computed_type(sum.dtype()), identity(*fold, body.dtype()).text);
+        let (t, first) = (computed_type(sum.dtype()), identity(*op, body.dtype()).text);
         self.writer.line(array(t, &name, lane));
         self.lanes(lane, count, |w, l| w.line(format!("{name}[{l}] = {first};")));
         if is_place {
@@ -438,7 +438,7 @@ impl Levels<'_, '_> {
         for &v in &open {
             self.writer.enter(v);
         }
-        self.terms(*fold, &name, &body.substitute(index), lane, count);
+        self.terms(*op, &name, &body.substitute(index), lane, count);
         for _ in &open {
             self.writer.exit();
         }
@@ -446,9 +446,10 @@ impl Levels<'_, '_> {
     }
     /// The positions of the first extreme of each lane, or of its first NaN.
     fn places(&mut self, e: &Expr, name: &str, lane: Var, count: &str, index: &dyn Fn(Var) -> Index) {
-        let Expr::Reduce { fold, vars, body } = e else { return };
+        let Expr::Reduce { op, vars, body } = e else { return };
         let (best, t) = (self.writer.fresh("best"), computed_type(body.dtype()));
-        let (extreme, sign) = if *fold == Fold::ArgMax { (Fold::Max, '>') } else { (Fold::Min, '<') };
+        let (extreme, sign) =
+            if *op == ReduceOp::ArgMax { (ReduceOp::Max, '>') } else { (ReduceOp::Min, '<') };
         let first = identity(extreme, body.dtype()).text;
         self.writer.line(array(t, &best, lane));
         self.lanes(lane, count, |w, l| w.line(format!("{best}[{l}] = {first};")));
@@ -478,7 +479,7 @@ impl Levels<'_, '_> {
     }
     /// As [`Levels::sums`], of many terms: in parts, which are summed up in double.
     fn long_sums(&mut self, sum: &Expr, lane: Var, count: &str, index: &dyn Fn(Var) -> Index) -> String {
-        let Expr::Reduce { fold, vars, body } = sum else { return String::new() };
+        let Expr::Reduce { op, vars, body } = sum else { return String::new() };
         let (total, part) = (self.writer.fresh("totals"), self.writer.fresh("parts"));
         let t = computed_type(sum.dtype());
         self.writer.line(array("double", &total, lane));
@@ -492,7 +493,7 @@ impl Levels<'_, '_> {
             w.line(array(t, &part, lane));
             w.line(format!("for (int64_t lane = 0; lane < {count}; lane++) {part}[lane] = 0;"));
         });
-        self.terms(*fold, &part, &body.substitute(index), lane, count);
+        self.terms(*op, &part, &body.substitute(index), lane, count);
         self.writer.exit();
         self.lanes(lane, count, |w, l| w.line(format!("{total}[{l}] += {part}[{l}];")));
         self.writer.close();
@@ -502,10 +503,10 @@ impl Levels<'_, '_> {
         format!("({t}){total}[lane]")
     }
     /// Brings a term into the sum of each lane.
-    fn terms(&mut self, fold: Fold, name: &str, body: &Expr, lane: Var, count: &str) {
+    fn terms(&mut self, op: ReduceOp, name: &str, body: &Expr, lane: Var, count: &str) {
         self.lanes(lane, count, |w, l| {
             let value = w.value(body);
-            let line = w.folded(fold, &format!("{name}[{l}]"), body, value);
+            let line = w.folded(op, &format!("{name}[{l}]"), body, value);
             w.line(line);
         });
     }
@@ -534,7 +535,7 @@ fn array(t: &str, name: &str, lane: Var) -> String {
 
 /// The expression with sums over no more than what passes their tests, as far as these are of one variable each.
 fn narrowed(e: &Expr, next: &mut u32) -> Expr {
-    let Expr::Reduce { fold: Fold::Sum, vars, body } = e else {
+    let Expr::Reduce { op: ReduceOp::Sum, vars, body } = e else {
         let counter = Cell::new(*next);
         let found = e.map(&Index::clone, &|child| {
             let mut next = counter.get();
@@ -560,7 +561,7 @@ fn narrowed(e: &Expr, next: &mut u32) -> Expr {
     let index = |v: Var| {
         starts.iter().find(|(old, _)| *old == v).map_or_else(|| Index::var(v), |(_, new)| new.clone())
     };
-    Expr::Reduce { fold: Fold::Sum, vars, body: Box::new(body.substitute(&index)) }
+    Expr::Reduce { op: ReduceOp::Sum, vars, body: Box::new(body.substitute(&index)) }
 }
 
 /// From where to where a test passes that depends on this variable alone, which has few values.

@@ -1,7 +1,7 @@
 //! Expressions whose tensors are buffers of a program.
 
 use mithril_ir::loops;
-pub use mithril_ir::loops::{Binary, ERROR_PLACES, ERRORS, Fold, Var, arithmetic, flat, unflat};
+pub use mithril_ir::loops::{Binary, ERROR_PLACES, ERRORS, ReduceOp, Var, arithmetic, flat, unflat};
 
 use crate::ids::{Id as _, id};
 
@@ -21,13 +21,13 @@ pub type Expr = loops::Expr<BufferId>;
 /// A position on an axis.
 pub type Index = loops::Index<BufferId>;
 /// What a position is a sum of.
-pub type Atom = loops::Atom<BufferId>;
+pub type Atom = loops::IndexTerm<BufferId>;
 /// A test on indices.
 pub type Within = loops::Within<BufferId>;
 /// A call of a function of the prelude.
-pub type Call = loops::Call<BufferId>;
+pub type Call = loops::PreludeCall<BufferId>;
 /// What such a call is given.
-pub type Argument = loops::Argument<BufferId>;
+pub type Argument = loops::CallArgument<BufferId>;
 
 impl std::ops::Add<usize> for StepId {
     type Output = Self;

@@ -59,7 +59,7 @@ fn without_dead_taps(program: &mut LoopProgram, nest: &Nest) -> Option<(Nest, Ne
     let copy = Nest { to, vars: all, value: Expr::Load { from: weights, at: from_all, stored: dtype } };
     // The same sum over what is left of the variables.
     let sum = the_sum(&nest.value)?;
-    let Expr::Reduce { fold, body, .. } = sum else { return None };
+    let Expr::Reduce { op, body, .. } = sum else { return None };
     let index = |v: Var| match c.vars.iter().position(|&w| w == v) {
         Some(i) => shifted(inner[i], i + 1),
         None => Index::var(v),
@@ -67,7 +67,7 @@ fn without_dead_taps(program: &mut LoopProgram, nest: &Nest) -> Option<(Nest, Ne
     let read = Expr::Load { from: weights, at: at.to_vec(), stored: dtype }.substitute(&index);
     let kept: Vec<Index> = at[..1].iter().cloned().chain(inner.iter().map(|&v| Index::var(v))).collect();
     let body = replaced(&body.substitute(&index), &read, &Expr::Load { from: to, at: kept, stored: dtype });
-    let new = Expr::Reduce { fold: *fold, vars: inner, body: Box::new(body) };
+    let new = Expr::Reduce { op: *op, vars: inner, body: Box::new(body) };
     Some((copy, Nest { value: replaced(&nest.value, sum, &new), ..nest.clone() }))
 }
 

@@ -5,7 +5,7 @@
 use mithril_ir::{DType, Scalar};
 
 use crate::c::analysis::contraction::{contraction, is_zero};
-use crate::c::ir::expr::{Atom, Binary, BufferId, Expr, Fold, Index, StepId, Var, Within};
+use crate::c::ir::expr::{Atom, Binary, BufferId, Expr, Index, ReduceOp, StepId, Var, Within};
 use crate::c::ir::program::{Buffer, LoopProgram, LoopStep, LoopWork, Nest, Place};
 use crate::c::passes::dead_code::remove_unread;
 use crate::ids::Id as _;
@@ -192,7 +192,7 @@ fn sums(
     };
     let dtype = image.dtype();
     let body = Expr::Binary(Binary::Multiply, Box::new(image), Box::new(weights));
-    let value = Expr::Reduce { fold: Fold::Sum, vars: inner, body: Box::new(body) };
+    let value = Expr::Reduce { op: ReduceOp::Sum, vars: inner, body: Box::new(body) };
     let shape = vars.iter().map(|v| v.size).collect();
     let to = temporary(program, "phase", dtype, shape);
     let work = LoopWork::Nest(Nest { to, vars, value });

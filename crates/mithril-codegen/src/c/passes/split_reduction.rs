@@ -5,7 +5,7 @@
 use mithril_ir::DType;
 
 use crate::c::analysis::contraction::replaced;
-use crate::c::ir::expr::{Expr, Fold, Index, StepId, Var, arithmetic};
+use crate::c::ir::expr::{Expr, Index, ReduceOp, StepId, Var, arithmetic};
 use crate::c::ir::program::{Buffer, LoopProgram, LoopStep, LoopWork, Nest, Place};
 use crate::ids::Id as _;
 
@@ -48,8 +48,8 @@ fn innermost(e: &Expr) -> Option<(&Expr, Var, i64)> {
     if let Some(found) = e.children().into_iter().find_map(innermost) {
         return Some(found);
     }
-    let Expr::Reduce { fold, vars, body } = e else { return None };
-    let is_whole = !matches!(fold, Fold::ArgMax | Fold::ArgMin) && !body.reduces();
+    let Expr::Reduce { op, vars, body } = e else { return None };
+    let is_whole = !matches!(op, ReduceOp::ArgMax | ReduceOp::ArgMin) && !body.reduces();
     if !is_whole || count(vars) < LEAST {
         return None;
     }
@@ -62,7 +62,7 @@ fn innermost(e: &Expr) -> Option<(&Expr, Var, i64)> {
 fn split(program: &mut LoopProgram, step: StepId) -> Option<Nest> {
     let LoopWork::Nest(nest) = &program.steps[step].work else { return None };
     let (found, var, parts) = innermost(&nest.value)?;
-    let Expr::Reduce { fold, vars, body } = found else { return None };
+    let Expr::Reduce { op, vars, body } = found else { return None };
     let mut next = program.next_var;
     let mut fresh = |size: i64| {
         next += 1;
@@ -80,11 +80,11 @@ fn split(program: &mut LoopProgram, step: StepId) -> Option<Nest> {
     };
     let dtype = found.dtype();
     let stored = if dtype == DType::Bool { dtype } else { arithmetic(dtype) };
-    let value = Expr::Reduce { fold: *fold, vars: summed.clone(), body: Box::new(body.substitute(&index)) };
+    let value = Expr::Reduce { op: *op, vars: summed.clone(), body: Box::new(body.substitute(&index)) };
     let to = program.buffers.end();
     let at = std::iter::once(again).chain(nest.vars.iter().copied()).map(Index::var).collect();
     let body = Box::new(Expr::Load { from: to, at, stored });
-    let together = Expr::Reduce { fold: *fold, vars: vec![again], body };
+    let together = Expr::Reduce { op: *op, vars: vec![again], body };
     let nest = Nest { value: replaced(&nest.value, found, &together), ..nest.clone() };
     let shape = std::iter::once(parts).chain(own.iter().map(|v| v.size)).collect();
     program.buffers.push(Buffer {

@@ -16,7 +16,7 @@ use mithril_ir::{DType, Scalar};
 
 use crate::c::analysis::contraction::{Contraction, contraction, is_zero, replaced, the_sum};
 use crate::c::analysis::convolution::shape;
-use crate::c::ir::expr::{Binary, BufferId, Expr, Fold, Index, StepId, Var};
+use crate::c::ir::expr::{Binary, BufferId, Expr, Index, ReduceOp, StepId, Var};
 use crate::c::ir::program::{Buffer, Integers, LoopProgram, LoopStep, LoopWork, Nest, Place};
 use crate::c::options::Options;
 use crate::c::select::context::is_fixed;
@@ -227,7 +227,7 @@ fn multiplied(
     factors[side] = weights;
     let [a, b] = factors;
     let body = Box::new(a.binary(Binary::Multiply, b));
-    let sum_of_integers = Expr::Reduce { fold: Fold::Sum, vars: c.vars.to_vec(), body };
+    let sum_of_integers = Expr::Reduce { op: ReduceOp::Sum, vars: c.vars.to_vec(), body };
     let scaled = match scale {
         Some(scale) => sum_of_integers.binary(Binary::Multiply, scale),
         None => sum_of_integers,

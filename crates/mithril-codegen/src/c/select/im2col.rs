@@ -119,8 +119,8 @@ fn copy(
 /// The expression with another body of its sum.
 fn replaced(e: &Expr, body: &Expr) -> Expr {
     match e {
-        Expr::Reduce { fold, vars, .. } => {
-            Expr::Reduce { fold: *fold, vars: vars.clone(), body: Box::new(body.clone()) }
+        Expr::Reduce { op, vars, .. } => {
+            Expr::Reduce { op: *op, vars: vars.clone(), body: Box::new(body.clone()) }
         }
         e => e.map(&Index::clone, &|child| replaced(child, body)),
     }

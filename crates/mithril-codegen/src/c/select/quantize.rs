@@ -4,7 +4,7 @@
 use mithril_ir::error::{Code, Error, Result};
 
 use crate::c::analysis::contraction::LEAST_WORK;
-use crate::c::ir::expr::{Binary, BufferId, Expr, Fold};
+use crate::c::ir::expr::{Binary, BufferId, Expr, ReduceOp};
 use crate::c::ir::kernel::Kernel;
 use crate::c::ir::program::{KernelProgram, KernelStep, KernelWork, Nest, Place, Program, Start, Step, Work};
 use crate::c::kernels::quantized::gemm::MOST_TERMS;
@@ -253,7 +253,7 @@ fn left(program: &KernelProgram, step: &KernelStep) -> Vec<(Start, String, usize
 fn in_loops(program: &KernelProgram, nest: &Nest) -> Vec<(Start, String, usize)> {
     let mut found = Vec::new();
     nest.value.walk(&mut |e| {
-        let Expr::Reduce { fold: Fold::Sum, vars, body } = e else { return };
+        let Expr::Reduce { op: ReduceOp::Sum, vars, body } = e else { return };
         if !matches!(&**body, Expr::Binary(Binary::Multiply, ..)) {
             return;
         }

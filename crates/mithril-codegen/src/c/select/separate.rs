@@ -10,7 +10,7 @@ use std::cell::Cell;
 use crate::c::analysis::affine::flat_loads;
 use crate::c::analysis::contraction::{Contraction, replaced, stored, the_sum};
 use crate::c::analysis::split::split;
-use crate::c::ir::expr::{Binary, Expr, Fold, Index, Var};
+use crate::c::ir::expr::{Binary, Expr, Index, ReduceOp, Var};
 use crate::c::ir::program::{Buffer, KernelProgram, KernelStep, KernelWork, Nest, Place};
 use crate::c::select::product::Product;
 
@@ -107,7 +107,7 @@ pub fn unfuse(program: &mut KernelProgram, name: &KernelStep, nest: &Nest) -> Op
 /// The sum of the most products that is computed for every element, and how many these are.
 fn largest_sum(e: &Expr, times: i64) -> Option<(i64, &Expr)> {
     match e {
-        Expr::Reduce { fold: Fold::Sum, vars, body }
+        Expr::Reduce { op: ReduceOp::Sum, vars, body }
             if matches!(**body, Expr::Binary(Binary::Multiply, ..)) =>
         {
             Some((vars.iter().fold(times, |n, v| n.saturating_mul(v.size)), e))

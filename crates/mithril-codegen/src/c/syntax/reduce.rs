@@ -1,8 +1,8 @@
-//! Reductions: the loops that fold many values into one, and the text of a step.
+//! Reductions: the loops that reduce many values to one, and the text of a step.
 
 use mithril_ir::{DType, Kind, Scalar};
 
-use crate::c::ir::expr::{Expr, Fold, Index, Var, flat};
+use crate::c::ir::expr::{Expr, Index, ReduceOp, Var, flat};
 use crate::c::syntax::expr::{Value, Writer, computed_type, number};
 use crate::c::syntax::template::c_type;
 
@@ -38,10 +38,10 @@ impl Writer<'_> {
     }
 
     /// The largest or smallest of many floats, found among their ranks; its name.
-    fn extreme(&mut self, fold: Fold, vars: &[Var], body: &Expr) -> String {
-        let (name, rank) = (self.fresh(fold_name(fold)), self.fresh("rank"));
+    fn extreme(&mut self, op: ReduceOp, vars: &[Var], body: &Expr) -> String {
+        let (name, rank) = (self.fresh(reduce_op_name(op)), self.fresh("rank"));
         let (t, suffix) = (computed_type(body.dtype()), body.dtype().short());
-        let (integer, sign) = (rank_type(body.dtype()), sign_of(fold));
+        let (integer, sign) = (rank_type(body.dtype()), sign_of(op));
         let function = format!("mithril_rank_{suffix}");
         self.line(format!("{integer} {rank} = {function}(-INFINITY);"));
         self.each(vars, |w| {
@@ -54,9 +54,9 @@ impl Writer<'_> {
 
     /// Where the first of the largest or smallest of many floats is: found in two turns, one for its rank and one for the
     /// least position of that rank, since both of these are vector instructions. Its name.
-    fn place_of_extreme(&mut self, fold: Fold, vars: &[Var], body: &Expr) -> String {
-        let (name, rank, first) = (self.fresh(fold_name(fold)), self.fresh("rank"), self.fresh("first"));
-        let (integer, sign) = (rank_type(body.dtype()), sign_of(fold));
+    fn place_of_extreme(&mut self, op: ReduceOp, vars: &[Var], body: &Expr) -> String {
+        let (name, rank, first) = (self.fresh(reduce_op_name(op)), self.fresh("rank"), self.fresh("first"));
+        let (integer, sign) = (rank_type(body.dtype()), sign_of(op));
         let function = format!("mithril_level_{}", body.dtype().short());
         let sizes: Vec<i64> = vars.iter().map(|v| v.size).collect();
         let count: i64 = sizes.iter().product();
@@ -78,30 +78,33 @@ impl Writer<'_> {
 
     /// Computes a reduction into a variable; its name.
     pub(crate) fn reduce(&mut self, e: &Expr) -> String {
-        let Expr::Reduce { fold, vars, body } = e else { return String::new() };
+        let Expr::Reduce { op, vars, body } = e else { return String::new() };
         let inner = vars.last().map_or(0, |v| v.size);
-        if matches!(fold, Fold::Max | Fold::Min)
+        if matches!(op, ReduceOp::Max | ReduceOp::Min)
             && body.dtype().is_float()
             && inner >= MANY
             && vars.iter().all(|v| v.size > 0)
         {
-            return self.extreme(*fold, vars, body);
+            return self.extreme(*op, vars, body);
         }
-        if matches!(fold, Fold::ArgMax | Fold::ArgMin) && may_be_read_twice(body) && is_long(vars, inner) {
-            return self.place_of_extreme(*fold, vars, body);
+        if matches!(op, ReduceOp::ArgMax | ReduceOp::ArgMin)
+            && may_be_read_twice(body)
+            && is_long(vars, inner)
+        {
+            return self.place_of_extreme(*op, vars, body);
         }
         if is_long_sum(e) {
             return self.long_sum(vars, body);
         }
-        let name = self.fresh(fold_name(*fold));
+        let name = self.fresh(reduce_op_name(*op));
         let t = computed_type(e.dtype());
-        self.line(format!("{t} {name} = {};", identity(*fold, body.dtype()).text));
+        self.line(format!("{t} {name} = {};", identity(*op, body.dtype()).text));
         if vars.iter().any(|v| v.size == 0) {
             return name;
         }
-        let best = matches!(fold, Fold::ArgMax | Fold::ArgMin).then(|| {
+        let best = matches!(op, ReduceOp::ArgMax | ReduceOp::ArgMin).then(|| {
             let best = self.fresh("best");
-            let extreme = if *fold == Fold::ArgMax { Fold::Max } else { Fold::Min };
+            let extreme = if *op == ReduceOp::ArgMax { ReduceOp::Max } else { ReduceOp::Min };
             let start = identity(extreme, body.dtype()).text;
             self.line(format!("{} {best} = {start};", computed_type(body.dtype())));
             best
@@ -109,9 +112,9 @@ impl Writer<'_> {
         self.each(vars, |w| {
             let value = w.value(body);
             if let Some(best) = best {
-                w.argument(*fold, &name, &best, vars, body, value);
+                w.argument(*op, &name, &best, vars, body, value);
             } else {
-                let text = w.folded(*fold, &name, body, value);
+                let text = w.folded(*op, &name, body, value);
                 w.line(text);
             }
         });
@@ -165,31 +168,31 @@ impl Writer<'_> {
         self.enter_from(var, &from, &to);
     }
     /// The statement that brings a value into what has been folded so far.
-    pub fn folded(&mut self, fold: Fold, name: &str, body: &Expr, value: Value) -> String {
+    pub fn folded(&mut self, op: ReduceOp, name: &str, body: &Expr, value: Value) -> String {
         let dtype = body.dtype();
-        match fold {
-            Fold::Sum | Fold::Prod if dtype.kind() == Kind::Int => {
-                let sign = if fold == Fold::Sum { '+' } else { '*' };
+        match op {
+            ReduceOp::Sum | ReduceOp::Prod if dtype.kind() == Kind::Int => {
+                let sign = if op == ReduceOp::Sum { '+' } else { '*' };
                 let wide = if dtype == DType::I64 { "uint64_t" } else { "uint32_t" };
                 format!("{name} = ({})(({wide}){name} {sign} ({wide}){});", c_type(dtype), value.operand())
             }
-            Fold::Sum => format!("{name} += {};", value.text),
-            Fold::Prod => format!("{name} *= {};", value.text),
-            Fold::Max | Fold::Min => {
+            ReduceOp::Sum => format!("{name} += {};", value.text),
+            ReduceOp::Prod => format!("{name} *= {};", value.text),
+            ReduceOp::Max | ReduceOp::Min => {
                 let value = self.bound(body, value).text;
-                let sign = if fold == Fold::Max { '>' } else { '<' };
+                let sign = if op == ReduceOp::Max { '>' } else { '<' };
                 let is_nan = if dtype.is_float() { format!(" || {value} != {value}") } else { String::new() };
                 format!("{name} = {value} {sign} {name}{is_nan} ? {value} : {name};")
             }
-            Fold::Any => format!("{name} |= {} != 0;", value.operand()),
-            Fold::All => format!("{name} &= {} != 0;", value.operand()),
-            Fold::ArgMax | Fold::ArgMin => String::new(),
+            ReduceOp::Any => format!("{name} |= {} != 0;", value.operand()),
+            ReduceOp::All => format!("{name} &= {} != 0;", value.operand()),
+            ReduceOp::ArgMax | ReduceOp::ArgMin => String::new(),
         }
     }
     /// The first extreme, or the first NaN: nothing is larger than a NaN that was found.
-    fn argument(&mut self, fold: Fold, name: &str, best: &str, vars: &[Var], body: &Expr, value: Value) {
+    fn argument(&mut self, op: ReduceOp, name: &str, best: &str, vars: &[Var], body: &Expr, value: Value) {
         let value = self.bound(body, value).text;
-        let sign = if fold == Fold::ArgMax { '>' } else { '<' };
+        let sign = if op == ReduceOp::ArgMax { '>' } else { '<' };
         let at: Vec<Index> = vars.iter().map(|&v| Index::var(v)).collect();
         let sizes: Vec<i64> = vars.iter().map(|v| v.size).collect();
         let position = self.index(&flat(&at, &sizes));
@@ -220,34 +223,34 @@ fn is_long(vars: &[Var], inner: i64) -> bool {
 
 /// Whether a reduction is a sum of so many floats that it is summed up in parts.
 pub fn is_long_sum(e: &Expr) -> bool {
-    let Expr::Reduce { fold: Fold::Sum, vars, body } = e else { return false };
+    let Expr::Reduce { op: ReduceOp::Sum, vars, body } = e else { return false };
     body.dtype().is_float() && vars.iter().fold(1_i64, |n, v| n.saturating_mul(v.size)) >= LONG
 }
 
-fn fold_name(fold: Fold) -> &'static str {
-    match fold {
-        Fold::Sum => "sum",
-        Fold::Prod => "product",
-        Fold::Max => "largest",
-        Fold::Min => "smallest",
-        Fold::Any => "any",
-        Fold::All => "all",
-        Fold::ArgMax | Fold::ArgMin => "position",
+fn reduce_op_name(op: ReduceOp) -> &'static str {
+    match op {
+        ReduceOp::Sum => "sum",
+        ReduceOp::Prod => "product",
+        ReduceOp::Max => "largest",
+        ReduceOp::Min => "smallest",
+        ReduceOp::Any => "any",
+        ReduceOp::All => "all",
+        ReduceOp::ArgMax | ReduceOp::ArgMin => "position",
     }
 }
 
-/// What a fold of nothing is.
-pub fn identity(fold: Fold, dtype: DType) -> Value {
+/// The result of a reduction without values.
+pub fn identity(op: ReduceOp, dtype: DType) -> Value {
     let (low, high) = dtype.int_range().unwrap_or((0, 1));
-    let value = match (fold, dtype.is_float()) {
-        (Fold::Sum | Fold::Any | Fold::ArgMax | Fold::ArgMin, _) => Scalar::Int(0),
-        (Fold::Prod | Fold::All, _) => Scalar::Int(1),
-        (Fold::Max, true) => Scalar::Float(f64::NEG_INFINITY),
-        (Fold::Min, true) => Scalar::Float(f64::INFINITY),
-        (Fold::Max, false) => Scalar::Int(low),
-        (Fold::Min, false) => Scalar::Int(high),
+    let value = match (op, dtype.is_float()) {
+        (ReduceOp::Sum | ReduceOp::Any | ReduceOp::ArgMax | ReduceOp::ArgMin, _) => Scalar::Int(0),
+        (ReduceOp::Prod | ReduceOp::All, _) => Scalar::Int(1),
+        (ReduceOp::Max, true) => Scalar::Float(f64::NEG_INFINITY),
+        (ReduceOp::Min, true) => Scalar::Float(f64::INFINITY),
+        (ReduceOp::Max, false) => Scalar::Int(low),
+        (ReduceOp::Min, false) => Scalar::Int(high),
     };
-    let dtype = if matches!(fold, Fold::ArgMax | Fold::ArgMin) { DType::I64 } else { dtype };
+    let dtype = if matches!(op, ReduceOp::ArgMax | ReduceOp::ArgMin) { DType::I64 } else { dtype };
     number(value, dtype)
 }
 
@@ -257,6 +260,6 @@ fn rank_type(dtype: DType) -> &'static str {
 }
 
 /// The sign before the numbers of which the largest is looked for: the smallest is the largest of the negated ones.
-fn sign_of(fold: Fold) -> &'static str {
-    if matches!(fold, Fold::Min | Fold::ArgMin) { "-" } else { "" }
+fn sign_of(op: ReduceOp) -> &'static str {
+    if matches!(op, ReduceOp::Min | ReduceOp::ArgMin) { "-" } else { "" }
 }

@@ -6,7 +6,7 @@ use mithril_ir::DType;
 
 use crate::c::ir::driver::{Does, Effect, Line, Phase, Statement};
 use crate::c::ir::expr::{
-    Argument as Given, BufferId, Call as Function, Expr, Fold, Index, StepId, Var, Within,
+    Argument as Given, BufferId, Call as Function, Expr, Index, ReduceOp, StepId, Var, Within,
 };
 use crate::c::ir::kernel::{Argument, Call, Kernel};
 use crate::c::ir::layout::Blocks;
@@ -152,7 +152,7 @@ fn loops_count_what_indices_use() {
     refuses(&with(vec![v], load(0, &[Index::var(other)])), &["uses i7, which no loop counts"]);
     let sum = |vars: Vec<Var>| {
         let body = Box::new(load(0, &[Index::var(vars[0])]));
-        Expr::Reduce { fold: Fold::Sum, vars, body }
+        Expr::Reduce { op: ReduceOp::Sum, vars, body }
     };
     check(&with(vec![v], sum(vec![other]))).expect("is right");
     refuses(&with(vec![v], sum(vec![v])), &["counts with i0 inside of a loop that does"]);

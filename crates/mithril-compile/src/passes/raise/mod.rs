@@ -17,7 +17,7 @@ mod view;
 
 use mithril_ir::DType;
 use mithril_ir::error::{Error, Result};
-use mithril_ir::forms::{Pattern, Rule, rules};
+use mithril_ir::forms::{FormPattern, FormRule, rules};
 use mithril_ir::graph::{Graph, NodeId, ValueId, Values};
 use mithril_ir::literal::Lit;
 use mithril_ir::op::OpDef;
@@ -45,10 +45,10 @@ pub fn raise(graph: &Graph, float: DType) -> Result<Graph> {
 }
 
 /// The rules whose ops a graph has, by the op of the node that the form ends in.
-fn candidates(graph: &Graph) -> FxHashMap<*const OpDef, Vec<&'static Rule>> {
+fn candidates(graph: &Graph) -> FxHashMap<*const OpDef, Vec<&'static FormRule>> {
     let ops: FxHashSet<*const OpDef> = graph.nodes().map(|(_, node)| std::ptr::from_ref(node.op)).collect();
     let is_there = |op: &&OpDef| ops.contains(&std::ptr::from_ref(*op));
-    let mut by_root: FxHashMap<*const OpDef, Vec<&'static Rule>> = FxHashMap::default();
+    let mut by_root: FxHashMap<*const OpDef, Vec<&'static FormRule>> = FxHashMap::default();
     for rule in rules().iter().filter(|rule| rule.needs.iter().all(is_there)) {
         for root in roots(&rule.pattern) {
             by_root.entry(std::ptr::from_ref(root)).or_default().push(rule);
@@ -58,10 +58,10 @@ fn candidates(graph: &Graph) -> FxHashMap<*const OpDef, Vec<&'static Rule>> {
 }
 
 /// The ops of nodes that a pattern can end in.
-fn roots(pattern: &Pattern) -> Vec<&'static OpDef> {
+fn roots(pattern: &FormPattern) -> Vec<&'static OpDef> {
     match pattern {
-        Pattern::Sum { .. } => vec![&e::ADD, &e::SUBTRACT],
-        Pattern::Product { .. } => {
+        FormPattern::Sum { .. } => vec![&e::ADD, &e::SUBTRACT],
+        FormPattern::Product { .. } => {
             vec![
                 &e::MULTIPLY,
                 &e::DIVIDE,
@@ -73,9 +73,9 @@ fn roots(pattern: &Pattern) -> Vec<&'static OpDef> {
                 &f::RECIPROCAL,
             ]
         }
-        Pattern::Call { op, .. } | Pattern::Reduce { op, .. } => vec![op],
-        Pattern::Clip { .. } => vec![&e::CLIP, &e::MAXIMUM, &e::MINIMUM],
-        Pattern::Port(_) | Pattern::Absent | Pattern::Beside { .. } => Vec::new(),
+        FormPattern::Call { op, .. } | FormPattern::Reduce { op, .. } => vec![op],
+        FormPattern::Clip { .. } => vec![&e::CLIP, &e::MAXIMUM, &e::MINIMUM],
+        FormPattern::Port(_) | FormPattern::Absent | FormPattern::Aligned { .. } => Vec::new(),
     }
 }
 
@@ -109,7 +109,7 @@ fn sweep(graph: &Graph, float: DType) -> Result<Option<Graph>> {
 }
 
 /// The match that covers most nodes, of the forms and the rules that are more than a formula.
-fn largest(view: &View<'_>, rules: &[&'static Rule], root: NodeId) -> Option<Bound> {
+fn largest(view: &View<'_>, rules: &[&'static FormRule], root: NodeId) -> Option<Bound> {
     let value = *view.graph.node(root).outputs.first()?;
     if !view.graph.ty(value)?.dtype.is_float() {
         return None;

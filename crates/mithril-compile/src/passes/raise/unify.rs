@@ -1,6 +1,6 @@
 //! Unification of a pattern with a value of a graph.
 
-use mithril_ir::forms::{Beside, Number, Pattern, Rule};
+use mithril_ir::forms::{Alignment, FormPattern, FormRule, Number};
 use mithril_ir::graph::{NodeId, ValueId};
 use mithril_ir::literal::Lit;
 use mithril_ir::op::{Attr, OpDef, PortKind};
@@ -50,7 +50,7 @@ type Mark = (Vec<Option<Bound>>, usize);
 
 impl<'g, 'v> Match<'g, 'v> {
     /// Matches the pattern of a rule with the value that node `root` computes.
-    pub fn new(view: &'v View<'g>, rule: &Rule, root: NodeId) -> Option<Self> {
+    pub fn new(view: &'v View<'g>, rule: &FormRule, root: NodeId) -> Option<Self> {
         let value = *view.graph.node(root).outputs.first()?;
         let dtype = view.graph.ty(value)?.dtype;
         let ports = vec![None; rule.op.ports.len()];
@@ -109,8 +109,8 @@ impl<'g, 'v> Match<'g, 'v> {
         }
     }
     /// Matches a pattern with `scale` times a value.
-    fn unify(&mut self, pattern: &Pattern, scale: f64, v: ValueId) -> bool {
-        if matches!(pattern, Pattern::Sum { .. } | Pattern::Product { .. } | Pattern::Call { .. })
+    fn unify(&mut self, pattern: &FormPattern, scale: f64, v: ValueId) -> bool {
+        if matches!(pattern, FormPattern::Sum { .. } | FormPattern::Product { .. } | FormPattern::Call { .. })
             && let Some((n, node)) = self.view.use_of(v, &movement::BROADCAST_TO)
         {
             // Elementwise ops broadcast by themselves.
@@ -118,24 +118,26 @@ impl<'g, 'v> Match<'g, 'v> {
             return self.unify(pattern, scale, node.inputs[0]);
         }
         match pattern {
-            Pattern::Sum { constant, terms } => self.unify_sum(*constant, terms, scale, v),
-            Pattern::Product { coefficient, factors } => self.unify_product(*coefficient, factors, scale, v),
-            Pattern::Reduce { op, input, axes } => self.unify_reduction(op, input, *axes, scale, v),
-            Pattern::Absent => self.view.graph.lit(v).is_some_and(Lit::is_none),
+            FormPattern::Sum { constant, terms } => self.unify_sum(*constant, terms, scale, v),
+            FormPattern::Product { coefficient, factors } => {
+                self.unify_product(*coefficient, factors, scale, v)
+            }
+            FormPattern::Reduce { op, input, axes } => self.unify_reduction(op, input, *axes, scale, v),
+            FormPattern::Absent => self.view.graph.lit(v).is_some_and(Lit::is_none),
             _ if !self.is_close(scale, 1.0) => {
                 let (coefficient, inner, nodes) = self.view.scaled(v);
                 self.nodes.extend(nodes);
                 inner != v && self.is_close(scale * coefficient, 1.0) && self.unify(pattern, 1.0, inner)
             }
-            Pattern::Port(port) => self.unify_port(*port, v),
-            Pattern::Call { op, args } => self.unify_call(op, args, v),
-            Pattern::Clip { input, low, high } => {
+            FormPattern::Port(port) => self.unify_port(*port, v),
+            FormPattern::Call { op, args } => self.unify_call(op, args, v),
+            FormPattern::Clip { input, low, high } => {
                 let (least, most, inner, nodes) = self.view.clip(v);
                 let (low, high) = (Number::Is(*low), Number::Is(*high));
                 self.nodes.extend(nodes);
                 self.is_number(low, least) && self.is_number(high, most) && self.unify(input, 1.0, inner)
             }
-            Pattern::Beside { inner, axes } => self.unify_beside(inner, *axes, v),
+            FormPattern::Aligned { inner, axes } => self.unify_aligned(inner, *axes, v),
         }
     }
     fn unify_port(&mut self, port: usize, v: ValueId) -> bool {
@@ -157,7 +159,7 @@ impl<'g, 'v> Match<'g, 'v> {
             _ => false,
         }
     }
-    fn unify_sum(&mut self, constant: Number, terms: &[Pattern], scale: f64, v: ValueId) -> bool {
+    fn unify_sum(&mut self, constant: Number, terms: &[FormPattern], scale: f64, v: ValueId) -> bool {
         let (coefficient, inner, nodes) = self.view.scaled(v);
         let scale = scale * coefficient;
         self.nodes.extend(nodes);
@@ -168,7 +170,7 @@ impl<'g, 'v> Match<'g, 'v> {
         self.back(mark);
         self.unify_terms(constant, terms, scale, &self.view.sum(inner, Depth::Operands))
     }
-    fn unify_terms(&mut self, constant: Number, terms: &[Pattern], scale: f64, sum: &Sum) -> bool {
+    fn unify_terms(&mut self, constant: Number, terms: &[FormPattern], scale: f64, sum: &Sum) -> bool {
         if sum.terms.len() != terms.len() || !self.is_number(constant, scale * sum.constant) {
             return false;
         }
@@ -177,7 +179,12 @@ impl<'g, 'v> Match<'g, 'v> {
         self.assign(terms, &mut vec![false; candidates.len()], &candidates)
     }
     /// Gives each of the patterns one of the candidates.
-    fn assign(&mut self, patterns: &[Pattern], used: &mut Vec<bool>, candidates: &[(f64, ValueId)]) -> bool {
+    fn assign(
+        &mut self,
+        patterns: &[FormPattern],
+        used: &mut Vec<bool>,
+        candidates: &[(f64, ValueId)],
+    ) -> bool {
         let Some((pattern, rest)) = patterns.split_first() else { return true };
         for (i, (number, v)) in candidates.iter().enumerate() {
             if used[i] {
@@ -196,7 +203,7 @@ impl<'g, 'v> Match<'g, 'v> {
     fn unify_product(
         &mut self,
         coefficient: Number,
-        factors: &[(Pattern, f64)],
+        factors: &[(FormPattern, f64)],
         scale: f64,
         v: ValueId,
     ) -> bool {
@@ -214,7 +221,7 @@ impl<'g, 'v> Match<'g, 'v> {
     fn unify_factors(
         &mut self,
         coefficient: Number,
-        factors: &[(Pattern, f64)],
+        factors: &[(FormPattern, f64)],
         scale: f64,
         product: &Product,
     ) -> bool {
@@ -223,8 +230,8 @@ impl<'g, 'v> Match<'g, 'v> {
         }
         let total = scale * product.coefficient;
         // A sum or a mean may hold a part of the coefficient: (0.5 + 0.5 x) for 0.5 (1 + x).
-        let holds = |(p, exponent): &(Pattern, f64)| {
-            matches!(p, Pattern::Sum { .. } | Pattern::Reduce { .. }) && exponent.fract() == 0.0
+        let holds = |(p, exponent): &(FormPattern, f64)| {
+            matches!(p, FormPattern::Sum { .. } | FormPattern::Reduce { .. }) && exponent.fract() == 0.0
         };
         let (ratio, open) = match (coefficient, factors.iter().position(holds)) {
             (Number::Is(c), Some(open)) if !self.is_close(c, total) && total / c > 0.0 => {
@@ -239,7 +246,7 @@ impl<'g, 'v> Match<'g, 'v> {
     }
     fn assign_factors(
         &mut self,
-        patterns: &[(Pattern, f64)],
+        patterns: &[(FormPattern, f64)],
         at: usize,
         (ratio, open): (f64, usize),
         used: &mut Vec<bool>,
@@ -262,7 +269,7 @@ impl<'g, 'v> Match<'g, 'v> {
         }
         false
     }
-    fn unify_call(&mut self, op: &'static OpDef, args: &[Pattern], v: ValueId) -> bool {
+    fn unify_call(&mut self, op: &'static OpDef, args: &[FormPattern], v: ValueId) -> bool {
         let Some((n, node)) = self.view.use_of(v, op) else { return false };
         if args.len() > node.inputs.len() {
             return false;
@@ -284,20 +291,20 @@ impl<'g, 'v> Match<'g, 'v> {
         commutes && args.iter().rev().zip(&node.inputs).all(|(arg, &v)| self.unify_argument(arg, v))
     }
     /// An argument of a call: a number is one even where it is a literal.
-    fn unify_argument(&mut self, pattern: &Pattern, v: ValueId) -> bool {
+    fn unify_argument(&mut self, pattern: &FormPattern, v: ValueId) -> bool {
         match (pattern, self.view.scalar(v)) {
-            (Pattern::Port(port), Some(x)) if self.takes_number(*port) => self.bind_number(*port, x),
-            (Pattern::Product { coefficient, factors }, Some(x)) if factors.is_empty() => {
+            (FormPattern::Port(port), Some(x)) if self.takes_number(*port) => self.bind_number(*port, x),
+            (FormPattern::Product { coefficient, factors }, Some(x)) if factors.is_empty() => {
                 self.is_number(*coefficient, x)
             }
-            (Pattern::Product { factors, .. }, None) if factors.is_empty() => false,
+            (FormPattern::Product { factors, .. }, None) if factors.is_empty() => false,
             _ => self.unify(pattern, 1.0, v),
         }
     }
     fn unify_reduction(
         &mut self,
         op: &'static OpDef,
-        input: &Pattern,
+        input: &FormPattern,
         port: usize,
         scale: f64,
         v: ValueId,
@@ -335,12 +342,12 @@ impl<'g, 'v> Match<'g, 'v> {
         self.bind(port, Bound::Lit(lit))
     }
     /// Matches a small tensor that lies beside axes of `input`.
-    fn unify_beside(&mut self, inner: &Pattern, axes: Beside, v: ValueId) -> bool {
+    fn unify_aligned(&mut self, inner: &FormPattern, axes: Alignment, v: ValueId) -> bool {
         let Some(Bound::Value(input)) = self.ports[0] else { return false };
         let Some((shape, of)) = self.view.shape(v).zip(self.view.shape(input)) else { return false };
         let wanted = match axes {
-            Beside::Channels => 1..2,
-            Beside::Features => {
+            Alignment::Channels => 1..2,
+            Alignment::Features => {
                 let sizes = self.op.port("normalized_shape").and_then(|i| self.ports[i].as_ref());
                 let Some(Bound::Lit(Lit::Tuple(sizes))) = sizes else { return false };
                 of.rank().saturating_sub(sizes.len())..of.rank()
@@ -361,9 +368,9 @@ impl<'g, 'v> Match<'g, 'v> {
         let (before, nodes) = self.view.before_moves(v);
         let is_vector = self.view.shape(before).is_some_and(|shape| shape[..] == sizes[..]);
         match inner {
-            Pattern::Port(port) if is_vector => self.bind(*port, Bound::Value(before)),
-            Pattern::Port(port) if shape[..] == sizes[..] => self.bind(*port, Bound::Value(v)),
-            Pattern::Port(port) => self.bind(*port, Bound::reshaped(Bound::Value(v), &sizes)),
+            FormPattern::Port(port) if is_vector => self.bind(*port, Bound::Value(before)),
+            FormPattern::Port(port) if shape[..] == sizes[..] => self.bind(*port, Bound::Value(v)),
+            FormPattern::Port(port) => self.bind(*port, Bound::reshaped(Bound::Value(v), &sizes)),
             _ => {
                 self.nodes.extend(nodes);
                 is_vector && self.unify(inner, 1.0, before)

@@ -1,4 +1,4 @@
-//! Leaky ReLU with learned slopes, one for each channel.
+//! Leaky ReLU with learned slopes, one per channel.
 
 use super::LEAKY_RELU;
 use crate::error::Result;

@@ -33,10 +33,10 @@ fn rectifiers() {
 #[test]
 fn prelu_has_a_slope_per_channel() {
     let x = ("input", f64s(&[1, 2, 2], &[-1.0, 1.0, -1.0, -2.0]));
-    let found = values(&PRELU, &[x.clone(), ("weight", f64s(&[2], &[0.5, 0.25]))], &[]);
-    assert_eq!(found, [-0.5, 1.0, -0.25, -0.5]);
-    let found = values(&PRELU, &[x.clone(), ("weight", f64s(&[1], &[0.5]))], &[]);
-    assert_eq!(found, [-0.5, 1.0, -0.5, -1.0]);
+    let actual = values(&PRELU, &[x.clone(), ("weight", f64s(&[2], &[0.5, 0.25]))], &[]);
+    assert_eq!(actual, [-0.5, 1.0, -0.25, -0.5]);
+    let actual = values(&PRELU, &[x.clone(), ("weight", f64s(&[1], &[0.5]))], &[]);
+    assert_eq!(actual, [-0.5, 1.0, -0.5, -1.0]);
     let error = run(&PRELU, &[x.clone(), ("weight", f64s(&[3], &[0.0; 3]))], &[]).unwrap_err();
     assert_eq!(error.code(), Code::ShapeMismatch);
     let error = run(&PRELU, &[x, ("weight", f64s(&[1, 2], &[0.0; 2]))], &[]).unwrap_err();
@@ -54,7 +54,7 @@ fn exponential_units() {
     let x = [("input", f64s(&[2], &[-1.0, 2.0]))];
     close(&values(&CELU, &x, &[("alpha", 2.0.into())]), &[2.0 * ((-0.5_f64).exp() - 1.0), 2.0]);
     close(&values(&ELU, &x, &[("alpha", 0.5.into())]), &[0.5 * below, 2.0]);
-    // The branch not taken overflows; the slope must not become NaN.
+    // The branch that is not taken overflows; the slope must not become NaN.
     for op in [&ELU, &SELU, &CELU] {
         assert!(slopes(op, &[800.0]).iter().all(|d| d.is_finite()), "{}", op.name);
     }
@@ -68,12 +68,12 @@ fn gelu_is_exact_unless_asked() {
     let tanh = |x: f64| {
         0.5 * x * (1.0 + (2.0 / std::f64::consts::PI).sqrt().mul_add(x + 0.044_715 * x.powi(3), 0.0).tanh())
     };
-    let found = values(&GELU, &x, &[("approximate", "tanh".into())]);
-    close(&found, &[tanh(1.0), tanh(-2.0)]);
-    assert!((found[0] - 0.841_344_746).abs() > 1e-4, "the approximation differs from the exact value");
+    let actual = values(&GELU, &x, &[("approximate", "tanh".into())]);
+    close(&actual, &[tanh(1.0), tanh(-2.0)]);
+    assert!((actual[0] - 0.841_344_746).abs() > 1e-4, "the approximation differs from the exact value");
     let error = run(&GELU, &x, &[("approximate", "erf".into())]).unwrap_err();
     assert_eq!(error.code(), Code::BadArgument);
-    // In the tail 1 + erf and 1 + tanh are all rounding error: Φ(-9) = 1.1285884e-19.
+    // In the tail 1 + erf and 1 + tanh consist of rounding errors: Φ(-9) = 1.1285884e-19.
     let tail = at(&GELU, &[-9.0])[0] / (-9.0 * 1.128_588_4e-19);
     assert!((tail - 1.0).abs() < 1e-7);
     let g = f64s(&[3], &[1.0; 3]);
@@ -102,8 +102,8 @@ fn softplus_is_linear_above_the_threshold() {
     let x = [("input", f64s(&[2], &[1.0, 3.0]))];
     let options = [("beta", Lit::Float(2.0)), ("threshold", Lit::Float(5.0))];
     close(&values(&SOFTPLUS, &x, &options), &[(1.0 + 2.0_f64.exp()).ln() / 2.0, 3.0]);
-    let found = gradients(&SOFTPLUS, &x, &options, &f64s(&[2], &[1.0, 1.0]));
-    close(&found[0], &[1.0 / (1.0 + (-2.0_f64).exp()), 1.0]);
+    let actual = gradients(&SOFTPLUS, &x, &options, &f64s(&[2], &[1.0, 1.0]));
+    close(&actual[0], &[1.0 / (1.0 + (-2.0_f64).exp()), 1.0]);
 }
 
 #[test]
@@ -127,8 +127,8 @@ fn slopes_agree_with_differences() {
     check_gradient(&CELU, &x, &[("alpha", 0.3.into())]);
     check_gradient(&LEAKY_RELU, &x, &[("slope", 0.3.into())]);
     let both = [("input", f64s(&[2], &[-2.0, 3.0])), ("slope", f64s(&[2], &[0.3, 0.3]))];
-    let found = gradients(&LEAKY_RELU, &both, &[], &f64s(&[2], &[1.0, 1.0]));
-    assert_eq!(found, [[0.3, 1.0], [-2.0, 0.0]]);
+    let actual = gradients(&LEAKY_RELU, &both, &[], &f64s(&[2], &[1.0, 1.0]));
+    assert_eq!(actual, [[0.3, 1.0], [-2.0, 0.0]]);
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn rows_without_keys_are_zero() {
     let half = attend(values(&[2, 2], &[none, none, 0.0, 0.0]), false);
     assert_eq!(half[..3], [0.0; 3]);
     close(&half[3..], &open[3..]);
-    // The mask leaves the first query its second key only, which is_causal hides.
+    // The mask allows only the second key for the first query, and is_causal forbids it.
     let neither = attend(Tensor::from_parts(&[1, 2], vec![false, true]).into(), true);
     assert_eq!(neither[..3], [0.0; 3]);
     close(&neither[3..], &v.to_f64s()[3..]);
@@ -100,7 +100,7 @@ fn positions_turn_pairs() {
     let x = || values(&[2, 4], &[1.0, 2.0, 0.0, 0.0, 1.0, 2.0, 0.0, 0.0]);
     let (c0, s0) = (1.0_f64.cos(), 1.0_f64.sin());
     let (c1, s1) = (0.1_f64.cos(), 0.1_f64.sin());
-    // Position 0 stays; at position 1 the pairs turn by 1 and by 100^(-1/2).
+    // Position 0 stays; at position 1 the pairs rotate by 1 and by 100^(-1/2).
     let halves = first(&ROPE, &[x(), Lit::None, 100.0.into()]).to_f64s();
     close(&halves, &[1.0, 2.0, 0.0, 0.0, c0, 2.0 * c1, s0, 2.0 * s1]);
     let neighbors = first(&ROPE, &[x(), Lit::None, 100.0.into(), true.into()]).to_f64s();
@@ -111,10 +111,10 @@ fn positions_turn_pairs() {
 fn only_distances_matter() {
     let (q, k) = (noise(&[1, 8], 1), noise(&[1, 8], 2));
     let score = |m: i64, n: i64| {
-        let turn = |x: &Tensor, at: i64| {
+        let rotate = |x: &Tensor, at: i64| {
             first(&ROPE, &[x.clone().into(), Tensor::from_parts(&[1], vec![at]).into()]).to_f64s()
         };
-        turn(&q, m).iter().zip(turn(&k, n)).map(|(a, b)| a * b).sum::<f64>()
+        rotate(&q, m).iter().zip(rotate(&k, n)).map(|(a, b)| a * b).sum::<f64>()
     };
     close(&[score(7, 3)], &[score(104, 100)]);
     assert!((score(7, 3) - score(7, 4)).abs() > 1e-3);

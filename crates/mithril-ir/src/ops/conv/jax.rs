@@ -1,14 +1,14 @@
-//! Convolution as JAX writes it.
+//! Lowering of convolutions to JAX.
 
 use super::python_tuple;
 use crate::lowering::{LoweringCx, tuple};
 use crate::ops::window;
 
-/// What is not as usual is named: dilations and groups.
+/// Dilations and groups are keyword arguments, which are omitted where they are 1.
 pub(super) fn general(s: &LoweringCx<'_>) -> Option<String> {
     let n = s.ty(0)?.shape.rank().checked_sub(2)?;
     let a = super::general(s, n).ok()?;
-    // JAX takes no word where the input is dilated.
+    // JAX does not accept `"VALID"` if the input is dilated.
     let pads = if a.input_dilation.iter().all(|&d| d == 1) {
         window::jax_pads(s, &a.pads)
     } else {

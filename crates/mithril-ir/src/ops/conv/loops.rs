@@ -2,7 +2,7 @@
 
 use super::general as arguments;
 use crate::error::Result;
-use crate::loops::{Expr, Fold, Index, LoopCx, Within};
+use crate::loops::{Expr, Index, LoopCx, ReduceOp, Within};
 use crate::lowering::LoweringCx;
 use crate::ops::window;
 
@@ -16,8 +16,8 @@ pub(super) fn general(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
     let sizes = c.shape(input);
     let (per_group, filters) = (weight[1], weight[0] / a.groups);
     Ok(vec![c.output(0, |at| {
-        c.fold(Fold::Sum, &weight[1..], |taps| {
-            // Of the outputs of group g only the channels of group g are seen.
+        c.reduce(ReduceOp::Sum, &weight[1..], |taps| {
+            // Outputs of group g read the channels of group g.
             let group = if a.groups == 1 { Index::default() } else { at[1].floor_div(filters.max(1)) };
             let mut from = vec![at[0].clone(), group * per_group + taps[0].clone()];
             let mut inside = Vec::new();
@@ -33,7 +33,7 @@ pub(super) fn general(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
     })])
 }
 
-/// The input with zeros between neighbors, by which it becomes an input like any other.
+/// The input with zeros between its elements: a dilated input becomes a plain one.
 fn with_zeros(c: &LoopCx<'_>, by: &[i64]) -> usize {
     if by.iter().all(|&by| by == 1) {
         return 0;
@@ -52,7 +52,7 @@ fn with_zeros(c: &LoopCx<'_>, by: &[i64]) -> usize {
     })
 }
 
-/// The calls of ggml.
+/// Lowering to ggml.
 pub(super) fn general_ggml(s: &LoweringCx<'_>) -> Option<String> {
     let n = s.ty(0)?.shape.rank().checked_sub(2)?;
     let a = super::general(s, n).ok()?;

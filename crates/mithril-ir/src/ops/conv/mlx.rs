@@ -1,11 +1,11 @@
-//! Convolution as MLX writes it.
+//! Lowering of convolutions to MLX.
 
 use super::python_tuple;
 use crate::dtype::DType;
 use crate::lowering::LoweringCx;
 use crate::ops::window;
 
-/// MLX has channels last; what it computes wrongly goes through a helper.
+/// MLX has channels last; cases that it computes wrongly use a helper.
 pub(super) fn general(s: &LoweringCx<'_>) -> Option<String> {
     let n = s.ty(0)?.shape.rank().checked_sub(2)?;
     let a = super::general(s, n).ok()?;
@@ -15,7 +15,7 @@ pub(super) fn general(s: &LoweringCx<'_>) -> Option<String> {
     let is_cut = a.pads.iter().flatten().any(|d| d.known().is_none_or(|p| p < 0));
     let is_empty = [0, 1].iter().any(|&i| s.ty(i).is_some_and(|t| t.shape.iter().any(|d| d.is(0))));
     let groups = a.groups;
-    // Where the padding reaches further than the kernel, MLX differentiates a dilated input wrongly.
+    // If the padding is larger than the kernel, the gradient of MLX for a dilated input is wrong.
     let is_far = (0..n).any(|i| {
         let extent = s.ty(1).and_then(|w| window::dilated(&w.shape[i + 2], a.dilation[i]).known());
         a.input_dilation[i] > 1 && a.pads[i].iter().any(|d| d.known() >= extent)

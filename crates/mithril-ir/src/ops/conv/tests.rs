@@ -62,7 +62,7 @@ fn agrees_with_loops() {
     ];
     for (x, w, stride, pads, dilation, groups) in cases {
         let (x, w) = (noise(&x, 1), noise(&w, 2));
-        let wanted = naive(&x, &w, stride, pads, dilation, groups);
+        let expected = naive(&x, &w, stride, pads, dilation, groups);
         let args = [
             x.into(),
             w.into(),
@@ -72,7 +72,7 @@ fn agrees_with_loops() {
             Lit::int(1),
             Lit::from(groups),
         ];
-        close(&first(&CONV_GENERAL, &args).to_f64s(), &wanted);
+        close(&first(&CONV_GENERAL, &args).to_f64s(), &expected);
     }
 }
 
@@ -119,7 +119,7 @@ fn transposed_by_hand() {
 
 #[test]
 fn transposed_is_the_adjoint() {
-    // <conv(x), y> = <x, conv_transpose(y)>, with groups and everything.
+    // <conv(x), y> = <x, conv_transpose(y)>, with groups, strides and dilations.
     let (x, y, w) = (noise(&[2, 4, 7, 6], 5), noise(&[2, 6, 4, 5], 6), noise(&[6, 2, 3, 2], 7));
     let (stride, padding) = (Lit::tuple([2, 1]), Lit::tuple([1, 0]));
     let forward = first(

@@ -1,18 +1,18 @@
 //! Reference evaluation of linear systems, in float64.
 
 use crate::error::{Code, Error, Result};
-use crate::interp::{HostCall, broadcast_index, elements, from_f64s};
+use crate::interp::{EvalCx, broadcast_index, elements, from_f64s};
 use crate::rules::Attrs;
 use crate::tensor::Tensor;
 
 #[cold]
-pub fn singular(call: &HostCall<'_>) -> Error {
+pub fn singular(call: &EvalCx<'_>) -> Error {
     Error::new(Code::Numerics, format!("a matrix given to {} is singular", call.op().name))
         .help("its rows must be linearly independent; a small multiple of the identity added to it may help")
 }
 
 #[cold]
-pub fn indefinite(call: &HostCall<'_>) -> Error {
+pub fn indefinite(call: &EvalCx<'_>) -> Error {
     Error::new(Code::Numerics, format!("a matrix given to {} is not positive definite", call.op().name))
         .help("a small multiple of the identity added to it may help")
 }
@@ -22,8 +22,8 @@ pub fn size(x: &Tensor) -> usize {
     x.shape().last().copied().unwrap_or(0)
 }
 
-/// One output from a function of each matrix.
-pub fn each_matrix(call: &HostCall<'_>, f: impl Fn(&[f64]) -> Result<Vec<f64>>) -> Result<Vec<Tensor>> {
+/// Applies a function to each matrix.
+pub fn each_matrix(call: &EvalCx<'_>, f: impl Fn(&[f64]) -> Result<Vec<f64>>) -> Result<Vec<Tensor>> {
     let x = call.tensor(0);
     let n = size(x);
     let values = elements::<f64>(x);
@@ -35,7 +35,7 @@ pub fn each_matrix(call: &HostCall<'_>, f: impl Fn(&[f64]) -> Result<Vec<f64>>) 
     Ok(vec![from_f64s(call.dtype(), call.shape(), out)])
 }
 
-pub fn slogdet_eval(call: &HostCall<'_>) -> Result<Vec<Tensor>> {
+pub fn slogdet_eval(call: &EvalCx<'_>) -> Result<Vec<Tensor>> {
     let n = size(call.tensor(0));
     let pair = |a: &[f64]| match Lu::new(a, n) {
         None => (0.0, f64::NEG_INFINITY),
@@ -49,18 +49,18 @@ pub fn slogdet_eval(call: &HostCall<'_>) -> Result<Vec<Tensor>> {
     Ok([sign, log].concat())
 }
 
-/// Rows exchanged, `P·A = L·U` with both factors in one matrix.
+/// LU factorization with row exchanges: `P·A = L·U`, both factors in one matrix.
 pub struct Lu {
     n: usize,
     factors: Vec<f64>,
-    /// Row of the input that stands in each place.
+    /// For each row, the row of the input that it comes from.
     order: Vec<usize>,
     /// Sign of the permutation.
     pub sign: f64,
 }
 
 impl Lu {
-    /// By elimination with the largest pivot of each column; `None` if the matrix is singular.
+    /// Gaussian elimination with partial pivoting; `None` if the matrix is singular.
     pub fn new(a: &[f64], n: usize) -> Option<Self> {
         let mut a = a.to_vec();
         let mut order: Vec<usize> = (0..n).collect();
@@ -91,12 +91,12 @@ impl Lu {
         (0..self.n).map(|i| self.factors[i * self.n + i])
     }
 
-    /// Replaces `columns` right-hand sides by the solutions.
+    /// Replaces `columns` right-hand sides with the solutions.
     pub fn solve(&self, b: &mut [f64], columns: usize) {
         let (n, a) = (self.n, &self.factors);
-        let given = b.to_vec();
+        let original = b.to_vec();
         for (i, &from) in self.order.iter().enumerate() {
-            b[i * columns..][..columns].copy_from_slice(&given[from * columns..][..columns]);
+            b[i * columns..][..columns].copy_from_slice(&original[from * columns..][..columns]);
         }
         for c in 0..columns {
             for i in 0..n {
@@ -111,12 +111,12 @@ impl Lu {
     }
 }
 
-/// A triangular matrix; the triangle that is not read is zero.
+/// A triangular matrix; the other triangle counts as zero.
 pub struct Triangle {
     n: usize,
     a: Vec<f64>,
     lower: bool,
-    /// Whether the diagonal is 1 instead of what stands there.
+    /// Whether the diagonal counts as 1.
     unit: bool,
 }
 
@@ -144,23 +144,23 @@ impl Triangle {
     }
 }
 
-/// A matrix made ready for solving.
+/// A factorized matrix.
 pub enum Factor {
     Lu(Lu),
     Triangle(Triangle),
 }
 
 pub fn solve_eval(
-    call: &HostCall<'_>,
+    call: &EvalCx<'_>,
     factor: impl Fn(&[f64], usize) -> Option<Factor>,
 ) -> Result<Vec<Tensor>> {
     let (a, b) = (call.tensor(0), call.tensor(1));
     let n = size(a);
     let columns = if b.rank() == 1 { 1 } else { size(b) };
-    let own = if b.rank() == 1 { 1 } else { 2 };
-    let batch = &call.shape()[..call.shape().len() - own];
+    let core_rank = if b.rank() == 1 { 1 } else { 2 };
+    let batch = &call.shape()[..call.shape().len() - core_rank];
     let left = broadcast_index(&a.shape()[..a.rank() - 2], batch);
-    let right = broadcast_index(&b.shape()[..b.rank() - own], batch);
+    let right = broadcast_index(&b.shape()[..b.rank() - core_rank], batch);
     let (values, sides) = (elements::<f64>(a), elements::<f64>(b));
     let mut out = Vec::with_capacity(call.shape().iter().product());
     for i in 0..batch.iter().product() {

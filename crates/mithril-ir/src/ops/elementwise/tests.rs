@@ -14,7 +14,7 @@ fn of<T: Element>(values: &[T]) -> Tensor {
     Tensor::from_parts(&[values.len()], values.to_vec())
 }
 
-/// The op on two vectors of one dtype, which comes out again.
+/// Applies the op to two vectors of one dtype, which the result has too.
 fn both<T: Element>(op: &'static OpDef, left: &[T], right: &[T]) -> Vec<T> {
     let out = run(op, &[("left", of(left)), ("right", of(right))], &[]).unwrap();
     out[0].as_slice::<T>().unwrap().to_vec()
@@ -56,7 +56,7 @@ fn division_of_integers_is_of_floats() {
     close(&quotient[0].to_f64s(), &[0.5, -INF, NAN]);
 }
 
-/// `divmod` of Python, and what it refuses.
+/// Values of Python's `divmod`, and cases where it raises an error.
 #[test]
 fn floor_division_follows_the_sign_of_the_divisor() {
     let (a, b) = ([7, -7, 7, -7, 5, i32::MIN, i32::MIN, 0], [2, 2, -2, -2, 0, -1, 0, 3]);
@@ -81,13 +81,13 @@ fn powers() {
 
 #[test]
 fn slopes_of_powers_at_zero_are_finite() {
-    let found = slopes(&POWER, &[0.0, 0.0, 0.0, 2.0], &[0.0, 1.0, 2.0, 3.0]);
-    close(&found[0], &[0.0, 1.0, 0.0, 12.0]);
-    close(&found[1], &[0.0, 0.0, 0.0, 8.0 * 2.0_f64.ln()]);
+    let actual = slopes(&POWER, &[0.0, 0.0, 0.0, 2.0], &[0.0, 1.0, 2.0, 3.0]);
+    close(&actual[0], &[0.0, 1.0, 0.0, 12.0]);
+    close(&actual[1], &[0.0, 0.0, 0.0, 8.0 * 2.0_f64.ln()]);
     let g = of(&[1.0, 1.0]);
-    for (n, wanted) in [(0.0, [0.0, 0.0]), (1.0, [1.0, 1.0]), (2.0, [0.0, 6.0]), (3.0, [0.0, 27.0])] {
-        let found = gradients(&POWER, &[("left", of(&[0.0, 3.0]))], &[("right", n.into())], &g);
-        close(&found[0], &wanted);
+    for (n, expected) in [(0.0, [0.0, 0.0]), (1.0, [1.0, 1.0]), (2.0, [0.0, 6.0]), (3.0, [0.0, 27.0])] {
+        let actual = gradients(&POWER, &[("left", of(&[0.0, 3.0]))], &[("right", n.into())], &g);
+        close(&actual[0], &expected);
     }
 }
 
@@ -118,7 +118,7 @@ fn clip_takes_numbers_tensors_or_nothing() {
     close(&values(&CLIP, &x, &bounds(Lit::None, number(1.0))), &[-2.0, 0.5, 1.0, NAN]);
     close(&values(&CLIP, &x, &bounds(number(0.0), Lit::None)), &[0.0, 0.5, 2.0, NAN]);
     close(&values(&CLIP, &x, &bounds(Lit::None, Lit::None)), &[-2.0, 0.5, 2.0, NAN]);
-    // Crossed bounds: the upper one wins.
+    // If the bounds are crossed, the result is the upper one.
     close(&values(&CLIP, &x[..], &bounds(number(1.0), number(-1.0)))[..3], &[-1.0, -1.0, -1.0]);
     let all = [("input", f64s(&[2, 1], &[-2.0, 2.0])), ("max", of(&[0.0, 1.0, 3.0]))];
     close(&values(&CLIP, &all, &[]), &[-2.0, -2.0, -2.0, 0.0, 1.0, 2.0]);
@@ -133,10 +133,10 @@ fn the_slope_of_clip_goes_to_what_counts() {
     let numbers = [("min", Lit::Float(-1.0)), ("max", Lit::Float(1.0))];
     close(&gradients(&CLIP, std::slice::from_ref(&x), &numbers, &g)[0], &[0.0, 1.0, 1.0, 1.0, 0.0]);
     let tensors = [x, ("min", of(&[-1.0; 5])), ("max", of(&[1.0, 1.0, -3.0, 1.0, 1.0]))];
-    let found = gradients(&CLIP, &tensors, &[], &g);
-    close(&found[0], &[0.0, 1.0, 0.0, 1.0, 0.0]);
-    close(&found[1], &[1.0, 0.0, 0.0, 0.0, 0.0]);
-    close(&found[2], &[0.0, 0.0, 1.0, 0.0, 1.0]);
+    let actual = gradients(&CLIP, &tensors, &[], &g);
+    close(&actual[0], &[0.0, 1.0, 0.0, 1.0, 0.0]);
+    close(&actual[1], &[1.0, 0.0, 0.0, 0.0, 0.0]);
+    close(&actual[2], &[0.0, 0.0, 1.0, 0.0, 1.0]);
 }
 
 #[test]
@@ -158,9 +158,9 @@ fn slopes_agree_with_differences() {
 fn slopes_in_the_right_operand() {
     let (a, b) = ([0.7, 1.3, 2.9], [1.1, 0.6, 1.7]);
     let check = |op: &'static OpDef, f: fn(f64, f64) -> f64| {
-        let wanted: Vec<f64> =
+        let expected: Vec<f64> =
             a.iter().zip(b).map(|(&a, b)| (f(a, b + 1e-6) - f(a, b - 1e-6)) / 2e-6).collect();
-        close(&slopes(op, &a, &b)[1], &wanted);
+        close(&slopes(op, &a, &b)[1], &expected);
     };
     check(&SUBTRACT, |a, b| a - b);
     check(&MULTIPLY, |a, b| a * b);

@@ -1,8 +1,9 @@
-//! Factors of one matrix, row-major in float64, by faer; signs as the rows promise. `None`: it found none.
+//! Factors of one matrix, row-major in float64, computed by faer, with the signs that the documentation of the ops promises.
+//! `None` if the iteration does not converge.
 
 use faer::{Mat, MatRef, Side};
 
-/// `q` and `r` with a diagonal that is not negative.
+/// `q` and `r`, whose diagonal is not negative.
 pub fn qr(a: &[f64], m: usize, n: usize, is_complete: bool) -> Option<Vec<Vec<f64>>> {
     let k = if is_complete { m } else { m.min(n) };
     if n == 0 {
@@ -28,9 +29,9 @@ pub fn eigh(a: &[f64], n: usize) -> Option<Vec<Vec<f64>>> {
     }
     let (scaled, scale) = scaled(a);
     let symmetric = Mat::from_fn(n, n, |i, j| f64::midpoint(scaled[i * n + j], scaled[j * n + i]));
-    let found = symmetric.self_adjoint_eigen(Side::Lower).ok()?;
-    let values = (0..n).map(|i| found.S().column_vector()[i] * scale).collect();
-    let mut vectors = found.U().to_owned();
+    let decomposition = symmetric.self_adjoint_eigen(Side::Lower).ok()?;
+    let values = (0..n).map(|i| decomposition.S().column_vector()[i] * scale).collect();
+    let mut vectors = decomposition.U().to_owned();
     for (column, sign) in signs(vectors.as_ref()).into_iter().enumerate() {
         (0..n).for_each(|row| vectors[(row, column)] *= sign);
     }
@@ -43,9 +44,9 @@ pub fn svd(a: &[f64], m: usize, n: usize, epsilon: f64) -> Option<Vec<Vec<f64>>>
         return Some(vec![Vec::new(); 3]);
     }
     let (scaled, scale) = scaled(a);
-    let found = MatRef::from_row_major_slice(&scaled, m, n).thin_svd().ok()?;
-    let s: Vec<f64> = (0..m.min(n)).map(|i| found.S().column_vector()[i]).collect();
-    let (mut u, mut v) = (found.U().to_owned(), found.V().to_owned());
+    let decomposition = MatRef::from_row_major_slice(&scaled, m, n).thin_svd().ok()?;
+    let s: Vec<f64> = (0..m.min(n)).map(|i| decomposition.S().column_vector()[i]).collect();
+    let (mut u, mut v) = (decomposition.U().to_owned(), decomposition.V().to_owned());
     let least = epsilon * m.max(n) as f64 * s.first().copied().unwrap_or(0.0);
     let (of_u, of_v) = (signs(u.as_ref()), signs(v.as_ref()));
     for (column, sign) in of_u.into_iter().enumerate() {
@@ -57,15 +58,15 @@ pub fn svd(a: &[f64], m: usize, n: usize, epsilon: f64) -> Option<Vec<Vec<f64>>>
     Some(vec![rows(u.as_ref()), s, rows(v.as_ref().transpose())])
 }
 
-/// The matrix with elements of at most about 1 and the factor, a power of two, so that no square leaves the range.
+/// The matrix scaled by a power of two to elements of at most about 1, so that squares do not overflow, and the factor.
 fn scaled(a: &[f64]) -> (Vec<f64>, f64) {
     let largest = a.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
-    // Below, the reciprocal would leave the range.
+    // For smaller elements the reciprocal would overflow.
     let scale = if largest < f64::MIN_POSITIVE * 4.0 { 1.0 } else { largest.log2().floor().exp2() };
     (a.iter().map(|x| x / scale).collect(), scale)
 }
 
-/// The sign of the first element of each column that is not small.
+/// For each column, the sign of its first element that is not small.
 fn signs(x: MatRef<'_, f64>) -> Vec<f64> {
     let least = 0.63 / (x.nrows().max(1) as f64).sqrt();
     let sign = |column: usize| {

@@ -36,8 +36,8 @@ fn small_values_keep_their_digits() {
 /// Abramowitz and Stegun, table 7.1; erfc(6) to 15 digits.
 #[test]
 fn error_functions() {
-    let wanted = [0.0, 0.520_499_877_8, 0.842_700_792_9, -0.995_322_265_0, 1.0];
-    close(&at(&ERF, &[0.0, 0.5, 1.0, -2.0, INF]), &wanted);
+    let expected = [0.0, 0.520_499_877_8, 0.842_700_792_9, -0.995_322_265_0, 1.0];
+    close(&at(&ERF, &[0.0, 0.5, 1.0, -2.0, INF]), &expected);
     let ratio = at(&ERFC, &[6.0])[0] / 2.151_973_671_249_891e-17;
     assert!((ratio - 1.0).abs() < 1e-14);
     close(&at(&ERFINV, &[1.0, -1.0, 1.5, NAN, 0.0]), &[INF, -INF, NAN, NAN, 0.0]);

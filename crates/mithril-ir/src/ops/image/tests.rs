@@ -24,10 +24,10 @@ fn lines_by_hand() {
 
 #[test]
 fn factors_scale_as_given() {
-    // 1.5 · 3 is cut to 4 elements, but the step stays 1 / 1.5.
+    // 1.5 · 3 is truncated to 4 elements, but the step remains 1 / 1.5.
     let y = first(&INTERPOLATE, &[line(&[0.0, 3.0, 6.0]), Lit::None, 1.5.into(), "linear".into()]);
     close(&y.to_f64s(), &[0.0, 1.5, 3.5, 5.5]);
-    // A linear mode leaves an axis alone that keeps its size.
+    // A linear mode does not change an axis that keeps its size.
     let y = first(&INTERPOLATE, &[line(&[0.0, 3.0, 6.0]), Lit::None, 1.3.into(), "linear".into()]);
     assert_eq!(y.to_f64s(), [0.0, 3.0, 6.0]);
 }

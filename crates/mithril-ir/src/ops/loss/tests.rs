@@ -68,12 +68,12 @@ fn logits_do_not_overflow() {
     let [input, target] = pair(&[0.7, -1.1], &[1.0, 0.3]);
     let all = [input, target, ("weight", f64s(&[2], &[2.0, 3.0])), ("pos_weight", f64s(&[2], &[5.0, 4.0]))];
     let minus_log_sigmoid = |x: f64| (1.0 + (-x).exp()).ln();
-    let wanted = [
+    let expected = [
         2.0 * 5.0 * minus_log_sigmoid(0.7),
         3.0 * (4.0 * 0.3 * minus_log_sigmoid(-1.1) + 0.7 * minus_log_sigmoid(1.1)),
     ];
-    close(&values(&BINARY_CROSS_ENTROPY_WITH_LOGITS, &all, &[none()]), &wanted);
-    close(&values(&BINARY_CROSS_ENTROPY_WITH_LOGITS, &all, &[]), &[f64::midpoint(wanted[0], wanted[1])]);
+    close(&values(&BINARY_CROSS_ENTROPY_WITH_LOGITS, &all, &[none()]), &expected);
+    close(&values(&BINARY_CROSS_ENTROPY_WITH_LOGITS, &all, &[]), &[f64::midpoint(expected[0], expected[1])]);
 }
 
 #[test]
@@ -127,24 +127,24 @@ fn classes_by_index() {
 fn smoothed_labels() {
     // With ε = 0.3 the target is 0.8, 0.1, 0.1 for class 0.
     let t = rows(Tensor::from_parts(&[2], vec![0_i64, 2]));
-    let wanted = [lse() - (0.8 + 0.2 + 0.3), lse() - (0.1 + 0.2 + 2.4)];
+    let expected = [lse() - (0.8 + 0.2 + 0.3), lse() - (0.1 + 0.2 + 2.4)];
     let smoothing = ("label_smoothing", 0.3.into());
-    close(&values(&CROSS_ENTROPY, &t, &[none(), smoothing.clone()]), &wanted);
-    // Even parts are of the input's precision, not of the default float's.
-    let found = values(&CROSS_ENTROPY, &t, &[none(), smoothing.clone()]);
-    assert!((found[0] - wanted[0]).abs() < 1e-13);
+    close(&values(&CROSS_ENTROPY, &t, &[none(), smoothing.clone()]), &expected);
+    // Uniform targets have the precision of the input, not of the default float.
+    let actual = values(&CROSS_ENTROPY, &t, &[none(), smoothing.clone()]);
+    assert!((actual[0] - expected[0]).abs() < 1e-13);
     let one = rows(f64s(&[2, 3], &[1.0, 0.0, 0.0, 0.0, 0.0, 1.0]));
-    close(&values(&CROSS_ENTROPY, &one, &[none(), smoothing.clone()]), &wanted);
-    // The even part is weighted by each class, and the mean by the targets.
+    close(&values(&CROSS_ENTROPY, &one, &[none(), smoothing.clone()]), &expected);
+    // The uniform part is weighted by each class, and the mean by the targets.
     let [input, target] = t;
     let weighted = [input, target, ("weight", f64s(&[3], &[1.0, 2.0, 3.0]))];
     let (a, b, c) = (lse() - 1.0, lse() - 2.0, lse() - 3.0);
     let even = a + 2.0 * b + 3.0 * c;
-    let wanted = (0.7 * (a + 3.0 * c) + 0.1 * 2.0 * even) / 4.0;
-    close(&values(&CROSS_ENTROPY, &weighted, std::slice::from_ref(&smoothing)), &[wanted]);
+    let expected = (0.7 * (a + 3.0 * c) + 0.1 * 2.0 * even) / 4.0;
+    close(&values(&CROSS_ENTROPY, &weighted, std::slice::from_ref(&smoothing)), &[expected]);
     let ignore = ("ignore_index", 0.into());
-    let wanted = (0.7 * 3.0 * c + 0.1 * even) / 3.0;
-    close(&values(&CROSS_ENTROPY, &weighted, &[smoothing, ignore]), &[wanted]);
+    let expected = (0.7 * 3.0 * c + 0.1 * even) / 3.0;
+    close(&values(&CROSS_ENTROPY, &weighted, &[smoothing, ignore]), &[expected]);
     let error = run(&CROSS_ENTROPY, &weighted, &[("label_smoothing", 1.5.into())]).unwrap_err();
     assert_eq!(error.code(), Code::BadArgument);
 }
@@ -152,9 +152,9 @@ fn smoothed_labels() {
 #[test]
 fn classes_by_probability() {
     let t = rows(f64s(&[2, 3], &[0.5, 0.5, 0.0, 0.2, 0.3, 0.5]));
-    let wanted = [lse() - 1.5, lse() - 2.3];
-    close(&values(&CROSS_ENTROPY, &t, &[none()]), &wanted);
-    close(&values(&CROSS_ENTROPY, &t, &[]), &[f64::midpoint(wanted[0], wanted[1])]);
+    let expected = [lse() - 1.5, lse() - 2.3];
+    close(&values(&CROSS_ENTROPY, &t, &[none()]), &expected);
+    close(&values(&CROSS_ENTROPY, &t, &[]), &[f64::midpoint(expected[0], expected[1])]);
     let one_hot = rows(Tensor::from_parts(&[2, 3], vec![1_i64, 0, 0, 0, 0, 1]));
     close(&values(&CROSS_ENTROPY, &one_hot, &[none()]), &[lse() - 1.0, lse() - 3.0]);
 }
@@ -195,9 +195,9 @@ fn large_logits() {
 
 #[test]
 fn class_indices_may_be_whole_floats() {
-    let wanted = &run(&CROSS_ENTROPY, &rows(Tensor::from_parts(&[2], vec![0_i64, 1])), &[]).unwrap()[0];
-    let found = &run(&CROSS_ENTROPY, &rows(f64s(&[2], &[0.0, 1.0])), &[]).unwrap()[0];
-    assert!(found.same_bits(wanted));
+    let expected = &run(&CROSS_ENTROPY, &rows(Tensor::from_parts(&[2], vec![0_i64, 1])), &[]).unwrap()[0];
+    let actual = &run(&CROSS_ENTROPY, &rows(f64s(&[2], &[0.0, 1.0])), &[]).unwrap()[0];
+    assert!(actual.same_bits(expected));
     let half = &run(&CROSS_ENTROPY, &rows(f64s(&[2], &[0.5, 1.0])), &[]).unwrap()[0];
     assert!(half.get(0).f64().is_nan());
 }

@@ -13,33 +13,33 @@ fn is_float(s: &LoweringCx<'_>) -> Option<bool> {
     Some(s.out(0)?.dtype.is_float())
 }
 
-/// One text for floats, another one for integers.
+/// One lowering for floats, another one for integers.
 fn by_kind(s: &LoweringCx<'_>, float: &str, integer: &str) -> Option<String> {
     Some(if is_float(s)? { float } else { integer }.into())
 }
 
-/// Few implementations choose between truth values.
+/// Few implementations support `Where` on booleans.
 pub(in crate::ops) fn choice(s: &LoweringCx<'_>) -> Option<String> {
     let logic = "Or(And({0}, bool({1})), And(Not({0}), bool({2})))";
     Some(if s.out(0)?.dtype == DType::Bool { logic } else { "Where({0}, {1}, {2})" }.into())
 }
 
-/// Rounding: integers are whole already.
+/// Rounding; integers are unchanged.
 pub(in crate::ops) fn rounding(s: &LoweringCx<'_>, float: &str) -> Option<String> {
     by_kind(s, float, "{0}")
 }
 
-/// A test that every integer passes, or none.
+/// A property of floats that is constant for integers.
 pub(in crate::ops) fn float_test(s: &LoweringCx<'_>, float: &str, integer: &str) -> Option<String> {
     Some(if s.ty(0)?.dtype.is_float() { float } else { integer }.into())
 }
 
-/// A function of bits, or of truth values.
+/// A function of bits, or of booleans.
 pub(in crate::ops) fn bits(s: &LoweringCx<'_>, bits: &str, truth: &str) -> Option<String> {
     Some(if s.out(0)?.dtype == DType::Bool { truth } else { bits }.into())
 }
 
-/// ONNX leaves the division by 0, and of the smallest integer by -1, open; processors trap.
+/// In ONNX division by 0, and of the smallest integer by -1, is undefined; processors trap.
 pub(in crate::ops) fn floor_divide(s: &LoweringCx<'_>) -> Option<String> {
     let float = "$m = Mod<fmod=1>({0}, {1}) \
          | $r = Where(And(Not(Equal($m, 0)), Xor(Less($m, 0), Less({1}, 0))), Add($m, {1}), $m) \
@@ -55,7 +55,7 @@ pub(in crate::ops) fn floor_divide(s: &LoweringCx<'_>) -> Option<String> {
     division(s, float, positive, signed, unsigned)
 }
 
-/// The text for these operands: floats, a divisor above 0, integers with a sign, and without one.
+/// The lowering for the operands: floats, a positive divisor, signed integers, unsigned integers.
 fn division(s: &LoweringCx<'_>, float: &str, positive: &str, signed: &str, unsigned: &str) -> Option<String> {
     let is_signed = s.out(0)?.dtype.int_range().is_some_and(|(least, _)| least < 0);
     let text = match (is_float(s)?, has_positive_divisor(s), is_signed) {
@@ -67,7 +67,7 @@ fn division(s: &LoweringCx<'_>, float: &str, positive: &str, signed: &str, unsig
     Some(text.into())
 }
 
-/// By a number above 0 nothing can go wrong.
+/// Whether the divisor is a positive number, for which division is well defined.
 fn has_positive_divisor(s: &LoweringCx<'_>) -> bool {
     s.ty(1).is_none() && s.int(1).is_ok_and(|n| n > 0)
 }
@@ -107,7 +107,7 @@ pub(in crate::ops) fn sign(s: &LoweringCx<'_>) -> Option<String> {
     by_kind(s, "Where(IsNaN({0}), {0}, Sign({0}))", "Sign({0})")
 }
 
-/// Floats that an integer cannot hold become its nearest one, NaN 0; ONNX leaves both open.
+/// Floats out of range are clamped, NaN becomes 0; both are undefined in ONNX.
 pub(in crate::ops) fn cast(s: &LoweringCx<'_>) -> Option<String> {
     let (from, to) = (s.ty(0).map(|t| t.dtype), s.out(0)?.dtype);
     let Some(from) = from else { return Some("cast({0})".into()) };
@@ -115,7 +115,7 @@ pub(in crate::ops) fn cast(s: &LoweringCx<'_>) -> Option<String> {
         return Some("cast({0})".into());
     }
     let (least, most) = to.int_range()?;
-    // The first float above the range, which is a power of two; a half has none above 65504 but infinity.
+    // The first float above the range, which is a power of two; in float16 it is infinity above 65504.
     let (low, high) = (least as f64, if to.size() == 8 { most as f64 } else { most as f64 + 1.0 });
     let is_short = from == DType::F16;
     let above = if is_short && high > 65504.0 {
@@ -138,7 +138,7 @@ pub(in crate::ops) const EXPM1: &str = "$u = Exp({0}) | $v = Sub($u, 1) \
 pub(in crate::ops) const LOG1P: &str = "$u = Add({0}, 1) \
      | Where(Equal($u, 1), {0}, Where(Equal($u, inf), $u, Mul(Log($u), Div({0}, Sub($u, 1)))))";
 
-/// The quadrant follows from the signs, those of zeros too.
+/// The signs, including those of zeros, determine the quadrant.
 pub(in crate::ops) const ATAN2: &str = "$a = Abs({0}) | $b = Abs({1}) \
      | $angle = Where(Equal($a, $b), Where(Equal($a, 0), 0, 0.7853981633974483), Atan(Div($a, $b))) \
      | $left = Or(Less({1}, 0), And(Equal({1}, 0), Less(Reciprocal({1}), 0))) \
@@ -146,7 +146,7 @@ pub(in crate::ops) const ATAN2: &str = "$a = Abs({0}) | $b = Abs({1}) \
      | $turned = Where($left, Sub(3.141592653589793, $angle), $angle) \
      | Where($under, Neg($turned), $turned)";
 
-/// `2^n` of int64 for `n` from 0 on; the last one is what a shift by more gives.
+/// A table of `2^n` in int64; the last entry is the result of larger shifts.
 fn powers(n: u32, last: i64) -> String {
     list((0..n).map(|i| 1_i64.wrapping_shl(i)).chain([last]))
 }
@@ -171,7 +171,7 @@ pub(in crate::ops) fn right_shift(_: &LoweringCx<'_>) -> Option<String> {
 
 // --- reductions and scans ----------------------------------------------------------------------------------------
 
-/// A reduction; what adds up is added in the wider dtype.
+/// A reduction; sums are computed in the dtype of the result.
 pub(in crate::ops) fn reduction(s: &LoweringCx<'_>, op: &str) -> Option<String> {
     let dtype = s.out(0)?.dtype;
     let input = match dtype {
@@ -187,7 +187,7 @@ pub(in crate::ops) fn reduction(s: &LoweringCx<'_>, op: &str) -> Option<String> 
     Some(format!("cast({op}<keepdims={keep}>({input}, {axes}))"))
 }
 
-/// The first position of the largest or smallest element.
+/// The first index of the largest or smallest element.
 pub(in crate::ops) fn position(s: &LoweringCx<'_>, op: &str) -> Option<String> {
     let rank = s.ty(0)?.shape.rank();
     let keep = i64::from(keepdim(s).ok()?);
@@ -206,7 +206,7 @@ pub(in crate::ops) fn cumsum(s: &LoweringCx<'_>) -> Option<String> {
     Some(format!("cast(CumSum<exclusive={exclusive}, reverse={reverse}>({input}, {axis}))"))
 }
 
-/// A running product or extreme: of neighbors, of those two apart, four apart …
+/// A cumulative product or extremum by recursive doubling: combines elements at distance 1, 2, 4 …
 pub(in crate::ops) fn scan(
     s: &LoweringCx<'_>,
     op: &str,
@@ -219,7 +219,7 @@ pub(in crate::ops) fn scan(
     let n = shape.get(axis)?.known()?;
     let wide = if is_half(s.out(0)?.dtype) { "f32({0})" } else { "cast({0})" };
     let mut text = format!("$y = {wide} | ");
-    // What comes in from the end, beside what leaves at the other one.
+    // Elements shifted in at one end, and out at the other.
     let shift = |by: i64| {
         let (mut pads, rank) = (vec![0; 2 * shape.rank()], shape.rank());
         if reverse {
@@ -260,7 +260,7 @@ pub(in crate::ops) fn along(s: &LoweringCx<'_>, op: &str, port: usize) -> Option
     Some(format!("{op}<axis={axis}>({{0}})"))
 }
 
-/// Held between two numbers, where they are in order.
+/// Clamps to two numbers, if the lower one is not above the upper one.
 pub(in crate::ops) fn clip(s: &LoweringCx<'_>) -> Option<String> {
     let number = |i: usize| s.f64(i).ok().filter(|_| s.ty(i).is_none() || matches!(s.lit(i), Lit::Tensor(_)));
     let scalar = |i: usize| s.ty(i).is_none_or(|t| t.shape.rank() == 0);

@@ -1,4 +1,4 @@
-//! Linear systems and decompositions in ONNX, which has none: the steps of the elimination, one after the other.
+//! Linear systems and decompositions in ONNX, which has no such ops: the steps of the elimination are unrolled.
 
 use std::fmt::Write as _;
 
@@ -6,21 +6,21 @@ use super::{list, sizes};
 use crate::dim::Dim;
 use crate::lowering::LoweringCx;
 
-/// Largest matrix whose elimination is written out: a step is a dozen nodes.
+/// Largest matrix whose elimination is unrolled; a step has a dozen nodes.
 const LARGEST: i64 = 64;
 
-/// The number of rows, if it is known and not too many.
+/// The number of rows, if it is known and not too large.
 fn rows(s: &LoweringCx<'_>) -> Option<i64> {
     let n = s.ty(0)?.shape.last()?.known()?;
     (1..=LARGEST).contains(&n).then_some(n)
 }
 
-/// Numbers of the rows, one below the other.
+/// The row indices as a column.
 fn numbers(n: i64) -> String {
     format!("$r = reshape({}, [{n}, 1]) | ", list(0..n))
 }
 
-/// Brings the row with the largest element of column `k` to its place.
+/// Partial pivoting: moves the row with the largest element of column `k` to row `k`.
 fn pivot(text: &mut String, n: i64, k: i64) {
     let next = k + 1;
     _ = write!(
@@ -33,7 +33,7 @@ fn pivot(text: &mut String, n: i64, k: i64) {
     );
 }
 
-/// Takes the pivot's row off the others, so that only the pivot is left in its column.
+/// Subtracts multiples of the pivot row, so that the rest of its column is zero.
 fn eliminate(text: &mut String, k: i64, divisor: &str) {
     let next = k + 1;
     _ = write!(
@@ -43,7 +43,7 @@ fn eliminate(text: &mut String, k: i64, divisor: &str) {
     );
 }
 
-/// What stands behind the matrix in `$m` when it has become the identity.
+/// The columns behind the matrix in `$m`, which has become the identity.
 fn solved(mut text: String, n: i64) -> String {
     for k in 0..n {
         pivot(&mut text, n, k);
@@ -68,13 +68,13 @@ pub(in crate::ops) fn solve(s: &LoweringCx<'_>) -> Option<String> {
     let rows = Dim::Const(n);
     let left = sizes(batch.iter().chain([&rows, &rows]));
     let right = sizes(batch.iter().chain([&rows, &columns]));
-    let given = if is_vector { format!("reshape({{1}}, [{n}, 1])") } else { "{1}".into() };
-    let text =
-        numbers(n) + &format!("$m = Concat<axis=-1>(Expand({{0}}, {left}), Expand({given}, {right})) | ");
+    let right_side = if is_vector { format!("reshape({{1}}, [{n}, 1])") } else { "{1}".into() };
+    let text = numbers(n)
+        + &format!("$m = Concat<axis=-1>(Expand({{0}}, {left}), Expand({right_side}, {right})) | ");
     Some(solved(text, n))
 }
 
-/// From the pivots; that of a singular matrix is 0.
+/// Computed from the pivots; a pivot of a singular matrix is 0.
 pub(in crate::ops) fn slogdet(s: &LoweringCx<'_>) -> Option<String> {
     let n = rows(s)?;
     let mut text = numbers(n) + "$m = {0} | ";
@@ -92,7 +92,7 @@ pub(in crate::ops) fn slogdet(s: &LoweringCx<'_>) -> Option<String> {
     Some(text + "reshape($sign); reshape($log)")
 }
 
-/// Column by column.
+/// Cholesky factorization, column by column.
 pub(in crate::ops) fn cholesky(s: &LoweringCx<'_>) -> Option<String> {
     let (n, rank) = (rows(s)?, s.ty(0)?.shape.rank() as i64);
     let turned = list((0..rank - 2).chain([rank - 1, rank - 2]));

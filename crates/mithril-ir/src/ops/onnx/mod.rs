@@ -1,5 +1,5 @@
-//! How rows say themselves in ONNX where a template does not do. The grammar of the texts is described in `mithril-onnx`
-//! `export/parse.rs`, the words in small letters in `export/forms.rs`.
+//! Lowerings to ONNX that are more than a template. `mithril-onnx` `export/parse.rs` describes the grammar of the texts,
+//! `export/forms.rs` the words in lower case.
 
 mod arithmetic;
 mod matrices;
@@ -15,7 +15,7 @@ pub(super) use windows::*;
 
 use std::fmt::Write as _;
 
-use crate::dim::{Atom, Dim};
+use crate::dim::{Dim, DimFactor};
 
 /// Integers as an attribute or a constant.
 fn list(items: impl IntoIterator<Item = i64>) -> String {
@@ -34,14 +34,14 @@ fn size(dim: &Dim) -> String {
     for (factors, coefficient) in terms {
         let number = (*coefficient != 1).then(|| format!("[{coefficient}]"));
         let factors = factors.iter().map(|factor| match factor {
-            Atom::Symbol(symbol) => {
+            DimFactor::Symbol(symbol) => {
                 let mut text = String::from("symbol_");
                 for byte in symbol.to_string().bytes() {
                     _ = write!(text, "{byte:02x}");
                 }
                 text + "()"
             }
-            Atom::Div(a, b) => format!("quotient({}, {})", size(a), size(b)),
+            DimFactor::Div(a, b) => format!("quotient({}, {})", size(a), size(b)),
         });
         parts.push(nested("Mul", factors.chain(number)));
     }

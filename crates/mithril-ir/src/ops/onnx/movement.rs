@@ -28,7 +28,7 @@ pub(in crate::ops) fn concat(s: &LoweringCx<'_>) -> Option<String> {
     Some(format!("Concat<axis={axis}>({})", inputs.join(", ")))
 }
 
-/// Axes of size 1 go away.
+/// Removes axes of size 1.
 pub(in crate::ops) fn squeeze(s: &LoweringCx<'_>) -> Option<String> {
     let shape = &s.ty(0)?.shape;
     let axes: Vec<i64> = if s.absent(1) {
@@ -87,7 +87,7 @@ pub(in crate::ops) fn slice(s: &LoweringCx<'_>) -> Option<String> {
     sliced(s, "{0}", 1)
 }
 
-/// The positions of the part in the flattened tensor are those of a slice of all positions.
+/// The indices of the part in the flattened tensor are the same slice of the tensor of all indices.
 pub(in crate::ops) fn slice_update(s: &LoweringCx<'_>) -> Option<String> {
     let numel = s.ty(0)?.shape.numel();
     let all = format!("Range(i64(0), reshape({}, []), i64(1))", super::size(&numel));
@@ -98,7 +98,7 @@ pub(in crate::ops) fn slice_update(s: &LoweringCx<'_>) -> Option<String> {
     ))
 }
 
-/// Indices as ONNX takes them.
+/// Indices in a dtype that ONNX accepts.
 fn indices(s: &LoweringCx<'_>, i: usize) -> String {
     match s.ty(i).map(|t| t.dtype) {
         Some(DType::I32 | DType::I64) => format!("{{{i}}}"),
@@ -118,15 +118,15 @@ pub(in crate::ops) fn take(s: &LoweringCx<'_>) -> Option<String> {
 pub(in crate::ops) fn take_along_axis(s: &LoweringCx<'_>) -> Option<String> {
     let (x, i, out) = (&s.ty(0)?.shape, &s.ty(1)?.shape, &s.out(0)?.shape);
     let axis = s.axis(2, x.rank()).ok()?;
-    let mut wanted = out.clone();
-    wanted.0[axis] = x[axis].clone();
+    let mut table = out.clone();
+    table.0[axis] = x[axis].clone();
     let table =
-        if *x == wanted { "{0}".to_owned() } else { format!("Expand({{0}}, {})", sizes(wanted.iter())) };
+        if *x == table { "{0}".to_owned() } else { format!("Expand({{0}}, {})", sizes(table.iter())) };
     let at = if i == out { indices(s, 1) } else { format!("Expand({}, sizes())", indices(s, 1)) };
     Some(format!("GatherElements<axis={axis}>({table}, {at})"))
 }
 
-/// Elements of the source go to places of the input, by this reduction.
+/// Combines elements of the source with the elements of the input at the indices, by this reduction.
 pub(in crate::ops) fn scatter(
     s: &LoweringCx<'_>,
     axis: usize,
@@ -137,7 +137,7 @@ pub(in crate::ops) fn scatter(
     let axis = s.axis(axis, rank).ok()?;
     let reduction = if reduction == "none" { String::new() } else { format!(", reduction=\"{reduction}\"") };
     let (at, source) = (indices(s, ports[0]), format!("{{{}}}", ports[1]));
-    // Few implementations reduce other integers, or truth values.
+    // Few implementations support other integers, or booleans.
     let wide = match dtype {
         _ if reduction.is_empty() || dtype.is_float() => None,
         DType::I32 | DType::I64 => None,

@@ -5,7 +5,7 @@ use crate::literal::Lit;
 use crate::lowering::LoweringCx;
 use crate::rules::Attrs;
 
-/// Whether the tensors at these ports are there, in the dtype of the first.
+/// Whether the tensors at these ports are present, with the dtype of the first input.
 fn all_there(s: &LoweringCx<'_>, ports: &[usize]) -> bool {
     let dtype = s.ty(0).map(|t| t.dtype);
     ports.iter().all(|&i| s.ty(i).map(|t| t.dtype) == dtype)
@@ -26,7 +26,7 @@ pub(in crate::ops) fn linear(s: &LoweringCx<'_>) -> Option<String> {
     Some(if has_bias { format!("Add({product}, {{2}})") } else { product.into() })
 }
 
-/// With running statistics, which stay as they are.
+/// Batch normalization with fixed statistics.
 pub(in crate::ops) fn batch_norm(s: &LoweringCx<'_>) -> Option<String> {
     let eps = s.f64(s.op().port("eps")?).ok()?;
     let is_training = !matches!(s.lit(s.op().port("training")?), Lit::Bool(false));
@@ -41,7 +41,7 @@ pub(in crate::ops) fn batch_norm(s: &LoweringCx<'_>) -> Option<String> {
     ))
 }
 
-/// Mean and variance are computed in float32 unless an attribute says otherwise, which few implementations know.
+/// Mean and variance are computed in float32; few implementations support the attribute that changes it.
 fn is_wide(s: &LoweringCx<'_>) -> bool {
     s.ty(0).is_some_and(|t| t.dtype == DType::F64)
 }
@@ -81,7 +81,7 @@ pub(in crate::ops) fn with_alpha(s: &LoweringCx<'_>, op: &str) -> Option<String>
     Some(format!("{op}<alpha={:e}>({{0}})", s.f64(1).ok()?))
 }
 
-/// Integers stay integers.
+/// `Relu`, or `Max` for integers.
 pub(in crate::ops) fn relu(s: &LoweringCx<'_>) -> Option<String> {
     Some(if s.out(0)?.dtype.is_float() { "Relu({0})" } else { "Max({0}, 0)" }.into())
 }

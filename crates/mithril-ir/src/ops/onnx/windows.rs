@@ -8,7 +8,7 @@ use crate::ops::pool::{Pool, pool_of};
 use crate::ops::window::{self, Padding, Pads};
 use crate::rules::Attrs;
 
-/// Pads as the attribute has them, if they are numbers that are not negative.
+/// Pads in the order of the ONNX attribute, if they are known and not negative.
 fn pads_attribute(pads: &Pads) -> Option<String> {
     let side = |i: usize| pads.iter().map(move |p| p[i].known().filter(|n| *n >= 0));
     side(0).chain(side(1)).collect::<Option<Vec<i64>>>().map(list)
@@ -24,7 +24,7 @@ fn padded(x: &str, pads: &Pads, value: &str) -> String {
     format!("Pad({x}, {}, {value})", sizes(side(0).chain(side(1))))
 }
 
-/// Zeros between neighbors: axes of size 1 behind the spatial ones are padded, and joined with them.
+/// Inserts zeros between elements: axes of size 1 behind the spatial ones are padded and merged with them.
 fn dilated(x: &str, shape: &[Dim], by: &[i64]) -> String {
     let mut text = x.to_owned();
     let mut now = shape.to_vec();
@@ -105,7 +105,7 @@ pub(in crate::ops) fn conv_transpose(s: &LoweringCx<'_>) -> Option<String> {
     let (more, groups) = (window::bounded(s, 5, n, 0).ok()?, window::count(s, 6).ok()?);
     let kernel: Vec<i64> = s.ty(1)?.shape.iter().skip(2).map(Dim::known).collect::<Option<_>>()?;
     let Padding::Explicit(pads) = window::padding(s, 4, n).ok()? else { return None };
-    // What is cut off must be there.
+    // Cropping must not exceed the output.
     let fits = |i: usize| more[i] < stride[i] && pads[i].iter().all(|p| *p <= (kernel[i] - 1) * dilation[i]);
     if !(0..n).all(fits) || s.ty(0)?.shape.iter().any(|d| d.is(0)) {
         return None;
@@ -126,7 +126,7 @@ pub(in crate::ops) fn max_pool(s: &LoweringCx<'_>) -> Option<String> {
 
 pub(in crate::ops) fn avg_pool(s: &LoweringCx<'_>) -> Option<String> {
     let (pool, pads) = pool_of(s)?;
-    // What lies beyond the padding never counts.
+    // Elements beyond the padding are never counted.
     let is_plain = !pool.ceil && pool.padding != Padding::Same || pads.iter().flatten().all(|p| p.is(0));
     match s.bool(5).ok()? {
         true if is_plain => pooling(s, "AveragePool", &pool, &pads, ", count_include_pad=1"),
@@ -150,7 +150,7 @@ fn pooling(s: &LoweringCx<'_>, op: &str, pool: &Pool, pads: &Pads, more: &str) -
     Some(format!("{op}<kernel_shape={kernel}, strides={stride}, pads={pads}{dilation}{more}>({{0}})"))
 }
 
-/// All windows of `x`, whose spatial axes are `from` on: positions first, then places in the window.
+/// All windows of `x`, whose spatial axes start at `from`: axes of positions, then axes of window elements.
 fn windows_of(x: &str, positions: &[Dim], window: &[i64], stride: &[i64], dilation: &[i64]) -> String {
     let n = window.len();
     let mut text = x.to_owned();
@@ -185,7 +185,7 @@ pub(in crate::ops) fn windows(s: &LoweringCx<'_>) -> Option<String> {
     Some(windows_of(&input, positions, &window, &stride, &dilation))
 }
 
-/// The sums of what is at the same place, which the windows of all places tell.
+/// Sums window elements of the same input element; the windows of the tensor of all indices tell which.
 pub(in crate::ops) fn fold_windows(s: &LoweringCx<'_>) -> Option<String> {
     let shape = s.ty(0)?.shape.clone();
     let n = (shape.rank() / 2).checked_sub(1)?;

@@ -1,4 +1,4 @@
-//! Pooling as JAX writes it.
+//! Lowering of pooling to JAX.
 
 use super::{Pool, python};
 use crate::dim::Dim;
@@ -11,13 +11,13 @@ pub(super) fn max(s: &LoweringCx<'_>) -> Option<String> {
     let ty = s.ty(0)?;
     let pool = Pool::read(s, ty.shape.rank().checked_sub(2)?).ok()?;
     let pads = pool.all_pads(s, &ty.shape).ok()?;
-    // JAX has no gradient of dilated windows.
+    // JAX cannot differentiate dilated windows.
     if pool.dilation.iter().any(|&d| d != 1) {
         let pads = tuple(pads.iter().map(|pair| s.dims(pair)));
         let [window, stride, dilation] = [&pool.kernel, &pool.stride, &pool.dilation].map(|v| python(s, v));
         return Some(format!("_dilated_max_pool({}, {window}, {stride}, {pads}, {dilation})", s.arg(0)));
     }
-    // Of an integer as it is written JAX makes an int32, or an int64.
+    // A plain integer would become int32 or int64 in JAX.
     let typed = |(least, _): (i64, i64)| format!("{}({least})", s.dtype(ty.dtype));
     let least = ty.dtype.int_range().map_or("-jnp.inf".to_owned(), typed);
     Some(reduce_window(s, s.arg(0), &least, "max", &pool, &pads))
@@ -39,7 +39,7 @@ fn reduce_window(
     format!("jax.lax.reduce_window({x}, {start}, jax.lax.{function}, {kernel}, {stride}, {pads})")
 }
 
-/// Where every window has equally many elements, or padding does not count; otherwise the expansion serves.
+/// For windows that all have the same number of elements, or padding that is not counted; otherwise the op is expanded.
 pub(super) fn avg(s: &LoweringCx<'_>) -> Option<String> {
     let ty = s.ty(0).filter(|ty| ty.dtype.is_float())?;
     let pool = Pool::read(s, ty.shape.rank().checked_sub(2)?).ok()?;

@@ -2,12 +2,12 @@
 
 use super::{Padding, Pool, filling};
 use crate::error::Result;
-use crate::loops::{Expr, Fold, Index, LoopCx, Within};
+use crate::loops::{Expr, Index, LoopCx, ReduceOp, Within};
 use crate::ops::window;
 use crate::rules::Attrs;
 use crate::shape::Shape;
 
-/// The element under a position and a window element, or the filling.
+/// The element at a window position and a window element, or the fill value.
 pub(super) fn windows(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
     let shape = c.shape(0);
     let n = shape.len() - 2;
@@ -25,8 +25,8 @@ pub(super) fn windows(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
     })])
 }
 
-/// The sum of the window elements that fall on a place. Without dilation these are every `stride`-th element from the
-/// remainder of the place on; with it, all elements are tried.
+/// The sum of the window elements that belong to an input element. Without dilation these are every `stride`-th element from
+/// the remainder of its index on; with dilation all elements are tested.
 pub(super) fn fold(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
     let shape = c.shape(0);
     let n = shape.len() / 2 - 1;
@@ -36,7 +36,7 @@ pub(super) fn fold(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
     let steps: Vec<i64> = (0..n).map(|i| if dilation[i] == 1 { stride[i] } else { 1 }).collect();
     let tried: Vec<i64> = window.iter().zip(&steps).map(|(k, step)| (k + step - 1) / step).collect();
     Ok(vec![c.output(0, |at| {
-        c.fold(Fold::Sum, &tried, |tried| {
+        c.reduce(ReduceOp::Sum, &tried, |tried| {
             let (mut from, mut elements, mut inside) = (at[..2].to_vec(), Vec::new(), Vec::new());
             for i in 0..n {
                 let place = at[2 + i].clone() + before[i].into();
@@ -64,7 +64,7 @@ struct Windows {
     pool: Pool,
     /// Sizes of the spatial axes.
     sizes: Vec<i64>,
-    /// Elements of padding before and after each axis, also what `ceil_mode` reaches beyond.
+    /// Elements of padding before and after each axis, including those that `ceil_mode` adds.
     pads: Vec<[i64; 2]>,
 }
 
@@ -76,7 +76,7 @@ impl Windows {
         let known = |pair: [crate::Dim; 2]| pair.map(|d| d.known().unwrap_or(0));
         Ok(Self { pool, sizes: shape[2..].to_vec(), pads: pads.into_iter().map(known).collect() })
     }
-    /// The place in the input under a position and a window element.
+    /// The index in the input of a window position and a window element.
     fn places(&self, at: &[Index], element: &[Index]) -> Vec<Index> {
         let place = |i: usize| {
             let start = at[2 + i].clone() * self.pool.stride[i] - self.pads[i][0].into();
@@ -97,14 +97,16 @@ impl Windows {
 pub(super) fn max(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
     let windows = Windows::read(c)?;
     let least = c.number(filling(c.out_dtype(0), f64::NEG_INFINITY), c.out_dtype(0));
-    Ok(vec![c.output(0, |at| c.fold(Fold::Max, &windows.pool.kernel, |k| windows.element(c, at, k, least)))])
+    Ok(vec![
+        c.output(0, |at| c.reduce(ReduceOp::Max, &windows.pool.kernel, |k| windows.element(c, at, k, least))),
+    ])
 }
 
-/// The sum of each window over the number of its elements that count.
+/// The sum of each window, divided by the number of its elements that are counted.
 pub(super) fn avg(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
     let windows = Windows::read(c)?;
     let dtype = c.out_dtype(0);
-    // The padding that counts; beyond it, nothing does.
+    // Only this padding is counted.
     let counted: Vec<[i64; 2]> = match (&windows.pool.padding, c.bool(5)?) {
         (_, false) => vec![[0, 0]; windows.sizes.len()],
         (Padding::Explicit(pads), true) => pads.clone(),
@@ -112,11 +114,11 @@ pub(super) fn avg(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
     };
     Ok(vec![c.output(0, |at| {
         let kernel = &windows.pool.kernel;
-        let sum = c.fold(Fold::Sum, kernel, |k| windows.element(c, at, k, c.number(0.0, dtype)));
+        let sum = c.reduce(ReduceOp::Sum, kernel, |k| windows.element(c, at, k, c.number(0.0, dtype)));
         if counted == windows.pads {
             return sum / c.number(kernel.iter().product::<i64>() as f64, dtype);
         }
-        let count = c.fold(Fold::Sum, kernel, |k| {
+        let count = c.reduce(ReduceOp::Sum, kernel, |k| {
             let places = windows.places(at, k).into_iter().enumerate();
             let counts =
                 places.map(|(i, place)| Within::new(place, -counted[i][0], windows.sizes[i] + counted[i][1]));

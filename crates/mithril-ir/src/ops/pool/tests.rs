@@ -20,7 +20,7 @@ fn maximum_by_hand() {
     let ramp = image(4, |i| i as f64);
     assert_eq!(first(&MAX_POOL2D, &[ramp.clone(), 2.into()]).to_f64s(), [5.0, 7.0, 13.0, 15.0]);
     assert_eq!(first(&MAX_POOL2D, &[ramp, 3.into(), 1.into()]).to_f64s(), [10.0, 11.0, 14.0, 15.0]);
-    // Padding never wins.
+    // Padding is never the maximum.
     let low = first(&MAX_POOL2D, &[image(2, |_| -1.0), 3.into(), 2.into(), 1.into()]);
     assert_eq!(low.to_f64s(), [-1.0]);
     let integers = Tensor::from_parts(&[1, 1, 3], vec![-5_i8, -7, -6]);
@@ -37,7 +37,7 @@ fn ceil_mode_by_hand() {
         first(&MAX_POOL1D, &args).to_f64s()
     };
     assert_eq!(pool(&[1.0, 2.0, 3.0, 4.0, 5.0], 2, 2, 0), [2.0, 4.0, 5.0]);
-    // A window that would start behind the input is left out.
+    // A window that would start behind the input is dropped.
     assert_eq!(pool(&[1.0, 2.0, 3.0], 1, 3, 0), [1.0]);
     assert_eq!(pool(&[1.0, 2.0], 3, 2, 0), [2.0]);
 }
@@ -58,7 +58,7 @@ fn mean_by_hand() {
     assert_eq!(pool(0, false, true), [2.0]);
     close(&pool(1, false, true), &[1.0, 2.0, 5.0 / 3.0]);
     close(&pool(1, false, false), &[1.5, 2.0, 2.5]);
-    // What the last window reaches beyond the padding does not count: 5 / 1, not 5 / 2.
+    // The part of the last window beyond the padding is not counted: 5 / 1, not 5 / 2.
     let args = [line(&[1.0, 2.0, 3.0, 4.0, 5.0]), 2.into(), 2.into(), 0.into(), true.into()];
     assert_eq!(first(&AVG_POOL1D, &args).to_f64s(), [1.5, 3.5, 5.0]);
 }

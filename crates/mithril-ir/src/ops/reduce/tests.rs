@@ -21,13 +21,13 @@ fn arguments(
             let ty = TensorType { dtype: t.dtype(), shape: Shape::of(t.shape().iter().copied()) };
             return b.graph.add_input(*name, Role::Data, ty);
         }
-        let given = options.iter().find(|(name, _)| *name == port.name).map(|(_, lit)| lit.clone());
-        b.lit(given.or(port.default.lit()).unwrap_or(Lit::None))
+        let option = options.iter().find(|(name, _)| *name == port.name).map(|(_, lit)| lit.clone());
+        b.lit(option.or(port.default.lit()).unwrap_or(Lit::None))
     };
     op.ports.iter().map(|port| of_port(b, port)).collect()
 }
 
-/// The tensors in the order of the ports, as the inputs of the graph are.
+/// The tensors in the order of the ports, which is that of the graph's inputs.
 fn ordered(op: &OpDef, tensors: &[(&str, Tensor)]) -> Vec<Arc<Tensor>> {
     let find = |port: &Port| tensors.iter().find(|(name, _)| *name == port.name);
     op.ports.iter().filter_map(find).map(|(_, t)| Arc::new(t.clone())).collect()
@@ -56,7 +56,7 @@ pub(in crate::ops) fn values(
     run(op, tensors, options).unwrap()[0].to_f64s()
 }
 
-/// Gradients by the formula of the row for the cotangent `g` of the first output, one for each tensor that has one.
+/// Gradients by the formula of the op for the cotangent `g` of the first output, one for each tensor that has one.
 pub(in crate::ops) fn gradients(
     op: &'static OpDef,
     tensors: &[(&str, Tensor)],
@@ -69,13 +69,13 @@ pub(in crate::ops) fn gradients(
     let ys = b.push(op, &args).unwrap();
     let ty = TensorType { dtype: g.dtype(), shape: Shape::of(g.shape().iter().copied()) };
     let cotangent = b.graph.add_input("g", Role::Data, ty);
-    let found = b.formula(|cx| {
+    let actual = b.formula(|cx| {
         let of = |ids: &[ValueId]| ids.iter().map(|&id| cx.value(id)).collect::<Vec<_>>();
         let gs = of(&[cotangent]);
-        let call = GradCall::new(cx, op, of(&args), of(&ys), gs);
+        let call = GradCx::new(cx, op, of(&args), of(&ys), gs);
         formula(&call).into_iter().filter(|v| v.is_some()).collect()
     });
-    for (i, v) in found.unwrap().into_iter().enumerate() {
+    for (i, v) in actual.unwrap().into_iter().enumerate() {
         b.graph.outputs.insert(format!("d{i}").into(), v);
     }
     let mut inputs = ordered(op, tensors);
@@ -83,7 +83,7 @@ pub(in crate::ops) fn gradients(
     interp::run(&b.graph, &inputs).unwrap().iter().map(|t| t.to_f64s()).collect()
 }
 
-/// Compares the formula of the row with central differences of `Σ g·y` in the first tensor.
+/// Compares the gradient formula with central differences of `Σ g·y` in the first tensor.
 pub(in crate::ops) fn check_gradient(
     op: &'static OpDef,
     tensors: &[(&str, Tensor)],
@@ -91,7 +91,7 @@ pub(in crate::ops) fn check_gradient(
 ) {
     let y = &run(op, tensors, options).unwrap()[0];
     let g = Tensor::build(DType::F64, y.shape(), |i| Scalar::Float(0.7 + 0.3 * (i as f64).sin()));
-    let found = &gradients(op, tensors, options, &g)[0];
+    let actual = &gradients(op, tensors, options, &g)[0];
     let x = tensors[0].1.to_f64s();
     let total = |i: usize, step: f64| {
         let mut moved = x.clone();
@@ -101,23 +101,23 @@ pub(in crate::ops) fn check_gradient(
         let y = values(op, &all, options);
         y.iter().zip(g.to_f64s()).map(|(y, g)| y * g).sum::<f64>()
     };
-    assert_eq!(found.len(), x.len(), "{}", op.name);
-    for (i, found) in found.iter().enumerate() {
-        let wanted = (total(i, 1e-5) - total(i, -1e-5)) / 2e-5;
+    assert_eq!(actual.len(), x.len(), "{}", op.name);
+    for (i, actual) in actual.iter().enumerate() {
+        let expected = (total(i, 1e-5) - total(i, -1e-5)) / 2e-5;
         assert!(
-            (found - wanted).abs() < 1e-7 * (1.0 + wanted.abs()),
-            "{} {options:?} {i}: {found} {wanted}",
+            (actual - expected).abs() < 1e-7 * (1.0 + expected.abs()),
+            "{} {options:?} {i}: {actual} {expected}",
             op.name
         );
     }
 }
 
-pub(in crate::ops) fn close(found: &[f64], wanted: &[f64]) {
+pub(in crate::ops) fn close(actual: &[f64], expected: &[f64]) {
     let near =
         |a: f64, b: f64| a == b || (a - b).abs() < 1e-8 * (1.0 + b.abs()) || (a.is_nan() && b.is_nan());
     assert!(
-        found.len() == wanted.len() && found.iter().zip(wanted).all(|(&a, &b)| near(a, b)),
-        "{found:?} is not {wanted:?}"
+        actual.len() == expected.len() && actual.iter().zip(expected).all(|(&a, &b)| near(a, b)),
+        "{actual:?} is not {expected:?}"
     );
 }
 
@@ -191,7 +191,7 @@ fn nothing_has_no_extreme() {
     let error = run(&MAX, &x(f64s(&[2, 0], &[])), &[("axis", 1.into())]).unwrap_err();
     assert_eq!(error.code(), Code::BadSize);
     assert!(run(&MAX, &x(f64s(&[2, 0], &[])), &[("axis", 0.into())]).is_ok());
-    // The size is known only when running.
+    // The size is known only at run time.
     let mut b = Builder::default();
     let ty = TensorType { dtype: DType::F32, shape: Shape::of(["n"]) };
     let v = b.graph.add_input("x", Role::Data, ty);
@@ -268,8 +268,8 @@ fn gradients_agree_with_differences() {
 fn norms() {
     let t = f64s(&[4], &[3.0, -4.0, 0.0, 12.0]);
     let infinity = f64::INFINITY;
-    for (p, wanted) in [(2.0, 13.0), (1.0, 19.0), (infinity, 12.0), (-infinity, 0.0), (0.0, 3.0)] {
-        close(&values(&NORM, &x(t.clone()), &[("p", p.into())]), &[wanted]);
+    for (p, expected) in [(2.0, 13.0), (1.0, 19.0), (infinity, 12.0), (-infinity, 0.0), (0.0, 3.0)] {
+        close(&values(&NORM, &x(t.clone()), &[("p", p.into())]), &[expected]);
     }
     // 3³ + 4³ + 5³ = 6³
     close(&values(&NORM, &x(f64s(&[3], &[3.0, -4.0, 5.0])), &[("p", 3.into())]), &[6.0]);

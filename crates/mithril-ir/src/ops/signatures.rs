@@ -1,11 +1,11 @@
-//! What other libraries call ops and their arguments: other words for ports, and orders of arguments.
+//! Names and orders of arguments in other libraries.
 
 use super::find;
 use crate::op::OpDef;
-use crate::spelling::Spelling;
+use crate::signature::LibrarySignature;
 
-/// Other words for the ports of ops; the first that an op has is meant.
-pub static WORDS: &[(&str, &[&str])] = &[
+/// Other names for the ports of ops. Each stands for the first of the listed ports that an op has.
+pub static PORT_ALIASES: &[(&str, &[&str])] = &[
     ("a_max", &["max"]),
     ("a_min", &["min"]),
     ("alpha", &["alpha", "slope"]),
@@ -48,25 +48,25 @@ pub static WORDS: &[(&str, &[&str])] = &[
     ("x", &["input"]),
 ];
 
-/// The port that a word means, by place.
-pub fn port(op: &OpDef, word: &str) -> Option<usize> {
-    op.port(word).or_else(|| {
-        let (_, ports) = WORDS.iter().find(|(w, _)| *w == word)?;
+/// Position of the port of this name or alias.
+pub fn port(op: &OpDef, name: &str) -> Option<usize> {
+    op.port(name).or_else(|| {
+        let (_, ports) = PORT_ALIASES.iter().find(|(alias, _)| *alias == name)?;
         ports.iter().find_map(|p| op.port(p))
     })
 }
 
-/// A name that has the library's order beside ours: each call means what it can.
-const fn both(name: &'static str, library: &'static str, params: &'static str) -> Spelling {
-    Spelling { name, library, params, only: false, refused: "", hint: "" }
+/// A name that has the library's order besides ours; a call uses the one that it matches.
+const fn both(name: &'static str, library: &'static str, params: &'static str) -> LibrarySignature {
+    LibrarySignature { name, library, params, is_only: false, rejected: "", hint: "" }
 }
 
-/// An alias that has the library's order alone.
-const fn only(name: &'static str, library: &'static str, params: &'static str) -> Spelling {
-    Spelling { name, library, params, only: true, refused: "", hint: "" }
+/// An alias that has only the library's order.
+const fn only(name: &'static str, library: &'static str, params: &'static str) -> LibrarySignature {
+    LibrarySignature { name, library, params, is_only: true, rejected: "", hint: "" }
 }
 
-impl Spelling {
+impl LibrarySignature {
     const fn hint(self, hint: &'static str) -> Self {
         Self { hint, ..self }
     }
@@ -78,7 +78,7 @@ const PLACES: &str = "places are int64; cast makes them int32";
 const TORCH: &str = "PyTorch";
 
 /// Orders of arguments that differ from those of the ports.
-pub static SPELLINGS: &[Spelling] = &[
+pub static SIGNATURES: &[LibrarySignature] = &[
     only("gather", TORCH, "input dim=axis index=indices"),
     only("index_select", TORCH, "input dim=axis index=indices"),
     both("scatter_add", TORCH, "input dim=axis index=indices src=source"),
@@ -165,14 +165,14 @@ pub static SPELLINGS: &[Spelling] = &[
     .hint(SUMMED),
 ];
 
-/// How another library calls that name, if it takes other arguments; an alias without a row has that of the op.
-pub fn spelling(name: &str) -> Option<&'static Spelling> {
-    let row = |name: &str| SPELLINGS.iter().find(|s| s.name == name);
-    row(name).or_else(|| row(find(name)?.name))
+/// The signature of that name in another library, if it differs; an alias without one has that of the op.
+pub fn signature(name: &str) -> Option<&'static LibrarySignature> {
+    let listed = |name: &str| SIGNATURES.iter().find(|s| s.name == name);
+    listed(name).or_else(|| listed(find(name)?.name))
 }
 
-/// Whether so many arguments behind the first are one tuple: `x.reshape(2, -1)` is `x.reshape((2, -1))`, and
-/// `x.transpose(0, 1)` is not `x.transpose((0, 1))` everywhere.
+/// Whether `count` arguments after the first stand for one tuple: `x.reshape(2, -1)` is `x.reshape((2, -1))`, but
+/// `x.transpose(0, 1)` is not `x.transpose((0, 1))` in all libraries.
 pub fn packs(name: &str, count: usize) -> bool {
-    spelling(name).is_none_or(|s| s.params.split_whitespace().count() != count + 1)
+    signature(name).is_none_or(|s| s.params.split_whitespace().count() != count + 1)
 }

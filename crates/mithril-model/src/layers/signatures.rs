@@ -1,30 +1,30 @@
 //! Layers that PyTorch has under the same name, with other arguments.
 
-use mithril_ir::spelling::Spelling;
+use mithril_ir::signature::LibrarySignature;
 
 const INFERRED: &str = "here the size of the input is inferred";
 
 /// A layer whose arguments differ.
-const fn torch(name: &'static str, params: &'static str) -> Spelling {
-    Spelling { name, library: "PyTorch", params, only: false, refused: "", hint: "" }
+const fn torch(name: &'static str, params: &'static str) -> LibrarySignature {
+    LibrarySignature { name, library: "PyTorch", params, is_only: false, rejected: "", hint: "" }
 }
 
 /// A recurrent layer.
-const fn steps(name: &'static str, params: &'static str) -> Spelling {
-    Spelling { hint: "`length` is the number of steps", ..sized(name, params) }
+const fn steps(name: &'static str, params: &'static str) -> LibrarySignature {
+    LibrarySignature { hint: "`length` is the number of steps", ..sized(name, params) }
 }
 
 /// A loss with the two switches that `reduction` has replaced.
-const fn loss(name: &'static str, params: &'static str) -> Spelling {
-    Spelling {
+const fn loss(name: &'static str, params: &'static str) -> LibrarySignature {
+    LibrarySignature {
         hint: "reduction=\"mean\", \"sum\" or \"none\" says how the losses are brought together",
         ..torch(name, params)
     }
 }
 
-/// A layer that starts with the size of its input there.
-const fn sized(name: &'static str, params: &'static str) -> Spelling {
-    Spelling { name, library: "PyTorch", params, only: false, refused: INFERRED, hint: "" }
+/// A layer whose first argument in PyTorch is the size of its input.
+const fn sized(name: &'static str, params: &'static str) -> LibrarySignature {
+    LibrarySignature { name, library: "PyTorch", params, is_only: false, rejected: INFERRED, hint: "" }
 }
 
 const CONV: &str = "in_channels out_channels=filters kernel_size stride? padding? dilation? groups? bias?";
@@ -38,7 +38,7 @@ const TRANSFORMER: &str = "d_model=embed_dim nhead=num_heads dim_feedforward? dr
                            layer_norm_eps=eps? batch_first:bool? norm_first? bias:bool?";
 
 /// Orders of arguments that differ from ours.
-pub static SPELLINGS: &[Spelling] = &[
+pub static SIGNATURES: &[LibrarySignature] = &[
     sized("Linear", "in_features out_features=dimension bias?"),
     sized("Conv1d", CONV),
     sized("Conv2d", CONV),
@@ -73,7 +73,7 @@ pub static SPELLINGS: &[Spelling] = &[
     loss("NLLLoss", "weight:tensor? size_average:bool? ignore_index? reduce:bool? reduction?"),
 ];
 
-/// How PyTorch takes the arguments of that layer, if otherwise.
-pub fn spelling(layer: &str) -> Option<&'static Spelling> {
-    SPELLINGS.iter().find(|s| s.name == layer)
+/// The signature of that layer in PyTorch, if it differs.
+pub fn signature(layer: &str) -> Option<&'static LibrarySignature> {
+    SIGNATURES.iter().find(|s| s.name == layer)
 }
