@@ -1,6 +1,6 @@
-//! Every elementwise row in C, on numbers from everywhere: NaN, infinities, subnormal numbers, the ends of integers.
+//! Every elementwise op in C, on numbers from everywhere: NaN, infinities, subnormal numbers, the ends of integers.
 //!
-//! One program holds all rows for all dtypes. It is compiled with the flags of the target, and once more with the
+//! One program contains all ops for all dtypes. It is compiled with the flags of the target, and once more with the
 //! sanitizer for undefined behavior; the interpreter says what has to come out.
 
 use std::path::Path;
@@ -129,7 +129,7 @@ fn ties(half: DType, dtype: DType) -> Tensor {
     })
 }
 
-/// A graph of everything, and the rows that it holds, one for each output.
+/// A graph of everything, and its ops, one for each output.
 struct Everything {
     graph: Graph,
     inputs: Vec<Arc<Tensor>>,
@@ -284,7 +284,7 @@ fn distance(dtype: DType, found: f64, wanted: f64) -> f64 {
     (found - wanted).abs() / 2.0_f64.powi(exponent - digits)
 }
 
-/// How many units a row may be off.
+/// Allowed error of an op in units.
 fn allowed(op: &OpDef, wanted: f64) -> f64 {
     match (op.tolerance, op.name) {
         // Products with an exponential that is subnormal itself.
@@ -296,7 +296,7 @@ fn allowed(op: &OpDef, wanted: f64) -> f64 {
     }
 }
 
-/// What differs more than it may: the row, the first place, and how many there are.
+/// Errors above the limit: the op, the first index, and their number.
 fn differences(all: &Everything, found: &[Tensor], wanted: &[Arc<Tensor>]) -> Vec<String> {
     let mut report = Vec::new();
     for (i, ((op, found), wanted)) in all.rows.iter().zip(found).zip(wanted).enumerate() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mithril_codegen::python::{
-    Argument, EVALUATE, Function, NUMPY, Results, Source, Support, can_lower, emit, row_support, support,
+    Argument, EVALUATE, Function, NUMPY, Results, Source, Support, can_lower, emit, op_support, support,
 };
 use mithril_ir::error::{Code, Line};
 use mithril_ir::lowering::LoweringRule;
@@ -400,8 +400,8 @@ fn support_is_native_expanded_or_missing() {
     }
     let found: Vec<Support> = b.graph.nodes().map(|(id, _)| support(&NUMPY, &b.graph, id)).collect();
     assert_eq!(found, [Support::Native, Support::Expanded, Support::Missing]);
-    assert_eq!(row_support(&NUMPY, op("exp")), Support::Native);
-    assert_eq!(row_support(&NUMPY, &HOMELESS), Support::Missing);
+    assert_eq!(op_support(&NUMPY, op("exp")), Support::Native);
+    assert_eq!(op_support(&NUMPY, &HOMELESS), Support::Missing);
 }
 
 /// Lowerings refer only to helpers that exist; a wrong name would silently mean that there is no lowering.

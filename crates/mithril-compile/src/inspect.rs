@@ -233,8 +233,8 @@ impl Compiled {
     }
 }
 
-/// How C runs an op, as its row says.
-pub fn row_support_in_c(op: &OpDef) -> Support {
+/// How C runs an op, according to its definition.
+pub fn op_support_in_c(op: &OpDef) -> Support {
     match op.expand {
         _ if op.loops.is_some() || !matches!(op.lowering.c, LoweringRule::None) => Support::Native,
         Some(_) => Support::Expanded,
@@ -243,7 +243,7 @@ pub fn row_support_in_c(op: &OpDef) -> Support {
 }
 
 /// How ggml runs an op, as its definition says: an op with neither lowering nor expansion runs on the host.
-pub fn row_support_in_ggml(op: &OpDef) -> Support {
+pub fn op_support_in_ggml(op: &OpDef) -> Support {
     // What only moves elements is a view.
     let is_view = || ops::movement::OPS.iter().any(|moving| moving.name == op.name);
     match op.expand {

@@ -1,4 +1,4 @@
-//! Leaves: models of one op, made of its row.
+//! Leaves: models of one op, made from its definition.
 
 use std::sync::Arc;
 

@@ -175,7 +175,7 @@ pub fn zoo_definitions(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
     let list = PyList::empty(py);
     for model in zoo::all() {
         let entry = layer_definition(py, &model.layer)?;
-        entry.set_item("example", model.row.example)?;
+        entry.set_item("example", model.definition.example)?;
         list.append(entry)?;
     }
     Ok(list)

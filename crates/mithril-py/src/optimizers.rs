@@ -16,7 +16,7 @@ pub fn optimizer_definitions(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
     let list = PyList::empty(py);
     for optimizer in optimizers::all() {
         let entry = layer_definition(py, &optimizer.layer)?;
-        entry.set_item("slots", optimizer.row.slots.iter().map(|s| s.name).collect::<Vec<_>>())?;
+        entry.set_item("slots", optimizer.definition.slots.iter().map(|s| s.name).collect::<Vec<_>>())?;
         list.append(entry)?;
     }
     Ok(list)

@@ -5,7 +5,7 @@ use mithril::codegen::python::{
 };
 use mithril::compile::c::C;
 use mithril::compile::ggml::Ggml;
-use mithril::compile::inspect::{row_support_in_c, row_support_in_ggml};
+use mithril::compile::inspect::{op_support_in_c, op_support_in_ggml};
 use mithril::compile::pipeline::Target;
 use mithril::ir::error::{Code, Error};
 use mithril::ir::op::OpDef;
@@ -102,15 +102,15 @@ impl<'py> FromPyObject<'_, 'py> for TargetArgument {
     }
 }
 
-/// How the target runs each op, as its row says: `native`, `expanded` or `missing`, by name.
+/// How the target runs each op, according to its definition: `native`, `expanded` or `missing`, by name.
 #[pyfunction]
 pub fn op_support(target: &Bound<'_, PyAny>) -> Outcome<Vec<(&'static str, &'static str)>> {
     let found: Box<dyn Fn(&'static OpDef) -> codegen::Support> = match native(target) {
-        Some(found) if found.name() == "c" => Box::new(row_support_in_c),
-        Some(_) => Box::new(row_support_in_ggml),
+        Some(found) if found.name() == "c" => Box::new(op_support_in_c),
+        Some(_) => Box::new(op_support_in_ggml),
         None => {
             let table = target.extract::<TargetArgument>()?.0;
-            Box::new(move |op| codegen::row_support(&table, op))
+            Box::new(move |op| codegen::op_support(&table, op))
         }
     };
     let support = |op| match found(op) {

@@ -1,4 +1,4 @@
-//! Test cases: the arguments of one use of an op, read from the `cases` of its row or derived from its ports.
+//! Test cases: the arguments of one use of an op, read from the `cases` of its definition or derived from its ports.
 //!
 //! A case is a line of words: tensors in port order, arguments by name.
 //! `[2,3]` is a float tensor drawn from the op's domain, `i64[4]<5` integers from 0 to 4, `i64[4]` integers

@@ -1,4 +1,4 @@
-//! What every test of ops and targets is made of: samples derived from the rows, tolerances, gradient checks.
+//! What every test of ops and targets is made of: samples derived from the op definitions, tolerances, gradient checks.
 
 pub mod case;
 pub mod gradient;

@@ -61,7 +61,7 @@ pub fn build(steps: &[Step], style: Style, float: DType) -> Program {
     maker.finish(steps)
 }
 
-/// The row of that name.
+/// The op of that name.
 ///
 /// # Panics
 /// When there is none.

@@ -1,4 +1,4 @@
-//! Every row that C can write, against the interpreter: all cases of all ops are one graph, one C file, one call.
+//! Every op that C can express, against the interpreter: all cases of all ops are one graph, one C file, one call.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -22,7 +22,7 @@ use mithril_testing::{run, tolerance};
 /// Ops that C cannot write yet: what is still to be done. An op that became writable must be taken off.
 const NOT_YET: &[&str] = &[];
 
-/// Cases of sizes at which functions of the prelude take ways that the cases of the rows do not reach.
+/// Cases of sizes at which functions of the prelude take paths that the cases of the op definitions do not reach.
 const LARGER: &[(&str, &str)] = &[
     ("argsort", "[2,100,3] axis=1"),
     ("argsort", "i64[150]<9 descending=true"),

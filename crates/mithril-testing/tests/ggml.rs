@@ -1,4 +1,4 @@
-//! Every row on ggml, against the interpreter: all cases of all ops are one plan.
+//! Every op on ggml, against the interpreter: all cases of all ops are one plan.
 
 use std::sync::Arc;
 
@@ -106,7 +106,7 @@ fn arithmetic_behind_convolutions_agrees_with_the_interpreter() {
     }
 }
 
-/// Ops in which ggml's own functions lose NaN, since they compare; the standard tests of backends look at every row.
+/// Ops in which ggml's own functions lose NaN, since they compare; the standard tests of backends look at every op.
 const COMPARING: &[(&str, &str)] = &[
     ("relu", "[3,40]"),
     ("relu6", "[3,40]"),

@@ -1,4 +1,4 @@
-//! Plans for ggml: every case of every row has one, known models are one graph of ggml each, and weights are kept in the
+//! Plans for ggml: every case of every op has one, known models are one graph of ggml each, and weights are kept in the
 //! elements that are wanted for them.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The tensor expressions of rows, evaluated one element at a time, against the reference evaluation of the rows.
+//! The tensor expressions of ops, evaluated one element at a time, against their reference evaluations.
 
 use std::collections::HashMap;
 

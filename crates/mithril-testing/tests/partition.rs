@@ -58,7 +58,7 @@ fn agree(what: &str, found: &[Arc<Tensor>], wanted: &[Arc<Tensor>], tolerance: f
     }
 }
 
-/// Every row, every case, every operand divided along every axis: what the rule accepts equals one device.
+/// Every op, every case, every operand divided along every axis: what the rule accepts equals one device.
 #[test]
 fn every_op_divides_as_the_rule_says() {
     let mut divided = std::collections::BTreeSet::new();

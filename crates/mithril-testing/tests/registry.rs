@@ -1,4 +1,4 @@
-//! Every row of the registry: complete, consistent with itself, and with the right gradient.
+//! Every op definition of the registry: complete, consistent with itself, and with the right gradient.
 
 use mithril::compile::passes;
 use mithril::ir::dtype::DType;
@@ -25,7 +25,7 @@ fn for_each_case(float: DType, check: impl Fn(&case::Case) -> Result<(), String>
 }
 
 #[test]
-fn rows_are_complete() {
+fn definitions_are_complete() {
     let mut names = std::collections::BTreeMap::new();
     for op in ops::all() {
         assert!(op.doc.len() > 10 && op.doc.contains('.'), "{} has no documentation", op.name);

@@ -79,7 +79,7 @@ fn path(origin: &Origin) -> String {
 
 type Types = Vec<(DType, Vec<i64>)>;
 
-/// Arguments and outputs of a node, as rows see them.
+/// Arguments and outputs of a node, for the tensor expressions of its op.
 pub fn arguments(graph: &Graph, node: &Node) -> Result<(Vec<LoopArg>, Types)> {
     let args = node.inputs.iter().enumerate().map(|(i, &v)| {
         Ok(match (&graph.value(v).def, graph.ty(v)) {

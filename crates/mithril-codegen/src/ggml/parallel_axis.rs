@@ -8,7 +8,7 @@ use mithril_ir::loops::{Expr, Index, LoopCx};
 use crate::c::arguments;
 
 /// For each input of a node whether it is cut along its first axis where the result is: what lies at a place of that axis
-/// goes into that place of the result alone, as the loops of the row say. Nothing where the result is not made so.
+/// goes into that place of the result alone, as the loops of the op say. Nothing where the result is not made so.
 pub fn parallel_axis(graph: &Graph, node: &Node) -> Vec<bool> {
     cut(graph, node).unwrap_or_default()
 }

@@ -193,8 +193,8 @@ pub fn support(target: &PythonTarget, graph: &Graph, node: NodeId) -> Support {
     }
 }
 
-/// How the target runs an op in general, by its row alone; single uses may differ ([`support`]).
-pub fn row_support(target: &PythonTarget, op: &OpDef) -> Support {
+/// How the target runs an op in general, by its definition alone; single uses may differ ([`support`]).
+pub fn op_support(target: &PythonTarget, op: &OpDef) -> Support {
     let has_lowering = overlay::is_method(target, op)
         || (target.rules)(&op.lowering).iter().any(|rule| !matches!(rule, LoweringRule::None));
     match op.expand {

@@ -219,7 +219,7 @@ fn is_compound(text: &str) -> bool {
     text.contains(MARK) && scan(text.to_owned()).precedence < UNARY
 }
 
-/// Replaces the placeholders of a row's template.
+/// Replaces the placeholders of an op's template.
 fn expand(target: &PythonTarget, graph: &Graph, node: &Node, template: &str) -> Option<String> {
     let mut out = String::with_capacity(template.len() + 16);
     let mut rest = template;

@@ -3,7 +3,7 @@
 //!
 //! - [`mesh`]: devices in a grid of named axes, and which axis of a tensor is divided along which axis of the mesh;
 //! - [`request`]: where a layout puts the inputs of a graph;
-//! - [`rule`]: how a use of an op divides, derived from the tensor expressions of its row;
+//! - [`rule`]: how a use of an op divides, derived from the tensor expressions of its definition;
 //! - [`pass`]: propagates placements through the graph and inserts collectives;
 //! - [`memo`]: what was chosen for equal uses of ops, such as those of repeated layers;
 //! - [`cost`]: arithmetic, bytes and estimated time of a program on a description of hardware;

@@ -1,6 +1,6 @@
-//! How a use of an op divides over the devices of one axis of a mesh, derived from what its row says.
+//! How a use of an op divides over the devices of one axis of a mesh, derived from its definition.
 //!
-//! The tensor expressions of a row ([`mithril_ir::loops`]) say which elements of the operands an element of the result
+//! The tensor expressions of an op ([`mithril_ir::loops`]) say which elements of the operands an element of the result
 //! reads. Device `p` of `n` may compute a shard of the result from shards of the operands if the expression of the
 //! whole op, with `p · chunk + i` for each divided variable `i`, is the expression of the same op on the shards. Both
 //! are written out and compared with `p` a variable, which proves it for all devices. If a divided variable is that of

@@ -1,7 +1,7 @@
 //! Layers: models that are ready to add, and the registry from which the classes of other languages are made.
 //!
-//! A layer is a row ([`LayerDef`]): name, documentation, arguments, and the function that builds the model. Every
-//! op whose row names a layer is one too; its arguments are the literal arguments of the op.
+//! A layer is a definition ([`LayerDef`]): name, documentation, arguments, and the function that builds the model. Every
+//! op whose definition names a layer is one too; its arguments are the literal arguments of the op.
 
 mod args;
 mod attention;
@@ -59,7 +59,7 @@ pub struct LayerDef {
     pub arg_aliases: &'static [(&'static str, &'static str)],
 }
 
-/// A layer, from a row or from an op.
+/// A layer, from a definition or from an op.
 #[derive(Debug)]
 pub struct Layer {
     /// Name in CamelCase.
@@ -84,7 +84,7 @@ enum Source {
 /// Where a layer's default differs from the one of its op: layers keep the batch.
 static OVERRIDES: &[(&str, &str, DefaultLit)] = &[("Flatten", "start_axis", DefaultLit::Int(1))];
 
-/// Layers of ops whose rows name none.
+/// Layers of ops whose definitions name none.
 static EXTRA: &[(&str, &str)] = &[
     ("Flatten", "flatten"),
     ("MaxPool1d", "max_pool1d"),
@@ -219,7 +219,7 @@ pub fn build(name: &str, args: Vec<Lit>, named: Vec<(&str, Lit)>) -> Result<Mode
 }
 
 impl Layer {
-    /// The layer of a row.
+    /// The layer of a definition.
     pub(crate) fn of_def(def: &'static LayerDef) -> Self {
         Self {
             name: def.name,

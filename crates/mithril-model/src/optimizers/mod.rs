@@ -1,6 +1,6 @@
 //! Optimizers: update rules as models, and whole training steps made of them.
 //!
-//! A rule is a row ([`OptimizerDef`]). Its model computes one step of one parameter: from the inputs `param`,
+//! A rule is a definition ([`OptimizerDef`]). Its model computes one step of one parameter: from the inputs `param`,
 //! `gradient`, `learning_rate` and `step` (the number of the step, from 1 on; both scalars) and one input per slot
 //! (what is remembered from step to step, and starts at zero) it computes `new_param` and `new_<slot>`.
 //! [`join`] makes one model of the rules of many parameters, so that one program takes a whole training step.
@@ -86,16 +86,17 @@ const fn slot(name: &'static str) -> Slot {
 /// An optimizer in the form of the layers.
 #[derive(Debug)]
 pub struct Optimizer {
-    /// The row.
-    pub row: &'static OptimizerDef,
+    /// The definition.
+    pub definition: &'static OptimizerDef,
     /// Name, arguments and documentation; its model is the rule.
     pub layer: Layer,
 }
 
 static OPTIMIZERS: LazyLock<Vec<Optimizer>> = LazyLock::new(|| {
-    let rows = [&sgd::SGD, &adam::ADAM, &adam::ADAMW, &rmsprop::RMSPROP, &adafactor::ADAFACTOR, &lion::LION];
-    let rows = rows.into_iter().chain([&average::AVERAGE]);
-    rows.map(|row| Optimizer { row, layer: Layer::of_def(&row.def) }).collect()
+    let definitions =
+        [&sgd::SGD, &adam::ADAM, &adam::ADAMW, &rmsprop::RMSPROP, &adafactor::ADAFACTOR, &lion::LION];
+    let definitions = definitions.into_iter().chain([&average::AVERAGE]);
+    definitions.map(|definition| Optimizer { definition, layer: Layer::of_def(&definition.def) }).collect()
 });
 
 /// All optimizers in the order of the documentation.
@@ -112,7 +113,7 @@ pub fn find(name: &str) -> Result<&'static Optimizer> {
 impl Optimizer {
     /// The slot of that name.
     fn slot(&self, name: &str) -> Result<&'static Slot> {
-        let found = self.row.slots.iter().find(|s| s.name == name);
+        let found = self.definition.slots.iter().find(|s| s.name == name);
         found.ok_or_else(|| Error::internal(format!("{} has no slot `{name}`", self.layer.name)))
     }
 }

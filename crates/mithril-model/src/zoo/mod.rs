@@ -1,6 +1,6 @@
 //! The zoo: whole models that people know, each defined once, with the names of their published weights.
 //!
-//! A model is a row ([`ZooModel`]): what a layer has, the layouts of its checkpoints, and how it is read from the
+//! A model is a definition ([`ZooModel`]): what a layer has, the layouts of its checkpoints, and how it is read from the
 //! `config.json` beside them.
 //!
 //! ```
@@ -64,8 +64,8 @@ pub type Reader = fn(&Config<'_>) -> Result<Vec<(&'static str, Lit)>>;
 /// A model of the zoo as a layer.
 #[derive(Debug)]
 pub struct Entry {
-    /// The row.
-    pub row: &'static ZooModel,
+    /// The definition.
+    pub definition: &'static ZooModel,
     /// Name, arguments and documentation in the form of the layers.
     pub layer: Layer,
 }
@@ -73,8 +73,8 @@ pub struct Entry {
 static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
     let families =
         [resnet::MODELS, vit::MODELS, clip::MODELS, gpt::MODELS, llama::MODELS, bert::MODELS, t5::MODELS];
-    let rows = families.into_iter().flatten();
-    rows.map(|row| Entry { row, layer: Layer::of_def(&row.def) }).collect()
+    let definitions = families.into_iter().flatten();
+    definitions.map(|definition| Entry { definition, layer: Layer::of_def(&definition.def) }).collect()
 });
 
 /// All models in the order of the documentation.
@@ -123,8 +123,8 @@ pub fn from_config(json: &str, part: Option<&str>, args: Vec<(&str, Lit)>) -> Re
 /// The model of that type and part, and how its arguments are read.
 fn described(kind: &str, part: Option<&str>) -> Result<(&'static Entry, Reader)> {
     let known = || {
-        let rows = all().iter().filter_map(|e| e.row.config.map(|(types, read)| (types, e, read)));
-        rows.flat_map(|(types, e, read)| types.split('|').map(move |known| (known, e, read)))
+        let configs = all().iter().filter_map(|e| e.definition.config.map(|(types, read)| (types, e, read)));
+        configs.flat_map(|(types, e, read)| types.split('|').map(move |known| (known, e, read)))
     };
     let wanted = part.map_or(kind.to_owned(), |part| format!("{kind}/{part}"));
     if let Some((_, entry, read)) = known().find(|(known, ..)| *known == wanted) {

@@ -38,7 +38,7 @@ pub(super) fn depth(a: &LayerArgs<'_>, name: &str) -> Result<i64> {
 
 /// An affine layer `[outputs, inputs]`.
 pub(super) fn linear(name: &str, [outputs, inputs]: [i64; 2], bias: bool, init: Init) -> Result<Model> {
-    let leaf = Model::leaf(row("linear")?, 0).of_class("Linear");
+    let leaf = Model::leaf(definition("linear")?, 0).of_class("Linear");
     let leaf = leaf.learned("weight", [outputs.into(), inputs.into()], init)?;
     let leaf = if bias {
         leaf.learned("bias", [outputs.into()], Init::Zeros)?
@@ -50,10 +50,11 @@ pub(super) fn linear(name: &str, [outputs, inputs]: [i64; 2], bias: bool, init: 
 
 /// A table to look vectors up in.
 pub(super) fn table(name: &str, [rows, dims]: [i64; 2], init: Init) -> Result<Model> {
-    let leaf = Model::leaf(row("embedding")?, 0).of_class("Embedding").port_called("indices", "input")?;
+    let leaf =
+        Model::leaf(definition("embedding")?, 0).of_class("Embedding").port_called("indices", "input")?;
     leaf.setting("padding_idx", Lit::None)?.learned("weight", [rows.into(), dims.into()], init)?.named(name)
 }
 
-fn row(name: &str) -> Result<&'static mithril_ir::op::OpDef> {
+fn definition(name: &str) -> Result<&'static mithril_ir::op::OpDef> {
     ops::get(name)
 }

@@ -262,7 +262,7 @@ pub struct Published {
 /// Every layout of the zoo, or those of a source.
 fn layouts(source: Option<&str>) -> Result<Vec<&'static Layout>> {
     let mut found: Vec<&'static Layout> = Vec::new();
-    for layout in super::all().iter().flat_map(|entry| entry.row.layouts) {
+    for layout in super::all().iter().flat_map(|entry| entry.definition.layouts) {
         // Models of a family have one table.
         if !found.iter().any(|known| std::ptr::eq(*known, layout)) {
             found.push(layout);

@@ -23,7 +23,7 @@ pub struct Node<'a> {
 /// Writes a node; `given` says what stands for a value. The tensors of its outputs.
 ///
 /// # Errors
-/// Why the row cannot be written.
+/// Why the op cannot be written.
 pub fn lower(
     w: &mut Writer,
     graph: &Graph,

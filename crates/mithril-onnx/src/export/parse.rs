@@ -4,7 +4,7 @@
 //! brackets and its inputs between round ones (`_` leaves one out), of which `#1` takes the second output; words in small
 //! letters are forms of [`super::forms`], which become constants, sizes or several nodes. Inputs of the node stand in
 //! braces, by number or by the name of the port. A number takes the dtype of the tensors beside it; a list of integers is
-//! a constant of int64. `$u = Exp({0}) | Sub($u, 1)` names what is used more than once. A row with several outputs is
+//! a constant of int64. `$u = Exp({0}) | Sub($u, 1)` names what is used more than once. An op with several outputs is
 //! written as trees separated by `;`.
 
 use mithril_ir::DType;

@@ -1,4 +1,4 @@
-//! Nodes that ggml cannot say, as custom ops inside of its graphs: the reference evaluations of their rows.
+//! Nodes that ggml cannot say, as custom ops inside of its graphs: the reference evaluations of their ops.
 //!
 //! Threads share what is computed element by element on floats and booleans, and what is computed for each place of the
 //! first axis on its own; everything else is done by one of them. Operands are copied, apart from those of the former.

@@ -21,7 +21,7 @@ pub enum Form {
     Vectors,
 }
 
-/// The template of a node, with inputs by number; `None` if the row has none for this use.
+/// The template of a node, with inputs by number; `None` if the op has none for this use.
 pub fn template(graph: &Graph, node: NodeId) -> Option<String> {
     let node = graph.node(node);
     let text = match node.op.lowering.c {

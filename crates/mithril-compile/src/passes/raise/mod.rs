@@ -1,6 +1,6 @@
 //! Raising: recognizes ops that a graph computes in small pieces, as importers of decomposed models leave them.
 //!
-//! What an op looks like in pieces stands in its row ([`mithril_ir::forms`]). A form is matched by structure, never by
+//! Op definitions list the formulas of an op in smaller ops ([`mithril_ir::forms`]). A form is matched by structure, never by
 //! names: [`view`] shows values as sums, products and reductions whichever nodes write them, [`unify`] matches patterns
 //! with them. Ops that are more than a formula (products whose operands are transposed and reshaped, attention) have
 //! rules of their own ([`products`], [`attention`]).
