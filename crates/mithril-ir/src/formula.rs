@@ -198,7 +198,7 @@ impl<'a> V<'a> {
     }
 }
 
-/// An argument of a method of [`V`]: a value, or what a literal is made of (`0`, `1.0`, `true`, a shape, a dtype).
+/// An argument of a method or operator of [`V`]: a value, or what a literal is made of (`0`, `1.0`, `true`, a shape, a dtype).
 pub trait Operand<'a> {
     /// The value in the graph of `cx`.
     fn value(self, cx: &'a Cx) -> V<'a>;
@@ -391,13 +391,9 @@ methods! {
 macro_rules! operators {
     ($($trait:ident, $method:ident, $op:ident;)*) => {
         $(
-            impl<'a> $trait for V<'a> {
+            impl<'a, T: Operand<'a>> $trait<T> for V<'a> {
                 type Output = V<'a>;
-                fn $method(self, other: V<'a>) -> V<'a> { self.op(&e::$op, &[other]) }
-            }
-            impl<'a> $trait<f64> for V<'a> {
-                type Output = V<'a>;
-                fn $method(self, other: f64) -> V<'a> { self.op(&e::$op, &[self.lit(other)]) }
+                fn $method(self, other: T) -> V<'a> { self.op(&e::$op, &[other.value(self.cx)]) }
             }
             impl<'a> $trait<V<'a>> for f64 {
                 type Output = V<'a>;

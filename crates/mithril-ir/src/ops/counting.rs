@@ -89,9 +89,9 @@ fn search<'a>(c: &ExpandCx<'a>, sequence: V<'a>, values: V<'a>, right: bool) -> 
     let mut place = c.cx.full(shape, zero, DType::I64);
     let mut step = 1_i64 << (63 - known.leading_zeros());
     while step > 0 {
-        let next = place + c.cx.lit(step);
+        let next = place + step;
         let inside = next.less_equal(known);
-        let element = look(next.minimum(known) - c.cx.lit(1));
+        let element = look(next.minimum(known) - 1);
         let goes_on = passes(element, values, right).logical_and(inside);
         place = goes_on.select(next, place);
         step /= 2;
@@ -249,7 +249,7 @@ fn ends<'a>(c: &ExpandCx<'a>, x: V<'a>, range: Option<(f64, f64)>) -> (V<'a>, V<
 
 /// Index of the bin, of `bins` equal ones from `low` to `high`, in which each element lies; the last bin is closed.
 fn bin_indices<'a>(c: &ExpandCx<'a>, x: V<'a>, low: V<'a>, high: V<'a>, bins: &Dim) -> V<'a> {
-    let part = ((x - low) / (high - low) * c.cx.lit(bins.clone())).floor();
+    let part = ((x - low) / (high - low) * bins.clone()).floor();
     let is_end = x.equal(high);
     let is_inside = low.less_equal(x).logical_and(x.less_equal(high));
     let top = c.cx.lit(bins - &Dim::ONE);
@@ -359,7 +359,7 @@ pub static HISTOGRAM: OpDef = OpDef {
         let places = bin_indices(c, x, low, high, &bins);
         let weights = c.x[4].is_some().then_some(c.x[4]);
         let mut counts = counts(c, places, weights, &bins);
-        let width = (high - low) / c.cx.lit(bins.clone());
+        let width = (high - low) / bins.clone();
         if c.get(|c| c.bool(5)) {
             let of = if counts.dtype().is_float() { counts.dtype() } else { float };
             let sum = counts.sum_all().cast(of);

@@ -275,7 +275,7 @@ fn cutoff<'a>(x: V<'a>, s: V<'a>, rtol: V<'a>, atol: Option<V<'a>>) -> V<'a> {
         let size = &(&x.dim(-2) + &x.dim(-1)) - &s.dim(-1);
         match size.known() {
             Some(n) => largest * (n as f64 * x.dtype().epsilon()),
-            None => largest * x.dtype().epsilon() * x.lit(size),
+            None => largest * x.dtype().epsilon() * size,
         }
     };
     atol.map_or(relative, |atol| relative.maximum(atol))

@@ -96,7 +96,7 @@ fn reduce<'a>(c: &ExpandCx<'a>, losses: V<'a>) -> Vec<V<'a>> {
     vec![match c.get(reduction).as_str() {
         "none" => losses,
         "sum" => losses.sum_all(),
-        "batchmean" => losses.sum_all() / c.cx.lit(losses.dim(0)),
+        "batchmean" => losses.sum_all() / losses.dim(0),
         _ => losses.mean_all(),
     }]
 }
@@ -271,7 +271,7 @@ fn weighted<'a>(c: &ExpandCx<'a>, losses: V<'a>) -> V<'a> {
 /// The cotangent of the loss of each element.
 fn each<'a>(v: &GradCx<'a>) -> V<'a> {
     let count = if v.x[0].rank() == 0 { v.x[1] } else { v.x[0] }.shape().numel();
-    if v.get(reduction) == "mean" { v.g / v.cx.lit(count) } else { v.g }
+    if v.get(reduction) == "mean" { v.g / count } else { v.g }
 }
 
 /// Cross-entropy of logits

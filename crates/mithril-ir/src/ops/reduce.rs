@@ -332,7 +332,7 @@ pub static MEAN: OpDef = OpDef {
     dtype: DTypeRule::Fn(float_result),
     expand: Some(|c| {
         let sum = at_least_f32(c.x[0]).op(&SUM, &c.x[1..]);
-        vec![(sum / c.cx.lit(count(c))).cast(float_of(c.x[0]))]
+        vec![(sum / count(c)).cast(float_of(c.x[0]))]
     }),
     lowering: Lowering {
         py: Function(|c| statistic(c, "mean", "")),

@@ -115,9 +115,9 @@ fn grid_sample<'a>(c: &ExpandCx<'a>) -> Result<Vec<V<'a>>> {
         };
         let g = grid.slice(along(component), along(component + 1)).reshape(lit(&batch));
         let place = if corners {
-            (g + 1.0) / 2.0 * c.cx.lit(size - &Dim::ONE)
+            (g + 1.0) / 2.0 * (size - &Dim::ONE)
         } else {
-            ((g + 1.0) * c.cx.lit(size.clone()) - 1.0) / 2.0
+            ((g + 1.0) * size.clone() - 1.0) / 2.0
         };
         let axis = Axis { c, size, padding: &padding, corners };
         axes.push(match mode.as_str() {
@@ -132,7 +132,7 @@ fn grid_sample<'a>(c: &ExpandCx<'a>) -> Result<Vec<V<'a>>> {
     for taps in combinations(&axes) {
         let (mut at, mut inside, mut weight) = (taps[0].at, taps[0].inside, taps[0].weight);
         for (i, tap) in taps.iter().enumerate().skip(1) {
-            at = at * c.cx.lit(shape[i + 2].clone()) + tap.at;
+            at = at * (shape[i + 2].clone()) + tap.at;
             inside = inside.logical_and(tap.inside);
             weight = weight.zip(tap.weight).map(|(a, b)| a * b);
         }
@@ -267,8 +267,8 @@ pub static AFFINE_GRID: OpDef = OpDef {
             let steps = c.cx.arange(count.clone()).cast(theta.dtype());
             let line = match corners {
                 true if count.is(1) => steps,
-                true => steps * 2.0 / c.cx.lit(count - &Dim::ONE) - 1.0,
-                false => (steps * 2.0 + 1.0) / c.cx.lit(count.clone()) - 1.0,
+                true => steps * 2.0 / (count - &Dim::ONE) - 1.0,
+                false => (steps * 2.0 + 1.0) / count.clone() - 1.0,
             };
             let mut shape = vec![Dim::ONE; n];
             shape[i] = count.clone();

@@ -319,7 +319,7 @@ fn along<'a>(x: V<'a>, indices: V<'a>, source: V<'a>, axis: usize) -> V<'a> {
     };
     let order = line(&count).broadcast_to(tuple(&indices.shape()));
     // The input follows the source, so that elements without a write are taken from it.
-    let stays = (line(&size) - cx.lit(size.clone())).broadcast_to(tuple(&shape));
+    let stays = (line(&size) - size.clone()).broadcast_to(tuple(&shape));
     let last = stays.op(&SCATTER_MAX, &[indices, order, at]);
     let is_new = cx.lit(-1).less(last);
     let zero = cx.lit(0);
@@ -329,7 +329,7 @@ fn along<'a>(x: V<'a>, indices: V<'a>, source: V<'a>, axis: usize) -> V<'a> {
     }
     // The source may be empty; the concatenation with the input never is.
     let both = cx.concat(at, &[source, x]);
-    let from = is_new.select(last, last + cx.lit(&count + &size));
+    let from = is_new.select(last, last + (&count + &size));
     both.take_along_axis(from, at)
 }
 
@@ -396,7 +396,7 @@ fn reduced<'a>(c: &ExpandCx<'a>, x: V<'a>, source: V<'a>) -> V<'a> {
     if reduce != "mean" {
         return combined;
     }
-    let many = if include_self { counts() + c.cx.lit(1) } else { counts().maximum(1) };
+    let many = if include_self { counts() + 1 } else { counts().maximum(1) };
     if dtype.is_float() { combined / many.cast(dtype) } else { combined.floor_divide(many.cast(dtype)) }
 }
 
@@ -550,7 +550,7 @@ pub static MASKED_SCATTER: OpDef = OpDef {
             return vec![x];
         }
         let flat = mask.reshape(tuple(&[shape.numel()]));
-        let at = flat.cumsum(0, false, false) - c.cx.lit(1);
+        let at = flat.cumsum(0, false, false) - 1;
         // An additional element follows the source, for elements that take none.
         let (first, one) = (x.reshape(tuple(&[shape.numel()])), [Dim::ONE]);
         let first = first.slice([0_i64], tuple(&one));

@@ -434,12 +434,12 @@ fn waves<'a>(like: V<'a>, rows: &Dim, n: &Dim) -> (V<'a>, V<'a>) {
     // Reduced modulo n as an integer: a large angle would lose all accuracy as a float.
     let products = as_column(counting(like, rows)) * counting(like, n);
     let turns = products.remainder(size);
-    let over = (turns * cx.lit(2)).greater(size);
+    let over = (turns * 2).greater(size);
     let turns = over.select(turns - size, turns);
     let angle = turns.cast(working(like.dtype())) * TAU / size;
     // The zeros are exact, as in `roots`.
     let zero_where = |factor: i64, wave: V<'a>| {
-        let turns = turns.abs() * cx.lit(factor);
+        let turns = turns.abs() * factor;
         turns.equal(size).select(0.0, wave)
     };
     (zero_where(4, angle.cos()), zero_where(2, angle.sin()))
