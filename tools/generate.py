@@ -166,7 +166,8 @@ def _spelled(row: dict[str, Any], name: str) -> list[str]:
 
 
 #: Names that have an order of arguments of another library, and its parameters.
-_ORDERS = {name: (lib, [p for p, _ in params]) for what, name, lib, params, _ in _core.library_signatures() if what == "op"}
+_SIGNATURES = [rest for kind, *rest in _core.library_signatures() if kind == "op"]
+_ORDERS = {name: (lib, [p for p, _ in params]) for name, lib, params, _ in _SIGNATURES}
 #: Ports that other words mean.
 _MEANT = {port for _, ports in _core.port_aliases() for port in ports}
 #: Layers whose arguments by position mean something else elsewhere.

@@ -1,8 +1,8 @@
 """Calls as users of other libraries write them: `dim` for `axis`, and the order of arguments that PyTorch has.
 
-The rows are the core's (``_core.library_signatures``, ``_core.port_aliases``). Generated methods of ops and classes of layers
-are wrapped by `op` and `layer`: a call in another library's order is brought into ours, or refused if it could mean
-either.
+The signatures are the core's (``_core.library_signatures``, ``_core.port_aliases``). Generated methods of ops and
+classes of layers are wrapped by `op` and `layer`: a call in another library's order is brought into ours, or refused if
+it could mean either.
 """
 
 from __future__ import annotations

@@ -272,9 +272,8 @@ def _means(word, port):
 
 
 def test_every_op_that_pytorch_has_too_takes_its_arguments_in_that_order_or_has_a_row():
-    orders = {
-        name: [theirs for theirs, _ in params] for what, name, _, params, _ in _core.library_signatures() if what == "op"
-    }
+    signatures = _core.library_signatures()
+    orders = {name: [theirs for theirs, _ in params] for what, name, _, params, _ in signatures if what == "op"}
     compared, wrong = 0, []
     for name, row, parameters in _signatures():
         if any(p.kind is p.VAR_POSITIONAL for p in parameters) or any(p["kind"] == "variadic" for p in row["ports"]):
