@@ -350,7 +350,6 @@ def test_a_callable_pytree_brings_its_parameters():
 def test_all_that_is_missing_is_one_error():
     def function(x):
         y = lax.while_loop(lambda v: v.sum() < 10, lambda v: v * 2, x)
-        y = jax.jit(lambda v: lax.cond(v.sum() > 0, jnp.sin, jnp.cos, v))(y)
         return lax.bessel_i0e(lax.bessel_i0e(y)) + lax.igamma(x, x)
 
     with pytest.raises(ml.errors.UnsupportedOpError) as caught:
@@ -358,7 +357,7 @@ def test_all_that_is_missing_is_one_error():
     text = str(caught.value)
     assert "`bessel_i0e`, 2 times, first at" in text
     assert "`while of a number of turns that is data`, once at" in text
-    assert "`cond of a predicate that is data`" in text
+    assert "fori_loop with integers" in text
     assert "`igamma`" in text
     assert "test_from_jax.py" in text
 
@@ -386,7 +385,7 @@ def test_other_things_are_refused():
         ml.from_jax(lambda x: x @ x, (X,))
     with pytest.raises(ml.errors.UnsupportedOpError, match="too long to be unrolled"):
         ml.from_jax(lambda x: lax.fori_loop(0, 100_000, lambda i, c: c * 0.5, x), (X,))
-    with pytest.raises(ml.errors.UnsupportedOpError, match="complex64"):
+    with pytest.raises(ml.errors.UnsupportedOpError, match="is complex"):
         ml.from_jax(lambda x: x.astype(jnp.complex64) + 1, (X,))
 
 

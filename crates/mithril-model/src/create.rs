@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use mithril_ir::{Code, Error, Place, Result};
+use rustc_hash::FxHashSet;
 
-use crate::connection::{Connection, Source};
+use crate::connection::{Arg, Connection, Source};
 use crate::model::{Bound, EdgeId, Model};
 use crate::names;
 
@@ -71,6 +72,10 @@ impl Model {
         let size = |m: &Self| m.composite().map_or(1, |c| c.children.iter().map(|c| c.model.0.size).sum());
         let depth = |m: &Self| m.children().map(|(_, c)| c.0.depth).max().unwrap_or(0) + 1;
         let chosen = self.change(place, |edit| {
+            // First, so that no part is called as a name with a dot begins.
+            for input in dotted_inputs(outputs) {
+                edit.connection(&input)?;
+            }
             let mut chosen = edit.c.chosen.clone().unwrap_or_default();
             for (name, connection) in outputs {
                 let e = match edit.connection(connection)? {
@@ -174,4 +179,39 @@ impl Connection {
             _ => None,
         }
     }
+}
+
+/// The inputs that expressions read whose names begin, up to a dot, as a part could be called.
+fn dotted_inputs(outputs: &[(Arc<str>, Connection)]) -> Vec<Connection> {
+    let (mut inputs, mut parts) = (Vec::new(), FxHashSet::default());
+    let mut seen = FxHashSet::default();
+    let mut pending: Vec<Arg> = outputs.iter().map(|(_, c)| Arg::Connection(c.clone())).collect();
+    while let Some(arg) = pending.pop() {
+        match arg {
+            Arg::Connection(c) => match &*c.0 {
+                Source::Key(id, key) if seen.insert(*id) => {
+                    if let Some((first, _)) = key.name.as_deref().and_then(|name| name.split_once('.')) {
+                        inputs.push((first.to_owned(), c.clone()));
+                    }
+                }
+                Source::Out(call, _) if seen.insert(call.id) => {
+                    if call.model.name().is_none() {
+                        parts.insert(call.model.base_name());
+                    }
+                    pending.extend(call.args.iter().map(|(_, arg)| arg.clone()));
+                }
+                _ => {}
+            },
+            Arg::List(items) => pending.extend(items),
+            Arg::Slice(parts) => pending.extend(*parts),
+            _ => {}
+        }
+    }
+    // Of several parts with one name, all but the first have a number behind.
+    let base = |name: &str| {
+        let (base, number) = name.rsplit_once('_').unwrap_or((name, ""));
+        if number.parse::<u32>().is_ok() { base.to_owned() } else { name.to_owned() }
+    };
+    inputs.retain(|(first, _)| parts.contains(first.as_str()) || parts.contains(base(first).as_str()));
+    inputs.into_iter().map(|(_, c)| c).collect()
 }

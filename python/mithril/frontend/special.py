@@ -1,4 +1,4 @@
-"""Functions without an op, in terms of ops: the gamma function's logarithm and the derivative of it."""
+"""Functions without an op, in terms of ops: the gamma function's logarithm, its derivative, and running sums."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from .rows import apply, cast
 
-__all__ = ["FUNCTIONS", "digamma", "lgamma"]
+__all__ = ["FUNCTIONS", "digamma", "lgamma", "logcumsumexp"]
 
 #: Lanczos's approximation with g = 7 and 9 terms, which is exact to 15 digits (Godfrey 2001).
 _G = 7.0
@@ -72,6 +72,20 @@ def digamma(x: Any, dtype: str) -> Any:
     turn = apply("subtract", turn, apply("floor", apply("add", turn, 0.5)))
     left = apply("subtract", right, apply("divide", math.pi, apply("tan", apply("multiply", math.pi, turn))))
     return apply("where", is_pole, math.nan, apply("where", is_left, left, right))
+
+
+def logcumsumexp(x: Any, axis: int, size: int) -> Any:
+    """Compute the logarithms of running sums of exponentials."""
+
+    def along(x: Any, key: slice) -> Any:
+        return x[(slice(None),) * axis + (key,)]
+
+    # The sums would overflow or vanish: sums of logarithms, over twice as many places at each step.
+    step = 1
+    while step < size:
+        both = apply("logaddexp", along(x, slice(step, None)), along(x, slice(None, -step)))
+        x, step = apply("concat", axis, along(x, slice(None, step)), both), 2 * step
+    return x
 
 
 #: By the name that PyTorch and JAX have for them.

@@ -11,16 +11,19 @@ import numpy as np
 from ... import _core
 from ..._core import IOKey, Model
 from ...errors import InvalidValueError, UnsupportedOpError
+from ..complexes import Complex
 from ..rows import apply, is_connection, times
 from ..state import ordered
+from .control import cond, is_known, scan, while_loop
+from .missing import error, hint, line, place
 from .ops import OPS, Use, constant
-from .ops.registry import dtype_name
+from .ops.complexes import COMPLEX, PARTS, convert_complex, is_complex
+from .ops.linalg import determinant, linear_system
+from .ops.registry import dtype_name, tensor
 from .trees import argument_names, leaf_names, unique
 
 __all__ = ["from_jax"]
 
-#: Equations that a loop may become.
-_UNROLLED = 20_000
 #: Elements of a constant that is computed when converting.
 _FOLDED = 1 << 24
 #: Primitives that call another jaxpr, and what they call it.
@@ -157,6 +160,9 @@ class Conversion:
         inputs: list[Any] = []
         params: dict[str, Any] = {}
         for path, leaf, var in zip(self.paths, self.leaves, jaxpr.invars, strict=False):
+            if _is_key(leaf):
+                inputs.append(leaf)
+                continue
             dtype = dtype_name(var.aval)
             value = np.asarray(leaf).astype(dtype if dtype != "bfloat16" else var.aval.dtype, copy=False)
             if value.dtype.kind in "biu":
@@ -169,19 +175,33 @@ class Conversion:
         _missing(jaxpr, [True] * len(jaxpr.constvars), flags, missing)
         if missing:
             notes = [f"`{name}`, {times(len(eqns))}{place(eqns[0])}" for name, eqns in sorted(missing.items())]
-            raise _error("the function has primitives that Mithril cannot convert", notes, "replace these parts")
+            raise error("the function has primitives that Mithril cannot convert", notes, hint(list(missing)))
         for name, var in zip(self.names, jaxpr.invars[len(self.leaves) :], strict=True):
+            if not all(isinstance(n, int) for n in var.aval.shape):
+                raise error(
+                    f"the sizes of `{name}` are symbolic: {var.aval.shape}", [], "give an example array, or fixed sizes"
+                )
             inputs.append(IOKey(name, shape=list(var.aval.shape), dtype=dtype_name(var.aval), trainable=False))
         try:
             results = run(jaxpr, self.closed.consts, inputs)
         finally:
             _core.converted_line(None, 0)
+        if any(isinstance(value, Complex) or np.iscomplexobj(value) for value in results if not is_connection(value)):
+            names = _output_names(self.shape, self.jax)
+            which = next(n for n, v in zip(names, results, strict=True) if isinstance(v, Complex) or np.iscomplexobj(v))
+            raise error(f"the output `{which}` is complex", [], "return its real and imaginary parts")
         names = unique(_output_names(self.shape, self.jax), [*self.names, *params])
         outputs = {
-            name: value if is_connection(value) else apply("broadcast_to", constant(value), tuple(np.shape(value)))
-            for name, value in zip(names, results, strict=True)
+            name: value if is_connection(value) else _output(value) for name, value in zip(names, results, strict=True)
         }
         return ordered(Model.create(**outputs), self.names), params
+
+
+def _output(value: np.ndarray[Any, Any]) -> Any:
+    """Make a connection of an output that is known."""
+    if value.ndim == 0:
+        return apply("full", (), value.item(), str(value.dtype))
+    return apply("broadcast_to", constant(value), value.shape)
 
 
 def unique_paths(names: Sequence[str]) -> list[str]:
@@ -197,9 +217,9 @@ def unique_paths(names: Sequence[str]) -> list[str]:
 
 
 def run(jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-    """Walk through a jaxpr: values are connections, or arrays of NumPy where they are known."""
+    """Walk through a jaxpr: values are connections, pairs of them, or arrays of NumPy where they are known."""
     values: dict[Any, Any] = {}
-    values.update(zip(jaxpr.constvars, (np.asarray(c) for c in consts), strict=True))
+    values.update(zip(jaxpr.constvars, map(_array, consts), strict=True))
     values.update(zip(jaxpr.invars, inputs, strict=True))
 
     def read(var: Any) -> Any:
@@ -211,34 +231,79 @@ def run(jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     return [read(var) for var in jaxpr.outvars]
 
 
+def _is_key(x: Any) -> bool:
+    """Whether a value is a key of random numbers with a dtype of its own: there are no arrays of it in NumPy."""
+    import jax
+
+    dtype = getattr(x, "dtype", None)
+    return dtype is not None and bool(jax.numpy.issubdtype(dtype, jax.dtypes.prng_key))
+
+
+def _array(x: Any) -> Any:
+    return x if _is_key(x) else np.asarray(x)
+
+
 def _equation(eqn: Any, args: list[Any]) -> Sequence[Any]:
     name = eqn.primitive.name
+    if name == "platform_index":
+        return [_platform(eqn.params["platforms"])]
     is_small = all(np.prod(var.aval.shape, dtype=np.int64) <= _FOLDED for var in eqn.outvars)
-    if not any(map(is_connection, args)) and (is_small or name not in OPS):
-        found = eqn.primitive.bind(*args, **eqn.params)
-        return [np.asarray(x) for x in (found if eqn.primitive.multiple_results else [found])]
-    if name == "scan":
-        return _scan(eqn, args)
-    if name == "cond":
-        branch = eqn.params["branches"][int(np.clip(args[0], 0, len(eqn.params["branches"]) - 1))]
-        return run(branch.jaxpr, branch.consts, args[1:])
+    if all(map(is_known, args)) and (is_small or name not in OPS):
+        computed = eqn.primitive.bind(*args, **eqn.params)
+        return [_array(x) for x in (computed if eqn.primitive.multiple_results else [computed])]
+    if name in _CONTROL:
+        return _CONTROL[name](eqn, args, run)
+    _core.converted_line(*line(eqn))
+    if name == "lu":
+        # What reads it is another op as a whole.
+        return [None] * len(eqn.outvars)
+    solution = _whole(eqn)
+    if solution is not None:
+        return solution(args)
     inner = _called(eqn)
     if inner is not None:
         return run(*inner, args)
-    _core.converted_line(*line(eqn))
     try:
-        found = OPS[name](Use(eqn), *args, **eqn.params)
-    except UnsupportedOpError as error:
-        raise _error(
-            f"{name} cannot be converted: {error.message}", [f"it stands{place(eqn)}"], "rewrite this part"
+        use = Use(eqn)
+        if is_complex(eqn):
+            result = convert_complex(use, name, args, eqn.params)
+        else:
+            result = OPS[name](use, *args, **eqn.params)
+    except UnsupportedOpError as refusal:
+        raise error(
+            f"{name} cannot be converted: {refusal.message}", [f"it stands{place(eqn)}"], "rewrite this part"
         ) from None
-    return found if eqn.primitive.multiple_results else [found]
+    return result if eqn.primitive.multiple_results else [result]
+
+
+_CONTROL: dict[str, Callable[[Any, list[Any], Any], list[Any]]] = {"scan": scan, "cond": cond, "while": while_loop}
+
+
+def _platform(platforms: Sequence[Any]) -> Any:
+    """Choose what a function has for processors, or for all platforms that it does not name."""
+    for i, names in enumerate(platforms):
+        if names is None or "cpu" in names:
+            return np.asarray(i, np.int32)
+    raise UnsupportedOpError(f"the function is one for {platforms}", hint="write it for other platforms, too")
+
+
+def _whole(eqn: Any) -> Callable[[list[Any]], list[Any]] | None:
+    """Find what an equation computes that JAX writes as a factored matrix and steps with it."""
+    if eqn.primitive.name == "custom_linear_solve":
+        solve = linear_system(eqn, run)
+        return None if solve is None else lambda args: [solve(tensor(args[0]), tensor(args[-1]))]
+    inner = _called(eqn) if eqn.primitive.name == "custom_jvp_call" else None
+    function = None if inner is None else determinant(eqn, *inner, run)
+    return None if function is None else lambda args: function(args[0])
 
 
 def _called(eqn: Any) -> tuple[Any, Sequence[Any]] | None:
     """Find the jaxpr that an equation calls, with its constants."""
-    if eqn.primitive.name in OPS or eqn.primitive.name == "while":
+    if eqn.primitive.name in OPS or eqn.primitive.name in _CONTROL:
         return None
+    if eqn.primitive.name == "custom_linear_solve":
+        solve, count = eqn.params["jaxprs"].solve, eqn.params["const_lengths"]
+        return None if solve is None or count.matvec or count.vecmat else (solve.jaxpr, solve.consts)
     for word in _CALLS:
         inner = eqn.params.get(word)
         if hasattr(inner, "consts"):
@@ -246,34 +311,6 @@ def _called(eqn: Any) -> tuple[Any, Sequence[Any]] | None:
         if hasattr(inner, "eqns"):
             return inner, ()
     return None
-
-
-def _scan(eqn: Any, args: list[Any]) -> list[Any]:
-    params = eqn.params
-    body, length = params["jaxpr"], params["length"]
-    constants, carries = params["num_consts"], params["num_carry"]
-    fixed, state, rows = args[:constants], args[constants : constants + carries], args[constants + carries :]
-    if length * len(body.jaxpr.eqns) > _UNROLLED:
-        raise _error(
-            f"a scan of {length} steps with {len(body.jaxpr.eqns)} equations is too long to be unrolled",
-            [f"it stands{place(eqn)}"],
-            "scan over fewer steps",
-        )
-    steps: list[list[Any]] = []
-    order = range(length - 1, -1, -1) if params["reverse"] else range(length)
-    for i in order:
-        found = run(body.jaxpr, body.consts, [*fixed, *state, *(row[i] for row in rows)])
-        state = found[:carries]
-        steps.append(found[carries:])
-    if params["reverse"]:
-        steps.reverse()
-    return [*state, *(_stacked(column) for column in zip(*steps, strict=True))]
-
-
-def _stacked(rows: Sequence[Any]) -> Any:
-    if not any(map(is_connection, rows)):
-        return np.stack(rows)
-    return apply("stack", 0, *(row if is_connection(row) else constant(row) for row in rows))
 
 
 def _missing(jaxpr: Any, consts: Sequence[bool], inputs: Sequence[bool], found: dict[str, list[Any]]) -> list[bool]:
@@ -286,49 +323,67 @@ def _missing(jaxpr: Any, consts: Sequence[bool], inputs: Sequence[bool], found: 
     def read(var: Any) -> bool:
         return True if hasattr(var, "val") else known[var]
 
+    factored: dict[Any, Any] = {}
     for eqn in jaxpr.eqns:
         flags = [read(var) for var in eqn.invars]
-        name, inner = eqn.primitive.name, _called(eqn)
+        name = eqn.primitive.name
         results = [all(flags)] * len(eqn.outvars)
-        if all(flags):
+        whole = None if all(flags) else _whole(eqn)
+        # Nothing but a system as a whole reads the factors.
+        for var in eqn.invars:
+            if whole is None and not hasattr(var, "val") and var in factored and factored[var] not in found["lu"]:
+                found["lu"].append(factored[var])
+        if all(flags) or whole is not None or name == "platform_index":
             pass
-        elif name == "scan":
-            body = eqn.params["jaxpr"]
-            _missing(body.jaxpr, [True] * len(body.consts), [False] * len(body.jaxpr.invars), found)
-        elif name == "cond" and flags[0]:
-            for branch in eqn.params["branches"]:
-                _missing(branch.jaxpr, [True] * len(branch.consts), flags[1:], found)
-        elif inner is not None:
+        elif name == "lu":
+            factored.update(dict.fromkeys(eqn.outvars, eqn))
+        elif name in _CONTROL:
+            results = _missing_inside(eqn, flags, found)
+        elif (inner := _called(eqn)) is not None:
             results = _missing(inner[0], [True] * len(inner[1]), flags, found)
+        elif is_complex(eqn):
+            if name not in COMPLEX and name not in PARTS:
+                found[f"{name} of complex numbers"].append(eqn)
         elif name not in OPS:
-            what = {"cond": "cond of a predicate that is data", "while": "while of a number of turns that is data"}
-            found[what.get(name, name)].append(eqn)
+            found[name].append(eqn)
         known.update(zip(eqn.outvars, results, strict=True))
+    returned = [factored[var] for var in jaxpr.outvars if not hasattr(var, "val") and var in factored]
+    found["lu"] += [eqn for eqn in returned if eqn not in found["lu"]]
+    if not found["lu"]:
+        del found["lu"]
     return [read(var) for var in jaxpr.outvars]
 
 
-def _error(text: str, notes: Sequence[str], hint: str) -> UnsupportedOpError:
-    lines = "".join(f"\n  note: {note}" for note in notes)
-    return UnsupportedOpError(
-        f"error[{UnsupportedOpError.code}]: {text}{lines}\n  help: {hint}", message=text, notes=tuple(notes), hint=hint
-    )
+def _missing_inside(eqn: Any, flags: Sequence[bool], found: dict[str, list[Any]]) -> list[bool]:
+    """Collect what is missing in control flow; returns which results are known."""
+    params, name = eqn.params, eqn.primitive.name
 
+    def inside(closed: Any, flags: Sequence[bool], found: dict[str, list[Any]]) -> list[bool]:
+        return _missing(closed.jaxpr, [True] * len(closed.consts), flags, found)
 
-def place(eqn: Any) -> str:
-    """Say where an equation stands."""
-    file, number = line(eqn)
-    return f' at "{file}", line {number}' if file else ""
-
-
-def line(eqn: Any) -> tuple[str | None, int]:
-    """Find the line of the user's program that JAX keeps of an equation."""
-    try:
-        from jax._src.source_info_util import user_frame
-
-        frame = user_frame(eqn.source_info.traceback)
-    except (ImportError, AttributeError, TypeError):
-        return None, 0
-    return (frame.file_name, frame.start_line) if frame is not None else (None, 0)
+    if name == "cond":
+        taken = [inside(branch, flags[1:], found) for branch in params["branches"]]
+        return [flags[0] and all(column) for column in zip(*taken, strict=True)]
+    if name == "scan":
+        body, first, count = params["jaxpr"], params["num_consts"], params["num_carry"]
+        tested: Sequence[bool] = ()
+        fixed, state, rows = flags[:first], flags[first : first + count], flags[first + count :]
+    else:
+        body, first, count = params["body_jaxpr"], params["cond_nconsts"], params["body_nconsts"]
+        tested, fixed, state, rows = flags[:first], flags[first : first + count], flags[first + count :], ()
+        count = len(state)
+    # What is known before the loop may not be after a step.
+    while True:
+        results = inside(body, [*fixed, *state, *rows], defaultdict(list))
+        after: Sequence[bool] = [a and b for a, b in zip(state, results[:count], strict=True)]
+        if after == list(state):
+            break
+        state = after
+    if name == "while" and not all(inside(params["cond_jaxpr"], [*tested, *state], defaultdict(list))):
+        found["while of a number of turns that is data"].append(eqn)
+    else:
+        results = inside(body, [*fixed, *state, *rows], found)
+    return [*state, *results[count:]]
 
 
 def _output_names(shape: Any, jax: Any) -> list[str]:

@@ -8,12 +8,13 @@ from typing import Any
 from ... import _core
 from ..._core import IOKey, Model
 from ...errors import UnsupportedOpError
+from ..complexes import Complex, has_complex
 from ..state import ordered, with_state
 from .export import dim_names, exported, is_known
 from .missing import Missing, error, line, origin
 from .modules import Module, module_tree, op_name
 from .ops import OPS, Use
-from .ops.complexes import Complex, convert_complex, has_complex
+from .ops.complexes import convert_complex
 from .ops.registry import cast, dtype_name, is_connection
 from .ops.sizes import SIZES
 from .tensors import array, tied

@@ -5,8 +5,10 @@ converting; at least one is a connection) and the parameters of the primitive. I
 them for a primitive with several results. What is known altogether is computed by JAX.
 """
 
+from . import complexes as complexes
 from . import elementwise as elementwise
 from . import indexing as indexing
+from . import linalg as linalg
 from . import linear as linear
 from . import movement as movement
 from . import reduction as reduction

@@ -58,6 +58,19 @@ def _exp2(use: Use, x: Any, **ignored: Any) -> Any:
     return apply("power", 2.0, x)
 
 
+@convert("le_to", "lt_to")
+def _in_order(use: Use, x: Any, y: Any, **ignored: Any) -> Any:
+    # In the order of sorting, NaN comes last. JAX has made zeros and NaN equal before, whatever their signs.
+    name, x, y = use.eqn.primitive.name, tensor(x), tensor(y)
+    is_less = apply("less_equal" if name == "le_to" else "less", x, y)
+    if "float" not in use.dtype_of(0):
+        return is_less
+    is_last = apply("isnan", y)
+    if name == "lt_to":
+        is_last = apply("logical_and", is_last, apply("logical_not", apply("isnan", x)))
+    return apply("logical_or", is_less, is_last)
+
+
 @convert("div")
 def _divide(use: Use, x: Any, y: Any, **ignored: Any) -> Any:
     if "int" not in use.dtype:
@@ -71,6 +84,14 @@ def _divide(use: Use, x: Any, y: Any, **ignored: Any) -> Any:
 def _bits(use: Use, x: Any, y: Any, **ignored: Any) -> Any:
     kind = "logical" if use.dtype == "bool" else "bitwise"
     return apply(f"{kind}_{use.eqn.primitive.name}", tensor(x), tensor(y))
+
+
+@convert("shift_left", "shift_right_arithmetic", "shift_right_logical")
+def _shift(use: Use, x: Any, y: Any, **ignored: Any) -> Any:
+    name = use.eqn.primitive.name
+    if name == "shift_right_logical" and not use.dtype.startswith("u"):
+        raise use.refuse("of integers with a sign: use an unsigned dtype")
+    return apply("left_shift" if name == "shift_left" else "right_shift", tensor(x), tensor(y))
 
 
 @convert("not")

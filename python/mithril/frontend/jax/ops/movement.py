@@ -71,13 +71,24 @@ def _split(use: Use, x: Any, *, sizes: Any, axis: int, **ignored: Any) -> Any:
     return apply("split", x, tuple(map(int, sizes)), axis) if len(sizes) > 1 else [x]
 
 
+def _spread(x: Any, axis: int, inner: int, shape: tuple[int, ...], value: Any) -> Any:
+    """Pad between the elements along an axis; later axes have their sizes still."""
+    if not inner or shape[axis] < 2:
+        return x
+    y = apply("expand_dims", x, (axis + 1,))
+    pads = [(0, 0)] * (len(shape) + 1)
+    pads[axis + 1] = (0, inner)
+    y = apply("flatten", apply("pad", y, tuple(pads), "constant", value), axis, axis + 1)
+    return y[(slice(None),) * axis + (slice(None, (shape[axis] - 1) * (inner + 1) + 1),)]
+
+
 @convert("pad")
 def _pad(use: Use, x: Any, value: Any, *, padding_config: Any, **ignored: Any) -> Any:
     if is_connection(value):
         raise use.refuse("padding with a value that is data")
-    if any(inner for _, _, inner in padding_config):
-        raise use.refuse("padding between elements")
     x = tensor(x)
+    for axis, (_, _, inner) in enumerate(padding_config):
+        x = _spread(x, axis, int(inner), use.shape_of(0), np.asarray(value).item())
     key = tuple(slice(max(-a, 0) or None, min(b, 0) or None) for a, b, _ in padding_config)
     x = x[key] if any(part != slice(None) for part in key) else x
     pads = tuple((max(int(a), 0), max(int(b), 0)) for a, b, _ in padding_config)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...special import logcumsumexp
 from .registry import OPS, Use, apply, cast, convert, tensor
 
 REDUCTIONS = {"sum": "sum", "max": "max", "min": "min", "prod": "prod", "and": "all", "or": "any"}
@@ -41,6 +42,12 @@ def _scan(use: Use, x: Any, *, axis: int, reverse: bool, **ignored: Any) -> Any:
     return cast(y, use.dtype) if "int" in use.dtype else y
 
 
+@convert("cumlogsumexp")
+def _cumlogsumexp(use: Use, x: Any, *, axis: int, reverse: bool, **ignored: Any) -> Any:
+    y = logcumsumexp(apply("flip", x, (axis,)) if reverse else x, axis, use.shape[axis])
+    return apply("flip", y, (axis,)) if reverse else y
+
+
 @convert("top_k")
 def _top_k(use: Use, x: Any, *, k: int, axis: int = -1, **ignored: Any) -> Any:
     values, places = apply("topk", x, k, axis % use.rank, True, True)
@@ -49,9 +56,11 @@ def _top_k(use: Use, x: Any, *, k: int, axis: int = -1, **ignored: Any) -> Any:
 
 @convert("sort")
 def _sort(use: Use, *xs: Any, dimension: int, num_keys: int, **ignored: Any) -> Any:
-    if num_keys != 1:
-        raise use.refuse("sorting by several keys")
-    places = apply("argsort", tensor(xs[0]), dimension)
+    places = apply("argsort", tensor(xs[num_keys - 1]), dimension)
+    # By the last key first: sorting is stable.
+    for key in reversed(xs[: num_keys - 1]):
+        order = apply("argsort", apply("take_along_axis", tensor(key), places, dimension), dimension)
+        places = apply("take_along_axis", places, order, dimension)
     return [apply("take_along_axis", tensor(x), places, dimension) for x in xs]
 
 

@@ -38,7 +38,7 @@ class Use:
     @property
     def dtype(self) -> str:
         """Dtype of the first result."""
-        return dtype_name(self.eqn.outvars[0].aval)
+        return _part_dtype(self.eqn.outvars[0].aval)
 
     def shape_of(self, i: int) -> tuple[int, ...]:
         """Shape of argument ``i``."""
@@ -46,7 +46,7 @@ class Use:
 
     def dtype_of(self, i: int) -> str:
         """Dtype of argument ``i``."""
-        return dtype_name(self.eqn.invars[i].aval)
+        return _part_dtype(self.eqn.invars[i].aval)
 
     def refuse(self, reason: str) -> UnsupportedOpError:
         """Make the error for a use that has no counterpart."""
@@ -59,6 +59,11 @@ def dtype_name(aval: Any) -> str:
     if name not in dtypes.ALL:
         raise UnsupportedOpError(f"there are no tensors of dtype {name}", hint="use another dtype, such as int32")
     return name
+
+
+def _part_dtype(aval: Any) -> str:
+    """Name of a dtype; of complex numbers that of their parts."""
+    return {"complex64": "float32", "complex128": "float64"}.get(str(aval.dtype)) or dtype_name(aval)
 
 
 def convert(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -5,24 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...complexes import Complex
 from .movement import along
 from .registry import OPS, Use, apply, convert, is_connection
 
-__all__ = ["COMPLEX", "Complex", "convert_complex", "has_complex"]
-
-
-class Complex(list[Any]):
-    """Real and imaginary part of a complex tensor."""
-
-    @property
-    def real(self) -> Any:
-        """The real part."""
-        return self[0]
-
-    @property
-    def imag(self) -> Any:
-        """The imaginary part."""
-        return self[1]
+__all__ = ["COMPLEX", "convert_complex"]
 
 
 #: Ops that read complex numbers, and what they become; those of `PARTS` are applied to both parts.
@@ -45,13 +32,6 @@ PARTS = frozenset(
         *("copy.default", "zero.default", "numpy_T.default", "swapdims.default", "expand_copy.default"),
     )
 )
-
-
-def has_complex(value: Any) -> bool:
-    """Whether an argument is complex, or one in a list."""
-    if isinstance(value, (Complex, complex)):
-        return True
-    return isinstance(value, (list, tuple)) and any(map(has_complex, value))
 
 
 def convert_complex(use: Use, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:

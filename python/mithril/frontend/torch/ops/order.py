@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...special import logcumsumexp
 from .movement import along, size_of
 from .registry import Use, apply, cast, convert
 
@@ -86,12 +87,7 @@ def _logcumsumexp(use: Use, x: Any, dim: int) -> Any:
     size = use.shape[dim]
     if not isinstance(size, int):
         raise use.refuse("of a size that is not known when converting")
-    # Sums of exponentials would overflow or vanish: sums of logarithms, over twice as many places at each step.
-    step = 1
-    while step < size:
-        both = apply("logaddexp", along(x, dim, slice(step, None)), along(x, dim, slice(None, -step)))
-        x, step = apply("concat", dim, along(x, dim, slice(None, step)), both), 2 * step
-    return x
+    return logcumsumexp(x, dim, size)
 
 
 @convert("searchsorted.Tensor", "searchsorted.Scalar")

@@ -1,0 +1,50 @@
+"""What a function has that cannot be converted, and where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...errors import UnsupportedOpError
+
+__all__ = ["error", "hint", "line", "place"]
+
+_RANDOM = "close over the key of random numbers, which stay the same ones then, or take the numbers as an argument"
+#: What helps, by primitive.
+_HINTS = {
+    **dict.fromkeys(("random_bits", "random_wrap", "random_split", "random_fold_in", "threefry2x32"), _RANDOM),
+    "while of a number of turns that is data": "use a known number of turns: fori_loop with integers, or scan",
+    "lu": "use jnp.linalg.solve, det, slogdet or inv",
+}
+
+
+def hint(names: Sequence[str]) -> str:
+    """Say what helps against primitives that are missing."""
+    known = dict.fromkeys(_HINTS[name] for name in names if name in _HINTS)
+    others = [] if all(name in _HINTS for name in names) else ["replace these parts"]
+    return "; ".join([*known, *others])
+
+
+def error(text: str, notes: Sequence[str], help: str) -> UnsupportedOpError:
+    """Make the error of what cannot be converted."""
+    lines = "".join(f"\n  note: {note}" for note in notes)
+    return UnsupportedOpError(
+        f"error[{UnsupportedOpError.code}]: {text}{lines}\n  help: {help}", message=text, notes=tuple(notes), hint=help
+    )
+
+
+def place(eqn: Any) -> str:
+    """Say where an equation stands."""
+    file, number = line(eqn)
+    return f' at "{file}", line {number}' if file else ""
+
+
+def line(eqn: Any) -> tuple[str | None, int]:
+    """Find the line of the user's program that JAX keeps of an equation."""
+    try:
+        from jax._src.source_info_util import user_frame
+
+        frame = user_frame(eqn.source_info.traceback)
+    except (ImportError, AttributeError, TypeError):
+        return None, 0
+    return (frame.file_name, frame.start_line) if frame is not None else (None, 0)

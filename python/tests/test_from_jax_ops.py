@@ -1,0 +1,213 @@
+"""Primitives of JAX with conversions of their own: values and gradients against JAX, many in one program."""
+
+import mithril as ml
+import numpy as np
+import pytest
+from mithril.errors import UnsupportedOpError
+
+jax = pytest.importorskip("jax")
+jnp = jax.numpy
+lax = jax.lax
+
+
+def f(*shape, low=-2.0, high=2.0):
+    """Numbers that are all distinct, in no order."""
+    count = int(np.prod(shape))
+    order = (np.arange(count) * 7919 + 13) % count
+    return (low + (high - low) * (order + 0.5) / count).reshape(shape).astype(np.float32)
+
+
+SYMMETRIC = f(4, 4) @ f(4, 4).T + np.eye(4, dtype=np.float32)
+
+
+def times(function, factors):
+    """A product with the factors of a matrix, whatever their signs."""
+    return lambda x: factors(*function(x))
+
+
+#: A function, its arguments that are differentiated, and others.
+LINALG = {
+    "cholesky": (jnp.linalg.cholesky, [SYMMETRIC]),
+    "cho_solve": (lambda x, y: jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(x), True), y), [SYMMETRIC, f(4, 2)]),
+    "solve": (jnp.linalg.solve, [SYMMETRIC, f(4, 2)]),
+    "solve_vector": (jnp.linalg.solve, [SYMMETRIC, f(4)]),
+    "solve_batch": (jax.vmap(jnp.linalg.solve), [np.stack([SYMMETRIC, SYMMETRIC.T + 1]), f(2, 4, 3)]),
+    "solve_triangular": (lambda x, y: jax.scipy.linalg.solve_triangular(jnp.triu(x), y), [SYMMETRIC, f(4, 2)]),
+    "solve_lower": (
+        lambda x, y: jax.scipy.linalg.solve_triangular(jnp.tril(x), y, lower=True, trans=1),
+        [SYMMETRIC, f(4, 2)],
+    ),
+    "right": (lambda x, y: lax.linalg.triangular_solve(jnp.tril(x), y, lower=True), [SYMMETRIC, f(2, 4)]),
+    "inv": (jnp.linalg.inv, [SYMMETRIC]),
+    "det": (jnp.linalg.det, [SYMMETRIC]),
+    "det_small": (jnp.linalg.det, [SYMMETRIC[:3, :3]]),
+    "slogdet": (lambda x: jnp.linalg.slogdet(-x[:3, :3]), [SYMMETRIC]),
+    "pinv": (jnp.linalg.pinv, [SYMMETRIC[:3]]),
+    "svd": (times(lambda x: jnp.linalg.svd(x, False), lambda u, s, v: (u * jnp.sqrt(s)) @ v), [SYMMETRIC]),
+    "svdvals": (lambda x: jnp.linalg.svd(x, compute_uv=False), [SYMMETRIC[:3]]),
+    "eigh": (times(jnp.linalg.eigh, lambda w, v: (v * jnp.log(w)) @ v.T), [SYMMETRIC]),
+    "qr": (lambda x: jnp.abs(jnp.linalg.qr(x)[1]), [SYMMETRIC[:, :3]]),
+    "diagonal": (jnp.diagonal, [SYMMETRIC]),
+}
+COMPLEXES = {
+    "product": (lambda x, y: jnp.imag(lax.complex(x, y) * lax.complex(y, x + 1)), [f(2, 3), f(2, 3)]),
+    "quotient": (lambda x, y: jnp.real(lax.complex(x, y) / lax.complex(y, x + 3)), [f(2, 3), f(2, 3)]),
+    "number": (lambda x: jnp.imag(lax.complex(x, x) * (1 + 2j) - 1j), [f(2, 3)]),
+    "abs": (lambda x, y: jnp.abs(jnp.conj(lax.complex(x, y)).T[1:]), [f(2, 3), f(2, 3)]),
+    "exp": (lambda x: jnp.real(jnp.exp(1j * x) ** 2), [f(2, 3)]),
+    "matmul": (lambda x, y: jnp.real(lax.complex(x, x) @ lax.complex(y, 2 * y)), [f(2, 3), f(3, 2)]),
+    "scan": (lambda x: jnp.real(lax.scan(lambda c, r: (c * r, c + r), x[0] + 0j, lax.complex(x, -x))[1]), [f(3, 4)]),
+    "fft": (lambda x: jnp.imag(jnp.fft.fft(x)), [f(3, 4)]),
+    "ifft": (lambda x: jnp.real(jnp.fft.ifft(lax.complex(x, x + 1), axis=0)), [f(3, 4)]),
+    "rfft": (lambda x: (jnp.fft.rfft(x).real, jnp.fft.rfft2(x).imag), [f(3, 5)]),
+    "irfft": (lambda x: jnp.fft.irfft(jnp.fft.rfft(x) * jnp.arange(3), n=5), [f(3, 5)]),
+    "irfft2": (lambda x: jnp.fft.irfft2(jnp.fft.rfft2(x) * 2), [f(3, 4)]),
+    "fft2": (lambda x: jnp.real(jnp.fft.ifft2(jnp.fft.fft2(x) ** 2)), [f(3, 4)]),
+}
+
+
+def attended(**named):
+    return lambda q, k: jax.nn.dot_product_attention(q, k, k, **named)
+
+
+def linear(a, b):
+    return a[0] * b[0], b[0] * a[1] + b[1]
+
+
+HEADS = [f(2, 5, 4, 3), f(2, 5, 2, 3, low=-1)]
+CONTROL = {
+    "associative_scan": (lambda x: lax.associative_scan(jnp.add, x), [f(5, 2)]),
+    "linear_scan": (lambda x, y: lax.associative_scan(linear, (x, y), axis=1, reverse=True), [f(2, 6), f(2, 6)]),
+    # JAX does not differentiate it.
+    "while": (
+        lambda x: lax.while_loop(lambda c: c[0] < 4, lambda c: (c[0] + 1, jnp.tanh(c[1]) + c[0]), (0, x)),
+        [],
+        f(3),
+    ),
+    "while_inside": (
+        lambda x: lax.scan(lambda c, i: (lax.fori_loop(0, 2, lambda _, v: v * 0.5 + i, c), c), x, jnp.arange(3.0)),
+        [f(3)],
+    ),
+    "known_in_scan": (
+        lambda x: lax.scan(
+            lambda c, r: ((c[0] + 1, c[1] + lax.switch(c[0], [jnp.sin, jnp.cos], r)), r), (0, x[0]), x[:2]
+        ),
+        [f(3, 2)],
+    ),
+    "cond": (lambda x, b: lax.cond(b, lambda v: jnp.sqrt(v - v) + v, lambda v: v * 2, x), [f(3)], np.array(False)),
+    "cond_true": (lambda x, b: lax.cond(b, jnp.sin, jnp.sqrt, x - x), [f(3)], np.array(True)),
+    "switch": (
+        lambda x, i: [lax.switch(k, [jnp.sin, jnp.cos, jnp.tanh], x) for k in i],
+        [f(3)],
+        np.array([-1, 0, 1, 5]),
+    ),
+    "attention": (attended(), [HEADS[0], HEADS[0]]),
+    "attention_causal": (attended(is_causal=True, scale=0.3), [HEADS[0], HEADS[0]]),
+    "attention_grouped": (attended(), HEADS),
+    "attention_mask": (
+        lambda q, m: jax.nn.dot_product_attention(q, q, q, mask=m),
+        [HEADS[0]],
+        np.tril(np.ones((5, 5), bool))[None, None],
+    ),
+    "attention_lengths": (
+        lambda q, n: jax.nn.dot_product_attention(q, q, q, query_seq_lengths=n, key_value_seq_lengths=n)[:, :3],
+        [HEADS[0]],
+        np.array([3, 5], np.int32),
+    ),
+    "old_key": (lambda x: x + jax.random.normal(jax.random.PRNGKey(3), (3,)), [f(3)]),
+    "typed_key": (lambda x: x + jax.random.uniform(jax.random.split(jax.random.key(3))[1], (3,)), [f(3)]),
+    "keys_in_scan": (
+        lambda x: lax.scan(
+            lambda c, r: ((jax.random.split(c[0])[0], c[1] + r * jax.random.normal(c[0], (2,))), None),
+            (jax.random.key(0), x[0]),
+            x,
+        )[0][1],
+        [f(3, 2)],
+    ),
+}
+OTHERS = {
+    "lgamma": (lax.lgamma, [f(40, low=-6.3, high=9.2)]),
+    "digamma": (lax.digamma, [f(40, low=-6.3, high=9.2)]),
+    "half": (lambda x: lax.lgamma(x.astype(jnp.bfloat16)).astype(jnp.float32), [], f(5, low=1, high=4)),
+    "exp2": (jnp.exp2, [f(5)]),
+    "cumlogsumexp": (lambda x: (lax.cumlogsumexp(x * 40), lax.cumlogsumexp(x, 1, reverse=True)), [f(5, 3)]),
+    "pad": (lambda x: lax.pad(x, 3.0, [(0, 1, 1), (1, -1, 2)]), [f(3, 4)]),
+    "sort_by_two": (lambda x: lax.sort((jnp.round(x), -jnp.abs(x), x), num_keys=2), [f(12)]),
+    "searchsorted": (lambda x, y: jnp.searchsorted(jnp.sort(x), y), [], f(7), f(4, low=-3, high=3)),
+    "shifts": (
+        lambda i, u: (i << 2, i >> 1, u >> 1),
+        [],
+        np.arange(-3, 4, dtype=np.int32),
+        np.arange(5, dtype=np.uint32),
+    ),
+    "expm": (jax.scipy.linalg.expm, [0.3 * f(3, 3)]),
+}
+FAMILIES = {"linalg": LINALG, "complexes": COMPLEXES, "control": CONTROL, "others": OTHERS}
+
+
+def named(name, value):
+    leaves = jax.tree_util.tree_leaves(value)
+    name = f"out_{name}"
+    return {name if len(leaves) == 1 else f"{name}_{i}": x for i, x in enumerate(leaves)}
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request):
+    """Model, parameters, inputs, and JAX's outputs and gradients."""
+    cases = FAMILIES[request.param]
+
+    def function(params, rest):
+        results = {}
+        for name, (case, *_) in cases.items():
+            results |= named(name, case(*params.get(name, []), *rest.get(name, [])))
+        return results
+
+    params = {name: list(case[1]) for name, case in cases.items() if case[1]}
+    rest = {name: list(case[2:]) for name, case in cases.items() if len(case) > 2}
+    model, weights = ml.from_jax(function, (rest,), params=params)
+    outputs, back = jax.vjp(lambda p: function(p, rest), params)
+    directions, zeros = {}, {}
+    for name, x in outputs.items():
+        if x.dtype == np.float32:
+            directions[name] = np.linspace(-1, 1.5, x.size, dtype=np.float32).reshape(x.shape)
+        zeros[name] = directions.get(name, np.zeros(x.shape, jax.dtypes.float0))
+    (gradients,) = back(zeros)
+    data = {f"rest_{name}_{i}": x for name, xs in rest.items() for i, x in enumerate(xs)}
+    return model, weights, data, outputs, directions, gradients
+
+
+@pytest.mark.parametrize("backend", ["numpy", "c"])
+def test_values_and_gradients_are_those_of_jax(family, backend):
+    model, params, data, outputs, directions, gradients = family
+    compiled = ml.compile(model, ml.get_backend(backend))
+    found, grads = compiled.evaluate(params, data, directions)
+    wanted = dict(outputs)
+    for name, several in gradients.items():
+        wanted |= {f"{name}.{i}": x for i, x in enumerate(several)}
+    wrong = []
+    for name, right in wanted.items():
+        value, right = np.asarray(found[name] if name in outputs else grads[name]), np.asarray(right)
+        same = value.shape == right.shape and value.dtype == right.dtype
+        if not same or not np.allclose(value, right, rtol=2e-4, atol=5e-5, equal_nan=True):
+            wrong.append(
+                f"{name}: {value.dtype}{value.shape} {value.ravel()[:8]}, "
+                f"not {right.dtype}{right.shape} {right.ravel()[:8]}"
+            )
+    assert not wrong, "\n".join(wrong)
+
+
+def test_errors_say_what_helps():
+    x = np.ones((3, 3), np.float32)
+    with pytest.raises(UnsupportedOpError, match=r"`lu`, once(?s:.*)use jnp.linalg.solve"):
+        ml.from_jax(lambda x: jax.scipy.linalg.lu(x), (x,))
+    with pytest.raises(UnsupportedOpError, match=r"`random_bits`, once(?s:.*)close over the key"):
+        ml.from_jax(lambda x, key: x + jax.random.uniform(key, (3, 3)), (x, jax.random.key(0)))
+    with pytest.raises(UnsupportedOpError, match=r"`sin of complex numbers`, once"):
+        ml.from_jax(lambda x: jnp.real(jnp.sin(x + 1j)), (x,))
+    with pytest.raises(UnsupportedOpError, match=r"`output` is complex(?s:.*)real and imaginary"):
+        ml.from_jax(lambda x: x + 1j, (x,))
+    with pytest.raises(UnsupportedOpError, match="there are no tensors of dtype complex64"):
+        ml.from_jax(lambda x: jnp.real(x), (x + 1j,))
+    shape = jax.ShapeDtypeStruct(jax.export.symbolic_shape("batch, 3"), jnp.float32)
+    with pytest.raises(UnsupportedOpError, match="sizes of `x` are symbolic"):
+        ml.from_jax(lambda x: x * 2, (shape,))
