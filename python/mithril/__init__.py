@@ -11,6 +11,9 @@ from __future__ import annotations
 import sys as _sys
 import typing as _typing
 
+from . import interrupts as _interrupts  # noqa: F401 - first, so that Ctrl-C is quiet while the rest is imported
+
+# isort: split
 from . import errors, generation, optim, train, vision, weights
 from ._core import Connection, IOKey, Model, __version__
 from ._generated import layers as _layers

@@ -23,6 +23,8 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 WORDS: dict[str, tuple[str, ...]] = {word: tuple(ports) for word, ports in _core.port_aliases()}
 _COUNTS = {name: len(params) for what, name, _, params, _ in _core.library_signatures() if what == "op"}
 _LAYERS = {name for what, name, *_ in _core.library_signatures() if what == "layer"}
+#: Names of ops that another library calls with its arguments in another order.
+ORDERED = frozenset(_COUNTS)
 #: Aliases that have the order of another library alone, with its parameters.
 _ALONE = {
     name: [theirs for theirs, _ in params]

@@ -72,3 +72,46 @@ def test_what_is_not_finite_stays_so():
         wanted = rounded(x).astype(np.float32) @ weight.T
     np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
     np.testing.assert_array_equal(np.isinf(found), np.isinf(wanted))
+
+
+def network():
+    model = ml.Model()
+    model |= ml.Linear(64, name="linear")(input="input", output="hidden")
+    model |= ml.Gelu()(input="hidden", output="active")
+    model |= ml.Linear(8, name="last")(input="active", output="output")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("kind", "precision", "options"),
+    [
+        ("CBackend", "bfloat16", {}),
+        ("CBackend", "float16", {"lanes": 1}),
+        ("NumpyBackend", "bfloat16", {"lanes": 1}),
+        ("NumpyBackend", "bfloat16", {"lanes": 8}),
+        ("NumpyBackend", "bfloat16", {"target": "rust"}),
+        ("NumpyBackend", "bfloat16", {"gradients": True}),
+        ("NumpyBackend", "bfloat16", {"optimizer": ml.optim.Adam(0.01), "loss": "loss"}),
+    ],
+)
+def test_exports_are_checked_as_exactly_as_they_compute(kind, precision, options, tmp_path):
+    """Recorded by NumPy, which rounds at other places: float32 that comes of bfloat16 is only as exact as that."""
+    model = network()
+    if "loss" in options:
+        model |= ml.Mean()(input="output", output="loss")
+    trains = "loss" in options or "gradients" in options
+    made = ml.compile(model, getattr(ml, kind)(), shapes={"input": [4, 64]}, inference=not trains, precision=precision)
+    made.randomize_params(seed=0)
+    assert made.export(tmp_path, **options).check.splitlines()[-1] == "ok"
+
+
+def test_only_what_is_computed_in_bfloat16_is_checked_less_exactly():
+    model = network()
+    model |= ml.Tanh()(input="input", output="exact")
+    model |= ml.ArgMax(1)(input="active", output="class")
+    core = ml.compile(model, ml.NumpyBackend(), shapes={"input": [4, 64]}, precision="bfloat16")._known().core
+    found = {name: core.allowed_distance(name) for name in ("output", "exact", "class")}
+    assert found == {"output": 0.1, "exact": 1e-4, "class": 0}
+    for dtype, allowed in (("float64", 1e-9), ("float32", 1e-4), ("float16", 0.02), ("bfloat16", 0.1)):
+        core = ml.compile(network(), ml.NumpyBackend(dtype=dtype), shapes={"input": [4, 64]})._known().core
+        assert core.allowed_distance("output") == allowed

@@ -169,6 +169,11 @@ def test_options_of_export(model, tmp_path, capsys):
     assert "MITHRIL_VECTOR 4" in (out / "model.c").read_text()
     assert export("--batch", "n", shape="input=n,5")[0] == 0
     assert "model_run_batch" in (out / "model.h").read_text()
+    assert export("--precision", "bfloat16")[0] == 0
+    assert "bfloat16" in (out / "model.c").read_text()
+    with pytest.raises(SystemExit, match="2"):
+        export("--precision", "float8")
+    assert "available: float16, bfloat16" in capsys.readouterr().err.lower()
     assert export("--gradients")[0] == 0
     assert "gradient" in (out / "README.md").read_text()
     assert export("--threads", "2")[0] == 0
@@ -320,3 +325,24 @@ def test_plans(capsys):
     ):
         assert main([*words, *wrong]) == 1
         assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("module", ["mithril.interrupts", "numpy", "mithril._generated.layers"])
+def test_an_interrupt_while_importing_is_quiet(module):
+    """The interpreter says what it has imported; then it is interrupted."""
+    command = [sys.executable, "-X", "importtime", "-m", "mithril", "backends"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        lines = iter(process.stderr.readline, "")
+        assert any(line.rstrip().endswith(f" {module}") for line in lines)
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert output == ""
+    assert "Traceback" not in errors
+
+
+def test_importing_leaves_interrupts_alone():
+    program = "import signal, mithril; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    assert (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "True\n"
+    )

@@ -387,6 +387,11 @@ def test_command(tmp_path, capsys):
     assert "random numbers" in printed
     graph = checked((tmp_path / "net.onnx").read_bytes())
     assert graph.opset_import[0].version == 18
+    assert "weights are random numbers" in graph.doc_string
+    given = ["--weights", str(tmp_path / "net.safetensors")]
+    ml.save({"linear.weight": np.ones((2, 3), np.float32), "linear.bias": np.ones(2, np.float32)}, given[1])
+    assert main([*words[:2], str(tmp_path / "given.onnx"), *words[3:], *given]) == 0
+    assert "random" not in checked((tmp_path / "given.onnx").read_bytes()).doc_string
     # What is read is written with its own weights.
     again = [str(tmp_path / "net.onnx"), str(tmp_path / "other"), "--format", "onnx", "--external-data"]
     assert main(["export", *again]) == 0

@@ -367,6 +367,24 @@ def test_arrays_of_other_dtypes(tmp_path):
     assert "0 and 1" in wrong
 
 
+def test_mixed_precision_is_checked_as_exactly_as_it_computes(tmp_path):
+    """Data and outputs are float32, and products are rounded to bfloat16: at other places than NumPy rounds them."""
+    model = ml.Model()
+    model |= ml.Linear(64)(input="input", output="hidden")
+    model += ml.Gelu()
+    model += ml.Linear(8)(output="output")
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [4, 64]}, inference=True, precision="bfloat16")
+    compiled.randomize_params(seed=0)
+    compiled.export(tmp_path, target="web")
+    code = """
+    const { check } = await import("./check.mjs");
+    result = await check(await load());
+    """
+    found = node(tmp_path, code)
+    assert found["ok"]
+    assert 0 <= found["errors"]["output"] <= 0.1
+
+
 def test_any_number_of_rows_and_quantized_weights(tmp_path):
     model = ml.Model()
     model |= ml.Linear(128)(input="input", output="hidden")

@@ -26,6 +26,7 @@ const OPTIONS: &[&str] = &[
     "weights",
     "random-weights",
     "name",
+    "precision",
     "target",
     "opset",
     "external-data",
@@ -49,8 +50,13 @@ pub fn export(given: &ArgMatches) -> Result<String> {
     let target = target(given)?;
     refuse(given, target)?;
     let (file, out) = (crate::required(given, "MODEL"), crate::required(given, "FOLDER"));
-    let options =
-        FlattenOptions { training: false, shapes: source::shapes(given)?, ..FlattenOptions::default() };
+    let precision = text(given, "precision").map(DType::parse).transpose()?;
+    let options = FlattenOptions {
+        training: false,
+        shapes: source::shapes(given)?,
+        precision,
+        ..FlattenOptions::default()
+    };
     let pairs = given.get_many::<String>("name").into_iter().flatten().map(|text| {
         text.split_once('=').ok_or_else(|| {
             let error = Error::new(Code::BadArgument, format!("--name is {text:?}"));
@@ -78,6 +84,7 @@ pub fn export(given: &ArgMatches) -> Result<String> {
             program.initial(0)?
         }
     };
+    let is_random = is_random && program.compiled().inputs_of(Role::Param).count() > 0;
     let model = Loaded { program, values, is_random };
     match target {
         "onnx" => onnx(given, model, &source.model.to_string(), out),
@@ -153,7 +160,8 @@ fn onnx(given: &ArgMatches, model: Loaded, title: &str, file: &str) -> Result<St
             Error::new(Code::BadArgument, format!("--opset is {text:?}")).help("give a number: --opset 18")
         })?,
     };
-    let options = OnnxOptions { opset, title: title.to_owned(), ..OnnxOptions::default() };
+    let title = if is_random { format!("{title}.{DRAWN}") } else { title.to_owned() };
+    let options = OnnxOptions { opset, title, ..OnnxOptions::default() };
     let made = mithril::onnx::onnx(program.compiled(), &options)?;
     let wanted: Vec<_> = made.parameters.iter().map(|p| (p.name.clone(), p.dtype)).collect();
     let is_external = given.get_flag("external-data").then_some(true);

@@ -31,8 +31,29 @@ fn weights_are_never_drawn_without_a_word() {
     assert!(drawn.status.success(), "{}", String::from_utf8_lossy(&drawn.stderr));
     assert!(String::from_utf8_lossy(&drawn.stdout).contains("random numbers"));
     assert!(std::fs::read_to_string(out.join("README.md")).unwrap().contains("random numbers"));
+    // Protocol buffers keep texts as they are.
+    let onnx = text(&folder.path().join("drawn.onnx"));
+    let drawn = mithril(&["export", &file, &onnx, "--shape", "input=1,3", "--random-weights"]);
+    assert!(drawn.status.success(), "{}", String::from_utf8_lossy(&drawn.stderr));
+    let bytes = std::fs::read(&onnx).unwrap();
+    assert!(String::from_utf8_lossy(&bytes).contains("weights are random numbers"));
     let both = mithril(&[&words[..], &["--random-weights", "--weights", "x"]].concat());
     assert!(String::from_utf8_lossy(&both.stderr).contains("contradict"));
+}
+
+#[test]
+fn products_in_bfloat16_are_checked_as_exactly_as_they_compute() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (folder.path().join("model.json"), folder.path().join("out"));
+    let mut model = Model::new();
+    let layer = layers::linear(64, true).unwrap();
+    model.extend(&layer, [("input", "input"), ("output", "output")], Place::default()).unwrap();
+    std::fs::write(&file, model.to_json().unwrap()).unwrap();
+    let words = ["export", &text(&file), &text(&out), "--shape", "input=4,64", "--random-weights"];
+    let made = mithril(&[&words[..], &["--precision", "bfloat16"]].concat());
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    assert!(std::fs::read_to_string(out.join("model.c")).unwrap().contains("bfloat16"));
+    assert!(!mithril(&[&words[..], &["--precision", "float8"]].concat()).status.success());
 }
 
 #[test]

@@ -315,6 +315,7 @@ fn described(py: Python<'_>, port: Port) -> Outcome<Bound<'_, PyDict>> {
     found.set_item("offset", port.offset)?;
     found.set_item("replaces", port.replaces)?;
     found.set_item("has_rows", port.has_rows)?;
+    found.set_item("allowed", port.allowed)?;
     Ok(found)
 }
 

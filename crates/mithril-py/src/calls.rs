@@ -77,6 +77,7 @@ pub struct Ready<F: Callable> {
     call: HostFunction<F, Py<PyAny>, Py<PyAny>>,
     inputs: Vec<(Role, Py<PyString>)>,
     outputs: Vec<Output>,
+    many: bool,
 }
 
 /// Where an output goes: the number of the dict, its name there, and the arguments of `numpy.empty` for it.
@@ -306,7 +307,7 @@ impl<F: ReadsBlocks> Ready<F> {
             let recycled = Recycled::default();
             outputs.push(Output { dict, name: PyString::intern(py, name).unbind(), arguments, recycled });
         }
-        Ok(Self { call: HostFunction::new(made), inputs, outputs })
+        Ok(Self { call: HostFunction::new(made), inputs, outputs, many })
     }
     /// The arrays of a call.
     fn arrays<'a, 'py>(&'a self, py: Python<'py>, groups: &'a Groups<'py>) -> CallArrays<'a, 'py, F> {
@@ -346,7 +347,9 @@ impl<F: ReadsBlocks> Ready<F> {
         let inputs: Vec<Address<'_>> = addresses.collect();
         // States that are changed where they lie are not results.
         let count = if states.is_some() { interface.results().len() } else { self.outputs.len() };
-        let dicts = self.outputs[..count].iter().map(|o| o.dict).max().unwrap_or(0) + 1;
+        // That of the gradients is there also where nothing has a gradient.
+        let last = self.outputs[..count].iter().map(|o| o.dict).fold(usize::from(self.many), usize::max);
+        let dicts = last + 1;
         let dicts: Vec<Bound<'py, PyDict>> = (0..dicts).map(|_| PyDict::new(py)).collect();
         let mut outputs = Vec::with_capacity(self.outputs.len());
         for (i, (output, buffer)) in self.outputs[..count].iter().zip(&interface.outputs).enumerate() {

@@ -258,6 +258,10 @@ impl PyCompiled {
     fn trained(&self) -> Vec<String> {
         self.compiled.trained().map(|i| i.name.to_string()).collect()
     }
+    /// How far an output in C may be from a recorded one, in parts of its largest element.
+    fn allowed_distance(&self, output: &str) -> f64 {
+        mithril::runtime::c::export::allowed_distance(&self.compiled.graph, output)
+    }
     /// Initial values of inputs, as NumPy arrays.
     fn initial<'py>(&self, py: Python<'py>, names: Vec<String>, seed: i64) -> Outcome<Bound<'py, PyDict>> {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -19,7 +19,8 @@ use crate::errors::{Failure, Outcome};
 #[derive(Debug)]
 pub struct PyTarget(pub PythonTarget);
 
-/// Keyword, what is given (`port`, `rest`, `kernel_size`), port, form (`plain`, `upper`, `lower`, or a length).
+/// Keyword, what is given (`port`, `given`, `rest`, `list`, `kernel_size`), port, form (`plain`, `upper`, `lower`, or a
+/// length).
 type ArgumentRow = (Option<String>, String, usize, String);
 /// Op, name of the method, arguments, ports that it does not take.
 type MethodRow = (String, String, Vec<ArgumentRow>, Vec<usize>);
@@ -29,7 +30,9 @@ type BackwardRow = (String, String, Vec<usize>, Vec<usize>);
 fn argument((keyword, kind, port, form): ArgumentRow) -> Outcome<MethodArgument> {
     let value = match kind.as_str() {
         "port" => Value::Port(port),
+        "given" => Value::Given(port),
         "rest" => Value::Rest(port),
+        "list" => Value::List(port),
         "kernel_size" => Value::KernelSize(port),
         other => return Err(Error::internal(format!("a method is given {other:?}")).into()),
     };

@@ -10,7 +10,7 @@ use mithril_ir::graph::{Graph, NodeId};
 use mithril_ir::{Code, Error, Result};
 use mithril_onnx::export::{self, MAX_BYTES, Written};
 
-use crate::weights::{Part, streamed, within};
+use crate::weights::{Part, resolved, streamed, within};
 
 /// ONNX as the pipeline sees it: ops that it has no lowering of at this opset are expanded.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +72,7 @@ pub fn save_onnx(
     is_external: Option<bool>,
     mut write: impl FnMut(usize, &mut dyn Write) -> io::Result<()>,
 ) -> Result<bool> {
+    let path = &resolved(path).map_err(|e| within(&Error::new(Code::Io, e.to_string()), path))?;
     let is_large = file.bytes() > MAX_BYTES;
     if is_external == Some(false) && is_large {
         let message = format!("a file of ONNX holds 2 GB; this one would have {} bytes", file.bytes());

@@ -118,6 +118,38 @@ fn an_error_while_writing_leaves_the_old_file() {
 }
 
 #[test]
+#[cfg(unix)]
+fn links_are_followed_and_pipes_are_written_to() {
+    use std::os::unix::fs::{FileTypeExt, symlink};
+    let folder = Folder::new("special");
+    let tensor = Tensor::from_parts(&[1], vec![1.0_f32]);
+    let real = folder.write("real.safetensors", b"old");
+    let (link, dangling) = (folder.0.join("link.safetensors"), folder.0.join("dangling.safetensors"));
+    symlink("real.safetensors", &link).expect("a link");
+    symlink(folder.0.join("new.safetensors"), &dangling).expect("a link");
+    for (path, target) in [(&link, &real), (&dangling, &folder.0.join("new.safetensors"))] {
+        save(path, &[("a", &tensor)], &[]).expect("a file");
+        assert!(fs::symlink_metadata(path).expect("a link").is_symlink());
+        assert_eq!(values(&Checkpoint::open(target).expect("a checkpoint"), "a"), [1.0]);
+    }
+    symlink("around.safetensors", folder.0.join("around.safetensors")).expect("a link");
+    let error = save(&folder.0.join("around.safetensors"), &[], &[]).expect_err("no end of links");
+    assert!(error.message().contains("too many levels"), "{error}");
+
+    let pipe = folder.0.join("pipe.safetensors");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
+    assert!(made.success());
+    let reader = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || fs::read(pipe).expect("bytes")
+    });
+    save(&pipe, &[("a", &tensor)], &[]).expect("a file");
+    let bytes = reader.join().expect("a reader");
+    assert_eq!(values(&Checkpoint::from_bytes(&bytes).expect("a checkpoint"), "a"), [1.0]);
+    assert!(fs::metadata(&pipe).expect("a pipe").file_type().is_fifo());
+}
+
+#[test]
 fn headers_that_lie_are_told() {
     let entry = |dtype: &str, shape: &str, ends: &str| {
         format!(r#"{{"w":{{"dtype":"{dtype}","shape":{shape},"data_offsets":{ends}}}}}"#)

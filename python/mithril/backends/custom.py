@@ -419,6 +419,10 @@ def _is_traced(backend: Backend) -> Callable[[], bool]:
 def _key(arg: Any) -> Any:
     if hasattr(arg, "shape") and hasattr(arg, "dtype"):
         return (str(arg.dtype), tuple(arg.shape))
+    if isinstance(arg, slice):
+        return ("slice", arg.start, arg.stop, arg.step)
+    if isinstance(arg, (list, tuple)):
+        return (type(arg), *map(_key, arg))
     return (type(arg), arg)
 
 

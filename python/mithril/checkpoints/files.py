@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -37,6 +39,8 @@ def save(
     metadata: Mapping[str, str] | None = None,
 ) -> None:
     """Save a model, or a dict of parameters. The file is replaced as a whole, or not at all.
+
+    A link is followed, and stays; into a device or a pipe the content is written.
 
     Parameters
     ----------
@@ -81,15 +85,11 @@ def save(
         )
     if layout is not None or metadata is not None:
         raise InvalidValueError("a model is saved without layout and metadata", hint="they belong to parameters")
-    content = what.to_json().encode()
-    try:
-        _replace(target, content)
-    except OSError as error:
-        raise unusable_file("written", target, error, len(content)) from error
+    write(target, what.to_json())
 
 
 def write(path: str | os.PathLike[str], text: str | bytes) -> None:
-    """Write a file.
+    """Write a file, which is replaced as a whole, or not at all; a device or a pipe gets the content.
 
     Raises
     ------
@@ -99,13 +99,36 @@ def write(path: str | os.PathLike[str], text: str | bytes) -> None:
     target = file_path(path)
     content = text.encode() if isinstance(text, str) else text
     try:
-        if target.exists() and not target.is_file():
-            # A device, or a pipe: there is nothing to replace.
+        if is_special(target):
             target.write_bytes(content)
         else:
-            _replace(target, content)
+            _replace(Path(os.path.realpath(target)), content)
     except OSError as error:
         raise unusable_file("written", target, error, len(content)) from error
+
+
+def is_special(path: Path) -> bool:
+    """Whether a path is a device or a pipe: there is nothing to replace, and what is written goes through it."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+@contextlib.contextmanager
+def written(path: Path) -> Iterator[Path]:
+    """Give the path of the file to write in the place of `path`: of a device or a pipe, a file that is copied into it.
+
+    Opening and writing a pipe may wait for the other side, which Python can interrupt.
+    """
+    if not is_special(path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / path.name
+        yield made
+        try:
+            with made.open("rb") as source, path.open("wb") as target:
+                shutil.copyfileobj(source, target)
+        except OSError as error:
+            raise unusable_file("written", path, error, made.stat().st_size) from error
 
 
 def file_path(path: object) -> Path:
@@ -271,7 +294,8 @@ def _save_arrays(params: Mapping[str, Any], path: Path, layout: str | None, meta
             host = host[part * rows : (part + 1) * rows]
         return byte_chunks(host.T if transposed else host)
 
-    _core.save_tensors(path, entries, dict(metadata), chunks)
+    with written(path) as target:
+        _core.save_tensors(target, entries, dict(metadata), chunks)
 
 
 def byte_chunks(host: np.ndarray[Any, Any]) -> Iterator[bytes]:

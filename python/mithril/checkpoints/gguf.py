@@ -165,4 +165,5 @@ def write(arrays: Mapping[str, Any], path: Any, metadata: Mapping[str, Any]) -> 
         return files.byte_chunks(host)
 
     entries = [(name, *types[name]) for name in names]
-    _core.save_gguf(files.file_path(path), entries, named_to_core(metadata), chunks)
+    with files.written(files.file_path(path)) as target:
+        _core.save_gguf(target, entries, named_to_core(metadata), chunks)

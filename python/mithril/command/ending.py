@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..errors import InternalError, MithrilError, UnresolvedShapeError
+from ..interrupts import INTERRUPTED, restore
 from .terminal import colored
 
 __all__ = ["guarded"]
 
-#: What the shell says of a program that was interrupted, and of one whose reader went away.
-_INTERRUPTED, _BROKEN_PIPE = 130, 141
+#: What the shell says of a program whose reader went away.
+_BROKEN_PIPE = 141
 #: Set, an error that is a defect of ours shows where it was raised.
 _TRACEBACK = "MITHRIL_TRACEBACK"
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
@@ -37,10 +38,11 @@ def guarded(run: Callable[[], int]) -> int:
         That; 1 after an error, 130 if the command was interrupted, 141 if its output pipe was closed.
     """
     try:
+        restore()
         with _insisting(), _warning_in_a_line():
             return run()
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return INTERRUPTED
     except BrokenPipeError:
         # The pipe was closed, as by `mithril backends | head`: the rest of the buffer is discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

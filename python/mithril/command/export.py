@@ -21,7 +21,7 @@ from ..generation.command import by_pattern
 from ..generation.text import TextGenerator
 from ..suggestions import among
 from ..tools.export import TARGETS as FOLDERS
-from ..tools.export import Exported
+from ..tools.exported import RANDOM, Exported
 from ..tools.onnx import to_onnx
 from ..train.losses import LOSSES, add_loss
 from .answer import Answer
@@ -59,6 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     target = parser.add_argument("--target", "--format", metavar="TARGET", help=text)
     vars(target)["names"] = TARGETS
     parser.add_argument("--dtype", default="float32", metavar="DTYPE", help="dtype of the model (default float32)")
+    text = "compute products in float16 or bfloat16, where that is safe (mixed precision); weights keep --dtype"
+    parser.add_argument("--precision", choices=("float16", "bfloat16"), help=text)
     text = "quantize weights: int8, int8_weights, int4_weights, or PATTERN=TYPE; may be given several times"
     parser.add_argument("--quantize", action="append", metavar="TYPE", help=text)
     parser.add_argument("--gradients", action="store_true", help="also compute the gradients of all parameters")
@@ -114,17 +116,19 @@ def run(given: argparse.Namespace) -> Answer:
     is_trained = given.gradients or optimizer is not None
     # Targets that are classes are integers; by themselves they would be floats, as probabilities are.
     dtypes = {"target": "int64"} if model is not source.model and given.loss in _OF_CLASSES else {}
-    compiled = compile(model, backend, shapes=shapes, dtypes=dtypes, inference=not is_trained)
+    options: dict[str, Any] = {"shapes": shapes, "dtypes": dtypes, "inference": not is_trained}
+    compiled = compile(model, backend, **options, precision=given.precision)
     if source.weights is not None or target == "onnx":
         source.load_into(compiled)
     if target == "onnx":
         options = {"opset": given.opset, "external_data": given.external_data, "gradients": given.gradients}
+        if source.is_random:
+            options["description"] = f"Its {RANDOM}."
         to_onnx(compiled, given.folder, **options)
         beside = f", with its weights in {Path(given.folder).name}.data" if given.external_data else ""
         names = [given.folder, *([f"{given.folder}.data"] if given.external_data else [])]
-        return Answer.noted(
-            f"wrote {given.folder}{beside}", _SCHEMA, {"target": target, "folder": None, "files": names}, source.note
-        )
+        facts = {"target": target, "folder": None, "files": names, "is_random": source.is_random}
+        return Answer.noted(f"wrote {given.folder}{beside}", _SCHEMA, facts, source.note)
     data = None if given.data is None else _data(given.data)
     further = ("lanes", "batch", "block", "memory_limit", "weights_inside", "autotune", "cc")
     found = compiled.export(

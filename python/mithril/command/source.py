@@ -102,7 +102,12 @@ class Source:
         """What the output says about the weights; empty for a model that has none."""
         if self.weights is not None:
             return f"weights: {self.weights}"
-        return f"weights: random numbers (--random-weights, seed {_SEED})" if self._has_parameters() else ""
+        return f"weights: random numbers (--random-weights, seed {_SEED})" if self.is_random else ""
+
+    @property
+    def is_random(self) -> bool:
+        """Whether weights are drawn: the model has some, and nothing says their values."""
+        return self.weights is None and self.params is None and self._has_parameters()
 
     def load_into(self, compiled: PhysicalModel) -> None:
         """Give a compiled model its weights."""

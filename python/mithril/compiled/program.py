@@ -200,7 +200,9 @@ class Program:
         names = self.float_params
         found = self.gradients.get((outputs, names))
         if found is None:
-            if self.settings.layout is not None:
+            if not (outputs and names) and (self.settings.layout is not None or self.settings.autodiff == "native"):
+                found = (self.module, self._constant_gradients(names))
+            elif self.settings.layout is not None:
                 found = (self.module, self.module.gradients(outputs, names))
             elif self.settings.autodiff == "native":
                 function = self.backend.engine.differentiator(self, outputs, names)
@@ -214,6 +216,18 @@ class Program:
                 found = (module, self._checked(module, compiled, "evaluate_gradients"))
             self.gradients[(outputs, names)] = found
         return found
+
+    def _constant_gradients(self, names: tuple[str, ...]) -> Callable[..., Any]:
+        """Return the function where there is nothing to differentiate, or nothing by which: frameworks refuse that."""
+        kinds = {name: dtype for name, dtype, _ in self.params}
+
+        def evaluate_gradients(params: Any, data: Any, state: Any, cotangents: Any) -> Any:
+            found = self.evaluate(params, data, state)
+            outputs, *updated = found if self.updates else (found,)
+            zeros = {name: self.backend.zeros(tuple(params[name].shape), dtype=kinds[name]) for name in names}
+            return (outputs, zeros, *updated)
+
+        return evaluate_gradients
 
 
 def _packed(weights: ByteWeights, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -23,7 +23,7 @@ from ..suggestions import among
 from . import rust, web
 from .exported import RANDOM, Exported
 from .inputs import complete, others, refuse_unknown
-from .inspection import gradient_names
+from .inspection import gradient_names, minimized
 
 if TYPE_CHECKING:
     from ..compiled.physical_model import PhysicalModel
@@ -330,14 +330,8 @@ def _training(
     core: _core.Compiled, optimizer: Optimizer, loss: str | None, values: Values, tool: Any, reference: NumpyBackend
 ) -> tuple[Any, Values, int]:
     """Return the program of a training step, and the outputs of the last of some steps; its states join the values."""
-    outputs, names = gradient_names(core)
-    if loss is None and len(outputs) != 1:
-        raise InvalidValueError(f"the model has {len(outputs)} outputs", hint="say which is minimized: loss='...'")
-    name = outputs[0] if loss is None else loss
-    if name not in outputs:
-        raise KeyNotFoundError(f"there is no output {name!r}", hint=f"available: {', '.join(outputs)}")
+    name, names = minimized(core, optimizer, loss)
     params, data, state = _groups(core, values)
-    names = list(optimizers.trained_names(optimizer, names))
     trained = {n: params[n] for n in names}
     step = optimizers.step_program(optimizer, trained, dict.fromkeys(names, 1))
     slots = {n: step.start(n, trained[n]) for n in names}

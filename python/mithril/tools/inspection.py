@@ -16,9 +16,12 @@ from ..compiled import internals
 from ..compiled.compile import compile
 from ..compiled.compile_stats import CompileStats
 from ..compiled.program import Program, Settings
-from ..errors import UnresolvedShapeError
+from ..compiled.trainable import check_trainable
+from ..errors import InvalidValueError, KeyNotFoundError, UnresolvedShapeError
+from ..optim import internals as optimizers
+from ..optim.optimizer import Optimizer
 
-__all__ = ["Node", "Value", "compiled", "data_names", "gradient_names", "make_program", "nodes", "run"]
+__all__ = ["Node", "Value", "compiled", "data_names", "gradient_names", "make_program", "minimized", "nodes", "run"]
 
 
 @dataclass(frozen=True)
@@ -174,3 +177,21 @@ def gradient_names(core: _core.Compiled) -> tuple[list[str], list[str]]:
     """Float outputs, and the float parameters that they are differentiated by."""
     outputs = [name for name in core.output_names if "float" in core.output_type(name)[0]]
     return outputs, list(core.trained)
+
+
+def minimized(core: _core.Compiled, optimizer: Optimizer, loss: str | None) -> tuple[str, list[str]]:
+    """Return the output that an exported training step minimizes, and the parameters that it changes."""
+    outputs, names = gradient_names(core)
+    if not outputs:
+        raise InvalidValueError(
+            f"the model has no output of floats to minimize: its outputs are {', '.join(core.output_names)}",
+            hint="add a loss to the model",
+        )
+    if loss is None and len(outputs) != 1:
+        raise InvalidValueError(f"the model has {len(outputs)} outputs", hint="say which is minimized: loss='...'")
+    name = outputs[0] if loss is None else loss
+    if name not in outputs:
+        raise KeyNotFoundError(f"there is no output {name!r}", hint=f"available: {', '.join(outputs)}")
+    trained = list(optimizers.trained_names(optimizer, names))
+    check_trainable([name for name, _, _ in core.inputs("param")], trained)
+    return name, trained

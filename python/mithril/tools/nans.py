@@ -188,8 +188,6 @@ def find_nans(
     report.origins += _walk(nodes(program.core), values, "value")
     if output_gradients is None:
         return report
-    if output_gradients is True:
-        output_gradients = dict.fromkeys(gradient_names(program.core)[0])
     seeds = internals.cotangents_of(physical, program, params, prepared, output_gradients)
     names = gradient_names(program.core)[1]
     core = _core.with_gradients(program.core, list(seeds), names)

@@ -23,7 +23,7 @@ from ..errors import ConflictingOptionError, InvalidValueError, KeyNotFoundError
 from ..optim import internals as optimizers
 from ..optim.optimizer import Optimizer
 from .inputs import refuse_unknown
-from .inspection import gradient_names
+from .inspection import gradient_names, minimized
 
 __all__ = ["to_onnx"]
 
@@ -48,6 +48,7 @@ def to_onnx(
     gradients: bool = False,
     optimizer: Optimizer | None = None,
     loss: str | None = None,
+    description: str | None = None,
 ) -> Path | bytes:
     """Write a model as a file of ONNX.
 
@@ -87,6 +88,8 @@ def to_onnx(
     loss : str, optional
         With ``gradients``, the output whose sum is differentiated. With an optimizer, the output whose sum it
         minimizes (default: the only one).
+    description : str, optional
+        What the file says of itself (``doc_string``), behind the name of the model.
 
     Returns
     -------
@@ -114,6 +117,8 @@ def to_onnx(
     """
     trains = gradients or optimizer is not None
     _check(opset, path, external_data, gradients, optimizer, loss)
+    if description is not None and not isinstance(description, str):
+        raise InvalidValueError(f"description is {description!r}", hint="pass a text")
     own = {
         "shapes": shapes,
         "dtypes": dtypes,
@@ -134,6 +139,8 @@ def to_onnx(
     core = _core.compile(internals.logical_model(compiled), str(compiled.backend.default_dtype), options)
     values = _values(compiled, core, params)
     title = str(internals.logical_model(compiled))
+    if description is not None:
+        title += f". {description}"
     chosen, is_loss = None, False
     if optimizer is not None:
         core, values = _training(core, optimizer, loss, values)
@@ -151,7 +158,13 @@ def to_onnx(
         contents: bytes = file.bytes(chunks)
         return contents
     target = Path(files.file_path(path))
-    file.save(target, chunks, external_data)
+    if files.is_special(target) and external_data:
+        raise ConflictingOptionError(
+            f"{os.fspath(path)!r} is not a regular file, so there is no file beside it",
+            hint="give the path of a file, or leave out external_data",
+        )
+    with files.written(target) as place:
+        file.save(place, chunks, external_data if place == target else False)
     return target
 
 
@@ -228,11 +241,7 @@ def _output(loss: str, outputs: list[str]) -> str:
 
 def _training(core: Any, optimizer: Optimizer, loss: str | None, values: Values) -> tuple[Any, Values]:
     """Return the program of a training step; what the optimizer remembers joins the values."""
-    outputs, names = gradient_names(core)
-    if loss is None and len(outputs) != 1:
-        raise InvalidValueError(f"the model has {len(outputs)} outputs", hint="say which is minimized: loss='...'")
-    name = outputs[0] if loss is None else _output(loss, outputs)
-    names = list(optimizers.trained_names(optimizer, names))
+    name, names = minimized(core, optimizer, loss)
     kinds = {n: kind for n, kind, _ in core.inputs("param")}
     trained = {n: _as(values[n], kinds[n]) for n in names}
     step = optimizers.step_program(optimizer, trained, dict.fromkeys(names, 1))

@@ -13,6 +13,7 @@ from ..backends.with_manualgrad.c_backend import CBackend
 from ..compiled import internals
 from ..compiled.physical_model import PhysicalModel
 from ..compiled.program import Program
+from ..compiled.trainable import check_trainable
 from ..errors import InvalidValueError
 from ..optim import SGD, Optimizer
 from ..optim import internals as optimizers
@@ -73,6 +74,11 @@ class TrainingStep:
             raise InvalidValueError(f"optimizer is {optimizer!r}", hint="pass e.g. ml.optim.Adam(0.001)")
         self.model, self.loss, _ = add_loss(model, loss, freeze)
         self.optimizer = SGD(0.01, momentum=0.9) if optimizer is None else optimizer
+        names = self.model.parameter_keys
+        trained = [name for name in names if name not in self.model.frozen_keys]
+        if isinstance(self.optimizer, Optimizer):
+            trained = list(optimizers.trained_names(self.optimizer, trained))
+        check_trainable(names, trained)
         self.params: Any = model.get_parameters()
         if self.model is not model:
             internals.restore_state(self.model, internals.saved_state(model))

@@ -74,8 +74,12 @@ pub struct MethodArgument {
 pub enum Value {
     /// What stands at a port.
     Port(usize),
+    /// What stands at a port; nothing is given where that is `None`.
+    Given(usize),
     /// All tensors from a port on.
     Rest(usize),
+    /// A list of all tensors from a port on.
+    List(usize),
     /// Sizes of the tensor at a port, from its third axis on.
     KernelSize(usize),
 }
@@ -104,8 +108,8 @@ impl Overlay {
         for wanted in &method.arguments {
             let text = wanted.text(graph, node)?;
             parts.push(match &wanted.keyword {
-                Some(keyword) => format!("{keyword}={text}"),
-                None => text,
+                Some(keyword) if !text.is_empty() => format!("{keyword}={text}"),
+                _ => text,
             });
         }
         parts.retain(|part| !part.is_empty());
@@ -130,7 +134,9 @@ impl Overlay {
         }
         let wanted = method.arguments.iter().find(|wanted| wanted.text(graph, node).is_none())?;
         match wanted.value {
-            Value::Port(i) | Value::Rest(i) | Value::KernelSize(i) => Some((name(i)?, false)),
+            Value::Port(i) | Value::Given(i) | Value::Rest(i) | Value::List(i) | Value::KernelSize(i) => {
+                Some((name(i)?, false))
+            }
         }
     }
 
@@ -185,15 +191,17 @@ impl Overlay {
 impl MethodArgument {
     fn text(&self, graph: &Graph, node: &Node) -> Option<String> {
         match self.value {
-            Value::Rest(first) => {
-                Some((first..node.inputs.len()).map(arg_mark).collect::<Vec<_>>().join(", "))
+            Value::Rest(first) => Some(tensors(node, first)),
+            Value::List(first) => Some(format!("[{}]", tensors(node, first))),
+            Value::Given(i) if node.inputs.get(i).is_none_or(|&v| graph.lit(v).is_some_and(Lit::is_none)) => {
+                Some(String::new())
             }
             Value::KernelSize(i) => {
                 let shape = &graph.ty(*node.inputs.get(i)?)?.shape;
                 let sizes = shape.iter().skip(2);
                 Some(tuple(sizes.map(|d| mithril_ir::lowering::dim_text(d, &symbol_mark))))
             }
-            Value::Port(i) => {
+            Value::Port(i) | Value::Given(i) => {
                 let lit = node.inputs.get(i).and_then(|&v| graph.lit(v)).filter(|_| !node.op.takes_tensor(i));
                 match (self.form, lit) {
                     (Form::Plain, _) | (_, None) => argument(&super::targets::CUSTOM, graph, node, i),
@@ -213,6 +221,11 @@ impl MethodArgument {
             }
         }
     }
+}
+
+/// All tensors from a port on.
+fn tensors(node: &Node, first: usize) -> String {
+    (first..node.inputs.len()).map(arg_mark).collect::<Vec<_>>().join(", ")
 }
 
 fn literal_text(lit: &Lit) -> Option<String> {

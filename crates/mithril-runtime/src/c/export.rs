@@ -24,9 +24,11 @@ use super::private::temporary_folder;
 use super::program::{EntryPoint, Options, Program};
 use crate::interpreter::{Executable, Tensors};
 
+mod accuracy;
 mod arrays;
 mod ports;
 
+pub use accuracy::allowed_distance;
 use arrays::{array, packed_array};
 pub use ports::Port;
 
@@ -137,7 +139,9 @@ pub fn export(program: &Program, symbols: &Symbols, given: &Export<'_>, folder: 
     let named = program.options().batch.clone().map(Symbol::Named);
     let recorded = named.and_then(|name| symbols.get(&name)).map(|&rows| rows as usize);
     let interface = recorded.map_or_else(|| interface.clone(), |rows| interface.of_rows(rows));
-    let parts = Parts::new(&interface, is_inside, packed.as_ref(), &source.c);
+    let graph = program.graph(symbols, &mut |_, _| {})?;
+    let tolerances = interface.results().iter().map(|b| allowed_distance(&graph, &b.name)).collect();
+    let parts = Parts::new(&interface, is_inside, packed.as_ref(), &source.c, tolerances);
     let mut words = parts.words(given);
     words.push(("threads", program.options().threads().to_string()));
     words.push(("on_threads", threads_text(program.options().threads())));
@@ -309,10 +313,18 @@ struct Parts<'a> {
     packed: Option<usize>,
     /// The code that reads it.
     code: &'a str,
+    /// How far each result may be from the recorded one.
+    allowed: Vec<f64>,
 }
 
 impl<'a> Parts<'a> {
-    fn new(interface: &'a Interface, is_inside: bool, packed: Option<&Packed>, code: &'a str) -> Self {
+    fn new(
+        interface: &'a Interface,
+        is_inside: bool,
+        packed: Option<&Packed>,
+        code: &'a str,
+        allowed: Vec<f64>,
+    ) -> Self {
         let packed = packed.map(|packed| packed.bytes().len());
         let mut weights = Vec::new();
         let mut total = packed.unwrap_or(0).next_multiple_of(64);
@@ -330,7 +342,7 @@ impl<'a> Parts<'a> {
             weights.push((i, update.map(|n| results + n), total));
             total += buffer.bytes().next_multiple_of(64);
         }
-        Self { interface, weights, total, is_inside, packed, code }
+        Self { interface, weights, total, is_inside, packed, code, allowed }
     }
     /// Recorded data, then recorded outputs.
     fn check(&self, given: &Export<'_>) -> Result<Vec<u8>> {
@@ -584,6 +596,7 @@ impl<'a> Parts<'a> {
             ("output_list", texts(&results, list)),
             ("output_rows", rows(&results)),
             ("result_tensors", texts(&results, tensor_row)),
+            ("allowed", self.allowed.iter().map(|d| format!("{d:e}, ")).collect::<Vec<_>>().concat()),
             ("output_names", names(results.len(), "output")),
             ("results", results.len().to_string()),
             ("inputs", self.interface.inputs.len().to_string()),

@@ -308,7 +308,7 @@ impl Program {
         Ok((source, interface))
     }
     /// What is written as C.
-    fn graph(&self, symbols: &Symbols, observe: &mut Observer<'_>) -> Result<Graph> {
+    pub(super) fn graph(&self, symbols: &Symbols, observe: &mut Observer<'_>) -> Result<Graph> {
         let model = self.compiled.specialize(symbols)?;
         match &self.wanted {
             EntryPoint::Outputs => model.forward(&C, observe),

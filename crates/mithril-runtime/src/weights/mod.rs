@@ -47,7 +47,7 @@ pub use onnx::{read_onnx, read_onnx_bytes};
 pub use value::{List, Value};
 pub use weight::{Stored, Weight};
 pub use write::{Entry, save, save_streamed};
-pub(crate) use write::{Part, streamed};
+pub(crate) use write::{Part, resolved, streamed};
 
 /// What a file holds.
 #[derive(Debug, Default)]

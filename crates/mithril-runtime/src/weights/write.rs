@@ -1,9 +1,10 @@
-//! Writing safetensors: one tensor after the other, into a file that replaces the old one as a whole.
+//! Writing safetensors: one tensor after the other, into a file that replaces the old one as a whole. Links are followed;
+//! devices and pipes are written to as they are.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use mithril_ir::{Code, DType, Error, Result, Tensor};
 use safetensors::tensor::{Metadata, TensorInfo};
@@ -104,9 +105,25 @@ pub(crate) fn streamed(
 ) -> Result<()> {
     let bytes = header.len() + parts.iter().map(|part| part.bytes + part.padding).sum::<usize>();
     let unwritable = |error| unwritable(error, bytes);
+    let path = &resolved(path).map_err(unwritable)?;
+    if is_special(path) {
+        let mut file = fs::OpenOptions::new().write(true).open(path).map_err(unwritable)?;
+        return write_parts(&mut file, header, parts, &mut write, &unwritable);
+    }
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut new = temporary().tempfile_in(folder).map_err(unwritable)?;
-    let mut file = BufWriter::with_capacity(1 << 20, new.as_file_mut());
+    write_parts(new.as_file_mut(), header, parts, &mut write, &unwritable)?;
+    replace(path, new).map_err(unwritable)
+}
+
+fn write_parts(
+    file: &mut fs::File,
+    header: &[u8],
+    parts: &[Part<'_>],
+    write: &mut impl FnMut(usize, &mut dyn Write) -> io::Result<()>,
+    unwritable: &impl Fn(io::Error) -> Error,
+) -> Result<()> {
+    let mut file = BufWriter::with_capacity(1 << 20, file);
     file.write_all(header).map_err(unwritable)?;
     for part in parts {
         let mut counted = Counted { file: &mut file, left: part.bytes };
@@ -117,9 +134,26 @@ pub(crate) fn streamed(
         }
         file.write_all(&vec![0; part.padding]).map_err(unwritable)?;
     }
-    file.flush().map_err(unwritable)?;
-    drop(file);
-    replace(path, new).map_err(unwritable)
+    file.flush().map_err(unwritable)
+}
+
+/// The file that a path means: where a link leads, also to a file that is not there yet.
+pub(crate) fn resolved(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_owned();
+    // As many as Linux follows.
+    for _ in 0..40 {
+        if !fs::symlink_metadata(&path).is_ok_and(|about| about.is_symlink()) {
+            return Ok(path);
+        }
+        let target = fs::read_link(&path)?;
+        path = path.parent().unwrap_or(Path::new("")).join(target);
+    }
+    Err(io::Error::other("too many levels of symbolic links"))
+}
+
+/// Whether a path is a device or a pipe: there is nothing to replace, and what is written goes through it.
+fn is_special(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|about| !about.is_file() && !about.is_dir())
 }
 
 fn replace(path: &Path, new: NamedTempFile) -> io::Result<()> {

@@ -2,9 +2,8 @@
 // `node check.mjs`, or `check(model)` in a page.
 import { ARRAYS, load } from "./model.mjs";
 
+// `allowed` is the largest distance of an output, in parts of its largest number; integers have to be equal.
 const recorded = @recorded@;
-// The largest distance that is allowed, in parts of the largest number; others have to be equal.
-const ALLOWED = { float32: 1e-4, float64: 1e-9, float16: 2e-2, bfloat16: 1e-1 };
 
 function half(bits) {
   const exponent = (bits >> 10) & 31;
@@ -21,7 +20,7 @@ function numbers(dtype, array) {
 }
 
 function distance(dtype, found, wanted) {
-  if (!(dtype in ALLOWED)) return found.every((value, i) => value === wanted[i]) ? 0 : Infinity;
+  if (!dtype.includes("float")) return found.every((value, i) => value === wanted[i]) ? 0 : Infinity;
   [found, wanted] = [numbers(dtype, found), numbers(dtype, wanted)];
   let scale = 0;
   for (const value of wanted) if (Number.isFinite(value)) scale = Math.max(scale, Math.abs(value));
@@ -63,9 +62,9 @@ export async function check(model) {
   await model.reset();
   const errors = {};
   let ok = true;
-  for (const { name, dtype } of recorded.outputs) {
+  for (const { name, dtype, allowed } of recorded.outputs) {
     errors[name] = distance(dtype, found[name], outputs[name]);
-    ok &&= errors[name] <= (ALLOWED[dtype] ? Math.max(ALLOWED[dtype], recorded.allowed) : 0);
+    ok &&= errors[name] <= allowed;
   }
   return { ok, errors };
 }

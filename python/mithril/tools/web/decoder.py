@@ -42,8 +42,6 @@ _SHARED = ("runtime.mjs", "worker.mjs")
 _BINARIES = ("model.wasm", "weights.bin")
 #: Tokens after the recorded prompt, and logits that are recorded: each says as much as all of them.
 _NEXT, _LOGITS = 8, 2048
-#: Sums are rounded otherwise in WebAssembly; in parts of the largest logit.
-_ALLOWED = {"float32": 1e-4, "float64": 1e-9, "float16": 2e-2, "bfloat16": 1e-1}
 #: What tokenizers disagree about: spaces, digits, contractions, scripts, signs of several bytes, newlines.
 _TEXTS = (
     "Hello world",
@@ -141,7 +139,7 @@ def export_decoder(
     lengths = [1] if chunk == 1 else [1, chunk]
     engine = _Reference(model, core, values, caches, context + (chunk if chunk > 1 else 0))
     vocabulary = engine.vocabulary
-    recorded = _recorded(engine, lengths[-1], context, vocabulary)
+    recorded = _recorded(engine, lengths[-1], context, vocabulary, core.allowed_distance("output"))
     recorded["texts"] = [] if tokenizer is None else [_text(tokenizer, text) for text in _TEXTS]
     # Its many inputs and outputs, the caches, say nothing to readers.
     name = str(internals.logical_model(model)).partition("(")[0]
@@ -348,8 +346,8 @@ class _Reference:
         return made
 
 
-def _recorded(engine: _Reference, chunk: int, context: int, vocabulary: int) -> dict[str, Any]:
-    """Generate a few of the likeliest tokens; what the package is compared with."""
+def _recorded(engine: _Reference, chunk: int, context: int, vocabulary: int, allowed: float) -> dict[str, Any]:
+    """Generate a few of the likeliest tokens; what the package is compared with, up to the distance `allowed`."""
     length = min(chunk + chunk // 4 + 2, context)
     prompt = [int(token) for token in np.random.default_rng(0).integers(0, vocabulary, length)]
     outputs: Values = {}
@@ -362,7 +360,6 @@ def _recorded(engine: _Reference, chunk: int, context: int, vocabulary: int) -> 
     for count in {1, chunk}:
         if count <= context:
             engine.step(prompt[:1] * count, 0, engine.empty())
-    allowed = _ALLOWED.get(engine.dtype, 1e-4)
     # A number between two steps of a quantization may fall to the other side where sums are rounded otherwise.
     allowed = max(allowed, 3e-2) if engine.is_quantized else allowed
     following: list[int] = []

@@ -124,12 +124,13 @@ def package(
     }
     data = [port for port in described["inputs"] if port["isData"]]
     results = [port for port in described["outputs"] if port["replaces"] is None]
+    # A number between two steps of a quantization may fall to the other side where sums are rounded otherwise.
+    least = 3e-2 if is_quantized else 0.0
+    allowed = {port["name"]: max(port["allowed"], least) if port["allowed"] else 0.0 for port in report["outputs"]}
     recorded = {
         "calls": calls,
-        # A number between two steps of a quantization may fall to the other side where sums are rounded otherwise.
-        "allowed": 3e-2 if is_quantized else 0,
         "data": [_recorded(port, rows) for port in data],
-        "outputs": [_recorded(port, rows) for port in results],
+        "outputs": [{**_recorded(port, rows), "allowed": allowed[port["name"]]} for port in results],
     }
     functions = ["run", "arena_bytes", "error", *(["run_batch", "batch_arena_bytes"] if batch else [])]
     folder.mkdir(parents=True, exist_ok=True)

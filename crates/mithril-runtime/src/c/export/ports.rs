@@ -25,6 +25,9 @@ pub struct Port {
     pub replaces: Option<usize>,
     /// Whether the first axis is the number of rows that a call is given.
     pub has_rows: bool,
+    /// Of an output: the largest distance from the recorded one, in parts of its largest element; 0 where all bits are
+    /// compared.
+    pub allowed: f64,
 }
 
 impl Parts<'_> {
@@ -39,6 +42,7 @@ impl Parts<'_> {
             offset: None,
             replaces: None,
             has_rows: false,
+            allowed: 0.0,
         };
         let mut inputs: Vec<Port> = self.interface.inputs.iter().map(port).collect();
         let mut outputs: Vec<Port> = self.interface.outputs.iter().map(port).collect();
@@ -48,6 +52,7 @@ impl Parts<'_> {
         }
         for (i, output) in outputs.iter_mut().enumerate() {
             output.has_rows = batch.is_some_and(|rows| rows.outputs[i].is_some());
+            output.allowed = self.allowed.get(i).copied().unwrap_or(0.0);
         }
         for &(i, update, offset) in &self.weights {
             inputs[i].offset = Some(HEAD + offset);
