@@ -11,7 +11,7 @@ from mithril.spellings import ORDERED
 from mithril.testing.backend_tests import run_backend_tests
 from mithril.testing.cases import cases
 
-ROWS = {row["name"]: row for row in _core.op_rows()}
+ROWS = {row["name"]: row for row in _core.op_definitions()}
 #: Ops whose methods have another signature than the op: they draw with a key, or make arrays of sizes.
 OTHERWISE = {name for name in ROWS if name.startswith("random_")} | {"zeros", "ones"}
 STYLES = {

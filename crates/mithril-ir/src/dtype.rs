@@ -243,16 +243,14 @@ impl DType {
             })
             .ok_or_else(|| {
                 let names = Self::ALL.iter().map(|d| d.name());
+                let all = names.clone().collect::<Vec<_>>().join(", ");
                 let help = match nearest(t, names) {
                     _ if matches!(t, "uint64" | "u64") => format!(
                         "use int64, which holds integers up to {}; few frameworks compute in uint64",
                         i64::MAX
                     ),
-                    Some(n) => format!("did you mean \"{n}\"?"),
-                    None => format!(
-                        "one of: {}",
-                        Self::ALL.iter().map(|d| d.name()).collect::<Vec<_>>().join(", ")
-                    ),
+                    Some(n) => format!("did you mean \"{n}\"? Available: {all}"),
+                    None => format!("available: {all}"),
                 };
                 Error::new(Code::BadDType, format!("there is no dtype called {text:?}")).help(help)
             })

@@ -368,6 +368,16 @@ impl OpDef {
     pub fn port_of(&self, i: usize) -> Option<&'static Port> {
         if i >= self.ports.len() && self.is_variadic() { self.ports.last() } else { self.ports.get(i) }
     }
+    /// How messages name argument `i`: "`weight`", or "`inputs[1]`" for one of any number of tensors.
+    pub fn argument_name(&self, i: usize) -> String {
+        let name = self.port_of(i).map_or("?", |port| port.name);
+        let first = self.ports.len().saturating_sub(1);
+        if self.is_variadic() && i >= first {
+            format!("`{name}[{}]`", i - first)
+        } else {
+            format!("`{name}`")
+        }
+    }
     /// Whether argument `i` is a tensor, as opposed to a literal.
     pub fn takes_tensor(&self, i: usize) -> bool {
         self.port_of(i).is_some_and(|p| !matches!(p.kind, PortKind::Attr(_)))

@@ -41,8 +41,8 @@ pub fn split(text: &str) -> (Vec<&str>, Vec<&str>) {
 /// The shapes of the outputs for the shapes of the inputs.
 pub fn apply(text: &str, cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     let (inputs, outputs) = split(text);
-    let mut names: FxHashMap<&str, Dim> = FxHashMap::default();
-    let mut sequences: FxHashMap<&str, Vec<Dim>> = FxHashMap::default();
+    let mut names: FxHashMap<&str, &Dim> = FxHashMap::default();
+    let mut sequences: FxHashMap<&str, Vec<&Dim>> = FxHashMap::default();
     let ports = (0..cx.len()).filter(|&i| cx.op().takes_tensor(i));
     for (i, input) in ports.zip(&inputs) {
         if cx.has(i) {
@@ -58,9 +58,9 @@ pub fn apply(text: &str, cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
             for token in tokens(output) {
                 match token {
                     Token::Sequence(s) => {
-                        shape.0.extend(sequences.get(s).ok_or_else(|| unbound(s))?.iter().cloned());
+                        shape.0.extend(sequences.get(s).ok_or_else(|| unbound(s))?.iter().copied().cloned());
                     }
-                    Token::Name(n) => shape.0.push(names.get(n).ok_or_else(|| unbound(n))?.clone()),
+                    Token::Name(n) => shape.0.push((*names.get(n).ok_or_else(|| unbound(n))?).clone()),
                     Token::Number(n) => shape.0.push(Dim::Const(n)),
                     Token::Any => return Err(unbound("_")),
                 }
@@ -70,27 +70,26 @@ pub fn apply(text: &str, cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
         .collect()
 }
 
-fn bind<'p>(
+fn bind<'p, 'c>(
     pattern: &'p str,
     i: usize,
-    cx: &ShapeCx<'_>,
-    names: &mut FxHashMap<&'p str, Dim>,
-    sequences: &mut FxHashMap<&'p str, Vec<Dim>>,
+    cx: &'c ShapeCx<'_>,
+    names: &mut FxHashMap<&'p str, &'c Dim>,
+    sequences: &mut FxHashMap<&'p str, Vec<&'c Dim>>,
 ) -> Result<()> {
     let shape = cx.shape(i);
     let all: Vec<Token<'p>> = tokens(pattern).collect();
     let at = all.iter().position(|t| matches!(t, Token::Sequence(_)));
     let fixed = all.len() - usize::from(at.is_some());
     if shape.rank() < fixed || (at.is_none() && shape.rank() > fixed) {
-        let port = cx.op().port_of(i).map_or("?", |p| p.name);
-        let message = format!("`{port}` of {} has shape {shape}", cx.op().name);
+        let message = format!("{} of {} has shape {shape}", cx.op().argument_name(i), cx.op().name);
         return Err(Error::new(Code::RankMismatch, message).help(format!("it must match [{pattern}]")));
     }
     let mut dims = shape.iter();
     for token in all {
         match token {
             Token::Sequence(name) => {
-                let part: Vec<Dim> = dims.by_ref().take(shape.rank() - fixed).cloned().collect();
+                let part: Vec<&Dim> = dims.by_ref().take(shape.rank() - fixed).collect();
                 match sequences.get(name) {
                     None => {
                         sequences.insert(name, part);
@@ -117,7 +116,7 @@ fn bind<'p>(
                 let Some(dim) = dims.next() else { continue };
                 match names.get(name) {
                     None => {
-                        names.insert(name, dim.clone());
+                        names.insert(name, dim);
                     }
                     Some(old) => cx.same(old, dim, &format!("sizes `{name}`"))?,
                 }

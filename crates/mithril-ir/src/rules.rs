@@ -211,9 +211,13 @@ impl<'a> ShapeCx<'a> {
         if allowed.contains(&shape.rank()) {
             return Ok(shape.rank());
         }
-        let port = self.op.port_of(i).map_or("?", |p| p.name);
         let expected = allowed.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
-        let message = format!("`{port}` of {} has {} dimensions: {shape}", self.op.name, shape.rank());
+        let message = format!(
+            "{} of {} has {} dimensions: {shape}",
+            self.op.argument_name(i),
+            self.op.name,
+            shape.rank()
+        );
         Err(Error::new(Code::RankMismatch, message).help(format!("it must have {expected}")))
     }
     /// Requires two dimensions to be equal; `what` describes them, e.g. "inner sizes".
@@ -228,15 +232,35 @@ impl<'a> ShapeCx<'a> {
             return Ok(());
         }
         let shapes = self.shapes_from(0).iter().map(|s| s.to_string()).collect::<Vec<_>>().join(", ");
+        let help = match self.owners(a, b) {
+            [Some(i), Some(j)] if i == j => {
+                format!("change {a} to {b}, or {b} to {a}, in {}", self.op.argument_name(i))
+            }
+            owners => {
+                let [of_a, of_b] = owners
+                    .map(|i| i.map_or_else(String::new, |i| format!(" in {}", self.op.argument_name(i))));
+                format!("change {a} to {b}{of_a}, or {b} to {a}{of_b}")
+            }
+        };
         Err(Error::new(Code::ShapeMismatch, format!("{what} of {} differ: {a} and {b}", self.op.name))
             .note(format!("the shapes are {shapes}"))
-            .help(format!("change {a} to {b}{}, or {b} to {a}{}", self.ports_of(a), self.ports_of(b))))
+            .help(help))
     }
-    /// " in `weight`", for the first input with that size.
-    fn ports_of(&self, size: &Dim) -> String {
-        let has = |a: &ShapeArg| matches!(a, ShapeArg::Shape(shape) if shape.iter().any(|d| d == size));
-        let port = self.args.iter().position(has).and_then(|i| self.op.port_of(i));
-        port.map_or_else(String::new, |port| format!(" in `{}`", port.name))
+    /// The arguments that two sizes belong to. Rules mostly pass sizes of the arguments themselves; of what was computed
+    /// the value tells, and two sizes are rather those of two arguments.
+    fn owners(&self, a: &Dim, b: &Dim) -> [Option<usize>; 2] {
+        let having = |is_it: &dyn Fn(&Dim) -> bool| -> Vec<usize> {
+            let has = |a: &ShapeArg| matches!(a, ShapeArg::Shape(shape) if shape.iter().any(is_it));
+            (0..self.args.len()).filter(|&i| has(&self.args[i])).collect()
+        };
+        let candidates = |size: &Dim| {
+            let own = having(&|d| std::ptr::eq(d, size));
+            if own.is_empty() { having(&|d| d == size) } else { own }
+        };
+        let [of_a, of_b] = [candidates(a), candidates(b)];
+        let i = of_a.iter().find(|i| of_b.iter().any(|j| j != *i)).or(of_a.first()).copied();
+        let j = of_b.iter().find(|j| Some(**j) != i).or(of_b.first()).copied();
+        [i, j]
     }
     /// The error of a rule that needs sizes which are not known yet; the solver evaluates the rule again later.
     pub fn unknown(&self) -> Error {
@@ -375,9 +399,9 @@ impl<'a> DTypeCx<'a> {
     /// An error if argument `i` is an integer that `dtype` cannot represent.
     pub fn check_int(&self, i: usize, dtype: DType) -> Result<()> {
         let Some(n) = self.known_int(i).filter(|&n| !dtype.holds(n)) else { return Ok(()) };
-        let port = self.op.port_of(i).map_or("", |port| port.name);
+        let port = self.op.argument_name(i);
         let (least, most) = dtype.int_range().unwrap_or_default();
-        let message = format!("`{port}` of {} is {n}, which {} cannot hold", self.op.name, dtype.name());
+        let message = format!("{port} of {} is {n}, which {} cannot hold", self.op.name, dtype.name());
         let mut wider = [DType::I16, DType::I32, DType::I64].into_iter();
         let wider = wider.find(|d| d.holds(n) && d.holds(least) && d.holds(most)).unwrap_or(DType::I64);
         Err(Error::new(Code::Numerics, message)
@@ -427,7 +451,7 @@ impl<'a> DTypeCx<'a> {
                 continue;
             };
             if let Some(d) = self.dtype(i).filter(|d| !kinds.has(d.kind())) {
-                let message = format!("`{}` of {} is {}", port.name, self.op.name, d.name());
+                let message = format!("{} of {} is {}", self.op.argument_name(i), self.op.name, d.name());
                 return Err(Error::new(Code::DTypeMismatch, message)
                     .help(format!("it must be {kinds}; convert it with cast")));
             }

@@ -198,14 +198,14 @@ fn implicit_output(inputs: &[Vec<Label>], widest: usize) -> Vec<Label> {
     (0..widest).rev().map(Label::Rest).chain(once).collect()
 }
 
-type Sizes = BTreeMap<Label, Dim>;
+type Sizes<'s> = BTreeMap<Label, &'s Dim>;
 
 /// Size of every label; 1 broadcasts. `same` is called with sizes that must be equal.
 fn sizes<'s>(
     equation: &Equation,
     shapes: impl IntoIterator<Item = &'s Shape>,
     mut same: impl FnMut(&Dim, &Dim, &str) -> Result<()>,
-) -> Result<Sizes> {
+) -> Result<Sizes<'s>> {
     let mut sizes = Sizes::new();
     for (labels, shape) in equation.inputs.iter().zip(shapes) {
         let mut own = Sizes::new();
@@ -217,12 +217,12 @@ fn sizes<'s>(
             // Within an operand 1 does not broadcast: a matrix [1, 3] has no diagonal.
             match own.get(label) {
                 Some(old) => same(old, size, &what)?,
-                None => _ = own.insert(*label, size.clone()),
+                None => _ = own.insert(*label, size),
             }
             match sizes.get(label) {
-                Some(old) if size.is(1) || old == size => {}
+                Some(old) if size.is(1) || *old == size => {}
                 Some(old) if !old.is(1) => same(old, size, &what)?,
-                _ => _ = sizes.insert(*label, size.clone()),
+                _ => _ = sizes.insert(*label, size),
             }
         }
     }
@@ -234,7 +234,7 @@ fn shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     let ranks: Vec<usize> = shapes.iter().map(|s| s.rank()).collect();
     let equation = Equation::parse(&cx.text(0)?, &ranks)?;
     let sizes = sizes(&equation, shapes, |a, b, what| cx.same(a, b, what))?;
-    Ok(vec![equation.output.iter().filter_map(|l| sizes.get(l).cloned()).collect()])
+    Ok(vec![equation.output.iter().filter_map(|l| sizes.get(l).copied().cloned()).collect()])
 }
 
 /// An intermediate result with the labels of its axes.
@@ -327,8 +327,9 @@ impl<'a> Term<'a> {
             self.labels.iter().partition(|l| other.labels.contains(l));
         let (batch, inner): (Vec<Label>, Vec<Label>) = shared.into_iter().partition(|l| later(l));
         let right: Vec<Label> = other.labels.iter().filter(|l| !self.labels.contains(l)).copied().collect();
-        let dims =
-            |labels: &[Label]| labels.iter().filter_map(|l| sizes.get(l).cloned()).collect::<Vec<Dim>>();
+        let dims = |labels: &[Label]| {
+            labels.iter().filter_map(|l| sizes.get(l).copied().cloned()).collect::<Vec<Dim>>()
+        };
         let merged = |labels: &[Label]| Shape::of(dims(labels)).numel();
         let a = self.ordered(&[&batch[..], &left, &inner].concat());
         let labels = [&batch[..], &left, &right].concat();
@@ -374,7 +375,10 @@ fn call_text(s: &LoweringCx<'_>, function: &str, options: &str) -> Option<String
     let equation = Equation::parse(&text, &ranks).ok()?;
     let sizes = sizes(&equation, &shapes, |_, _, _| Ok(())).ok()?;
     let broadcasts = equation.inputs.iter().zip(&shapes).any(|(labels, shape)| {
-        labels.iter().zip(shape.iter()).any(|(l, d)| matches!(l, Label::Letter(_)) && sizes.get(l) != Some(d))
+        labels
+            .iter()
+            .zip(shape.iter())
+            .any(|(l, d)| matches!(l, Label::Letter(_)) && sizes.get(l) != Some(&d))
     });
     let rest_is_summed = sizes.keys().any(|l| matches!(l, Label::Rest(_)) && !equation.output.contains(l));
     if broadcasts || rest_is_summed {

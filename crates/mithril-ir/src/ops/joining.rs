@@ -49,6 +49,32 @@ pub static CONCAT: OpDef = OpDef {
     ..MOVE
 };
 
+fn stack_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
+    let shapes = cx.shapes_from(1);
+    let first = alike(cx, &shapes, None)?;
+    let mut out = first.clone();
+    out.0.insert(cx.axis(0, first.rank() + 1)?, Dim::Const(shapes.len() as i64));
+    Ok(vec![out])
+}
+
+/// Checks that shapes are equal but for an axis; the first.
+fn alike<'s>(cx: &ShapeCx<'_>, shapes: &[&'s Shape], but: Option<usize>) -> Result<&'s Shape> {
+    let Some((first, rest)) = shapes.split_first() else {
+        return Err(Error::new(Code::BadArgument, format!("{} is given no tensor", cx.op().name))
+            .help("give at least one tensor"));
+    };
+    for shape in rest {
+        if shape.rank() != first.rank() {
+            let message = format!("shapes {first} and {shape} cannot be joined by {}", cx.op().name);
+            return Err(Error::new(Code::RankMismatch, message).help("give all the same number of axes"));
+        }
+        for i in (0..first.rank()).filter(|i| Some(*i) != but) {
+            cx.same(&first[i], &shape[i], &format!("sizes of axis {i}"))?;
+        }
+    }
+    Ok(first)
+}
+
 fn joined(s: &LoweringCx<'_>, function: &str, axis: &str) -> Option<String> {
     let inputs: Vec<&str> = (1..s.args.len()).map(|i| s.arg(i)).collect();
     let at = s.axis(0, s.ty(1)?.shape.rank()).ok()?;
@@ -57,24 +83,11 @@ fn joined(s: &LoweringCx<'_>, function: &str, axis: &str) -> Option<String> {
 
 fn concat_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     let shapes = cx.shapes_from(1);
-    let Some((first, rest)) = shapes.split_first() else {
-        return Err(Error::new(Code::BadArgument, format!("{} is given no tensor", cx.op().name))
-            .help("give at least one tensor"));
-    };
-    let axis = cx.axis(0, first.rank())?;
-    let mut out = (*first).clone();
-    for shape in rest {
-        if shape.rank() != first.rank() {
-            let message = format!("shapes {first} and {shape} cannot be joined by {}", cx.op().name);
-            return Err(Error::new(Code::RankMismatch, message).help("give all the same number of axes"));
-        }
-        for i in 0..first.rank() {
-            if i == axis {
-                out.0[i] = &out[i] + &shape[i];
-            } else {
-                cx.same(&first[i], &shape[i], &format!("sizes of axis {i}"))?;
-            }
-        }
+    let first = shapes.first().map_or(0, |shape| shape.rank());
+    let axis = if shapes.is_empty() { 0 } else { cx.axis(0, first)? };
+    let mut out = alike(cx, &shapes, Some(axis))?.clone();
+    for shape in &shapes[1..] {
+        out.0[axis] = &out[axis] + &shape[axis];
     }
     Ok(vec![out])
 }
@@ -121,7 +134,7 @@ pub static STACK: OpDef = OpDef {
     doc: "Tensors of one shape beside each other along a new axis, which stands at `axis` in the output.",
     layer: "Stack",
     ports: &[attr("axis", Attr::Int, DefaultLit::Int(0)), variadic("inputs")],
-    shape: ShapeRule::Expansion,
+    shape: ShapeRule::Fn(stack_shape),
     dtype: DTypeRule::Promote,
     expand: Some(|c| {
         let inputs = c.x[1..].iter().map(|x| x.expand_dims(c.x[0]));

@@ -196,8 +196,8 @@ fn read(map: &Arc<Mapping>, key: Option<&str>) -> Result<Contents> {
 fn foreign(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
     const H5: &str =
         "read it with h5py or Keras, and pass its arrays: ml.load_weights(model, {name: array, ...})";
-    const ONNX: &str = "read its weights with the package onnx, and pass them: ml.load_weights(model, {t.name: \
-                        onnx.numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer})";
+    const ONNX: &str = "read it with its weights: model, params = ml.from_onnx(path); for a model of your own, pass \
+                        them by its names: ml.load_weights(model, params, names={...})";
     match bytes {
         _ if bytes.starts_with(b"\x89HDF\r\n\x1a\n") => Some(("a file of HDF5, as Keras writes it", H5)),
         _ if bytes.starts_with(b"\x93NUMPY") => Some((
