@@ -97,9 +97,10 @@ pub static PINV: OpDef = OpDef {
         let (x, y, g) = (v.x[0], v.y, transposed(v.g));
         let yt = transposed(y);
         let inside = product(product(yt, v.g), yt);
-        let rows = product(g - product(x, product(y, g)), product(y, yt));
-        let columns = product(product(yt, y), g - product(product(g, y), x));
-        vec![rows + columns - inside]
+        let rank = x.op(&MATRIX_RANK, &[v.x[2], v.x[1]]);
+        let rows = unless_full(x, -2, rank, g - product(x, product(y, g)));
+        let columns = unless_full(x, -1, rank, g - product(product(g, y), x));
+        vec![product(rows, product(y, yt)) + product(product(yt, y), columns) - inside]
     }),
     cases: &["[3,3]", "[4,2]", "[2,2,4]", "[3,2] rtol=0.001", "[3,2] atol=0.001", "[1,1]", "[0,3]"],
     ..FACTOR
@@ -288,6 +289,17 @@ fn reciprocals<'a>(x: V<'a>, s: V<'a>, rtol: V<'a>, atol: Option<V<'a>>) -> V<'a
     is_large.select(1.0 / safe, 0.0)
 }
 
+/// A remainder outside of the columns of `a`, or of its rows, which is 0 where these span everything: where the rank is
+/// the number of rows, or of columns, at `axis`. Rounding errors in its place would grow by the square of the condition.
+fn unless_full<'a>(a: V<'a>, axis: i64, rank: V<'a>, remainder: V<'a>) -> V<'a> {
+    let (size, other) = (a.dim(axis), a.dim(-3 - axis));
+    if size.known().zip(other.known()).is_some_and(|(size, other)| size > other) {
+        return remainder;
+    }
+    let is_full = as_column(as_column(rank.equal(size)));
+    is_full.select(0.0, remainder)
+}
+
 fn lstsq_grad<'a>(v: &GradCx<'a>) -> Vec<V<'a>> {
     let vector = v.x[1].rank() == 1;
     let column = |x: V<'a>| if vector { as_column(x) } else { x };
@@ -295,7 +307,9 @@ fn lstsq_grad<'a>(v: &GradCx<'a>) -> Vec<V<'a>> {
     let inverse = a.op(&PINV, &[v.x[2]]);
     let to_b = product(transposed(inverse), g);
     // The parts of b outside of the column space of a, and of the cotangent outside of its row space.
-    let (left, outside) = (b - product(a, x), g - product(inverse, product(a, g)));
+    let rank = a.op(&MATRIX_RANK, &[a.cx().lit(Lit::None), v.x[2]]);
+    let left = unless_full(a, -2, rank, b - product(a, x));
+    let outside = unless_full(a, -1, rank, g - product(inverse, product(a, g)));
     let to_a = product(left, transposed(product(inverse, to_b)))
         + product(product(transposed(inverse), x), transposed(outside))
         - product(to_b, transposed(x));
