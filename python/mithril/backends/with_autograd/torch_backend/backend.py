@@ -21,9 +21,6 @@ from .engine import TorchEngine, materialized
 
 __all__ = ["TorchBackend"]
 
-#: Where some versions of PyTorch get `gelu` of infinity wrong.
-_GELU = (("special:gelu", "float32"), ("special:gelu", "bfloat16"))
-
 
 class TorchBackend(QuantizedWeights, Framework):
     """Runs models with PyTorch.
@@ -88,16 +85,25 @@ class TorchBackend(QuantizedWeights, Framework):
             options.warn_ignored(type(self).__name__, "cudnn_benchmark", f"there is no cuDNN on {self.device}")
             self.ignored_options = (*self.ignored_options, "cudnn_benchmark")
 
-        torch = self._torch
-        largest = torch.full((64,), torch.inf, device=self._device)
-        # Tensors of the device "meta" have no numbers.
-        if self._device.type != "meta" and torch.nn.functional.gelu(largest).isnan().any():
-            reason = "gelu of PyTorch gives NaN for infinity"
-            self.limitations = {**self.limitations, **dict.fromkeys(_GELU, reason)}
+        self.limitations = {**self.limitations, **self._wrong_gelus()}
 
     def __reduce__(self) -> Any:
         found = {"dtype": str(self.default_dtype), "device": self.device, "seed": self._seed}
         return _restore, (type(self), {**found, **self._quantize_options()})
+
+    def _wrong_gelus(self) -> dict[tuple[str, str], str]:
+        """Return the dtypes in which `gelu` of infinity is wrong; that depends on the version and the processor."""
+        torch = self._torch
+        # Tensors of the device "meta" have no numbers.
+        if self._device.type == "meta":
+            return {}
+        found = {}
+        for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+            # As many as special values are tried in: loops over few elements are others.
+            largest = torch.full((7, 3), torch.inf, dtype=dtype)
+            if torch.nn.functional.gelu(largest.to(self._device)).isnan().any():
+                found["special:gelu", str(dtype).rpartition(".")[2]] = "gelu of PyTorch gives NaN for infinity"
+        return found
 
     # --- devices ----------------------------------------------------------------------------------------------
 
