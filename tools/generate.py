@@ -146,6 +146,10 @@ def _method(row: dict[str, Any]) -> str:
             text = f"`{row['name']}` with its arguments as in {library}: `{alias}({', '.join(params)})`."
             own = head.replace(f"def {_identifier(row['name'])}(", f"def {_identifier(alias)}(", 1)
             lines += [*_spelled(row, alias), own, _doc(text, 8), call, ""]
+        elif _FOREIGN.get(row["name"], set()) - _FOREIGN.get(alias, set()):
+            # A word that another library means otherwise by the name of the op, and not by this one.
+            own = head.replace(f"def {_identifier(row['name'])}(", f"def {_identifier(alias)}(", 1)
+            lines += [*_spelled(row, alias), own, _doc(f"`{row['name']}`.", 8), call, ""]
         elif alias not in _OWN_ALIASES:
             lines.append(f"    {_identifier(alias)} = {_identifier(row['name'])}")
     if row["aliases"]:
@@ -168,10 +172,13 @@ def _spelled(row: dict[str, Any], name: str) -> list[str]:
 #: Names that have an order of arguments of another library, and its parameters.
 _SIGNATURES = [rest for kind, *rest in _core.library_signatures() if kind == "op"]
 _ORDERS = {name: (lib, [p for p, _ in params]) for name, lib, params, _ in _SIGNATURES}
+#: Keywords that mean something else in another library, by the name of the op or layer.
+_FOREIGN: dict[str, set[str]] = {}
+for _word, _names in _core.foreign_keywords():
+    for _name in _names:
+        _FOREIGN.setdefault(_name, set()).add(_word)
 #: Ports that other words mean.
 _MEANT = {port for _, ports in _core.port_aliases() for port in ports}
-#: Layers whose arguments by position mean something else elsewhere.
-_ORDERED_LAYERS = {name for what, name, *_ in _core.library_signatures() if what == "layer"}
 #: Pairs of real tensors here, complex arrays on backends that have them: no example holds for both.
 _PAIRS = ("fft", "ifft", "rfft", "irfft")
 #: Names of the same kind among the aliases.
@@ -299,10 +306,9 @@ def _layer(row: dict[str, Any]) -> str:
     entries = ", ".join(f'"{p["name"]}": {n}' for p, n in args)
     lines = ["", f"class {row['name']}(Model):", _doc(row["doc"], 4, _parameters(row)), ""]
     known = {alias: to for alias, to in row["arg_aliases"] if to in {p["name"] for p, _ in args}}
-    if known or row["name"] in _ORDERED_LAYERS:
-        params = ", ".join(f'"{p["name"]}"' for p, _ in args) + ("," if len(args) == 1 else "")
-        words = ", ".join(f'"{alias}": "{to}"' for alias, to in known.items())
-        lines.append(f'    @spellings.layer("{row["name"]}", ({params}), {{{words}}})')
+    params = ", ".join(f'"{p["name"]}"' for p, _ in args) + ("," if len(args) == 1 else "")
+    words = ", ".join(f'"{alias}": "{to}"' for alias, to in known.items())
+    lines.append(f'    @spellings.layer("{row["name"]}", ({params}), {{{words}}})')
     lines.append(f"    def __init__({', '.join(signature)}) -> None:")
     lines.append(f"        args: dict[str, typing.Any] = {{{entries}}}")
     for name in required:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from . import _core
 from .errors import ConflictingOptionError, InvalidValueError
+from .suggestions import did_you_mean
 
 __all__ = ["layer", "op"]
 
@@ -25,6 +26,11 @@ _COUNTS = {name: len(params) for what, name, _, params, _ in _core.library_signa
 _LAYERS = {name for what, name, *_ in _core.library_signatures() if what == "layer"}
 #: Names of ops that another library calls with its arguments in another order.
 ORDERED = frozenset(_COUNTS)
+#: Keywords that mean something else in another library, by the name of the op or layer.
+_FOREIGN: dict[str, set[str]] = {}
+for _word, _names in _core.foreign_keywords():
+    for _name in _names:
+        _FOREIGN.setdefault(_name, set()).add(_word)
 #: Aliases that have the order of another library alone, with its parameters.
 _ALONE = {
     name: [theirs for theirs, _ in params]
@@ -49,13 +55,20 @@ def op(name: str, ports: Sequence[str], variadic: bool = False) -> Callable[[_Fu
     has_kernel = "weight" in ports and "kernel_size" not in ports
     packs = len(ports) == 2 and not variadic
     count = _COUNTS.get(name)
+    known = {*ports, "kernel_size"} if has_kernel else set(ports)
+    implied = _FOREIGN.get(name, set())
 
     def wrap(method: _Function) -> _Function:
         @functools.wraps(method)
         def called(self: Any, *given: Any, **kwargs: Any) -> Any:
             args: tuple[Any, ...] = given
+            words = kwargs
+            if implied and not implied.isdisjoint(kwargs):
+                _check_words(name, ports, args, kwargs)
             if kwargs:
                 kwargs = _canonical(name, ports, kwargs, has_kernel)
+                if not known.issuperset(kwargs):
+                    raise _unknown(name, ports, next(word for word in kwargs if word not in known))
             if packs and len(args) > 2 and len(args) != count and all(type(a) is int for a in args[1:]):
                 # x.reshape(2, -1) is x.reshape((2, -1)).
                 args = (args[0], tuple(args[1:]))
@@ -71,6 +84,13 @@ def op(name: str, ports: Sequence[str], variadic: bool = False) -> Callable[[_Fu
                     return _core.apply_called(name, list(args), kwargs)
                 kwargs = dict(kwargs)
                 _check_kernel(name, args[1] if len(args) > 1 else kwargs.get("weight"), kwargs.pop("kernel_size"))
+            if name == "gather":
+                found = {**dict(zip(ports, args, strict=False)), **kwargs}
+                _check_gather(*(found.get(port) for port in ports))
+            if not variadic and (
+                len(args) > len(ports) or (kwargs and not kwargs.keys().isdisjoint(ports[: len(args)]))
+            ):
+                raise _too_many(name, ports, args, words)
             return method(self, *args, **kwargs)
 
         if name in _ALONE:
@@ -93,6 +113,7 @@ def layer(name: str, params: Sequence[str], aliases: Mapping[str, str]) -> Calla
     aliases : mapping of str to str
         Other names of arguments, and what they stand for.
     """
+    words_elsewhere = {word for names in _FOREIGN.values() for word in names}
 
     def wrap(init: _Function) -> _Function:
         @functools.wraps(init)
@@ -100,6 +121,13 @@ def layer(name: str, params: Sequence[str], aliases: Mapping[str, str]) -> Calla
             named = {k: v for k, v in kwargs.items() if k != "name"}
             if args and name in _LAYERS:
                 _core.check_layer(name, list(args), list(named))
+            if len(args) > len(params):
+                taken = f"it is called {name}({', '.join(params)})"
+                count = f"{len(params) or 'no'} argument{'' if len(params) == 1 else 's'}"
+                raise InvalidValueError(
+                    f"{name} takes {count}, but {len(args)} {'is' if len(args) == 1 else 'are'} given",
+                    hint=f"{taken}; its inputs are given when the layer is called: {name}(...)(input=...)",
+                )
             given = dict(zip(params, args, strict=False))
             words = {param: param for param in given}
             for word, value in named.items():
@@ -110,6 +138,8 @@ def layer(name: str, params: Sequence[str], aliases: Mapping[str, str]) -> Calla
                         hint="both are one argument; give it once",
                     )
                 given[param], words[param] = value, word
+            if words_elsewhere and not words_elsewhere.isdisjoint(named):
+                _core.check_layer_keywords(name, list(args), list(named.items()))
             init(self, *args, **kwargs)
 
         return called  # type: ignore[return-value]
@@ -127,6 +157,52 @@ def _canonical(name: str, ports: Sequence[str], kwargs: dict[str, Any], has_kern
             raise InvalidValueError(f"{name} is given `{port}` twice, once as `{word}`", hint="give it once")
         found[port] = value
     return found
+
+
+def _check_words(name: str, ports: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse words by which another library means something else than the op does."""
+    given = dict(zip(ports, args, strict=False))
+    given |= {next((p for p in WORDS.get(word, ()) if p in ports), word): value for word, value in kwargs.items()}
+    _core.check_op_keywords(name, list(kwargs), list(given), [_kind(value) for value in given.values()])
+
+
+def _check_gather(x: Any, indices: Any, axis: Any) -> None:
+    """Refuse an index that PyTorch takes as a part, and `take_along_axis` stretches."""
+    sizes, own = getattr(x, "shape", None), getattr(indices, "shape", None)
+    if not isinstance(sizes, tuple) or not isinstance(own, tuple) or len(sizes) != len(own) or type(axis) is not int:
+        return
+    axis = axis % len(sizes) if sizes else 0
+    if any(n == 1 != size for i, (n, size) in enumerate(zip(own, sizes, strict=True)) if i != axis):
+        raise InvalidValueError(
+            f"gather of {list(sizes)} at indices of {list(own)} leaves out all but the first elements in PyTorch",
+            hint="slice the input as the indices are; take_along_axis(x, indices, axis) stretches the indices instead",
+        )
+
+
+#: Arguments of other libraries that there are not here, and what to write.
+_INSTEAD = {
+    ("divide", "rounding_mode"): "floor_divide(a, b) rounds down, and trunc(divide(a, b)) toward 0",
+    ("round", "decimals"): "round(x * 10**n) / 10**n rounds to n decimals",
+    ("round", "ndigits"): "round(x * 10**n) / 10**n rounds to n decimals",
+}
+
+
+def _unknown(name: str, ports: Sequence[str], word: str) -> InvalidValueError:
+    """Make the error for an argument that an op does not have."""
+    hint = _INSTEAD.get((name, word)) or did_you_mean(word, ports, f"it is called {name}({', '.join(ports)})")
+    return InvalidValueError(f"{name} has no argument {word!r}", hint=hint)
+
+
+def _too_many(name: str, ports: Sequence[str], args: Sequence[Any], words: Mapping[str, Any]) -> InvalidValueError:
+    """Make the error for what is given by place and by name, or for too many arguments."""
+    for word in words:
+        port = word if word in ports else next((p for p in WORDS.get(word, ()) if p in ports), word)
+        if port in ports[: len(args)]:
+            as_word = "" if word == port else f", there as `{word}`"
+            return InvalidValueError(f"{name} is given `{port}` by place and by name{as_word}", hint="give it once")
+    hint = next((text for (op, _), text in _INSTEAD.items() if op == name), f"it is called {name}({', '.join(ports)})")
+    plural = "" if len(ports) == 1 else "s"
+    return InvalidValueError(f"{name} takes {len(ports)} argument{plural}, but {len(args)} are given", hint=hint)
 
 
 def _in_our_order(

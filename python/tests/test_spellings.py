@@ -12,6 +12,7 @@ import mithril as ml
 import numpy as np
 import pytest
 from mithril import _core, spellings
+from mithril.testing.cases import cases
 
 torch = pytest.importorskip("torch")
 functional = torch.nn.functional
@@ -127,6 +128,69 @@ def test_what_means_something_else_elsewhere_is_refused_with_what_works(call, wo
     with pytest.raises(ml.errors.InvalidValueError) as caught:
         call(backend)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda b, x: b.split(x, 2, dim=1), "split(x, n, axis=...)"),
+        (lambda b, x: b.split(x, sections=2, dim=1), "split(x, n, axis=...)"),
+        (lambda b, x: b.max(x, dim=1), "amax(x, dim=...)"),
+        (lambda b, x: b.min(x, dim=1), "amin(x, dim=...)"),
+        (lambda b, x: b.sort(x, dim=1), "argsort(x, dim=...)"),
+        (lambda b, x: b.median(x, dim=1), "quantile(x, 0.5"),
+        (lambda b, x: b.nanmedian(x, dim=1), "quantile(x, 0.5"),
+        (lambda b, x: b.std(x, axis=1, keepdims=True), "correction=0"),
+        (lambda b, x: b.var(x, keepdims=True), "correction=0"),
+        (lambda b, x: b.nanstd(x, axis=1, keepdims=True), "correction=0"),
+        (lambda b, x: b.nanvar(x, keepdims=True), "correction=0"),
+        (lambda b, x: b.norm(x, ord=2), "matrix_norm(x, ord=...)"),
+        (lambda b, x: b.norm(x, ord=2, axis=(0, 1)), "matrix_norm(x, ord=...)"),
+    ],
+)
+def test_words_of_a_library_that_means_something_else_are_refused(call, words):
+    for x in (X, _core.Connection.input("x")):
+        with pytest.raises(ml.errors.InvalidValueError) as caught:
+            call(backend, x)
+        assert words in str(caught.value)
+
+
+def test_words_of_a_library_that_means_the_same_are_taken():
+    same(backend.split(X, (1, 3), dim=2), torch.split(T(X), (1, 3), dim=2))
+    same(backend.split(X, 2, axis=2), np.split(T(X), 2, axis=2))
+    same(backend.amax(X, dim=1), torch.amax(T(X), dim=1))
+    same(backend.std(X, axis=1, keepdims=True, correction=0), T(np.std(X, axis=1, keepdims=True)))
+    same(backend.std(X, axis=1, keepdims=True, ddof=1), T(np.std(X, axis=1, keepdims=True, ddof=1)))
+    same(backend.norm(X, ord=1, axis=1), T(np.linalg.norm(X, ord=1, axis=1)))
+    same(backend.vector_norm(X, ord=2), torch.linalg.vector_norm(T(X), ord=2))
+    same(_evaluated(lambda x: x.amin(dim=1)), torch.amin(T(X), dim=1))
+
+
+def _evaluated(function):
+    model = ml.Model.create(output=function(_core.Connection.input("x")))
+    return ml.compile(model, backend, shapes={"x": X.shape}, data_keys={"x"}).evaluate({}, {"x": X})["output"]
+
+
+def test_words_of_layers_that_mean_something_else_are_refused():
+    for call, words in (
+        (lambda: ml.Max(dim=1), "amax(x, dim=...)"),
+        (lambda: ml.Split(2, dim=1), "split(x, n, axis=...)"),
+        (lambda: ml.Median(dim=1), "quantile(x, 0.5"),
+        (lambda: ml.BatchNorm2d(momentum=0.99, epsilon=1e-3), "0.01 instead of 0.99"),
+        (lambda: ml.BatchNorm1d(momentum=0.9, epsilon=1e-3, affine=False), "0.01 instead of 0.99"),
+    ):
+        with pytest.raises(ml.errors.InvalidValueError) as caught:
+            call()
+        assert words in str(caught.value)
+    for layer in (lambda: ml.Max(axis=1), lambda: ml.Split((1, 2), dim=1), lambda: ml.BatchNorm2d(epsilon=1e-3)):
+        assert isinstance(layer(), ml.Model)
+
+
+def test_gather_of_a_part_is_not_stretched():
+    with pytest.raises(ml.errors.InvalidValueError, match="take_along_axis"):
+        backend.gather(X, 1, INDEX[:, :, :1])
+    same(backend.gather(X, 1, INDEX), torch.gather(T(X), 1, T(INDEX)))
+    assert backend.take_along_axis(X, INDEX[:, :, :1], 1).shape == (2, 3, 4)
 
 
 def test_connections_are_called_like_arrays():
@@ -341,3 +405,102 @@ def test_what_only_pytorch_means_is_not_taken_for_something_else():
             call()
     same(backend.bucketize(X, bounds, right=True), torch.bucketize(T(X), T(bounds), right=True))
     same(backend.searchsorted(bounds, X, right=True), torch.searchsorted(T(bounds), T(X), right=True))
+
+
+#: What another library computes otherwise although it is called by its own words, and why that is not refused.
+KNOWN = {
+    ("equal", "torch"): "one truth value for all elements; equal of NumPy, JAX, MLX and Keras is as here",
+    ("hardtanh", "torch"): "integers stay integers there, also between bounds that are not",
+    ("batch_norm", "torch"): "without the new statistics, which it changes in place",
+    ("topk", "torch"): "which of equal elements come first is not promised",
+    ("bincount", "jax"): "counts of what is not an index differ",
+    ("unique", "jax"): "the values alone, unless others are asked for",
+    ("median", "jax"): "of a number it has one axis with keepdims",
+    ("nanmedian", "jax"): "of a number it has one axis with keepdims",
+    ("cummax", "jax"): "the values alone",
+    ("cummin", "jax"): "the values alone",
+}
+
+
+def _calls_by_their_words(row, parameters, pick):
+    """Calls of the cases of an op with the words of another library, at least one of which is not ours."""
+    ports = row["ports"]
+    if any(p["kind"] == "variadic" for p in ports):
+        return
+    for case in cases(row):
+        words, is_complete = {}, True
+        for port, value in zip(ports, case.args, strict=True):
+            is_default = not isinstance(value, np.ndarray) and value == port.get("default")
+            word = next((p.name for p in parameters if p.name not in words and _means(p.name, port["name"])), None)
+            if word is None and not words and isinstance(value, np.ndarray):
+                word = parameters[0].name if parameters else None
+            if word is None:
+                is_complete = is_complete and is_default
+            elif port["required"] or not is_default:
+                wide = isinstance(value, np.ndarray) and value.dtype == np.float64
+                words[word] = pick(value.astype(np.float32) if wide else value)
+        names = {p["name"] for p in ports}
+        first = next(iter(words), None)
+        if is_complete and words and {w for w in words if w != first} - names:
+            yield first, words
+
+
+def _differences(library, functions, pick, read):
+    compared, wrong = 0, []
+    for name, row, function, parameters in functions:
+        if (row["name"], library) in KNOWN or (name, library) in KNOWN:
+            continue
+        for first, words in _calls_by_their_words(row, parameters, lambda value: value):
+            rest = {word: value for word, value in words.items() if word != first}
+            try:
+                wanted = function(pick(words[first]), **{word: pick(value) for word, value in rest.items()})
+                found = getattr(backend, name)(words[first], **rest)
+            except Exception:
+                continue
+            compared += 1
+            wanted, found = (list(v) if isinstance(v, (tuple, list)) else [v] for v in (wanted, found))
+            if len(wanted) != len(found) or not all(
+                np.shape(f) == np.shape(read(w)) and np.allclose(f, read(w), rtol=1e-3, atol=1e-4, equal_nan=True)
+                for f, w in zip(found, wanted, strict=True)
+            ):
+                wrong.append(f"{name}({', '.join(words)}) gives something else in {library}")
+    return compared, sorted(set(wrong))
+
+
+def test_every_call_by_the_words_of_pytorch_gives_what_pytorch_gives_or_is_refused():
+    def functions():
+        for name, row, parameters in _signatures():
+            for owner in (functional, torch):
+                if callable(function := getattr(owner, name, None)):
+                    yield name, row, function, parameters
+
+    compared, wrong = _differences(
+        "torch", functions(), lambda v: T(v) if isinstance(v, np.ndarray) else v, lambda v: np.asarray(v)
+    )
+    assert compared > 150
+    assert wrong == []
+
+
+def test_every_call_by_the_words_of_numpy_and_jax_gives_what_they_give_or_is_refused():
+    jax = pytest.importorskip("jax")
+
+    def functions(owners):
+        for row in _core.op_definitions():
+            for name in (row["name"], *row["aliases"]):
+                for owner in owners:
+                    function = getattr(owner, name, None)
+                    if not callable(function) or isinstance(function, type):
+                        continue
+                    try:
+                        parameters = list(inspect.signature(function).parameters.values())
+                    except (TypeError, ValueError):
+                        continue
+                    yield name, row, function, parameters
+
+    for library, owners, least in (
+        ("numpy", (np, np.linalg), 20),
+        ("jax", (jax.numpy, jax.numpy.linalg, jax.nn, jax.lax), 20),
+    ):
+        compared, wrong = _differences(library, functions(owners), lambda v: v, np.asarray)
+        assert compared > least, compared
+        assert wrong == [], wrong

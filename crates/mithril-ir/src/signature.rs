@@ -27,6 +27,66 @@ pub struct LibrarySignature {
     pub hint: &'static str,
 }
 
+/// A keyword that means something else in the function of the same name of another library. Only that library spells
+/// the keyword so, so a call that uses it is written for the library.
+#[derive(Clone, Copy, Debug)]
+pub struct ForeignKeyword {
+    /// Names of ops, or of layers that are not those of an op.
+    pub names: &'static [&'static str],
+    /// The keyword.
+    pub keyword: &'static str,
+    /// In which calls the meaning differs.
+    pub when: When,
+    /// What it means there and here.
+    pub meaning: &'static str,
+    /// What to write.
+    pub help: &'static str,
+}
+
+/// In which calls a keyword of another library means something else.
+#[derive(Clone, Copy, Debug)]
+pub enum When {
+    /// In every call.
+    Always,
+    /// With that argument.
+    With(&'static str),
+    /// Without that argument.
+    Without(&'static str),
+    /// If that argument is an integer.
+    IsInt(&'static str),
+    /// Unless that argument is an integer.
+    IsNotInt(&'static str),
+}
+
+impl ForeignKeyword {
+    /// Checks the keywords of a call of `name`; `kind_of` returns the kind of the argument for one of our parameters.
+    ///
+    /// # Errors
+    /// If a keyword means something else in the library that spells it so.
+    pub fn check(
+        entries: &[Self],
+        name: &str,
+        keywords: &[&str],
+        kind_of: &dyn Fn(&str) -> Option<ArgumentKind>,
+    ) -> Result<()> {
+        let differs = |when: When| match when {
+            When::Always => true,
+            When::With(parameter) => kind_of(parameter).is_some(),
+            When::Without(parameter) => kind_of(parameter).is_none(),
+            When::IsInt(parameter) => kind_of(parameter) == Some(ArgumentKind::Int),
+            When::IsNotInt(parameter) => kind_of(parameter) != Some(ArgumentKind::Int),
+        };
+        let is_used = |entry: &&Self| entry.names.contains(&name) && keywords.contains(&entry.keyword);
+        match entries.iter().find(|entry| is_used(entry) && differs(entry.when)) {
+            None => Ok(()),
+            Some(entry) => {
+                let message = format!("{name} is called with `{}`: {}", entry.keyword, entry.meaning);
+                Err(Error::new(Code::BadArgument, message).help(entry.help))
+            }
+        }
+    }
+}
+
 /// Kind of an argument, as far as it decides between two orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArgumentKind {

@@ -2,7 +2,7 @@
 
 use mithril_ir::op::OpDef;
 use mithril_ir::ops::{self, signatures};
-use mithril_ir::signature::{self, ArgumentKind, Parameter, Slot};
+use mithril_ir::signature::{self, ArgumentKind, ForeignKeyword, Parameter, Slot};
 use mithril_ir::{Code, Error, Lit, Result};
 
 use crate::connection::Arg;
@@ -18,6 +18,12 @@ pub(crate) fn in_our_order<'a>(
     args: Vec<Arg>,
     named: Named<'a>,
 ) -> Result<(Vec<Arg>, Named<'a>)> {
+    let keywords: Vec<&str> = named.iter().map(|(keyword, _)| *keyword).collect();
+    let kind_of = |port: &str| {
+        let by_name = named.iter().find(|(keyword, _)| signatures::port(op, keyword) == op.port(port));
+        by_name.map(|(_, arg)| arg).or_else(|| args.get(op.port(port)?)).map(kind)
+    };
+    ForeignKeyword::check(signatures::FOREIGN_KEYWORDS, name, &keywords, &kind_of)?;
     let (mut known, mut kernel): (Named<'a>, Option<Arg>) = (Vec::with_capacity(named.len()), None);
     for (word, arg) in named {
         match signatures::port(op, word) {

@@ -2,7 +2,7 @@
 
 use mithril::ir::op::{Attr, DefaultLit, PortKind};
 use mithril::ir::ops::signatures;
-use mithril::ir::signature::{self, ArgumentKind, Parameter, Slot};
+use mithril::ir::signature::{self, ArgumentKind, ForeignKeyword, Parameter, Slot};
 use mithril::ir::{Code, ops};
 use mithril::model::layers::{self, Layer};
 use mithril::model::{Model, zoo};
@@ -167,6 +167,41 @@ pub fn check_layer(name: &str, args: Vec<Bound<'_, PyAny>>, named: Vec<String>) 
     let args = args.iter().map(literal).collect::<Outcome<Vec<_>>>()?;
     let named: Vec<&str> = named.iter().map(String::as_str).collect();
     Ok(layer.check_order(&args, &named)?)
+}
+
+/// Raises an error for keywords of an op that mean something else in another library; `ports` are the ports with an
+/// argument, `kinds` the kinds of these.
+#[pyfunction]
+pub fn check_op_keywords(
+    name: &str,
+    keywords: Vec<String>,
+    ports: Vec<String>,
+    kinds: Vec<String>,
+) -> Outcome<()> {
+    let keywords: Vec<&str> = keywords.iter().map(String::as_str).collect();
+    let kind_of = |port: &str| ports.iter().position(|p| p == port).map(|i| argument_kind(&kinds[i]));
+    Ok(ForeignKeyword::check(signatures::FOREIGN_KEYWORDS, name, &keywords, &kind_of)?)
+}
+
+/// Raises an error for keywords of a layer that mean something else in another library.
+#[pyfunction]
+pub fn check_layer_keywords(
+    name: &str,
+    args: Vec<Bound<'_, PyAny>>,
+    named: Vec<(String, Bound<'_, PyAny>)>,
+) -> Outcome<()> {
+    let Some(layer) = layers::find(name) else { return Ok(()) };
+    let args = args.iter().map(literal).collect::<Outcome<Vec<_>>>()?;
+    let named = named.iter().map(|(keyword, value)| Ok((keyword.as_str(), literal(value)?)));
+    let named = named.collect::<Outcome<Vec<_>>>()?;
+    Ok(layer.check_keywords(&args, &named)?)
+}
+
+/// Keywords that mean something else in another library, with the names of the ops or layers that take them.
+#[pyfunction]
+pub fn foreign_keywords() -> Vec<(&'static str, Vec<&'static str>)> {
+    let entries = signatures::FOREIGN_KEYWORDS.iter().chain(layers::signatures::FOREIGN_KEYWORDS);
+    entries.map(|entry| (entry.keyword, entry.names.to_vec())).collect()
 }
 
 /// All models of the zoo.

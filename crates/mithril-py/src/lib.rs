@@ -86,6 +86,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(definitions::library_signatures, module)?)?;
     module.add_function(wrap_pyfunction!(definitions::resolve_arguments, module)?)?;
     module.add_function(wrap_pyfunction!(definitions::check_layer, module)?)?;
+    module.add_function(wrap_pyfunction!(definitions::check_layer_keywords, module)?)?;
+    module.add_function(wrap_pyfunction!(definitions::check_op_keywords, module)?)?;
+    module.add_function(wrap_pyfunction!(definitions::foreign_keywords, module)?)?;
     module.add_function(wrap_pyfunction!(definitions::zoo_definitions, module)?)?;
     module.add_function(wrap_pyfunction!(definitions::zoo_model, module)?)?;
     module.add_function(wrap_pyfunction!(definitions::zoo_from_config, module)?)?;

@@ -2,7 +2,7 @@
 
 use super::find;
 use crate::op::OpDef;
-use crate::signature::LibrarySignature;
+use crate::signature::{ForeignKeyword, LibrarySignature, When};
 
 /// Other names for the ports of ops. Each stands for the first of the listed ports that an op has.
 pub static PORT_ALIASES: &[(&str, &[&str])] = &[
@@ -163,6 +163,54 @@ pub static SIGNATURES: &[LibrarySignature] = &[
         "input target weight? size_average:bool? ignore_index? reduce:bool? reduction? label_smoothing?",
     )
     .hint(SUMMED),
+];
+
+/// Keywords that mean something else in another library.
+pub static FOREIGN_KEYWORDS: &[ForeignKeyword] = &[
+    ForeignKeyword {
+        names: &["split"],
+        keyword: "dim",
+        when: When::IsInt("sections"),
+        meaning: "in PyTorch, which has this keyword, the number is the size of a piece; in Mithril it is the number of parts",
+        help: "split(x, n, axis=...) makes n parts; for pieces give all sizes: split(x, (2, 2), dim=...)",
+    },
+    ForeignKeyword {
+        names: &["max", "min"],
+        keyword: "dim",
+        when: When::Always,
+        meaning: "in PyTorch, which has this keyword, it gives the values and their positions; in Mithril only the values",
+        help: "axis=..., or amax(x, dim=...) and amin(x, dim=...), gives the values; argmax and argmin give the positions",
+    },
+    ForeignKeyword {
+        names: &["sort"],
+        keyword: "dim",
+        when: When::Always,
+        meaning: "in PyTorch, which has this keyword, it gives the values and their positions; in Mithril only the values",
+        help: "sort(x, axis=...) gives the values, argsort(x, dim=...) the positions",
+    },
+    ForeignKeyword {
+        names: &["median", "nanmedian"],
+        keyword: "dim",
+        when: When::Always,
+        meaning: "in PyTorch, which has this keyword, it gives positions too, and of an even number of elements the smaller of \
+                  the two in the middle; in Mithril it gives their mean",
+        help: "median(x, axis=...) gives the mean, quantile(x, 0.5, axis=..., interpolation=\"lower\") the smaller",
+    },
+    ForeignKeyword {
+        names: &["std", "var", "nanstd", "nanvar"],
+        keyword: "keepdims",
+        when: When::Without("correction"),
+        meaning: "NumPy, JAX, MLX and Keras, which has this keyword, divide by n; Mithril, as PyTorch does, by n - 1",
+        help: "add correction=0 to divide by n, or correction=1 to divide by n - 1",
+    },
+    ForeignKeyword {
+        names: &["norm"],
+        keyword: "ord",
+        when: When::IsNotInt("axis"),
+        meaning: "NumPy and torch.linalg, which has this keyword, take the norm of a matrix, such as its largest singular value; \
+                  Mithril that of all elements",
+        help: "matrix_norm(x, ord=...) is that of matrices, norm(x, p=...) that of all elements",
+    },
 ];
 
 /// The signature of that name in another library, if it differs; an alias without one has that of the op.

@@ -14,8 +14,8 @@ pub mod signatures;
 
 use std::sync::LazyLock;
 
-use mithril_ir::op::{Attr, DefaultLit, OpDef, PortKind};
-use mithril_ir::signature::{self, ArgumentKind, Parameter};
+use mithril_ir::op::{Attr, DefaultLit, OpDef, Port, PortKind};
+use mithril_ir::signature::{self, ArgumentKind, ForeignKeyword, Parameter};
 use mithril_ir::{Code, Error, Lit, Result, ops};
 use rustc_hash::FxHashMap;
 
@@ -128,6 +128,7 @@ static ARG_ALIASES: &[(&str, &str)] = &[
     ("end_dim", "end_axis"),
     ("strides", "stride"),
     ("rate", "p"),
+    ("negative_slope", "slope"),
 ];
 
 static LAYERS: LazyLock<Vec<Layer>> = LazyLock::new(|| {
@@ -181,6 +182,14 @@ fn of_op(name: &'static str, op: &'static OpDef) -> Layer {
             _ => None,
         })
         .collect();
+    // Numbers that may also be tensors, such as a slope: an argument of the layer, or connected.
+    let is_number = |port: &&Port| {
+        matches!(port.kind, PortKind::Tensor(_))
+            && matches!(port.default, DefaultLit::Float(_) | DefaultLit::Int(_))
+    };
+    args.extend(
+        op.ports.iter().filter(is_number).map(|port| arg(port.name, Attr::OptFloat, DefaultLit::None, "")),
+    );
     if op.is_variadic() {
         args.push(arg("n", Attr::Int, DefaultLit::Int(2), "Number of inputs."));
     }
@@ -234,6 +243,7 @@ impl Layer {
     pub fn build(&self, args: Vec<Lit>, named: Vec<(&str, Lit)>) -> Result<Model> {
         let names: Vec<&str> = named.iter().map(|(name, _)| *name).collect();
         self.check_order(&args, &names)?;
+        self.check_keywords(&args, &named)?;
         let values = self.values(args, named)?;
         match self.source {
             Source::Def(build) => {
@@ -265,6 +275,26 @@ impl Layer {
         let text = |i: usize| args.get(i).map(Lit::to_string).unwrap_or_default();
         signature::resolve(signature, &ours.collect::<Vec<_>>(), &kinds, &named, &text).map(|_| ())
     }
+    /// Checks that no keyword means something else in another library.
+    ///
+    /// # Errors
+    /// With other ways to write the call.
+    pub fn check_keywords(&self, args: &[Lit], named: &[(&str, Lit)]) -> Result<()> {
+        let (name, entries) = match self.source {
+            Source::Def(_) => (self.name, signatures::FOREIGN_KEYWORDS),
+            Source::Op(op) => (op.name, ops::signatures::FOREIGN_KEYWORDS),
+        };
+        let keywords: Vec<&str> = named.iter().map(|(keyword, _)| *keyword).collect();
+        let kind_of = |arg: &str| {
+            let by_name =
+                named.iter().find(|(keyword, _)| self.canonical(keyword) == arg).map(|(_, lit)| lit);
+            let i = self.args.iter().position(|a| a.name == arg)?;
+            // Python passes defaults along.
+            let is_default = |lit: &&Lit| self.args[i].default.lit().is_some_and(|d| d == **lit);
+            by_name.or_else(|| args.get(i)).filter(|lit| !is_default(lit)).map(ArgumentKind::of)
+        };
+        ForeignKeyword::check(entries, name, &keywords, &kind_of)
+    }
     fn canonical<'a>(&self, name: &'a str) -> &'a str {
         self.arg_aliases.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, own)| own)
     }
@@ -286,7 +316,9 @@ impl Layer {
         let mut model = Model::leaf(op, n as usize).of_class(self.name);
         for (value, arg) in values.into_iter().zip(&self.args) {
             // What is missing stays a port, which may be connected.
-            if let Some(value) = value.filter(|_| op.port(arg.name).is_some()) {
+            let is_open =
+                |value: &Lit| op.port(arg.name).is_none_or(|i| value.is_none() && op.takes_tensor(i));
+            if let Some(value) = value.filter(|value| !is_open(value)) {
                 model = model.setting(arg.name, value)?;
             }
         }

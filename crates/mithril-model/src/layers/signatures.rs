@@ -1,6 +1,6 @@
 //! Layers that PyTorch has under the same name, with other arguments.
 
-use mithril_ir::signature::LibrarySignature;
+use mithril_ir::signature::{ForeignKeyword, LibrarySignature, When};
 
 const INFERRED: &str = "here the size of the input is inferred";
 
@@ -72,6 +72,16 @@ pub static SIGNATURES: &[LibrarySignature] = &[
     loss("SmoothL1Loss", "size_average:bool? reduce:bool? reduction? beta?"),
     loss("NLLLoss", "weight:tensor? size_average:bool? ignore_index? reduce:bool? reduction?"),
 ];
+
+/// Keywords that mean something else in another library.
+pub static FOREIGN_KEYWORDS: &[ForeignKeyword] = &[ForeignKeyword {
+    names: &["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"],
+    keyword: "epsilon",
+    when: When::With("momentum"),
+    meaning: "in Keras, which has this keyword, `momentum` is the part of the old statistics that stays; in Mithril, as in \
+              PyTorch, it is the part of the new ones: 0.01 instead of 0.99",
+    help: "write eps=... with the momentum as PyTorch means it",
+}];
 
 /// The signature of that layer in PyTorch, if it differs.
 pub fn signature(layer: &str) -> Option<&'static LibrarySignature> {
