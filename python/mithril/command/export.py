@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from ..backends.with_manualgrad.numpy_backend import NumpyBackend
 from ..checkpoints import weights
 from ..compiled import internals
 from ..compiled.compile import compile
-from ..errors import ConflictingOptionError, InvalidValueError
+from ..errors import ConflictingOptionError, InvalidValueError, UnresolvedShapeError
 from ..generation.command import by_pattern
 from ..generation.text import TextGenerator
 from ..suggestions import among
@@ -131,7 +131,8 @@ def run(given: argparse.Namespace) -> Answer:
         return Answer.noted(f"wrote {given.folder}{beside}", _SCHEMA, facts, source.note)
     data = None if given.data is None else _data(given.data)
     further = ("lanes", "batch", "block", "memory_limit", "weights_inside", "autotune", "cc")
-    found = compiled.export(
+    export = compiled.export if target == "rust" else _with_open_sizes(compiled.export, shapes)
+    found = export(
         given.folder,
         target=target,
         data=data,
@@ -145,6 +146,26 @@ def run(given: argparse.Namespace) -> Answer:
     )
     note = "" if source.weights is None else source.note
     return Answer.noted(str(found), _SCHEMA, {"target": target, **_facts(found)}, note)
+
+
+def _with_open_sizes(export: Callable[..., Exported], shapes: Mapping[str, Any]) -> Callable[..., Exported]:
+    """Return a function that says what to do about sizes that are names."""
+
+    def called(*args: Any, **options: Any) -> Exported:
+        try:
+            return export(*args, **options)
+        except UnresolvedShapeError as error:
+            names = [size for shape in shapes.values() for size in shape if isinstance(size, str)]
+            if not names or options.get("batch") is not None:
+                raise
+            numbers = " ".join(
+                f"--shape {name}={','.join('1' if isinstance(size, str) else str(size) for size in shape)}"
+                for name, shape in shapes.items()
+            )
+            hint = f"give numbers: {numbers}; or let the code take any number of rows: --batch {names[0]}"
+            raise InvalidValueError(error.message, code=error.code, hint=hint) from error
+
+    return called
 
 
 #: Options that a decoder that generates text takes too.

@@ -111,7 +111,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace | None:
         unknown = next((word for word in left if word.startswith("-")), left[0])
         if unknown.startswith("-"):
             option = unknown.partition("=")[0]
-            chosen.error(f"there is no option {option}; {_guess(option, chosen.options())}")
+            chosen.error(f"there is no option {option}; {_guess_option(option, chosen.options())}")
         chosen.error(f"what is {unknown!r}? See {chosen.prog} --help")
     return given
 
@@ -119,6 +119,21 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace | None:
 def table() -> list[dict[str, Any]]:
     """Return the table of commands and options, see `mithril.command.spelling`."""
     return rows({name: parser.actions() for name, parser in _parser()[1].items()}, _TEXTS)
+
+
+#: Options of other commands that mean the same.
+_SYNONYMS = ({"--gradients", "--training"}, {"--backend", "--backends"}, {"--target", "--format"})
+
+
+def _guess_option(option: str, known: Sequence[str]) -> str:
+    """Say which option may be meant: one that another command calls so, or one that is written like it."""
+    meant = next((o for same in _SYNONYMS if option in same for o in known if o in same), None)
+    if meant is None:
+        # The dashes in front make all of them alike.
+        near = nearest(option.lstrip("-"), [o.lstrip("-") for o in known if o.startswith("--")])
+        meant = f"--{near}" if near else None
+    everything = f"available: {', '.join(known)}"
+    return f"did you mean {meant}? {everything[0].upper()}{everything[1:]}" if meant else everything
 
 
 def _guess(word: str, known: Iterable[str]) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from .. import dtypes
 from .._core import Model
 from ..backends.backend import Backend
+from ..backends.keywords import COptions, GgmlOptions, JaxOptions, MlxOptions, NumpyOptions, TorchOptions
 from ..backends.quantized import QuantizedWeights
 from ..errors import ConflictingOptionError, IgnoredOptionWarning, InvalidValueError, KeyNotFoundError, UnusedKeyWarning
 from ..parallel.auto import check_strategy
@@ -240,6 +241,12 @@ def _aliases(given: dict[str, Any], canonical: dict[str, Any]) -> dict[str, Any]
     for name, value in given.items():
         if name not in ALIASES:
             known = [n for n in compile.__kwdefaults__ or {}] + list(ALIASES)
+            owners = _backends_with(name)
+            if owners:
+                raise TypeError(
+                    f"compile has no option `{name}`, which is one of the backend: {owners[0]}({name}={value!r}). "
+                    f"It is taken by {', '.join(owners)}"
+                )
             near = nearest(name, known)
             guess = f"; did you mean `{near}`?" if near else "."
             raise TypeError(f"compile has no option `{name}`{guess} It takes: {', '.join(sorted(known))}")
@@ -251,6 +258,19 @@ def _aliases(given: dict[str, Any], canonical: dict[str, Any]) -> dict[str, Any]
             )
         canonical[target] = value
     return canonical
+
+
+def _backends_with(option: str) -> list[str]:
+    """Return the classes of backends whose constructors take an option."""
+    table = {
+        "NumpyBackend": NumpyOptions,
+        "TorchBackend": TorchOptions,
+        "JaxBackend": JaxOptions,
+        "MlxBackend": MlxOptions,
+        "CBackend": COptions,
+        "GGMLBackend": GgmlOptions,
+    }
+    return [name for name, options in table.items() if option in options.__annotations__]
 
 
 def _check(model: Any, backend: Any, autodiff: Any) -> None:

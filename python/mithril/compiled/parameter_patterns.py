@@ -33,10 +33,15 @@ def matching(option: str, patterns: Any, names: Iterable[str] | None) -> list[st
         hint = f'pass a list of patterns: {option}=["encoder.*"]'
         raise InvalidValueError(f"{option} is a {type(patterns).__name__}", hint=hint)
     is_known = names is not None
+    example = '["encoder.*"]' if option != "initializers" else '{"encoder.*": "zeros"}'
     names, found = list(names or ()), set()
     for pattern in patterns:
         if not isinstance(pattern, str):
-            raise InvalidValueError(f"{option} holds {pattern!r}", hint=f'patterns are strings: {option}=["encoder.*"]')
+            shown = pattern.__name__ if isinstance(pattern, type) else repr(pattern)
+            raise InvalidValueError(
+                f"{option} holds {shown}",
+                hint=f"patterns are strings, which fit names of parameters: {option}={example}",
+            )
         meant = [name for name in names if fits(name, pattern)]
         if not meant and is_known:
             raise no_parameter(f"{option} holds {pattern!r}, which fits no parameter", pattern, names)

@@ -17,8 +17,9 @@ from ..backends.backend import Backend
 from ..backends.keywords import CompileOptions
 from ..compiled import internals
 from ..compiled.compile import compile
-from ..errors import InvalidValueError, KeyNotFoundError, MithrilError
+from ..errors import ConflictingOptionError, InvalidValueError, KeyNotFoundError, MithrilError
 from .chosen import available, each
+from .chosen import logical as logical_of
 from .inputs import complete, narrowed
 
 __all__ = ["BenchmarkResult", "Timing", "benchmark"]
@@ -134,6 +135,7 @@ def benchmark(
     backends: Any = ("numpy", "torch", "jax", "mlx", "c"),
     num_runs: int = 100,
     *,
+    shapes: Sequence[int] | Mapping[str, Any] | None = None,
     training: bool = False,
     data: Mapping[str, Any] | None = None,
     params: Mapping[str, Any] | None = None,
@@ -151,11 +153,13 @@ def benchmark(
     model : Model, str or callable
         The model, the name of one of `mithril.models`, or a function that makes it.
     input_shape : sequence of int or mapping, optional
-        Shape of the data input, or shapes by name if there are several. Not needed if data are given.
+        As `shapes`.
     backends : list, mapping or str, optional
         Names, classes or instances; the keys of a mapping are the names in the result.
     num_runs : int, optional
         Number of calls that are measured (default 100).
+    shapes : sequence of int or mapping, optional
+        Shape of the data input, or shapes by name if there are several. Not needed if data are given.
     training : bool, optional
         Measure outputs and gradients together; otherwise outputs alone, compiled for inference (the default).
     data : mapping, optional
@@ -183,8 +187,10 @@ def benchmark(
     """
     if not isinstance(num_runs, int) or num_runs < 1:
         raise InvalidValueError(f"num_runs is {num_runs!r}", hint="give a positive number")
-    logical = _model(model)
-    shapes = _shapes(logical, input_shape)
+    if shapes is not None and input_shape is not None:
+        raise ConflictingOptionError("shapes and input_shape are the same", hint="give shapes alone")
+    logical = logical_of(model)
+    known = _shapes(logical, shapes if input_shape is None else input_shape)
     timings: dict[str, Timing] = {}
     not_measured: dict[str, str] = {}
     settings = {**options, "inference": options.get("inference", not training)}
@@ -194,7 +200,7 @@ def benchmark(
             not_measured[name] = backend
             continue
         try:
-            timings[name] = _measure(logical, backend, shapes, data, params, num_runs, training, seed, settings)
+            timings[name] = _measure(logical, backend, known, data, params, num_runs, training, seed, settings)
         except MithrilError as error:
             if _is_about_model(error):
                 raise
@@ -206,21 +212,6 @@ def benchmark(
 def _is_about_model(error: MithrilError) -> bool:
     """Whether an error would be the same on every backend: shapes, names, data, but no missing op or device."""
     return error.code[:3] not in ("M06", "M10")
-
-
-def _model(model: Any) -> _core.Model:
-    if isinstance(model, str):
-        from .. import models
-
-        found = getattr(models, model, None)
-        if found is None or isinstance(found, type):
-            raise KeyNotFoundError(f"there is no model called {model!r}", hint="see mithril.models")
-        model = found
-    if not isinstance(model, _core.Model) and callable(model):
-        model = model()
-    if not isinstance(model, _core.Model):
-        raise InvalidValueError(f"the model is a {type(model).__name__}", hint="pass an ml.Model or a name")
-    return model
 
 
 def _shapes(model: _core.Model, input_shape: Any) -> dict[str, Any]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from .._core import Model
 from ..backends.backend import Backend
 from ..backends.registry import get_backend
-from ..errors import BackendUnavailableError, InvalidValueError
+from ..errors import BackendUnavailableError, InvalidValueError, KeyNotFoundError
+from ..suggestions import did_you_mean
 
-__all__ = ["each", "make"]
+__all__ = ["available", "each", "logical", "make"]
 
 
 def each(backends: Any) -> dict[str, Any]:
@@ -47,6 +49,27 @@ def make(backend: Any, **options: Any) -> Backend:
     if isinstance(backend, Backend):
         return backend
     raise InvalidValueError(f"{backend!r} is not a backend", hint='give a name, e.g. "torch", a class or an instance')
+
+
+def logical(model: Any) -> Model:
+    """Return a model that is given as such, by its name in `mithril.models`, or by a function that makes it."""
+    if isinstance(model, str):
+        from .. import models
+
+        found = getattr(models, model, None)
+        if found is None or isinstance(found, type):
+            known = [name for name in models.__all__ if not isinstance(getattr(models, name, None), type)]
+            raise KeyNotFoundError(
+                f"there is no model called {model!r}", hint=did_you_mean(model, known, "see mithril.models")
+            )
+        model = found
+    if not isinstance(model, Model) and callable(model) and not isinstance(model, type):
+        model = model()
+    if not isinstance(model, Model):
+        raise InvalidValueError(
+            f"the model is a {type(model).__name__}", hint='pass an ml.Model, or a name such as "resnet18"'
+        )
+    return model
 
 
 def available(backend: Any, **options: Any) -> Backend | str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,14 @@ from ..backends.with_manualgrad.c_backend import CBackend
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
 from ..compiled import internals
 from ..compiled.arguments import check_declared, missing
-from ..errors import InvalidValueError, KeyNotFoundError, ParameterError, UnresolvedShapeError
+from ..errors import (
+    BackendWarning,
+    ConflictingOptionError,
+    InvalidValueError,
+    KeyNotFoundError,
+    ParameterError,
+    UnresolvedShapeError,
+)
 from ..optim import internals as optimizers
 from ..optim.optimizer import Optimizer
 from ..suggestions import among
@@ -51,6 +59,7 @@ def export(
     memory_limit: int | str | None = None,
     cc: str | None = None,
     flags: Any = (),
+    quantize: str | Mapping[str, str | None] | None = None,
 ) -> Exported:
     """Write a model as C that needs only libc and libm, for the web or for Rust, build it, run it, and compare.
 
@@ -97,6 +106,8 @@ def export(
     memory_limit : int or str, optional
         Bytes that packed parameters and the scratch memory of a call may need together, e.g. ``"256KB"``; more is an
         error. Default: that of the model where it is compiled for C.
+    quantize : str or mapping, optional
+        Keep weights in 8 or 4 bits, as for `CBackend`. Default: as the model does.
     autotune, block, cc, flags : optional
         As for `CBackend`. By default block, compiler and flags are those of the model if it is compiled for C. For the
         web, compiler and flags are those for WebAssembly; by default clang, otherwise the package ``ziglang``.
@@ -143,7 +154,13 @@ def export(
     options = {**internals.compile_options(model), "training": bool(gradients) or optimizer is not None}
     logical, names_by_role = internals.logical_model(model), internals.names_by_role(model)
     dtype = str(model.backend.default_dtype)
+    if quantize is not None and options["training"]:
+        raise ConflictingOptionError(
+            "quantize is given, and training changes weights", hint="leave out quantize, or gradients and optimizer"
+        )
     rules = getattr(model.backend, "quantize", None) if not options["training"] else None
+    if quantize is not None:
+        rules = CBackend(quantize=quantize).quantize
     own = model.backend if isinstance(model.backend, CBackend) else None
     # What is packed for the web is packed here, by the compiler of this machine.
     web_cc, web_flags = cc, CBackend(flags=flags).flags
@@ -156,8 +173,8 @@ def export(
         if block is None and batch is None:
             block = own.block
     if rules:
-        settings |= {"quantize": dict(rules), "quantize_ranges": model.backend.quantize_ranges}
-        settings["quantize_strict"] = model.backend.quantize_strict
+        settings |= {"quantize": dict(rules), "quantize_ranges": getattr(model.backend, "quantize_ranges", None)}
+        settings["quantize_strict"] = getattr(model.backend, "quantize_strict", None)
     backend = CBackend(dtype=dtype, autotune=autotune, batch=batch, block=block, **settings)
     reference = NumpyBackend(dtype=dtype)
     shapes = dict(options["shapes"])
@@ -219,7 +236,9 @@ def export(
                 "lanes": lanes,
                 "block": None if batch else block,
             }
-            found = _core.c_program(core, quantized, is_lazy=True).call(*_groups(core, called))
+            made = _core.c_program(core, quantized, is_lazy=True)
+            found = made.call(*_groups(core, called))
+            _warn_of_nothing(made.decisions)
         else:
             found = reference.engine.load(core).function("evaluate")(*_groups(core, called))
         expected = found[0] if core.updates else found
@@ -295,6 +314,15 @@ def _rows(backend: CBackend) -> int:
     # Where it is estimated it divides 8.
     block = backend.block or 8
     return block + block // 2 + 1
+
+
+def _warn_of_nothing(decisions: Any) -> None:
+    """Warn if quantize keeps every weight as it is."""
+    if any(decision["scheme"] is not None for decision in decisions):
+        return
+    why = "; ".join(f"{decision['weight']!r}: {decision['reason']}" for decision in decisions[:3])
+    reason = why or "no product or convolution has a weight as a factor"
+    warnings.warn(f"quantize keeps every weight as it is: {reason}", BackendWarning, stacklevel=3)
 
 
 Values = dict[str, Any]

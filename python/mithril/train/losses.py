@@ -129,13 +129,19 @@ def _traced(function: Callable[..., Any]) -> tuple[Model, list[str]]:
     if not wanted or any(p.kind not in kinds for p in wanted):
         raise InvalidValueError(f"the loss {title} does not say by name what it takes", hint=_FUNCTION)
     try:
-        found = function(**{p.name: IOKey(p.name) for p in wanted})
+        given = {p.name: IOKey(p.name) for p in wanted}
+        found = function(**given)
     except (TypeError, AttributeError) as error:
         raise InvalidValueError(
             f"the loss {title} cannot be called with connections of a model: {error}", hint=_FUNCTION
         ) from error
     if not isinstance(found, Connection):
         raise InvalidValueError(f"the loss {title} returns a {type(found).__name__}", hint=_FUNCTION)
+    if any(found is connection for connection in given.values()):
+        raise InvalidValueError(
+            f"the loss {title} returns its argument as it is",
+            hint='minimize an output of the model by its name, loss="output", or compute a number of it',
+        )
     layer = Model.create(**{LOSS_OUTPUT: found})
     unused = [p.name for p in wanted if p.name not in layer.input_keys]
     if unused:
@@ -158,10 +164,12 @@ def _connected(model: PhysicalModel, ports: list[str], what: str, is_named: bool
         others = [name for name in ports if name != "target"]
         free = [name for name in others if name not in inputs] or others or ports
         if len(outputs) != 1:
-            hint = f"call the inputs of the {what} as the outputs that it reads"
+            example = f"{what}=lambda {outputs[-1]}, target: ({outputs[-1]} - target).abs().mean()"
+            hint = f"call the inputs of the {what} as the outputs that it reads: {example}"
+            if is_named:
+                hint = f"say which it reads: {example}; or minimize one of them by its name: loss={outputs[-1]!r}"
             raise InvalidValueError(
-                f"the model has the outputs {', '.join(outputs)}",
-                hint="add the loss to the model, as an output `loss`" if is_named else hint,
+                f"the model has {len(outputs)} outputs ({', '.join(outputs)}), and the {what} reads one", hint=hint
             )
         if not free:
             raise InvalidValueError(f"the {what} has no input for the output of the model", hint=_FUNCTION)

@@ -17,6 +17,8 @@ from ..compiled.compile import compile
 from ..compiled.physical_model import PhysicalModel
 from ..compiled.stages import RENAMED
 from ..errors import ConflictingOptionError, InvalidValueError
+from ..tools.chosen import logical as logical_of
+from ..tools.chosen import make
 from ..tools.profile import Profile
 from .closed import close
 from .data import collect
@@ -190,11 +192,11 @@ PICTURES = ("graph", "flame_graph", "roofline")
 
 
 def view(
-    model: Model | PhysicalModel,
+    model: Model | PhysicalModel | str,
     path: str | os.PathLike[str] | None = None,
     *,
     shapes: Mapping[str, Any] | None = None,
-    backend: Backend | None = None,
+    backend: Backend | str | None = None,
     stage: str | None = None,
     title: str | None = None,
     depth: int = 1,
@@ -205,14 +207,14 @@ def view(
 
     Parameters
     ----------
-    model : Model or PhysicalModel
-        A model, which is compiled for inference, or a compiled one.
+    model : Model, PhysicalModel or str
+        A model, which is compiled for inference, or a compiled one; or the name of one of `mithril.models`.
     path : str or os.PathLike, optional
         Where to write it: a page of a single file (``.html``), a picture (``.svg``), or Mermaid (``.mmd``).
     shapes : mapping, optional
         Shapes of inputs, for a model that is not compiled.
-    backend : Backend, optional
-        The backend of a model that is not compiled; default: `NumpyBackend`, with `profile` `CBackend`.
+    backend : Backend or str, optional
+        The backend, or its name, of a model that is not compiled; default: `NumpyBackend`, with `profile` `CBackend`.
     stage : str, optional
         The stage that is shown first, one of `PhysicalModel.stages`; default: the first, the model as it was written.
     title : str, optional
@@ -276,14 +278,10 @@ def view(
                     f"{name} is given, but the model is compiled", hint=f"pass {name} to compile, or pass the model"
                 )
         compiled = model
-    elif isinstance(model, Model):
+    else:
         if backend is None:
             backend = NumpyBackend() if profile is False else CBackend()
-        compiled = compile(model, backend, shapes=shapes, inference=True)
-    else:
-        raise InvalidValueError(
-            f"model is of type {type(model).__name__}", hint="pass a Model, or what ml.compile returns"
-        )
+        compiled = compile(logical_of(model), make(backend), shapes=shapes, inference=True)
     logical = internals.logical_model(compiled)
     found = View(compiled, title or logical.name or logical.kind or "Model", stage)
     if profile is not False:
