@@ -419,6 +419,7 @@ class Prelu(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Prelu", ("num_parameters",), {})
     def __init__(self, num_parameters: int = 1, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"num_parameters": num_parameters}
         self._build("Prelu", {**args, **aliases}, name)
@@ -458,6 +459,7 @@ class Identity(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Identity", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Identity", {**args, **aliases}, name)
@@ -1330,6 +1332,7 @@ class Add(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Add", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Add", {**args, **aliases}, name)
@@ -1346,6 +1349,7 @@ class Subtract(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Subtract", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Subtract", {**args, **aliases}, name)
@@ -1362,6 +1366,7 @@ class Multiply(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Multiply", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Multiply", {**args, **aliases}, name)
@@ -1378,6 +1383,7 @@ class Divide(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Divide", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Divide", {**args, **aliases}, name)
@@ -1396,6 +1402,7 @@ class FloorDivide(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("FloorDivide", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("FloorDivide", {**args, **aliases}, name)
@@ -1412,6 +1419,7 @@ class Remainder(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Remainder", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Remainder", {**args, **aliases}, name)
@@ -1429,6 +1437,7 @@ class Power(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Power", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Power", {**args, **aliases}, name)
@@ -1446,6 +1455,7 @@ class Negative(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Negative", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Negative", {**args, **aliases}, name)
@@ -1462,6 +1472,7 @@ class Abs(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Abs", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Abs", {**args, **aliases}, name)
@@ -1476,6 +1487,7 @@ class Sign(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Sign", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Sign", {**args, **aliases}, name)
@@ -1492,6 +1504,7 @@ class Maximum(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Maximum", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Maximum", {**args, **aliases}, name)
@@ -1508,6 +1521,7 @@ class Minimum(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Minimum", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Minimum", {**args, **aliases}, name)
@@ -1526,6 +1540,7 @@ class Clip(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Clip", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Clip", {**args, **aliases}, name)
@@ -1546,6 +1561,7 @@ class Cast(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Cast", ("dtype",), {})
     def __init__(self, dtype: typing.Any | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"dtype": dtype}
         if args["dtype"] is None:
@@ -1562,6 +1578,7 @@ class StopGradient(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("StopGradient", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("StopGradient", {**args, **aliases}, name)
@@ -1576,6 +1593,7 @@ class Sqrt(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Sqrt", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Sqrt", {**args, **aliases}, name)
@@ -1590,6 +1608,7 @@ class Rsqrt(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Rsqrt", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Rsqrt", {**args, **aliases}, name)
@@ -1606,6 +1625,7 @@ class Square(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Square", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Square", {**args, **aliases}, name)
@@ -1620,6 +1640,7 @@ class Reciprocal(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Reciprocal", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Reciprocal", {**args, **aliases}, name)
@@ -1634,6 +1655,7 @@ class Exp(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Exp", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Exp", {**args, **aliases}, name)
@@ -1648,6 +1670,7 @@ class Expm1(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Expm1", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Expm1", {**args, **aliases}, name)
@@ -1662,6 +1685,7 @@ class Log(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Log", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Log", {**args, **aliases}, name)
@@ -1676,6 +1700,7 @@ class Log1p(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Log1p", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Log1p", {**args, **aliases}, name)
@@ -1690,6 +1715,7 @@ class Log2(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Log2", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Log2", {**args, **aliases}, name)
@@ -1704,6 +1730,7 @@ class Log10(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Log10", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Log10", {**args, **aliases}, name)
@@ -1718,6 +1745,7 @@ class Sin(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Sin", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Sin", {**args, **aliases}, name)
@@ -1732,6 +1760,7 @@ class Cos(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Cos", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Cos", {**args, **aliases}, name)
@@ -1746,6 +1775,7 @@ class Tan(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Tan", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Tan", {**args, **aliases}, name)
@@ -1760,6 +1790,7 @@ class Asin(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Asin", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Asin", {**args, **aliases}, name)
@@ -1774,6 +1805,7 @@ class Acos(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Acos", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Acos", {**args, **aliases}, name)
@@ -1788,6 +1820,7 @@ class Atan(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Atan", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Atan", {**args, **aliases}, name)
@@ -1802,6 +1835,7 @@ class Atan2(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Atan2", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Atan2", {**args, **aliases}, name)
@@ -1816,6 +1850,7 @@ class Sinh(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Sinh", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Sinh", {**args, **aliases}, name)
@@ -1830,6 +1865,7 @@ class Cosh(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Cosh", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Cosh", {**args, **aliases}, name)
@@ -1844,6 +1880,7 @@ class Tanh(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Tanh", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Tanh", {**args, **aliases}, name)
@@ -1858,6 +1895,7 @@ class Asinh(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Asinh", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Asinh", {**args, **aliases}, name)
@@ -1872,6 +1910,7 @@ class Acosh(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Acosh", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Acosh", {**args, **aliases}, name)
@@ -1886,6 +1925,7 @@ class Atanh(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Atanh", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Atanh", {**args, **aliases}, name)
@@ -1900,6 +1940,7 @@ class Erf(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Erf", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Erf", {**args, **aliases}, name)
@@ -1914,6 +1955,7 @@ class Erfc(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Erfc", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Erfc", {**args, **aliases}, name)
@@ -1931,6 +1973,7 @@ class Erfinv(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Erfinv", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Erfinv", {**args, **aliases}, name)
@@ -1945,6 +1988,7 @@ class Floor(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Floor", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Floor", {**args, **aliases}, name)
@@ -1959,6 +2003,7 @@ class Ceil(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Ceil", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Ceil", {**args, **aliases}, name)
@@ -1973,6 +2018,7 @@ class Round(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Round", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Round", {**args, **aliases}, name)
@@ -1987,6 +2033,7 @@ class Trunc(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Trunc", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Trunc", {**args, **aliases}, name)
@@ -2001,6 +2048,7 @@ class Equal(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Equal", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Equal", {**args, **aliases}, name)
@@ -2015,6 +2063,7 @@ class NotEqual(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("NotEqual", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("NotEqual", {**args, **aliases}, name)
@@ -2029,6 +2078,7 @@ class Less(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Less", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Less", {**args, **aliases}, name)
@@ -2043,6 +2093,7 @@ class LessEqual(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("LessEqual", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("LessEqual", {**args, **aliases}, name)
@@ -2057,6 +2108,7 @@ class Greater(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Greater", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Greater", {**args, **aliases}, name)
@@ -2071,6 +2123,7 @@ class GreaterEqual(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("GreaterEqual", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("GreaterEqual", {**args, **aliases}, name)
@@ -2087,6 +2140,7 @@ class Where(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Where", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Where", {**args, **aliases}, name)
@@ -2103,6 +2157,7 @@ class LogicalAnd(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("LogicalAnd", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("LogicalAnd", {**args, **aliases}, name)
@@ -2119,6 +2174,7 @@ class LogicalOr(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("LogicalOr", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("LogicalOr", {**args, **aliases}, name)
@@ -2135,6 +2191,7 @@ class LogicalXor(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("LogicalXor", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("LogicalXor", {**args, **aliases}, name)
@@ -2151,6 +2208,7 @@ class LogicalNot(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("LogicalNot", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("LogicalNot", {**args, **aliases}, name)
@@ -2165,6 +2223,7 @@ class BitwiseAnd(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("BitwiseAnd", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("BitwiseAnd", {**args, **aliases}, name)
@@ -2179,6 +2238,7 @@ class BitwiseOr(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("BitwiseOr", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("BitwiseOr", {**args, **aliases}, name)
@@ -2193,6 +2253,7 @@ class BitwiseXor(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("BitwiseXor", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("BitwiseXor", {**args, **aliases}, name)
@@ -2207,6 +2268,7 @@ class BitwiseNot(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("BitwiseNot", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("BitwiseNot", {**args, **aliases}, name)
@@ -2223,6 +2285,7 @@ class LeftShift(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("LeftShift", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("LeftShift", {**args, **aliases}, name)
@@ -2240,6 +2303,7 @@ class RightShift(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("RightShift", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("RightShift", {**args, **aliases}, name)
@@ -2254,6 +2318,7 @@ class IsNan(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("IsNan", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("IsNan", {**args, **aliases}, name)
@@ -2268,6 +2333,7 @@ class IsInf(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("IsInf", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("IsInf", {**args, **aliases}, name)
@@ -2282,6 +2348,7 @@ class IsFinite(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("IsFinite", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("IsFinite", {**args, **aliases}, name)
@@ -2299,6 +2366,7 @@ class Fmod(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Fmod", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Fmod", {**args, **aliases}, name)
@@ -2317,6 +2385,7 @@ class Lerp(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Lerp", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Lerp", {**args, **aliases}, name)
@@ -2333,6 +2402,7 @@ class Hypot(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Hypot", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Hypot", {**args, **aliases}, name)
@@ -2349,6 +2419,7 @@ class LogAddExp(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("LogAddExp", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("LogAddExp", {**args, **aliases}, name)
@@ -2365,6 +2436,7 @@ class LogAddExp2(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("LogAddExp2", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("LogAddExp2", {**args, **aliases}, name)
@@ -2388,6 +2460,7 @@ class NanToNum(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("NanToNum", ("nan", "posinf", "neginf"), {})
     def __init__(self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"nan": nan, "posinf": posinf, "neginf": neginf}
         self._build("NanToNum", {**args, **aliases}, name)
@@ -2404,6 +2477,7 @@ class Relu(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Relu", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Relu", {**args, **aliases}, name)
@@ -2421,6 +2495,7 @@ class Relu6(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Relu6", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Relu6", {**args, **aliases}, name)
@@ -2435,12 +2510,15 @@ class LeakyRelu(Model):
 
     Parameters
     ----------
+    slope : float | None, optional
+        Default: ``None``.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {}
+    @spellings.layer("LeakyRelu", ("slope",), {"negative_slope": "slope"})
+    def __init__(self, slope: float | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"slope": slope}
         self._build("LeakyRelu", {**args, **aliases}, name)
 
 LeakyReLU = LeakyRelu
@@ -2458,6 +2536,7 @@ class Elu(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Elu", ("alpha",), {})
     def __init__(self, alpha: float = 1.0, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"alpha": alpha}
         self._build("Elu", {**args, **aliases}, name)
@@ -2476,6 +2555,7 @@ class Selu(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Selu", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Selu", {**args, **aliases}, name)
@@ -2496,6 +2576,7 @@ class Celu(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Celu", ("alpha",), {})
     def __init__(self, alpha: float = 1.0, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"alpha": alpha}
         self._build("Celu", {**args, **aliases}, name)
@@ -2516,6 +2597,7 @@ class Gelu(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Gelu", ("approximate",), {})
     def __init__(self, approximate: typing.Literal['none', 'tanh'] = 'none', *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"approximate": approximate}
         self._build("Gelu", {**args, **aliases}, name)
@@ -2531,6 +2613,7 @@ class Sigmoid(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Sigmoid", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Sigmoid", {**args, **aliases}, name)
@@ -2547,6 +2630,7 @@ class Silu(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Silu", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Silu", {**args, **aliases}, name)
@@ -2565,6 +2649,7 @@ class Mish(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Mish", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Mish", {**args, **aliases}, name)
@@ -2579,6 +2664,7 @@ class LogSigmoid(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("LogSigmoid", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("LogSigmoid", {**args, **aliases}, name)
@@ -2597,6 +2683,7 @@ class Softplus(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Softplus", ("beta", "threshold"), {})
     def __init__(self, beta: float = 1.0, threshold: float = 20.0, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"beta": beta, "threshold": threshold}
         self._build("Softplus", {**args, **aliases}, name)
@@ -2611,6 +2698,7 @@ class Softsign(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Softsign", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Softsign", {**args, **aliases}, name)
@@ -2627,6 +2715,7 @@ class HardSigmoid(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("HardSigmoid", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("HardSigmoid", {**args, **aliases}, name)
@@ -2643,6 +2732,7 @@ class HardSwish(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("HardSwish", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("HardSwish", {**args, **aliases}, name)
@@ -2663,6 +2753,7 @@ class HardTanh(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("HardTanh", ("min", "max"), {})
     def __init__(self, min: float = -1.0, max: float = 1.0, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"min": min, "max": max}
         self._build("HardTanh", {**args, **aliases}, name)
@@ -2719,6 +2810,7 @@ class Reshape(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Reshape", ("shape",), {})
     def __init__(self, shape: tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"shape": shape}
         if args["shape"] is None:
@@ -2739,6 +2831,7 @@ class Transpose(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Transpose", ("axes",), {})
     def __init__(self, axes: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axes": axes}
         self._build("Transpose", {**args, **aliases}, name)
@@ -2757,6 +2850,7 @@ class SwapAxes(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("SwapAxes", ("axis1", "axis2"), {})
     def __init__(self, axis1: int | None = None, axis2: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis1": axis1, "axis2": axis2}
         if args["axis1"] is None:
@@ -2779,6 +2873,7 @@ class MoveAxis(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("MoveAxis", ("source", "destination"), {})
     def __init__(self, source: int | tuple[int, ...] | None = None, destination: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"source": source, "destination": destination}
         if args["source"] is None:
@@ -2837,6 +2932,7 @@ class BroadcastTo(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("BroadcastTo", ("shape",), {})
     def __init__(self, shape: tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"shape": shape}
         if args["shape"] is None:
@@ -2863,6 +2959,7 @@ class Slice(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Slice", ("starts", "stops", "steps"), {})
     def __init__(self, starts: typing.Any = None, stops: typing.Any = None, steps: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"starts": starts, "stops": stops, "steps": steps}
         if args["starts"] is None:
@@ -2889,6 +2986,7 @@ class SliceUpdate(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("SliceUpdate", ("starts", "stops", "steps"), {})
     def __init__(self, starts: typing.Any = None, stops: typing.Any = None, steps: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"starts": starts, "stops": stops, "steps": steps}
         if args["starts"] is None:
@@ -3020,6 +3118,7 @@ class Pad(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Pad", ("pads", "mode", "value"), {})
     def __init__(self, pads: typing.Any = None, mode: typing.Literal['constant', 'reflect', 'symmetric', 'edge', 'replicate', 'circular', 'wrap'] = 'constant', value: float | bool = 0.0, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"pads": pads, "mode": mode, "value": value}
         if args["pads"] is None:
@@ -3040,6 +3139,7 @@ class Tile(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Tile", ("reps",), {})
     def __init__(self, reps: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"reps": reps}
         if args["reps"] is None:
@@ -3077,6 +3177,7 @@ class AtLeast1d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("AtLeast1d", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("AtLeast1d", {**args, **aliases}, name)
@@ -3092,6 +3193,7 @@ class AtLeast2d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("AtLeast2d", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("AtLeast2d", {**args, **aliases}, name)
@@ -3108,6 +3210,7 @@ class AtLeast3d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("AtLeast3d", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("AtLeast3d", {**args, **aliases}, name)
@@ -3360,6 +3463,7 @@ class OneHot(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("OneHot", ("depth", "dtype"), {})
     def __init__(self, depth: int | None = None, dtype: typing.Any | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"depth": depth, "dtype": dtype}
         if args["depth"] is None:
@@ -3521,6 +3625,7 @@ class IndexPut(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("IndexPut", ("key", "accumulate", "n"), {})
     def __init__(self, key: typing.Any = None, accumulate: bool = False, n: int = 2, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"key": key, "accumulate": accumulate, "n": n}
         if args["key"] is None:
@@ -3539,6 +3644,7 @@ class MaskedFill(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("MaskedFill", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("MaskedFill", {**args, **aliases}, name)
@@ -3555,6 +3661,7 @@ class MaskedScatter(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("MaskedScatter", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("MaskedScatter", {**args, **aliases}, name)
@@ -3571,6 +3678,7 @@ class Tril(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Tril", ("k",), {})
     def __init__(self, k: int = 0, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"k": k}
         self._build("Tril", {**args, **aliases}, name)
@@ -3587,6 +3695,7 @@ class Triu(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Triu", ("k",), {})
     def __init__(self, k: int = 0, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"k": k}
         self._build("Triu", {**args, **aliases}, name)
@@ -3607,6 +3716,7 @@ class Diagonal(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Diagonal", ("offset", "axis1", "axis2"), {})
     def __init__(self, offset: int = 0, axis1: int = 0, axis2: int = 1, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"offset": offset, "axis1": axis1, "axis2": axis2}
         self._build("Diagonal", {**args, **aliases}, name)
@@ -3623,6 +3733,7 @@ class Diag(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Diag", ("k",), {})
     def __init__(self, k: int = 0, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"k": k}
         self._build("Diag", {**args, **aliases}, name)
@@ -3643,6 +3754,7 @@ class Trace(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Trace", ("offset", "axis1", "axis2"), {})
     def __init__(self, offset: int = 0, axis1: int = 0, axis2: int = 1, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"offset": offset, "axis1": axis1, "axis2": axis2}
         self._build("Trace", {**args, **aliases}, name)
@@ -3669,6 +3781,7 @@ class RandomUniform(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("RandomUniform", ("shape", "low", "high", "dtype"), {})
     def __init__(self, shape: tuple[int, ...] | None = None, low: float = 0.0, high: float = 1.0, dtype: typing.Any | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"shape": shape, "low": low, "high": high, "dtype": dtype}
         if args["shape"] is None:
@@ -3697,6 +3810,7 @@ class RandomNormal(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("RandomNormal", ("shape", "mean", "stddev", "dtype"), {})
     def __init__(self, shape: tuple[int, ...] | None = None, mean: float = 0.0, stddev: float = 1.0, dtype: typing.Any | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"shape": shape, "mean": mean, "stddev": stddev, "dtype": dtype}
         if args["shape"] is None:
@@ -3721,6 +3835,7 @@ class RandomRandint(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("RandomRandint", ("shape", "low", "high"), {})
     def __init__(self, shape: tuple[int, ...] | None = None, low: int | None = None, high: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"shape": shape, "low": low, "high": high}
         if args["shape"] is None:
@@ -3740,12 +3855,15 @@ class RandomBernoulli(Model):
     ----------
     shape : int | tuple[int, ...] | None, optional
         Default: ``None``.
+    p : float | None, optional
+        Default: ``None``.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, shape: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {"shape": shape}
+    @spellings.layer("RandomBernoulli", ("shape", "p"), {"rate": "p"})
+    def __init__(self, shape: int | tuple[int, ...] | None = None, p: float | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"shape": shape, "p": p}
         self._build("RandomBernoulli", {**args, **aliases}, name)
 
 
@@ -3760,6 +3878,7 @@ class RandomPermutation(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("RandomPermutation", ("n",), {})
     def __init__(self, n: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"n": n}
         if args["n"] is None:
@@ -3805,6 +3924,7 @@ class MatrixMultiply(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("MatrixMultiply", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("MatrixMultiply", {**args, **aliases}, name)
@@ -3821,6 +3941,7 @@ class MatrixTranspose(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("MatrixTranspose", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("MatrixTranspose", {**args, **aliases}, name)
@@ -3835,6 +3956,7 @@ class Outer(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Outer", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Outer", {**args, **aliases}, name)
@@ -3870,6 +3992,7 @@ class Inner(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Inner", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Inner", {**args, **aliases}, name)
@@ -3887,6 +4010,7 @@ class Dot(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Dot", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Dot", {**args, **aliases}, name)
@@ -3907,6 +4031,7 @@ class Tensordot(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Tensordot", ("axes",), {})
     def __init__(self, axes: typing.Any = 2, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axes": axes}
         self._build("Tensordot", {**args, **aliases}, name)
@@ -3924,6 +4049,7 @@ class Kron(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Kron", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Kron", {**args, **aliases}, name)
@@ -3970,6 +4096,7 @@ class Einsum(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Einsum", ("equation", "n"), {})
     def __init__(self, equation: str | None = None, n: int = 2, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"equation": equation, "n": n}
         if args["equation"] is None:
@@ -3989,6 +4116,7 @@ class Solve(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Solve", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Solve", {**args, **aliases}, name)
@@ -4013,6 +4141,7 @@ class TriangularSolve(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("TriangularSolve", ("lower", "transpose", "unit_diagonal"), {})
     def __init__(self, lower: bool = True, transpose: bool = False, unit_diagonal: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"lower": lower, "transpose": transpose, "unit_diagonal": unit_diagonal}
         self._build("TriangularSolve", {**args, **aliases}, name)
@@ -4033,6 +4162,7 @@ class SolveTriangular(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("SolveTriangular", ("upper", "transpose", "unit_diagonal"), {})
     def __init__(self, upper: bool | None = None, transpose: bool = False, unit_diagonal: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"upper": upper, "transpose": transpose, "unit_diagonal": unit_diagonal}
         if args["upper"] is None:
@@ -4051,6 +4181,7 @@ class Inverse(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Inverse", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Inverse", {**args, **aliases}, name)
@@ -4067,6 +4198,7 @@ class Determinant(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Determinant", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Determinant", {**args, **aliases}, name)
@@ -4084,6 +4216,7 @@ class SlogDeterminant(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("SlogDeterminant", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("SlogDeterminant", {**args, **aliases}, name)
@@ -4103,6 +4236,7 @@ class Cholesky(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Cholesky", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Cholesky", {**args, **aliases}, name)
@@ -4123,6 +4257,7 @@ class CholeskySolve(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("CholeskySolve", ("upper",), {})
     def __init__(self, upper: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"upper": upper}
         self._build("CholeskySolve", {**args, **aliases}, name)
@@ -4140,6 +4275,7 @@ class CholeskyInverse(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("CholeskyInverse", ("upper",), {})
     def __init__(self, upper: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"upper": upper}
         self._build("CholeskyInverse", {**args, **aliases}, name)
@@ -4157,6 +4293,7 @@ class MatrixPower(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("MatrixPower", ("n",), {})
     def __init__(self, n: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"n": n}
         if args["n"] is None:
@@ -4183,6 +4320,7 @@ class Qr(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Qr", ("mode",), {})
     def __init__(self, mode: typing.Literal['reduced', 'complete'] = 'reduced', *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"mode": mode}
         self._build("Qr", {**args, **aliases}, name)
@@ -4204,6 +4342,7 @@ class Eigh(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Eigh", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Eigh", {**args, **aliases}, name)
@@ -4221,6 +4360,7 @@ class Eigvalsh(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Eigvalsh", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Eigvalsh", {**args, **aliases}, name)
@@ -4238,6 +4378,7 @@ class ThinSvd(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("ThinSvd", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("ThinSvd", {**args, **aliases}, name)
@@ -4265,6 +4406,7 @@ class Svd(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Svd", ("full_matrices",), {})
     def __init__(self, full_matrices: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"full_matrices": full_matrices}
         self._build("Svd", {**args, **aliases}, name)
@@ -4282,6 +4424,7 @@ class SingularValues(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("SingularValues", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("SingularValues", {**args, **aliases}, name)
@@ -4305,6 +4448,7 @@ class LeastSquares(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("LeastSquares", ("rcond",), {})
     def __init__(self, rcond: float | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"rcond": rcond}
         self._build("LeastSquares", {**args, **aliases}, name)
@@ -4328,6 +4472,7 @@ class PseudoInverse(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("PseudoInverse", ("rtol", "atol"), {})
     def __init__(self, rtol: float | None = None, atol: float | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"rtol": rtol, "atol": atol}
         self._build("PseudoInverse", {**args, **aliases}, name)
@@ -4350,6 +4495,7 @@ class MatrixRank(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("MatrixRank", ("atol", "rtol"), {})
     def __init__(self, atol: float | None = None, rtol: float | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"atol": atol, "rtol": rtol}
         self._build("MatrixRank", {**args, **aliases}, name)
@@ -4503,6 +4649,7 @@ class ViewAsReal(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("ViewAsReal", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("ViewAsReal", {**args, **aliases}, name)
@@ -4518,6 +4665,7 @@ class ViewAsComplex(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("ViewAsComplex", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("ViewAsComplex", {**args, **aliases}, name)
@@ -4533,6 +4681,7 @@ class Polar(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Polar", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Polar", {**args, **aliases}, name)
@@ -4549,6 +4698,7 @@ class Angle(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Angle", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Angle", {**args, **aliases}, name)
@@ -4564,6 +4714,7 @@ class ComplexMultiply(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("ComplexMultiply", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("ComplexMultiply", {**args, **aliases}, name)
@@ -4579,6 +4730,7 @@ class ComplexDivide(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("ComplexDivide", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("ComplexDivide", {**args, **aliases}, name)
@@ -4593,6 +4745,7 @@ class Conj(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Conj", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Conj", {**args, **aliases}, name)
@@ -5472,6 +5625,7 @@ class SearchSorted(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("SearchSorted", ("right",), {})
     def __init__(self, right: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"right": right}
         self._build("SearchSorted", {**args, **aliases}, name)
@@ -5491,6 +5645,7 @@ class Bucketize(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Bucketize", ("right",), {})
     def __init__(self, right: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"right": right}
         self._build("Bucketize", {**args, **aliases}, name)
@@ -5511,6 +5666,7 @@ class BinCount(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("BinCount", ("length",), {})
     def __init__(self, length: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"length": length}
         if args["length"] is None:
@@ -5537,6 +5693,7 @@ class Histc(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Histc", ("bins", "min", "max"), {})
     def __init__(self, bins: int = 100, min: float = 0, max: float = 0, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"bins": bins, "min": min, "max": max}
         self._build("Histc", {**args, **aliases}, name)
@@ -5564,6 +5721,7 @@ class Histogram(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Histogram", ("bins", "min", "max", "density"), {})
     def __init__(self, bins: int = 10, min: float | None = None, max: float | None = None, density: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"bins": bins, "min": min, "max": max, "density": density}
         self._build("Histogram", {**args, **aliases}, name)
@@ -5588,6 +5746,7 @@ class Unique(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Unique", ("size", "fill_value"), {})
     def __init__(self, size: int | None = None, fill_value: float | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"size": size, "fill_value": fill_value}
         if args["size"] is None:
@@ -5640,6 +5799,7 @@ class GridSample(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("GridSample", ("mode", "padding_mode", "align_corners"), {})
     def __init__(self, mode: typing.Literal['bilinear', 'nearest', 'bicubic'] = 'bilinear', padding_mode: typing.Literal['zeros', 'border', 'reflection'] = 'zeros', align_corners: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"mode": mode, "padding_mode": padding_mode, "align_corners": align_corners}
         self._build("GridSample", {**args, **aliases}, name)
@@ -5662,6 +5822,7 @@ class AffineGrid(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("AffineGrid", ("size", "align_corners"), {})
     def __init__(self, size: tuple[int, ...] | None = None, align_corners: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"size": size, "align_corners": align_corners}
         if args["size"] is None:
@@ -5678,6 +5839,7 @@ class SquaredError(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("SquaredError", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("SquaredError", {**args, **aliases}, name)
@@ -5692,6 +5854,7 @@ class AbsoluteError(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("AbsoluteError", (), {})
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("AbsoluteError", {**args, **aliases}, name)
@@ -5745,6 +5908,7 @@ class HuberLoss(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("HuberLoss", ("reduction", "delta"), {})
     def __init__(self, reduction: typing.Literal['mean', 'sum', 'none'] = 'mean', delta: float = 1.0, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"reduction": reduction, "delta": delta}
         self._build("HuberLoss", {**args, **aliases}, name)
@@ -5784,6 +5948,7 @@ class BinaryCrossEntropy(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("BinaryCrossEntropy", ("reduction",), {})
     def __init__(self, reduction: typing.Literal['mean', 'sum', 'none'] = 'mean', *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"reduction": reduction}
         self._build("BinaryCrossEntropy", {**args, **aliases}, name)
@@ -5803,6 +5968,7 @@ class BinaryCrossEntropyWithLogits(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("BinaryCrossEntropyWithLogits", ("reduction",), {})
     def __init__(self, reduction: typing.Literal['mean', 'sum', 'none'] = 'mean', *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"reduction": reduction}
         self._build("BinaryCrossEntropyWithLogits", {**args, **aliases}, name)
@@ -5825,6 +5991,7 @@ class KLDivergence(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("KLDivergence", ("reduction", "log_target"), {})
     def __init__(self, reduction: typing.Literal['mean', 'sum', 'none', 'batchmean'] = 'mean', log_target: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"reduction": reduction, "log_target": log_target}
         self._build("KLDivergence", {**args, **aliases}, name)
@@ -5841,6 +6008,7 @@ class HingeLoss(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("HingeLoss", ("reduction",), {})
     def __init__(self, reduction: typing.Literal['mean', 'sum', 'none'] = 'mean', *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"reduction": reduction}
         self._build("HingeLoss", {**args, **aliases}, name)
@@ -5857,6 +6025,7 @@ class QuadHingeLoss(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("QuadHingeLoss", ("reduction",), {})
     def __init__(self, reduction: typing.Literal['mean', 'sum', 'none'] = 'mean', *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"reduction": reduction}
         self._build("QuadHingeLoss", {**args, **aliases}, name)
@@ -5905,6 +6074,7 @@ class CrossEntropy(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("CrossEntropy", ("reduction", "ignore_index", "label_smoothing"), {})
     def __init__(self, reduction: typing.Literal['mean', 'sum', 'none'] = 'mean', ignore_index: int = -100, label_smoothing: float = 0.0, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"reduction": reduction, "ignore_index": ignore_index, "label_smoothing": label_smoothing}
         self._build("CrossEntropy", {**args, **aliases}, name)
@@ -6145,6 +6315,7 @@ class AdaptiveAvgPool1d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("AdaptiveAvgPool1d", ("output_size",), {})
     def __init__(self, output_size: typing.Any = 1, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"output_size": output_size}
         self._build("AdaptiveAvgPool1d", {**args, **aliases}, name)
@@ -6166,6 +6337,7 @@ class AdaptiveAvgPool2d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("AdaptiveAvgPool2d", ("output_size",), {})
     def __init__(self, output_size: typing.Any = 1, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"output_size": output_size}
         self._build("AdaptiveAvgPool2d", {**args, **aliases}, name)
@@ -6187,6 +6359,7 @@ class AdaptiveAvgPool3d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("AdaptiveAvgPool3d", ("output_size",), {})
     def __init__(self, output_size: typing.Any = 1, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"output_size": output_size}
         self._build("AdaptiveAvgPool3d", {**args, **aliases}, name)
@@ -6208,6 +6381,7 @@ class AdaptiveMaxPool1d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("AdaptiveMaxPool1d", ("output_size",), {})
     def __init__(self, output_size: typing.Any = 1, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"output_size": output_size}
         self._build("AdaptiveMaxPool1d", {**args, **aliases}, name)
@@ -6229,6 +6403,7 @@ class AdaptiveMaxPool2d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("AdaptiveMaxPool2d", ("output_size",), {})
     def __init__(self, output_size: typing.Any = 1, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"output_size": output_size}
         self._build("AdaptiveMaxPool2d", {**args, **aliases}, name)
@@ -6250,6 +6425,7 @@ class AdaptiveMaxPool3d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("AdaptiveMaxPool3d", ("output_size",), {})
     def __init__(self, output_size: typing.Any = 1, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"output_size": output_size}
         self._build("AdaptiveMaxPool3d", {**args, **aliases}, name)
@@ -6280,6 +6456,7 @@ class Upsample(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Upsample", ("size", "scale_factor", "mode", "align_corners"), {})
     def __init__(self, size: typing.Any = None, scale_factor: typing.Any = None, mode: typing.Literal['nearest', 'nearest-exact', 'linear', 'bilinear', 'trilinear', 'bicubic'] = 'nearest', align_corners: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"size": size, "scale_factor": scale_factor, "mode": mode, "align_corners": align_corners}
         self._build("Upsample", {**args, **aliases}, name)
@@ -6298,6 +6475,7 @@ class PixelShuffle(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("PixelShuffle", ("upscale_factor",), {})
     def __init__(self, upscale_factor: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"upscale_factor": upscale_factor}
         if args["upscale_factor"] is None:
@@ -6317,6 +6495,7 @@ class PixelUnshuffle(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("PixelUnshuffle", ("downscale_factor",), {})
     def __init__(self, downscale_factor: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"downscale_factor": downscale_factor}
         if args["downscale_factor"] is None:
@@ -6368,6 +6547,7 @@ class ScaledDotProductAttention(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("ScaledDotProductAttention", ("is_causal", "scale", "enable_gqa"), {})
     def __init__(self, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
         self._build("ScaledDotProductAttention", {**args, **aliases}, name)
@@ -6390,6 +6570,7 @@ class RotaryEmbedding(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("RotaryEmbedding", ("base", "interleaved"), {})
     def __init__(self, base: float = 10000.0, interleaved: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"base": base, "interleaved": interleaved}
         self._build("RotaryEmbedding", {**args, **aliases}, name)

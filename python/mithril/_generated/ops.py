@@ -5586,8 +5586,16 @@ class Ops:
         """
         return self._op("max", (input, axis, keepdim))
 
-    reduce_max = max
-    amax = max
+    @spellings.op("reduce_max", ("input", "axis", "keepdim"))
+    def reduce_max(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
+        r"""`max`."""
+        return self._op("max", (input, axis, keepdim))
+
+    @spellings.op("amax", ("input", "axis", "keepdim"))
+    def amax(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
+        r"""`max`."""
+        return self._op("max", (input, axis, keepdim))
+
 
     @spellings.op("min", ("input", "axis", "keepdim"))
     def min(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
@@ -5617,8 +5625,16 @@ class Ops:
         """
         return self._op("min", (input, axis, keepdim))
 
-    reduce_min = min
-    amin = min
+    @spellings.op("reduce_min", ("input", "axis", "keepdim"))
+    def reduce_min(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
+        r"""`min`."""
+        return self._op("min", (input, axis, keepdim))
+
+    @spellings.op("amin", ("input", "axis", "keepdim"))
+    def amin(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
+        r"""`min`."""
+        return self._op("min", (input, axis, keepdim))
+
 
     @spellings.op("argmax", ("input", "axis", "keepdim"))
     def argmax(self, input: Any, axis: int | None = None, keepdim: bool = False) -> Any:
@@ -5807,7 +5823,17 @@ class Ops:
         """
         return self._op("var", (input, axis, keepdim, correction))
 
-    variance = var
+    @spellings.op("variance", ("input", "axis", "keepdim", "correction"))
+    def variance(
+        self,
+        input: Any,
+        axis: int | tuple[int, ...] | None = None,
+        keepdim: bool = False,
+        correction: float = 1.0,
+    ) -> Any:
+        r"""`var`."""
+        return self._op("var", (input, axis, keepdim, correction))
+
 
     @spellings.op("std", ("input", "axis", "keepdim", "correction"))
     def std(
@@ -5845,7 +5871,17 @@ class Ops:
         """
         return self._op("std", (input, axis, keepdim, correction))
 
-    standard_deviation = std
+    @spellings.op("standard_deviation", ("input", "axis", "keepdim", "correction"))
+    def standard_deviation(
+        self,
+        input: Any,
+        axis: int | tuple[int, ...] | None = None,
+        keepdim: bool = False,
+        correction: float = 1.0,
+    ) -> Any:
+        r"""`std`."""
+        return self._op("std", (input, axis, keepdim, correction))
+
 
     @spellings.op("norm", ("input", "p", "axis", "keepdim"))
     def norm(
@@ -5885,7 +5921,17 @@ class Ops:
         """
         return self._op("norm", (input, p, axis, keepdim))
 
-    vector_norm = norm
+    @spellings.op("vector_norm", ("input", "p", "axis", "keepdim"))
+    def vector_norm(
+        self,
+        input: Any,
+        p: float = 2.0,
+        axis: int | tuple[int, ...] | None = None,
+        keepdim: bool = False,
+    ) -> Any:
+        r"""`norm`."""
+        return self._op("norm", (input, p, axis, keepdim))
+
 
     @spellings.op("logsumexp", ("input", "axis", "keepdim"))
     def logsumexp(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
