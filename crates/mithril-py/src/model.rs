@@ -388,7 +388,15 @@ impl PyModel {
         Ok(Self { inner: Model::from_json(text)? })
     }
     /// Compile the model; see `mithril.compile`.
-    #[pyo3(signature = (backend, **options))]
+    #[pyo3(
+        signature = (backend, **options),
+        text_signature = "($self, backend, *, shapes=None, dtypes=None, data_keys=None, constant_keys=None, \
+                          trainable_keys=None, freeze=None, initializers=None, discard_keys=None, donate=None, \
+                          inference=None, static_shapes=False, jit=None, jit_options=None, \
+                          auto_scalar_promotion=True, gradient_checkpointing=None, autodiff=None, precision=None, \
+                          layout=None, strategy=None, hardware=None, file_path=None, strict=False, verbose=False, \
+                          **aliases)"
+    )]
     fn compile<'py>(
         slf: &Bound<'py, Self>,
         backend: &Bound<'py, PyAny>,

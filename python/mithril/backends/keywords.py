@@ -27,9 +27,11 @@ __all__ = [
     "TorchOptions",
     "accepts",
     "names",
+    "passes_on",
 ]
 
 Constructor = TypeVar("Constructor", bound=Callable[..., None])
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class BackendOptions(TypedDict, total=False):
@@ -195,5 +197,49 @@ def accepts(options: type) -> Callable[[Constructor], Constructor]:
     def with_signature(constructor: Constructor) -> Constructor:
         constructor.__signature__ = inspect.Signature([first, *keywords, rest])  # type: ignore[attr-defined]
         return constructor
+
+    return with_signature
+
+
+def passes_on(*sources: Callable[..., Any] | type, without: Iterable[str] = ()) -> Callable[[Function], Function]:
+    """Show the options of other functions in the signature of one that passes them on with ``**options``.
+
+    Parameters
+    ----------
+    *sources : callable or type
+        The functions that take the options, or classes such as `TorchOptions`, whose options are None by default.
+    without : iterable of str, optional
+        Options that the function sets itself.
+
+    Examples
+    --------
+    >>> import inspect
+    >>> from mithril.backends.keywords import passes_on
+    >>> def inner(*, size=1, name=None): ...
+    >>> @passes_on(inner, without=["name"])
+    ... def outer(x, **options): ...
+    >>> inspect.signature(outer)
+    <Signature (x, *, size=1)>
+    """
+    keyword, collecting = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD
+
+    def with_signature(function: Function) -> Function:
+        own = inspect.signature(function)
+        parameters = [p for p in own.parameters.values() if p.kind is not collecting]
+        taken = {p.name for p in parameters} | set(without)
+        rest = None
+        for source in sources:
+            if isinstance(source, type):
+                options = [inspect.Parameter(name, keyword, default=None) for name in names(source)]
+            else:
+                found = inspect.signature(source).parameters.values()
+                options = [p for p in found if p.kind is keyword]
+                rest = next((p for p in found if p.kind is collecting), rest)
+            parameters += [p for p in options if p.name not in taken]
+            taken |= {p.name for p in options}
+        if rest is not None:
+            parameters.append(rest)
+        function.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return function
 
     return with_signature

@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import BackendUnavailableError, InvalidValueError, KeyNotFoundError
 from ..suggestions import among
 from .backend import Backend
+from .keywords import COptions, GgmlOptions, JaxOptions, MlxOptions, NumpyOptions, TorchOptions, passes_on
 
 __all__ = ["get_backend", "list_backends", "register_backend"]
 
@@ -61,8 +62,25 @@ def list_backends() -> list[str]:
     return sorted({*_FACTORIES, *BUILT_IN, *found})
 
 
+@passes_on(TorchOptions, JaxOptions, MlxOptions, NumpyOptions, COptions, GgmlOptions)
 def get_backend(name: str, **options: Any) -> Backend:
-    """Create a backend by name; options go to its constructor.
+    """Create a backend by name.
+
+    Parameters
+    ----------
+    name : str
+        One of `list_backends`.
+    **options
+        Options of its constructor: not every backend has all of them, and those of other packages may have more.
+
+    Returns
+    -------
+    Backend
+
+    Raises
+    ------
+    KeyNotFoundError
+        If there is no backend with that name.
 
     Examples
     --------

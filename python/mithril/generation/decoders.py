@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from typing_extensions import Unpack
 
+from ..backends.keywords import CompileOptions, passes_on
 from ..compiled import internals
 from ..compiled.compile import compile
 from ..errors import InvalidValueError, NumericsError, ParameterError
@@ -28,7 +30,8 @@ LEAST_CAPACITY = 64
 _Numbers = np.ndarray[Any, Any]
 
 
-def compile_decoder(model: Model, backend: Backend, **options: Any) -> PhysicalModel:
+@passes_on(compile, without=("shapes", "inference"))
+def compile_decoder(model: Model, backend: Backend, **options: Unpack[CompileOptions]) -> PhysicalModel:
     """Compile a decoder so that one program serves every batch, length of text and capacity of the cache.
 
     Parameters
@@ -77,7 +80,8 @@ def compile_decoder(model: Model, backend: Backend, **options: Any) -> PhysicalM
     return compile(model, backend, shapes=shapes, inference=True, **{"donate": caches, **options})
 
 
-def compile_encoder(model: Model, backend: Backend, **options: Any) -> PhysicalModel:
+@passes_on(compile, without=("shapes", "inference"))
+def compile_encoder(model: Model, backend: Backend, **options: Unpack[CompileOptions]) -> PhysicalModel:
     """Compile the encoder of a decoder, or what makes keys and values of its features, for all batches and lengths.
 
     Parameters

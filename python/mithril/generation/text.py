@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import Unpack
 
+from ..backends.keywords import CompileOptions, passes_on
 from ..checkpoints import weights
 from ..checkpoints.folders import Folder, backend_of, load
 from ..errors import InvalidValueError
@@ -201,6 +203,7 @@ class TextGenerator(_Generator):
         self.model = model
 
     @classmethod
+    @passes_on(compile_decoder)
     def from_folder(
         cls,
         folder: str | os.PathLike[str],
@@ -208,7 +211,7 @@ class TextGenerator(_Generator):
         *,
         cache: bool = True,
         progress: bool = False,
-        **options: Any,
+        **options: Unpack[CompileOptions],
     ) -> TextGenerator:
         """Load a decoder and its tokenizer from the folder of a checkpoint, or from a file of GGUF.
 
@@ -247,6 +250,7 @@ class TextGenerator(_Generator):
             start_token=found.integer("bos_token_id"),
         )
 
+    @passes_on(export_decoder)
     def export(self, folder: str | os.PathLike[str], *, context: int | None = None, **options: Any) -> ExportedWeb:
         """Write model and tokenizer as an npm package that generates text in browsers and in Node.js.
 
@@ -345,6 +349,7 @@ class EncoderDecoder(_Generator):
         self.memory = memory
 
     @classmethod
+    @passes_on(compile_decoder)
     def from_folder(
         cls,
         folder: str | os.PathLike[str],
@@ -352,7 +357,7 @@ class EncoderDecoder(_Generator):
         *,
         cache: bool = True,
         progress: bool = False,
-        **options: Any,
+        **options: Unpack[CompileOptions],
     ) -> EncoderDecoder:
         """Load encoder, decoder and tokenizer from the folder of a checkpoint.
 

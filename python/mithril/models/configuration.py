@@ -20,7 +20,14 @@ def from_config(
     *,
     part: str | None = None,
     name: str | None = None,
-    **arguments: Any,
+    cache: bool | None = None,
+    last_only: bool | None = None,
+    mask: bool | None = None,
+    types: bool | None = None,
+    head: str | None = None,
+    memory_mask: bool | None = None,
+    memory_cache: bool | None = None,
+    **sizes: Any,
 ) -> Model:
     """Build the model that a configuration describes.
 
@@ -33,8 +40,10 @@ def from_config(
         Which model it is, where one configuration describes several: those of T5 an ``"encoder"`` and a ``"decoder"``.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
-    **arguments
-        Further arguments of the model, such as ``cache=True``; they go before what the configuration says.
+    cache, last_only, mask, types, head, memory_mask, memory_cache : optional
+        What no configuration says: the arguments of that name of the model, if it has them. Default: as for the model.
+    **sizes
+        Other arguments of the model, such as ``num_layers``; they replace what the configuration says.
 
     Returns
     -------
@@ -48,6 +57,16 @@ def from_config(
     InvalidValueError
         If the zoo has no such model, or an entry is missing, wrong, or asks for what the model does not have.
     """
+    flags = {
+        "cache": cache,
+        "last_only": last_only,
+        "mask": mask,
+        "types": types,
+        "head": head,
+        "memory_mask": memory_mask,
+        "memory_cache": memory_cache,
+    }
+    arguments = {**{flag: value for flag, value in flags.items() if value is not None}, **sizes}
     if isinstance(source, Mapping):
         try:
             text = json.dumps(dict(source))

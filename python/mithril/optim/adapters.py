@@ -175,15 +175,25 @@ class _FromTorch(AdaptedOptimizer):
             self._optimizer.state[leaf][slot] = value.clone() if value.ndim == 0 else value.to(leaf.device).clone()
 
 
-def from_torch(kind: Callable[..., Any], **options: Any) -> AdaptedOptimizer:
+def from_torch(
+    kind: Callable[..., Any],
+    *,
+    lr: Any = None,
+    weight_decay: float | None = None,
+    foreach: bool | None = None,
+    maximize: bool | None = None,
+    **options: Any,
+) -> AdaptedOptimizer:
     """Make an optimizer of a class of ``torch.optim``, with the interface of ours.
 
     Parameters
     ----------
     kind : type or callable
         For example ``torch.optim.Adam``; or any function that makes an optimizer of a list of tensors.
+    lr, weight_decay, foreach, maximize : optional
+        Options that most classes have. Default: those of the class.
     **options
-        Its options, such as ``lr``.
+        Its other options, such as ``betas``.
 
     Returns
     -------
@@ -203,7 +213,8 @@ def from_torch(kind: Callable[..., Any], **options: Any) -> AdaptedOptimizer:
             f"{type(kind).__name__} is not a class of optimizers: one that exists belongs to other tensors",
             hint="pass the class and its options: from_torch(torch.optim.Adam, lr=0.001)",
         )
-    return _FromTorch(kind, options)
+    common = {"lr": lr, "weight_decay": weight_decay, "foreach": foreach, "maximize": maximize}
+    return _FromTorch(kind, {**{name: value for name, value in common.items() if value is not None}, **options})
 
 
 # --- optax ------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing_extensions import Unpack
 
 from .. import _core, tables
 from ..backends.backend import Backend
-from ..backends.keywords import CompileOptions
+from ..backends.keywords import CompileOptions, passes_on
 from ..compiled import internals
 from ..compiled.compile import compile
 from ..errors import ConflictingOptionError, InvalidValueError, KeyNotFoundError, MithrilError
@@ -129,6 +129,7 @@ class BenchmarkResult(tables.Report, Mapping[str, float]):
         return [self.what, *(f"{name} is not measured: {reason}" for name, reason in self.not_measured.items())]
 
 
+@passes_on(compile)
 def benchmark(
     model: _core.Model | str | Callable[[], _core.Model],
     input_shape: Sequence[int] | Mapping[str, Any] | None = None,

@@ -11,10 +11,11 @@ from typing_extensions import Unpack
 from .. import _core, tables
 from ..backends.backend import Backend
 from ..backends.custom import is_plain
-from ..backends.keywords import CheckOptions
+from ..backends.keywords import CheckOptions, passes_on
 from ..backends.registry import BUILT_IN
 from ..backends.with_manualgrad.interpreter_backend import InterpreterBackend
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
+from ..compiled.compile import compile
 from ..errors import BackendUnavailableError, MithrilError, UnsupportedOpError
 from .chosen import make
 from .inspection import compiled, gradient_names
@@ -153,6 +154,7 @@ class CheckResult(tables.Report):
         return lines + [f"warning: {w}" for w in self.warnings] + [f"problem: {p}" for p in self.problems]
 
 
+@passes_on(compile)
 def check(
     model: _core.Model,
     backend: Backend | type[Backend] | str,

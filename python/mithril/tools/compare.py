@@ -12,7 +12,7 @@ from typing_extensions import Unpack
 from .. import _core, dtypes, tables
 from ..backends.backend import Backend
 from ..backends.exchange import to_host
-from ..backends.keywords import CompileOptions
+from ..backends.keywords import CompileOptions, passes_on
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
 from ..compiled import internals
 from ..compiled.compile import compile
@@ -221,6 +221,7 @@ class CompareResult(tables.Report):
         return "\n".join(parts)
 
 
+@passes_on(compile)
 def compare(
     model: _core.Model,
     backends: Any,

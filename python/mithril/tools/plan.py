@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import _core, tables
+from ..backends.keywords import passes_on
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
 from ..compiled import internals
 from ..compiled.compile import compile
@@ -247,6 +248,7 @@ class Plan(tables.Report):
         return f"<Plan on {self.layout.mesh}: {len(self.communications)} collectives, {self.bytes_sent:,} bytes sent>"
 
 
+@passes_on(compile)
 def plan(
     model: _core.Model | PhysicalModel,
     layout: Layout | Mesh | None = None,

@@ -8,7 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from typing_extensions import Unpack
 
+from ..backends.keywords import CompileOptions, passes_on
 from ..checkpoints.folders import Folder, backend_of, load
 from ..compiled.compile import compile
 from ..errors import InvalidValueError
@@ -71,6 +73,7 @@ class Classifier:
         self.labels = None if labels is None else list(labels)
 
     @classmethod
+    @passes_on(compile, without=("shapes", "inference"))
     def from_folder(
         cls,
         folder: str | os.PathLike[str],
@@ -80,7 +83,7 @@ class Classifier:
         preprocess: Preprocess | None = None,
         labels: Sequence[str] | None = None,
         progress: bool = False,
-        **options: Any,
+        **options: Unpack[CompileOptions],
     ) -> Classifier:
         """Load a classifier from the folder of a checkpoint.
 

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import Unpack
 
+from ..backends.keywords import CompileOptions, passes_on
 from ..checkpoints.folders import Folder, backend_of
 from ..compiled import internals
 from ..compiled.compile import compile
@@ -53,8 +55,14 @@ class Similarity:
         self.context_length = context_length
 
     @classmethod
+    @passes_on(compile, without=("shapes", "inference"))
     def from_folder(
-        cls, folder: str | os.PathLike[str], backend: Backend | str, *, progress: bool = False, **options: Any
+        cls,
+        folder: str | os.PathLike[str],
+        backend: Backend | str,
+        *,
+        progress: bool = False,
+        **options: Unpack[CompileOptions],
     ) -> Similarity:
         """Load CLIP from the folder of a checkpoint, as transformers writes it.
 
