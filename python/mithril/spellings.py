@@ -84,6 +84,8 @@ def op(name: str, ports: Sequence[str], variadic: bool = False) -> Callable[[_Fu
                     return _core.apply_called(name, list(args), kwargs)
                 kwargs = dict(kwargs)
                 _check_kernel(name, args[1] if len(args) > 1 else kwargs.get("weight"), kwargs.pop("kernel_size"))
+            if has_kernel:
+                _check_weight(name, args[1] if len(args) > 1 else kwargs.get("weight"), words)
             if name == "gather":
                 found = {**dict(zip(ports, args, strict=False)), **kwargs}
                 _check_gather(*(found.get(port) for port in ports))
@@ -236,6 +238,16 @@ def _kind(arg: Any) -> str:
 
 def _written(arg: Any) -> str:
     return repr(arg) if _kind(arg) not in ("tensor", "other") else "x"
+
+
+def _check_weight(name: str, weight: Any, words: Mapping[str, Any]) -> None:
+    """Raise if a number is given as the weights of a convolution, as layers take it."""
+    if type(weight) is int:
+        word = "filters" if "filters" in words else "weight"
+        raise InvalidValueError(
+            f"`{word}` of {name} is {weight}, but it is the array of weights, [filters, channels, kernel sizes ...]",
+            hint="pass the array; a layer that has weights of its own takes the number: ml.Conv2d(4, kernel_size=3)",
+        )
 
 
 def _check_kernel(name: str, weight: Any, sizes: Any) -> None:

@@ -162,7 +162,7 @@ ONNX = b"\x08\x08\x12\x07pytorch" + b"\x3a\x00" + bytes(40)
         ("w.npy", npy(), "array of NumPy", "numpy.load(path)"),
         ("w.h5", b"\x89HDF\r\n\x1a\n" + bytes(64), "HDF5", "h5py"),
         ("w.keras", keras(), "model of Keras", "read it with Keras"),
-        ("w.onnx", ONNX, "model of ONNX", "onnx.numpy_helper.to_array"),
+        ("w.onnx", ONNX, "model of ONNX", "model, params = ml.from_onnx(path)"),
         ("w.gz", b"\x1f\x8b" + bytes(40), "gzip", "gunzip"),
     ],
     ids=["npz", "npy", "h5", "keras", "onnx", "gz"],
@@ -288,3 +288,67 @@ def test_a_kernel_that_adds_up_later(monkeypatch):
     assert ml.NumpyBackend().get_memory_info()["peak_bytes"] >= 10**15
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 10**12
     monkeypatch.setattr(memory, "_seen", 0)
+
+
+def _sizes():
+    def ones(*shape):
+        return np.ones(shape, np.float32)
+
+    return [
+        (lambda b: b.mse_loss(ones(2, 3), ones(2, 4)), "change 3 to 4 in `input`, or 4 to 3 in `target`"),
+        (lambda b: b.matmul(ones(3, 4), ones(3, 4)), "change 4 to 3 in `left`, or 3 to 4 in `right`"),
+        (lambda b: b.solve(ones(3, 3), ones(4, 2)), "change 3 to 4 in `left`, or 4 to 3 in `right`"),
+        (lambda b: b.concat(ones(2, 3), ones(2, 4)), "change 3 to 4 in `inputs[0]`, or 4 to 3 in `inputs[1]`"),
+        (lambda b: b.stack(ones(2, 3), ones(2, 4)), "change 3 to 4 in `inputs[0]`, or 4 to 3 in `inputs[1]`"),
+        (
+            lambda b: b.einsum("ij,jk->ik", ones(2, 3), ones(4, 5)),
+            "change 3 to 4 in `operands[0]`, or 4 to 3 in `operands[1]`",
+        ),
+        (lambda b: b.einsum("ii->i", ones(2, 3)), "change 2 to 3, or 3 to 2, in `operands[0]`"),
+    ]
+
+
+@pytest.mark.parametrize(("call", "hint"), _sizes())
+def test_sizes_that_differ_are_said_of_the_tensors_that_have_them(call, hint):
+    assert hint in message(lambda: call(ml.NumpyBackend()))
+
+
+def test_calls_as_in_other_libraries_say_what_to_write():
+    backend, x = ml.NumpyBackend(), np.ones((1, 3, 8, 8), np.float32)
+    for call, words in (
+        (lambda: backend.conv2d(x, filters=4, kernel_size=3), "ml.Conv2d(4, kernel_size=3)"),
+        (lambda: backend.divide(x, x, rounding_mode="floor"), "floor_divide(a, b)"),
+        (lambda: backend.round(x, decimals=2), "round(x * 10**n) / 10**n"),
+        (lambda: backend.round(x, 2), "round(x * 10**n) / 10**n"),
+        (lambda: ml.LeakyReLU(0.2, 3), "LeakyRelu(slope)"),
+        (lambda: ml.view("resnet19", "unused.svg"), "resnet18"),
+        (lambda: ml.benchmark("resnet81"), "resnet18"),
+    ):
+        assert words in message(call)
+    with pytest.raises(TypeError, match="one of the backend: NumpyBackend"):
+        ml.compile(ml.Linear(2), backend, quantize="int8")
+    leaky = ml.compile(ml.LeakyReLU(0.2), backend, shapes={"input": [2]}, inference=True)
+    np.testing.assert_allclose(leaky.evaluate({}, {"input": np.float32([-1, 2])})["output"], [-0.2, 2.0])
+
+
+def test_a_loss_that_can_be_meant_for_several_outputs_says_how_to_choose():
+    model = ml.Model()
+    model |= ml.Linear(2)(input="input", output="a")
+    model |= ml.Linear(2)(input="input", output="b")
+    model.set_outputs("a", "b")
+    two = ml.compile(model, ml.NumpyBackend(), shapes={"input": [4, 3]})
+    data = np.ones((4, 3)), np.ones((4, 2))
+    assert "loss=lambda b, target:" in message(lambda: ml.train.fit(two, data, epochs=1, batch_size=4))
+    identity = message(lambda: ml.train.fit(two, data, epochs=1, batch_size=4, loss=lambda a: a))
+    assert 'by its name, loss="output"' in identity
+
+
+def test_initializers_are_patterns():
+    for given, words in (({ml.Linear: "zeros"}, '{"encoder.*": "zeros"}'), ("zeros", '{"*.bias": "zeros"}')):
+        assert words in message(lambda given=given: ml.compile(ml.Linear(2), ml.NumpyBackend(), initializers=given))
+
+
+def test_an_export_says_that_nothing_is_quantized(tmp_path):
+    model = ml.compile(ml.Relu(), ml.NumpyBackend(), shapes={"input": [4, 3]}, inference=True)
+    with pytest.warns(ml.errors.BackendWarning, match="no product or convolution has a weight"):
+        model.export(tmp_path / "c", quantize="int8")

@@ -245,7 +245,9 @@ impl std::error::Error for Error {}
 
 /// The candidate nearest to `word`, for "did you mean" helps.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = (word.chars().count() / 3).max(1) + 1;
+    // Two edits make anything of a word of three letters.
+    let letters = word.chars().count();
+    let limit = if letters <= 3 { 1 } else { (letters / 3).max(1) + 1 };
     candidates
         .into_iter()
         .map(|c| (edit_distance(&word.to_lowercase(), &c.to_lowercase()), c))
@@ -284,6 +286,8 @@ mod tests {
     fn nearest_corrects_typos_only() {
         assert_eq!(nearest("inptu", ["output", "input"]), Some("input"));
         assert_eq!(nearest("weights", ["input", "zebra"]), None);
+        assert_eq!(nearest("foo", ["bool", "int8"]), None);
+        assert_eq!(nearest("int", ["bool", "int8"]), Some("int8"));
     }
 
     #[test]
