@@ -32,6 +32,7 @@ mod weights;
 use pyo3::prelude::*;
 
 #[pymodule]
+#[expect(clippy::too_many_lines, reason = "a line for each function")]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     classes(module)?;
