@@ -19,7 +19,9 @@ __all__ = [
     "CompileOptions",
     "FrameworkOptions",
     "GgmlOptions",
+    "InferenceOptions",
     "JaxOptions",
+    "LoadOptions",
     "MlxOptions",
     "NativeOptions",
     "NumpyOptions",
@@ -130,8 +132,8 @@ class GgmlOptions(NativeOptions, total=False):
     quantize_strict: bool | None
 
 
-class CheckOptions(TypedDict, total=False):
-    """Options of `mithril.compile` that `check` passes on."""
+class InferenceOptions(TypedDict, total=False):
+    """Options of `mithril.compile` that what compiles for inference passes on."""
 
     dtypes: Mapping[str, Any] | None
     data_keys: Iterable[str] | None
@@ -141,8 +143,6 @@ class CheckOptions(TypedDict, total=False):
     initializers: Mapping[str, Any] | None
     discard_keys: Iterable[str] | None
     donate: Iterable[str] | None
-    inference: bool
-    static_inference: bool
     static_shapes: bool
     jit: bool | None
     jit_options: Mapping[str, Any] | None
@@ -160,6 +160,19 @@ class CheckOptions(TypedDict, total=False):
     checkpoint: bool
     compute_precision: Any
     compute_dtype: Any
+
+
+class LoadOptions(InferenceOptions, total=False):
+    """Options of `mithril.compile` that what loads models for inference passes on."""
+
+    strict: bool
+
+
+class CheckOptions(InferenceOptions, total=False):
+    """Options of `mithril.compile` that `check` passes on."""
+
+    inference: bool
+    static_inference: bool
 
 
 class CompileOptions(CheckOptions, total=False):

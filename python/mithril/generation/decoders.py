@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from typing_extensions import Unpack
 
-from ..backends.keywords import CompileOptions, passes_on
+from ..backends.keywords import LoadOptions, passes_on
 from ..compiled import internals
 from ..compiled.compile import compile
 from ..errors import InvalidValueError, NumericsError, ParameterError
@@ -31,7 +31,7 @@ _Numbers = np.ndarray[Any, Any]
 
 
 @passes_on(compile, without=("shapes", "inference"))
-def compile_decoder(model: Model, backend: Backend, **options: Unpack[CompileOptions]) -> PhysicalModel:
+def compile_decoder(model: Model, backend: Backend, **options: Unpack[LoadOptions]) -> PhysicalModel:
     """Compile a decoder so that one program serves every batch, length of text and capacity of the cache.
 
     Parameters
@@ -77,11 +77,12 @@ def compile_decoder(model: Model, backend: Backend, **options: Unpack[CompileOpt
     caches = [name for name in shapes if name.startswith("past_")]
     if "memory" in shapes:
         shapes["memory"][2] = model.shape_of("memory")[2]
-    return compile(model, backend, shapes=shapes, inference=True, **{"donate": caches, **options})
+    options.setdefault("donate", caches)
+    return compile(model, backend, shapes=shapes, inference=True, **options)
 
 
 @passes_on(compile, without=("shapes", "inference"))
-def compile_encoder(model: Model, backend: Backend, **options: Unpack[CompileOptions]) -> PhysicalModel:
+def compile_encoder(model: Model, backend: Backend, **options: Unpack[LoadOptions]) -> PhysicalModel:
     """Compile the encoder of a decoder, or what makes keys and values of its features, for all batches and lengths.
 
     Parameters

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from typing_extensions import Unpack
 
-from ..backends.keywords import CompileOptions, passes_on
+from ..backends.keywords import LoadOptions, passes_on
 from ..checkpoints import weights
 from ..checkpoints.folders import Folder, backend_of, load
 from ..errors import InvalidValueError
@@ -211,7 +211,7 @@ class TextGenerator(_Generator):
         *,
         cache: bool = True,
         progress: bool = False,
-        **options: Unpack[CompileOptions],
+        **options: Unpack[LoadOptions],
     ) -> TextGenerator:
         """Load a decoder and its tokenizer from the folder of a checkpoint, or from a file of GGUF.
 
@@ -357,7 +357,7 @@ class EncoderDecoder(_Generator):
         *,
         cache: bool = True,
         progress: bool = False,
-        **options: Unpack[CompileOptions],
+        **options: Unpack[LoadOptions],
     ) -> EncoderDecoder:
         """Load encoder, decoder and tokenizer from the folder of a checkpoint.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from typing_extensions import Unpack
 
-from ..backends.keywords import CompileOptions, passes_on
+from ..backends.keywords import LoadOptions, passes_on
 from ..checkpoints.folders import Folder, backend_of, load
 from ..compiled.compile import compile
 from ..errors import InvalidValueError
@@ -83,7 +83,7 @@ class Classifier:
         preprocess: Preprocess | None = None,
         labels: Sequence[str] | None = None,
         progress: bool = False,
-        **options: Unpack[CompileOptions],
+        **options: Unpack[LoadOptions],
     ) -> Classifier:
         """Load a classifier from the folder of a checkpoint.
 

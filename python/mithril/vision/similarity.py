@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from typing_extensions import Unpack
 
-from ..backends.keywords import CompileOptions, passes_on
+from ..backends.keywords import LoadOptions, passes_on
 from ..checkpoints.folders import Folder, backend_of
 from ..compiled import internals
 from ..compiled.compile import compile
@@ -62,7 +62,7 @@ class Similarity:
         backend: Backend | str,
         *,
         progress: bool = False,
-        **options: Unpack[CompileOptions],
+        **options: Unpack[LoadOptions],
     ) -> Similarity:
         """Load CLIP from the folder of a checkpoint, as transformers writes it.
 
