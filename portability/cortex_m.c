@@ -6,13 +6,13 @@ extern uint32_t stack_end;
 void _start(void);
 
 static void reset(void) {
-  volatile uint32_t *const coprocessors = (volatile uint32_t *)0xE000ED88;
-  *coprocessors |= 0xFU << 20;
-  __asm__ volatile("dsb\n isb");
-  _start();
+    volatile uint32_t *const coprocessors = (volatile uint32_t *)0xE000ED88;
+    *coprocessors |= 0xFU << 20;
+    __asm__ volatile("dsb\n isb");
+    _start();
 }
 
 static void fault(void) { _Exit(3); }
 
 __attribute__((section(".vectors"), used)) static void (*const vectors[16])(void) = {
-    (void (*)(void)) & stack_end, reset, fault, fault, fault, fault, fault};
+        (void (*)(void))&stack_end, reset, fault, fault, fault, fault, fault};

@@ -1,5 +1,6 @@
 //! What every test of ops and targets is made of: samples derived from the op definitions, tolerances, gradient checks.
 
+pub mod c_text;
 pub mod case;
 pub mod gradient;
 pub mod matrix;

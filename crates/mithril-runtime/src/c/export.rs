@@ -425,9 +425,9 @@ impl<'a> Parts<'a> {
         for i in 0..self.interface.inputs.len() {
             let is_weight = self.weights.iter().any(|(w, ..)| *w == i);
             let entry = if is_weight { format!("{prefix}_weight_{i}") } else { "0".into() };
-            writeln!(text, "  {entry},").map_err(wrong)?;
+            writeln!(text, "    {entry},").map_err(wrong)?;
         }
-        text += "  0,\n};\n";
+        text += "    0,\n};\n";
         Ok(text)
     }
     /// The words of the templates.
@@ -475,7 +475,7 @@ impl<'a> Parts<'a> {
         let row = |(i, update, offset): &(usize, Option<usize>, usize)| {
             let buffer = &self.interface.inputs[*i];
             let update = update.map_or_else(|| "-1".to_owned(), |n| n.to_string());
-            format!("  {{{i}, {update}, {offset}, {}}}, /* {} */\n", buffer.bytes(), comment(&buffer.name))
+            format!("    {{{i}, {update}, {offset}, {}}}, /* {} */\n", buffer.bytes(), comment(&buffer.name))
         };
         let table: Vec<String> = self.weights.iter().map(row).collect();
         let listed = self.weights.iter().enumerate().map(|(n, (i, ..))| {
@@ -485,19 +485,19 @@ impl<'a> Parts<'a> {
         let listed: Vec<String> = listed.collect();
         let mut words = vec![("weight_table", table.concat()), ("weight_list", listed.concat())];
         let (packing, free_packed) = match (self.packed.is_some(), self.is_inside) {
-            (true, true) => ("model->packed = @prefix@_packed;\n  int problem = 0;\n", ""),
+            (true, true) => ("model->packed = @prefix@_packed;\n    int problem = 0;\n", ""),
             (true, false) => (
-                "/* The file starts with them. */\n  model->packed = model->weights;\n  int problem = 0;\n",
+                "/* The file starts with them. */\n    model->packed = model->weights;\n    int problem = 0;\n",
                 "",
             ),
             (false, _) => (
-                "void *packed = @prefix@_allocate(@prefix@_packed_bytes());\n  \
-                 void *scratch = @prefix@_allocate(@prefix@_pack_bytes());\n  \
-                 int problem = !packed || !scratch ? ENOMEM\n                \
-                 : @prefix@_pack(model->inputs, packed, scratch) ? EINVAL : 0;\n  \
-                 model->packed = packed;\n  \
+                "void *packed = @prefix@_allocate(@prefix@_packed_bytes());\n    \
+                 void *scratch = @prefix@_allocate(@prefix@_pack_bytes());\n    \
+                 int problem = packed && scratch ? 0 : ENOMEM;\n    \
+                 if (!problem && @prefix@_pack(model->inputs, packed, scratch)) problem = EINVAL;\n    \
+                 model->packed = packed;\n    \
                  free(scratch);\n",
-                "  free((void *)model->packed);\n",
+                "    free((void *)model->packed);\n",
             ),
         };
         words.push(("packing", packing.to_owned()));
@@ -522,11 +522,11 @@ impl<'a> Parts<'a> {
                 ("read", "((void)weights, 0)"),
                 (
                     "copied",
-                    "/* The weights inside of the file are constants. */\n    \
-                 model->copies[i] = @prefix@_allocate(weight->bytes);\n    \
-                 if (!model->copies[i]) return ENOMEM;\n    \
-                 memcpy(model->copies[i], model->inputs[weight->input], weight->bytes);\n    \
-                 model->inputs[weight->input] = model->copies[i];\n    ",
+                    "/* The weights inside of the file are constants. */\n        \
+                     model->copies[i] = @prefix@_allocate(weight->bytes);\n        \
+                     if (!model->copies[i]) return ENOMEM;\n        \
+                     memcpy(model->copies[i], model->inputs[weight->input], weight->bytes);\n        \
+                     model->inputs[weight->input] = model->copies[i];\n        ",
                 ),
                 ("weight_address", "@prefix@_weights[weight->input]"),
                 ("release", ""),
@@ -553,7 +553,7 @@ impl<'a> Parts<'a> {
                 ("read", "@prefix@_read(model, weights)"),
                 ("copied", ""),
                 ("weight_address", "model->weights + weight->offset"),
-                ("release", "  @prefix@_release(model->weights);\n"),
+                ("release", "    @prefix@_release(model->weights);\n"),
                 (
                     "weights_note",
                     "`weights` is the path of @prefix@.weights, which has to stay as it is while the model is open; EINVAL: it is \
@@ -619,7 +619,7 @@ fn words_of_rows(recorded: Option<usize>) -> Vec<(&'static str, String)> {
                        int @prefix@_call_batch(@prefix@_model *model, const void *const data[], void *const outputs[], \
                        int64_t batch);\n";
     let call = "\nint @prefix@_call_batch(@prefix@_model *model, const void *const data[], void *const outputs[], int64_t \
-                batch) {\n  for (int i = 0; i < @prefix@_DATA_COUNT; i++) model->inputs[@prefix@_data_table[i]] = data[i];\n  \
+                batch) {\n    for (int i = 0; i < @prefix@_DATA_COUNT; i++) model->inputs[@prefix@_data_table[i]] = data[i];\n    \
                 return @prefix@_run_batch(model->inputs, outputs, batch, model->packed, model->arena, model->pool);\n}\n";
     vec![
         ("batch_declaration", declaration.to_owned()),
@@ -657,7 +657,7 @@ fn tensor_row(b: &Buffer) -> String {
         _ => 'i',
     };
     let count: usize = b.shape.iter().product();
-    format!("  {{\"{}\", '{kind}', {count}, {}}},\n", comment(&b.name), b.dtype.size())
+    format!("    {{\"{}\", '{kind}', {count}, {}}},\n", comment(&b.name), b.dtype.size())
 }
 
 /// Arrays for tensors, in lines of C.

@@ -3,11 +3,12 @@
 use std::fmt::Write as _;
 
 use crate::c::analysis::batch::Rows;
+use crate::c::syntax::simplify::simplify;
 use crate::c::syntax::wrap::wrap;
 
 /// Adds to C and header of a program of `block` rows what takes any number of them.
 pub fn extend(c: &mut String, h: &mut String, prefix: &str, block: usize, rows: &Rows) {
-    c.push_str(&wrap(&functions(prefix, block, rows)));
+    c.push_str(&wrap(&simplify(&functions(prefix, block, rows))));
     let end = h.rfind("\n#ifdef __cplusplus\n}").unwrap_or(h.len());
     h.insert_str(end, &declarations(prefix, block, spare(block, rows)));
     *h = h.replacen("#include <stddef.h>\n", "#include <stddef.h>\n#include <stdint.h>\n", 1);

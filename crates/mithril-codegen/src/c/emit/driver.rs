@@ -27,7 +27,7 @@ pub struct Names<'a> {
 
 impl Names<'_> {
     fn packed(&self, at: usize) -> String {
-        self.packed.get(&at).cloned().unwrap_or_else(|| format!("(void *)((char *)packed + {at})"))
+        self.packed.get(&at).cloned().unwrap_or_else(|| inside("packed", at))
     }
 }
 
@@ -107,7 +107,7 @@ fn argument_text(k: &KernelCall, names: &Names<'_>, who: [&str; 2], argument: &A
             if first.is_empty() { name } else { format!("(const char *){name}{first}") }
         }
         Argument::Shared | Argument::SharedAt(0) => format!("(void *){shared}"),
-        Argument::SharedAt(n) => format!("(void *)({shared} + {n})"),
+        Argument::SharedAt(n) => inside(shared, *n),
         Argument::Own => "own".to_owned(),
     }
 }
@@ -257,7 +257,7 @@ impl Run<'_> {
         let mut out = self.head();
         out.push_str("    (void)inputs, (void)outputs, (void)packed, (void)arena, (void)pool;\n");
         if self.own > 0 {
-            let _ = writeln!(out, "    void *const own = (char *)arena + {};", self.arena);
+            let _ = writeln!(out, "    void *const own = {};", inside("arena", self.arena));
         }
         if self.fails {
             out.push_str("    int error = 0;\n");
@@ -430,8 +430,7 @@ impl Run<'_> {
             match &buffer.place {
                 Place::Packed(at) => {
                     let at = at.unwrap_or(0);
-                    let value = format!("(const void *)((const char *)packed + {at})");
-                    let _ = writeln!(out, "    const {t} *const {name} = {value};");
+                    let _ = writeln!(out, "    const {t} *const {name} = {};", constant_inside("packed", at));
                 }
                 Place::Input(n) if self.program.parts(&buffer.place) > 1 => {
                     let count = buffer.count();
@@ -451,7 +450,7 @@ impl Run<'_> {
             }
         }
         for (at, name) in &self.packed {
-            let _ = writeln!(out, "    const void *const {name} = (const char *)packed + {at};");
+            let _ = writeln!(out, "    const void *const {name} = {};", constant_inside("packed", *at));
         }
         out
     }
@@ -479,10 +478,19 @@ fn written(lines: &[Line<'_>], together: bool) -> String {
     lines.iter().map(text).collect()
 }
 
+/// The address so many bytes behind the start of a block.
+fn inside(block: &str, at: usize) -> String {
+    if at == 0 { block.to_owned() } else { format!("(void *)((char *){block} + {at})") }
+}
+
+/// The same of a block that is only read.
+fn constant_inside(block: &str, at: usize) -> String {
+    if at == 0 { block.to_owned() } else { format!("(const void *)((const char *){block} + {at})") }
+}
+
 /// A pointer to what is neither packed nor constant.
 fn pointer(place: &Place, t: &str, name: &str) -> String {
-    let inside =
-        |block: &str, at: usize| format!("    {t} *const {name} = (void *)((char *){block} + {at});\n");
+    let inside = |block: &str, at: usize| format!("    {t} *const {name} = {};\n", inside(block, at));
     match place {
         Place::Input(n) => format!("    const {t} *const {name} = inputs[{n}];\n"),
         Place::Output(n) | Place::State { output: n, .. } => {
@@ -510,10 +518,10 @@ pub fn pack(run: &Run<'_>, parts: &[Vec<Phase>]) -> String {
         out.push_str(&pointer(&buffer.place, c_type(buffer.dtype), &run.names[b]));
     }
     for (at, name) in &run.packed {
-        let _ = writeln!(out, "    void *const {name} = (char *)packed + {at};");
+        let _ = writeln!(out, "    void *const {name} = {};", inside("packed", *at));
     }
     if run.own > 0 {
-        let _ = writeln!(out, "    void *const own = (char *)scratch + {};", run.arena);
+        let _ = writeln!(out, "    void *const own = {};", inside("scratch", run.arena));
     }
     let result = if run.fails { "error" } else { "0" };
     if run.fails {

@@ -23,6 +23,7 @@ use crate::c::select::epilogue::Tails;
 use crate::c::syntax::comment::{comment, quoted};
 use crate::c::syntax::expr::{MARK, MARK_END, Writer, number};
 use crate::c::syntax::namer::Namer;
+use crate::c::syntax::simplify::simplify;
 use crate::c::syntax::template::c_type;
 use crate::c::syntax::wrap::wrap;
 use crate::c::verify::written;
@@ -149,7 +150,7 @@ pub fn file(
     let kernels = if has_kernels { library.source() } else { String::new() };
     let lines = run.lines(&steps);
     verify(&run, options, &packing, &lines)?;
-    let body = format!("{}{}{}", file.functions, run.text(&lines), pack(&preparing, &packing));
+    let body = simplify(&format!("{}{}{}", file.functions, run.text(&lines), pack(&preparing, &packing)));
     let parts = [&tails.source(&kernels), "\n", &kernels, &body];
     let guide = guide(program, options, run.parallel, &format!("{kernels}{body}"));
     let mut out = text(&guide, declared, &file.constants, parts);
@@ -158,7 +159,7 @@ pub fn file(
         packed: program.packed_bytes,
         pack: preparing.arena + preparing.own,
     };
-    out.push_str(&interface(&run, &sizes, &file.failing.1));
+    out.push_str(&simplify(&interface(&run, &sizes, &file.failing.1)));
     Ok(File { c: wrap(&out), failing: file.failing.0, sizes })
 }
 

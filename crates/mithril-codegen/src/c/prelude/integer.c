@@ -24,32 +24,32 @@ static inline int64_t mithril_relu_i64(int64_t x) { return x > 0 ? x : 0; }
 
 /* The quotient rounded down; 0 for a divisor of 0. */
 static inline int64_t mithril_floor_divide_i64(int64_t a, int64_t b) {
-  if (b == 0) return 0;
-  if (b == -1) return mithril_negative_i64(a);
-  return a / b - (a % b != 0 && (a < 0) != (b < 0));
+    if (b == 0) return 0;
+    if (b == -1) return mithril_negative_i64(a);
+    return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
 
 /* The remainder of that quotient, with the sign of the divisor; 0 for a divisor of 0. */
 static inline int64_t mithril_remainder_i64(int64_t a, int64_t b) {
-  if (b == 0 || b == -1) return 0;
-  int64_t rest = a % b;
-  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+    if (b == 0 || b == -1) return 0;
+    int64_t rest = a % b;
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
 /* base to the power of exponent; negative ones give 0, except for the bases 1 and -1 */
 static inline int64_t mithril_power_i64(int64_t base, int64_t exponent) {
-  if (exponent < 0) return base == 1 ? 1 : base == -1 ? 1 - 2 * (exponent & 1) : 0;
-  uint64_t result = 1, square = (uint64_t)base;
-  for (; exponent > 0; exponent >>= 1) {
-    result *= exponent & 1 ? square : 1;
-    square *= square;
-  }
-  return (int64_t)result;
+    if (exponent < 0) return base == 1 ? 1 : base == -1 ? 1 - 2 * (exponent & 1) : 0;
+    uint64_t result = 1, square = (uint64_t)base;
+    for (; exponent > 0; exponent >>= 1) {
+        result *= exponent & 1 ? square : 1;
+        square *= square;
+    }
+    return (int64_t)result;
 }
 
 /* Bits moved up; by 64 places or more, or by a negative number, none is left. */
 static inline int64_t mithril_left_shift_i64(int64_t x, int64_t by) {
-  return by >= 0 && by < 64 ? (int64_t)((uint64_t)x << (by & 63)) : 0;
+    return by >= 0 && by < 64 ? (int64_t)((uint64_t)x << (by & 63)) : 0;
 }
 
 /* Bits moved down, the sign is kept; by 64 places or more, or by a negative number, only the sign is left. */
@@ -57,10 +57,10 @@ static inline int64_t mithril_right_shift_i64(int64_t x, int64_t by) { return x 
 
 /* A number cut towards zero and held inside bounds; 0 for NaN. */
 static inline int64_t mithril_to_integer(double x, int64_t least, int64_t most) {
-  double held = x < 0x1p63 && x >= -0x1p63 ? x : 0.0;
-  int64_t n = (int64_t)held;
-  n = x >= 0x1p63 ? INT64_MAX : n;
-  n = x < -0x1p63 ? INT64_MIN : n;
-  n = n < least ? least : n;
-  return n > most ? most : n;
+    double held = x < 0x1p63 && x >= -0x1p63 ? x : 0.0;
+    int64_t n = (int64_t)held;
+    n = x >= 0x1p63 ? INT64_MAX : n;
+    n = x < -0x1p63 ? INT64_MIN : n;
+    n = n < least ? least : n;
+    return n > most ? most : n;
 }

@@ -6,20 +6,30 @@ pub const WIDTH: usize = 118;
 /// What a line that goes on is indented by: more than the lines inside of a function.
 const INDENT: usize = 8;
 
-/// The text with its long lines broken, and heads of functions that were broken elsewhere joined before. Lines of the
-/// preprocessor and those with strings stay as they are.
+/// The text with its long lines broken, after those that were broken within brackets have been joined: templates are broken
+/// for the names of their placeholders, not for what these become. Lines of the preprocessor and those with strings stay as
+/// they are.
 pub fn wrap(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    let (mut is_comment, mut head) = (false, String::new());
+    let (mut is_comment, mut open) = (false, String::new());
     // What of a line of a comment goes into its next line.
     let mut carried = String::new();
     for line in text.split_inclusive('\n') {
-        let goes_on =
-            !head.is_empty() || (!is_comment && line.starts_with(|c: char| c.is_ascii_alphabetic()));
-        let joined =
-            if goes_on { std::mem::take(&mut head) + line.trim_start_matches(' ') } else { line.to_owned() };
-        if goes_on && joined.ends_with(",\n") && joined.matches('(').count() > joined.matches(')').count() {
-            head = joined.trim_end().to_owned() + " ";
+        let is_whole = is_comment
+            || line.trim_start().starts_with('#')
+            || line.contains(['"', '\\'])
+            || line.contains("/*");
+        if is_whole && !open.is_empty() {
+            out += &(std::mem::take(&mut open) + "\n");
+        }
+        let joined = if open.is_empty() {
+            line.to_owned()
+        } else {
+            let blank = if open.ends_with(['(', '[']) { "" } else { " " };
+            std::mem::take(&mut open) + blank + line.trim_start_matches(' ')
+        };
+        if !is_whole && joined.matches(['(', '[']).count() > joined.matches([')', ']']).count() {
+            joined.trim_end().clone_into(&mut open);
             continue;
         }
         let line = joined.as_str();
@@ -51,7 +61,7 @@ pub fn wrap(text: &str) -> String {
             broken(line, &mut out);
         }
     }
-    out + &head
+    out + &open
 }
 
 /// Breaks a line of a comment that may go on behind it: then its last words are what is given back.
@@ -144,9 +154,13 @@ mod tests {
     }
 
     #[test]
-    fn heads_of_functions_are_broken_once() {
-        let head = "static void f(long first,\n    long second,\n            long third)\n{\n";
-        assert_eq!(wrap(head), "static void f(long first, long second, long third)\n{\n");
+    fn lines_are_broken_once() {
+        let head = "static void f(long first,\n    long second,\n            long third) {\n";
+        assert_eq!(wrap(head), "static void f(long first, long second, long third) {\n");
+        let call = "    f(a,\n      b[\n        i], c\n      );\n    if (a\n        && b) {\n";
+        assert_eq!(wrap(call), "    f(a, b[i], c );\n    if (a && b) {\n");
+        let fixed = "    f(a, /* one */\n      b,\n#ifdef C\n      c,\n#endif\n      \"(\");\n    g();\n";
+        assert_eq!(wrap(fixed), fixed);
     }
 
     #[test]

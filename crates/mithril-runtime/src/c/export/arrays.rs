@@ -32,7 +32,7 @@ pub(super) fn array(prefix: &str, i: usize, value: &Tensor) -> String {
     let mut text =
         format!("_Alignas(64) static const {kind} {prefix}_weight_{i}[{}] = {{", numbers.len().max(1));
     for (n, number) in numbers.iter().enumerate() {
-        text += if n % 8 == 0 { "\n  " } else { " " };
+        text += if n % 8 == 0 { "\n    " } else { " " };
         text += number;
         text.push(',');
     }
@@ -55,7 +55,7 @@ pub(super) fn packed_array(prefix: &str, bytes: &[u8]) -> String {
     for (n, word) in bytes.chunks(4).enumerate() {
         let mut whole = [0; 4];
         whole[..word.len()].copy_from_slice(word);
-        text += if n % 8 == 0 { "\n  " } else { " " };
+        text += if n % 8 == 0 { "\n    " } else { " " };
         let _ = write!(text, "0x{:08x},", u32::from_ne_bytes(whole));
     }
     text + "\n};\n\n"

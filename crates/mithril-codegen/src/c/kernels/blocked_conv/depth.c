@@ -5,8 +5,7 @@
 @finish@
 /* sums[across pixels][LANES] of one block of channels. */
 MITHRIL_INLINE void @name@_line(const long across, const @type@ *restrict image, const @type@ *restrict weights,
-                                @type@ *restrict sums)
-{
+        @type@ *restrict sums) {
     enum { LANES = @lanes@ };
     mithril_@t@ sum[@most@];
     MITHRIL_UNROLL(@most@)
@@ -26,8 +25,7 @@ MITHRIL_INLINE void @name@_line(const long across, const @type@ *restrict image,
 }
 
 static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict image, const @stored@ *restrict packed,
-                   @out@ *restrict out@parameters@@own@)
-{
+        @out@ *restrict out@parameters@@own@) {
     enum {
         LANES = @lanes@, BLOCKS = @filters@ / LANES, OUT_HEIGHT = @oh@, GROUPS = @groups@,
         ACROSS = @across@, LONGER = @longer@ /* the first LONGER groups of a row have ACROSS + 1 pixels */

@@ -5,8 +5,7 @@
 @finish@
 /* sums[down * across pixels][LANES] of one block of filters. */
 MITHRIL_INLINE void @name@_tile(const long down, const long across, const @type@ *restrict image,
-                                const @type@ *restrict weights, @type@ *restrict sums)
-{
+        const @type@ *restrict weights, @type@ *restrict sums) {
     enum { LANES = @lanes@ };
     mithril_@t@ sum[@most@];
     MITHRIL_UNROLL(@most@)
@@ -31,8 +30,7 @@ MITHRIL_INLINE void @name@_tile(const long down, const long across, const @type@
 }
 
 static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict image, const @stored@ *restrict packed,
-                   @out@ *restrict out@parameters@@own@)
-{
+        @out@ *restrict out@parameters@@own@) {
     enum {
         LANES = @lanes@, BLOCKS = @filters@ / LANES, OUT_HEIGHT = @oh@, DOWN = @down@, GROUPS = @groups@,
         STRIPS = (OUT_HEIGHT + DOWN - 1) / DOWN,

@@ -5,10 +5,9 @@
    `run` elements that lie together; weights of a block lie `skipped` elements behind those of the last. Every step asks for the cache line at `next` and moves it on by `stride` bytes:
    weights that come after these. */
 MITHRIL_INLINE void mithril_tile_@t@(const long down, const long across, const long step, const long run,
-                                  const @type@ *restrict image, long line, long blocks, long plane, long height, long row,
-                                  long width, long column, const @type@ *restrict weights, long skipped, @type@ *restrict sums,
-                                  int accumulate, const char *next, long stride)
-{
+        const @type@ *restrict image, long line, long blocks, long plane, long height, long row,
+        long width, long column, const @type@ *restrict weights, long skipped, @type@ *restrict sums,
+        int accumulate, const char *next, long stride) {
     enum { LANES = @lanes@ };
     mithril_@t@ sum[@most_rows@][2];
     MITHRIL_UNROLL(@most_rows@)

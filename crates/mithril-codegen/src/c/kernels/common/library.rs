@@ -4,6 +4,7 @@ use rustc_hash::FxHashMap;
 
 use crate::c::kernels::common::tuning::{Asked, Question};
 use crate::c::options::Choices;
+use crate::c::syntax::simplify::simplify;
 use crate::c::target::{Element, Factor, Target};
 
 /// So few rows do not fill the processor's pipelines with one sum each.
@@ -142,7 +143,7 @@ impl Library {
         let count = self.names.entry(wish.to_owned()).or_insert(0);
         *count += 1;
         let name = if *count == 1 { wish.to_owned() } else { format!("{wish}_{count}") };
-        self.functions.push(text.replace(NAME, &name));
+        self.functions.push(simplify(&text.replace(NAME, &name)));
         self.known.insert(text.to_owned(), name.clone());
         name
     }

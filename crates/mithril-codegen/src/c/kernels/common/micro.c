@@ -3,8 +3,7 @@
    a: blocks of @lanes@ steps of k, each block [rows][@lanes@]; panel: [k][2 vectors].
    Where `next` is asked for, it is weights that come after these, and every step moves it on by `stride` bytes. */
 MITHRIL_INLINE void mithril_micro_@p@@panels@(const long rows, long k, const @factor@ *restrict a, const @factor@ *restrict panel,
-                                   @type@ *restrict tile, int accumulate, const char *next, long stride)
-{
+        @type@ *restrict tile, int accumulate, const char *next, long stride) {
     enum { LANES = @lanes@ };
     mithril_@t@ sum[@most_rows@][2];
     MITHRIL_UNROLL(@most_rows@)

@@ -1,8 +1,7 @@
 /* As the other micro-kernels, for few rows: the sums of each row are kept @chains@ times, for every @chains@th step
    of k, lest a sum wait for itself. */
 MITHRIL_INLINE void @name@_terms(long k, const @factor@ *restrict a, const @factor@ *restrict panel,
-                                  @type@ *restrict tile, int accumulate, const char *next, long stride)
-{
+        @type@ *restrict tile, int accumulate, const char *next, long stride) {
     enum { LANES = @lanes@, ROWS = @rows@, CHAINS = @chains@ };
     mithril_@t@ sum[ROWS][CHAINS][2];
     MITHRIL_UNROLL(@rows@)
@@ -53,10 +52,9 @@ MITHRIL_INLINE void @name@_terms(long k, const @factor@ *restrict a, const @fact
 
 /* In pieces, as with more rows: each chain adds up at most 256 terms. */
 static MITHRIL_ONCE void @name@(long k, const @factor@ *restrict a, const @factor@ *restrict panel,
-                                  @type@ *restrict tile, int accumulate, const char *next, long stride)
-{
+        @type@ *restrict tile, int accumulate, const char *next, long stride) {
     enum { TERMS = 256 * @chains@ };
     for (long done = 0; done < k || done == 0; done += TERMS)
         @name@_terms(k - done < TERMS ? k - done : TERMS, a + done * @rows@, panel + done * 2 * @lanes@, tile,
-                     accumulate || done > 0, next + done * stride, stride);
+                accumulate || done > 0, next + done * stride, stride);
 }

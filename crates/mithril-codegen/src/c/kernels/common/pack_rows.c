@@ -1,6 +1,5 @@
 /* Rows of weights[@m@, @k@] in groups that the micro-kernel holds in registers: [group][k / LANES][row][LANES]. */
-static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict weights, @type@ *restrict packed)
-{
+static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict weights, @type@ *restrict packed) {
     enum {
         K = @k@, LANES = @lanes@, K_PADDED = (K + LANES - 1) / LANES * LANES,
         GROUPS = @row_groups@, ROWS = @rows@, LONGER = @longer@, /* the first LONGER groups have ROWS + 1 rows */

@@ -1,8 +1,7 @@
 /* Copies the @planes@ planes of an image with margins of zeros: @top@ above, @left@ to the left. Pixels that are
    @stride_x@ apart lie side by side, [plane][y][x % @stride_x@][x / @stride_x@], as the steps of the kernel meet
    them. */
-static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict image, @type@ *restrict padded)
-{
+static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict image, @type@ *restrict padded) {
     enum { H = @h@, W = @w@, LEFT = @left@, STEP = @stride_x@, PADDED_H = @padded_height@, PADDED_W = @padded_width@ };
     const long rows = (long)@planes@ * PADDED_H;
     for (long row = rows * thread / threads; row < rows * (thread + 1) / threads; row++) {

@@ -21,8 +21,7 @@ typedef mithril_u32_memory mithril_bf16_memory;
 #define MITHRIL_ADD_bf16(sum, x, y) ((mithril_f32)vbfdotq_f32((float32x4_t)(sum), (bfloat16x8_t)(x), (bfloat16x8_t)(y)))
 #else
 /* A bfloat16 is the upper half of a float. */
-MITHRIL_INLINE mithril_f32 mithril_add_pairs(mithril_f32 sum, mithril_u32 x, mithril_u32 y)
-{
+MITHRIL_INLINE mithril_f32 mithril_add_pairs(mithril_f32 sum, mithril_u32 x, mithril_u32 y) {
     sum += mithril_float_of(x << 16) * mithril_float_of(y << 16);
     return sum + mithril_float_of(x & 0xffff0000u) * mithril_float_of(y & 0xffff0000u);
 }
@@ -30,8 +29,7 @@ MITHRIL_INLINE mithril_f32 mithril_add_pairs(mithril_f32 sum, mithril_u32 x, mit
 #endif
 /* The word of two elements. It does not matter which half is the first, if it is the same for both factors: as in
    memory, so that elements that lie together are copied. */
-MITHRIL_INLINE uint32_t mithril_pair(uint16_t first, uint16_t second)
-{
+MITHRIL_INLINE uint32_t mithril_pair(uint16_t first, uint16_t second) {
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
     return (uint32_t)first << 16 | second;
 #else

@@ -2,8 +2,7 @@
 /* What becomes of finished sums, a vector at a time; arguments may be numbers, too. The lanes of a test are all ones
    where it holds, else zeros. */
 typedef int32_t mithril_test __attribute__((vector_size(4 * MITHRIL_VECTOR), may_alias));
-MITHRIL_INLINE mithril_f32 mithril_where(mithril_test test, mithril_f32 yes, mithril_f32 no)
-{
+MITHRIL_INLINE mithril_f32 mithril_where(mithril_test test, mithril_f32 yes, mithril_f32 no) {
     return (mithril_f32)((test & (mithril_test)yes) | (~test & (mithril_test)no));
 }
 /* max(x, 0); NaN passes. That is one instruction of AVX-512, which GCC does not find in a test and a choice. */
@@ -15,35 +14,29 @@ MITHRIL_INLINE mithril_f32 mithril_where(mithril_test test, mithril_f32 yes, mit
 #ifndef MITHRIL_ABOVE_ZERO
 #define MITHRIL_ABOVE_ZERO(x) (mithril_f32)(~(mithril_test)((x) < 0.0f) & (mithril_test)(x))
 #endif
-MITHRIL_INLINE mithril_f32 mithril_relu_vector(mithril_f32 x)
-{
+MITHRIL_INLINE mithril_f32 mithril_relu_vector(mithril_f32 x) {
     return MITHRIL_ABOVE_ZERO(x);
 }
 /* The larger and the smaller of two numbers, NaN if one is. */
-MITHRIL_INLINE mithril_f32 mithril_maximum_of(mithril_f32 a, mithril_f32 b)
-{
+MITHRIL_INLINE mithril_f32 mithril_maximum_of(mithril_f32 a, mithril_f32 b) {
     return mithril_where((mithril_test)(a >= b) | (mithril_test)(a != a), a, b);
 }
-MITHRIL_INLINE mithril_f32 mithril_minimum_of(mithril_f32 a, mithril_f32 b)
-{
+MITHRIL_INLINE mithril_f32 mithril_minimum_of(mithril_f32 a, mithril_f32 b) {
     return mithril_where((mithril_test)(a <= b) | (mithril_test)(a != a), a, b);
 }
 #define mithril_maximum_vector(a, b) mithril_maximum_of(MITHRIL_BROADCAST_f32(a), MITHRIL_BROADCAST_f32(b))
 #define mithril_minimum_vector(a, b) mithril_minimum_of(MITHRIL_BROADCAST_f32(a), MITHRIL_BROADCAST_f32(b))
 /* x above 0, slope * x below */
-MITHRIL_INLINE mithril_f32 mithril_leaky_of(mithril_f32 x, mithril_f32 slope)
-{
+MITHRIL_INLINE mithril_f32 mithril_leaky_of(mithril_f32 x, mithril_f32 slope) {
     return mithril_where((mithril_test)(x > 0.0f), x, slope * x);
 }
 #define mithril_leaky_relu_vector(x, slope) mithril_leaky_of(x, MITHRIL_BROADCAST_f32(slope))
 /* min(max(x + 3, 0), 6) / 6 */
-MITHRIL_INLINE mithril_f32 mithril_hard_sigmoid_vector(mithril_f32 x)
-{
+MITHRIL_INLINE mithril_f32 mithril_hard_sigmoid_vector(mithril_f32 x) {
     const mithril_f32 y = mithril_relu_vector(x + 3.0f);
     return mithril_where((mithril_test)(y > 6.0f), MITHRIL_BROADCAST_f32(6.0f), y) * 0.16666667f;
 }
 /* x min(max(x + 3, 0), 6) / 6 */
-MITHRIL_INLINE mithril_f32 mithril_hard_swish_vector(mithril_f32 x)
-{
+MITHRIL_INLINE mithril_f32 mithril_hard_swish_vector(mithril_f32 x) {
     return mithril_where((mithril_test)(x > 3.0f), x, x * mithril_relu_vector(x + 3.0f) * 0.16666667f);
 }

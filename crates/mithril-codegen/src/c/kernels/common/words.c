@@ -10,8 +10,7 @@ typedef uint32_t mithril_u32, mithril_u32_memory;
 typedef int32_t mithril_i32, mithril_i32_memory;
 #endif
 /* The float of these bits. */
-MITHRIL_INLINE mithril_f32 mithril_float_of(mithril_u32 bits)
-{
+MITHRIL_INLINE mithril_f32 mithril_float_of(mithril_u32 bits) {
     union { mithril_u32 bits; mithril_f32 value; } both = {.bits = bits};
     return both.value;
 }

@@ -2,8 +2,7 @@
    weights[@filters@, 1, @kh@, @kw@]. Too few products for each number read to be anything but a loop over lines, whose
    pixels the compiler takes a vector at a time. A channel is copied between margins of zeros before. */
 static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict image, const @type@ *restrict weights,
-                   @out@ *restrict out@parameters@, @type@ *restrict own)
-{
+        @out@ *restrict out@parameters@, @type@ *restrict own) {
     enum {
         FILTERS = @filters@, OUT_HEIGHT = @oh@, OUT_WIDTH = @ow@, H = @h@, W = @w@,
         IN_WIDTH = @padded_width@, PLANE = @padded_plane@

@@ -7,8 +7,7 @@
 @gather@
 /* Writes finished sums[rows][2 * LANES] to their place in out: batch is the image, row the filter, column the pixel. */
 MITHRIL_INLINE void @name@_finish(const @type@ *restrict sums, long batch, long first_row, long rows,
-                                  long first_column, const long columns, @out@ *restrict out@parameters@)
-{
+        long first_column, const long columns, @out@ *restrict out@parameters@) {
     enum { LANES = @lanes@ };
     for (long row = first_row; row < first_row + rows; row++)
         for (long column = first_column; column < first_column + columns; column++) {
@@ -19,8 +18,7 @@ MITHRIL_INLINE void @name@_finish(const @type@ *restrict sums, long batch, long 
 }
 
 static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict image, const @type@ *restrict weights,
-                   @out@ *restrict out@parameters@, @type@ *restrict own)
-{
+        @out@ *restrict out@parameters@, @type@ *restrict own) {
     enum {
         GROUPS = @groups@, /* of channels */
         K = @k@, LANES = @lanes@, WIDTH = 2 * LANES, K_PADDED = (K + LANES - 1) / LANES * LANES,

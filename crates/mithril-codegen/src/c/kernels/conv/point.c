@@ -1,6 +1,5 @@
 /* A panel of the pixels from `first` on, [channel][2 * LANES], where a pixel of the result is one of the image. */
-static void @name@_gather(const @type@ *restrict image, long first, @type@ *restrict panel)
-{
+static void @name@_gather(const @type@ *restrict image, long first, @type@ *restrict panel) {
     enum { LANES = @lanes@, WIDTH = 2 * LANES, PIXELS = @oh@ * @ow@ };
     if (first + WIDTH <= PIXELS)
         for (long channel = 0; channel < @group_channels@; channel++)

@@ -1,6 +1,5 @@
 MITHRIL_INLINE void @name@_copy(const @stored@ *restrict a, long first_row, const long rows, long first_k, long steps,
-                                @type@ *restrict copy)
-{
+        @type@ *restrict copy) {
     enum { K = @k@, LANES = @lanes@ };
     for (long k = first_k; k < first_k + steps; k += LANES)
         for (long row = first_row; row < first_row + rows; row++, copy += LANES) {

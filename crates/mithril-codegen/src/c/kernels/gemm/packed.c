@@ -8,8 +8,7 @@
 @copy@
 /* Writes finished sums[rows][2 * LANES] to their place in out. */
 @once@ void @name@_finish(const @type@ *restrict sums, long batch, long first_row, long rows,
-                                  long first_column, const long columns, @out@ *restrict out@parameters@)
-{
+        long first_column, const long columns, @out@ *restrict out@parameters@) {
     enum { LANES = @lanes@ };
     for (@outer@)
         for (@inner@) {
@@ -20,8 +19,7 @@
 }
 
 static MITHRIL_ONCE void @name@(long thread, long threads, const @stored@ *restrict a, const @factor@ *restrict panels,
-                   @out@ *restrict out@parameters@, @type@ *restrict own)
-{
+        @out@ *restrict out@parameters@, @type@ *restrict own) {
     enum {
         N = @n@, K = @k@,@of_pairs@ LANES = @lanes@, WIDTH = 2 * LANES, PANELS = (N + WIDTH - 1) / WIDTH,
         GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@, /* the first LONGER groups have ROWS + 1 rows */

@@ -3,8 +3,7 @@
    of each, for every @chains@th step, lest a sum wait for itself; they are added up after at most 256 terms. Every
    thread computes some of the panels. */
 MITHRIL_INLINE void @name@_finish(const @type@ *restrict sums, long first_column, const long columns,
-                                  @out@ *restrict out@parameters@)
-{
+        @out@ *restrict out@parameters@) {
     const long batch = 0, row = 0;
     for (long column = first_column; column < first_column + columns; column++) {
         const @type@ accumulator = sums[column - first_column];
@@ -14,8 +13,7 @@ MITHRIL_INLINE void @name@_finish(const @type@ *restrict sums, long first_column
 }
 
 static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict a, const @type@ *restrict panels,
-                   @out@ *restrict out@parameters@)
-{
+        @out@ *restrict out@parameters@) {
     enum {
         N = @n@, K = @k@, LANES = @lanes@, VECTORS = @vectors@, WIDTH = VECTORS * LANES, PANELS = (N + WIDTH - 1) / WIDTH,
         CHAINS = @chains@, TERMS = 256 * CHAINS

@@ -5,8 +5,7 @@
 
 @finish@
 static MITHRIL_ONCE void @name@(long thread, long threads, const void *restrict image, const void *restrict packed,
-                   @out@ *restrict out@parameters@)
-{
+        @out@ *restrict out@parameters@) {
     enum {
         K = @k@, WIDTH = 2 * @lanes@, PANELS = @panels@, OUT_HEIGHT = @oh@, DOWN = @down@,
         GROUPS = @groups@, ACROSS = @across@, LONGER = @longer@, /* the first LONGER groups of a row have ACROSS + 1 pixels */

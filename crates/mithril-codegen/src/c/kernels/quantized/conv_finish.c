@@ -1,8 +1,7 @@
 /* Writes the finished sums of some pixels to their place: row is the filter, column the pixel.@note@ */
 MITHRIL_INLINE void @name@_finish(const int32_t *restrict sums, float scale, int32_t zero, const float *restrict scales, long batch,
-                                  long top, long left, const long down, const long across, long panel,
-                                  @place@ *restrict out@parameters@)
-{
+        long top, long left, const long down, const long across, long panel,
+        @place@ *restrict out@parameters@) {
     enum { LANES = @lanes@, BLOCKS = @panel_blocks@, FILTERS = @filters@, FILLED = @filled@ };
     const int32_t *const totals = (const int32_t *)scales + FILLED;
     for (long y = top; y < top + down; y++)

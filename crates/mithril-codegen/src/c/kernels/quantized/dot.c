@@ -23,8 +23,7 @@
 #elif MITHRIL_VECTOR == 4 && defined(__aarch64__)
 #include <arm_neon.h>
 #define MITHRIL_DOT_OFFSET 128
-MITHRIL_INLINE mithril_i32 mithril_dot(mithril_i32 sum, mithril_u32 numbers, mithril_u32 weights)
-{
+MITHRIL_INLINE mithril_i32 mithril_dot(mithril_i32 sum, mithril_u32 numbers, mithril_u32 weights) {
     const int8x16_t a = (int8x16_t)numbers, b = (int8x16_t)weights;
     const int32x4_t low = vpaddlq_s16(vmull_s8(vget_low_s8(a), vget_low_s8(b)));
     const int32x4_t high = vpaddlq_s16(vmull_s8(vget_high_s8(a), vget_high_s8(b)));
@@ -44,8 +43,7 @@ MITHRIL_INLINE mithril_i32 mithril_dot(mithril_i32 sum, mithril_u32 numbers, mit
 typedef int16_t mithril_i16 __attribute__((vector_size(4 * MITHRIL_VECTOR), may_alias));
 typedef uint16_t mithril_u16 __attribute__((vector_size(4 * MITHRIL_VECTOR), may_alias));
 #define MITHRIL_DOT_OFFSET 0
-MITHRIL_INLINE mithril_i32 mithril_dot(mithril_i32 sum, mithril_u32 numbers, mithril_u32 weights)
-{
+MITHRIL_INLINE mithril_i32 mithril_dot(mithril_i32 sum, mithril_u32 numbers, mithril_u32 weights) {
     const mithril_i16 even = (mithril_i16)((mithril_u16)weights << 8) >> 8, odd = (mithril_i16)weights >> 8;
     sum += MITHRIL_MADD((mithril_u16)numbers & 255, even);
     return sum + MITHRIL_MADD((mithril_u16)numbers >> 8, odd);
@@ -53,8 +51,7 @@ MITHRIL_INLINE mithril_i32 mithril_dot(mithril_i32 sum, mithril_u32 numbers, mit
 #define MITHRIL_DOT(sum, numbers, weights) mithril_dot(sum, numbers, weights)
 #else
 #define MITHRIL_DOT_OFFSET 0
-MITHRIL_INLINE mithril_i32 mithril_dot(mithril_i32 sum, mithril_u32 numbers, mithril_u32 weights)
-{
+MITHRIL_INLINE mithril_i32 mithril_dot(mithril_i32 sum, mithril_u32 numbers, mithril_u32 weights) {
     for (int at = 0; at < 32; at += 8)
         sum += (mithril_i32)(numbers >> at & 255) * ((mithril_i32)(weights << (24 - at)) >> 24);
     return sum;

@@ -1,7 +1,6 @@
 /* The number at bit `at` of each word, less half of its range, as a float: its bits become the lowest ones before the
    point of 2^23 / 2^place, without any conversion. */
-MITHRIL_INLINE mithril_f32 mithril_field_@bits@(mithril_u32 words, const int at)
-{
+MITHRIL_INLINE mithril_f32 mithril_field_@bits@(mithril_u32 words, const int at) {
     enum { BITS = @bits@, UNSHIFTED = 23 / BITS * BITS };
     const int place = at % UNSHIFTED;
     const uint32_t mask = ((1u << BITS) - 1) << place, exponent = (uint32_t)(150 - place) << 23;

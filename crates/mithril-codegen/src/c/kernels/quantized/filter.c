@@ -1,7 +1,6 @@
 /* The number that the weights of a filter are multiplied by, so that the largest becomes 127, and the scale that
    undoes it: NaN where one of them is NaN or infinite. */
-MITHRIL_INLINE float mithril_filter_inverse(const float *restrict weights, long terms, float *restrict scale)
-{
+MITHRIL_INLINE float mithril_filter_inverse(const float *restrict weights, long terms, float *restrict scale) {
     float largest = 0;
     int is_finite = 1;
     for (long i = 0; i < terms; i++) {
@@ -14,7 +13,6 @@ MITHRIL_INLINE float mithril_filter_inverse(const float *restrict weights, long 
 }
 
 /* The whole number nearest to a weight that was multiplied so. */
-MITHRIL_INLINE int32_t mithril_filter_number(float weight)
-{
+MITHRIL_INLINE int32_t mithril_filter_number(float weight) {
     return fabsf(weight) <= 128 ? (int32_t)(weight + (weight < 0 ? -0.5f : 0.5f)) : 0;
 }

@@ -1,6 +1,5 @@
 /* weights[@n@, @k@] of what is kept in few bits, a panel of two vectors of filters at a time. */
-static MITHRIL_ONCE void @name@(long thread, long threads, const void *restrict packed, float *restrict weights, float *restrict own)
-{
+static MITHRIL_ONCE void @name@(long thread, long threads, const void *restrict packed, float *restrict weights, float *restrict own) {
     enum { N = @n@, K = @k@, WIDTH = 2 * @lanes@, PANELS = (N + WIDTH - 1) / WIDTH };
     for (long panel = (long)PANELS * thread / threads; panel < (long)PANELS * (thread + 1) / threads; panel++) {
         const long first = panel * WIDTH, count = N - first < WIDTH ? N - first : WIDTH;

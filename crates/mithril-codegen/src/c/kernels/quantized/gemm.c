@@ -2,9 +2,8 @@
    with a zero and a scale each, columns of b from -127 to 127 with a scale each. A unit of work is one panel of b
    times a block of groups of rows. */
 MITHRIL_INLINE void @name@_finish(const int32_t *restrict sums, const void *restrict shared, const float *restrict weight_scales,
-                                  long batch, long first_row, long rows, long first_column, const long columns,
-                                  @out@ *restrict out@parameters@)
-{
+        long batch, long first_row, long rows, long first_column, const long columns,
+        @out@ *restrict out@parameters@) {
     enum { M = @m@, N = @n@, LANES = @lanes@, WORDS = @steps@, WIDTH = 2 * LANES, COLUMNS = (N + WIDTH - 1) / WIDTH * WIDTH };
     const int32_t *const totals = (const int32_t *)weight_scales + (long)@matrices@ * COLUMNS;
     const float *const scales = (const float *)shared + (long)@lefts@ * M * WORDS + (@left@) * M;
@@ -19,8 +18,7 @@ MITHRIL_INLINE void @name@_finish(const int32_t *restrict sums, const void *rest
 }
 
 static void @name@(long thread, long threads, const void *restrict shared, const void *restrict packed,
-                   @out@ *restrict out@parameters@, int32_t *restrict own)
-{
+        @out@ *restrict out@parameters@, int32_t *restrict own) {
     enum {
         M = @m@, N = @n@, LANES = @lanes@, WIDTH = 2 * LANES, PANELS = (N + WIDTH - 1) / WIDTH,
         GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@, /* the first LONGER groups have ROWS + 1 rows */

@@ -1,8 +1,7 @@
 /* tile[@rows@][2 vectors] = a · panel. a: [k][@rows@]; panel: [word][2 vectors], a word being @fields@ steps of k of
    one column. Each weight is read once and becomes a float in a register; the sums are kept @chains@ times, lest one
    wait for itself. */
-static void @name@(long words, const float *restrict a, const uint32_t *restrict panel, float *restrict tile)
-{
+static void @name@(long words, const float *restrict a, const uint32_t *restrict panel, float *restrict tile) {
     enum { LANES = @lanes@, ROWS = @rows@, FIELDS = @fields@, BITS = 32 / FIELDS, CHAINS = @chains@ };
     mithril_f32 sum[ROWS][CHAINS][2];
     MITHRIL_UNROLL(@rows@)

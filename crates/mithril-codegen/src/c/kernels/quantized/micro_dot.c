@@ -1,7 +1,6 @@
 /* tile[@rows@][2 vectors] = a · panel in whole numbers. a: [word][@rows@]; panel: [word][2 vectors]; a word is 4
    steps of k. */
-static void @name@(long words, const uint32_t *restrict a, const uint32_t *restrict panel, int32_t *restrict tile)
-{
+static void @name@(long words, const uint32_t *restrict a, const uint32_t *restrict panel, int32_t *restrict tile) {
     enum { LANES = @lanes@, ROWS = @rows@ };
     mithril_i32 sum[ROWS][2];
     MITHRIL_UNROLL(@rows@)

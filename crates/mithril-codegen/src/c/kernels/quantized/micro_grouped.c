@@ -2,8 +2,7 @@
    (those of the two vectors of columns in the upper and the lower half of a word, as bfloat16), then [word][2
    vectors], a word being @fields@ steps of k of one column. Few rows are scaled when a group is summed up; for many
    it is less to scale the weights. */
-static void @name@(long groups, const float *restrict a, const uint32_t *restrict panel, float *restrict tile)
-{
+static void @name@(long groups, const float *restrict a, const uint32_t *restrict panel, float *restrict tile) {
     enum { LANES = @lanes@, ROWS = @rows@, FIELDS = @fields@, BITS = 32 / FIELDS, WORDS = @group@ / FIELDS, CHAINS = 2, IS_FEW = ROWS <= 2 };
     mithril_f32 sum[ROWS][2];
     MITHRIL_UNROLL(@rows@)

@@ -2,8 +2,7 @@
    size to -8. Panels of two vectors of columns, [panel][group]: one vector of scales (of the two vectors of columns
    in the upper and the lower half of a word, as bfloat16), then [word][2 * LANES], a word being 8 steps of k of one
    column, the first in the lowest bits. A group with NaN or infinities has the scale NaN. */
-static void @name@(long thread, long threads, const float *restrict b, void *restrict packed)
-{
+static void @name@(long thread, long threads, const float *restrict b, void *restrict packed) {
     enum {
         N = @n@, K = @k@, LANES = @lanes@, WIDTH = 2 * LANES, PANELS = (N + WIDTH - 1) / WIDTH,
         GROUP = @group@, GROUPS = (K + GROUP - 1) / GROUP, WORDS = GROUP / 8

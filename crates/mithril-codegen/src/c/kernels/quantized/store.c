@@ -1,6 +1,5 @@
 /* Numbers as whole numbers of a byte: what is below 0, or NaN, is 0, what is above 255 is 255. */
-MITHRIL_INLINE mithril_i32 mithril_clipped(mithril_f32 numbers)
-{
+MITHRIL_INLINE mithril_i32 mithril_clipped(mithril_f32 numbers) {
 #if MITHRIL_VECTOR == 16 && defined(__AVX512F__)
     /* Of NaN and 0 the maximum is the second. */
     const __m512 positive = _mm512_max_ps((__m512)numbers, _mm512_setzero_ps());
@@ -14,8 +13,7 @@ MITHRIL_INLINE mithril_i32 mithril_clipped(mithril_f32 numbers)
 }
 
 /* Numbers as bytes of words. */
-MITHRIL_INLINE void mithril_store_words(uint8_t *to, mithril_f32 numbers)
-{
+MITHRIL_INLINE void mithril_store_words(uint8_t *to, mithril_f32 numbers) {
     const mithril_u8 bytes = __builtin_convertvector(mithril_clipped(numbers) - MITHRIL_DOT_OFFSET, mithril_u8);
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
     for (long lane = 0; lane < MITHRIL_VECTOR; lane++)

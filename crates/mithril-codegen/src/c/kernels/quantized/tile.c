@@ -3,9 +3,8 @@
    and for each pixel broadcasts one word, which is 4 channels. Under a pixel lie `height` rows, `row` apart, of `width`
    places, `column` apart, of `run` words that lie together. */
 MITHRIL_INLINE void mithril_tile_words(const long down, const long across, const long step, const long run,
-                                  const uint32_t *restrict image, long line, long height, long row, long width, long column,
-                                  const uint32_t *restrict weights, int32_t *restrict sums, const char *next, long stride)
-{
+        const uint32_t *restrict image, long line, long height, long row, long width, long column,
+        const uint32_t *restrict weights, int32_t *restrict sums, const char *next, long stride) {
     enum { LANES = @lanes@ };
     mithril_i32 sum[@most_rows@][2];
     MITHRIL_UNROLL(@most_rows@)

@@ -1,6 +1,5 @@
 /* to[4 * words][2 vectors] = the numbers of a panel@by_scales@, a word being 4 steps of k of one column. */
-static void @name@(long words, const uint32_t *restrict panel@scales@, float *restrict to)
-{
+static void @name@(long words, const uint32_t *restrict panel@scales@, float *restrict to) {
     enum { LANES = @lanes@, FIELDS = @fields@, BITS = 32 / FIELDS };@load_scales@
     for (; words > 0; words--, panel += 2 * LANES) {
         const mithril_u32 left = MITHRIL_LOAD(u32, panel), right = MITHRIL_LOAD(u32, panel + LANES);

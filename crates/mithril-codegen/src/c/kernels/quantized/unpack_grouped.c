@@ -1,8 +1,7 @@
 /* to[@group@ * groups][2 vectors] = the weights of a panel: for each @group@ steps of k one vector of scales (those
    of the two vectors of columns in the upper and the lower half of a word, as bfloat16), then words of @fields@
    steps of one column. */
-static void @name@(long groups, const uint32_t *restrict panel, float *restrict to)
-{
+static void @name@(long groups, const uint32_t *restrict panel, float *restrict to) {
     enum { LANES = @lanes@, FIELDS = @fields@, BITS = 32 / FIELDS, WORDS = @group@ / FIELDS };
     for (; groups > 0; groups--, panel += (1 + 2 * WORDS) * LANES) {
         const mithril_u32 scales = MITHRIL_LOAD(u32, panel);

@@ -5,8 +5,7 @@
 @copy@
 @finish@
 static void @name@(long thread, long threads, const float *restrict a, const void *restrict packed,
-                   @out@ *restrict out@parameters@, float *restrict own)
-{
+        @out@ *restrict out@parameters@, float *restrict own) {
     enum {
         N = @n@, K = @k@, LANES = @lanes@, WIDTH = 2 * LANES, PANELS = (N + WIDTH - 1) / WIDTH,
         GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@, /* the first LONGER groups have ROWS + 1 rows */

@@ -1,7 +1,6 @@
 /* out[@m@, @n@] = a[@m@, @k@] · b[@k@, @n@]@batched@, where b is kept in @bits@ bits and becomes float in registers.
    A unit of work is one panel of b times a block of groups of rows, which lie copied as the micro-kernel reads them. */
-MITHRIL_INLINE void @name@_copy(const float *restrict a, long first_row, const long rows, float *restrict copy)
-{
+MITHRIL_INLINE void @name@_copy(const float *restrict a, long first_row, const long rows, float *restrict copy) {
     enum { K = @k@, K_PADDED = @k_padded@ };
     for (long k = 0; k < K; k++)
         for (long row = 0; row < rows; row++)
@@ -12,8 +11,7 @@ MITHRIL_INLINE void @name@_copy(const float *restrict a, long first_row, const l
 
 @finish@
 static void @name@(long thread, long threads, const float *restrict a, const void *restrict packed,
-                   @out@ *restrict out@parameters@, float *restrict own)
-{
+        @out@ *restrict out@parameters@, float *restrict own) {
     enum {
         N = @n@, LANES = @lanes@, WIDTH = 2 * LANES, PANELS = (N + WIDTH - 1) / WIDTH,
         GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@, /* the first LONGER groups have ROWS + 1 rows */

@@ -8,9 +8,8 @@
 /* sums[channels * down * across][2 vectors of filters] += products over some lines of pixels, which begin at `lines`
    in the image. */
 MITHRIL_INLINE void @name@_tile(const long channels, const long down, const long across, const @type@ *restrict image,
-                                const long *restrict lines, long count, long width, const @type@ *restrict pixels,
-                                @type@ *restrict sums)
-{
+        const long *restrict lines, long count, long width, const @type@ *restrict pixels,
+        @type@ *restrict sums) {
     enum { LANES = @lanes@, PLANE = @plane@, ROW = @row@, COLUMN = @column@, STEP = @step@ };
     mithril_@t@ sum[@most@][2];
     MITHRIL_UNROLL(@most@)
@@ -39,8 +38,7 @@ MITHRIL_INLINE void @name@_tile(const long channels, const long down, const long
 }
 
 /* Pixels that lie together, of so many filters, as [pixel][2 vectors of filters]; filters beyond the last are zero. */
-static void @name@_pixels(const @type@ *restrict from, long pixels, long filters, @type@ *restrict to)
-{
+static void @name@_pixels(const @type@ *restrict from, long pixels, long filters, @type@ *restrict to) {
     enum { LANES = @lanes@, WIDTH = 2 * LANES, FILTER = @filter@ };
     for (long first = 0; first < WIDTH; first += LANES)
         for (long pixel = 0; pixel < pixels; pixel += LANES) {
@@ -53,8 +51,7 @@ static void @name@_pixels(const @type@ *restrict from, long pixels, long filters
 
 @finish@
 static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict image, const @type@ *restrict result,
-                   @to_parameters@, @type@ *restrict own)
-{
+        @to_parameters@, @type@ *restrict own) {
     enum {
         LANES = @lanes@, WIDTH = 2 * LANES, FILTERS = @filters@, PANELS = (FILTERS + WIDTH - 1) / WIDTH, PLACES = @kh@ * @kw@,
         CHANNEL_GROUPS = @channel_groups@, CHANNELS = @group_channels@, DOWN_GROUPS = @down_groups@, DOWN = @group_down@,

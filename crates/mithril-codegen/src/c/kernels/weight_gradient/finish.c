@@ -1,8 +1,7 @@
 /* Writes finished sums[channel][place][2 vectors of filters] to their place in out: batch is the channel, row the
    filter, column the place. */
 static void @name@_finish(const @type@ *restrict sums, long first_channel, long end_channel, long first_filter,
-                          long filters, @out@ *restrict out@parameters@)
-{
+        long filters, @out@ *restrict out@parameters@) {
     enum { WIDTH = 2 * @lanes@, PLACES = @kh@ * @kw@ };
     for (long row = first_filter; row < first_filter + filters; row++)
         for (long batch = first_channel; batch < end_channel; batch++)

@@ -1,8 +1,7 @@
 @finish@
 /* Adds up what the parts have found, parts[PARTS][panels][channels][places][2 vectors of filters], and writes the sums. */
 static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict parts, @out@ *restrict out@parameters@,
-                   @type@ *restrict own)
-{
+        @type@ *restrict own) {
     enum {
         WIDTH = 2 * @lanes@, FILTERS = @filters@, PANELS = (FILTERS + WIDTH - 1) / WIDTH, CHANNELS = @channels@,
         SIZE = @kh@ * @kw@ * WIDTH, PARTS = @parts@

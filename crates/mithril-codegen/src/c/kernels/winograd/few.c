@@ -3,9 +3,8 @@
    memory would take as long as the products of so few tiles: they are made in registers here, and meet all tiles of
    the group at once. Every step asks for the weights at `next`, `stride` bytes a step. */
 MITHRIL_INLINE void @name@_points(const long rows, const long y, const long from, const long count, long channels,
-                         const float *restrict weights, const float *restrict in, float *restrict products,
-                         int accumulate, const char *next, long stride)
-{
+        const float *restrict weights, const float *restrict in, float *restrict products,
+        int accumulate, const char *next, long stride) {
     enum { LANES = @lanes@, WIDTH = 2 * LANES, HIGH = @weights_high@, WIDE = @weights_wide@, COUNT = @line_points@, ROWS = @most@ };
     mithril_f32 sums[COUNT][ROWS], d[3], half[3], down[HIGH], across[WIDE];
     MITHRIL_UNROLL(@line_points@)
@@ -60,8 +59,7 @@ MITHRIL_INLINE void @name@_points(const long rows, const long y, const long from
 @line_functions@
 
 static MITHRIL_ONCE void @name@_products(long thread, long threads, const float *restrict in, const float *restrict weights,
-                            float *restrict products, const char *ahead)
-{
+        float *restrict products, const char *ahead) {
     enum {
         LANES = @lanes@, WIDTH = 2 * LANES, CHANNELS = @channels@, CHANNEL_BLOCKS = (CHANNELS + LANES - 1) / LANES,
         PANELS = (@filters@ + WIDTH - 1) / WIDTH, GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@,

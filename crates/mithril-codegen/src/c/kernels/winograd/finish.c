@@ -5,8 +5,7 @@
 /* The tiles from `first` on, of the filters of one panel: back from points to rows of pixels, and to their place in
    out. Points of a tile are `step` apart. batch is the image, row the filter, column the pixel. */
 static void @name@_finish(const float *restrict points, long step, long first, long count, long panel,
-                          @out@ *restrict out@parameters@, float *restrict strip)
-{
+        @out@ *restrict out@parameters@, float *restrict strip) {
     enum {
         LANES = @lanes@, WIDTH = 2 * LANES, HIGH = @high@, WIDE = @wide@, FILTERS = @filters@, OUT_HEIGHT = @oh@, OUT_WIDTH = @ow@,
         ACROSS = @across@, DOWN = @down@, /* tiles of an image */
@@ -21,7 +20,7 @@ static void @name@_finish(const float *restrict points, long step, long first, l
             const long filters = FILTERS - filter < LANES ? FILTERS - filter : LANES;
             for (long i = 0; i < run; i++)
                 mithril_winograd@m@_tile_back(points + (tile - first + i) * WIDTH + (filter - panel * WIDTH), step,
-                                 strip + i * WIDE * LANES, STRIP);
+                        strip + i * WIDE * LANES, STRIP);
             for (long y = 0; y < HIGH && top + y < OUT_HEIGHT; y++) {
                 const long place = (top + y) * OUT_WIDTH + left * WIDE;
                 for (long pixel = 0; pixel < pixels; pixel += LANES)

@@ -5,8 +5,7 @@
 /* The tiles from `first` on, of the filters of one panel: back from points to pixels, and to their place in out. Points of
    a tile are `step` apart. */
 static void @name@_finish(const float *restrict points, long step, long first, long count, long panel,
-                          @out@ *restrict out@parameters@, float *restrict square)
-{
+        @out@ *restrict out@parameters@, float *restrict square) {
     enum {
         LANES = @lanes@, WIDTH = 2 * LANES, HIGH = @high@, WIDE = @wide@, FILTERS = @filters@, OUT_HEIGHT = @oh@, OUT_WIDTH = @ow@,
         ACROSS = @across@, DOWN = @down@ /* tiles of an image */

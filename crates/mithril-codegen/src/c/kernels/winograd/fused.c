@@ -1,7 +1,6 @@
 /* Fused form: a thread takes a block of tiles through all three steps, so that the points never leave its cache. */
 static MITHRIL_ONCE void @name@(long thread, long threads, const float *restrict blocked, const float *restrict weights,
-                   @out@ *restrict out@parameters@, float *restrict own, const char *ahead)
-{
+        @out@ *restrict out@parameters@, float *restrict own, const char *ahead) {
     enum {
         POINTS = @points@, WEIGHTS = @weight_points@, LANES = @lanes@, WIDTH = 2 * LANES, CHANNELS = @channels@, CHANNEL_BLOCKS = (CHANNELS + LANES - 1) / LANES,
         PANELS = (@filters@ + WIDTH - 1) / WIDTH, ACROSS = @across@, DOWN = @down@, /* tiles of an image */
@@ -26,7 +25,7 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const float *restrict
                 for (long channels = 0; channels < CHANNEL_BLOCKS; channels++) {
                     const long t = tile + start + row, batch = t / ACROSS / DOWN;
                     mithril_winograd@m@_tile(blocked + @tile_place@, @row@,
-                                in + start * CHANNEL_BLOCKS * LANES + (channels * rows + row) * LANES, IN_STEP);
+                            in + start * CHANNEL_BLOCKS * LANES + (channels * rows + row) * LANES, IN_STEP);
                 }
             start += rows;
         }

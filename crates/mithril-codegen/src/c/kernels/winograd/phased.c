@@ -5,8 +5,7 @@ enum {
     @name@_OUT_STEP = @tiles@ * ((@filters@ + 2 * @lanes@ - 1) / (2 * @lanes@)) * 2 * @lanes@ + @pad@
 };
 
-static MITHRIL_ONCE void @name@_in(long thread, long threads, const float *restrict blocked, float *restrict in)
-{
+static MITHRIL_ONCE void @name@_in(long thread, long threads, const float *restrict blocked, float *restrict in) {
     enum {
         LANES = @lanes@, CHANNEL_BLOCKS = (@channels@ + LANES - 1) / LANES, ACROSS = @across@, DOWN = @down@,
         GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@ /* the first LONGER groups have ROWS + 1 tiles */
@@ -18,7 +17,7 @@ static MITHRIL_ONCE void @name@_in(long thread, long threads, const float *restr
         for (long row = 0; row < rows; row++) {
             const long t = start + row, batch = t / ACROSS / DOWN;
             mithril_winograd@m@_tile(blocked + @tile_place@, @row@,
-                        in + start * CHANNEL_BLOCKS * LANES + (channels * rows + row) * LANES, @name@_IN_STEP);
+                    in + start * CHANNEL_BLOCKS * LANES + (channels * rows + row) * LANES, @name@_IN_STEP);
         }
     }
 }
@@ -26,8 +25,7 @@ static MITHRIL_ONCE void @name@_in(long thread, long threads, const float *restr
 @products_function@
 
 static MITHRIL_ONCE void @name@_out(long thread, long threads, const float *restrict products, @out@ *restrict out@parameters@,
-                       float *restrict own)
-{
+        float *restrict own) {
     enum { ACROSS = @across@, LINES = @n@ * @down@, WIDTH = 2 * @lanes@, PANELS = (@filters@ + WIDTH - 1) / WIDTH };
     const long units = (long)PANELS * LINES;
     for (long unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {

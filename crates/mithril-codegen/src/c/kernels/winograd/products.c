@@ -1,6 +1,5 @@
 static MITHRIL_ONCE void @name@_products(long thread, long threads, const float *restrict in, const float *restrict weights,
-                            float *restrict products, float *restrict own, const char *ahead)
-{
+        float *restrict products, float *restrict own, const char *ahead) {
     enum {
         POINTS = @points@, LANES = @lanes@, WIDTH = 2 * LANES, CHANNELS = @channels@, CHANNEL_BLOCKS = (CHANNELS + LANES - 1) / LANES,
         PANELS = (@filters@ + WIDTH - 1) / WIDTH, GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@,
