@@ -100,7 +100,7 @@ fn programs_in_blocks_of_rows_agree_with_the_interpreter() {
             let block = 1 + usize::from(choices.get(4).copied().unwrap_or_default()) % 2;
             tried.set(tried.get() + 1);
             let source = check_in(&one, choices, Some(block))?;
-            divided.set(divided.get() + usize::from(source.is_some_and(|s| s.c.contains("; turn < "))));
+            divided.set(divided.get() + usize::from(source.is_some_and(|s| s.c.contains("; tile < "))));
         }
         Ok(())
     });

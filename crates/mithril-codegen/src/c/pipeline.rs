@@ -19,7 +19,7 @@ use crate::c::passes::{
     static_quantization, update_fusion, update_schedule, weight_packing,
 };
 use crate::c::select::decision::Decision;
-use crate::c::select::epilogue::Tails;
+use crate::c::select::epilogue::EpilogueFunctions;
 use crate::c::select::{contractions, quantize};
 use crate::c::verify;
 
@@ -33,7 +33,7 @@ pub struct Compilation<'a, W> {
     /// The functions of kernels.
     pub library: Library,
     /// The functions of epilogues.
-    pub tails: Tails,
+    pub epilogues: EpilogueFunctions,
     /// Which weights are quantized.
     pub decisions: Vec<Decision>,
 }
@@ -164,7 +164,7 @@ pub static KERNEL_PASSES: &[Pass<KernelWork>] = &[
         description: "two products and the nests between them run one block of rows after another, in scratch memory of the \
                       thread",
         run: |c| {
-            attention_fusion::fuse(&mut c.program, c.options, &mut c.library, &mut c.tails);
+            attention_fusion::fuse(&mut c.program, c.options, &mut c.library, &mut c.epilogues);
             Ok(())
         },
         keeps_values: true,
@@ -173,7 +173,7 @@ pub static KERNEL_PASSES: &[Pass<KernelWork>] = &[
         name: "kernel_selection",
         description: "contractions become kernels: matrix products, convolutions, weight gradients",
         run: |c| {
-            c.decisions = contractions::select(&mut c.program, c.options, &mut c.library, &mut c.tails);
+            c.decisions = contractions::select(&mut c.program, c.options, &mut c.library, &mut c.epilogues);
             dead_code::remove_unread(&mut c.program);
             quantize::others(&c.program, c.options, &mut c.decisions);
             quantize::check(&c.program, c.options.quantize.as_ref(), &c.decisions)
@@ -252,15 +252,15 @@ pub fn compile<'a>(graph: &Graph, options: &'a Options) -> Result<(Compilation<'
         program: lower(graph, options.in_place)?,
         options,
         library: Library::new(options.target).answering(options.choices.clone()),
-        tails: Tails::default(),
+        epilogues: EpilogueFunctions::default(),
         decisions: Vec::new(),
     };
     verify::after(LOWERING, &loops.program)?;
     let mut stages = vec![(LOWERING.to_owned(), loops.program.to_string())];
     run(LOOP_PASSES, &mut loops, &mut stages)?;
-    let Compilation { program, options, library, tails, decisions } = loops;
+    let Compilation { program, options, library, epilogues, decisions } = loops;
     let mut kernels =
-        Compilation { program: KernelProgram::from(program), options, library, tails, decisions };
+        Compilation { program: KernelProgram::from(program), options, library, epilogues, decisions };
     run(KERNEL_PASSES, &mut kernels, &mut stages)?;
     Ok((kernels, stages))
 }

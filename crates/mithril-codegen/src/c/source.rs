@@ -47,7 +47,7 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     let (compilation, stages) = pipeline::compile(graph, options)?;
     let program = &compilation.program;
     let declared = header::declared(&options.prefix, program);
-    let file = file::file(program, options, &compilation.library, &compilation.tails, &declared)?;
+    let file = file::file(program, options, &compilation.library, &compilation.epilogues, &declared)?;
     Ok(Source {
         c: file.c,
         h: header::header(&options.prefix, &declared, &file.sizes),

@@ -31,7 +31,7 @@ __attribute__((unused)) static int number(void) { state = state * 1664525u + 101
     uint16_t *name = malloc(2 * (size_t)(count)); \
     for (long fill = 0; fill < (count); fill++) { float x = (float)number(); memcpy(name + fill, (char *)&x + 2, 2); }
 __attribute__((unused)) static float from_bf16(uint16_t half) { uint32_t bits = (uint32_t)half << 16; float x; memcpy(&x, &bits, 4); return x; }
-__attribute__((unused)) static void *scratch(size_t bytes) { char *p = aligned_alloc(64, (bytes + 127) / 64 * 64); memset(p, 0xff, bytes); return p; }
+__attribute__((unused)) static void *allocate(size_t bytes) { char *p = aligned_alloc(64, (bytes + 127) / 64 * 64); memset(p, 0xff, bytes); return p; }
 __attribute__((unused)) static float relu_f32(float x) { return x < 0 ? 0 : x; }
 __attribute__((unused)) static double relu_f64(double x) { return x < 0 ? 0 : x; }
 ";
@@ -39,7 +39,7 @@ __attribute__((unused)) static double relu_f64(double x) { return x < 0 ? 0 : x;
 /// The calls of a kernel, by `threads` threads one after another: what a barrier between the phases allows.
 pub fn calls(kernel: &Kernel, threads: usize) -> String {
     let mut text = format!(
-        "char *packed = scratch({}), *shared = scratch({});\n",
+        "char *packed = allocate({}), *shared = allocate({});\n",
         kernel.packed_bytes, kernel.shared_bytes
     );
     for call in kernel.pack.iter().chain(kernel.phases.iter().flatten()) {
@@ -54,9 +54,13 @@ pub fn calls(kernel: &Kernel, threads: usize) -> String {
                 Argument::Operand(index) => format!("operand{index}"),
                 Argument::Shared => "(void *)shared".to_owned(),
                 Argument::SharedAt(bytes) => format!("(void *)(shared + {bytes})"),
-                Argument::Own => "(void *)own".to_owned(),
+                Argument::Scratch => "(void *)scratch".to_owned(),
             });
-            let _ = writeln!(text, "{{ char *own = scratch({}); {line} free(own); }}", kernel.own_bytes);
+            let _ = writeln!(
+                text,
+                "{{ char *scratch = allocate({}); {line} free(scratch); }}",
+                kernel.scratch_bytes
+            );
         }
     }
     text.push_str("free(packed); free(shared);\n");

@@ -42,7 +42,7 @@
 //! | `{f}` | the suffix of libm: `exp{f}({0})` | `f`, nothing, nothing |
 //! | `{to}` | as `{t}`, of the output as stored (`f16` too) | |
 //! | `{TO}` | C type in which the output is computed | |
-//! | `{if_near}`, `{far}` | turn `mithril_sin{if_near}_{t}({far}{0})` into the fast path, in loops that have a slow path too | `_if_near` and `&far, `, or nothing; nothing; nothing |
+//! | `{fast}`, `{slow}` | turn `mithril_sin{fast}_{t}({slow}{0})` into the fast path, in loops that have a slow path too | `_fast` and `&slow, `, or nothing; nothing; nothing |
 //!
 //! `{{` and `}}` are braces. The result of a function ([`crate::lowering::LoweringRule::Function`]) is a template too. In
 //! integer dtypes the value is converted to the output's C type; signed overflow is undefined in C, so integer templates

@@ -273,7 +273,7 @@ pub static SIN: OpDef = OpDef {
     lowering: Lowering {
         py: Template("{xp}.sin({0})"),
         mlx: Function(|cx| mlx_function(cx, "sin")),
-        c: Template("mithril_sin{if_near}_{t}({far}{0})"),
+        c: Template("mithril_sin{fast}_{t}({slow}{0})"),
         ggml: Template("ggml_sin({0})"),
         onnx: Template("Sin({0})"),
         ..Lowering::NONE
@@ -291,7 +291,7 @@ pub static COS: OpDef = OpDef {
     lowering: Lowering {
         py: Template("{xp}.cos({0})"),
         mlx: Function(|cx| mlx_function(cx, "cos")),
-        c: Template("mithril_cos{if_near}_{t}({far}{0})"),
+        c: Template("mithril_cos{fast}_{t}({slow}{0})"),
         ggml: Template("ggml_cos({0})"),
         onnx: Template("Cos({0})"),
         ..Lowering::NONE
@@ -309,7 +309,7 @@ pub static TAN: OpDef = OpDef {
     lowering: Lowering {
         py: Template("{xp}.tan({0})"),
         mlx: Function(|cx| mlx_function(cx, "tan")),
-        c: Template("mithril_tan{if_near}_{t}({far}{0})"),
+        c: Template("mithril_tan{fast}_{t}({slow}{0})"),
         ggml: Template("ggml_div(ggml_sin({0}), ggml_cos({0}))"),
         onnx: Template("Tan({0})"),
         ..Lowering::NONE

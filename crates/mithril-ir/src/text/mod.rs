@@ -11,10 +11,14 @@
 //! }
 //! ```
 
+mod lexer;
+mod literal;
 mod parse;
 mod print;
 
-pub use parse::{parse, parse_dim, parse_literal, parse_type};
+pub use lexer::Lexer;
+pub use literal::{parse_dim, parse_literal, parse_type};
+pub use parse::parse;
 pub use print::print;
 
 /// Whether a character is invisible or changes the display of its neighbors: controls, line separators, bidirectional marks

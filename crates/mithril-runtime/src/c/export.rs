@@ -487,7 +487,7 @@ impl<'a> Parts<'a> {
         let (packing, free_packed) = match (self.packed.is_some(), self.is_inside) {
             (true, true) => ("model->packed = @prefix@_packed;\n    int problem = 0;\n", ""),
             (true, false) => (
-                "/* The file starts with them. */\n    model->packed = model->weights;\n    int problem = 0;\n",
+                "/* The file starts with the packed weights. */\n    model->packed = model->weights;\n    int problem = 0;\n",
                 "",
             ),
             (false, _) => (
@@ -522,7 +522,7 @@ impl<'a> Parts<'a> {
                 ("read", "((void)weights, 0)"),
                 (
                     "copied",
-                    "/* The weights inside of the file are constants. */\n        \
+                    "/* The weights in this file are constants. */\n        \
                      model->copies[i] = @prefix@_allocate(weight->bytes);\n        \
                      if (!model->copies[i]) return ENOMEM;\n        \
                      memcpy(model->copies[i], model->inputs[weight->input], weight->bytes);\n        \
@@ -530,7 +530,7 @@ impl<'a> Parts<'a> {
                 ),
                 ("weight_address", "@prefix@_weights[weight->input]"),
                 ("release", ""),
-                ("weights_note", "The weights are inside of the C file: `weights` is NULL."),
+                ("weights_note", "The weights are in the C file: `weights` is NULL."),
                 ("weights_path", "NULL"),
                 (
                     "inside_declaration",
@@ -540,8 +540,8 @@ impl<'a> Parts<'a> {
                 (
                     "inside_packed",
                     if self.packed.is_some() {
-                        "/* The packed parameters: what @prefix@_run takes as `packed`. They are constants, and need no \
-                         @prefix@_pack. */\nextern const uint32_t @prefix@_packed[];\n"
+                        "/* The packed parameters, for the argument `packed` of @prefix@_run: constants, so that @prefix@_pack is \
+                         not needed. */\nextern const uint32_t @prefix@_packed[];\n"
                     } else {
                         ""
                     },
@@ -556,8 +556,8 @@ impl<'a> Parts<'a> {
                 ("release", "    @prefix@_release(model->weights);\n"),
                 (
                     "weights_note",
-                    "`weights` is the path of @prefix@.weights, which has to stay as it is while the model is open; EINVAL: it is \
-                     not that\n   of this very code.",
+                    "`weights` is the path of @prefix@.weights, which must not change while the model is open; EINVAL: it belongs to \
+                     another\n   version of this code.",
                 ),
                 ("weights_path", "\"@prefix@.weights\""),
                 ("inside_declaration", ""),
@@ -608,7 +608,7 @@ impl<'a> Parts<'a> {
 /// What differs where the number of rows is an argument; `recorded` of them are checked.
 fn words_of_rows(recorded: Option<usize>) -> Vec<(&'static str, String)> {
     let Some(recorded) = recorded else {
-        let texts = ["", "", "@prefix@_arena_bytes", "@prefix@_call(model, given, found)"];
+        let texts = ["", "", "@prefix@_arena_bytes", "@prefix@_call(model, inputs, outputs)"];
         return ["batch_declaration", "batch_call", "arena_function", "checked_call"]
             .into_iter()
             .zip(texts.map(String::from))
@@ -625,7 +625,7 @@ fn words_of_rows(recorded: Option<usize>) -> Vec<(&'static str, String)> {
         ("batch_declaration", declaration.to_owned()),
         ("batch_call", call.to_owned()),
         ("arena_function", "@prefix@_batch_arena_bytes".to_owned()),
-        ("checked_call", format!("@prefix@_call_batch(model, given, found, {recorded})")),
+        ("checked_call", format!("@prefix@_call_batch(model, inputs, outputs, {recorded})")),
     ]
 }
 

@@ -74,7 +74,7 @@ fn cost(program: &KernelProgram, step: &KernelStep) -> Cost {
             step.writes()
         }
     });
-    buffers.retain(|&b| !matches!(program.buffers[b].place, Place::Own(_)));
+    buffers.retain(|&b| !matches!(program.buffers[b].place, Place::Scratch(_)));
     buffers.sort_unstable();
     buffers.dedup();
     let of = |buffer: &Buffer| (buffer.bytes() * program.parts(&buffer.place)) as u64;

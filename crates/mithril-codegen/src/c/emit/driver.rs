@@ -50,7 +50,7 @@ pub struct Run<'a> {
     /// Bytes of the arena that all threads see.
     pub arena: usize,
     /// Bytes of each thread.
-    pub own: usize,
+    pub scratch: usize,
     /// Whether the steps are measured.
     pub profile: bool,
 }
@@ -108,7 +108,7 @@ fn argument_text(k: &KernelCall, names: &Names<'_>, who: [&str; 2], argument: &A
         }
         Argument::Shared | Argument::SharedAt(0) => format!("(void *){shared}"),
         Argument::SharedAt(n) => inside(shared, *n),
-        Argument::Own => "own".to_owned(),
+        Argument::Scratch => "thread_scratch".to_owned(),
     }
 }
 
@@ -145,8 +145,8 @@ impl Run<'_> {
             out,
             "\nint {p}_run(const void *const inputs[], void *const outputs[], const void *packed, void *arena,\n\
              \x20   const mithril_pool *pool) {{\n#ifndef NDEBUG\n    \
-             const int misfit = {p}_misfit(inputs, outputs, packed, arena);\n    \
-             if (misfit) return MITHRIL_ERROR_ARGUMENT + {ERROR_PLACES} * misfit;\n#endif\n{copies}"
+             const int invalid = {p}_invalid_argument(inputs, outputs, packed, arena);\n    \
+             if (invalid) return MITHRIL_ERROR_ARGUMENT + {ERROR_PLACES} * invalid;\n#endif\n{copies}"
         );
         out
     }
@@ -161,7 +161,7 @@ impl Run<'_> {
             return (String::new(), "");
         }
         let table = format!(
-            "\n/* States: they are changed where they lie. */\nstatic const struct {{\n    int input, output;\n    \
+            "\n/* States that are updated in place. */\nstatic const struct {{\n    int input, output;\n    \
              size_t bytes;\n}} {}_states[] = {{\n{}}};\n",
             self.prefix,
             rows.concat()
@@ -177,7 +177,7 @@ impl Run<'_> {
             let count = extents.len();
             format!(
                 "    static const struct mithril_extent {which}_are[{}] = {{{}}};\n    \
-                 at = mithril_misfit({cast}{which}, {which}_are, {count});\n    \
+                 at = mithril_invalid_pointer({cast}{which}, {which}_are, {count});\n    \
                  if (at >= 0) return {} + at;\n",
                 count.max(1),
                 if count == 0 { "{0, 1}".to_owned() } else { extents.join(", ") },
@@ -185,9 +185,9 @@ impl Run<'_> {
             )
         };
         let mut out = format!(
-            "\n#ifndef NDEBUG\n/* The number, from 1 on, of the first pointer that is missing or not aligned, or of an output \
-             that lies where something else\n   does: inputs, outputs, packed, arena. 0: all fit. */\n\
-             static int {p}_misfit(const void *const inputs[], void *const outputs[], const void *packed,\n    \
+            "\n#ifndef NDEBUG\n/* Checks the arguments of a call: the number, from 1 on, of the first pointer that is null or not aligned, or \
+             of an output that\n   overlaps another tensor, in the order inputs, outputs, packed, arena; 0 if all are valid. */\n\
+             static int {p}_invalid_argument(const void *const inputs[], void *const outputs[], const void *packed,\n    \
              const void *arena) {{\n    (void)packed, (void)arena;\n    int at;\n"
         );
         out.push_str(&list("inputs", "", &inputs, 0));
@@ -208,10 +208,10 @@ impl Run<'_> {
     }
     /// What callers pass beside tensors, and how many bytes of it are needed.
     fn blocks(&self) -> [(&'static str, usize); 2] {
-        [("packed", self.program.packed_bytes), ("arena", self.arena + self.own)]
+        [("packed", self.program.packed_bytes), ("arena", self.arena + self.scratch)]
     }
-    /// Of which pointers a call may complain: the number of each as `..._misfit` returns it, and what it is called.
-    pub fn pointers_looked_at(&self) -> Vec<(usize, String)> {
+    /// The pointers that a call checks: the number of each as `..._invalid_argument` returns it, and what it is called.
+    pub fn checked_pointers(&self) -> Vec<(usize, String)> {
         let (inputs, outputs) = (self.extents("inputs"), self.extents("outputs"));
         let (n, m) = (inputs.len(), outputs.len());
         let mut found = Vec::new();
@@ -256,8 +256,8 @@ impl Run<'_> {
     fn alone(&self, lines: &[Line<'_>]) -> String {
         let mut out = self.head();
         out.push_str("    (void)inputs, (void)outputs, (void)packed, (void)arena, (void)pool;\n");
-        if self.own > 0 {
-            let _ = writeln!(out, "    void *const own = {};", inside("arena", self.arena));
+        if self.scratch > 0 {
+            let _ = writeln!(out, "    void *const thread_scratch = {};", inside("arena", self.arena));
         }
         if self.fails {
             out.push_str("    int error = 0;\n");
@@ -265,7 +265,7 @@ impl Run<'_> {
         self.start_clock(&mut out, false);
         let mut body = self.pointers();
         body.push_str(&written(lines, false));
-        out.push_str(&self.turns(body));
+        out.push_str(&self.tiled(body));
         out.push_str(if self.fails { "    return error;\n}\n" } else { "    return 0;\n}\n" });
         out
     }
@@ -287,20 +287,20 @@ impl Run<'_> {
     fn together(&self, lines: &[Line<'_>]) -> String {
         let p = self.prefix;
         let mut out = format!(
-            "\n/* What the threads of a call share. */\ntypedef struct {{\n    const void *const *inputs;\n    \
+            "\n/* State shared by the threads of a call. */\ntypedef struct {{\n    const void *const *inputs;\n    \
              void *const *outputs;\n    const void *packed;\n    void *arena;\n    int threads;\n    \
              struct mithril_barrier barrier;\n    atomic_int error;\n}} {p}_shared;\n\
-             \n/* The part of one thread. */\nstatic void {p}_part(void *context, int thread) {{\n    \
+             \n/* What each thread of a call runs. */\nstatic void {p}_run_thread(void *context, int thread) {{\n    \
              {p}_shared *const call = context;\n    const void *const *const inputs = call->inputs;\n    \
              void *const *const outputs = call->outputs;\n    const void *const packed = call->packed;\n    \
              void *const arena = call->arena;\n    const int threads = call->threads;\n    \
              (void)inputs, (void)outputs, (void)packed, (void)arena, (void)thread, (void)threads;\n"
         );
-        if self.own > 0 {
+        if self.scratch > 0 {
             let _ = writeln!(
                 out,
-                "    void *const own = (char *)arena + {} + (size_t)thread * {};",
-                self.arena, self.own
+                "    void *const thread_scratch = (char *)arena + {} + (size_t)thread * {};",
+                self.arena, self.scratch
             );
         }
         if self.fails {
@@ -309,7 +309,7 @@ impl Run<'_> {
         self.start_clock(&mut out, true);
         let mut body = self.pointers();
         body.push_str(&written(lines, true));
-        out.push_str(&self.turns(body));
+        out.push_str(&self.tiled(body));
         if self.fails {
             out.push_str("    if (error) mithril_note_error(&call->error, error);\n");
         }
@@ -319,7 +319,7 @@ impl Run<'_> {
             out,
             "    {p}_shared call = {{.inputs = inputs, .outputs = outputs, .packed = packed, .arena = arena}};\n    \
              call.threads = pool ? pool->threads : 1;\n    if (call.threads > 1) {{\n        \
-             pool->run((mithril_pool *)pool, {p}_part, &call);\n    }} else {{\n        {p}_part(&call, 0);\n    }}\n    \
+             pool->run((mithril_pool *)pool, {p}_run_thread, &call);\n    }} else {{\n        {p}_run_thread(&call, 0);\n    }}\n    \
              return atomic_load(&call.error);\n}}\n"
         );
         out
@@ -366,14 +366,14 @@ impl Run<'_> {
         lines
     }
     /// What is done as often as the program says, [`Apart`](crate::c::ir::program::Apart).
-    fn turns(&self, body: String) -> String {
+    fn tiled(&self, body: String) -> String {
         let times = self.program.times();
         if times == 1 {
             return body;
         }
         let mut out = format!(
-            "    /* The data are {times} parts, none of which needs another: a part of this size stays in the caches. */\n    \
-             for (int turn = 0; turn < {times}; turn++) {{\n"
+            "    /* The elements of the batch are independent: they are computed in {times} tiles, whose tensors stay in the caches. */\n    \
+             for (int tile = 0; tile < {times}; tile++) {{\n"
         );
         for line in body.lines() {
             let _ = writeln!(out, "    {line}");
@@ -436,14 +436,14 @@ impl Run<'_> {
                     let count = buffer.count();
                     let _ = writeln!(
                         out,
-                        "    const {t} *const {name} = (const {t} *)inputs[{n}] + turn * (int64_t){count};"
+                        "    const {t} *const {name} = (const {t} *)inputs[{n}] + tile * (int64_t){count};"
                     );
                 }
                 Place::Output(n) if self.program.parts(&buffer.place) > 1 => {
                     let count = buffer.count();
                     let _ = writeln!(
                         out,
-                        "    {t} *const {name} = ({t} *)outputs[{n}] + turn * (int64_t){count};"
+                        "    {t} *const {name} = ({t} *)outputs[{n}] + tile * (int64_t){count};"
                     );
                 }
                 place => out.push_str(&pointer(place, t, name)),
@@ -499,7 +499,7 @@ fn pointer(place: &Place, t: &str, name: &str) -> String {
         Place::Arena(at) => inside("arena", at.unwrap_or(0)),
         Place::Packed(at) => inside("packed", at.unwrap_or(0)),
         Place::Packing(at) => inside("scratch", *at),
-        Place::Own(at) => inside("own", *at),
+        Place::Scratch(at) => inside("thread_scratch", *at),
         Place::Constant(_) => String::new(),
     }
 }
@@ -520,8 +520,8 @@ pub fn pack(run: &Run<'_>, parts: &[Vec<Phase>]) -> String {
     for (at, name) in &run.packed {
         let _ = writeln!(out, "    void *const {name} = {};", inside("packed", *at));
     }
-    if run.own > 0 {
-        let _ = writeln!(out, "    void *const own = {};", inside("scratch", run.arena));
+    if run.scratch > 0 {
+        let _ = writeln!(out, "    void *const thread_scratch = {};", inside("scratch", run.arena));
     }
     let result = if run.fails { "error" } else { "0" };
     if run.fails {

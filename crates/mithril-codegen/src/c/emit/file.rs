@@ -19,7 +19,7 @@ use crate::c::ir::program::{KernelCall, KernelProgram, KernelStep, KernelWork, N
 use crate::c::kernels::common::library::Library;
 use crate::c::options::Options;
 use crate::c::prelude::PRELUDE;
-use crate::c::select::epilogue::Tails;
+use crate::c::select::epilogue::EpilogueFunctions;
 use crate::c::syntax::comment::{comment, quoted};
 use crate::c::syntax::expr::{MARK, MARK_END, Writer, number};
 use crate::c::syntax::namer::Namer;
@@ -48,9 +48,9 @@ const TAKEN: &[&str] = &[
     "pack_bytes",
     "call",
     "work",
-    "part",
+    "run_thread",
     "shared",
-    "fits",
+    "invalid_argument",
     "allocate",
     "close",
     "data_table",
@@ -107,7 +107,7 @@ pub fn file(
     program: &KernelProgram,
     options: &Options,
     library: &Library,
-    tails: &Tails,
+    epilogues: &EpilogueFunctions,
     declared: &str,
 ) -> Result<File> {
     let mut file = Writing::new(program, options);
@@ -119,11 +119,11 @@ pub fn file(
     let packed_there = std::mem::take(&mut file.used_packed);
     let steps: Table<StepId, Vec<Phase>> =
         program.steps.iter().map(|step| file.step(step, file.parallel)).collect();
-    let own = program.steps.iter().map(|step| match &step.work {
-        KernelWork::Kernel(k) => k.kernel.own_bytes.next_multiple_of(64),
+    let thread_scratch = program.steps.iter().map(|step| match &step.work {
+        KernelWork::Kernel(k) => k.kernel.scratch_bytes.next_multiple_of(64),
         KernelWork::Call(call) => call.scratch.next_multiple_of(64),
-        KernelWork::Rows(rows) => rows.own_bytes,
-        KernelWork::Parts(parts) => parts.own_bytes,
+        KernelWork::Rows(rows) => rows.scratch_bytes,
+        KernelWork::Parts(parts) => parts.scratch_bytes,
         KernelWork::Nest(_) | KernelWork::Pack(_) => 0,
     });
     let run = Run {
@@ -135,29 +135,29 @@ pub fn file(
         fails: file.fails,
         parallel: file.parallel,
         arena: program.arena_bytes.unwrap_or(0),
-        own: own.max().unwrap_or(0),
+        scratch: thread_scratch.max().unwrap_or(0),
         profile: options.profile,
     };
     let scratch = program.prepared.iter().map(|step| match &step.work {
         KernelWork::Call(call) => call.scratch.next_multiple_of(64),
         _ => 0,
     });
-    let (arena, own) = (program.pack_bytes, scratch.max().unwrap_or(0));
+    let (arena, scratch) = (program.pack_bytes, scratch.max().unwrap_or(0));
     let packed = file.packed_of(&packed_there);
-    let preparing = Run { used: &used_packing, packed, fails: pack_fails, arena, own, ..run };
+    let preparing = Run { used: &used_packing, packed, fails: pack_fails, arena, scratch, ..run };
     let has_kernels =
         program.steps.iter().any(|step| matches!(step.work, KernelWork::Kernel(_) | KernelWork::Parts(_)));
     let kernels = if has_kernels { library.source() } else { String::new() };
     let lines = run.lines(&steps);
     verify(&run, options, &packing, &lines)?;
     let body = simplify(&format!("{}{}{}", file.functions, run.text(&lines), pack(&preparing, &packing)));
-    let parts = [&tails.source(&kernels), "\n", &kernels, &body];
-    let guide = guide(program, options, run.parallel, &format!("{kernels}{body}"));
+    let parts = [&epilogues.source(&kernels), "\n", &kernels, &body];
+    let guide = guide(program, options, run.parallel);
     let mut out = text(&guide, declared, &file.constants, parts);
     let sizes = Sizes {
-        arena: run.arena + run.own,
+        arena: run.arena + run.scratch,
         packed: program.packed_bytes,
-        pack: preparing.arena + preparing.own,
+        pack: preparing.arena + preparing.scratch,
     };
     out.push_str(&simplify(&interface(&run, &sizes, &file.failing.1)));
     Ok(File { c: wrap(&out), failing: file.failing.0, sizes })
@@ -179,8 +179,8 @@ fn text(guide: &str, declared: &str, constants: &[(String, String)], parts: [&st
     // Loops over nothing name none of the constants that they read.
     let constants = constants.iter().filter(|(name, _)| words.contains(name.as_str()));
     let constants: String = constants.map(|(_, text)| text.as_str()).collect();
-    let [tails, blank, kernels, body] = parts;
-    for part in [tails, blank, kernels, &constants, body] {
+    let [epilogues, blank, kernels, body] = parts;
+    for part in [epilogues, blank, kernels, &constants, body] {
         out.push_str(part);
     }
     out
@@ -388,7 +388,7 @@ impl<'a> Writing<'a> {
         let write =
             |writer: &mut Writer<'_>| nest::write(writer, buffers, nest, self.program.next_var, parallel);
         if fast_path::is_written_twice(step, nest) {
-            fast_path::write_quick(&mut writer, |writer| _ = write(writer));
+            fast_path::write_fast(&mut writer, |writer| _ = write(writer));
         }
         let split = write(&mut writer);
         self.loops(step, &writer, threads_of(split))
@@ -411,17 +411,17 @@ impl<'a> Writing<'a> {
         arguments.extend(numbers.iter().map(|name| (*name).to_owned()));
         if checks {
             parameters.push("int *restrict error".to_owned());
-            arguments.push("&found".to_owned());
+            arguments.push("&failure".to_owned());
             self.fails = true;
         }
         let text = format!("({}) {{\n{body}\n}}\n", parameters.join(", "));
         let name = self.function(&text, writer, step);
         let mut call = format!("{name}({});", arguments.join(", "));
         if checks {
-            let op = format!("in the loops that make {}", quoted(&step.name));
+            let op = format!("in the loops that compute {}", quoted(&step.name));
             let number = self.place(&op, &["MITHRIL_ERROR_INDEX"], &step.origin);
             call = format!(
-                "{{ int found = 0; {call} error = error ? error : mithril_failed(found, {number}); }}"
+                "{{ int failure = 0; {call} error = error ? error : mithril_failed(failure, {number}); }}"
             );
         }
         let all = step.reads();
@@ -470,7 +470,7 @@ impl<'a> Writing<'a> {
             let buffer = &self.program.buffers[b].name;
             text.replace(&mark(b), &namer.name(end_of(buffer)))
         });
-        let before = if writer.has_short_loops { "MITHRIL_SHORT_LOOPS" } else { "MITHRIL_ONCE" };
+        let before = if writer.has_short_loops { "MITHRIL_SHORT_LOOPS" } else { "MITHRIL_NOINLINE" };
         let _ = write!(self.functions, "\n{sentence}static {before} void {name}{text}");
         self.written.insert(key, name.clone());
         name
@@ -507,7 +507,7 @@ impl<'a> Writing<'a> {
         }
         if parameters.ends_with("scratch") {
             // Nothing to work on needs no scratch memory.
-            arguments.push((if call.scratch > 0 { "own" } else { "NULL" }).to_owned());
+            arguments.push((if call.scratch > 0 { "thread_scratch" } else { "NULL" }).to_owned());
         }
         let fails = head("int ").is_some();
         self.fails |= fails;
@@ -592,10 +592,10 @@ fn work(program: &KernelProgram, step: &KernelStep) -> i64 {
 
 /// The other functions of the header.
 fn interface(run: &Run<'_>, sizes: &Sizes, failing: &str) -> String {
-    let Run { prefix, arena, own, .. } = run;
+    let Run { prefix, arena, scratch, .. } = run;
     let threads = if run.parallel { "(size_t)threads" } else { "1" };
-    let ignored = if run.parallel && *own > 0 { "" } else { "    (void)threads;\n" };
-    let bytes = if *own > 0 { format!("{arena} + {threads} * {own}") } else { arena.to_string() };
+    let ignored = if run.parallel && *scratch > 0 { "" } else { "    (void)threads;\n" };
+    let bytes = if *scratch > 0 { format!("{arena} + {threads} * {scratch}") } else { arena.to_string() };
     let Sizes { packed, pack, .. } = sizes;
     let mut out = format!(
         "\nsize_t {prefix}_arena_bytes(int threads) {{\n{ignored}    return {bytes};\n}}\n\
@@ -609,7 +609,7 @@ fn interface(run: &Run<'_>, sizes: &Sizes, failing: &str) -> String {
     out.push_str(failing);
     out.push_str("#ifndef NDEBUG\n");
     let argument = ERRORS.iter().find(|(_, name, _)| *name == "MITHRIL_ERROR_ARGUMENT").map_or(0, |e| e.0);
-    for (number, name) in run.pointers_looked_at() {
+    for (number, name) in run.checked_pointers() {
         let code = argument + ERROR_PLACES * number as i32;
         let text = format!("{name} is a null pointer, is not aligned, or overlaps another");
         let _ = writeln!(out, "    case {code}:\n        return \"{text}\";");

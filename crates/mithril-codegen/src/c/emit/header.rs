@@ -9,7 +9,7 @@ use crate::c::syntax::wrap::wrap;
 const POOL: &str = "\
 #ifndef MITHRIL_POOL
 #define MITHRIL_POOL
-/* Who works. */
+/* The threads of the caller. */
 typedef struct mithril_pool {
     int threads; /* at least 1 */
     /* Calls work(context, t) for t in 0..threads, at the same time; returns when all are done. */
@@ -24,21 +24,21 @@ fn declarations(prefix: &str) -> String {
         "{POOL}
 /* Bytes of scratch memory that one call needs, aligned to 64. */
 size_t {prefix}_arena_bytes(int threads);
-/* Bytes of the parameters in the order in which they are read, aligned to 64; 0 if there is nothing to pack. */
+/* Bytes of the packed parameters, aligned to 64; 0 if there is nothing to pack. */
 size_t {prefix}_packed_bytes(void);
 /* Bytes of scratch memory while they are packed, aligned to 64. */
 size_t {prefix}_pack_bytes(void);
-/* Packs the parameters among the inputs. 0, or an error code. */
+/* Packs the parameters among the inputs. Returns 0, or an error code. */
 int {prefix}_pack(const void *const inputs[], void *packed, void *scratch);
-/* The same in so many parts. What a part does not read may be missing meanwhile, so that not all parameters have to be in
-   memory at once; nor do parts share anything in the scratch memory. */
+/* The same in so many parts, each of which reads only some of the parameters: the others may be NULL meanwhile, so that not
+   all of them have to be in memory at once. Nothing in the scratch memory is kept between parts. */
 int {prefix}_pack_parts(void);
 int {prefix}_pack_part(int part, const void *const inputs[], void *packed, void *scratch);
-/* One call: inputs and outputs are contiguous in row-major order. No output lies where an input does, but for states that
-   are changed. Without a pool (NULL) the calling thread works alone. 0, or an error code. */
+/* One call: inputs and outputs are contiguous in row-major order. No output may overlap an input, except for states that
+   are updated in place. Without a pool (NULL) the calling thread does all the work. Returns 0, or an error code. */
 int {prefix}_run(const void *const inputs[], void *const outputs[], const void *packed, void *arena,
                  const mithril_pool *pool);
-/* What an error code means. */
+/* The message of an error code. */
 const char *{prefix}_error(int code);
 "
     )
@@ -63,7 +63,7 @@ fn places(program: &KernelProgram) -> String {
         let list = if is_output { "outputs" } else { "inputs" };
         let (t, name) = (c_type(buffer.dtype), comment(&buffer.name));
         let also = match buffer.place {
-            Place::State { output, .. } => format!(", changed: also outputs[{output}]"),
+            Place::State { output, .. } => format!(", updated in place: also outputs[{output}]"),
             _ => String::new(),
         };
         lines.push((is_output, n, format!("   {list}[{n}]: {t}{sizes} {name}{also}\n")));
@@ -95,7 +95,7 @@ impl Sizes {
         let all = [("ARENA", self.arena), ("PACKED", self.packed), ("PACK", self.pack)];
         let lines = all.map(|(name, bytes)| format!("#define {upper}_{name}_BYTES {}\n", bytes.max(1)));
         format!(
-            "/* The same sizes for arrays, which have one element at least; the arena is that of one thread. */\n{}",
+            "/* The same sizes as constants, at least 1 each, for static arrays; the arena is that of one thread. */\n{}",
             lines.concat()
         )
     }

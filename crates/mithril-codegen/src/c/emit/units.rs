@@ -30,7 +30,7 @@ struct Item<'a> {
 }
 
 /// What keeps a function from being inlined.
-const NEVER_INLINED: [&str; 2] = ["MITHRIL_ONCE", "MITHRIL_SHORT_LOOPS"];
+const NEVER_INLINED: [&str; 2] = ["MITHRIL_NOINLINE", "MITHRIL_SHORT_LOOPS"];
 
 /// How much text takes the compiler as long as a loop, about.
 const LOOP: usize = 400;
@@ -38,7 +38,7 @@ const LOOP: usize = 400;
 /// The same file in at most so many units, the longest to compile first; the file itself where it cannot be divided.
 ///
 /// ```
-/// let file = "#include <math.h>\n#define MITHRIL_ONCE\nstatic MITHRIL_ONCE float f(float x) {\n    return sqrtf(x);\n}\n\
+/// let file = "#include <math.h>\n#define MITHRIL_NOINLINE\nstatic MITHRIL_NOINLINE float f(float x) {\n    return sqrtf(x);\n}\n\
 ///             float g(float x) {\n    return f(x) + 1;\n}\n";
 /// let units = mithril_codegen::c::units(file, 2);
 /// assert_eq!(units.len(), 2);
@@ -329,14 +329,14 @@ fn item(text: &str) -> Item<'_> {
 mod tests {
     use super::units;
 
-    const FILE: &str = "/* What it is. */\n#include <math.h>\n#ifndef ONCE\n#define MITHRIL_ONCE __attribute__((noinline))\n\
+    const FILE: &str = "/* What it is. */\n#include <math.h>\n#ifndef ONCE\n#define MITHRIL_NOINLINE __attribute__((noinline))\n\
         #endif\n#define TWICE(x) twice(x)\ntypedef struct { int a; } pair;\nenum { N = 4 };\n\
         static const float TABLE[2] = {1, 2};\nstatic const float OTHER[2] = {'{', '}'};\n\
         static inline float twice(float x) {\n    return 2 * x; /* } */\n}\n\
-        #ifndef NDEBUG\nstatic int misfit(int x)\n{\n    return x > 1 ? 3 : 0;\n}\n#endif\n\
-        static MITHRIL_ONCE float first(float x)\n{\n    return TWICE(x) + TABLE[0];\n}\n\
-        static MITHRIL_ONCE float second(float x)\n{\n    return first(x) + OTHER[1];\n}\n\
-        float run(float x)\n{\n#ifndef NDEBUG\n    if (misfit(1)) return 0;\n#endif\n    return first(x) + second(x);\n}\n";
+        #ifndef NDEBUG\nstatic int invalid(int x)\n{\n    return x > 1 ? 3 : 0;\n}\n#endif\n\
+        static MITHRIL_NOINLINE float first(float x)\n{\n    return TWICE(x) + TABLE[0];\n}\n\
+        static MITHRIL_NOINLINE float second(float x)\n{\n    return first(x) + OTHER[1];\n}\n\
+        float run(float x)\n{\n#ifndef NDEBUG\n    if (invalid(1)) return 0;\n#endif\n    return first(x) + second(x);\n}\n";
 
     #[test]
     fn each_function_is_in_one_unit_and_helpers_where_they_are_needed() {
@@ -351,8 +351,8 @@ mod tests {
         let (first, second, run) = (body("first"), body("second"), body("run"));
         assert!(first.contains("twice(float x) {") && first.contains("TABLE") && !first.contains("OTHER[2]"));
         assert!(second.contains("float first(float x);") && !second.contains("twice(float x) {"));
-        assert!(second.contains("visibility(\"hidden\"))) MITHRIL_ONCE float second"));
-        assert!(run.contains("static int misfit") && !first.contains("misfit"));
+        assert!(second.contains("visibility(\"hidden\"))) MITHRIL_NOINLINE float second"));
+        assert!(run.contains("static int invalid") && !first.contains("static int invalid"));
         assert!(found.iter().all(|unit| unit.contains("enum { N = 4 };") && unit.contains("} pair;")));
     }
 

@@ -25,7 +25,7 @@ pub enum Argument {
     /// The same from this byte on.
     SharedAt(usize),
     /// Scratch memory of this thread.
-    Own,
+    Scratch,
 }
 
 /// A call of a kernel's function.
@@ -83,5 +83,5 @@ pub struct Kernel {
     /// Scratch bytes seen by all threads.
     pub shared_bytes: usize,
     /// Scratch bytes of each thread, a multiple of 64.
-    pub own_bytes: usize,
+    pub scratch_bytes: usize,
 }

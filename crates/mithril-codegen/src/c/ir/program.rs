@@ -100,7 +100,7 @@ pub enum Place {
     /// In the arena; memory planning says where. `None`: not decided, or not needed.
     Arena(Option<usize>),
     /// In the memory of each thread, from this byte on: scratch memory of one step.
-    Own(usize),
+    Scratch(usize),
     /// Among the packed parameters, where it is computed once; memory planning says where.
     Packed(Option<usize>),
     /// In the scratch memory of packing, which alone reads it.
@@ -163,7 +163,7 @@ pub struct Parts {
     /// Kernels, none of which packs anything once for many calls, and [`Rows`].
     pub steps: Vec<KernelStep>,
     /// Bytes of scratch memory, that of the kernels too, which comes first.
-    pub own_bytes: usize,
+    pub scratch_bytes: usize,
 }
 
 /// Nests with common outermost variables: for each value of these, all of them are computed before the next one.
@@ -176,7 +176,7 @@ pub struct Rows {
     /// The nests, and at which coordinates each stores: of what is scratch memory of a row these hold no common ones.
     pub nests: Vec<(Nest, Vec<Index>)>,
     /// Bytes of scratch memory.
-    pub own_bytes: usize,
+    pub scratch_bytes: usize,
 }
 
 /// Weights that are brought into the order of a kernel.
@@ -331,7 +331,7 @@ impl Buffer {
     /// Whether it is one number of a row, which needs no memory.
     pub fn is_constant(&self) -> bool {
         let is_half = matches!(self.dtype, DType::F16 | DType::BF16);
-        matches!(self.place, Place::Own(_)) && self.count() == 1 && !is_half
+        matches!(self.place, Place::Scratch(_)) && self.count() == 1 && !is_half
     }
     /// Whether it lies in the arena.
     pub fn is_temporary(&self) -> bool {

@@ -25,7 +25,7 @@ where
                 Place::State { input, output } => format!("input {input}, output {output}"),
                 Place::Constant(_) => "constant".to_owned(),
                 Place::Arena(Some(at)) => format!("arena {at}"),
-                Place::Own(at) => format!("scratch {at}"),
+                Place::Scratch(at) => format!("scratch {at}"),
                 Place::Packed(Some(at)) => format!("packed {at}"),
                 Place::Packed(None) => "packed".to_owned(),
                 Place::Packing(at) => format!("packing {at}"),

@@ -24,7 +24,7 @@
 //!     Argument::Operand(0) => "bias".to_owned(),
 //!     other => format!("{other:?}").to_lowercase(),
 //! });
-//! assert_eq!(call, "mithril_gemm_128x512x784(thread, threads, a, packed, out, bias, own);");
+//! assert_eq!(call, "mithril_gemm_128x512x784(thread, threads, a, packed, out, bias, scratch);");
 //! assert!(library.source().contains("void mithril_gemm_128x512x784("));
 //! ```
 //!
@@ -33,7 +33,7 @@
 //!   the call. A kernel of several [`phases`](Kernel::phases) needs a barrier between two phases, and as every
 //!   kernel one after the last before its output is read.
 //! - [`Argument::Shared`] is memory of [`shared_bytes`](Kernel::shared_bytes) that all threads see;
-//!   [`Argument::Own`] is memory of [`own_bytes`](Kernel::own_bytes) for each thread. Both are aligned to 64, hold
+//!   [`Argument::Scratch`] is memory of [`scratch_bytes`](Kernel::scratch_bytes) for each thread. Both are aligned to 64, hold
 //!   nothing between kernels, and may be re-used as soon as the kernel is over.
 //! - [`pack`](Kernel::pack), where there is one, brings the weights into the order in which the kernel reads them:
 //!   it is made once (`P_pack`) and writes [`packed_bytes`](Kernel::packed_bytes) at [`Argument::Packed`].

@@ -15,7 +15,7 @@ use crate::c::kernels::common::library::Library;
 use crate::c::options::Options;
 use crate::c::passes::row_fusion::{Group, Member, fresh, readers};
 use crate::c::select::context::SelectionContext;
-use crate::c::select::epilogue::Tails;
+use crate::c::select::epilogue::EpilogueFunctions;
 use crate::c::select::product::product;
 use crate::ids::Id as _;
 
@@ -26,24 +26,29 @@ const LEAST_ROWS: i64 = 16;
 const MANY_PARTS: i64 = 8;
 
 /// Replaces two products and what is between them.
-pub fn fuse(program: &mut KernelProgram, options: &Options, library: &mut Library, tails: &mut Tails) {
+pub fn fuse(
+    program: &mut KernelProgram,
+    options: &Options,
+    library: &mut Library,
+    epilogues: &mut EpilogueFunctions,
+) {
     let readers = readers(program);
     let mut start = StepId::new(0);
     while start < program.steps.end() {
         let found = find(program, start, &readers);
         for (group, row) in found.iter().flat_map(|(group, rows)| rows.iter().map(move |row| (group, *row))) {
             // What is not to be has to leave no trace.
-            let before = (program.buffers.clone(), program.next_var, library.clone(), tails.clone());
+            let before = (program.buffers.clone(), program.next_var, library.clone(), epilogues.clone());
             // Neither factor is a weight, which could be quantized.
             let decisions = &mut Vec::new();
             let mut making =
-                SelectionContext { options, library: &mut *library, tails: &mut *tails, decisions };
+                SelectionContext { options, library: &mut *library, epilogues: &mut *epilogues, decisions };
             if let Some(parts) = divide(program, group, row, &mut making) {
                 group.replace(program, start, KernelWork::Parts(parts));
                 start = start + group.passed.len();
                 break;
             }
-            (program.buffers, program.next_var, *library, *tails) = before;
+            (program.buffers, program.next_var, *library, *epilogues) = before;
         }
         start = start.next();
     }
@@ -166,7 +171,7 @@ fn divide(
             Axis::Gone => None,
         };
         program.buffers[*buffer].shape = shape.into_iter().zip(axes).filter_map(size).collect();
-        program.buffers[*buffer].place = Place::Own(0);
+        program.buffers[*buffer].place = Place::Scratch(0);
     }
     let common: Vec<Var> = division.outer.iter().copied().chain([division.row]).collect();
     let nests: Vec<(Nest, Vec<Index>)> =
@@ -179,20 +184,20 @@ fn divide(
     if [&a, &b].into_iter().any(|k| k.reads_before().any(is_made)) {
         return None;
     }
-    let mut own_bytes = a.kernel.own_bytes.max(b.kernel.own_bytes).next_multiple_of(ALIGNMENT);
+    let mut scratch_bytes = a.kernel.scratch_bytes.max(b.kernel.scratch_bytes).next_multiple_of(ALIGNMENT);
     for member in &group.members[..group.members.len() - 1] {
         let buffer = &mut program.buffers[member.to];
-        buffer.place = Place::Own(own_bytes);
+        buffer.place = Place::Scratch(scratch_bytes);
         if !buffer.is_constant() {
-            own_bytes += buffer.bytes().next_multiple_of(ALIGNMENT);
+            scratch_bytes += buffer.bytes().next_multiple_of(ALIGNMENT);
         }
     }
     let inner = nests[1..nests.len() - 1].to_vec();
-    let rows = Rows { given: division.outer.len(), vars: common, nests: inner, own_bytes: 0 };
+    let rows = Rows { given: division.outer.len(), vars: common, nests: inner, scratch_bytes: 0 };
     let named = |member: &Member, work: KernelWork| KernelStep { work, ..program.steps[member.step].clone() };
     let middle = named(between.last()?, KernelWork::Rows(rows));
     let steps = vec![named(first, KernelWork::Kernel(a)), middle, named(last, KernelWork::Kernel(b))];
-    Some(Parts { count: division.count(), steps, own_bytes })
+    Some(Parts { count: division.count(), steps, scratch_bytes })
 }
 
 /// What becomes of an axis of a tensor that is kept for a part only.

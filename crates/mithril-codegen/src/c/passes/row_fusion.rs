@@ -257,16 +257,16 @@ fn apply(group: &Group, program: &mut KernelProgram, start: StepId) {
     program.next_var = group.next.get();
     let rows: Vec<Var> = group.members[0].rows.iter().map(|v| fresh(program, v.size)).collect();
     let mut axes: HashMap<BufferId, Vec<bool>> = HashMap::new();
-    let mut own_bytes = 0;
+    let mut scratch_bytes = 0;
     for member in group.members.iter().filter(|m| group.locals.contains(&m.to)) {
         let of_rows: Vec<Option<usize>> = member.rows.iter().map(|&v| member.axis(v)).collect();
         let kept: Vec<bool> = (0..member.at.len()).map(|axis| !of_rows.contains(&Some(axis))).collect();
         let buffer = &mut program.buffers[member.to];
         let mut is_kept = kept.iter();
         buffer.shape.retain(|_| is_kept.next() == Some(&true));
-        buffer.place = Place::Own(own_bytes);
+        buffer.place = Place::Scratch(scratch_bytes);
         if !buffer.is_constant() {
-            own_bytes += buffer.bytes().next_multiple_of(ALIGNMENT);
+            scratch_bytes += buffer.bytes().next_multiple_of(ALIGNMENT);
         }
         axes.insert(member.to, kept);
     }
@@ -282,7 +282,7 @@ fn apply(group: &Group, program: &mut KernelProgram, start: StepId) {
         member.nest(&rows, &index, &local)
     });
     let nests = nests.collect();
-    group.replace(program, start, KernelWork::Rows(Rows { vars: rows, given: 0, nests, own_bytes }));
+    group.replace(program, start, KernelWork::Rows(Rows { vars: rows, given: 0, nests, scratch_bytes }));
 }
 
 /// A new variable.

@@ -120,7 +120,7 @@ fn replace(program: &mut KernelProgram, members: &[StepId]) {
     };
     let nests =
         members.iter().filter_map(|&i| update(program, i)).map(|nest| (common(nest), coordinates(&vars)));
-    let rows = Rows { nests: nests.collect(), vars: vars.clone(), given: 0, own_bytes: 0 };
+    let rows = Rows { nests: nests.collect(), vars: vars.clone(), given: 0, scratch_bytes: 0 };
     let step = KernelStep { work: KernelWork::Rows(rows), ..program.steps[last].clone() };
     program.steps.insert(place + 1, step);
     for &i in members.iter().rev() {

@@ -8,10 +8,10 @@
 
 enum { MITHRIL_FFT_LARGEST_PRIME = 61, MITHRIL_FFT_MOST_LANES = 16 };
 
-/* Elements between two arrays, lest they fight for the same places in the cache. */
+/* Elements between two arrays, so that they do not compete for the same cache sets. */
 enum { MITHRIL_FFT_APART = 80 };
 
-/* Before a loop of which no turn reads what another writes, though a compiler cannot know. */
+/* For loops whose iterations are independent, which a compiler cannot know. */
 #if defined(__clang__)
 #define MITHRIL_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #elif defined(__GNUC__)
@@ -220,9 +220,9 @@ static void mithril_fft_smooth_f32(float *parts[4], int64_t n, int64_t lanes, fl
             mithril_fft_pass_f32(parts[0], parts[1], parts[2], parts[3], r, m, s, sign, root_re, root_im, step);
         }
         for (int i = 0; i < 2; i++) {
-            float *made = parts[i + 2];
+            float *other = parts[i + 2];
             parts[i + 2] = parts[i];
-            parts[i] = made;
+            parts[i] = other;
         }
         rest = m;
         s *= r;

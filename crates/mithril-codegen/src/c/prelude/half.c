@@ -54,14 +54,14 @@ static inline uint16_t mithril_to_bf16(float x) {
 /* Of the two floats around an inexact x the one with an odd last bit: rounded further to 16 bits, it gives what x
  * rounded once gives. */
 static inline float mithril_to_odd(double x) {
-    float near = (float)x;
+    float nearest = (float)x;
     uint32_t bits;
-    memcpy(&bits, &near, sizeof bits);
+    memcpy(&bits, &nearest, sizeof bits);
     /* One step towards zero where the size was rounded up; then a bit for what is lost. */
-    uint32_t lower = (bits - (fabs((double)near) > fabs(x))) | 1u;
-    bits = (double)near == x || x != x ? bits : lower;
-    memcpy(&near, &bits, sizeof near);
-    return near;
+    uint32_t lower = (bits - (fabs((double)nearest) > fabs(x))) | 1u;
+    bits = (double)nearest == x || x != x ? bits : lower;
+    memcpy(&nearest, &bits, sizeof near);
+    return nearest;
 }
 
 /* Rounded to float16. */

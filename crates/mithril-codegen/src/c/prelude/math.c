@@ -29,7 +29,7 @@ static inline float mithril_number_f32(uint32_t bits) {
 
 /* x as it is: a minimum that changes nothing but the bits of one NaN, through which no compiler moves an addition or a
  * multiplication. */
-static inline MITHRIL_SPARE float mithril_ordered_f32(float x) {
+static inline MITHRIL_UNUSED float mithril_ordered_f32(float x) {
     uint32_t bits = mithril_bits_f32(x);
     return mithril_number_f32(bits < 0xfffffffeu ? bits : 0xfffffffeu);
 }
@@ -230,9 +230,9 @@ static inline float mithril_tanh_f32(float x) {
     p = z * p - 0.05373971216f;
     p = z * p + 0.1333144216f;
     p = z * p - 0.3333328194f;
-    float far = -2.0f / (mithril_exp_middle_f32(2.0f * mithril_at_most_f32(a, 10.0f)) + 1.0f);
+    float outer = -2.0f / (mithril_exp_middle_f32(2.0f * mithril_at_most_f32(a, 10.0f)) + 1.0f);
     float start = a >= 0.625f ? 1.0f : a;
-    return mithril_with_sign_f32(start + (a < 0.625f ? a * z * p : far), x);
+    return mithril_with_sign_f32(start + (a < 0.625f ? a * z * p : outer), x);
 }
 
 static inline double mithril_tanh_f64(double x) { return tanh(x); }
@@ -432,8 +432,8 @@ static inline float mithril_erfc_factor_f32(float a) {
 static inline float mithril_erfc_f32(float x) {
     float a = mithril_abs_f32(x);
     a = mithril_at_most_f32(a, 10.2f);
-    float far = mithril_erfc_factor_f32(a) * mithril_gauss_f32(a);
-    float y = a < 0.75f ? 1.0f - a - a * mithril_erf_near_f32(a) : far;
+    float outer = mithril_erfc_factor_f32(a) * mithril_gauss_f32(a);
+    float y = a < 0.75f ? 1.0f - a - a * mithril_erf_near_f32(a) : outer;
     y = x < 0.0f ? 2.0f - y : y;
     return x == x ? y : x;
 }

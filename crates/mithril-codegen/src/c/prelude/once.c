@@ -1,23 +1,23 @@
-/* Before a function that is not to be inlined: compilers take long for large functions. */
+/* For functions that are not to be inlined: large functions take long to compile. */
 #if defined(__clang__)
-#define MITHRIL_ONCE __attribute__((noinline, unused))
+#define MITHRIL_NOINLINE __attribute__((noinline, unused))
 #elif defined(__GNUC__)
-#define MITHRIL_ONCE __attribute__((noinline, noclone, unused))
+#define MITHRIL_NOINLINE __attribute__((noinline, noclone, unused))
 #else
-#define MITHRIL_ONCE
+#define MITHRIL_NOINLINE
 #endif
 
-/* Before a function with loops of few turns: GCC 12 writes them out, makes vectors of the lines that come of it, and mixes
- * up their elements. */
+/* For functions with loops of few iterations: GCC 12 unrolls them, vectorizes the resulting statements (SLP), and mixes up
+ * their elements. */
 #if defined(__GNUC__) && !defined(__clang__)
 #define MITHRIL_SHORT_LOOPS __attribute__((noinline, noclone, unused, optimize("no-tree-slp-vectorize")))
 #else
-#define MITHRIL_SHORT_LOOPS MITHRIL_ONCE
+#define MITHRIL_SHORT_LOOPS MITHRIL_NOINLINE
 #endif
 
-/* Before a helper that is not used on every processor. */
+/* For helpers that are not used on every processor. */
 #if defined(__GNUC__)
-#define MITHRIL_SPARE __attribute__((unused))
+#define MITHRIL_UNUSED __attribute__((unused))
 #else
-#define MITHRIL_SPARE
+#define MITHRIL_UNUSED
 #endif

@@ -94,13 +94,13 @@ static inline int mithril_less_f32(float a, float b) {
 }
 
 /* The positions of the k largest (or smallest) elements of each line, in order; of equal elements the first come
- * first. For small k: an element is moved to its place among those found so far. */
+ * first. For small k: an element is moved to its place among those selected so far. */
 static void mithril_topk_f32(int64_t thread, int64_t threads, const float *input, int64_t *positions, int64_t outer,
         int64_t size, int64_t k, int64_t inner, int largest) {
     const int64_t end = k > 0 ? mithril_part(outer * inner, thread + 1, threads) : 0;
     for (int64_t line = mithril_part(outer * inner, thread, threads); line < end; line++) {
         const float *from = input + line / inner * size * inner + line % inner;
-        int64_t *found = positions + line / inner * k * inner + line % inner;
+        int64_t *selected = positions + line / inner * k * inner + line % inner;
         int64_t count = 0;
         float last = 0;
         for (int64_t i = 0; i < size; i++) {
@@ -108,13 +108,13 @@ static void mithril_topk_f32(int64_t thread, int64_t threads, const float *input
             if (count == k && !(largest ? mithril_less_f32(last, x) : mithril_less_f32(x, last))) continue;
             int64_t at = count < k ? count++ : k - 1;
             while (at > 0) {
-                float before = from[found[(at - 1) * inner] * inner];
+                float before = from[selected[(at - 1) * inner] * inner];
                 if (!(largest ? mithril_less_f32(before, x) : mithril_less_f32(x, before))) break;
-                found[at * inner] = found[(at - 1) * inner];
+                selected[at * inner] = selected[(at - 1) * inner];
                 at--;
             }
-            found[at * inner] = i;
-            last = from[found[(count - 1) * inner] * inner];
+            selected[at * inner] = i;
+            last = from[selected[(count - 1) * inner] * inner];
         }
     }
 }

@@ -43,14 +43,14 @@ static inline float mithril_angle_f32(float x) {
 }
 
 /* sin(r) for |r| up to pi/4 */
-static inline float mithril_sin_near_f32(float r) {
+static inline float mithril_sin_octant_f32(float r) {
     float z = r * r;
     float p = z * (z * -1.951565669e-4f + 0.008332166372f) - 0.1666665476f;
     return r + r * z * p;
 }
 
 /* cos(r) for |r| up to pi/4 */
-static inline float mithril_cos_near_f32(float r) {
+static inline float mithril_cos_octant_f32(float r) {
     float z = r * r;
     float p = z * (z * 2.44366086e-5f - 0.001388735199f) + 0.04166664656f;
     return 1.0f - 0.5f * z + z * z * p;
@@ -68,7 +68,7 @@ static inline float mithril_if_finite_f32(float x, float y) { return mithril_abs
 static inline float mithril_sin_f32(float x) {
     uint32_t n = mithril_quadrant_f32(x);
     float r = mithril_angle_f32(x);
-    float y = n & 1u ? mithril_cos_near_f32(r) : mithril_sin_near_f32(r);
+    float y = n & 1u ? mithril_cos_octant_f32(r) : mithril_sin_octant_f32(r);
     y = mithril_turned_f32(y, n);
     return mithril_if_finite_f32(x, x < 0.0f ? -y : y);
 }
@@ -79,7 +79,7 @@ static inline double mithril_sin_f64(double x) { return sin(x); }
 static inline float mithril_cos_f32(float x) {
     uint32_t n = mithril_quadrant_f32(x);
     float r = mithril_angle_f32(x);
-    float y = n & 1u ? mithril_sin_near_f32(r) : mithril_cos_near_f32(r);
+    float y = n & 1u ? mithril_sin_octant_f32(r) : mithril_cos_octant_f32(r);
     return mithril_if_finite_f32(x, mithril_turned_f32(y, n + 1u));
 }
 
@@ -89,27 +89,27 @@ static inline double mithril_cos_f64(double x) { return cos(x); }
 static inline float mithril_tan_f32(float x) {
     uint32_t n = mithril_quadrant_f32(x);
     float r = mithril_angle_f32(x);
-    float sine = mithril_sin_near_f32(r), cosine = mithril_cos_near_f32(r);
+    float sine = mithril_sin_octant_f32(r), cosine = mithril_cos_octant_f32(r);
     float y = (n & 1u ? -cosine : sine) / (n & 1u ? sine : cosine);
     return mithril_if_finite_f32(x, x < 0.0f ? -y : y);
 }
 
 static inline double mithril_tan_f64(double x) { return tan(x); }
 
-/* The same for most angles: those up to 8192, beyond which, and for NaN, `far` becomes 1. See near.rs of the generator. */
+/* Fast forms for angles up to 8192. Beyond, and for NaN, they set `slow` to 1: the caller then calls the functions above. */
 
 /* |x|, at most 8192 */
-static inline float mithril_near_magnitude_f32(uint32_t *far, float x) {
+static inline float mithril_fast_magnitude_f32(uint32_t *slow, float x) {
     float a = mithril_abs_f32(x);
-    *far |= !(a <= 8192.0f);
+    *slow |= !(a <= 8192.0f);
     return mithril_at_most_f32(a, 8192.0f);
 }
 
 /* How many quarter turns are nearest to an angle from 0 to 8192. */
-static inline uint32_t mithril_near_quadrant_f32(float a) { return (uint32_t)(int32_t)(a * 0.636619772f + 0.5f); }
+static inline uint32_t mithril_fast_quadrant_f32(float a) { return (uint32_t)(int32_t)(a * 0.636619772f + 0.5f); }
 
 /* The angle that remains of it. pi/2 is in three parts, or in two of double; what the first leaves is exact. */
-static inline float mithril_near_angle_f32(float a, uint32_t n) {
+static inline float mithril_fast_angle_f32(float a, uint32_t n) {
 #ifdef MITHRIL_FUSES
     float turns = (float)(int32_t)n, angle = fmaf(turns, -1.57079637f, a);
     return fmaf(turns, 1.71512451e-15f, fmaf(turns, 4.37113883e-8f, angle));
@@ -120,26 +120,26 @@ static inline float mithril_near_angle_f32(float a, uint32_t n) {
 #endif
 }
 
-static inline float mithril_sin_if_near_f32(uint32_t *far, float x) {
-    float a = mithril_near_magnitude_f32(far, x);
-    uint32_t n = mithril_near_quadrant_f32(a);
-    float r = mithril_near_angle_f32(a, n);
-    float y = mithril_turned_f32(n & 1u ? mithril_cos_near_f32(r) : mithril_sin_near_f32(r), n);
+static inline float mithril_sin_fast_f32(uint32_t *slow, float x) {
+    float a = mithril_fast_magnitude_f32(slow, x);
+    uint32_t n = mithril_fast_quadrant_f32(a);
+    float r = mithril_fast_angle_f32(a, n);
+    float y = mithril_turned_f32(n & 1u ? mithril_cos_octant_f32(r) : mithril_sin_octant_f32(r), n);
     return mithril_number_f32(mithril_bits_f32(y) ^ (mithril_bits_f32(x) & 0x80000000u));
 }
 
-static inline float mithril_cos_if_near_f32(uint32_t *far, float x) {
-    float a = mithril_near_magnitude_f32(far, x);
-    uint32_t n = mithril_near_quadrant_f32(a);
-    float r = mithril_near_angle_f32(a, n);
-    return mithril_turned_f32(n & 1u ? mithril_sin_near_f32(r) : mithril_cos_near_f32(r), n + 1u);
+static inline float mithril_cos_fast_f32(uint32_t *slow, float x) {
+    float a = mithril_fast_magnitude_f32(slow, x);
+    uint32_t n = mithril_fast_quadrant_f32(a);
+    float r = mithril_fast_angle_f32(a, n);
+    return mithril_turned_f32(n & 1u ? mithril_sin_octant_f32(r) : mithril_cos_octant_f32(r), n + 1u);
 }
 
-static inline float mithril_tan_if_near_f32(uint32_t *far, float x) {
-    float a = mithril_near_magnitude_f32(far, x);
-    uint32_t n = mithril_near_quadrant_f32(a);
-    float r = mithril_near_angle_f32(a, n);
-    float sine = mithril_sin_near_f32(r), cosine = mithril_cos_near_f32(r);
+static inline float mithril_tan_fast_f32(uint32_t *slow, float x) {
+    float a = mithril_fast_magnitude_f32(slow, x);
+    uint32_t n = mithril_fast_quadrant_f32(a);
+    float r = mithril_fast_angle_f32(a, n);
+    float sine = mithril_sin_octant_f32(r), cosine = mithril_cos_octant_f32(r);
     float y = (n & 1u ? -cosine : sine) / (n & 1u ? sine : cosine);
     return mithril_number_f32(mithril_bits_f32(y) ^ (mithril_bits_f32(x) & 0x80000000u));
 }
@@ -170,14 +170,14 @@ static inline float mithril_acos_f32(float x) {
     float z = a > 0.5f ? 0.5f - 0.5f * a : a * a;
     float s = a > 0.5f ? sqrtf(z) : x;
     float y = s + s * mithril_asin_rest_f32(z);
-    float far = x > 0.0f ? y + y : 3.14159265f - (y + y);
-    return a > 0.5f ? far : 1.57079633f - y;
+    float outer = x > 0.0f ? y + y : 3.14159265f - (y + y);
+    return a > 0.5f ? outer : 1.57079633f - y;
 }
 
 static inline double mithril_acos_f64(double x) { return acos(x); }
 
 /* arctan(t) for t from 0 to 1 */
-static inline float mithril_atan_near_f32(float t) {
+static inline float mithril_atan_unit_f32(float t) {
     float z = t * t;
     float p = z * -0.001827184681f + 0.01106431517f;
     p = z * p - 0.03145546938f;
@@ -193,7 +193,7 @@ static inline float mithril_atan_near_f32(float t) {
 /* Arc tangent in radians. */
 static inline float mithril_atan_f32(float x) {
     float a = mithril_abs_f32(x);
-    float y = mithril_atan_near_f32((a > 1.0f ? 1.0f : a) / (a > 1.0f ? a : 1.0f));
+    float y = mithril_atan_unit_f32((a > 1.0f ? 1.0f : a) / (a > 1.0f ? a : 1.0f));
     return mithril_with_sign_f32(a > 1.0f ? 1.57079633f - y : y, x);
 }
 
@@ -204,7 +204,7 @@ static inline float mithril_atan2_f32(float y, float x) {
     float a = mithril_abs_f32(y), b = mithril_abs_f32(x);
     float small = a < b ? a : b, large = a < b ? b : a;
     float t = small / (large == 0.0f ? 1.0f : large);
-    float angle = mithril_atan_near_f32(small == INFINITY ? 1.0f : t);
+    float angle = mithril_atan_unit_f32(small == INFINITY ? 1.0f : t);
     angle = a > b ? 1.57079633f - angle : angle;
     angle = mithril_bits_f32(x) >> 31 ? 3.14159265f - angle : angle;
     return x == x && y == y ? mithril_with_sign_f32(angle, y) : NAN;

@@ -8,7 +8,7 @@ use crate::c::kernels::spec::epilogue::Operand;
 use crate::c::kernels::spec::strides::Strides;
 use crate::c::options::Options;
 use crate::c::select::decision::Decision;
-use crate::c::select::epilogue::{Tail, Tails};
+use crate::c::select::epilogue::{EpilogueCall, EpilogueFunctions};
 use crate::c::syntax::template::c_type;
 
 /// Whether a tensor is the same at every call, so that it may be packed once.
@@ -24,14 +24,14 @@ pub struct SelectionContext<'a> {
     /// The kernels' functions.
     pub library: &'a mut Library,
     /// The epilogues.
-    pub tails: &'a mut Tails,
+    pub epilogues: &'a mut EpilogueFunctions,
     /// Which weights are quantized.
     pub decisions: &'a mut Vec<Decision>,
 }
 
 /// What an epilogue reads, with strides as `strides` says; `None` if something is no multiple of the variables.
 pub fn operands(
-    tail: &Tail,
+    epilogue: &EpilogueCall,
     strides: impl Fn(&Index) -> Option<Strides>,
 ) -> Option<(Vec<Operand>, Vec<Start>)> {
     let operand = |load: &Expr| {
@@ -39,7 +39,7 @@ pub fn operands(
         let start = (*from, usize::try_from(at[0].constant).ok()?);
         Some((Operand { element: c_type(*stored).to_owned(), strides: strides(&at[0])? }, start))
     };
-    Some(tail.loads.iter().map(operand).collect::<Option<Vec<_>>>()?.into_iter().unzip())
+    Some(epilogue.loads.iter().map(operand).collect::<Option<Vec<_>>>()?.into_iter().unzip())
 }
 
 /// A kernel as a step.

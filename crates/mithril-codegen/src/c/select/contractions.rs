@@ -8,18 +8,18 @@ use crate::c::kernels::common::library::Library;
 use crate::c::options::Options;
 use crate::c::select::context::SelectionContext;
 use crate::c::select::decision::Decision;
-use crate::c::select::epilogue::Tails;
+use crate::c::select::epilogue::EpilogueFunctions;
 use crate::c::select::product::alone;
 use crate::c::select::{convolution, im2col, separate, weight_gradient};
 use crate::ids::Id as _;
 
-/// Replaces nests by kernels; the functions are added to the library, the epilogues to the tails.
+/// Replaces nests by kernels; the functions are added to the library, the epilogues to the epilogues.
 /// Says which weights are quantized.
 pub fn select(
     program: &mut KernelProgram,
     options: &Options,
     library: &mut Library,
-    tails: &mut Tails,
+    epilogues: &mut EpilogueFunctions,
 ) -> Vec<Decision> {
     let mut decisions = Vec::new();
     let mut packed = 0;
@@ -33,7 +33,7 @@ pub fn select(
         let mut making = SelectionContext {
             options,
             library: &mut *library,
-            tails: &mut *tails,
+            epilogues: &mut *epilogues,
             decisions: &mut decisions,
         };
         let found = contraction(nest)

@@ -14,7 +14,7 @@ use crate::c::kernels::spec::gemm::Packing;
 use crate::c::kernels::spec::strides::Strides;
 use crate::c::options::Options;
 use crate::c::select::context::{SelectionContext, call, is_fixed, operands};
-use crate::c::select::epilogue::Tails;
+use crate::c::select::epilogue::EpilogueFunctions;
 use crate::c::select::quantize::{self, InFewBits};
 use crate::c::syntax::template::c_type;
 use crate::c::target::Target;
@@ -55,7 +55,7 @@ pub fn convolution(
     if in_blocks || is_whole || (conv.groups == 1 && matches!(few, Some(Ok(_)))) {
         let target = *making.library.target();
         let shape = (conv.clone(), [x, w], vars.clone());
-        let found = in_blocks_of(program, nest, &shape, making.options, &target, making.tails);
+        let found = in_blocks_of(program, nest, &shape, making.options, &target, making.epilogues);
         if let Some(found) = found {
             let inputs = [(x, found.start()?), (w, 0)];
             let kernel = match few {
@@ -83,14 +83,14 @@ pub fn convolution(
     let few = few.map(|found| found.map(InFewBits::weights));
     let flat_nest = Nest { value: flat_loads(&nest.value, &program.buffers), ..nest.clone() };
     let names = names(&vars, height, width);
-    let tail = making.tails.add(&program.buffers, &flat_nest, the_sum(&flat_nest.value)?, &names)?;
-    let (operands, starts) = operands(&tail, |at| pixels(at, &vars, width))?;
+    let epilogue = making.epilogues.add(&program.buffers, &flat_nest, the_sum(&flat_nest.value)?, &names)?;
+    let (operands, starts) = operands(&epilogue, |at| pixels(at, &vars, width))?;
     let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
     conv.out = pixels(&program.buffers[nest.to].position(&coordinates), &vars, width)?;
     c_type(program.buffers[nest.to].dtype).clone_into(&mut conv.out_element);
     let is_ahead = is_fixed(program, w, making.options);
     conv.packing = if is_ahead { Packing::Ahead } else { Packing::Running };
-    conv.epilogue = Epilogue { operands, expression: tail.expression, vectors: tail.vectors };
+    conv.epilogue = Epilogue { operands, expression: epilogue.expression, vectors: epilogue.vectors };
     conv.few_bits = few.as_ref().and_then(|found| found.as_ref().ok()).copied();
     let kernel = conv.build(making.library);
     if let Some(outcome) = few {
@@ -159,7 +159,7 @@ pub fn in_blocks<W: Work>(
     target: &Target,
 ) -> Option<InBlocks> {
     let shape = shape(program, nest, c)?;
-    in_blocks_of(program, nest, &shape, options, target, &mut Tails::default())
+    in_blocks_of(program, nest, &shape, options, target, &mut EpilogueFunctions::default())
 }
 
 fn in_blocks_of<W: Work>(
@@ -168,7 +168,7 @@ fn in_blocks_of<W: Work>(
     (conv, [x, w], vars): &Shape,
     options: &Options,
     target: &Target,
-    tails: &mut Tails,
+    epilogues: &mut EpilogueFunctions,
 ) -> Option<InBlocks> {
     let [image, to] = [*x, nest.to].map(|b| &program.buffers[b]);
     let lanes = target.lanes_of(conv.element);
@@ -185,9 +185,9 @@ fn in_blocks_of<W: Work>(
     let places = |at: &Index| places(at, program.next_var, vars, conv.filters, lanes);
     let flat_nest = Nest { value: flat_loads(&nest.value, &program.buffers), ..nest.clone() };
     let names = names(vars, height, width);
-    let tail = tails.add(&program.buffers, &flat_nest, the_sum(&flat_nest.value)?, &names)?;
+    let epilogue = epilogues.add(&program.buffers, &flat_nest, the_sum(&flat_nest.value)?, &names)?;
     let (mut operands, mut strides, mut starts) = (vec![], vec![], vec![]);
-    for load in &tail.loads {
+    for load in &epilogue.loads {
         let Expr::Load { from, at, stored } = load else { return None };
         let place = places(&at[0])?;
         operands.push(Operand { element: c_type(*stored).to_owned(), strides: Strides::default() });
@@ -211,7 +211,7 @@ fn in_blocks_of<W: Work>(
         image: source,
         out: places(&to.position(&coordinates))?,
         out_element: c_type(to.dtype).to_owned(),
-        epilogue: Epilogue { operands, expression: tail.expression, vectors: tail.vectors },
+        epilogue: Epilogue { operands, expression: epilogue.expression, vectors: epilogue.vectors },
         operands: strides,
         algorithm: if few.is_some() { Algorithm::Direct } else { conv.algorithm },
         few_bits: few.map(InFewBits::weights),

@@ -12,7 +12,7 @@ use crate::c::syntax::template::{Form, Part, c_type, parts};
 
 /// The functions of a file, each once.
 #[derive(Clone, Debug, Default)]
-pub struct Tails {
+pub struct EpilogueFunctions {
     /// Names and C texts.
     functions: Vec<(String, String)>,
     known: HashMap<String, String>,
@@ -20,7 +20,7 @@ pub struct Tails {
 
 /// A use of such a function.
 #[derive(Debug)]
-pub struct Tail {
+pub struct EpilogueCall {
     /// The C expression over `{acc}`, `{0}` …
     pub expression: String,
     /// The same of vectors of float, if there is such an expression.
@@ -29,7 +29,7 @@ pub struct Tail {
     pub loads: Vec<Expr>,
 }
 
-impl Tails {
+impl EpilogueFunctions {
     /// The function that makes the value of `nest` of the sum inside of it; `names` are the variables as the kernel
     /// calls them. `None` if it is no function of an element.
     pub fn add(
@@ -38,15 +38,15 @@ impl Tails {
         nest: &Nest,
         sum: &Expr,
         names: &[(Var, String)],
-    ) -> Option<Tail> {
+    ) -> Option<EpilogueCall> {
         let to = &buffers[nest.to];
-        // Kernels make bytes of what the tail returns.
+        // Kernels make bytes of what the epilogue returns.
         let in_bytes = to.blocks.is_some_and(|blocks| blocks.bytes.is_some());
         let stored = if in_bytes { DType::F32 } else { to.dtype };
         let is_half = matches!(stored, DType::F16 | DType::BF16);
         if nest.value == *sum && !is_half {
             let vectors = (stored == DType::F32).then(|| "{acc}".to_owned());
-            return Some(Tail { expression: "{acc}".to_owned(), vectors, loads: Vec::new() });
+            return Some(EpilogueCall { expression: "{acc}".to_owned(), vectors, loads: Vec::new() });
         }
         let mut loads: Vec<Expr> = Vec::new();
         outside(&nest.value, sum, &mut |e| {
@@ -91,17 +91,17 @@ impl Tails {
         let text = format!("({}) {{\n{body}\n}}\n", parameters.join(", "));
         let name = self.function(out, text);
         let vectors = in_vectors(buffers, &nest.value, sum, &loads);
-        Some(Tail { expression: format!("{name}({})", arguments.join(", ")), vectors, loads })
+        Some(EpilogueCall { expression: format!("{name}({})", arguments.join(", ")), vectors, loads })
     }
 }
 
-impl Tails {
+impl EpilogueFunctions {
     /// The name of the function of this text.
     fn function(&mut self, out: &str, text: String) -> String {
         if let Some(name) = self.known.get(&text) {
             return name.clone();
         }
-        let name = format!("mithril_tail_{}", self.known.len() + 1);
+        let name = format!("mithril_epilogue_{}", self.known.len() + 1);
         self.functions.push((name.clone(), format!("\nstatic inline {out} {name}{text}")));
         self.known.insert(text, name.clone());
         name

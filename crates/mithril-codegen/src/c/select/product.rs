@@ -149,8 +149,8 @@ pub fn product(
     };
     let of = |factors: &[usize], i: Option<usize>| i.map_or(0, |i| factors[i]);
     let sum = the_sum(&p.nest.value)?;
-    let tail = making.tails.add(&program.buffers, &p.nest, sum, &names(vars, row, column, &batch))?;
-    let (operands, starts) = operands(&tail, |at| {
+    let epilogue = making.epilogues.add(&program.buffers, &p.nest, sum, &names(vars, row, column, &batch))?;
+    let (operands, starts) = operands(&epilogue, |at| {
         let (factors, _) = affine(at, vars)?;
         Some(strides(&factors, of(&factors, row), factors[column]))
     })?;
@@ -163,7 +163,7 @@ pub fn product(
     gemm.out = strides(&p.out, of(&p.out, row), p.out[column]);
     c_type(program.buffers[nest.to].dtype).clone_into(&mut gemm.out_element);
     gemm.packing = if is_ahead { Packing::Ahead } else { Packing::Running };
-    gemm.epilogue = Epilogue { operands, expression: tail.expression, vectors: tail.vectors };
+    gemm.epilogue = Epilogue { operands, expression: epilogue.expression, vectors: epilogue.vectors };
     gemm.one_by_one = parts.is_some();
     if let Some(parts) = parts {
         let strides = if p.is_exchanged { [&gemm.b, &gemm.a] } else { [&gemm.a, &gemm.b] };

@@ -39,8 +39,8 @@ pub fn correlation(
     };
     let flat_nest = Nest { value: flat_loads(&nest.value, &program.buffers), ..nest.clone() };
     let names = names(&vars, height, width);
-    let tail = making.tails.add(&program.buffers, &flat_nest, the_sum(&flat_nest.value)?, &names)?;
-    let (operands, starts) = operands(&tail, |at| pixels(at, &vars, width))?;
+    let epilogue = making.epilogues.add(&program.buffers, &flat_nest, the_sum(&flat_nest.value)?, &names)?;
+    let (operands, starts) = operands(&epilogue, |at| pixels(at, &vars, width))?;
     let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
     let made = Correlation {
         element: conv.element,
@@ -57,7 +57,7 @@ pub fn correlation(
         result_strides,
         out: pixels(&program.buffers[nest.to].position(&coordinates), &vars, width)?,
         out_element: c_type(program.buffers[nest.to].dtype).to_owned(),
-        epilogue: Epilogue { operands, expression: tail.expression, vectors: tail.vectors },
+        epilogue: Epilogue { operands, expression: epilogue.expression, vectors: epilogue.vectors },
     };
     let kernel = made.build(making.library)?;
     let what = format!(

@@ -6,8 +6,9 @@ use mithril_ir::lowering::LoweringRule;
 use mithril_ir::op::OpDef;
 use mithril_ir::{DType, Graph, NodeId};
 
-/// What says that an argument of a quick function is beyond what it can do (see `emit/fast_path.rs`), and its placeholder.
-pub const FAR: &str = "far";
+/// The variable that is set where an argument is out of the range of a fast function (see `emit/fast_path.rs`), and its
+/// placeholder.
+pub const SLOW: &str = "slow";
 
 /// How functions are called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,8 +16,8 @@ pub enum Form {
     /// By their names, with numbers.
     #[default]
     Plain,
-    /// Functions of floats that have a quick form by that; see `emit/fast_path.rs`.
-    Quick,
+    /// Functions of floats that have a fast form by that; see `emit/fast_path.rs`.
+    Fast,
     /// With vectors of floats; see `select/epilogue.rs`.
     Vectors,
 }
@@ -71,7 +72,7 @@ pub fn parts(text: &str) -> Vec<Part<'_>> {
         found.push(match word.parse() {
             Ok(n) => {
                 let is_first =
-                    open == 0 && (found.len() == 1 || found.ends_with(&[Part::Word(FAR), Part::Text("")]));
+                    open == 0 && (found.len() == 1 || found.ends_with(&[Part::Word(SLOW), Part::Text("")]));
                 let opened = is_first || rest[..open].trim_end().ends_with(['(', ',', '[']);
                 let closed = after.trim_start().starts_with([')', ',', ']']) || after.is_empty();
                 Part::Argument(n, opened && closed)
@@ -88,11 +89,11 @@ pub fn parts(text: &str) -> Vec<Part<'_>> {
 /// What a placeholder that is no argument stands for; `operand` is the dtype of the first argument, `out` the result's.
 pub fn word(word: &str, operand: DType, out: DType, form: Form) -> String {
     let computed = arithmetic(operand);
-    let is_quick = form == Form::Quick && computed == DType::F32;
+    let is_fast = form == Form::Fast && computed == DType::F32;
     match word {
-        "if_near" if is_quick => "_if_near".to_owned(),
-        FAR if is_quick => format!("&{FAR}, "),
-        "if_near" | FAR => String::new(),
+        "fast" if is_fast => "_fast".to_owned(),
+        SLOW if is_fast => format!("&{SLOW}, "),
+        "fast" | SLOW => String::new(),
         "t" if form == Form::Vectors => "vector".to_owned(),
         "t" => computed.short().to_owned(),
         "T" => c_type(computed).to_owned(),
@@ -131,22 +132,22 @@ mod tests {
             [Text("f_"), Word("t"), Text("("), Argument(1, true), Text(", -"), Argument(0, false), Text(")")]
         );
         assert_eq!(parts("{{{0}}}"), [Text("{"), Argument(0, false), Text("}")]);
-        assert_eq!(parts("f({far}{0})"), [Text("f("), Word("far"), Argument(0, true), Text(")")]);
+        assert_eq!(parts("f({slow}{0})"), [Text("f("), Word("slow"), Argument(0, true), Text(")")]);
     }
 
     #[test]
-    fn floats_have_quick_forms() {
+    fn floats_have_fast_forms() {
         let text = |operand, form| {
             let part = |part: &Part<'_>| match part {
                 Part::Text(text) => (*text).to_owned(),
                 Part::Argument(..) => "x".to_owned(),
                 Part::Word(w) => word(w, operand, operand, form),
             };
-            parts("mithril_sin{if_near}_{t}({far}{0})").iter().map(part).collect::<String>()
+            parts("mithril_sin{fast}_{t}({slow}{0})").iter().map(part).collect::<String>()
         };
-        assert_eq!(text(DType::F32, Form::Quick), "mithril_sin_if_near_f32(&far, x)");
-        assert_eq!(text(DType::F16, Form::Quick), "mithril_sin_if_near_f32(&far, x)");
+        assert_eq!(text(DType::F32, Form::Fast), "mithril_sin_fast_f32(&slow, x)");
+        assert_eq!(text(DType::F16, Form::Fast), "mithril_sin_fast_f32(&slow, x)");
         assert_eq!(text(DType::F32, Form::Plain), "mithril_sin_f32(x)");
-        assert_eq!(text(DType::F64, Form::Quick), "mithril_sin_f64(x)");
+        assert_eq!(text(DType::F64, Form::Fast), "mithril_sin_f64(x)");
     }
 }

@@ -98,7 +98,7 @@ fn check_nest(program: &KernelProgram, nest: &Nest, at: &[Index]) -> Result<(), 
             return Err(format!("stores at {value} on an axis of {size} of {} ({})", of(), point.text()));
         }
     }
-    let is_own = matches!(buffer.place, Place::Own(_));
+    let is_own = matches!(buffer.place, Place::Scratch(_));
     if !fills(&flat(at, &buffer.shape), nest, buffer.count(), is_own) {
         return Err(format!("does not fill every element of {} once", of()));
     }

@@ -139,7 +139,7 @@ impl<'a> Running<'a> {
         Ok(())
     }
     fn forget_own(&mut self) {
-        self.memory.forget(|place| matches!(place, Place::Own(_)));
+        self.memory.forget(|place| matches!(place, Place::Scratch(_)));
     }
     fn call(&mut self, effect: &Effect) -> Result<(), String> {
         if self.part.is_some() && effect.divided {
@@ -149,7 +149,7 @@ impl<'a> Running<'a> {
         }
         for &b in &effect.reads {
             self.memory.read(b)?;
-            let is_own = matches!(self.program.buffers[b].place, Place::Own(_));
+            let is_own = matches!(self.program.buffers[b].place, Place::Scratch(_));
             if !is_own && self.part.as_ref().is_some_and(|written| written.contains(&b)) {
                 return Err(format!("reads {}, of which other parts fill some", named(self.program, b)));
             }

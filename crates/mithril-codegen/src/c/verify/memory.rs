@@ -81,7 +81,7 @@ impl<'a> Memory<'a> {
     }
     /// Whether two buffers share memory.
     pub fn overlap(&self, a: BufferId, b: BufferId) -> bool {
-        let is_own = |b: BufferId| matches!(self.program.buffers[b].place, Place::Own(_));
+        let is_own = |b: BufferId| matches!(self.program.buffers[b].place, Place::Scratch(_));
         match (self.extent(a), self.extent(b)) {
             _ if a == b => !is_own(a),
             (Some((space, start, end)), Some((other, from, to))) => {

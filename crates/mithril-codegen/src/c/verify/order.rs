@@ -54,7 +54,7 @@ fn check_called(program: &KernelProgram, step: &KernelStep) -> Result<(), String
     let is_inside = matches!(step.work, KernelWork::Rows(_) | KernelWork::Parts(_));
     let is_gone = |b: &&BufferId| match place(b) {
         Place::Packing(_) => true,
-        Place::Own(_) => !is_inside || !step.writes().contains(b),
+        Place::Scratch(_) => !is_inside || !step.writes().contains(b),
         _ => false,
     };
     let all: Vec<BufferId> = step.reads().into_iter().chain(step.writes()).collect();
@@ -78,7 +78,7 @@ fn check_step(memory: &mut Memory<'_>, program: &KernelProgram, step: &KernelSte
         KernelWork::Call(call) => check_call(program, &call.args)?,
         KernelWork::Kernel(k) => check_kernel(program, k)?,
         KernelWork::Rows(rows) => {
-            check_own_memory(program, rows.nests.iter().map(|(nest, _)| nest.to), 0, rows.own_bytes)?;
+            check_own_memory(program, rows.nests.iter().map(|(nest, _)| nest.to), 0, rows.scratch_bytes)?;
             check_rows(memory, program, rows)?;
         }
         KernelWork::Parts(parts) => check_parts(memory, program, parts)?,
@@ -87,7 +87,7 @@ fn check_step(memory: &mut Memory<'_>, program: &KernelProgram, step: &KernelSte
     for b in writes {
         memory.write(b);
     }
-    memory.forget(|place| matches!(place, Place::Own(_)));
+    memory.forget(|place| matches!(place, Place::Scratch(_)));
     Ok(())
 }
 
@@ -137,7 +137,7 @@ fn check_own_memory(
     let mut places: Vec<(usize, usize, BufferId)> = Vec::new();
     for b in buffers {
         let buffer = &program.buffers[b];
-        let Place::Own(at) = buffer.place else { continue };
+        let Place::Scratch(at) = buffer.place else { continue };
         if buffer.is_constant() || buffer.count() == 0 {
             continue;
         }
@@ -185,8 +185,8 @@ fn check_parts(memory: &Memory<'_>, program: &KernelProgram, parts: &Parts) -> R
         _ => None,
     });
     let own = made.iter().copied();
-    let kernel_bytes = kernels.clone().map(|k| k.kernel.own_bytes).max().unwrap_or(0);
-    check_own_memory(program, own, kernel_bytes, parts.own_bytes)?;
+    let kernel_bytes = kernels.clone().map(|k| k.kernel.scratch_bytes).max().unwrap_or(0);
+    check_own_memory(program, own, kernel_bytes, parts.scratch_bytes)?;
     let mut scratch = Vec::new();
     for k in kernels {
         let what = || format!("has a part, the {}, that", k.what);
@@ -207,7 +207,7 @@ fn check_parts(memory: &Memory<'_>, program: &KernelProgram, parts: &Parts) -> R
         let text = |text: String| format!("has a part, `{}`, that {text}", step.name);
         for b in step.reads() {
             memory.read(b).map_err(text)?;
-            let is_shared = made.contains(&b) && !matches!(program.buffers[b].place, Place::Own(_));
+            let is_shared = made.contains(&b) && !matches!(program.buffers[b].place, Place::Scratch(_));
             if is_shared {
                 return Err(text(format!("reads {}, of which other parts fill some", named(program, b))));
             }

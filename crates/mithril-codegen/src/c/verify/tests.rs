@@ -74,7 +74,7 @@ fn product(to: usize, inputs: [usize; 2], shared: usize) -> KernelCall {
         first: None,
         phases: vec![vec![pack], vec![multiply]],
         shared_bytes: 64,
-        own_bytes: 64,
+        scratch_bytes: 64,
     };
     KernelCall {
         kernel,
@@ -202,7 +202,7 @@ fn rows(order: [usize; 2], own: bool, read: impl Fn(Index) -> Index) -> KernelPr
     }
     if own {
         buffers[1].shape = vec![2];
-        buffers[1].place = Place::Own(0);
+        buffers[1].place = Place::Scratch(0);
     }
     let row = var(0, 4);
     let [j, k] = [1, 2].map(|id| var(id, 2));
@@ -214,7 +214,7 @@ fn rows(order: [usize; 2], own: bool, read: impl Fn(Index) -> Index) -> KernelPr
         (Nest { to: x(3), vars: vec![row, k], value: second }, vec![Index::var(row), Index::var(k)]),
     ];
     let nests = order.map(|i| nests[i].clone()).to_vec();
-    let work = KernelWork::Rows(Rows { vars: vec![row], given: 0, nests, own_bytes: 64 });
+    let work = KernelWork::Rows(Rows { vars: vec![row], given: 0, nests, scratch_bytes: 64 });
     program(buffers, vec![step("rows", work)])
 }
 
@@ -238,11 +238,11 @@ fn rows_read_what_was_made_in_them() {
 #[test]
 fn scratch_memory_is_divided() {
     let mut small = rows([0, 1], true, |row| row);
-    small.buffers[x(1)].place = Place::Own(64);
+    small.buffers[x(1)].place = Place::Scratch(64);
     refuses(&small, &["keeps x1 `first` [2] at 64 of 64 bytes"]);
     let mut together = rows([0, 1], true, |row| row);
     together.buffers[x(2)].shape = vec![2];
-    together.buffers[x(2)].place = Place::Own(0);
+    together.buffers[x(2)].place = Place::Scratch(0);
     let KernelWork::Rows(rows) = &mut together.steps[StepId::new(0)].work else { panic!("rows") };
     let (row, v) = (rows.vars[0], var(5, 2));
     let third = Nest { to: x(2), vars: vec![row, v], value: load(1, &[Index::var(v)]) };
@@ -256,20 +256,23 @@ fn parts(inputs: [[usize; 2]; 2]) -> KernelProgram {
     for b in &mut buffers {
         b.shape = vec![4, 4];
     }
-    buffers[1].place = Place::Own(64);
-    buffers[2].place = Place::Own(128);
+    buffers[1].place = Place::Scratch(64);
+    buffers[2].place = Place::Scratch(128);
     buffers.extend([Buffer::scratch(64), Buffer::scratch(64)]);
     let vars = vec![var(0, 2), var(1, 4), var(2, 4)];
     let at = vec![Index::var(vars[1]), Index::var(vars[2])];
     let value = load(1, &at) + load(1, &at);
     let nest = Nest { to: x(2), vars: vars.clone(), value };
-    let rows = Rows { vars: vars[..2].to_vec(), given: 1, nests: vec![(nest, at)], own_bytes: 0 };
+    let rows = Rows { vars: vars[..2].to_vec(), given: 1, nests: vec![(nest, at)], scratch_bytes: 0 };
     let steps = vec![
         step("scores", KernelWork::Kernel(product(1, inputs[0], 4))),
         step("soft", KernelWork::Rows(rows)),
         step("mix", KernelWork::Kernel(product(3, inputs[1], 5))),
     ];
-    program(buffers, vec![step("attention", KernelWork::Parts(Parts { count: 2, steps, own_bytes: 192 }))])
+    program(
+        buffers,
+        vec![step("attention", KernelWork::Parts(Parts { count: 2, steps, scratch_bytes: 192 }))],
+    )
 }
 
 #[test]

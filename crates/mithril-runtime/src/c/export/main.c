@@ -1,4 +1,4 @@
-/* Written by Mithril. Checks the model: runs it on recorded data and compares what comes out with recorded outputs.
+/* Written by Mithril. Checks the model: runs it on recorded data and compares its outputs with recorded ones.
 
    Usage: check [THREADS [WEIGHTS CHECK]]; the files are @prefix@.weights and @prefix@.check unless they are named. */
 #include "@prefix@.h"
@@ -38,16 +38,16 @@ static double value(const tensor *t, const void *at, size_t i) {
     uint16_t bits = ((const uint16_t *)at)[i];
     if (t->kind == 'h') return half(bits);
     uint32_t wide = (uint32_t)bits << 16;
-    float found;
-    memcpy(&found, &wide, sizeof found);
-    return found;
+    float result;
+    memcpy(&result, &wide, sizeof result);
+    return result;
 }
 
 /* The largest recorded number. */
-static double size(const tensor *t, const void *wanted) {
+static double size(const tensor *t, const void *recorded) {
     double largest = 0;
     for (size_t i = 0; i < t->count && t->kind != 'i'; i++) {
-        double w = fabs(value(t, wanted, i));
+        double w = fabs(value(t, recorded, i));
         if (isfinite(w) && w > largest) largest = w;
     }
     return largest;
@@ -55,14 +55,14 @@ static double size(const tensor *t, const void *wanted) {
 
 static int is_gradient(const tensor *t) { return strncmp(t->name, "gradient_", 9) == 0; }
 
-/* Largest distance from what was recorded, in parts of the largest recorded number; 0 where all bits are equal. A gradient
-   that is zero but for rounding, such as that of a bias in front of a batch norm, is measured by the largest gradient. */
-static double distance(const tensor *t, const void *found, const void *wanted, double steepest) {
-    if (t->kind == 'i') return memcmp(found, wanted, t->count * t->item) ? INFINITY : 0;
-    double scale = size(t, wanted), largest = 0;
+/* Largest distance from the recorded output, relative to its largest number; 0 if all bits are equal. A gradient that is
+   zero except for rounding, such as that of a bias in front of a batch norm, is relative to the largest gradient. */
+static double distance(const tensor *t, const void *output, const void *recorded, double steepest) {
+    if (t->kind == 'i') return memcmp(output, recorded, t->count * t->item) ? INFINITY : 0;
+    double scale = size(t, recorded), largest = 0;
     if (is_gradient(t) && scale < 1e-5 * steepest) scale = 1e-2 * steepest;
     for (size_t i = 0; i < t->count; i++) {
-        double f = value(t, found, i), w = value(t, wanted, i);
+        double f = value(t, output, i), w = value(t, recorded, i);
         if (f == w || (isnan(f) && isnan(w))) continue;
         double d = fabs(f - w) / (scale > 0 ? scale : 1);
         if (!(d <= largest)) largest = isnan(d) ? INFINITY : d;
@@ -80,8 +80,8 @@ static int fail(const char *what, const char *name) {
 int main(int argc, char **argv) {
     int threads = argc > 1 ? atoi(argv[1]) : 1, wrong = 0;
     const char *weights = argc > 2 ? argv[2] : @weights_path@, *check = argc > 3 ? argv[3] : "@prefix@.check";
-    const void *given[DATA + 1];
-    void *found[RESULTS + 1], *wanted[RESULTS + 1];
+    const void *inputs[DATA + 1];
+    void *outputs[RESULTS + 1], *recorded[RESULTS + 1];
     FILE *file = fopen(check, "rb");
     if (!file) return fail("cannot be opened", check);
     for (int i = 0; i < DATA + RESULTS; i++) {
@@ -91,14 +91,14 @@ int main(int argc, char **argv) {
         if (!memory) return fail("no memory", t->name);
         if (fread(memory, 1, bytes, file) != bytes) return fail("too short", check);
         if (i < DATA)
-            given[i] = memory;
+            inputs[i] = memory;
         else
-            wanted[i - DATA] = memory;
+            recorded[i - DATA] = memory;
     }
     fclose(file);
     for (int i = 0; i < RESULTS; i++) {
-        found[i] = allocate(results[i].count * results[i].item);
-        if (!found[i]) return fail("no memory", results[i].name);
+        outputs[i] = allocate(results[i].count * results[i].item);
+        if (!outputs[i]) return fail("no memory", results[i].name);
     }
 
     @prefix@_model *model = @prefix@_open(weights, threads);
@@ -109,18 +109,18 @@ int main(int argc, char **argv) {
         perror(of ? of : "@prefix@");
         return 1;
     }
-    /* What was recorded is what call number CALLS computes: states change from call to call. */
+    /* The outputs of call number CALLS were recorded: states change from call to call. */
     for (int i = 0; i < CALLS; i++) {
         int code = @checked_call@;
         if (code) return fail(@prefix@_error(code), "the model");
     }
     double steepest = 0;
     for (int i = 0; i < RESULTS; i++)
-        if (is_gradient(&results[i])) steepest = fmax(steepest, size(&results[i], wanted[i]));
+        if (is_gradient(&results[i])) steepest = fmax(steepest, size(&results[i], recorded[i]));
     for (int i = 0; i < RESULTS; i++) {
-        double d = distance(&results[i], found[i], wanted[i], steepest);
+        double d = distance(&results[i], outputs[i], recorded[i], steepest);
         int is_right = d <= allowed[i];
-        printf("%s: largest distance %.3g%s\n", results[i].name, d, is_right ? "" : ", which is too much");
+        printf("%s: largest distance %.3g%s\n", results[i].name, d, is_right ? "" : ": too large");
         wrong |= !is_right;
     }
     clock_t start = clock();
@@ -134,10 +134,10 @@ int main(int argc, char **argv) {
             @arena_function@(threads), @prefix@_packed_bytes(), @prefix@_pack_bytes());
     printf("time of a call: %.4g ms\n", calls ? 1e3 * seconds / calls : 0);
     @prefix@_close(model);
-    for (int i = 0; i < DATA; i++) free((void *)given[i]);
+    for (int i = 0; i < DATA; i++) free((void *)inputs[i]);
     for (int i = 0; i < RESULTS; i++) {
-        free(found[i]);
-        free(wanted[i]);
+        free(outputs[i]);
+        free(recorded[i]);
     }
     puts(wrong ? "WRONG" : "ok");
     return wrong;

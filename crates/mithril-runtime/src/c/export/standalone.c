@@ -1,7 +1,7 @@
 
 /* --- the model with its weights, its memory and its threads ---------------------------------------------------------
-   Everything above works on memory of the caller and calls nothing of the system. What follows needs malloc, files and
-   threads: -DMITHRIL_NO_MALLOC leaves it out, -DMITHRIL_SINGLE_THREAD leaves out the threads. */
+   Everything above works on memory of the caller and makes no system calls. What follows needs malloc, files and threads:
+   -DMITHRIL_NO_MALLOC leaves it out, -DMITHRIL_SINGLE_THREAD leaves out the threads. */
 #ifndef MITHRIL_NO_MALLOC
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@ typedef struct {
     size_t bytes;
 } @prefix@_place;
 
-/* Results are the outputs without the new states. */
+/* Results are the outputs without the updated states. */
 enum {
     @prefix@_WEIGHTS = @weight_count@,
     @prefix@_INPUT_COUNT = @inputs@,
@@ -31,7 +31,7 @@ static const int @prefix@_data_table[@prefix@_DATA_COUNT + 1] = {@data_table@0};
 struct @prefix@_model {
     const void *inputs[@prefix@_INPUT_COUNT + 1];
     void *outputs[@prefix@_OUTPUT_COUNT + 1];
-    void *copies[@prefix@_WEIGHTS + 1]; /* of states that cannot be changed where they are */
+    void *copies[@prefix@_WEIGHTS + 1]; /* of states that cannot be updated in place */
     unsigned char *weights;
     const void *packed;
     void *arena;
@@ -62,22 +62,22 @@ typedef struct @prefix@_threads {
 #ifdef __linux__
 static int @prefix@_processor(void) { return sched_getcpu(); }
 
-/* A worker that was woken on the processor of its caller leaves it: the caller waits there actively, and it takes the
-   system longer than a call to spread them. Where that cannot be done, they share it. */
-static void @prefix@_leave(int taken) {
+/* A worker that was woken on the processor of its caller moves to another one: the caller spins there, and the scheduler
+   takes longer than a call to separate them. If there is no other processor, they share it. */
+static void @prefix@_leave(int occupied) {
     cpu_set_t all, others;
-    if (taken < 0 || taken >= CPU_SETSIZE || sched_getcpu() != taken) return;
+    if (occupied < 0 || occupied >= CPU_SETSIZE || sched_getcpu() != occupied) return;
     if (sched_getaffinity(0, sizeof all, &all)) return;
     others = all;
-    CPU_CLR(taken, &others);
+    CPU_CLR(occupied, &others);
     if (CPU_COUNT(&others) == 0) return;
-    /* It may go everywhere again at once. */
+    /* From now on it may run on any of them again. */
     sched_setaffinity(0, sizeof others, &others);
     sched_setaffinity(0, sizeof all, &all);
 }
 #else
 static int @prefix@_processor(void) { return -1; }
-static void @prefix@_leave(int taken) { (void)taken; }
+static void @prefix@_leave(int occupied) { (void)occupied; }
 #endif
 
 static void *@prefix@_worker(void *argument) {
@@ -132,7 +132,7 @@ static void @prefix@_stop(mithril_pool *pool) {
     free(all);
 }
 
-/* A pool of so many threads, or of fewer where the system gives no more; NULL: the caller works alone. */
+/* A pool of so many threads, or of fewer if the system has no more; NULL: the calling thread does all the work. */
 static mithril_pool *@prefix@_start(int threads) {
     if (threads < 2) return NULL;
     @prefix@_threads *all = calloc(1, sizeof *all);
@@ -150,7 +150,7 @@ static mithril_pool *@prefix@_start(int threads) {
     while (all->pool.threads < threads &&
             pthread_create(&all->threads[all->pool.threads - 1], NULL, @prefix@_worker, all) == 0)
         ++all->pool.threads;
-    /* Workers number themselves: nobody is given work before all have. */
+    /* Workers number themselves: the first call waits until all have done so. */
     pthread_mutex_lock(&all->lock);
     while (all->started < all->pool.threads - 1) pthread_cond_wait(&all->done, &all->lock);
     pthread_mutex_unlock(&all->lock);
@@ -164,11 +164,11 @@ static mithril_pool *@prefix@_start(int threads) {
 static void @prefix@_stop(mithril_pool *pool) { (void)pool; }
 #endif
 
-@reading@/* The file: 64 bytes that tell whose weights it holds, then the weights. */
+@reading@/* The file: 64 bytes that identify the model, then its weights. */
 enum { @prefix@_HEAD = 64 };
 static const size_t @prefix@_weight_bytes = @weight_bytes@;
 
-/* Whether a file starts so that it holds these weights. */
+/* Whether a file that starts with these bytes holds the weights of this model. */
 static int @prefix@_is_mine(const unsigned char *head) {
     static const unsigned long long mine = @weight_mark@ULL;
     unsigned long long mark;
@@ -186,8 +186,8 @@ static void @prefix@_release(unsigned char *weights) {
     if (weights) munmap(weights - @prefix@_HEAD, @prefix@_HEAD + @prefix@_weight_bytes);
 }
 
-/* Maps the file of weights: what nobody reads takes no memory, and all processes that map it share one copy. Nothing is
-   ever written to the file. 0, or what errno becomes. */
+/* Maps the file of weights: pages that are not read take no memory, and all processes that map it share one copy. The file
+   is never written. Returns 0, or the value of errno. */
 static int @prefix@_read(@prefix@_model *model, const char *path) {
     const size_t bytes = @prefix@_HEAD + @prefix@_weight_bytes;
     struct stat about;
@@ -208,7 +208,7 @@ static int @prefix@_read(@prefix@_model *model, const char *path) {
 #else
 static void @prefix@_release(unsigned char *weights) { free(weights); }
 
-/* Reads the file of weights; 0, or what errno becomes. */
+/* Reads the file of weights. Returns 0, or the value of errno. */
 static int @prefix@_read(@prefix@_model *model, const char *path) {
     unsigned char head[@prefix@_HEAD];
     if (!path) return EINVAL;
@@ -231,13 +231,13 @@ void @prefix@_close(@prefix@_model *model) {
     free(model);
 }
 
-/* Says where parameters and states are. */
+/* Sets the pointers to parameters and states. */
 static int @prefix@_prepare(@prefix@_model *model) {
     for (int i = 0; i < @prefix@_WEIGHTS; i++) {
         const @prefix@_place *weight = &@prefix@_weight_table[i];
         model->inputs[weight->input] = @weight_address@;
         if (weight->update < 0) continue;
-        @copied@/* A call changes it where it lies. */
+        @copied@/* It is updated in place. */
         model->outputs[weight->update] = (void *)model->inputs[weight->input];
     }
     @packing@  model->arena = @prefix@_allocate(@arena_function@(model->pool ? model->pool->threads : 1));

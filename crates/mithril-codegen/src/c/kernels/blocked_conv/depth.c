@@ -2,7 +2,7 @@
    weights[@filters@, 1, @kh@, @kw@], channels in blocks of @lanes@. `image` points to what lies under the first
    weight at the first pixel. */
 
-@finish@
+@epilogue@
 /* sums[across pixels][LANES] of one block of channels. */
 MITHRIL_INLINE void @name@_line(const long across, const @type@ *restrict image, const @type@ *restrict weights,
         @type@ *restrict sums) {
@@ -24,11 +24,11 @@ MITHRIL_INLINE void @name@_line(const long across, const @type@ *restrict image,
         MITHRIL_STORE(@t@, sums + pixel * LANES, sum[pixel]);
 }
 
-static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict image, const @stored@ *restrict packed,
-        @out@ *restrict out@parameters@@own@) {
+static MITHRIL_NOINLINE void @name@(long thread, long threads, const @type@ *restrict image, const @stored@ *restrict packed,
+        @out@ *restrict out@parameters@@scratch@) {
     enum {
         LANES = @lanes@, BLOCKS = @filters@ / LANES, OUT_HEIGHT = @oh@, GROUPS = @groups@,
-        ACROSS = @across@, LONGER = @longer@ /* the first LONGER groups of a row have ACROSS + 1 pixels */
+        ACROSS = @across@, REMAINDER = @remainder@ /* the first REMAINDER groups of a row have ACROSS + 1 pixels */
     };
     @type@ sums[@most@ * LANES] __attribute__((aligned(64)));
     const long units = (long)@n@ * BLOCKS * OUT_HEIGHT;@known@

@@ -1,14 +1,14 @@
 /* out[@n@, @filters@, @oh@, @ow@] = convolution of image[@n@, @channels@, ...] by weights[@filters@, @channels@,
    @kh@, @kw@], the result in blocks of @lanes@ channels. `image` points to what lies under the first weight at the
    first pixel. Work is cut into strips of @down@ rows of pixels and panels of two vectors of filters; the strips of
-   a section stay in the cache for all panels. `ahead` are the weights that come after these. */
+   a section stay in the cache for all panels. `next_step` are the weights that the next step of the program starts with. */
 
-@finish@
-static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict image, const @stored@ *restrict packed,
-        @out@ *restrict out@parameters@@own@, const char *ahead) {
+@epilogue@
+static MITHRIL_NOINLINE void @name@(long thread, long threads, const @type@ *restrict image, const @stored@ *restrict packed,
+        @out@ *restrict out@parameters@@scratch@, const char *next_step) {
     enum {
         K = @k@, WIDTH = 2 * @lanes@, PANELS = @panels@, OUT_HEIGHT = @oh@, DOWN = @down@,
-        GROUPS = @groups@, ACROSS = @across@, LONGER = @longer@, /* the first LONGER groups of a row have ACROSS + 1 pixels */
+        GROUPS = @groups@, ACROSS = @across@, REMAINDER = @remainder@, /* the first REMAINDER groups of a row have ACROSS + 1 pixels */
         STRIPS_OF = (OUT_HEIGHT + DOWN - 1) / DOWN, STRIPS = @n@ * STRIPS_OF, SECTIONS = @sections@
     };
     @type@ sums[@most@ * WIDTH] __attribute__((aligned(64)));

@@ -106,7 +106,7 @@ impl Blocked {
                 )
             };
             format!(
-                "{micro}\n@name@_finish(sums, batch, y, x, {down}, {across}, panel, out@arguments@);\nx += {across};"
+                "{micro}\n@name@_epilogue(sums, batch, y, x, {down}, {across}, panel, out@arguments@);\nx += {across};"
             )
         };
         let tiles = tiling.text(&mut tile);
@@ -115,7 +115,7 @@ impl Blocked {
         let text = include_str!("direct.c")
             .replace("@weights@", weights)
             .replace("@rows@", &meets.map_or_else(String::new, |rows| self.live_rows(rows)))
-            .replace("@finish@", &finish(&tiling, stays && self.vectors(lanes).is_some()));
+            .replace("@epilogue@", &epilogue(&tiling, stays && self.vectors(lanes).is_some()));
         let mut numbers = vec![("k", k), ("panels", panels), ("sections", sections), ("panel_blocks", 2)];
         let step_bytes = few.as_ref().map_or(2 * lanes * self.element.bytes(), |few| few.step_bytes);
         numbers.push(("step_bytes", step_bytes));
@@ -163,7 +163,7 @@ impl Blocked {
         let mut tile = |_: usize, across: usize| {
             format!(
                 "@name@_line({across}, line + x * {}, right, sums);\n\
-                 @name@_finish(sums, batch, y, x, 1, {across}, panel, out@arguments@);\nx += {across};",
+                 @name@_epilogue(sums, batch, y, x, 1, {across}, panel, out@arguments@);\nx += {across};",
                 walk.step
             )
         };
@@ -180,7 +180,7 @@ impl Blocked {
                     "y / @kh@ * @frame@ + y % @kh@ * @row@"
                 },
             )
-            .replace("@finish@", &finish(&tiling, self.vectors(lanes).is_some()));
+            .replace("@epilogue@", &epilogue(&tiling, self.vectors(lanes).is_some()));
         let pitch = if few.is_some() { 2 * lanes } else { lanes };
         let numbers = [("panel_blocks", 1), ("pitch", pitch)];
         let text = self.fill(&text, &tiles, &tiling, &walk, lanes, &numbers);
@@ -218,20 +218,27 @@ impl Blocked {
         };
         let pack = panels.pack(library, &Columns { batch: "0".to_owned(), column: k, term });
         let unpack = |library: &mut Library, panel: &str, each: &str| {
-            let statement = panels.unpack(library, panel, "own");
+            let statement = panels.unpack(library, panel, "scratch");
             format!("if ({each} != known)\n            {statement}\n        known = {each};\n        ")
         };
         let words = panels.words();
         let direct = format!(
-            "{}const float *const right = own;\n        const char *next = unit + 1 < end ? (const char *)((const uint32_t *)packed + (panel + 1) % PANELS * {words}) : ahead;",
+            "{}const float *const right = scratch;\n        const char *next = unit + 1 < end ? (const char *)((const uint32_t *)packed + (panel + 1) % PANELS * {words}) : next_step;",
             unpack(library, "panel", "panel")
         );
         let depth = format!(
-            "{}const float *const right = own + panel % 2 * LANES;",
+            "{}const float *const right = scratch + panel % 2 * LANES;",
             unpack(library, "panel / 2", "panel / 2")
         );
-        let own_bytes = (panels.k_padded() * 2 * lanes * 4).next_multiple_of(64);
-        FewBits { pack, packed_bytes: panels.bytes(), own_bytes, direct, depth, step_bytes: words * 4 / k }
+        let scratch_bytes = (panels.k_padded() * 2 * lanes * 4).next_multiple_of(64);
+        FewBits {
+            pack,
+            packed_bytes: panels.bytes(),
+            scratch_bytes,
+            direct,
+            depth,
+            step_bytes: words * 4 / k,
+        }
     }
 
     /// The kernel of one function, behind a copy with margins where the image is plain; and what packs so many elements,
@@ -255,19 +262,19 @@ impl Blocked {
             image = Argument::Shared;
             shared_bytes = (elements * self.element.bytes()).next_multiple_of(64);
         }
-        let own = few.iter().map(|_| Argument::Own);
+        let scratch = few.iter().map(|_| Argument::Scratch);
         let ahead = first.iter().map(|_| Argument::Ahead);
         let arguments = [image, Argument::Packed, Argument::Out].into_iter().chain(operands);
-        let arguments = arguments.chain(own).chain(ahead).collect();
+        let arguments = arguments.chain(scratch).chain(ahead).collect();
         phases.push(vec![work(function, arguments)]);
-        let (pack, packed_bytes, own_bytes) = if let Some(few) = few {
-            (few.pack, few.packed_bytes, few.own_bytes)
+        let (pack, packed_bytes, scratch_bytes) = if let Some(few) = few {
+            (few.pack, few.packed_bytes, few.scratch_bytes)
         } else {
             let (pack, elements) = floats(library);
             (pack, (elements * self.element.bytes()).next_multiple_of(64), 0)
         };
         let pack = Some(work(pack, vec![Argument::B, Argument::Packed]));
-        Kernel { pack, packed_bytes, first, phases, shared_bytes, own_bytes }
+        Kernel { pack, packed_bytes, first, phases, shared_bytes, scratch_bytes }
     }
 
     /// Bytes of the image that a strip of `down` rows reads anew.
@@ -418,7 +425,7 @@ impl Blocked {
             ("down", tiling.down),
             ("groups", tiling.across.groups),
             ("across", tiling.across.rows),
-            ("longer", tiling.across.longer),
+            ("remainder", tiling.across.remainder),
             ("most", tiling.down * tiling.across.most()),
             ("image_line", walk.line),
             ("plane", walk.plane),
@@ -429,8 +436,8 @@ impl Blocked {
             ("frame", walk.frame),
         ];
         let is_few = self.few_bits.is_some();
-        let [stored, own, known] = if is_few {
-            ["void", ", float *restrict own", "\nlong known = -1;"]
+        let [stored, scratch, known] = if is_few {
+            ["void", ", float *restrict scratch", "\nlong known = -1;"]
         } else {
             [self.element.c(), "", ""]
         };
@@ -439,7 +446,7 @@ impl Blocked {
             ("image", walk.image.clone()),
             ("type", self.element.c().to_owned()),
             ("stored", stored.to_owned()),
-            ("own", own.to_owned()),
+            ("scratch", scratch.to_owned()),
             ("known", known.to_owned()),
         ];
         let numbers = numbers.iter().chain(more).map(|(key, number)| (*key, number.to_string()));
@@ -456,13 +463,13 @@ impl Blocked {
         for (i, places) in self.operands.iter().enumerate() {
             expression = expression.replace(&format!("{{{i}}}"), &format!("operand{i}[{}]", places.text()));
         }
-        let mut finish_lanes = String::new();
+        let mut epilogue_lanes = String::new();
         for (place, factor) in [("y", self.out.y), ("x", self.out.x)] {
             if factor == 0 {
-                let _ = writeln!(finish_lanes, "(void){place};");
+                let _ = writeln!(epilogue_lanes, "(void){place};");
             }
         }
-        finish_lanes.push_str(
+        epilogue_lanes.push_str(
             &self
                 .vectors(lanes)
                 .unwrap_or_else(|| include_str!("lanes.c").trim_end().replace("@type@", self.element.c())),
@@ -476,7 +483,7 @@ impl Blocked {
             let _ = write!(coordinates, "\nconst long column = y * {} + x;", self.result[1]);
         }
         vec![
-            ("finish_lanes", finish_lanes),
+            ("epilogue_lanes", epilogue_lanes),
             ("coordinates", coordinates),
             ("expression", expression),
             ("t", self.element.suffix().to_owned()),
@@ -513,8 +520,8 @@ impl Blocked {
 
 /// What finishes a tile: rows and pixels side by side where the sums stay in registers, whose numbers are constants. An
 /// epilogue that is not said in vectors takes them from memory: a copy of it for each pixel would only be compiled longer.
-pub(super) fn finish(tiling: &Tiling, stays: bool) -> String {
-    include_str!("finish.c")
+pub(super) fn epilogue(tiling: &Tiling, stays: bool) -> String {
+    include_str!("epilogue.c")
         .replace("@unroll_rows@", &unroll(tiling.down, stays))
         .replace("@unroll_pixels@", &unroll(tiling.across.most(), stays))
 }
@@ -523,7 +530,7 @@ pub(super) fn finish(tiling: &Tiling, stays: bool) -> String {
 pub(super) struct FewBits {
     pack: String,
     packed_bytes: usize,
-    own_bytes: usize,
+    scratch_bytes: usize,
     /// What makes floats of a panel, for all channels together and for each by itself.
     direct: String,
     depth: String,
@@ -533,7 +540,7 @@ pub(super) struct FewBits {
 
 /// The weights of a panel, and those that come next.
 const WEIGHTS: &str = "const @type@ *const right = packed + panel * K * WIDTH;
-        const char *next = unit + 1 < end ? (const char *)(packed + (panel + 1) % PANELS * K * WIDTH) : ahead;";
+        const char *next = unit + 1 < end ? (const char *)(packed + (panel + 1) % PANELS * K * WIDTH) : next_step;";
 
 /// The weights of a block of channels.
 const DEPTH_WEIGHTS: &str = "const @type@ *const right = packed + panel * @kd@ * @kh@ * @kw@ * LANES;";

@@ -2,7 +2,7 @@
    channels, in blocks of @lanes@: a block of filters reads @span@ of channels, with weights of 0 for those of other groups.
    `image` points to what lies under the first weight at the first pixel. */
 
-@finish@
+@epilogue@
 /* sums[down * across pixels][LANES] of one block of filters. */
 MITHRIL_INLINE void @name@_tile(const long down, const long across, const @type@ *restrict image,
         const @type@ *restrict weights, @type@ *restrict sums) {
@@ -29,12 +29,12 @@ MITHRIL_INLINE void @name@_tile(const long down, const long across, const @type@
         MITHRIL_STORE(@t@, sums + pixel * LANES, sum[pixel]);
 }
 
-static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict image, const @stored@ *restrict packed,
-        @out@ *restrict out@parameters@@own@) {
+static MITHRIL_NOINLINE void @name@(long thread, long threads, const @type@ *restrict image, const @stored@ *restrict packed,
+        @out@ *restrict out@parameters@@scratch@) {
     enum {
         LANES = @lanes@, BLOCKS = @filters@ / LANES, OUT_HEIGHT = @oh@, DOWN = @down@, GROUPS = @groups@,
         STRIPS = (OUT_HEIGHT + DOWN - 1) / DOWN,
-        ACROSS = @across@, LONGER = @longer@ /* the first LONGER groups of a row have ACROSS + 1 pixels */
+        ACROSS = @across@, REMAINDER = @remainder@ /* the first REMAINDER groups of a row have ACROSS + 1 pixels */
     };
     @type@ sums[@most@ * LANES] __attribute__((aligned(64)));
     const long units = (long)@n@ * BLOCKS * STRIPS;

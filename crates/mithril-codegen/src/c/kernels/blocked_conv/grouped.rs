@@ -3,7 +3,7 @@
 //! time than to bring the channels of every group together.
 
 use crate::c::ir::kernel::Kernel;
-use crate::c::kernels::blocked_conv::direct::finish;
+use crate::c::kernels::blocked_conv::direct::epilogue;
 use crate::c::kernels::common::library::{Library, substitute};
 use crate::c::kernels::common::tiling::Tiling;
 use crate::c::kernels::spec::blocked_conv::Blocked;
@@ -17,7 +17,7 @@ impl Blocked {
         let mut tile = |down: usize, across: usize| {
             format!(
                 "@name@_tile({down}, {across}, line + x * {}, right, sums);\n\
-                 @name@_finish(sums, batch, y, x, {down}, {across}, panel, out@arguments@);\nx += {across};",
+                 @name@_epilogue(sums, batch, y, x, {down}, {across}, panel, out@arguments@);\nx += {across};",
                 walk.step
             )
         };
@@ -26,7 +26,7 @@ impl Blocked {
         let first = format!("panel * {lanes} / {filters} * {channels} / {lanes}");
         let text = include_str!("grouped.c")
             .replace("@first_block@", &first)
-            .replace("@finish@", &finish(&tiling, self.vectors(lanes).is_some()));
+            .replace("@epilogue@", &epilogue(&tiling, self.vectors(lanes).is_some()));
         let numbers = [("panel_blocks", 1), ("span", span), ("group_channels", channels)];
         let text = self.fill(&text, &tiles, &tiling, &walk, lanes, &numbers);
         let name = library.add(&self.wish("grouped"), &text);

@@ -1,6 +1,6 @@
 /* weights[@filters@, @group_channels@, @kh@, @kw@] of groups of @group_filters@ filters as [filters / LANES][blocks of channels that they
    read][ky][kx][LANES channels][LANES filters], with zeros where channel and filter are of two groups. */
-static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict weights, @type@ *restrict packed) {
+static MITHRIL_NOINLINE void @name@(long thread, long threads, const @type@ *restrict weights, @type@ *restrict packed) {
     enum { LANES = @lanes@, CHANNELS = @group_channels@, FILTERS = @group_filters@, PLACES = @kh@ * @kw@, SPAN = @span@ };
     for (long panel = @filters@L / LANES * thread / threads; panel < @filters@L / LANES * (thread + 1) / threads; panel++)
         for (long i = 0; i < SPAN * LANES; i++)

@@ -1,6 +1,6 @@
-/* Sets the margins of @planes@ blocks of @height@ by @width@ pixels to @value@ (@top@ rows above, @bottom@ below,
-   @left@ pixels to the left, @right@ to the right): what convolutions read beyond the edges. */
-static MITHRIL_ONCE void @name@(long thread, long threads, @type@ *restrict blocks) {
+/* Fills the halo of @planes@ blocks of @height@ by @width@ pixels with @value@ (@top@ rows above, @bottom@ below,
+   @left@ pixels to the left, @right@ to the right): convolutions read it beyond the edges of the image. */
+static MITHRIL_NOINLINE void @name@(long thread, long threads, @type@ *restrict blocks) {
     enum {
         LANES = @lanes@, ROW = (@left@ + @width@ + @right@) * LANES, TOP = @top@ * ROW, ROWS = @height@,
         BOTTOM = @bottom@ * ROW, PLANE = @plane@

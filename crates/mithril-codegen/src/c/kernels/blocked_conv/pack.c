@@ -1,6 +1,6 @@
 /* weights[@filters@, @channels@, @kh@, @kw@] in panels, [filters / WIDTH][channels / BLOCK][ky][kx][BLOCK][WIDTH],
    with zeros for filters beyond the last. */
-static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict weights, @type@ *restrict packed) {
+static MITHRIL_NOINLINE void @name@(long thread, long threads, const @type@ *restrict weights, @type@ *restrict packed) {
     enum {
         FILTERS = @filters@, CHANNELS = @channels@, PLACES = @kh@ * @kw@, BLOCK = @block@, WIDTH = 2 * @lanes@,
         PANELS = (FILTERS + WIDTH - 1) / WIDTH

@@ -1,9 +1,9 @@
 /* sums[down * across pixels][2 vectors of filters] = (accumulate ? sums : 0) + the weights times the image under
    them. With down, across, step and run constants all sums stay in registers: a step loads two vectors of weights,
-   and for each pixel broadcasts one element of the image. Pixels lie `step` apart, rows of pixels `line`. Under a
-   pixel lie `blocks` planes, `plane` apart, of `height` rows, `row` apart, of `width` places, `column` apart, of
-   `run` elements that lie together; weights of a block lie `skipped` elements behind those of the last. Every step asks for the cache line at `next` and moves it on by `stride` bytes:
-   weights that come after these. */
+   and for each pixel broadcasts one element of the image. The stride between pixels is `step`, between rows of pixels `line`. Under a
+   pixel are `blocks` planes with stride `plane`, each of `height` rows with stride `row`, each of `width` taps with stride
+   `column`, each of `run` contiguous elements; `skipped` weights between two blocks are not used. Every step prefetches the
+   cache line at `next`, which are weights that are used later, and advances it by `stride` bytes. */
 MITHRIL_INLINE void mithril_tile_@t@(const long down, const long across, const long step, const long run,
         const @type@ *restrict image, long line, long blocks, long plane, long height, long row,
         long width, long column, const @type@ *restrict weights, long skipped, @type@ *restrict sums,
@@ -19,9 +19,9 @@ MITHRIL_INLINE void mithril_tile_@t@(const long down, const long across, const l
                 const @type@ *const place = image + y * row + x * column;
                 MITHRIL_UNROLL_BY(4)
                 for (long i = 0; i < run; i++, weights += 2 * LANES, next += stride) {
-                    MITHRIL_FETCH(next);
-                    if (run >= down * across) /* a step for each pixel: what lies under it in the next plane */
-                        MITHRIL_NEAR(place + plane + (down > 1 ? i / across * line : 0) + (down > 1 ? i % across : i) * step);
+                    MITHRIL_PREFETCH_L2(next);
+                    if (run >= down * across) /* a step for each pixel prefetches what is under it in the next plane */
+                        MITHRIL_PREFETCH_L1(place + plane + (down > 1 ? i / across * line : 0) + (down > 1 ? i % across : i) * step);
                     const mithril_@t@ left = MITHRIL_LOAD(@t@, weights), right = MITHRIL_LOAD(@t@, weights + LANES);
                     MITHRIL_UNROLL(@most_rows@)
                     for (long pixel = 0; pixel < down * across; pixel++) {

@@ -49,14 +49,14 @@ impl PanelUse {
     fn fetch(self, few_rows: bool) -> &'static str {
         match (self, few_rows) {
             (Self::Cached, _) => "(void)next;",
-            (Self::Once, true) => "MITHRIL_FETCH((const char *)panel + 3072);\n(void)next;",
+            (Self::Once, true) => "MITHRIL_PREFETCH_L2((const char *)panel + 3072);\n(void)next;",
             (Self::Once, false) => {
-                "if (rows > 5) {\n    MITHRIL_FETCH((const char *)panel + 8192);\n    \
-                 MITHRIL_FETCH((const char *)(panel + LANES) + 8192);\n}\n(void)next;"
+                "if (rows > 5) {\n    MITHRIL_PREFETCH_L2((const char *)panel + 8192);\n    \
+                 MITHRIL_PREFETCH_L2((const char *)(panel + LANES) + 8192);\n}\n(void)next;"
             }
             // Few groups meet a panel then: a step may have to ask for all of what comes.
-            (Self::Shared, true) => "MITHRIL_FETCH(next);\nMITHRIL_FETCH(next + stride / 2);",
-            (Self::Shared, false) => "MITHRIL_FETCH(next);",
+            (Self::Shared, true) => "MITHRIL_PREFETCH_L2(next);\nMITHRIL_PREFETCH_L2(next + stride / 2);",
+            (Self::Shared, false) => "MITHRIL_PREFETCH_L2(next);",
         }
     }
 }

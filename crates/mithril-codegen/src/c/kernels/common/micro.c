@@ -1,7 +1,7 @@
-/* tile[rows][2 vectors] = (accumulate ? tile : 0) + a · panel. With rows a constant, all sums stay in registers: a
-   step of k loads two vectors of the panel, and for each row broadcasts one element of a.
+/* tile[rows][2 vectors] = (accumulate ? tile : 0) + a · panel. Since rows is a constant, all sums stay in registers: a
+   step of k loads two vectors of the panel and broadcasts one element of a for each row.
    a: blocks of @lanes@ steps of k, each block [rows][@lanes@]; panel: [k][2 vectors].
-   Where `next` is asked for, it is weights that come after these, and every step moves it on by `stride` bytes. */
+   Where `next` is prefetched, it points to weights that are used later; every step advances it by `stride` bytes. */
 MITHRIL_INLINE void mithril_micro_@p@@panels@(const long rows, long k, const @factor@ *restrict a, const @factor@ *restrict panel,
         @type@ *restrict tile, int accumulate, const char *next, long stride) {
     enum { LANES = @lanes@ };

@@ -1,5 +1,5 @@
-/* As the other micro-kernels, for few rows: the sums of each row are kept @chains@ times, for every @chains@th step
-   of k, lest a sum wait for itself. */
+/* The micro-kernel for few rows: each sum is split into @chains@ independent chains, one for every @chains@th step of k,
+   so that additions do not wait for each other. */
 MITHRIL_INLINE void @name@_terms(long k, const @factor@ *restrict a, const @factor@ *restrict panel,
         @type@ *restrict tile, int accumulate, const char *next, long stride) {
     enum { LANES = @lanes@, ROWS = @rows@, CHAINS = @chains@ };
@@ -11,7 +11,7 @@ MITHRIL_INLINE void @name@_terms(long k, const @factor@ *restrict a, const @fact
             sum[row][chain][0] = sum[row][chain][1] = (mithril_@t@){0};
     }
     for (; k >= LANES; k -= LANES, a += ROWS * LANES)
-        /* Short as it is: more of it side by side takes longer where another thread has half of the core. */
+        /* Unrolling it further is slower where another thread shares the core. */
         MITHRIL_UNROLL_BY(1)
         for (long step = 0; step < LANES; step += CHAINS) {
             MITHRIL_UNROLL(@chains@)
@@ -50,8 +50,8 @@ MITHRIL_INLINE void @name@_terms(long k, const @factor@ *restrict a, const @fact
     }
 }
 
-/* In pieces, as with more rows: each chain adds up at most 256 terms. */
-static MITHRIL_ONCE void @name@(long k, const @factor@ *restrict a, const @factor@ *restrict panel,
+/* In partial sums, as with more rows: each chain adds up at most 256 terms. */
+static MITHRIL_NOINLINE void @name@(long k, const @factor@ *restrict a, const @factor@ *restrict panel,
         @type@ *restrict tile, int accumulate, const char *next, long stride) {
     enum { TERMS = 256 * @chains@ };
     for (long done = 0; done < k || done == 0; done += TERMS)

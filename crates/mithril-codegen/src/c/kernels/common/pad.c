@@ -1,7 +1,5 @@
-/* Copies the @planes@ planes of an image with margins of zeros: @top@ above, @left@ to the left. Pixels that are
-   @stride_x@ apart lie side by side, [plane][y][x % @stride_x@][x / @stride_x@], as the steps of the kernel meet
-   them. */
-static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict image, @type@ *restrict padded) {
+/* Copies the @planes@ planes of an image with zero padding: @top@ rows above, @left@ pixels to the left.@phases@ */
+static MITHRIL_NOINLINE void @name@(long thread, long threads, const @type@ *restrict image, @type@ *restrict padded) {
     enum { H = @h@, W = @w@, LEFT = @left@, STEP = @stride_x@, PADDED_H = @padded_height@, PADDED_W = @padded_width@ };
     const long rows = (long)@planes@ * PADDED_H;
     for (long row = rows * thread / threads; row < rows * (thread + 1) / threads; row++) {
@@ -11,7 +9,7 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restric
         if (y < 0 || y >= H)
             continue;
         const @type@ *restrict from = image + (row / PADDED_H * H + y) * W;
-        /* gcc 12 makes wrong vectors of this loop where it unrolls it. */
+        /* GCC 12 vectorizes this loop incorrectly if it unrolls it. */
         MITHRIL_UNROLL_BY(1)
         for (long part = 0; part < STEP; part++) {
             const long first = (part + LEFT * (STEP - 1)) % STEP; /* column of the image where this part begins */

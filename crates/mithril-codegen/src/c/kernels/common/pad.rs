@@ -1,9 +1,9 @@
-//! The functions that copy images and volumes between margins of zeros.
+//! The functions that copy images and volumes with zero padding.
 
 use crate::c::kernels::common::library::{Library, substitute};
 use crate::c::target::Element;
 
-/// The function that copies planes of an image between margins of zeros, columns apart by `step` side by side.
+/// The function that copies planes of an image with zero padding, columns a stride of `step` apart side by side.
 pub(crate) fn pad(
     library: &mut Library,
     element: Element,
@@ -14,9 +14,18 @@ pub(crate) fn pad(
 ) -> String {
     let padded_height = height + padding[0][0] + padding[0][1];
     let padded_width = width + padding[1][0] + padding[1][1];
+    let phases = if step > 1 {
+        format!(
+            " Pixels a stride of {step} apart\n   are contiguous, [plane][y][x % {step}][x / {step}], in the order in which the \
+             kernel reads them."
+        )
+    } else {
+        String::new()
+    };
     let text = substitute(
         include_str!("pad.c"),
         &[
+            ("phases", &phases),
             ("type", element.c()),
             ("planes", &planes.to_string()),
             ("h", &height.to_string()),
@@ -31,7 +40,7 @@ pub(crate) fn pad(
     library.add(&format!("mithril_pad_{padded_height}x{padded_width}"), &text)
 }
 
-/// The function that copies volumes between margins of zeros, whose frames then come before their channels.
+/// The function that copies volumes with zero padding, whose frames then come before their channels.
 pub(crate) fn pad_frames(
     library: &mut Library,
     element: Element,

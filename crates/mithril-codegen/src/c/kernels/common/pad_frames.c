@@ -1,6 +1,6 @@
-/* Copies volumes[@images@][@channels@][@depth@][@h@][@w@] to [image][frame][channel][y][x] with margins of zeros: @front@ frames
+/* Copies volumes[@images@][@channels@][@depth@][@h@][@w@] to [image][frame][channel][y][x] with zero padding: @front@ frames
    in front, @top@ rows above, @left@ pixels to the left. */
-static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict image, @type@ *restrict padded) {
+static MITHRIL_NOINLINE void @name@(long thread, long threads, const @type@ *restrict image, @type@ *restrict padded) {
     enum {
         CHANNELS = @channels@, DEPTH = @depth@, FRAMES = @frames@, H = @h@, W = @w@, PADDED_H = @padded_height@,
         PADDED_W = @padded_width@

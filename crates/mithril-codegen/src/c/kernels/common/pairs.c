@@ -1,5 +1,5 @@
 /* Pairs of bfloat16 in words of 32 bits: two steps of k of one row or column. MITHRIL_ADD_bf16(sum, x, y) is sum + the
-   products of both. The instructions for that take subnormal numbers for 0, and each rounds in its own way. */
+   products of both. The instructions for that flush subnormal numbers to 0, and each rounds in its own way. */
 typedef mithril_u32 mithril_bf16;
 typedef mithril_u32_memory mithril_bf16_memory;
 #if MITHRIL_VECTOR > 1
@@ -27,8 +27,8 @@ MITHRIL_INLINE mithril_f32 mithril_add_pairs(mithril_f32 sum, mithril_u32 x, mit
 }
 #define MITHRIL_ADD_bf16(sum, x, y) mithril_add_pairs(sum, x, y)
 #endif
-/* The word of two elements. It does not matter which half is the first, if it is the same for both factors: as in
-   memory, so that elements that lie together are copied. */
+/* The word of two elements. Any order of the halves is correct as long as it is the same for both factors; that of memory
+   allows copying contiguous elements. */
 MITHRIL_INLINE uint32_t mithril_pair(uint16_t first, uint16_t second) {
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
     return (uint32_t)first << 16 | second;

@@ -3,12 +3,12 @@
 use crate::c::kernels::common::library::{Library, PanelUse, substitute};
 use crate::c::target::{Element, Factor, Target};
 
-/// Groups of rows, as even as they can be: the first `longer` have one row more than `rows`.
+/// Groups of rows, as even as they can be: the first `remainder` have one row more than `rows`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RowGroups {
     pub groups: usize,
     pub rows: usize,
-    pub longer: usize,
+    pub remainder: usize,
 }
 
 impl RowGroups {
@@ -19,12 +19,12 @@ impl RowGroups {
     /// Groups of at most so many.
     pub fn of(rows: usize, most: usize) -> Self {
         let groups = rows.div_ceil(most).max(1);
-        Self { groups, rows: rows / groups, longer: rows % groups }
+        Self { groups, rows: rows / groups, remainder: rows % groups }
     }
 
     /// The rows of the longest group.
     pub fn most(&self) -> usize {
-        self.rows + usize::from(self.longer > 0)
+        self.rows + usize::from(self.remainder > 0)
     }
 
     /// A statement for each number of rows that occurs; `{rows}` and `{micro}` stand for the number and its kernel.
@@ -45,10 +45,10 @@ impl RowGroups {
 
     /// What `write` makes of each number of rows that occurs, chosen when running.
     pub fn each(&self, mut write: impl FnMut(usize) -> String) -> String {
-        match (self.longer, self.rows) {
+        match (self.remainder, self.rows) {
             (0, rows) => write(rows),
             (_, 0) => write(1),
-            (_, rows) => format!("if (longer)\n    {}\nelse\n    {}", write(rows + 1), write(rows)),
+            (_, rows) => format!("if (extra)\n    {}\nelse\n    {}", write(rows + 1), write(rows)),
         }
     }
 
@@ -70,7 +70,7 @@ impl RowGroups {
                 ("k", &columns.to_string()),
                 ("row_groups", &self.groups.to_string()),
                 ("rows", &self.rows.to_string()),
-                ("longer", &self.longer.to_string()),
+                ("remainder", &self.remainder.to_string()),
             ],
         );
         library.add(&format!("mithril_pack_rows_{}x{columns}", matrices * rows), &text)

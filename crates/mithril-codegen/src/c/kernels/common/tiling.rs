@@ -21,13 +21,13 @@ impl Tiling {
 
     /// A statement for each size of tile that occurs.
     pub fn text(&self, tile: &mut dyn FnMut(usize, usize) -> String) -> String {
-        let RowGroups { rows, longer, .. } = self.across;
+        let RowGroups { rows, remainder, .. } = self.across;
         let either = |test: &str, yes: String, no: String| {
             let [yes, no] = [yes, no].map(|text| text.replace('\n', "\n    "));
             format!("if ({test}) {{\n    {yes}\n}} else {{\n    {no}\n}}")
         };
-        if longer > 0 {
-            return either("group < LONGER", tile(self.down, rows + 1), tile(self.down, rows));
+        if remainder > 0 {
+            return either("group < REMAINDER", tile(self.down, rows + 1), tile(self.down, rows));
         }
         if self.down != self.last {
             let whole = tile(self.down, rows);

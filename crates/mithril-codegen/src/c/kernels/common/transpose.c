@@ -1,6 +1,6 @@
 /* Transposes a square of @lanes@ by @lanes@: log2(@lanes@) rounds, each of which interleaves row i with row i +
    @lanes@ / 2. */
-static MITHRIL_ONCE void mithril_transpose_@t@(const @type@ *restrict from, long from_stride, @type@ *restrict to, long to_stride) {
+static MITHRIL_NOINLINE void mithril_transpose_@t@(const @type@ *restrict from, long from_stride, @type@ *restrict to, long to_stride) {
     enum { LANES = @lanes@ };
     mithril_@t@ even[LANES], odd[LANES];
     MITHRIL_UNROLL(@lanes@)

@@ -1,11 +1,11 @@
-/* Vectors of the processor, by the extensions of GCC and Clang. A vector in memory need not be aligned, hence the
+/* Vectors of the processor, as vector extensions of GCC and Clang. A vector in memory need not be aligned, hence the
    two types: mithril_f32 is a value, mithril_f32_memory is one in memory. With one lane all of it is plain C. */
 #ifdef MITHRIL_VECTOR
 #error "the kernels below are shaped for one width: generate the file for another"
 #endif
 #if defined(__clang__)
 #if __has_warning("-Wpsabi")
-#pragma clang diagnostic ignored "-Wpsabi" /* functions with vectors are inline: nobody passes them */
+#pragma clang diagnostic ignored "-Wpsabi" /* functions that take vectors are inline, so that their ABI does not matter */
 #endif
 #elif defined(__GNUC__)
 #pragma GCC diagnostic ignored "-Wpsabi"
@@ -27,16 +27,15 @@ typedef double mithril_f64_memory __attribute__((vector_size(4 * MITHRIL_VECTOR)
 typedef double mithril_f64, mithril_f64_memory;
 #define MITHRIL_BROADCAST_f64(x) (x)
 #endif
-/* a sum and one product more */
+/* multiply and add */
 #define MITHRIL_ADD_f32(sum, x, y) ((sum) + (x) * (y))
 #define MITHRIL_ADD_f64(sum, x, y) ((sum) + (x) * (y))
 #define MITHRIL_LOAD(type, p) ((mithril_##type)*(const mithril_##type##_memory *)(p))
 #define MITHRIL_STORE(type, p, v) (*(mithril_##type##_memory *)(p) = (v))
 #define MITHRIL_INLINE static inline __attribute__((always_inline, unused))
 #define MITHRIL_PRAGMA(text) _Pragma(#text)
-/* MITHRIL_UNROLL(n) is for loops of at most n turns, as many as the compiler can see: all stand side by side, so that
-   sums stay in registers. Clang leaves them in memory if it is told the number. MITHRIL_UNROLL_BY(n) puts n turns of
-   many side by side; with 1 a loop stays one. */
+/* MITHRIL_UNROLL(n) fully unrolls a loop whose trip count is a constant of at most n, so that sums stay in registers; Clang
+   would leave them in memory if the number were given. MITHRIL_UNROLL_BY(n) unrolls n iterations; with 1 the loop is kept. */
 #ifdef __clang__
 #define MITHRIL_UNROLL(n) MITHRIL_PRAGMA(clang loop unroll(full))
 #define MITHRIL_UNROLL_BY(n) MITHRIL_PRAGMA(unroll n)
@@ -45,6 +44,6 @@ typedef double mithril_f64, mithril_f64_memory;
 #define MITHRIL_UNROLL_BY(n) MITHRIL_PRAGMA(GCC unroll n)
 #endif
 #define MITHRIL_SHUFFLE(left, right, ...) __builtin_shufflevector(left, right, __VA_ARGS__)
-#define MITHRIL_FETCH(p) __builtin_prefetch((p), 0, 2) /* into the second-level cache */
-#define MITHRIL_NEAR(p) __builtin_prefetch((p), 0, 3) /* into the first */
-#define MITHRIL_CLAIM(p) __builtin_prefetch((p), 1, 2) /* the same, to be written */
+#define MITHRIL_PREFETCH_L2(p) __builtin_prefetch((p), 0, 2) /* into the L2 cache */
+#define MITHRIL_PREFETCH_L1(p) __builtin_prefetch((p), 0, 3) /* into the L1 cache */
+#define MITHRIL_PREFETCH_WRITE(p) __builtin_prefetch((p), 1, 2) /* into the L2 cache, to be written */

@@ -1,21 +1,21 @@
 
-/* What becomes of finished sums, a vector at a time; arguments may be numbers, too. The lanes of a test are all ones
-   where it holds, else zeros. */
+/* Functions of epilogues on vectors; arguments may be scalars, too. The lanes of a test are all ones where it holds, else
+   zeros. */
 typedef int32_t mithril_test __attribute__((vector_size(4 * MITHRIL_VECTOR), may_alias));
 MITHRIL_INLINE mithril_f32 mithril_where(mithril_test test, mithril_f32 yes, mithril_f32 no) {
     return (mithril_f32)((test & (mithril_test)yes) | (~test & (mithril_test)no));
 }
-/* max(x, 0); NaN passes. That is one instruction of AVX-512, which GCC does not find in a test and a choice. */
+/* max(x, 0); NaN is propagated. GCC does not recognize the one instruction of AVX-512 for it in a comparison and a blend. */
 #ifdef __has_builtin
 #if MITHRIL_VECTOR == 16 && defined(__AVX512F__) && __has_builtin(__builtin_ia32_maxps512_mask)
-#define MITHRIL_ABOVE_ZERO(x) (mithril_f32) __builtin_ia32_maxps512_mask((mithril_f32){0}, (x), (x), 0xffff, 4)
+#define MITHRIL_RELU(x) (mithril_f32) __builtin_ia32_maxps512_mask((mithril_f32){0}, (x), (x), 0xffff, 4)
 #endif
 #endif
-#ifndef MITHRIL_ABOVE_ZERO
-#define MITHRIL_ABOVE_ZERO(x) (mithril_f32)(~(mithril_test)((x) < 0.0f) & (mithril_test)(x))
+#ifndef MITHRIL_RELU
+#define MITHRIL_RELU(x) (mithril_f32)(~(mithril_test)((x) < 0.0f) & (mithril_test)(x))
 #endif
 MITHRIL_INLINE mithril_f32 mithril_relu_vector(mithril_f32 x) {
-    return MITHRIL_ABOVE_ZERO(x);
+    return MITHRIL_RELU(x);
 }
 /* The larger and the smaller of two numbers, NaN if one is. */
 MITHRIL_INLINE mithril_f32 mithril_maximum_of(mithril_f32 a, mithril_f32 b) {

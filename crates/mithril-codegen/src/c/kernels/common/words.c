@@ -1,4 +1,4 @@
-/* Words of 32 bits hold several small whole numbers: weights of one column, side by side along k. */
+/* Words of 32 bits hold several low-bit integers: weights of one column, side by side along k. */
 #if MITHRIL_VECTOR > 1
 typedef uint32_t mithril_u32 __attribute__((vector_size(4 * MITHRIL_VECTOR), may_alias));
 typedef uint32_t mithril_u32_memory __attribute__((vector_size(4 * MITHRIL_VECTOR), aligned(4), may_alias));

@@ -1,13 +1,13 @@
 /* out[@n@, @filters@, @oh@, @ow@] = convolution of image[@n@, @channels@, @h@, @w@], each channel by itself, by
-   weights[@filters@, 1, @kh@, @kw@]. Too few products for each number read to be anything but a loop over lines, whose
-   pixels the compiler takes a vector at a time. A channel is copied between margins of zeros before. */
-static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict image, const @type@ *restrict weights,
-        @out@ *restrict out@parameters@, @type@ *restrict own) {
+   weights[@filters@, 1, @kh@, @kw@]. There are too few products per element for register tiles: a loop over the pixels of a
+   row, which the compiler vectorizes. Each channel is first copied with zero padding. */
+static MITHRIL_NOINLINE void @name@(long thread, long threads, const @type@ *restrict image, const @type@ *restrict weights,
+        @out@ *restrict out@parameters@, @type@ *restrict scratch) {
     enum {
         FILTERS = @filters@, OUT_HEIGHT = @oh@, OUT_WIDTH = @ow@, H = @h@, W = @w@,
         IN_WIDTH = @padded_width@, PLANE = @padded_plane@
     };
-    @type@ *const plane = own, *const sums = own + PLANE;
+    @type@ *const plane = scratch, *const sums = scratch + PLANE;
     for (long i = 0; i < PLANE; i++)
         plane[i] = 0;
     const long units = (long)@n@ * FILTERS;

@@ -35,7 +35,7 @@ impl Conv {
         let few = self.few_bits.map(|scheme| self.in_few_bits(scheme, plan.k, 0, library));
         let weights = if few.is_some() { Argument::Shared } else { Argument::B };
         let mut arguments = vec![Argument::Thread, Argument::Threads, Argument::A, weights, Argument::Out];
-        arguments.extend(operands.chain([Argument::Own]));
+        arguments.extend(operands.chain([Argument::Scratch]));
         let bytes = |elements: usize| (elements * self.element.bytes()).next_multiple_of(64);
         let kernel = Kernel {
             pack: None,
@@ -43,7 +43,7 @@ impl Conv {
             first: None,
             phases: vec![vec![Call { function, arguments }]],
             shared_bytes: 0,
-            own_bytes: bytes(self.padded(0) * self.padded_width() + self.result()[1]),
+            scratch_bytes: bytes(self.padded(0) * self.padded_width() + self.result()[1]),
         };
         match few {
             Some(few) => few.before(kernel),
@@ -57,7 +57,7 @@ impl Conv {
         let panels = Panels { scheme, lanes, n: self.filters, k, matrices: 1 };
         let columns = Columns { batch: "0".to_owned(), column: k, term: "k".to_owned() };
         let pack = panels.pack(library, &columns);
-        let statement = panels.unpack(library, "panel", "own");
+        let statement = panels.unpack(library, "panel", "scratch");
         let numbers = [("n", self.filters), ("k", k), ("lanes", lanes)].map(|(key, n)| (key, n.to_string()));
         let mut pairs: Vec<(&str, &str)> = numbers.iter().map(|(key, n)| (*key, n.as_str())).collect();
         pairs.push(("unpack", &statement));
@@ -70,9 +70,9 @@ impl Conv {
         FewBits {
             pack: work(pack, vec![Argument::B, Argument::Packed]),
             packed_bytes: panels.bytes(),
-            unpack: work(unpack, vec![Argument::Packed, Argument::SharedAt(at), Argument::Own]),
+            unpack: work(unpack, vec![Argument::Packed, Argument::SharedAt(at), Argument::Scratch]),
             shared_bytes: (self.filters * k * 4).next_multiple_of(64),
-            own_bytes: (panels.k_padded() * 2 * lanes * 4).next_multiple_of(64),
+            scratch_bytes: (panels.k_padded() * 2 * lanes * 4).next_multiple_of(64),
         }
     }
 
@@ -129,7 +129,7 @@ impl Conv {
         let pack = work(pack, [given, packed.clone()]);
         let mut arguments = vec![Argument::Thread, Argument::Threads, image, packed, Argument::Out];
         arguments.extend((0..self.epilogue.operands.len()).map(Argument::Operand));
-        arguments.push(Argument::Own);
+        arguments.push(Argument::Scratch);
         let mut first = Vec::new();
         if !self.is_point() {
             first.push(work(self.pad(library), [Argument::A, Argument::Shared]));
@@ -143,7 +143,7 @@ impl Conv {
             packed_bytes: if ahead { weights } else { 0 },
             first: None,
             shared_bytes: behind,
-            own_bytes: bytes((plan.panel_block * plan.k + 1 + plan.rows.most()) * 2 * plan.lanes),
+            scratch_bytes: bytes((plan.panel_block * plan.k + 1 + plan.rows.most()) * 2 * plan.lanes),
             phases,
             pack: ahead.then_some(pack),
         };
@@ -198,7 +198,7 @@ impl Conv {
             ("dilation_x", self.dilation[1]),
             ("row_groups", plan.rows.groups),
             ("rows", plan.rows.rows),
-            ("longer", plan.rows.longer),
+            ("remainder", plan.rows.remainder),
             ("row_block", plan.row_block),
             ("panel_block", plan.panel_block),
         ]
@@ -272,7 +272,7 @@ struct FewBits {
     /// Makes floats of them, in this shared memory.
     unpack: Call,
     shared_bytes: usize,
-    own_bytes: usize,
+    scratch_bytes: usize,
 }
 
 impl FewBits {
@@ -283,7 +283,7 @@ impl FewBits {
             pack: Some(self.pack),
             packed_bytes: self.packed_bytes,
             shared_bytes: kernel.shared_bytes + self.shared_bytes,
-            own_bytes: kernel.own_bytes.max(self.own_bytes),
+            scratch_bytes: kernel.scratch_bytes.max(self.scratch_bytes),
             ..kernel
         }
     }

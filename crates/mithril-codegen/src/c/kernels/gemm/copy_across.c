@@ -1,6 +1,6 @@
-/* Here elements of one column of a lie side by side: squares of LANES rows by LANES steps of k are transposed. The last
+/* Columns of a are contiguous: squares of LANES rows by LANES steps of k are transposed. The last
    square begins early enough to end with the matrix. */
-static MITHRIL_ONCE void @name@_copy(const @type@ *restrict a, long first_row, long rows, long first_k, long steps,
+static MITHRIL_NOINLINE void @name@_copy(const @type@ *restrict a, long first_row, long rows, long first_k, long steps,
         @type@ *restrict copy) {
     enum { M = @m@, K = @k@, LANES = @lanes@ };
     @type@ square[LANES * LANES] __attribute__((aligned(64)));

@@ -1,6 +1,6 @@
-/* b[@k@, @n@]@batched@ into panels of @vectors@ vectors of columns, [panel][k][@vectors@ * LANES]; what is missing
-   in the last panel is zero. Every thread packs some of the panels. */
-static MITHRIL_ONCE void @name@(long thread, long threads, const @stored@ *restrict b, @factor@ *restrict panels) {
+/* b[@k@, @n@]@batched@ into panels of @vectors@ vectors of columns, [panel][k][@vectors@ * LANES]; the last panel is
+   padded with zeros. The threads divide the panels. */
+static MITHRIL_NOINLINE void @name@(long thread, long threads, const @stored@ *restrict b, @factor@ *restrict panels) {
     enum { N = @n@, K = @steps@,@of_pairs@ LANES = @lanes@, WIDTH = @vectors@ * LANES, PANELS = (N + WIDTH - 1) / WIDTH };
     const long units = (long)@batches@ * PANELS;
     for (long unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {

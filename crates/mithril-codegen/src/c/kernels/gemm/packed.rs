@@ -30,13 +30,13 @@ impl Gemm {
         let packed = if ahead { Argument::Packed } else { Argument::Shared };
         let mut arguments = vec![Argument::Thread, Argument::Threads, Argument::A, packed, Argument::Out];
         arguments.extend((0..self.epilogue.operands.len()).map(Argument::Operand));
-        arguments.push(Argument::Own);
+        arguments.push(Argument::Scratch);
         let multiply = Call { function, arguments };
         Kernel {
             packed_bytes: if ahead { packed_bytes } else { 0 },
             first: None,
             shared_bytes: if ahead { 0 } else { packed_bytes },
-            own_bytes: blocking.own_elements * self.element.bytes(),
+            scratch_bytes: blocking.scratch_elements * self.element.bytes(),
             phases: if ahead { vec![vec![multiply]] } else { vec![vec![pack.clone()], vec![multiply]] },
             pack: ahead.then_some(pack),
         }
@@ -198,10 +198,10 @@ impl Gemm {
         }
     }
 
-    /// What asks for the lines that a tile's end needs before its sums are computed, where these are not in the cache:
-    /// those of the result, and of the operands that have an element for each of its own. And the call.
-    fn claim(&self, cache: usize) -> [String; 2] {
-        let is_far = |strides: &Strides| {
+    /// The function that prefetches the lines that the epilogue of a tile reads and writes, where these are not in the cache:
+    /// those of the result, and of operands of the same size; and its call.
+    fn prefetch(&self, cache: usize) -> [String; 2] {
+        let is_uncached = |strides: &Strides| {
             let sizes = self.batch.iter().chain([&self.m, &self.n]);
             let own = strides.batch.iter().chain([&strides.row, &strides.column]);
             let count: usize =
@@ -210,29 +210,29 @@ impl Gemm {
         };
         let mut lines = String::new();
         let (mut parameters, mut arguments) = (String::new(), String::new());
-        let mut ask = |how: &str, name: &str, element: &str, strides: &Strides| {
+        let mut fetch = |how: &str, name: &str, element: &str, strides: &Strides| {
             let place = place(strides, &self.batch);
             lines += &substitute(LINES, &[("how", how), ("array", name), ("place", &place)]);
             parameters.extend([", const ", element, " *restrict ", name]);
             arguments.extend([", ", name]);
         };
-        if is_far(&self.out) {
-            ask("MITHRIL_CLAIM", "out", &self.out_element, &self.out);
+        if is_uncached(&self.out) {
+            fetch("MITHRIL_PREFETCH_WRITE", "out", &self.out_element, &self.out);
         }
         for (i, operand) in self.epilogue.operands.iter().enumerate() {
-            if is_far(&operand.strides) {
-                ask("MITHRIL_FETCH", &format!("operand{i}"), &operand.element, &operand.strides);
+            if is_uncached(&operand.strides) {
+                fetch("MITHRIL_PREFETCH_L2", &format!("operand{i}"), &operand.element, &operand.strides);
             }
         }
         if lines.is_empty() {
             return [String::new(), String::new()];
         }
-        let text = substitute(include_str!("claim.c"), &[("lines", &lines), ("given", &parameters)]);
-        [text, format!("@name@_claim(batch, row, rows, panel * WIDTH{arguments});\n")]
+        let text = substitute(include_str!("prefetch.c"), &[("lines", &lines), ("arrays", &parameters)]);
+        [text, format!("@name@_prefetch(batch, row, rows, panel * WIDTH{arguments});\n")]
     }
 
-    /// The template of the kernel, with what depends on the kind of its factors; `claim` comes with it.
-    fn template(&self, factor: Factor, across: bool, claim: &str) -> String {
+    /// The template of the kernel, with what depends on the kind of its factors, and the function that prefetches.
+    fn template(&self, factor: Factor, across: bool, prefetch: &str) -> String {
         let copy = match factor {
             Factor::Pairs => include_str!("copy_pairs.c"),
             Factor::Float(_) if across => include_str!("copy_across.c"),
@@ -242,13 +242,13 @@ impl Gemm {
         substitute(
             include_str!("packed.c"),
             &[
-                ("copy", &(copy.to_owned() + claim)),
+                ("copy", &(copy.to_owned() + prefetch)),
                 ("copy_pairs", if self.a.column == 1 { COPY_TOGETHER } else { COPY_APART }),
                 ("factor", factor.c()),
                 ("terms", &self.k.to_string()),
                 ("pairs_too", if is_paired { PAIRS_TOO } else { "" }),
                 ("of_pairs", of_pairs(factor)),
-                ("own", if is_paired { "(uint32_t *)own" } else { "own" }),
+                ("scratch", if is_paired { "(uint32_t *)scratch" } else { "scratch" }),
                 ("a_row", &self.a.row.to_string()),
                 ("a_column", &self.a.column.to_string()),
             ],
@@ -270,25 +270,25 @@ impl Gemm {
         let factor = self.factor(library.target());
         let steps = self.steps(library.target());
         let panels = PanelUse::of(steps * self.n * self.element.bytes(), blocking.rows.groups);
-        let [claim, claim_call] = self.claim(library.target().cache);
+        let [prefetch, prefetch_call] = self.prefetch(library.target().cache);
         let mut calls = |statement: &str| blocking.rows.calls(statement, library, factor, panels);
         let copy_calls = calls("@name@_copy(a + @a_batch@, row, {rows}, k, steps, copy);");
         let micro_calls = calls("{micro}(steps, left, right, tile, k > 0, fetch, stride);");
         let by_column = self.out.row < self.out.column;
         let text = substitute(
-            &self.template(factor, across, &claim),
+            &self.template(factor, across, &prefetch),
             &[
                 // Elements are written in the order in which they lie.
                 ("outer", if by_column { COLUMNS } else { ROWS }),
                 ("inner", if by_column { ROWS } else { COLUMNS }),
                 // Written out for constants, columns of short rows take compilers long and win nothing.
-                ("once", if by_column { "static MITHRIL_ONCE" } else { "MITHRIL_INLINE" }),
+                ("once", if by_column { "static MITHRIL_NOINLINE" } else { "MITHRIL_INLINE" }),
                 ("stored", stored.c(self.element)),
                 ("open", stored.open()),
                 ("close", stored.close()),
                 ("t", self.element.suffix()),
                 ("copy_calls", &copy_calls),
-                ("micro_calls", &(claim_call + &micro_calls)),
+                ("micro_calls", &(prefetch_call + &micro_calls)),
                 ("type", self.element.c()),
                 ("out", &self.out_element),
                 ("lanes", &blocking.lanes.to_string()),
@@ -300,7 +300,7 @@ impl Gemm {
                 ("same_a", &self.same_a().to_string()),
                 ("groups", &blocking.rows.groups.to_string()),
                 ("rows", &blocking.rows.rows.to_string()),
-                ("longer", &blocking.rows.longer.to_string()),
+                ("remainder", &blocking.rows.remainder.to_string()),
                 ("block", &blocking.block.to_string()),
                 ("k_block", &blocking.k_block.to_string()),
                 ("stretch", &blocking.stretch.to_string()),
@@ -393,7 +393,7 @@ const COPY_APART: &str = "for (long lane = 0; lane < LANES; lane++)
     copy[lane] = mithril_pair(from[2 * lane * @a_column@], from[(2 * lane + 1) * @a_column@]);";
 
 /// What the comment of the kernel says about pairs.
-const PAIRS_TOO: &str = "\n   Factors are bfloat16, two steps of k in a word: k counts words.";
+const PAIRS_TOO: &str = "\n   Factors are pairs of bfloat16, two steps of k in a word: k counts words.";
 
 /// What K counts, where it is not terms.
 fn of_pairs(factor: Factor) -> &'static str {
@@ -404,7 +404,7 @@ pub(crate) fn batched(batches: usize) -> String {
     if batches == 1 { String::new() } else { format!(", {batches} times") }
 }
 
-/// Asks for the lines of a row of a tile; the tile need not begin with a line.
+/// Prefetches the cache lines of a row of a tile, which need not begin with a line.
 const LINES: &str = "
         for (long column = first_column; column < end; column += 64 / (long)sizeof *@array@)
             @how@(&@array@[@place@]);
@@ -428,7 +428,7 @@ struct Blocking {
     /// Panels to which a block's rows go before more of k is copied.
     stretch: usize,
     /// Scratch memory of a thread: the copies and the unfinished sums.
-    own_elements: usize,
+    scratch_elements: usize,
 }
 
 /// Steps of k for which a panel surely stays in the second-level cache.
@@ -469,7 +469,7 @@ impl Blocking {
         let fitting = (target.cache / (block * tile * bytes)).max(FEWEST_PANELS);
         let stretch = if unfinished { fitting.min(panels) } else { panels };
         let tiles = if unfinished { stretch * block } else { 1 };
-        let own_elements = (block * copy + tiles * tile).next_multiple_of(64);
-        Self { lanes, rows, block, k_block, stretch, own_elements }
+        let scratch_elements = (block * copy + tiles * tile).next_multiple_of(64);
+        Self { lanes, rows, block, k_block, stretch, scratch_elements }
     }
 }

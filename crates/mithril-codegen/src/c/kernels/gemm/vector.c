@@ -1,8 +1,8 @@
 /* out[@n@] = a[@k@] · b[@k@, @n@], where b stays in the cache: one row times a matrix. b comes in panels of
-   @vectors@ vectors of columns; a step broadcasts one element of a. The sums of a panel stay in registers, @chains@
-   of each, for every @chains@th step, lest a sum wait for itself; they are added up after at most 256 terms. Every
-   thread computes some of the panels. */
-MITHRIL_INLINE void @name@_finish(const @type@ *restrict sums, long first_column, const long columns,
+   @vectors@ vectors of columns; a step broadcasts one element of a. The sums of a panel stay in registers, each split
+   into @chains@ independent chains so that additions do not wait for each other; they are added up after at most 256 terms.
+   The threads divide the panels. */
+MITHRIL_INLINE void @name@_epilogue(const @type@ *restrict sums, long first_column, const long columns,
         @out@ *restrict out@parameters@) {
     const long batch = 0, row = 0;
     for (long column = first_column; column < first_column + columns; column++) {
@@ -12,7 +12,7 @@ MITHRIL_INLINE void @name@_finish(const @type@ *restrict sums, long first_column
     (void)batch, (void)row;
 }
 
-static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict a, const @type@ *restrict panels,
+static MITHRIL_NOINLINE void @name@(long thread, long threads, const @type@ *restrict a, const @type@ *restrict panels,
         @out@ *restrict out@parameters@) {
     enum {
         N = @n@, K = @k@, LANES = @lanes@, VECTORS = @vectors@, WIDTH = VECTORS * LANES, PANELS = (N + WIDTH - 1) / WIDTH,
@@ -54,8 +54,8 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restric
             }
         }
         if (N % WIDTH == 0 || panel < PANELS - 1)
-            @name@_finish(sums, panel * WIDTH, WIDTH, out@arguments@);
+            @name@_epilogue(sums, panel * WIDTH, WIDTH, out@arguments@);
         else
-            @name@_finish(sums, panel * WIDTH, N % WIDTH, out@arguments@);
+            @name@_epilogue(sums, panel * WIDTH, N % WIDTH, out@arguments@);
     }
 }

@@ -58,7 +58,7 @@ impl Gemm {
             first: None,
             phases: vec![vec![Call { function, arguments }]],
             shared_bytes: 0,
-            own_bytes: 0,
+            scratch_bytes: 0,
         })
     }
 

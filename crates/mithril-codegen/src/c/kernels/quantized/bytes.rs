@@ -23,7 +23,7 @@ impl Blocked {
     }
 
     /// The template of what stores finished sums: numbers one by one, bytes a vector at a time.
-    pub(crate) fn finish(&self) -> String {
+    pub(crate) fn epilogue_text(&self) -> String {
         let holes = match self.bytes.out {
             None => [
                 ("@note@", ""),
@@ -50,15 +50,15 @@ impl Blocked {
                 ),
             ],
         };
-        let text = include_str!("conv_finish.c").to_owned();
+        let text = include_str!("conv_epilogue.c").to_owned();
         holes.iter().fold(text, |text, (hole, filling)| text.replace(hole, filling))
     }
 
     /// The statement that stores a tile.
-    pub(crate) fn finish_call(&self, down: usize, across: usize) -> String {
+    pub(crate) fn epilogue_call(&self, down: usize, across: usize) -> String {
         let none = if self.bytes.out.is_some() { "&none, " } else { "" };
         format!(
-            "@name@_finish(sums, scale, @zero@, filter_scales, batch, y, x, {down}, {across}, panel, {none}out@arguments@);\n"
+            "@name@_epilogue(sums, scale, @zero@, filter_scales, batch, y, x, {down}, {across}, panel, {none}out@arguments@);\n"
         )
     }
 

@@ -102,7 +102,7 @@ impl Blocked {
             make.push(ranges);
         }
         if matches!(self.image, Image::Plain(..)) {
-            make.push(Argument::Own);
+            make.push(Argument::Scratch);
         }
         phases.push(vec![call(self.make_bytes(&bytes, &given, range, lanes, library), make)]);
         let read = Reading {
@@ -114,7 +114,7 @@ impl Blocked {
         let shared_bytes = (bytes_words + rows + self.batch * (1 + 2 * given.parts)) * 4;
         Kernel {
             shared_bytes: shared_bytes.next_multiple_of(64),
-            own_bytes: (bytes.size[1] * 4).next_multiple_of(64),
+            scratch_bytes: (bytes.size[1] * 4).next_multiple_of(64),
             ..self.of_words(Argument::Shared, &read, phases, lanes, library)
         }
     }
@@ -145,7 +145,7 @@ impl Blocked {
             first: None,
             phases,
             shared_bytes: 0,
-            own_bytes: 0,
+            scratch_bytes: 0,
         }
     }
 
@@ -224,10 +224,10 @@ impl Blocked {
                 (include_str!("conv_plain.c"), "Margins are added", size, before)
             }
         };
-        let (ranges, own) = (", const int32_t *restrict ranges", ", uint32_t *restrict own");
+        let (ranges, scratch) = (", const int32_t *restrict ranges", ", uint32_t *restrict scratch");
         let is_plain = matches!(self.image, Image::Plain(..));
         let parameters =
-            [if range.is_none() { ranges } else { "" }, if is_plain { own } else { "" }].concat();
+            [if range.is_none() { ranges } else { "" }, if is_plain { scratch } else { "" }].concat();
         let numbers = [
             ("channels", self.channels),
             ("n", self.batch),
@@ -298,7 +298,7 @@ impl Blocked {
             format!(
                 "{micro}(line + x * {step}, {line}, {kernel_height}, {row}, {places}, {column}, right, sums, next, stride);\n\
                  {}x += {across};",
-                self.finish_call(down, across)
+                self.epilogue_call(down, across)
             )
         };
         let tiles = tiling.text(&mut tile);
@@ -321,7 +321,7 @@ impl Blocked {
             ("down", tiling.down),
             ("groups", tiling.across.groups),
             ("across", tiling.across.rows),
-            ("longer", tiling.across.longer),
+            ("remainder", tiling.across.remainder),
             ("most", tiling.down * tiling.across.most()),
             ("sections", sections),
         ];
@@ -339,7 +339,7 @@ impl Blocked {
             "mithril_int8_conv_{}_{}_{kernel_height}x{kernel_width}_{height}x{width}",
             self.channels, self.filters
         );
-        let text = include_str!("conv.c").replace("@finish@", &self.finish());
+        let text = include_str!("conv.c").replace("@epilogue@", &self.epilogue_text());
         library.add(&wish, &substitute(&text, &borrowed(&pairs)))
     }
 }

@@ -1,6 +1,6 @@
 /* Weights[@filters@, @channels@, @kh@, @kw@] in 8 bits: @what@. Panels of two vectors of filters, [panel][row][column][word][2 * LANES], a word being 4 channels of one
-   filter, the first in the lowest byte; then the scales of all filters and the sums of their numbers. */
-static MITHRIL_ONCE void @name@(long thread, long threads, const float *restrict weights, void *restrict packed) {
+   filter, the first in the lowest byte; then the scales of all filters and the sums of their integers. */
+static MITHRIL_NOINLINE void @name@(long thread, long threads, const float *restrict weights, void *restrict packed) {
     enum {
         FILTERS = @filters@, CHANNELS = @channels@, PLACES = @kh@ * @kw@, WORDS = (CHANNELS + 3) / 4, K = PLACES * WORDS,
         WIDTH = 2 * @lanes@, PANELS = (FILTERS + WIDTH - 1) / WIDTH

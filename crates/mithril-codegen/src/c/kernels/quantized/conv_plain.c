@@ -1,6 +1,6 @@
 for (long word = 0; word < WORDS; word++) {
     for (long x = 0; x < WIDTH; x++)
-        own[x] = 0;
+        scratch[x] = 0;
     for (long part = 0; part < 4; part++) {
         const long channel = 4 * word + part, row = y * @take_y@ - @top@;
         const float *const from = image + batch * @image_batch@ + channel * @plane@ + row * @image_row@;
@@ -8,15 +8,15 @@ for (long word = 0; word < WORDS; word++) {
         const uint32_t margin = (uint32_t)((int32_t)zero - MITHRIL_DOT_OFFSET) & 255;
         const long first = is_inside ? @first@ : WIDTH, last = is_inside ? @last@ : WIDTH;
         for (long x = 0; x < first; x++)
-            own[x] |= margin << 8 * part;
+            scratch[x] |= margin << 8 * part;
         for (long x = first; x < last; x++) {
-            const float given = from[x * @take_x@ - @left@], number = given * inverse + offset;
-            own[x] |= ((uint32_t)((number > 0 ? number < 255 ? (int32_t)number : 255 : 0) - MITHRIL_DOT_OFFSET) & 255) << 8 * part;
-            is_number &= given == given;
+            const float value = from[x * @take_x@ - @left@], number = value * inverse + offset;
+            scratch[x] |= ((uint32_t)((number > 0 ? number < 255 ? (int32_t)number : 255 : 0) - MITHRIL_DOT_OFFSET) & 255) << 8 * part;
+            is_number &= value == value;
         }
         for (long x = last; x < WIDTH; x++)
-            own[x] |= margin << 8 * part;
+            scratch[x] |= margin << 8 * part;
     }
     for (long x = 0; x < WIDTH; x++)
-        to[x * WORDS + word] = own[x];
+        to[x * WORDS + word] = scratch[x];
 }

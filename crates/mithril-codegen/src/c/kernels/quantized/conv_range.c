@@ -1,6 +1,6 @@
 /* The smallest and the largest number of each part of an image, @n@ times @parts@ parts of @channels@ channels, as
-   their order; 0 counts as one of them, for it is what lies around the image. */
-static MITHRIL_ONCE void @name@(long thread, long threads, const float *restrict image, int32_t *restrict ranges) {
+   integers in the same order; 0 is one of them, since the image is padded with it. */
+static MITHRIL_NOINLINE void @name@(long thread, long threads, const float *restrict image, int32_t *restrict ranges) {
     const long units = (long)@n@ * @parts@;
     for (long unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
         const float *const part = image + unit / @parts@ * @image_batch@ + unit % @parts@ * @plane@;

@@ -1,5 +1,5 @@
 /* sum + the products of the four bytes of each word, numbers being unsigned and weights signed, without any rounding or
-   saturation. Where the processor only multiplies signed bytes, numbers are kept less MITHRIL_DOT_OFFSET. */
+   saturation. Where the processor only multiplies signed bytes, MITHRIL_DOT_OFFSET is subtracted from the numbers. */
 #if MITHRIL_VECTOR == 16 && defined(__AVX512VNNI__)
 #include <immintrin.h>
 #define MITHRIL_DOT_OFFSET 0
@@ -31,7 +31,7 @@ MITHRIL_INLINE mithril_i32 mithril_dot(mithril_i32 sum, mithril_u32 numbers, mit
 }
 #define MITHRIL_DOT(sum, numbers, weights) mithril_dot(sum, numbers, weights)
 #elif (MITHRIL_VECTOR == 16 && defined(__AVX512BW__)) || (MITHRIL_VECTOR == 8 && defined(__AVX2__)) || (MITHRIL_VECTOR == 4 && defined(__SSE2__))
-/* Products of bytes in pairs would not fit into 16 bits: even and odd bytes are widened to 16 bits first. */
+/* Products of bytes in pairs would not fit into 16 bits: even and odd bytes are promoted to 16 bits first. */
 #include <immintrin.h>
 #if MITHRIL_VECTOR == 16
 #define MITHRIL_MADD(a, b) ((mithril_i32)_mm512_madd_epi16((__m512i)(a), (__m512i)(b)))

@@ -1,5 +1,5 @@
-/* The number at bit `at` of each word, less half of its range, as a float: its bits become the lowest ones before the
-   point of 2^23 / 2^place, without any conversion. */
+/* The integer at bit `at` of each word, minus half of its range, as a float: its bits become the lowest bits of the mantissa
+   of 2^23 / 2^place, so that no conversion is needed. */
 MITHRIL_INLINE mithril_f32 mithril_field_@bits@(mithril_u32 words, const int at) {
     enum { BITS = @bits@, UNSHIFTED = 23 / BITS * BITS };
     const int place = at % UNSHIFTED;

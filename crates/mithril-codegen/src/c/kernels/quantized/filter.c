@@ -1,5 +1,4 @@
-/* The number that the weights of a filter are multiplied by, so that the largest becomes 127, and the scale that
-   undoes it: NaN where one of them is NaN or infinite. */
+/* The inverse scale of a filter, which brings its largest weight to 127, and the scale: NaN if a weight is NaN or infinite. */
 MITHRIL_INLINE float mithril_filter_inverse(const float *restrict weights, long terms, float *restrict scale) {
     float largest = 0;
     int is_finite = 1;
@@ -12,7 +11,7 @@ MITHRIL_INLINE float mithril_filter_inverse(const float *restrict weights, long 
     return largest > 1e-30f && is_finite ? 127 / largest : 0;
 }
 
-/* The whole number nearest to a weight that was multiplied so. */
+/* The integer nearest to a weight that was multiplied by the inverse scale. */
 MITHRIL_INLINE int32_t mithril_filter_number(float weight) {
     return fabsf(weight) <= 128 ? (int32_t)(weight + (weight < 0 ? -0.5f : 0.5f)) : 0;
 }

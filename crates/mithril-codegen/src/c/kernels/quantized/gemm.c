@@ -1,7 +1,7 @@
-/* out[@m@, @n@] = a[@m@, @k@] · b[@k@, @n@]@batched@ in whole numbers of 8 bits: rows of a as bytes from 0 to 255
-   with a zero and a scale each, columns of b from -127 to 127 with a scale each. A unit of work is one panel of b
+/* out[@m@, @n@] = a[@m@, @k@] · b[@k@, @n@]@batched@ in 8-bit integers: rows of a from 0 to 255 with a
+   zero point and a scale each, columns of b from -127 to 127 with a scale each. A unit of work is one panel of b
    times a block of groups of rows. */
-MITHRIL_INLINE void @name@_finish(const int32_t *restrict sums, const void *restrict shared, const float *restrict weight_scales,
+MITHRIL_INLINE void @name@_epilogue(const int32_t *restrict sums, const void *restrict shared, const float *restrict weight_scales,
         long batch, long first_row, long rows, long first_column, const long columns,
         @out@ *restrict out@parameters@) {
     enum { M = @m@, N = @n@, LANES = @lanes@, WORDS = @steps@, WIDTH = 2 * LANES, COLUMNS = (N + WIDTH - 1) / WIDTH * WIDTH };
@@ -18,23 +18,23 @@ MITHRIL_INLINE void @name@_finish(const int32_t *restrict sums, const void *rest
 }
 
 static void @name@(long thread, long threads, const void *restrict shared, const void *restrict packed,
-        @out@ *restrict out@parameters@, int32_t *restrict own) {
+        @out@ *restrict out@parameters@, int32_t *restrict scratch) {
     enum {
         M = @m@, N = @n@, LANES = @lanes@, WIDTH = 2 * LANES, PANELS = (N + WIDTH - 1) / WIDTH,
-        GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@, /* the first LONGER groups have ROWS + 1 rows */
+        GROUPS = @groups@, ROWS = @rows@, REMAINDER = @remainder@, /* the first REMAINDER groups have ROWS + 1 rows */
         BLOCK = @block@, BLOCKS = (GROUPS + BLOCK - 1) / BLOCK, WORDS = @steps@, PANEL = @panel@ /* words of a panel */
     };
     const long units = (long)@batches@ * BLOCKS * PANELS;
     for (long unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
         @unit@
         for (long group = first; group < last; group++) {
-            const long longer = group < LONGER, rows = ROWS + longer, row = group * ROWS + (longer ? group : LONGER);
+            const long extra = group < REMAINDER, rows = ROWS + extra, row = group * ROWS + (extra ? group : REMAINDER);
             const uint32_t *const left = (const uint32_t *)shared + ((@left@) * M + row) * WORDS;
             @micro_calls@
             if (N % WIDTH == 0 || panel < PANELS - 1)
-                @name@_finish(own, shared, scales, batch, row, rows, panel * WIDTH, WIDTH, out@arguments@);
+                @name@_epilogue(scratch, shared, scales, batch, row, rows, panel * WIDTH, WIDTH, out@arguments@);
             else
-                @name@_finish(own, shared, scales, batch, row, rows, panel * WIDTH, N % WIDTH, out@arguments@);
+                @name@_epilogue(scratch, shared, scales, batch, row, rows, panel * WIDTH, N % WIDTH, out@arguments@);
         }
     }
 }

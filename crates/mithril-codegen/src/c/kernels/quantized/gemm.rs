@@ -191,18 +191,18 @@ impl Gemm {
         let product = self.fill(include_str!("gemm.c"), "mithril_int8", panels, rows, block, library);
         let mut arguments = vec![Argument::Shared, Argument::Packed, Argument::Out];
         arguments.extend((0..self.epilogue.operands.len()).map(Argument::Operand));
-        arguments.push(Argument::Own);
+        arguments.push(Argument::Scratch);
         Kernel {
             pack: Some(call(pack, vec![Argument::B, Argument::Packed])),
             packed_bytes: panels.bytes(),
             first: None,
             phases: vec![
-                vec![call(bytes, vec![Argument::A, Argument::Shared, Argument::Own])],
+                vec![call(bytes, vec![Argument::A, Argument::Shared, Argument::Scratch])],
                 vec![call(product, arguments)],
             ],
             shared_bytes: (self.lefts().0.iter().product::<usize>() * self.m * (panels.steps() + 2) * 4)
                 .next_multiple_of(64),
-            own_bytes: panels.k_padded().max(rows.most() * 2 * target.lanes * 4).next_multiple_of(64),
+            scratch_bytes: panels.k_padded().max(rows.most() * 2 * target.lanes * 4).next_multiple_of(64),
         }
     }
 
@@ -213,7 +213,7 @@ impl Gemm {
             function: panels.pack(library, &self.columns()),
             arguments: vec![Argument::Thread, Argument::Threads, Argument::B, Argument::Packed],
         };
-        let (function, own) = if self.is_unpacked(scheme, library) {
+        let (function, scratch) = if self.is_unpacked(scheme, library) {
             self.unpacked(panels, library)
         } else {
             self.in_registers(panels, library)
@@ -221,14 +221,14 @@ impl Gemm {
         let mut arguments =
             vec![Argument::Thread, Argument::Threads, Argument::A, Argument::Packed, Argument::Out];
         arguments.extend((0..self.epilogue.operands.len()).map(Argument::Operand));
-        arguments.push(Argument::Own);
+        arguments.push(Argument::Scratch);
         Kernel {
             pack: Some(pack),
             packed_bytes: panels.bytes(),
             first: None,
             phases: vec![vec![Call { function, arguments }]],
             shared_bytes: 0,
-            own_bytes: (own * 4).next_multiple_of(64),
+            scratch_bytes: (scratch * 4).next_multiple_of(64),
         }
     }
 
@@ -256,7 +256,7 @@ impl Gemm {
         let copy = rows.most() * panels.k_padded();
         let block = self.block(4 * copy, rows, panels, library, library.target().cache / 2);
         let function = format!("mithril_{}", panels.scheme.name());
-        let template = include_str!("weights.c").replace("@finish@", FINISH);
+        let template = include_str!("weights.c").replace("@epilogue@", EPILOGUE);
         let function = self.fill(&template, &function, panels, rows, block, library);
         (function, block * copy + rows.most() * 2 * panels.lanes)
     }
@@ -283,7 +283,7 @@ impl Gemm {
         let template = substitute(
             include_str!("unpacked.c"),
             &[
-                ("finish", FINISH),
+                ("epilogue", EPILOGUE),
                 ("copy", include_str!("../gemm/copy.c")),
                 (
                     "copy_calls",
@@ -340,7 +340,7 @@ impl Gemm {
         let lefts = left_sizes.iter().product::<usize>();
         let is_grouped = panels.scheme == Scheme::Int4Weights;
         let arguments = if panels.scheme == Scheme::Int8 {
-            "WORDS, left, words, own"
+            "WORDS, left, words, scratch"
         } else {
             "STEPS, copy, words, tile"
         };
@@ -378,7 +378,7 @@ impl Gemm {
                 ("batches", &batches.to_string()),
                 ("groups", &rows.groups.to_string()),
                 ("rows", &rows.rows.to_string()),
-                ("longer", &rows.longer.to_string()),
+                ("remainder", &rows.remainder.to_string()),
                 ("block", &block.to_string()),
                 ("a_batch", &batch_offset(&self.batch, &self.a.batch)),
                 ("a_row", &self.a.row.to_string()),
@@ -415,7 +415,7 @@ const SEARCH: &str = "
             }";
 
 /// Writes sums to their places, for the kernels that know the weights alone as quantized.
-const FINISH: &str = include_str!("weights_finish.c");
+const EPILOGUE: &str = include_str!("weights_epilogue.c");
 
 /// Steps of k whose weights become float at once: so many terms the micro-kernels add up in one chain.
 const LONGEST_PIECE: usize = 256;

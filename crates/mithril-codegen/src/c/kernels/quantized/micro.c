@@ -1,6 +1,6 @@
 /* tile[@rows@][2 vectors] = a · panel. a: [k][@rows@]; panel: [word][2 vectors], a word being @fields@ steps of k of
-   one column. Each weight is read once and becomes a float in a register; the sums are kept @chains@ times, lest one
-   wait for itself. */
+   one column. Each weight is read once and dequantized in a register; each sum is split into @chains@ independent
+   chains. */
 static void @name@(long words, const float *restrict a, const uint32_t *restrict panel, float *restrict tile) {
     enum { LANES = @lanes@, ROWS = @rows@, FIELDS = @fields@, BITS = 32 / FIELDS, CHAINS = @chains@ };
     mithril_f32 sum[ROWS][CHAINS][2];
@@ -10,7 +10,7 @@ static void @name@(long words, const float *restrict a, const uint32_t *restrict
         for (long chain = 0; chain < CHAINS; chain++)
             sum[row][chain][0] = sum[row][chain][1] = (mithril_f32){0};
     for (; words > 0; words--, panel += 2 * LANES, a += FIELDS * ROWS) {
-        MITHRIL_FETCH(panel + 32 * LANES);
+        MITHRIL_PREFETCH_L2(panel + 32 * LANES);
         const mithril_u32 left = MITHRIL_LOAD(u32, panel), right = MITHRIL_LOAD(u32, panel + LANES);
         MITHRIL_UNROLL(@fields@)
         for (int step = 0; step < FIELDS; step++) {

@@ -1,7 +1,7 @@
 /* tile[@rows@][2 vectors] = a · panel. a: [k][@rows@]; panel: for each @group@ steps of k one vector of scales
    (those of the two vectors of columns in the upper and the lower half of a word, as bfloat16), then [word][2
-   vectors], a word being @fields@ steps of k of one column. Few rows are scaled when a group is summed up; for many
-   it is less to scale the weights. */
+   vectors], a word being @fields@ steps of k of one column. With few rows the sum of a group is
+   scaled; with many it is cheaper to scale the weights. */
 static void @name@(long groups, const float *restrict a, const uint32_t *restrict panel, float *restrict tile) {
     enum { LANES = @lanes@, ROWS = @rows@, FIELDS = @fields@, BITS = 32 / FIELDS, WORDS = @group@ / FIELDS, CHAINS = 2, IS_FEW = ROWS <= 2 };
     mithril_f32 sum[ROWS][2];
@@ -19,7 +19,7 @@ static void @name@(long groups, const float *restrict a, const uint32_t *restric
         MITHRIL_UNROLL(@group@)
         for (long word = 0; word < WORDS; word++, a += FIELDS * ROWS) {
             const uint32_t *const place = panel + (1 + 2 * word) * LANES;
-            MITHRIL_FETCH(place + 32 * LANES);
+            MITHRIL_PREFETCH_L2(place + 32 * LANES);
             const mithril_u32 left = MITHRIL_LOAD(u32, place), right = MITHRIL_LOAD(u32, place + LANES);
             MITHRIL_UNROLL(@fields@)
             for (int step = 0; step < FIELDS; step++) {

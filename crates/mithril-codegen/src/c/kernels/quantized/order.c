@@ -1,10 +1,10 @@
-/* The bits of a float such that they compare as the numbers do; NaN lies beyond the infinities. Its own inverse. */
+/* The bits of a float as an integer that compares as the float does, with NaN beyond the infinities. It is its own inverse. */
 MITHRIL_INLINE int32_t mithril_order(int32_t bits) {
     return bits ^ (bits >> 31 & INT32_MAX);
 }
 
-/* How numbers from low to high, given by their order, become bytes: number · inverse + zero. Where one of them is not
-   finite, the scale is NaN, and so is what is computed with it. */
+/* Scale, inverse scale and zero point that map the numbers from low to high, as integers in the same order, to bytes:
+   number · inverse + zero. The scale is NaN if one of them is not finite, and so is what is computed with it. */
 MITHRIL_INLINE void mithril_bytes(int32_t low, int32_t high, float *scale, float *inverse, float *zero) {
     union { int32_t bits; float value; } least = {.bits = mithril_order(low)}, most = {.bits = mithril_order(high)};
     const float range = most.value - least.value;

@@ -1,30 +1,30 @@
-/* Rows of a[@m@, @k@]@lefts_batched@ as bytes, each with a scale and a zero of its own, in groups as the
-   micro-kernel reads them:
-   [group][word][row], a word being 4 steps of k, the first in the lowest byte; then the scales, then the zeros. */
-static void @name@(long thread, long threads, const float *restrict a, void *restrict shared, uint8_t *restrict own) {
+/* Rows of a[@m@, @k@]@lefts_batched@ as bytes, each with a scale and a zero point, in groups as the micro-kernel
+   reads them:
+   [group][word][row], a word being 4 steps of k, the first in the lowest byte; then the scales, then the zero points. */
+static void @name@(long thread, long threads, const float *restrict a, void *restrict shared, uint8_t *restrict scratch) {
     enum {
         M = @m@, K = @k@, WORDS = (K + 3) / 4,
-        GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@ /* the first LONGER groups have ROWS + 1 rows */
+        GROUPS = @groups@, ROWS = @rows@, REMAINDER = @remainder@ /* the first REMAINDER groups have ROWS + 1 rows */
     };
     float *const scales = (float *)shared + (long)@lefts@ * M * WORDS;
     int32_t *const zeros = (int32_t *)scales + (long)@lefts@ * M;
     const long units = (long)@lefts@ * GROUPS;
     for (long unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
-        const long group = unit % GROUPS, batch = unit / GROUPS, longer = group < LONGER, rows = ROWS + longer;
-        const long first = group * ROWS + (longer ? group : LONGER);
+        const long group = unit % GROUPS, batch = unit / GROUPS, extra = group < REMAINDER, rows = ROWS + extra;
+        const long first = group * ROWS + (extra ? group : REMAINDER);
         uint32_t *const words = (uint32_t *)shared + (batch * M + first) * WORDS;
         for (long row = 0; row < rows; row++) {
             const float *const from = a + @left_batch@ + (first + row) * @a_row@;
             @range@
             for (long k = 0; k < K; k++) {
                 const float number = from[k * @a_column@] * inverse + (zero + 0.5f);
-                own[k] = (uint8_t)((number > 0 ? number < 255 ? (int32_t)number : 255 : 0) - MITHRIL_DOT_OFFSET);
+                scratch[k] = (uint8_t)((number > 0 ? number < 255 ? (int32_t)number : 255 : 0) - MITHRIL_DOT_OFFSET);
             }
             for (long k = K; k < 4 * WORDS; k++)
-                own[k] = 0;
+                scratch[k] = 0;
             for (long word = 0; word < WORDS; word++)
-                words[word * rows + row] = own[4 * word] | (uint32_t)own[4 * word + 1] << 8
-                    | (uint32_t)own[4 * word + 2] << 16 | (uint32_t)own[4 * word + 3] << 24;
+                words[word * rows + row] = scratch[4 * word] | (uint32_t)scratch[4 * word + 1] << 8
+                    | (uint32_t)scratch[4 * word + 2] << 16 | (uint32_t)scratch[4 * word + 3] << 24;
             scales[batch * M + first + row] = scale;
             zeros[batch * M + first + row] = (int32_t)zero - MITHRIL_DOT_OFFSET;
         }

@@ -1,7 +1,7 @@
-/* Numbers as whole numbers of a byte: what is below 0, or NaN, is 0, what is above 255 is 255. */
+/* Numbers rounded to integers from 0 to 255; NaN becomes 0. */
 MITHRIL_INLINE mithril_i32 mithril_clipped(mithril_f32 numbers) {
 #if MITHRIL_VECTOR == 16 && defined(__AVX512F__)
-    /* Of NaN and 0 the maximum is the second. */
+    /* The maximum of NaN and 0 is the second operand, 0. */
     const __m512 positive = _mm512_max_ps((__m512)numbers, _mm512_setzero_ps());
     return (mithril_i32)_mm512_cvttps_epi32(_mm512_min_ps(positive, _mm512_set1_ps(255)));
 #else

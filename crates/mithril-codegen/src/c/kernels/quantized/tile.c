@@ -1,7 +1,7 @@
-/* sums[down * across pixels][2 vectors of filters] = the weights times the image under them, in whole numbers. As the tile
-   of floats: with down, across, step and run constants all sums stay in registers; a step loads two vectors of weights,
-   and for each pixel broadcasts one word, which is 4 channels. Under a pixel lie `height` rows, `row` apart, of `width`
-   places, `column` apart, of `run` words that lie together. */
+/* sums[down * across pixels][2 vectors of filters] = the weights times the image under them, in integers. Since down, across,
+   step and run are constants, all sums stay in registers: a step loads two vectors of weights and broadcasts one word of 4
+   channels for each pixel. Under a pixel are `height` rows with stride `row`, each of `width` taps with stride `column`, each
+   of `run` contiguous words. */
 MITHRIL_INLINE void mithril_tile_words(const long down, const long across, const long step, const long run,
         const uint32_t *restrict image, long line, long height, long row, long width, long column,
         const uint32_t *restrict weights, int32_t *restrict sums, const char *next, long stride) {
@@ -14,7 +14,7 @@ MITHRIL_INLINE void mithril_tile_words(const long down, const long across, const
         for (long x = 0; x < width; x++) {
             const uint32_t *const place = image + y * row + x * column;
             for (long i = 0; i < run; i++, weights += 2 * LANES, next += stride) {
-                MITHRIL_FETCH(next);
+                MITHRIL_PREFETCH_L2(next);
                 const mithril_u32 left = MITHRIL_LOAD(u32, weights), right = MITHRIL_LOAD(u32, weights + LANES);
                 MITHRIL_UNROLL(@most_rows@)
                 for (long pixel = 0; pixel < down * across; pixel++) {

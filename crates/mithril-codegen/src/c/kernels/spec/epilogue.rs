@@ -3,7 +3,7 @@
 
 use crate::c::kernels::spec::strides::{Strides, batch_offset};
 
-/// The elementwise tail of a contraction.
+/// The elementwise epilogue of a contraction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Epilogue {
     /// Further arrays that the expression reads.

@@ -1,9 +1,8 @@
 /* The gradient of the weights of a convolution: sums[@filters@ filters][@channels@ channels][@kh@][@kw@], each of
    the products of all pixels of result[@n@, @filters@, @oh@, @ow@] with what lies under them in image[@n@,
    @channels@, ...]. A unit of work is two vectors of filters, a block of channels and a part of the lines of all
-   images. It goes through strips of lines: their pixels are brought into the order [pixel][filter], and for each
-   tile of sums that fits into registers every pixel takes two vectors of filters and, for each sum, one element of
-   the image. */
+   images. It processes strips of lines: their pixels are transposed to [pixel][filter], and for each tile of sums that
+   fits into registers every pixel loads two vectors of filters and broadcasts one element of the image for each sum. */
 
 /* sums[channels * down * across][2 vectors of filters] += products over some lines of pixels, which begin at `lines`
    in the image. */
@@ -18,8 +17,8 @@ MITHRIL_INLINE void @name@_tile(const long channels, const long down, const long
     for (long line = 0; line < count; line++) {
         const @type@ *restrict place = image + lines[line];
         for (long x = 0; x < width; x++, place += STEP, pixels += 2 * LANES) {
-            /* Without it gcc 12 joins two steps, and adds up their products first: a third more instructions. */
-            MITHRIL_FETCH(pixels + 32 * LANES);
+            /* Without the prefetch GCC 12 joins two steps and adds up their products first, with a third more instructions. */
+            MITHRIL_PREFETCH_L2(pixels + 32 * LANES);
             const mithril_@t@ left = MITHRIL_LOAD(@t@, pixels), right = MITHRIL_LOAD(@t@, pixels + LANES);
             MITHRIL_UNROLL(@most@)
             for (long i = 0; i < channels * down * across; i++) {
@@ -49,19 +48,19 @@ static void @name@_pixels(const @type@ *restrict from, long pixels, long filters
         }
 }
 
-@finish@
-static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict image, const @type@ *restrict result,
-        @to_parameters@, @type@ *restrict own) {
+@epilogue@
+static MITHRIL_NOINLINE void @name@(long thread, long threads, const @type@ *restrict image, const @type@ *restrict result,
+        @to_parameters@, @type@ *restrict scratch) {
     enum {
         LANES = @lanes@, WIDTH = 2 * LANES, FILTERS = @filters@, PANELS = (FILTERS + WIDTH - 1) / WIDTH, PLACES = @kh@ * @kw@,
         CHANNEL_GROUPS = @channel_groups@, CHANNELS = @group_channels@, DOWN_GROUPS = @down_groups@, DOWN = @group_down@,
         ACROSS_GROUPS = @across_groups@, ACROSS = @group_across@, /* sums of a tile */
-        LONGER = @longer@,                                /* so many groups, the first, have one @of_one@ more */
+        REMAINDER = @remainder@,                                /* the first REMAINDER groups have one @of_one@ more */
         BLOCK = @block@, BLOCKS = (CHANNEL_GROUPS + BLOCK - 1) / BLOCK, /* groups of channels of a unit */
         HEIGHT = @oh@, LINES = @n@ * HEIGHT, STRIP = @strip@, PIECE = @piece@, PIECES = (@ow@ + PIECE - 1) / PIECE,
         STRIPS = (LINES + STRIP - 1) / STRIP * PIECES, PARTS = @parts@
     };
-    @type@ *const pixels = own, *const sums = own + STRIP * PIECE * WIDTH;
+    @type@ *const pixels = scratch, *const sums = scratch + STRIP * PIECE * WIDTH;
     long lines[STRIP];
     const long units = (long)PANELS * BLOCKS * PARTS;
     for (long unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
@@ -85,12 +84,12 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restric
             for (long group = first; group < last; group++)
                 for (long down = 0; down < DOWN_GROUPS; down++)
                     for (long across = 0; across < ACROSS_GROUPS; across++) {
-                        const long longer = @split@ < LONGER, more = longer ? @split@ : LONGER;
+                        const long extra = @split@ < REMAINDER, more = extra ? @split@ : REMAINDER;
                         const long channel = group * CHANNELS@channel_more@, ky = down * DOWN@down_more@, kx = across * ACROSS@across_more@;
                         const @type@ *const under = image + channel * @plane@ + ky * @row@ + kx * @column@;
                         @type@ *const tile = sums + ((channel - first_channel) * PLACES + ky * @kw@ + kx) * WIDTH;
                         @tiles@
-                        (void)longer;
+                        (void)extra;
                         (void)more;
                     }
         }

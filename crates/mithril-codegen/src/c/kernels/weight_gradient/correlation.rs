@@ -71,8 +71,8 @@ impl Plan {
         let (lanes, most) = (target.lanes_of(of.element), target.rows());
         let width = 2 * lanes;
         let [height, across] = of.kernel;
-        let whole = |size: usize| RowGroups { groups: 1, rows: size, longer: 0 };
-        let single = |size: usize| RowGroups { groups: size, rows: 1, longer: 0 };
+        let whole = |size: usize| RowGroups { groups: 1, rows: size, remainder: 0 };
+        let single = |size: usize| RowGroups { groups: size, rows: 1, remainder: 0 };
         let (split, groups) = if height * across <= most {
             let channels = RowGroups::of(of.channels, most / (height * across));
             (0, [channels, whole(height), whole(across)])
@@ -142,12 +142,12 @@ impl Correlation {
             arguments.push(Argument::SharedAt(padded_bytes));
             parts_bytes = bytes(plan.parts * panel);
         }
-        arguments.push(Argument::Own);
+        arguments.push(Argument::Scratch);
         phases.push(vec![work(function, arguments)]);
         if plan.parts > 1 {
             let function = self.add("sum", include_str!("sum.c"), library, &plan);
             let mut arguments = vec![Argument::SharedAt(padded_bytes), Argument::Out];
-            arguments.extend(operands().chain([Argument::Own]));
+            arguments.extend(operands().chain([Argument::Scratch]));
             phases.push(vec![work(function, arguments)]);
         }
         Some(Kernel {
@@ -156,7 +156,7 @@ impl Correlation {
             first: None,
             phases,
             shared_bytes: padded_bytes + parts_bytes,
-            own_bytes: bytes(plan.strip * plan.piece * 2 * plan.lanes + plan.sums(self)),
+            scratch_bytes: bytes(plan.strip * plan.piece * 2 * plan.lanes + plan.sums(self)),
         })
     }
 
@@ -186,21 +186,21 @@ impl Correlation {
     }
 
     fn add(&self, what: &str, template: &str, library: &mut Library, plan: &Plan) -> String {
-        let finish = match (plan.parts > 1, what) {
+        let epilogue = match (plan.parts > 1, what) {
             (true, "gradient") => "",
-            _ if self.writes_rows(plan.lanes) => include_str!("finish_rows.c"),
-            _ => include_str!("finish.c"),
+            _ if self.writes_rows(plan.lanes) => include_str!("epilogue_rows.c"),
+            _ => include_str!("epilogue.c"),
         };
         let transpose = if plan.lanes > 1 { library.transpose(self.element) } else { String::new() };
         let square = if plan.lanes > 1 { SQUARE } else { "" };
         let mut strings = vec![
-            ("finish", finish.to_owned()),
+            ("epilogue", epilogue.to_owned()),
             ("square", square.to_owned()),
             (
                 "to_parameters",
                 if plan.parts == 1 { "@out@ *restrict out@parameters@" } else { TO_PARTS }.to_owned(),
             ),
-            ("last", if plan.parts == 1 { FINISH } else { KEEP }.to_owned()),
+            ("last", if plan.parts == 1 { EPILOGUE } else { KEEP }.to_owned()),
             ("tiles", tiles(plan)),
             ("transpose", transpose),
             ("type", self.element.c().to_owned()),
@@ -250,7 +250,7 @@ impl Correlation {
             ("group_down", down.rows),
             ("across_groups", across.groups),
             ("group_across", across.rows),
-            ("longer", plan.groups[plan.split].longer),
+            ("remainder", plan.groups[plan.split].remainder),
             ("block", plan.block),
             ("strip", plan.strip),
             ("piece", plan.piece),
@@ -266,8 +266,8 @@ const SQUARE: &str = "if (first + LANES <= filters && pixel + LANES <= pixels) {
 
 const TO_PARTS: &str = "@type@ *restrict parts";
 
-const FINISH: &str =
-    "@name@_finish(sums, first_channel, end_channel, panel * WIDTH, filters, out@arguments@);";
+const EPILOGUE: &str =
+    "@name@_epilogue(sums, first_channel, end_channel, panel * WIDTH, filters, out@arguments@);";
 
 /// Where the sums of a part go until all are there.
 const KEEP: &str =
@@ -288,7 +288,7 @@ fn tiles(plan: &Plan) -> String {
 fn split_texts(split: usize) -> [(&'static str, String); 7] {
     let more = |axis: usize| if axis == split { " + more" } else { "" }.to_owned();
     let before = |name: &str| {
-        if split == 0 { format!("({name} < LONGER ? {name} : LONGER)") } else { "0".to_owned() }
+        if split == 0 { format!("({name} < REMAINDER ? {name} : REMAINDER)") } else { "0".to_owned() }
     };
     let names = [("group", "channel"), ("down", "row of weights"), ("across", "weight")];
     [

@@ -1,5 +1,5 @@
-/* The image with margins of zeros and channels in vectors: [image][channels / LANES][y][x][LANES]. */
-static MITHRIL_ONCE void @name@(long thread, long threads, const float *restrict image, float *restrict blocked) {
+/* The image with zero padding and blocked channels: [image][channels / LANES][y][x][LANES]. */
+static MITHRIL_NOINLINE void @name@(long thread, long threads, const float *restrict image, float *restrict blocked) {
     enum {
         LANES = @lanes@, CHANNELS = @channels@, BLOCKS = (CHANNELS + LANES - 1) / LANES, H = @h@, W = @w@, PIXELS = H * W,
         BLOCKED_W = @blocked_width@, PLANE = @blocked_plane@

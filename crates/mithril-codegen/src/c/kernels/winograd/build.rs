@@ -39,10 +39,10 @@ struct Ends {
     image: [usize; 2],
     /// Size and margins of the row-major image that is copied into blocks before, if it is not in blocks.
     copied: Option<([usize; 2], [[usize; 2]; 2])>,
-    finish: &'static str,
+    epilogue: &'static str,
     strings: Vec<(&'static str, String)>,
     operands: usize,
-    /// Elements of `finish`'s scratch memory.
+    /// Elements of `epilogue`'s scratch memory.
     scratch: usize,
 }
 
@@ -357,7 +357,7 @@ impl Plan {
         [shape.channels.div_ceil(self.lanes) * plane, plane, width * self.lanes]
     }
 
-    /// Elements of `finish`'s scratch memory.
+    /// Elements of `epilogue`'s scratch memory.
     fn strip(&self) -> usize {
         (self.tile[0] + 1) * (self.across * self.tile[1]).next_multiple_of(self.lanes) * self.lanes
     }
@@ -373,7 +373,7 @@ pub(crate) fn build(conv: &Conv, tile: Tile, library: &mut Library) -> Kernel {
         start: format!("batch * {batch}"),
         image: [plane, row],
         copied: Some((conv.image, conv.padding)),
-        finish: include_str!("finish.c"),
+        epilogue: include_str!("epilogue.c"),
         strings: vec![
             ("out", conv.out_element.clone()),
             ("out_place", place(&conv.out, &[conv.batch])),
@@ -406,7 +406,7 @@ pub(crate) fn build_blocked(conv: &Blocked, tile: Tile, library: &mut Library) -
         start,
         image,
         copied,
-        finish: include_str!("finish_blocked.c"),
+        epilogue: include_str!("epilogue_blocked.c"),
         strings,
         operands: conv.operands.len(),
         scratch: tile[0] * tile[1] * plan.lanes,
@@ -482,7 +482,7 @@ fn make(shape: &Shape, plan: &Plan, ends: &Ends, library: &mut Library) -> Kerne
         let text = fill(text, shape, plan, ends, library);
         library.add(&format!("mithril_winograd{m}_{part}"), &text);
     }
-    let text = fill(&format!("{}\n{}", ends.finish, plan.form()), shape, plan, ends, library);
+    let text = fill(&format!("{}\n{}", ends.epilogue, plan.form()), shape, plan, ends, library);
     let name = library.add(&format!("mithril_winograd{m}_{sizes}"), &text);
     let first = plan.first(shape);
     let ahead = if first.is_some() { Argument::Ahead } else { weights.clone() };
@@ -491,12 +491,12 @@ fn make(shape: &Shape, plan: &Plan, ends: &Ends, library: &mut Library) -> Kerne
     let mut phases: Vec<Vec<Call>> = Some(calls).filter(|calls| !calls.is_empty()).into_iter().collect();
     if let Some(block) = plan.block {
         let tiles = block * plan.rows.most();
-        let own = plan.points() * (tiles * (channels + 2 * plan.lanes) + 2 * PAD);
-        let own_bytes = bytes(own + plan.factors() + ends.scratch);
-        let last = vec![Argument::Own, ahead];
+        let elements = plan.points() * (tiles * (channels + 2 * plan.lanes) + 2 * PAD);
+        let scratch_bytes = bytes(elements + plan.factors() + ends.scratch);
+        let last = vec![Argument::Scratch, ahead];
         let arguments = [vec![image, weights, Argument::Out], operands, last].concat();
         phases.push(vec![work(&name, &arguments)]);
-        return Kernel { pack, packed_bytes, first, phases, shared_bytes, own_bytes };
+        return Kernel { pack, packed_bytes, first, phases, shared_bytes, scratch_bytes };
     }
     let mut matrices = |columns: usize| {
         let place = Argument::SharedAt(shared_bytes);
@@ -504,16 +504,16 @@ fn make(shape: &Shape, plan: &Plan, ends: &Ends, library: &mut Library) -> Kerne
         place
     };
     let (inside, products) = (matrices(channels), matrices(shape.filters.next_multiple_of(2 * plan.lanes)));
-    let last = [vec![products.clone(), Argument::Out], operands, vec![Argument::Own]].concat();
-    let own = plan.few.is_none().then_some(Argument::Own);
-    let factors = [inside.clone(), weights, products].into_iter().chain(own).chain([ahead]);
+    let last = [vec![products.clone(), Argument::Out], operands, vec![Argument::Scratch]].concat();
+    let scratch = plan.few.is_none().then_some(Argument::Scratch);
+    let factors = [inside.clone(), weights, products].into_iter().chain(scratch).chain([ahead]);
     phases.extend([
         vec![work(&format!("{name}_in"), &[image, inside])],
         vec![work(&format!("{name}_products"), &factors.collect::<Vec<_>>())],
         vec![work(&format!("{name}_out"), &last)],
     ]);
-    let own_bytes = bytes(ends.scratch.max(plan.factors()));
-    Kernel { pack, packed_bytes, first, phases, shared_bytes, own_bytes }
+    let scratch_bytes = bytes(ends.scratch.max(plan.factors()));
+    Kernel { pack, packed_bytes, first, phases, shared_bytes, scratch_bytes }
 }
 
 /// Elements between the matrices of two points, so that they are not powers of two apart.
@@ -567,7 +567,7 @@ fn numbers(shape: &Shape, plan: &Plan, ends: &Ends) -> Vec<(&'static str, String
         ("tiles", plan.tiles),
         ("groups", plan.rows.groups),
         ("rows", plan.rows.rows),
-        ("longer", plan.rows.longer),
+        ("remainder", plan.rows.remainder),
         ("block", plan.block.unwrap_or(1)),
         ("chunk", plan.chunk),
         ("held", plan.held),

@@ -1,7 +1,7 @@
-/* `count` points of a line, `from` one on, of the tiles of a group, for a vector of filters; `y` says how weights
-   become this line's; with -1 the row of weights at `weights` is taken as it is. To make the points of weights in
-   memory would take as long as the products of so few tiles: they are made in registers here, and meet all tiles of
-   the group at once. Every step asks for the weights at `next`, `stride` bytes a step. */
+/* `count` points of a line, from point `from` on, of the tiles of a group, for a vector of filters. `y` selects how the
+   weights are transformed to this line; with -1 the row of weights at `weights` is used as it is. Transforming the weights
+   in memory would take as long as the products of so few tiles: they are transformed in registers and multiplied by all
+   tiles of the group. Every step prefetches the weights at `next` and advances it by `stride` bytes. */
 MITHRIL_INLINE void @name@_points(const long rows, const long y, const long from, const long count, long channels,
         const float *restrict weights, const float *restrict in, float *restrict products,
         int accumulate, const char *next, long stride) {
@@ -16,8 +16,8 @@ MITHRIL_INLINE void @name@_points(const long rows, const long y, const long from
     for (long left = channels; left > 0; left -= LANES, in += rows * LANES) {
         const long steps = left < LANES ? left : LANES;
         for (long step = 0; step < steps; step++, weights += 9 * WIDTH, next += stride) {
-            MITHRIL_FETCH(next);
-            MITHRIL_FETCH(next + stride / 2);
+            MITHRIL_PREFETCH_L2(next);
+            MITHRIL_PREFETCH_L2(next + stride / 2);
             MITHRIL_UNROLL(3)
             for (long x = 0; x < 3; x++) {
                 if (y < 0) {
@@ -58,11 +58,11 @@ MITHRIL_INLINE void @name@_points(const long rows, const long y, const long from
 
 @line_functions@
 
-static MITHRIL_ONCE void @name@_products(long thread, long threads, const float *restrict in, const float *restrict weights,
-        float *restrict products, const char *ahead) {
+static MITHRIL_NOINLINE void @name@_products(long thread, long threads, const float *restrict in, const float *restrict weights,
+        float *restrict products, const char *next_step) {
     enum {
         LANES = @lanes@, WIDTH = 2 * LANES, CHANNELS = @channels@, CHANNEL_BLOCKS = (CHANNELS + LANES - 1) / LANES,
-        PANELS = (@filters@ + WIDTH - 1) / WIDTH, GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@,
+        PANELS = (@filters@ + WIDTH - 1) / WIDTH, GROUPS = @groups@, ROWS = @rows@, REMAINDER = @remainder@,
         LINES = @lines@, /* rows of points of a tile, or parts of them */
         CHUNK = @chunk@ /* channels at a time: their weights and pixels stay in the cache */
     };
@@ -74,12 +74,12 @@ static MITHRIL_ONCE void @name@_products(long thread, long threads, const float 
             const long channels = CHANNELS - channel < CHUNK ? CHANNELS - channel : CHUNK;
             const float *const kept = weights + (panel * CHANNELS + channel) * 9 * WIDTH;
             const int is_last = channel + channels == CHANNELS && unit + count == end;
-            const char *next = is_last ? ahead : (const char *)(kept + channels * 9 * WIDTH);
+            const char *next = is_last ? next_step : (const char *)(kept + channels * 9 * WIDTH);
             const long stride = 9 * WIDTH * (long)sizeof(float) / (2 * count * GROUPS);
             for (long lane = 0; lane < WIDTH; lane += LANES)
                 for (long line = first; line < first + count; line++)
                     for (long group = 0, start = 0; group < GROUPS; group++, next += channels * stride) {
-                        const long longer = group < LONGER, rows = ROWS + longer;
+                        const long extra = group < REMAINDER, rows = ROWS + extra;
                         const float *const left = in + start * CHANNEL_BLOCKS * LANES + rows * channel;
                         float *const tile_sums = products + (panel * @tiles@ + start) * WIDTH + lane;
                         @line_calls@

@@ -1,4 +1,4 @@
-static MITHRIL_ONCE void @name@_lines_@rows@(long line, long channels, const float *restrict weights, const float *restrict in,
+static MITHRIL_NOINLINE void @name@_lines_@rows@(long line, long channels, const float *restrict weights, const float *restrict in,
         float *restrict products, int accumulate, const char *next, long stride) {
     static const long row[] = {@weights@}; /* of weights, for lines that take one as it is */
     weights += row[line / @parts@] * 3 * @width@;

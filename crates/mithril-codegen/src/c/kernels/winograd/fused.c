@@ -1,26 +1,26 @@
-/* Fused form: a thread takes a block of tiles through all three steps, so that the points never leave its cache. */
-static MITHRIL_ONCE void @name@(long thread, long threads, const float *restrict blocked, const float *restrict weights,
-        @out@ *restrict out@parameters@, float *restrict own, const char *ahead) {
+/* Fused form: a thread performs all three steps for one block of tiles after the other, so that points stay in its cache. */
+static MITHRIL_NOINLINE void @name@(long thread, long threads, const float *restrict blocked, const float *restrict weights,
+        @out@ *restrict out@parameters@, float *restrict scratch, const char *next_step) {
     enum {
         POINTS = @points@, WEIGHTS = @weight_points@, LANES = @lanes@, WIDTH = 2 * LANES, CHANNELS = @channels@, CHANNEL_BLOCKS = (CHANNELS + LANES - 1) / LANES,
         PANELS = (@filters@ + WIDTH - 1) / WIDTH, ACROSS = @across@, DOWN = @down@, /* tiles of an image */
-        GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@, /* the first LONGER groups have ROWS + 1 tiles */
-        BLOCK = @block@, TILES = BLOCK * (ROWS + (LONGER > 0)), /* groups and tiles of a block, at most */
-        CHUNK = @chunk@, HELD = @held@, /* weights of so many channels and panels are there as points */
-        ONCE = CHUNK == CHANNELS && HELD == PANELS, /* whether that is all of them, made with the first block */
-        IN_STEP = TILES * CHANNEL_BLOCKS * LANES + @pad@, OUT_STEP = TILES * WIDTH + @pad@, /* no powers of two */
+        GROUPS = @groups@, ROWS = @rows@, REMAINDER = @remainder@, /* the first REMAINDER groups have ROWS + 1 tiles */
+        BLOCK = @block@, TILES = BLOCK * (ROWS + (REMAINDER > 0)), /* groups and tiles of a block, at most */
+        CHUNK = @chunk@, HELD = @held@, /* channels and panels whose transformed weights are kept */
+        ONCE = CHUNK == CHANNELS && HELD == PANELS, /* whether these are all of them, transformed with the first block */
+        IN_STEP = TILES * CHANNEL_BLOCKS * LANES + @pad@, OUT_STEP = TILES * WIDTH + @pad@, /* not a power of two */
         STEP = CHUNK * WIDTH + @pad@
     };
-    float *const in = own, *const products = in + POINTS * IN_STEP, *const held = products + POINTS * OUT_STEP;
+    float *const in = scratch, *const products = in + POINTS * IN_STEP, *const held = products + POINTS * OUT_STEP;
     float *const strip = held + HELD * WEIGHTS * STEP;
     const long begin = GROUPS * thread / threads, groups = GROUPS * (thread + 1) / threads - begin;
     const long blocks = (groups + BLOCK - 1) / BLOCK;
     for (long block = 0; block < blocks; block++) {
         const long first = begin + groups * block / blocks, last = begin + groups * (block + 1) / blocks;
-        const long tile = first * ROWS + (first < LONGER ? first : LONGER);
-        const long count = last * ROWS + (last < LONGER ? last : LONGER) - tile;
+        const long tile = first * ROWS + (first < REMAINDER ? first : REMAINDER);
+        const long count = last * ROWS + (last < REMAINDER ? last : REMAINDER) - tile;
         for (long group = first, start = 0; group < last; group++) {
-            const long rows = ROWS + (group < LONGER);
+            const long rows = ROWS + (group < REMAINDER);
             for (long row = 0; row < rows; row++)
                 for (long channels = 0; channels < CHANNEL_BLOCKS; channels++) {
                     const long t = tile + start + row, batch = t / ACROSS / DOWN;
@@ -39,12 +39,12 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const float *restrict
                     mithril_winograd@m@_weights(kept, channels, factors, STEP);
                 const int is_last = channel + channels == CHANNELS && panel + 1 == PANELS;
                 const float *const following = is_last ? weights : kept + channels * 9 * WIDTH;
-                const int is_over = !is_first || (is_last && (ONCE || block + 1 == blocks));
-                const char *const next = is_over ? ahead : (const char *)following;
+                const int is_last_use = !is_first || (is_last && (ONCE || block + 1 == blocks));
+                const char *const next = is_last_use ? next_step : (const char *)following;
                 const long stride = 9 * WIDTH * (long)sizeof(float) / (POINTS * (last - first));
                 for (long point = 0; point < POINTS; point++)
                     for (long group = first, start = 0; group < last; group++) {
-                        const long longer = group < LONGER, rows = ROWS + longer;
+                        const long extra = group < REMAINDER, rows = ROWS + extra;
                         const float *const left = in + point * IN_STEP + start * CHANNEL_BLOCKS * LANES + rows * channel;
                         const float *const right = factors + @weight@ * STEP;
                         float *const tile_sums = products + point * OUT_STEP + start * WIDTH;
@@ -53,7 +53,7 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const float *restrict
                         start += rows;
                     }
             }
-            @name@_finish(products, OUT_STEP, tile, count, panel, out@arguments@, strip);
+            @name@_epilogue(products, OUT_STEP, tile, count, panel, out@arguments@, strip);
         }
     }
 }

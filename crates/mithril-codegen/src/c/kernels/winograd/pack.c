@@ -1,5 +1,5 @@
 /* Weights[@filters@, @channels@, 3, 3] in panels: [filters / WIDTH][channel][3][3][WIDTH]. */
-static MITHRIL_ONCE void @name@(long thread, long threads, const float *restrict weights, float *restrict packed) {
+static MITHRIL_NOINLINE void @name@(long thread, long threads, const float *restrict weights, float *restrict packed) {
     enum { CHANNELS = @channels@, FILTERS = @filters@, WIDTH = 2 * @lanes@, PANELS = (FILTERS + WIDTH - 1) / WIDTH };
     const long units = (long)PANELS * CHANNELS;
     for (long unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {

@@ -1,6 +1,6 @@
-/* Transforms the tile of @tile_high@ by @tile_wide@ pixels at `image` (vectors of channels, rows `row` apart) to @points@ points, `step`
-   apart: its columns, then its rows. */
-static MITHRIL_ONCE void mithril_winograd@m@_tile(const float *restrict image, long row, float *restrict points, long step) {
+/* Transforms the tile of @tile_high@ by @tile_wide@ pixels at `image` (vectors of channels, stride `row` between rows) to @points@ points
+   with stride `step`: its columns, then its rows. */
+static MITHRIL_NOINLINE void mithril_winograd@m@_tile(const float *restrict image, long row, float *restrict points, long step) {
     enum { LANES = @lanes@, TILE_HIGH = @tile_high@, TILE_WIDE = @tile_wide@ };
     mithril_f32 half[TILE_HIGH][TILE_WIDE], d[TILE_HIGH], down[TILE_HIGH], across[TILE_WIDE];
     @unroll_columns@
@@ -22,8 +22,8 @@ static MITHRIL_ONCE void mithril_winograd@m@_tile(const float *restrict image, l
     }
 }
 
-/* Transforms @points@ points, `step` apart, back to @high@ by @wide@ pixels of `strip`, whose rows have `width` pixels. */
-static MITHRIL_ONCE void mithril_winograd@m@_tile_back(const float *restrict points, long step, float *restrict strip, long width) {
+/* Transforms @points@ points with stride `step` back to @high@ by @wide@ pixels of `strip`, whose rows have `width` pixels. */
+static MITHRIL_NOINLINE void mithril_winograd@m@_tile_back(const float *restrict points, long step, float *restrict strip, long width) {
     enum { LANES = @lanes@, TILE_HIGH = @tile_high@, TILE_WIDE = @tile_wide@, HIGH = @high@, WIDE = @wide@ };
     mithril_f32 half[HIGH][TILE_WIDE], d[TILE_HIGH], down[HIGH], across[WIDE];
     @unroll_columns@

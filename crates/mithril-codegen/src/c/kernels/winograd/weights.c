@@ -1,5 +1,5 @@
-/* Transforms the weights of so many channels, [channel][3][3][2 vectors], to those of points, `step` apart, each
-   [channel][2 vectors]. Memory holds weights as they are, which is less to read. */
+/* Transforms the weights of so many channels, [channel][3][3][2 vectors], to points with stride `step`, each
+   [channel][2 vectors]. The packed weights are untransformed, since these are less to read. */
 static void mithril_winograd@m@_weights(const float *restrict weights, long channels, float *restrict points, long step) {
     enum { LANES = @lanes@, HIGH = @weights_high@, WIDE = @weights_wide@ };
     for (long vector = 0; vector < 2 * channels; vector++) {

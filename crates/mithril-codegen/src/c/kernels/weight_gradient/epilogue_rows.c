@@ -1,6 +1,6 @@
-/* Writes finished sums[channel][place][2 vectors of filters] to out[filter][channel][place], in squares where there
-   are whole ones. */
-static void @name@_finish(const @type@ *restrict sums, long first_channel, long end_channel, long first_filter,
+/* Stores sums[channel][place][2 vectors of filters] in out[filter][channel][place], transposed in squares where
+   these are whole. */
+static void @name@_epilogue(const @type@ *restrict sums, long first_channel, long end_channel, long first_filter,
         long filters, @out@ *restrict out) {
     enum { LANES = @lanes@, WIDTH = 2 * LANES, PLACES = @kh@ * @kw@, ROW = @out_row@ };
     const long count = (end_channel - first_channel) * PLACES;

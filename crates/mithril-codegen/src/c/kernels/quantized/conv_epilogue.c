@@ -1,5 +1,5 @@
-/* Writes the finished sums of some pixels to their place: row is the filter, column the pixel.@note@ */
-MITHRIL_INLINE void @name@_finish(const int32_t *restrict sums, float scale, int32_t zero, const float *restrict scales, long batch,
+/* Applies the epilogue to the sums of a tile of pixels and stores them: row is the filter, column the pixel.@note@ */
+MITHRIL_INLINE void @name@_epilogue(const int32_t *restrict sums, float scale, int32_t zero, const float *restrict scales, long batch,
         long top, long left, const long down, const long across, long panel,
         @place@ *restrict out@parameters@) {
     enum { LANES = @lanes@, BLOCKS = @panel_blocks@, FILTERS = @filters@, FILLED = @filled@ };

@@ -1,6 +1,6 @@
-/* Writes finished sums[channel][place][2 vectors of filters] to their place in out: batch is the channel, row the
+/* Applies the epilogue to sums[channel][place][2 vectors of filters] and stores them in out: batch is the channel, row the
    filter, column the place. */
-static void @name@_finish(const @type@ *restrict sums, long first_channel, long end_channel, long first_filter,
+static void @name@_epilogue(const @type@ *restrict sums, long first_channel, long end_channel, long first_filter,
         long filters, @out@ *restrict out@parameters@) {
     enum { WIDTH = 2 * @lanes@, PLACES = @kh@ * @kw@ };
     for (long row = first_filter; row < first_filter + filters; row++)

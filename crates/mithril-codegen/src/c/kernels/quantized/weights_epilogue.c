@@ -1,5 +1,5 @@
-/* Writes finished sums[rows][2 * LANES] to their place in out. */
-MITHRIL_INLINE void @name@_finish(const float *restrict sums, const float *restrict scales, long batch, long first_row, long rows,
+/* Applies the epilogue to sums[rows][2 * LANES] and stores them in out. */
+MITHRIL_INLINE void @name@_epilogue(const float *restrict sums, const float *restrict scales, long batch, long first_row, long rows,
         long first_column, const long columns, @out@ *restrict out@parameters@) {
     enum { LANES = @lanes@ };
     for (@outer@)

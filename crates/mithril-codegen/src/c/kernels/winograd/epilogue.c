@@ -1,10 +1,11 @@
-/* out[@n@, @filters@, @oh@, @ow@] = convolution of image[@n@, @channels@, ...] by weights[@filters@, @channels@, 3, 3], steps of
-   @step_down@ and @step_across@, by Winograd's F(@size@, 3), with @points@ products instead of @products@. The products of all tiles at one point are a
+/* out[@n@, @filters@, @oh@, @ow@] = convolution of image[@n@, @channels@, ...] by weights[@filters@, @channels@, 3, 3], stride
+   @step_down@ by @step_across@, by Winograd's F(@size@, 3), with @points@ products instead of @products@. The products of all tiles at one point are a
    matrix product over the channels. */
 
-/* The tiles from `first` on, of the filters of one panel: back from points to rows of pixels, and to their place in
-   out. Points of a tile are `step` apart. batch is the image, row the filter, column the pixel. */
-static void @name@_finish(const float *restrict points, long step, long first, long count, long panel,
+/* Transforms the tiles from `first` on, of the filters of one panel, from points to rows of pixels, applies the epilogue
+   and stores them in out. `step` is the stride between the points of a tile. batch is the image, row the filter, column
+   the pixel. */
+static void @name@_epilogue(const float *restrict points, long step, long first, long count, long panel,
         @out@ *restrict out@parameters@, float *restrict strip) {
     enum {
         LANES = @lanes@, WIDTH = 2 * LANES, HIGH = @high@, WIDE = @wide@, FILTERS = @filters@, OUT_HEIGHT = @oh@, OUT_WIDTH = @ow@,

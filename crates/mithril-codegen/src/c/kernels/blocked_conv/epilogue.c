@@ -1,6 +1,6 @@
-/* Writes the finished sums of `down` by `across` pixels, for the filters of one panel, to their place: the pixels of
-   one block of filters after those of the other, since they lie together there. */
-MITHRIL_INLINE void @name@_finish(const @type@ *restrict sums, long batch, long top, long left, const long down,
+/* Applies the epilogue to the sums of `down` by `across` pixels and stores them, for the filters of one panel: one block of
+   filters after the other, since the pixels of a block are contiguous in out. */
+MITHRIL_INLINE void @name@_epilogue(const @type@ *restrict sums, long batch, long top, long left, const long down,
         const long across, long panel, @out@ *restrict out@parameters@) {
     enum { LANES = @lanes@, BLOCKS = @panel_blocks@, FILTERS = @filters@ };
     MITHRIL_UNROLL(@panel_blocks@)
@@ -14,7 +14,7 @@ MITHRIL_INLINE void @name@_finish(const @type@ *restrict sums, long batch, long 
             for (long i = 0; i < across; i++) {
                 const long y = top + j, x = left + i;
                 const @type@ *const from = sums + ((j * across + i) * BLOCKS + of) * LANES;
-                @finish_lanes@
+                @epilogue_lanes@
             }
         }
     }
