@@ -183,6 +183,6 @@ def test_an_index_in_loops_of_several_ops_is_told_with_their_place(tmp_path):
     )
     compiled.export(tmp_path)
     text = (tmp_path / "model.c").read_text()
-    assert 'case 17:\n        return "an index is out of range: in the loops that make output in `plus`";' in text
+    assert 'case 17:\n        return "an index is out of range: in the loops that compute output in `plus`";' in text
     with pytest.raises(ml.errors.InvalidValueError, match="embedding is given index 7"):
         compiled.evaluate({}, {"best": np.array([0, 7]), "more": np.ones((2, 2), np.float32)})

@@ -152,6 +152,8 @@ def test_the_memory_plan_has_no_two_tensors_in_the_same_place_at_the_same_time(s
         for other, at, other_size, other_first, other_last, _ in tensors[:i]:
             is_together = first <= other_last and other_first <= last
             assert not (is_together and offset < at + other_size and at < offset + size), (name, other)
+    # Sizes are those of the layout: the last tensor ends where the arena does.
+    assert max(offset + size for _, offset, size, *_ in tensors) > plan["total"] - 64
     assert ml.view(_small(), shapes={"input": [2, 3]}).data["memory"] is None
 
 

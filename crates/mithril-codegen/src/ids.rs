@@ -44,6 +44,15 @@ macro_rules! id {
 }
 pub(crate) use id;
 
+id!(
+    /// An input of a program, in the order of the graph.
+    InputId
+);
+id!(
+    /// An output of a program, in the order of the graph: its outputs, then the updated states.
+    OutputId
+);
+
 /// A list whose elements are found by ids of one type.
 #[derive(Clone, PartialEq)]
 pub struct Table<I, T> {

@@ -21,11 +21,12 @@ fn output(b: &mut Builder, v: ValueId) -> Source {
     emit(&b.graph, &Options { prefix: "small".into(), ..Options::default() }).unwrap()
 }
 
-/// The steps that a stage has left, without the list of buffers, and without the place in the model that all have here.
+/// The steps that a stage has left, without the list of buffers, and without their place in the model and names.
 fn steps(source: &Source, stage: &str) -> Vec<String> {
     let text = &source.stages.iter().find(|(name, _)| name == stage).expect("a stage").1;
     let is_step = |line: &&str| line.contains(" = ");
-    text.lines().filter(is_step).map(|line| line.trim_end_matches(" \"the model\"").to_owned()).collect()
+    let step = |line: &str| line.split(" in \"the model\"").next().unwrap_or(line).to_owned();
+    text.lines().filter(is_step).map(step).collect()
 }
 
 #[test]

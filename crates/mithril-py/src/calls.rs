@@ -10,7 +10,7 @@ use mithril::ir::DType;
 use mithril::ir::error::{Code, Error, Result};
 use mithril::ir::graph::Role;
 use mithril::ir::interp::Symbols;
-use mithril::runtime::c::{Address, AddressMut, Array, Buffer, EntryPoint};
+use mithril::runtime::c::{Address, AddressMut, Array, EntryPoint, TensorSpec};
 use mithril::runtime::ggml::{Element, Given as Blocks};
 pub use mithril::runtime::host_calls::Callable;
 use mithril::runtime::host_calls::{self, HostArrays, HostFunction, Passed, Recent};
@@ -407,7 +407,7 @@ impl<'py, F: ReadsBlocks> HostArrays for CallArrays<'_, 'py, F> {
     fn shape(&self, input: usize) -> Outcome<Vec<usize>> {
         Ok(self.get(input)?.getattr(intern!(self.py, "shape"))?.extract()?)
     }
-    fn describe(&self, input: usize, array: Bound<'py, PyAny>, buffer: &Buffer) -> Outcome<Option<Held>> {
+    fn describe(&self, input: usize, array: Bound<'py, PyAny>, buffer: &TensorSpec) -> Outcome<Option<Held>> {
         let known = self.function.blocks(input);
         let is_plain = known.is_none() && buffer.dtype != DType::F32;
         if !F::READS_BLOCKS || !self.function.keeps() || self.inputs[input].0 != Role::Param || is_plain {
@@ -438,7 +438,7 @@ impl<'py, F: ReadsBlocks> HostArrays for CallArrays<'_, 'py, F> {
 }
 
 /// An input; a copy is made of what does not lie as generated code reads it. `None`: another shape.
-fn find<'py>(py: Python<'py>, array: Bound<'py, PyAny>, buffer: &Buffer) -> Outcome<Option<Held>> {
+fn find<'py>(py: Python<'py>, array: Bound<'py, PyAny>, buffer: &TensorSpec) -> Outcome<Option<Held>> {
     if let Ok(found) = describe(&array) {
         if found.shape() != buffer.shape {
             return Ok(None);
@@ -455,7 +455,7 @@ fn find<'py>(py: Python<'py>, array: Bound<'py, PyAny>, buffer: &Buffer) -> Outc
 }
 
 /// The arguments of `numpy.empty`.
-fn arguments<'py>(py: Python<'py>, buffer: &Buffer) -> PyResult<Bound<'py, PyTuple>> {
+fn arguments<'py>(py: Python<'py>, buffer: &TensorSpec) -> PyResult<Bound<'py, PyTuple>> {
     PyTuple::new(py, [PyTuple::new(py, &buffer.shape)?.into_any(), native(py, buffer.dtype)?])
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mithril_ir::{Code, Error, Role};
 
-use crate::c::{Address, AddressMut, Array, Buffer, Interface};
+use crate::c::{Address, AddressMut, Array, Interface, TensorSpec};
 
 /// A function of buffers.
 pub trait Callable: Send + Sync + Debug {
@@ -63,7 +63,7 @@ pub trait HostArrays {
         &self,
         input: usize,
         array: Self::Array,
-        buffer: &Buffer,
+        buffer: &TensorSpec,
     ) -> Result<Option<Array<Self::Owner>>, Self::Error>;
     /// Keeps an array that nobody may write into from now on: packed parameters would not see what is written there.
     fn keep(&self, array: Self::Array) -> Result<Self::Kept, Self::Error>;
@@ -258,7 +258,7 @@ struct Taken<A, O> {
 
 impl<A: Clone, O> Taken<A, O> {
     /// Takes inputs that are not there yet; false if one has another shape.
-    fn take<H>(&mut self, host: &H, wanted: &[usize], buffers: &[Buffer]) -> Result<bool, H::Error>
+    fn take<H>(&mut self, host: &H, wanted: &[usize], buffers: &[TensorSpec]) -> Result<bool, H::Error>
     where
         H: HostArrays<Array = A, Owner = O>,
     {

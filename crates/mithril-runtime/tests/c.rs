@@ -8,14 +8,17 @@ use std::thread;
 
 use mithril_ir::{Code, DType, Role, Tensor};
 use mithril_runtime::c::pool::Pool;
-use mithril_runtime::c::{Address, AddressMut, Buffer, Cache, Compiler, Function, Interface, Tool};
+use mithril_runtime::c::{Address, AddressMut, Cache, Compiler, Function, Interface, TensorSpec, Tool};
 
 const SOURCE: &str = include_str!("c/scale.c");
 const COUNT: usize = 1000;
 
 fn interface() -> Interface {
-    let buffer =
-        |name: &str, shape: &[usize]| Buffer { name: name.into(), dtype: DType::F32, shape: shape.into() };
+    let buffer = |name: &str, shape: &[usize]| TensorSpec {
+        name: name.into(),
+        dtype: DType::F32,
+        shape: shape.into(),
+    };
     Interface {
         prefix: "scale".into(),
         inputs: vec![buffer("factor", &[]), buffer("x", &[COUNT])],

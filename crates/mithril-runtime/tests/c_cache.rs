@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use mithril_ir::{DType, Role, Tensor};
-use mithril_runtime::c::{Buffer, Cache, Compiler, Function, Interface, Tool};
+use mithril_runtime::c::{Cache, Compiler, Function, Interface, TensorSpec, Tool};
 use sha2::{Digest, Sha256};
 
 const SOURCE: &str = include_str!("c/scale.c");
@@ -22,8 +22,11 @@ fn tool() -> Tool {
 }
 
 fn load(cache: &Cache) -> Function {
-    let buffer =
-        |name: &str, shape: &[usize]| Buffer { name: name.into(), dtype: DType::F32, shape: shape.into() };
+    let buffer = |name: &str, shape: &[usize]| TensorSpec {
+        name: name.into(),
+        dtype: DType::F32,
+        shape: shape.into(),
+    };
     let interface = Interface {
         prefix: "scale".into(),
         inputs: vec![buffer("factor", &[]), buffer("x", &[COUNT])],

@@ -27,7 +27,12 @@ _LONGEST_LITERAL = 120
 _TARGETS = re.compile(r"^\s*((?:[A-Za-z_]\w*\s*,\s*)*[A-Za-z_]\w*)\s*=[^=]")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _IDENTIFIER = re.compile(r"\b[A-Za-z_]\w*\b")
-#: ``x8: f32[2, 64] arena 0 in blocks of 16, margins 1 1 1 1 "relu"``.
+#: The end of a step of C: ``… in "layer1.0" as "relu"``.
+_ORIGIN = re.compile(r' in "((?:[^"\\]|\\.)*)" as "(?:[^"\\]|\\.)*"$')
+#: ``x8: f32[2, 64] arena 0 in blocks of 16, halo 1 1 1 1 "relu"``.
+_BLOCKS = re.compile(r" in blocks of (\d+), halo (\d+) (\d+) (\d+) (\d+)(?:, frames (\d+) (\d+))?")
+#: Lines in front of the steps of C.
+_HEAD = re.compile(r"(x\d+|arena|variables|tiles): |integers x|update x|halo of x")
 _PLACED = re.compile(r"^(x\d+): (\w+)\[([^\]]*)\] arena (\d+)\b(.*)$")
 _BITS = re.compile(r"\d+$")
 
@@ -63,7 +68,7 @@ def collect(compiled: PhysicalModel) -> dict[str, Any]:
             elif name == "emit":
                 links = _source_links(text, program.module.source, graphs)
             else:
-                links = [[f"p:{_unescaped(word)}" for word in _QUOTED.findall(line)[-1:]] for line in text.split("\n")]
+                links = [_step_links(line) for line in text.split("\n")]
             known[text] = (graph, len(texts))
             texts.append({"lines": [_cut(line) for line in text.split("\n")], "links": links})
         graph, index = known[text]
@@ -182,6 +187,13 @@ def _graph_links(text: str, graph: Mapping[str, Any]) -> list[list[str]]:
     return links
 
 
+def _step_links(line: str) -> list[str]:
+    """Link a step of C to the part of the model that it belongs to."""
+    origin = _ORIGIN.search(line)
+    paths = [origin.group(1)] if origin is not None else _QUOTED.findall(line)[-1:]
+    return [f"p:{_unescaped(path)}" for path in paths]
+
+
 def _source_links(text: str, source: Any, graphs: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     known = {key for graph in graphs for node in graph["nodes"] for key in node["keys"]}
     known |= {f"v:{_identifier(name)}" for graph in graphs for _, name, *_ in graph["inputs"]}
@@ -232,8 +244,9 @@ def memory_of(text: str) -> dict[str, Any]:
     ... x0: f32[2, 8] input 0 "input"
     ... x1: f32[2, 64] arena 0 "relu"
     ... x2: f32[2, 10] output 0 "logits"
-    ... x1 = 2x64x8 product(x0) "relu"
-    ... x2 = 2x10x64 product(x1) "logits"
+    ... variables: 0
+    ... x1 = 2x64x8 product(x0) in "first" as "relu"
+    ... x2 = 2x10x64 product(x1) in "second" as "logits"
     ... '''
     >>> memory_of(text)["tensors"]
     [['relu', 0, 512, 0, 1, 'float32[2, 64]']]
@@ -241,31 +254,42 @@ def memory_of(text: str) -> dict[str, Any]:
     lines = text.split("\n")
     total = re.match(r"arena: (\d+)", lines[0])
     placed = [match for match in map(_PLACED.match, lines) if match is not None]
-    body = [line for line in lines[1:] if line and not re.match(r"x\d+: ", line)]
+    body = [line for line in lines if line and not _HEAD.match(line)]
     if "at every call:" in body:
         body = body[body.index("at every call:") + 1 :]
     uses: dict[str, list[int]] = {}
-    for i, line in enumerate(body):
+    steps: list[str] = []
+    for line in body:
+        # What is indented belongs to the step above.
+        if not line.startswith(" "):
+            steps.append(line)
         for name in re.findall(r"\bx\d+\b", line):
-            uses.setdefault(name, []).append(i)
+            uses.setdefault(name, []).append(max(0, len(steps) - 1))
     tensors = []
     for match in placed:
         name, dtype, sizes, offset, more = match.groups()
         if name not in uses:
             continue
         shape = [int(size) for size in sizes.split(",") if size.strip().isdigit()]
-        margins = re.search(r"margins (\d+) (\d+) (\d+) (\d+)", more)
-        padded = list(shape)
-        if margins is not None and len(shape) == 4:
-            top, left, bottom, right = map(int, margins.groups())
-            padded[2:] = [shape[2] + top + bottom, shape[3] + left + right]
         label = _QUOTED.findall(more)
-        size = math.prod(padded) * _bytes(dtype)
+        size = _elements(shape, more) * _bytes(dtype)
         kind = type_text(_long(dtype), shape)
         tensors.append(
             [_unescaped(label[-1]) if label else name, int(offset), size, uses[name][0], uses[name][-1], kind]
         )
-    return {"total": int(total.group(1)) if total else 0, "text": "", "steps": body, "tensors": tensors}
+    return {"total": int(total.group(1)) if total else 0, "text": "", "steps": steps, "tensors": tensors}
+
+
+def _elements(shape: Sequence[int], layout: str) -> int:
+    """Return the number of elements in memory, with the halo of a tensor in blocks."""
+    blocks = _BLOCKS.search(layout)
+    if blocks is None:
+        return math.prod(shape)
+    lanes, top, bottom, left, right, *frames = (int(number or 0) for number in blocks.groups())
+    batch, channels, *depth, height, width = shape
+    # Behind each block lies a vector more.
+    plane = ((top + height + bottom) * (left + width + right) + 1) * lanes
+    return batch * channels // lanes * plane * (depth[0] + sum(frames) if depth else 1)
 
 
 def _bytes(dtype: str) -> int:

@@ -7,9 +7,11 @@ use mithril_ir::lowering::LoweringRule;
 use mithril_ir::{DType, Dim, Graph, Lit, NodeId, Place as Origin, TensorType, ValueId};
 
 use crate::c::ir::expr::{BufferId, Call, Expr, Index, Var, arithmetic};
-use crate::c::ir::program::{Buffer, LoopProgram, LoopStep, LoopWork, Nest, Place};
+use crate::c::ir::program::{
+    LoopBuffer, LoopMemory, LoopPlace, LoopProgram, LoopStep, LoopWork, Nest, Place,
+};
 use crate::c::syntax::template::template;
-use crate::ids::Id as _;
+use crate::ids::{Id as _, InputId, OutputId};
 
 /// Whether the target can write a node as it is.
 pub fn can_lower(graph: &Graph, node: NodeId) -> bool {
@@ -47,7 +49,7 @@ pub fn lower(graph: &Graph, in_place: bool) -> Result<LoopProgram> {
         LoweringContext { graph, program: LoopProgram::default(), at: vec![None; graph.values().len()] };
     for (i, &v) in graph.inputs.iter().enumerate() {
         let name = graph.value(v).name.as_deref().unwrap_or("input");
-        lowering.buffer_of(v, name, Place::Input(i))?;
+        lowering.buffer_of(v, name, Place::Input(InputId::new(i)))?;
     }
     for (n, node) in graph.nodes() {
         lowering.node(n, node).map_err(|e| e.at(graph.place(n)))?;
@@ -55,7 +57,7 @@ pub fn lower(graph: &Graph, in_place: bool) -> Result<LoopProgram> {
     let results: Vec<ValueId> =
         graph.outputs.values().chain(graph.updates.iter().map(|(_, new)| new)).copied().collect();
     for (i, v) in results.into_iter().enumerate() {
-        lowering.result(i, v)?;
+        lowering.result(OutputId::new(i), v)?;
     }
     if in_place {
         lowering.updates();
@@ -116,14 +118,14 @@ struct LoweringContext<'a> {
 }
 
 impl LoweringContext<'_> {
-    fn buffer_of(&mut self, v: ValueId, name: &str, place: Place) -> Result<BufferId> {
+    fn buffer_of(&mut self, v: ValueId, name: &str, place: LoopPlace) -> Result<BufferId> {
         if let Some(buffer) = self.at[v.index()] {
             return Ok(buffer);
         }
         let ty = self.graph.ty(v).ok_or_else(|| Error::internal("a value without a type is lowered"))?;
         let name = self.graph.value(v).name.as_deref().unwrap_or(name);
         let is_param = is_fixed(self.graph, v);
-        let buffer = Buffer {
+        let buffer = LoopBuffer {
             name: name.to_owned(),
             dtype: ty.dtype,
             shape: sizes(ty)?,
@@ -135,7 +137,7 @@ impl LoweringContext<'_> {
         self.at[v.index()] = Some(buffer);
         Ok(buffer)
     }
-    fn add(&mut self, buffer: Buffer) -> BufferId {
+    fn add(&mut self, buffer: LoopBuffer) -> BufferId {
         self.program.buffers.push(buffer)
     }
     fn step(&mut self, name: &str, origin: &str, work: LoopWork) {
@@ -148,7 +150,7 @@ impl LoweringContext<'_> {
             inputs.push(match &self.graph.value(v).def {
                 Def::Const(Lit::Tensor(t)) => self.buffer_of(v, "constant", Place::Constant(t.clone()))?,
                 Def::Const(_) => BufferId::new(usize::MAX),
-                _ => self.buffer_of(v, node.op.name, Place::Arena(None))?,
+                _ => self.buffer_of(v, node.op.name, Place::Memory(LoopMemory::Temporary))?,
             });
         }
         Ok(inputs)
@@ -167,16 +169,7 @@ impl LoweringContext<'_> {
         let name = node.outputs.first().and_then(|&v| self.graph.value(v).name.as_deref());
         let name = name.unwrap_or(node.op.name);
         for t in temporaries {
-            let place = Place::Arena(None);
-            let shape = t.shape;
-            tensors.push(self.add(Buffer {
-                name: node.op.name.to_owned(),
-                dtype: t.dtype,
-                shape,
-                place,
-                is_param: false,
-                blocks: None,
-            }));
+            tensors.push(self.add(LoopBuffer::temporary(node.op.name, t.dtype, t.shape)));
         }
         for step in steps {
             let work = match step {
@@ -186,7 +179,7 @@ impl LoweringContext<'_> {
             self.step(name, &origin, work);
         }
         for ((&v, vars), value) in node.outputs.iter().zip(vars).zip(&values) {
-            let to = self.buffer_of(v, node.op.name, Place::Arena(None))?;
+            let to = self.buffer_of(v, node.op.name, Place::Memory(LoopMemory::Temporary))?;
             let work = self.nest(to, vars, value, &tensors);
             self.step(name, &origin, work);
         }
@@ -205,23 +198,21 @@ impl LoweringContext<'_> {
         let dtype = arithmetic(self.program.buffers[to].dtype);
         LoopWork::Nest(Nest { to, vars, value: value.cast(dtype) })
     }
-    /// Puts a value into the output of number `i`: it is computed there, or copied if it already has a place.
-    fn result(&mut self, i: usize, v: ValueId) -> Result<()> {
+    /// Makes a value an output: it is computed there, or copied if it already has a place.
+    fn result(&mut self, output: OutputId, v: ValueId) -> Result<()> {
         let from = match &self.graph.value(v).def {
             Def::Const(lit) => self.constant(v, lit)?,
             _ => self.at[v.index()].ok_or_else(|| Error::internal("an output is computed by no node"))?,
         };
         let buffer = self.program.buffers[from].clone();
         if buffer.is_temporary() {
-            self.program.buffers[from].place = Place::Output(i);
+            self.program.buffers[from].place = Place::Output(output);
             return Ok(());
         }
-        let first = self.program.next_var;
-        let vars: Vec<Var> = buffer.shape.iter().zip(first..).map(|(&size, id)| Var { id, size }).collect();
-        self.program.next_var += vars.len() as u32;
+        let vars = self.program.fresh_vars(buffer.shape.iter().copied());
         let at = vars.iter().map(|&v| Index::var(v)).collect();
         let value = Expr::Load { from, at, stored: buffer.dtype };
-        let to = self.add(Buffer { place: Place::Output(i), is_param: false, ..buffer.clone() });
+        let to = self.add(LoopBuffer { place: Place::Output(output), is_param: false, ..buffer.clone() });
         self.step(&buffer.name, "", LoopWork::Nest(Nest { to, vars, value }));
         Ok(())
     }
@@ -229,7 +220,7 @@ impl LoweringContext<'_> {
     fn updates(&mut self) {
         let results = self.graph.outputs.len();
         for (i, (old, _)) in self.graph.updates.iter().enumerate() {
-            let is_new = |b: &Buffer| matches!(b.place, Place::Output(n) if n == results + i);
+            let is_new = |b: &LoopBuffer| b.place == Place::Output(OutputId::new(results + i));
             let new = self.program.buffers.position(is_new);
             self.program.updates.extend(self.at[old.index()].zip(new));
         }
@@ -242,15 +233,8 @@ impl LoweringContext<'_> {
         if matches!(lit, Lit::Tensor(_)) {
             return self.buffer_of(v, "constant", Place::Constant(tensor));
         }
-        let (dtype, place) = (tensor.dtype(), Place::Constant(tensor));
-        Ok(self.add(Buffer {
-            name: "constant".to_owned(),
-            dtype,
-            shape: Vec::new(),
-            place,
-            is_param: false,
-            blocks: None,
-        }))
+        let buffer = LoopBuffer::temporary("constant", tensor.dtype(), Vec::new());
+        Ok(self.add(LoopBuffer { place: Place::Constant(tensor), ..buffer }))
     }
 }
 

@@ -4,18 +4,18 @@
 //!
 //! | folder | what it holds |
 //! |---|---|
-//! | `lower.rs` | graph → program: every node becomes a loop nest over buffers, or a call of a helper of the prelude |
-//! | `ir` | programs of two levels, `LoopProgram` and `KernelProgram`: buffers, steps, kernels, layouts; the statements of the driver function |
+//! | `lower.rs` | graph → program: every node becomes loop nests over buffers, or calls of helpers of the prelude |
+//! | `ir` | programs of two levels, `LoopProgram` and `KernelProgram`: buffers, steps, kernels, layouts; their text form; the statements of the driver function |
 //! | `analysis` | affine accesses, contractions, convolutions, independence of batch elements, dependences, costs |
-//! | `passes` | what changes a program, from fusion to memory planning; [`pipeline`] lists the passes in order |
+//! | `passes` | the passes, from fusion to memory planning; [`pipeline`] lists them in order |
 //! | `select` | contractions become kernels: products, convolutions, weight gradients, im2col, quantized weights, epilogues |
 //! | `kernels` | the kernels, a folder for each family, with their templates of C |
-//! | `verify` | looks at what each pass has made (in debug builds and tests), and at the driver function (always) |
+//! | `verify` | checks the program after each pass (in debug builds and tests), and the driver function (always) |
 //! | `syntax` | C as text: expressions, reductions, names, comments, line breaks |
 //! | `emit` | the file: a function per step, the driver function, the header, comments for readers |
 //! | `prelude` | helpers of the generated code |
 //!
-//! A file imports files of its own folder and of folders before it, never in a circle; `tests/tidy.rs` of
+//! A file imports files of its own folder and of folders before it, never in a circle; `tests/layers.rs` of
 //! `mithril-testing` checks that.
 
 mod analysis;
@@ -41,5 +41,5 @@ pub use lower::{can_lower, is_fixed};
 pub use options::{Options, Quantize};
 pub use select::decision::{Decision, Matrix, Reason};
 pub use select::quantize::{find_all, matches};
-pub use source::{Source, block, emit};
+pub use source::{Source, TensorSpec, block, emit};
 pub use syntax::template::c_type;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::c::target::Target;
+use crate::ids::InputId;
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,8 +64,8 @@ pub struct Options {
     pub pack: bool,
     /// Whether new states are written into the memory of the old ones: the caller passes the same address for both.
     pub in_place: bool,
-    /// Numbers of the inputs whose memory outputs may take over.
-    pub donated: Vec<usize>,
+    /// Inputs whose memory outputs may take over.
+    pub donated: Vec<InputId>,
     /// What the kernels are shaped for.
     pub target: Target,
     /// Whether the code measures its steps: a further output, behind all others, takes the seconds of each.

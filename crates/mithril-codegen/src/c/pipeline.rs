@@ -7,16 +7,16 @@
 use std::fmt::Display;
 
 use mithril_ir::Graph;
-use mithril_ir::error::Result;
+use mithril_ir::error::{Code, Error, Result};
 
-use crate::c::ir::program::{KernelProgram, KernelWork, LoopWork, Program};
+use crate::c::ir::program::{KernelProgram, Kernels, Level, LoopProgram, Loops, Program};
 use crate::c::kernels::Library;
 use crate::c::lower::lower;
 use crate::c::options::Options;
 use crate::c::passes::{
-    attention_fusion, batch_tiling, blocked_layout, dead_code, dead_taps, fusion, in_place, isolation,
-    memory_planning, phase_decomposition, prefetch, prepacking, promotion, row_fusion, split_reduction,
-    static_quantization, update_fusion, update_schedule, weight_packing,
+    attention_fusion, batch_tiling, blocked_layout, byte_layout, dead_code, dead_taps, fusion, halo,
+    in_place, isolation, memory_planning, phase_decomposition, prefetch, prepacking, promotion, row_fusion,
+    split_reduction, static_quantization, update_fusion, update_schedule, weight_packing,
 };
 use crate::c::select::decision::Decision;
 use crate::c::select::epilogue::EpilogueFunctions;
@@ -25,9 +25,9 @@ use crate::c::verify;
 
 /// A program on its way through the passes, with what they add to the file.
 #[derive(Debug)]
-pub struct Compilation<'a, W> {
+pub struct Compilation<'a, L: Level> {
     /// The program.
-    pub program: Program<W>,
+    pub program: Program<L>,
     /// What is asked for.
     pub options: &'a Options,
     /// The functions of kernels.
@@ -38,15 +38,15 @@ pub struct Compilation<'a, W> {
     pub decisions: Vec<Decision>,
 }
 
-/// A pass over programs whose steps do one kind of work.
+/// A pass over programs of one level.
 #[derive(Clone, Copy, Debug)]
-pub struct Pass<W: 'static> {
+pub struct Pass<L: Level + 'static> {
     /// What its stage is called.
     pub name: &'static str,
     /// What it does.
     pub description: &'static str,
     /// Does it.
-    pub run: fn(&mut Compilation<'_, W>) -> Result<()>,
+    pub run: fn(&mut Compilation<'_, L>) -> Result<()>,
     /// Whether it only moves, joins or stores elsewhere what steps compute, so that the verifier may compare which values
     /// the results are made of before and after.
     pub keeps_values: bool,
@@ -56,7 +56,7 @@ pub struct Pass<W: 'static> {
 pub const LOWERING: &str = "lowering";
 
 /// The passes over loop nests and calls, in order.
-pub static LOOP_PASSES: &[Pass<LoopWork>] = &[
+pub static LOOP_PASSES: &[Pass<Loops>] = &[
     Pass {
         name: "fusion",
         description: "elementwise producers move into the loops of their consumers, elementwise consumers into the epilogue of \
@@ -68,10 +68,19 @@ pub static LOOP_PASSES: &[Pass<LoopWork>] = &[
         keeps_values: false,
     },
     Pass {
-        name: "in_place",
-        description: "new states take the memory of old ones, outputs that of donated inputs, where that is asked for",
+        name: "donation",
+        description: "finds the outputs that can take over the memory of donated inputs",
         run: |c| {
             in_place::donate(&mut c.program, &c.options.donated);
+            Ok(())
+        },
+        keeps_values: true,
+    },
+    Pass {
+        name: "in_place",
+        description: "updated states are written to the memory of the old ones, where that is requested; so are outputs to donated \
+                      inputs",
+        run: |c| {
             in_place::in_place(&mut c.program);
             Ok(())
         },
@@ -147,10 +156,27 @@ pub static LOOP_PASSES: &[Pass<LoopWork>] = &[
     },
     Pass {
         name: "blocked_layout",
-        description: "temporaries between convolutions lie in blocks of channels (NCHWc) with halos of zeros, and as bytes \
-                      between quantized ones",
+        description: "temporaries between convolutions are stored in blocks of channels (NCHWc)",
         run: |c| {
-            blocked_layout::lay_out(&mut c.program, c.options, &mut c.library);
+            blocked_layout::lay_out(&mut c.program, c.options, &c.library);
+            Ok(())
+        },
+        keeps_values: false,
+    },
+    Pass {
+        name: "byte_layout",
+        description: "temporaries between quantized convolutions with known ranges are stored as bytes",
+        run: |c| {
+            byte_layout::lay_out(&mut c.program, c.options, &c.library);
+            Ok(())
+        },
+        keeps_values: false,
+    },
+    Pass {
+        name: "halo",
+        description: "tensors in blocked layout get a halo of zeros, as large as their consumers read beyond the edges",
+        run: |c| {
+            halo::grow(&mut c.program, c.options, &c.library);
             Ok(())
         },
         keeps_values: false,
@@ -158,7 +184,16 @@ pub static LOOP_PASSES: &[Pass<LoopWork>] = &[
 ];
 
 /// The passes over kernels, in order: they make them of loops, move and join steps, and give tensors their memory.
-pub static KERNEL_PASSES: &[Pass<KernelWork>] = &[
+pub static KERNEL_PASSES: &[Pass<Kernels>] = &[
+    Pass {
+        name: "halo_filling",
+        description: "the functions that fill halos are added; the steps that fill a tensor call them",
+        run: |c| {
+            halo::fill(&mut c.program, &mut c.library);
+            Ok(())
+        },
+        keeps_values: true,
+    },
     Pass {
         name: "attention_fusion",
         description: "two products and the nests between them run one block of rows after another, in scratch memory of the \
@@ -174,11 +209,27 @@ pub static KERNEL_PASSES: &[Pass<KernelWork>] = &[
         description: "contractions become kernels: matrix products, convolutions, weight gradients",
         run: |c| {
             c.decisions = contractions::select(&mut c.program, c.options, &mut c.library, &mut c.epilogues);
-            dead_code::remove_unread(&mut c.program);
+            Ok(())
+        },
+        keeps_values: false,
+    },
+    Pass {
+        name: "dead_code_elimination",
+        description: "elementwise nests whose results nothing reads any more are removed",
+        run: |c| {
+            dead_code::eliminate(&mut c.program);
+            Ok(())
+        },
+        keeps_values: true,
+    },
+    Pass {
+        name: "quantization_check",
+        description: "changes nothing: records which weights stay floats and why, an error where quantization is strict",
+        run: |c| {
             quantize::others(&c.program, c.options, &mut c.decisions);
             quantize::check(&c.program, c.options.quantize.as_ref(), &c.decisions)
         },
-        keeps_values: false,
+        keeps_values: true,
     },
     Pass {
         name: "update_scheduling",
@@ -218,13 +269,21 @@ pub static KERNEL_PASSES: &[Pass<KernelWork>] = &[
     },
     Pass {
         name: "weight_packing",
-        description: "weights of kernels are packed as soon as they are there; kernels prefetch those of the next step",
+        description: "weights of kernels are packed as soon as they are known",
         run: |c| {
             weight_packing::pack_weights(&mut c.program);
-            prefetch::look_ahead(&mut c.program);
             Ok(())
         },
         keeps_values: false,
+    },
+    Pass {
+        name: "prefetch",
+        description: "kernels prefetch the packed weights that the next step starts with",
+        run: |c| {
+            prefetch::prefetch(&mut c.program);
+            Ok(())
+        },
+        keeps_values: true,
     },
     Pass {
         name: "memory_planning",
@@ -247,39 +306,100 @@ pub fn passes() -> impl Iterator<Item = (&'static str, &'static str)> {
 pub type Stages = Vec<(String, String)>;
 
 /// Lowers a graph and runs all passes.
-pub fn compile<'a>(graph: &Graph, options: &'a Options) -> Result<(Compilation<'a, KernelWork>, Stages)> {
-    let mut loops = Compilation {
-        program: lower(graph, options.in_place)?,
-        options,
-        library: Library::new(options.target).answering(options.choices.clone()),
-        epilogues: EpilogueFunctions::default(),
-        decisions: Vec::new(),
-    };
-    verify::after(LOWERING, &loops.program)?;
-    let mut stages = vec![(LOWERING.to_owned(), loops.program.to_string())];
-    run(LOOP_PASSES, &mut loops, &mut stages)?;
-    let Compilation { program, options, library, epilogues, decisions } = loops;
-    let mut kernels =
-        Compilation { program: KernelProgram::from(program), options, library, epilogues, decisions };
-    run(KERNEL_PASSES, &mut kernels, &mut stages)?;
+pub fn compile<'a>(graph: &Graph, options: &'a Options) -> Result<(Compilation<'a, Kernels>, Stages)> {
+    let program = lower(graph, options.in_place)?;
+    verify::after(LOWERING, &program)?;
+    let mut stages = Vec::with_capacity(1 + LOOP_PASSES.len() + KERNEL_PASSES.len());
+    stages.push((LOWERING.to_owned(), loop_text(LOWERING, &program)?));
+    let mut loops = Compilation::new(program, options);
+    run(LOOP_PASSES.iter(), &mut loops, &mut |name, program| {
+        stages.push((name.to_owned(), loop_text(name, program)?));
+        Ok(())
+    })?;
+    let mut kernels = loops.into_kernels();
+    run(KERNEL_PASSES.iter(), &mut kernels, &mut |name, program| {
+        stages.push((name.to_owned(), program.to_string()));
+        Ok(())
+    })?;
     Ok((kernels, stages))
 }
 
-/// Runs passes of one level, and notes what each has made.
-fn run<W>(passes: &[Pass<W>], compilation: &mut Compilation<'_, W>, stages: &mut Stages) -> Result<()>
+/// The text of a program of loops after a pass; in debug builds, that it parses is checked.
+fn loop_text(stage: &str, program: &LoopProgram) -> Result<String> {
+    let text = program.to_string();
+    verify::round_trip(stage, program, &text)?;
+    Ok(text)
+}
+
+/// Lowers a graph and runs the passes over loops: the program after each.
+///
+/// # Errors
+/// If C cannot express some ops, or what a pass refuses.
+pub fn loop_programs(graph: &Graph, options: &Options) -> Result<Vec<(&'static str, LoopProgram)>> {
+    let program = lower(graph, options.in_place)?;
+    let mut programs = vec![(LOWERING, program.clone())];
+    let mut loops = Compilation::new(program, options);
+    run(LOOP_PASSES.iter(), &mut loops, &mut |name, program| {
+        programs.push((name, program.clone()));
+        Ok(())
+    })?;
+    Ok(programs)
+}
+
+/// Runs some of the passes on a program of loops, by their names, in the order of the pipeline: the text of the program then.
+///
+/// # Errors
+/// What a pass or the verifier refuses, or that there is no pass of a name.
+pub fn run_program(program: LoopProgram, options: &Options, names: &[&str]) -> Result<String> {
+    if let Some(unknown) = names.iter().find(|name| passes().all(|(known, _)| known != **name)) {
+        return Err(Error::new(Code::BadArgument, format!("C has no pass {unknown:?}")));
+    }
+    verify::after("input", &program)?;
+    let mut text = program.to_string();
+    let mut loops = Compilation::new(program, options);
+    let chosen = LOOP_PASSES.iter().filter(|pass| names.contains(&pass.name));
+    run(chosen, &mut loops, &mut |name, program| {
+        text = loop_text(name, program)?;
+        Ok(())
+    })?;
+    let chosen = KERNEL_PASSES.iter().filter(|pass| names.contains(&pass.name));
+    run(chosen, &mut loops.into_kernels(), &mut |_, program| {
+        text = program.to_string();
+        Ok(())
+    })?;
+    Ok(text)
+}
+
+impl<'a> Compilation<'a, Loops> {
+    fn new(program: LoopProgram, options: &'a Options) -> Self {
+        let library = Library::new(options.target).with_choices(options.choices.clone());
+        Self { program, options, library, epilogues: EpilogueFunctions::default(), decisions: Vec::new() }
+    }
+    fn into_kernels(self) -> Compilation<'a, Kernels> {
+        let Self { program, options, library, epilogues, decisions } = self;
+        Compilation { program: KernelProgram::from(program), options, library, epilogues, decisions }
+    }
+}
+
+/// Runs passes of one level; `observe` gets the name of each with the program after it.
+fn run<'p, L: Level + 'static>(
+    passes: impl Iterator<Item = &'p Pass<L>>,
+    compilation: &mut Compilation<'_, L>,
+    observe: &mut dyn FnMut(&'static str, &Program<L>) -> Result<()>,
+) -> Result<()>
 where
-    Program<W>: Clone + Display + Into<KernelProgram>,
+    Program<L>: Clone + Display + Into<KernelProgram>,
 {
     for pass in passes {
         let before = if pass.keeps_values { verify::values(&compilation.program) } else { None };
         (pass.run)(compilation)?;
         let program = &compilation.program;
-        // What is isolated for measuring reads what no step has made.
+        // Of a program in which only some steps are left, some buffers are never written.
         if compilation.options.only.is_empty() {
             verify::still(before, pass.name, program)?;
             verify::after(pass.name, program)?;
         }
-        stages.push((pass.name.to_owned(), program.to_string()));
+        observe(pass.name, program)?;
     }
     Ok(())
 }

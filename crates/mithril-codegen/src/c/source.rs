@@ -1,17 +1,39 @@
 //! From a graph to the generated file: the passes, then the text.
 
-use mithril_ir::Graph;
-use mithril_ir::error::Result;
+use std::sync::Arc;
+
+use mithril_ir::error::{Error, Result};
+use mithril_ir::graph::{Def, Role};
+use mithril_ir::{DType, Graph, Place, ValueId};
 
 use crate::c::analysis::cost::{self, Cost};
 use crate::c::analysis::packing;
 use crate::c::emit::{file, header};
 use crate::c::ir::program::KernelProgram;
-use crate::c::kernels::Question;
+use crate::c::kernels::TuningTask;
 use crate::c::options::Options;
 use crate::c::passes::{batch_tiling, fusion, in_place};
 use crate::c::select::decision::Decision;
 use crate::c::{lower, pipeline};
+use crate::ids::{InputId, OutputId};
+
+/// An input or output of generated code: contiguous, in row-major order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorSpec {
+    /// Its name: the path in the model.
+    pub name: Arc<str>,
+    /// Its dtype as stored.
+    pub dtype: DType,
+    /// Its sizes.
+    pub shape: Vec<usize>,
+}
+
+impl TensorSpec {
+    /// Number of bytes.
+    pub fn bytes(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.dtype.size()
+    }
+}
 
 /// Generated C.
 #[derive(Clone, Debug)]
@@ -20,48 +42,89 @@ pub struct Source {
     pub c: String,
     /// The header.
     pub h: String,
-    /// What the file declares, as the header does.
+    /// The declarations of the file, which the header has too: an exported file includes it instead.
     pub declared: String,
-    /// Names of stages and what they made of the program, as text.
+    /// The inputs, in order.
+    pub inputs: Vec<TensorSpec>,
+    /// What each input is for.
+    pub roles: Vec<Role>,
+    /// Whether each input is the same at every call of a model that is not trained.
+    pub fixed: Vec<bool>,
+    /// The outputs, in order, then the updated states, called like the states.
+    pub outputs: Vec<TensorSpec>,
+    /// How many of the outputs are updated states.
+    pub updates: usize,
+    /// Names of stages with the text of the program after each.
     pub stages: Vec<(String, String)>,
-    /// Numbers of the inputs that a call reads; of others only packing knows.
-    pub reads: Vec<usize>,
-    /// Numbers of the inputs that each part of packing reads.
-    pub packing: Vec<Vec<usize>>,
-    /// Inputs, by number, with the outputs (new states too) that may lie in the same memory.
-    pub shared: Vec<(usize, usize)>,
+    /// The inputs that a call reads; the others are only read by packing.
+    pub reads: Vec<InputId>,
+    /// The inputs that each part of packing reads.
+    pub packing: Vec<Vec<InputId>>,
+    /// Inputs with the outputs (updated states too) that may share their memory.
+    pub shared: Vec<(InputId, OutputId)>,
     /// The steps in the order in which they run.
     pub costs: Vec<Cost>,
-    /// About how many nanoseconds a call takes on one thread; `None`: that depends on data.
+    /// Estimated nanoseconds of a call on one thread; `None`: that depends on data.
     pub nanoseconds: Option<u64>,
     /// Specifications of kernels for which there are candidates.
-    pub questions: Vec<Question>,
-    /// What became of the weights where they are to be quantized.
+    pub tuning_tasks: Vec<TuningTask>,
+    /// How each weight is stored, where weights are quantized.
     pub decisions: Vec<Decision>,
-    /// Paths in the model of the calls that can fail, in the order of their numbers.
-    pub failing: Vec<String>,
+    /// The places in the model of the calls that can fail, in the order of their numbers.
+    pub failing: Vec<Place>,
 }
 
-/// Writes a graph whose sizes are numbers. If the target lacks ops, the error lists all of them.
+/// Writes a graph that was lowered for C and whose sizes are numbers.
+///
+/// # Errors
+/// If C cannot express some ops: all of them, with their places.
 pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     let (compilation, stages) = pipeline::compile(graph, options)?;
     let program = &compilation.program;
     let declared = header::declared(&options.prefix, program);
     let file = file::file(program, options, &compilation.library, &compilation.epilogues, &declared)?;
+    let name = |v: ValueId| graph.value(v).name.clone().unwrap_or_default();
+    let role = |&v: &ValueId| if let Def::Input(role) = graph.value(v).def { role } else { Role::Data };
+    let inputs = graph.inputs.iter().map(|&v| spec(graph, v, name(v)));
+    let outputs = graph.outputs.iter().map(|(name, &v)| spec(graph, v, name.clone()));
+    let updates = graph.updates.iter().map(|&(old, new)| spec(graph, new, name(old)));
     Ok(Source {
         c: file.c,
         h: header::header(&options.prefix, &declared, &file.sizes),
+        declared,
+        inputs: inputs.collect::<Result<_>>()?,
+        roles: graph.inputs.iter().map(role).collect(),
+        fixed: graph.inputs.iter().map(|&v| lower::is_fixed(graph, v)).collect(),
+        outputs: outputs.chain(updates).collect::<Result<_>>()?,
+        updates: graph.updates.len(),
         stages,
         reads: packing::inputs(program, program.steps.iter()),
         packing: packing_inputs(program),
         shared: in_place::shared(program),
         costs: cost::costs(program),
         nanoseconds: cost::nanoseconds(program, options.target.lanes),
-        questions: compilation.library.questions().to_vec(),
+        tuning_tasks: compilation.library.tuning_tasks().to_vec(),
         decisions: compilation.decisions,
-        declared,
-        failing: file.failing,
+        failing: file.failing.iter().map(|path| place_of(graph, path)).collect(),
     })
+}
+
+fn spec(graph: &Graph, v: ValueId, name: Arc<str>) -> Result<TensorSpec> {
+    let (dtype, shape) = match (graph.ty(v), graph.lit(v)) {
+        (Some(ty), _) => (ty.dtype, ty.shape.known()),
+        // A number that is an output.
+        (None, Some(lit)) => (lit.weak_dtype(DType::F32).unwrap_or(DType::F32), Some(Vec::new())),
+        (None, None) => return Err(Error::internal("a result without a type is compiled")),
+    };
+    let shape = shape.ok_or_else(|| Error::internal("a size that is not a number reaches the C target"))?;
+    Ok(TensorSpec { name, dtype, shape })
+}
+
+/// The place in the model of that path, with the user's line if one is known.
+fn place_of(graph: &Graph, path: &str) -> Place {
+    let mut places = graph.nodes().map(|(n, _)| graph.place(n));
+    let place = places.find(|place| place.line.is_some() && place.path.as_deref() == Some(path));
+    place.cloned().unwrap_or_default()
 }
 
 /// As many of the batch elements of a graph with so many as are estimated to be quickest to compute at a time.
@@ -71,8 +134,8 @@ pub fn block(graph: &Graph, batch: usize) -> Result<usize> {
     Ok(batch_tiling::estimate(&program, batch))
 }
 
-/// Numbers of the inputs that each part of packing reads.
-fn packing_inputs(program: &KernelProgram) -> Vec<Vec<usize>> {
+/// The inputs that each part of packing reads.
+fn packing_inputs(program: &KernelProgram) -> Vec<Vec<InputId>> {
     let parts = packing::parts(program).into_iter();
-    parts.map(|part| packing::inputs(program, part.iter().map(|&i| &program.prepared[i]))).collect()
+    parts.map(|part| packing::inputs(program, part.iter().map(|&i| &program.prepacking[i]))).collect()
 }

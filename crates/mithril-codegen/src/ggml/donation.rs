@@ -17,7 +17,7 @@ pub(super) fn donate(
     let readers = emitter.readers(hosts, results);
     let maker: FxHashMap<usize, usize> =
         emitter.calls.iter().enumerate().map(|(i, c)| (c.result, i)).collect();
-    let mut found: Vec<(usize, usize)> = Vec::new();
+    let mut donations: Vec<(usize, usize)> = Vec::new();
     let mut copies = Vec::new();
     for &input in donated {
         let Some(&copy) = readers.get(&input) else { continue };
@@ -35,7 +35,7 @@ pub(super) fn donate(
         if is_same && maker.get(&new) == Some(&write) {
             emitter.calls[write].arguments[0] = Argument::Value(input);
             copies.push(copy);
-            found.push((input, output));
+            donations.push((input, output));
         }
     }
     let mut i = 0;
@@ -43,5 +43,5 @@ pub(super) fn donate(
         i += 1;
         !copies.contains(&(i - 1))
     });
-    found
+    donations
 }

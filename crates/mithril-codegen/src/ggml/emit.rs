@@ -6,7 +6,7 @@ use mithril_ir::tensor::Tensor;
 use mithril_ir::{DType, Scalar};
 use rustc_hash::FxHashMap;
 
-use super::functions::{Fold, Function, Kind, Operand, find};
+use super::functions::{Arrangement, Function, Kind, Operand, find};
 use super::plan::{Argument, CUSTOM, Call, Custom, Host, HostInput, Source, Value};
 use super::types::{DIMENSIONS, Element, Type};
 use super::views::{View, common, joined, natural};
@@ -31,8 +31,8 @@ pub enum Item {
 pub struct Weights {
     /// Whether weights may be kept in another order than they are given in.
     pub pack: bool,
-    /// Weights (values) with the elements that are wanted for them.
-    pub wanted: FxHashMap<usize, Element>,
+    /// Weights (values) with the types of elements that are requested for them.
+    pub elements: FxHashMap<usize, Element>,
     /// Why weights could not be kept as wanted.
     pub refused: Vec<(usize, String)>,
 }
@@ -49,7 +49,7 @@ pub struct Emitter {
     /// Results of calls, by function and arguments.
     done: FxHashMap<(&'static str, String), usize>,
     /// Tensors made of views.
-    made: FxHashMap<View, usize>,
+    tensors: FxHashMap<View, usize>,
     /// Copies of views.
     copies: FxHashMap<View, usize>,
     /// Values that are kept otherwise: the value, its axes, its elements.
@@ -108,23 +108,23 @@ impl Emitter {
     }
     /// Per value the one call that reads it, if nothing else does.
     pub fn readers(&self, hosts: &[Host], results: &[usize]) -> FxHashMap<usize, usize> {
-        let mut found: FxHashMap<usize, Option<usize>> = FxHashMap::default();
+        let mut readers: FxHashMap<usize, Option<usize>> = FxHashMap::default();
         for (i, call) in self.calls.iter().enumerate() {
             for v in call.arguments.iter().filter_map(Argument::value) {
-                found.entry(v).and_modify(|reader| *reader = None).or_insert(Some(i));
+                readers.entry(v).and_modify(|reader| *reader = None).or_insert(Some(i));
             }
         }
         let by_hosts = hosts.iter().flat_map(|h| &h.inputs).filter_map(HostInput::value);
         let sources = self.values.iter().filter_map(|value| value.source.of());
         for v in by_hosts.chain(sources).chain(results.iter().copied()) {
-            found.insert(v, None);
+            readers.insert(v, None);
         }
-        found.into_iter().filter_map(|(v, reader)| Some((v, reader?))).collect()
+        readers.into_iter().filter_map(|(v, reader)| Some((v, reader?))).collect()
     }
     /// Makes anew what is asked for from here on, even if a call of it was seen: calls are put into another order.
     pub fn forget_calls(&mut self) {
         self.done.clear();
-        self.made.clear();
+        self.tensors.clear();
         self.copies.clear();
     }
     /// Forgets what was made since.
@@ -132,7 +132,7 @@ impl Emitter {
         self.values.truncate(mark.values);
         self.calls.truncate(mark.calls);
         self.weights.refused.truncate(mark.refused);
-        for map in [&mut self.made, &mut self.copies] {
+        for map in [&mut self.tensors, &mut self.copies] {
             map.retain(|view, v| *v < mark.values && view.value < mark.values);
         }
         self.kept.retain(|key, v| *v < mark.values && key.0 < mark.values);
@@ -180,7 +180,7 @@ impl Emitter {
             self.add(Value { name: function.name.into(), dtype, shape, ty: Some(ty), source: Source::Call });
         self.calls.push(Call { function: function.name, arguments, result, custom: None });
         // A copy may be written over: each who asks for one gets one.
-        if !matches!(function.fold, Fold::Writes) {
+        if !matches!(function.arrangement, Arrangement::Writes) {
             self.done.insert(key, result);
         }
         Ok(result)
@@ -210,27 +210,27 @@ impl Emitter {
     }
     /// The tensor that shows a view of at most four dimensions.
     pub fn tensor(&mut self, view: &View) -> Made<usize> {
-        if let Some(&known) = self.made.get(view) {
+        if let Some(&known) = self.tensors.get(view) {
             return Ok(known);
         }
         let base = self.ty(view.value)?;
-        let wanted = Type::of_shape(base.element, &view.shape)
+        let target = Type::of_shape(base.element, &view.shape)
             .ok_or_else(|| format!("{:?} has more than four dimensions", view.shape))?;
         let is_whole = view.is_contiguous() && view.offset == 0 && view.elements() == base.elements();
-        let made = if is_whole && wanted.sizes == base.sizes {
+        let tensor = if is_whole && target.sizes == base.sizes {
             view.value
         } else if is_whole {
-            self.movement("ggml_reshape_4d", view.value, &wanted.sizes)?
+            self.movement("ggml_reshape_4d", view.value, &target.sizes)?
         } else if base.element.is_quantized() {
             return Err(format!("a part of {base} cannot be seen"));
         } else if view.once().shape != view.shape {
             let once = self.tensor(&view.once())?;
-            self.movement("ggml_repeat_4d", once, &wanted.sizes)?
+            self.movement("ggml_repeat_4d", once, &target.sizes)?
         } else {
             self.part(view, &base)?
         };
-        self.made.insert(view.clone(), made);
-        Ok(made)
+        self.tensors.insert(view.clone(), tensor);
+        Ok(tensor)
     }
     /// The tensor that shows a part of a value, or its dimensions in another order.
     fn part(&mut self, view: &View, base: &Type) -> Made<usize> {
@@ -342,7 +342,7 @@ impl Emitter {
     fn kept(&mut self, view: &View, element: Element) -> Option<usize> {
         let weight = &self.values[view.value];
         let is_weight = matches!(weight.source, Source::Input(_)) && self.weights.pack;
-        if !is_weight || !self.weights.wanted.contains_key(&view.value) {
+        if !is_weight || !self.weights.elements.contains_key(&view.value) {
             return None;
         }
         let own = natural(&weight.shape);
@@ -354,11 +354,11 @@ impl Emitter {
                         && weight.shape[a] == view.shape[i]
                         && (own[a] == view.strides[i] || view.shape[i] == 1)
                 };
-                let found = (0..own.len()).find(fits);
-                if let Some(a) = found {
+                let axis = (0..own.len()).find(fits);
+                if let Some(a) = axis {
                     used[a] = true;
                 }
-                found
+                axis
             };
             (0..own.len()).map(axis).collect()
         } else {
@@ -376,14 +376,14 @@ impl Emitter {
             ty: Some(ty),
             source: Source::Permuted { of: view.value, axes: key.1.clone() },
         };
-        let made = self.add(value);
-        self.kept.insert(key, made);
-        Some(made)
+        let value = self.add(value);
+        self.kept.insert(key, value);
+        Some(value)
     }
     /// The weight that a view shows, in the elements wanted for it.
     fn stored(&mut self, view: &View) -> View {
-        let wanted = self.weights.wanted.get(&view.value).copied().filter(|&e| e != Element::F32);
-        let Some(element) = wanted else { return view.clone() };
+        let element = self.weights.elements.get(&view.value).copied().filter(|&e| e != Element::F32);
+        let Some(element) = element else { return view.clone() };
         let row = view.shape.last().copied().unwrap_or(1);
         if row % element.block() != 0 {
             let reason = format!("rows of {row} elements are not blocks of {}", element.block());
@@ -400,10 +400,11 @@ impl Emitter {
         if items.len() != function.takes.len() {
             return Err(format!("{} takes {} arguments", function.name, function.takes.len()));
         }
-        if let (Fold::Matrices, [Item::View(a), Item::View(b)]) = (function.fold, items.as_slice())
-            && let Some(found) = self.one_row(a, b)
+        if let (Arrangement::Matrices, [Item::View(a), Item::View(b)]) =
+            (function.arrangement, items.as_slice())
+            && let Some(result) = self.one_row(a, b)
         {
-            return Ok(found);
+            return Ok(result);
         }
         let mut views = Vec::new();
         let mut rest = Vec::new();
@@ -432,7 +433,7 @@ impl Emitter {
             let result = self.attempt(|e| {
                 let mut views = views.clone();
                 for (i, view) in views.iter_mut().enumerate().filter(|(i, _)| copied >> i & 1 == 1) {
-                    let keeps = matches!(function.fold, Fold::Repeats(_)) && i == 1;
+                    let keeps = matches!(function.arrangement, Arrangement::Repeats(_)) && i == 1;
                     *view = e.contiguous(&if keeps { view.once() } else { view.clone() })?;
                 }
                 let mut tensors = Vec::new();
@@ -481,7 +482,7 @@ impl Emitter {
             && a.shape[columns] > 1
             && (a.strides[rows], a.strides[columns]) == (1, a.shape[rows])
             // A weight is kept as products read it.
-            && !self.weights.wanted.contains_key(&a.value);
+            && !self.weights.elements.contains_key(&a.value);
         let function = find("ggml_out_prod").filter(|_| is_turned)?;
         let mut axes: Vec<i64> = (0..rank as i64).collect();
         axes.swap(rows, columns);
@@ -492,20 +493,20 @@ impl Emitter {
     /// Brings tensors to what a function takes: four dimensions, the second repeated. The shape of the result where
     /// it does not follow from its type.
     fn arrange(&mut self, function: &Function, views: &mut [View]) -> Made<Option<Vec<i64>>> {
-        match function.fold {
-            Fold::Elements => {
+        match function.arrangement {
+            Arrangement::Elements => {
                 let shape = views[0].shape.clone();
                 views[0] = self.folded(&views[0])?;
                 Ok(Some(shape))
             }
-            Fold::Rows => {
+            Arrangement::Rows => {
                 let shape = views[0].shape.clone();
                 if views.len() == 1 {
                     views[0] = self.folded(&views[0])?;
                 }
                 Ok(Some(shape))
             }
-            Fold::Repeats(swaps) => {
+            Arrangement::Repeats(swaps) => {
                 let shapes: Vec<&[i64]> = views.iter().map(|v| v.shape.as_slice()).collect();
                 let shape = common(&shapes).ok_or_else(|| format!("{shapes:?} do not broadcast"))?;
                 if swaps && views[0].once().elements() < views[1].once().elements() {
@@ -517,7 +518,7 @@ impl Emitter {
                 self.join(views, DIMENSIONS, 0)?;
                 Ok(Some(shape))
             }
-            Fold::Spread => {
+            Arrangement::Broadcast => {
                 let shapes: Vec<&[i64]> = views.iter().map(|v| v.shape.as_slice()).collect();
                 let shape = common(&shapes).ok_or_else(|| format!("{shapes:?} do not broadcast"))?;
                 for view in views.iter_mut() {
@@ -529,12 +530,12 @@ impl Emitter {
                 self.join(views, DIMENSIONS, 0)?;
                 Ok(Some(shape))
             }
-            Fold::Matrices => self.matrices(views).map(Some),
-            Fold::Table => {
+            Arrangement::Matrices => self.matrices(views).map(Some),
+            Arrangement::Table => {
                 views[0] = self.stored(&views[0]);
                 Ok(None)
             }
-            Fold::Writes | Fold::Never => Ok(None),
+            Arrangement::Writes | Arrangement::Never => Ok(None),
         }
     }
     /// Puts neighboring dimensions, apart from the last `own`, together until there are at most `limit`.
@@ -544,9 +545,9 @@ impl Emitter {
             return Ok(());
         }
         let shapes: Vec<&[i64]> = views.iter().map(|v| &v.shape[..rank - own]).collect();
-        let found =
+        let shapes =
             joined(&shapes, limit).ok_or_else(|| format!("{shapes:?} need more than four dimensions"))?;
-        for (view, mut shape) in views.iter_mut().zip(found) {
+        for (view, mut shape) in views.iter_mut().zip(shapes) {
             shape.extend(&view.shape[rank - own..]);
             *view = if let Some(seen) = view.reshaped(&shape) {
                 seen

@@ -76,7 +76,7 @@ fn chain(
         let own = std::mem::replace(&mut sizes[FILTER], 1);
         sizes == [1; 4] && (own == filters || own == 1)
     };
-    let (mut found, mut factors, mut terms) = (vec![first], 0, 0);
+    let (mut chain, mut factors, mut terms) = (vec![first], 0, 0);
     let mut last = first;
     while let Some(&next) = readers.get(&calls[last].result) {
         let Some(steps) = arithmetic(&calls[next], calls[last].result) else { break };
@@ -88,10 +88,10 @@ fn chain(
             let is_factor = matches!(op, Binary::Multiply | Binary::Divide);
             *(if is_factor { &mut factors } else { &mut terms }) += 1;
         }
-        found.push(next);
+        chain.push(next);
         last = next;
     }
-    (factors > 0 || terms > 1).then_some(found)
+    (factors > 0 || terms > 1).then_some(chain)
 }
 
 /// A value or a number as an operand.
@@ -156,8 +156,8 @@ fn scaled(emitter: &mut Emitter, calls: &[Call], chain: &[usize]) -> Made<()> {
             Item::View(view) => Item::View(along_filters(&view)?),
             scale => scale,
         };
-        let given = View::whole(weight, &four(&emitter.values[weight]));
-        let Item::View(view) = call(emitter, Binary::Multiply, Item::View(given), scale)? else {
+        let weight_view = View::whole(weight, &four(&emitter.values[weight]));
+        let Item::View(view) = call(emitter, Binary::Multiply, Item::View(weight_view), scale)? else {
             return Err("no tensor".into());
         };
         arguments[0] = Argument::Value(emitter.tensor(&view)?);
@@ -172,8 +172,8 @@ fn scaled(emitter: &mut Emitter, calls: &[Call], chain: &[usize]) -> Made<()> {
         result = view.value;
     }
     // Those behind read what the chain ended with.
-    let made = emitter.calls.last_mut().filter(|c| c.result == result).ok_or("nothing is made")?;
-    made.result = last.result;
+    let call = emitter.calls.last_mut().filter(|c| c.result == result).ok_or("nothing is made")?;
+    call.result = last.result;
     if let (Source::Call, Some(a), Some(b)) =
         (&emitter.values[result].source, emitter.values[result].ty, emitter.values[last.result].ty)
         && a.sizes == b.sizes

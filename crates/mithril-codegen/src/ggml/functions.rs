@@ -39,13 +39,13 @@ pub enum Operand<'a> {
 
 /// How tensors of more than four dimensions, or of different ones, are handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fold {
+pub enum Arrangement {
     /// Element by element: dimensions that lie behind each other in memory may be one.
     Elements,
     /// As `Elements`, of two tensors, the second of which is repeated; `true` if they may change places.
     Repeats(bool),
     /// As `Elements`, of tensors all of which are repeated to what they have in common.
-    Spread,
+    Broadcast,
     /// Along the last dimension; those before it may be one.
     Rows,
     /// A product of matrices with batches in front, which are folded together.
@@ -66,8 +66,8 @@ pub struct Function {
     /// What it takes after the context, in order.
     pub takes: &'static [Kind],
     /// How tensors are handed over.
-    pub fold: Fold,
-    check: fn(&Given<'_>) -> Result<Type, String>,
+    pub arrangement: Arrangement,
+    check: fn(&Arguments<'_>) -> Result<Type, String>,
 }
 
 impl Function {
@@ -76,8 +76,8 @@ impl Function {
     /// # Errors
     /// A reason, in words.
     pub fn check(&self, operands: &[Operand<'_>]) -> Result<Type, String> {
-        let given = Given::new(self, operands)?;
-        let result = (self.check)(&given)?;
+        let arguments = Arguments::new(self, operands)?;
+        let result = (self.check)(&arguments)?;
         if result.sizes.iter().any(|&n| n < 1) {
             return Err(format!("the result would be {result}, which has no elements"));
         }
@@ -94,44 +94,44 @@ pub fn find(name: &str) -> Option<&'static Function> {
 }
 
 /// The arguments of a call, by what they are.
-pub(super) struct Given<'a> {
+pub(super) struct Arguments<'a> {
     tensors: Vec<Option<&'a Type>>,
     numbers: Vec<f64>,
     /// The type of elements that was given.
     pub element: Option<Element>,
 }
 
-impl<'a> Given<'a> {
+impl<'a> Arguments<'a> {
     /// All tensors that are given.
     pub fn tensors(&self) -> impl Iterator<Item = &'a Type> {
         self.tensors.iter().copied().flatten()
     }
 }
 
-impl<'a> Given<'a> {
+impl<'a> Arguments<'a> {
     fn new(function: &Function, operands: &[Operand<'a>]) -> Result<Self, String> {
         let Function { name, takes, .. } = function;
         if operands.len() != takes.len() {
             return Err(format!("{name} takes {} arguments, {} are given", takes.len(), operands.len()));
         }
-        let mut given = Self { tensors: Vec::new(), numbers: Vec::new(), element: None };
+        let mut arguments = Self { tensors: Vec::new(), numbers: Vec::new(), element: None };
         for (i, (kind, operand)) in takes.iter().zip(operands).enumerate() {
             match (kind, *operand) {
                 (Kind::Tensor | Kind::Optional, Operand::Tensor(ty)) => {
                     shapes::is_sound(ty).map_err(|e| format!("argument {i} of {name}: {e}"))?;
-                    given.tensors.push(Some(ty));
+                    arguments.tensors.push(Some(ty));
                 }
-                (Kind::Optional, Operand::Null) => given.tensors.push(None),
+                (Kind::Optional, Operand::Null) => arguments.tensors.push(None),
                 (Kind::Int, Operand::Number(n)) if n.fract() == 0.0 && n.abs() < 9e15 => {
-                    given.numbers.push(n);
+                    arguments.numbers.push(n);
                 }
-                (Kind::Bool, Operand::Number(n)) if n == 0.0 || n == 1.0 => given.numbers.push(n),
-                (Kind::Float, Operand::Number(x)) => given.numbers.push(x),
-                (Kind::Element, Operand::Element(element)) => given.element = Some(element),
+                (Kind::Bool, Operand::Number(n)) if n == 0.0 || n == 1.0 => arguments.numbers.push(n),
+                (Kind::Float, Operand::Number(x)) => arguments.numbers.push(x),
+                (Kind::Element, Operand::Element(element)) => arguments.element = Some(element),
                 _ => return Err(format!("argument {i} of {name} must be {kind:?}, {operand:?} is given")),
             }
         }
-        Ok(given)
+        Ok(arguments)
     }
     /// Tensor `i`, which is not an optional one.
     pub fn tensor(&self, i: usize) -> &'a Type {
@@ -167,27 +167,27 @@ const I: Kind = Kind::Int;
 const F: Kind = Kind::Float;
 
 const fn unary(name: &'static str) -> Function {
-    Function { name, takes: &[T], fold: Fold::Elements, check: shapes::unary }
+    Function { name, takes: &[T], arrangement: Arrangement::Elements, check: shapes::unary }
 }
 const fn binary(name: &'static str, swaps: bool) -> Function {
-    Function { name, takes: &[T, T], fold: Fold::Repeats(swaps), check: shapes::binary }
+    Function { name, takes: &[T, T], arrangement: Arrangement::Repeats(swaps), check: shapes::binary }
 }
-const fn spread(name: &'static str, takes: &'static [Kind]) -> Function {
-    Function { name, takes, fold: Fold::Spread, check: shapes::spread }
+const fn broadcast(name: &'static str, takes: &'static [Kind]) -> Function {
+    Function { name, takes, arrangement: Arrangement::Broadcast, check: shapes::broadcast }
 }
 const fn rows(
     name: &'static str,
     takes: &'static [Kind],
-    check: fn(&Given<'_>) -> Result<Type, String>,
+    check: fn(&Arguments<'_>) -> Result<Type, String>,
 ) -> Function {
-    Function { name, takes, fold: Fold::Rows, check }
+    Function { name, takes, arrangement: Arrangement::Rows, check }
 }
 const fn whole(
     name: &'static str,
     takes: &'static [Kind],
-    check: fn(&Given<'_>) -> Result<Type, String>,
+    check: fn(&Arguments<'_>) -> Result<Type, String>,
 ) -> Function {
-    Function { name, takes, fold: Fold::Never, check }
+    Function { name, takes, arrangement: Arrangement::Never, check }
 }
 
 /// All of them.
@@ -210,24 +210,34 @@ pub static FUNCTIONS: &[Function] = &[
     unary("ggml_log"),
     unary("ggml_sin"),
     unary("ggml_cos"),
-    Function { name: "ggml_scale", takes: &[T, F], fold: Fold::Elements, check: shapes::unary_contiguous },
+    Function {
+        name: "ggml_scale",
+        takes: &[T, F],
+        arrangement: Arrangement::Elements,
+        check: shapes::unary_contiguous,
+    },
     Function {
         name: "ggml_scale_bias",
         takes: &[T, F, F],
-        fold: Fold::Elements,
+        arrangement: Arrangement::Elements,
         check: shapes::unary_contiguous,
     },
     Function {
         name: "ggml_leaky_relu",
         takes: &[T, F, Kind::Bool],
-        fold: Fold::Elements,
+        arrangement: Arrangement::Elements,
         check: shapes::leaky_relu,
     },
     binary("ggml_add", true),
     binary("ggml_sub", false),
     binary("ggml_mul", true),
     binary("ggml_div", false),
-    Function { name: "ggml_mul_mat", takes: &[T, T], fold: Fold::Matrices, check: shapes::mul_mat },
+    Function {
+        name: "ggml_mul_mat",
+        takes: &[T, T],
+        arrangement: Arrangement::Matrices,
+        check: shapes::mul_mat,
+    },
     whole("ggml_out_prod", &[T, T], shapes::out_prod),
     rows("ggml_norm", &[T, F], shapes::norm),
     rows("ggml_rms_norm", &[T, F], shapes::norm),
@@ -236,29 +246,39 @@ pub static FUNCTIONS: &[Function] = &[
     rows("ggml_sum_rows", &[T], shapes::sum_rows),
     rows("ggml_mean", &[T], shapes::sum_rows),
     rows("ggml_cumsum", &[T], shapes::cumsum),
-    Function { name: "ggml_get_rows", takes: &[T, T], fold: Fold::Table, check: shapes::get_rows },
-    Function { name: "ggml_set_rows", takes: &[T, T, T], fold: Fold::Writes, check: shapes::set_rows },
+    Function {
+        name: "ggml_get_rows",
+        takes: &[T, T],
+        arrangement: Arrangement::Table,
+        check: shapes::get_rows,
+    },
+    Function {
+        name: "ggml_set_rows",
+        takes: &[T, T, T],
+        arrangement: Arrangement::Writes,
+        check: shapes::set_rows,
+    },
     whole("ggml_concat", &[T, T, I], shapes::concat),
     whole("ggml_pad_ext", &[T, I, I, I, I, I, I, I, I], shapes::pad),
     whole("ggml_conv_2d_direct", &[T, T, I, I, I, I, I, I], shapes::conv_2d),
     whole("ggml_conv_2d_dw_direct", &[T, T, I, I, I, I, I, I], shapes::conv_2d_depthwise),
     whole("ggml_pool_2d", &[T, I, I, I, I, I, F, F], shapes::pool_2d),
     whole("ggml_repeat_4d", &[T, I, I, I, I], shapes::repeat),
-    Function { name: "ggml_cont", takes: &[T], fold: Fold::Writes, check: shapes::cont },
+    Function { name: "ggml_cont", takes: &[T], arrangement: Arrangement::Writes, check: shapes::cont },
     whole("ggml_cast", &[T, Kind::Element], shapes::cast),
     whole("ggml_reshape_4d", &[T, I, I, I, I], shapes::reshape),
     whole("ggml_view_4d", &[T, I, I, I, I, I, I, I, I], shapes::view),
     whole("ggml_permute", &[T, I, I, I, I], shapes::permute),
     // Ours, which keep NaN or which ggml lacks.
-    spread("mithril_clamp", &[T, F, F]),
-    spread("mithril_sign", &[T]),
-    spread("mithril_gelu_tanh", &[T]),
-    spread("mithril_max", &[T, T]),
-    spread("mithril_min", &[T, T]),
-    spread("mithril_less", &[T, T]),
-    spread("mithril_less_equal", &[T, T]),
-    spread("mithril_equal", &[T, T]),
-    spread("mithril_select", &[T, T, T]),
+    broadcast("mithril_clamp", &[T, F, F]),
+    broadcast("mithril_sign", &[T]),
+    broadcast("mithril_gelu_tanh", &[T]),
+    broadcast("mithril_max", &[T, T]),
+    broadcast("mithril_min", &[T, T]),
+    broadcast("mithril_less", &[T, T]),
+    broadcast("mithril_less_equal", &[T, T]),
+    broadcast("mithril_equal", &[T, T]),
+    broadcast("mithril_select", &[T, T, T]),
     rows("mithril_max_rows", &[T], shapes::sum_rows),
     rows("mithril_min_rows", &[T], shapes::sum_rows),
     rows("mithril_prod_rows", &[T], shapes::sum_rows),
@@ -273,8 +293,8 @@ pub(super) fn like(ty: &Type, element: Element) -> Type {
 }
 
 /// The sizes as four integers.
-pub(super) fn sizes(given: &Given<'_>) -> Result<[i64; DIMENSIONS], String> {
-    given.ints(0)
+pub(super) fn sizes(arguments: &Arguments<'_>) -> Result<[i64; DIMENSIONS], String> {
+    arguments.ints(0)
 }
 
 #[cfg(test)]
@@ -295,7 +315,7 @@ mod tests {
     #[test]
     fn results_have_the_sizes_that_ggml_gives_them() {
         let image = f32(&[1, 3, 32, 32]);
-        for (name, tensors, numbers, wanted) in [
+        for (name, tensors, numbers, expected) in [
             ("ggml_add", vec![f32(&[2, 3]), f32(&[3])], vec![], "f32[3, 2]"),
             ("ggml_mul_mat", vec![f32(&[5, 8]), f32(&[2, 4, 8])], vec![], "f32[5, 4, 2]"),
             ("ggml_out_prod", vec![f32(&[2, 5, 8]), f32(&[4, 5, 1])], vec![], "f32[8, 1, 4]"),
@@ -318,7 +338,7 @@ mod tests {
             ),
             ("ggml_permute", vec![f32(&[2, 3, 4])], vec![0.0, 2.0, 1.0, 3.0], "f32[4, 2, 3] by [4, 48, 16]"),
         ] {
-            assert_eq!(say(name, &tensors, &numbers).as_deref(), Ok(wanted), "{name}");
+            assert_eq!(say(name, &tensors, &numbers).as_deref(), Ok(expected), "{name}");
         }
     }
 

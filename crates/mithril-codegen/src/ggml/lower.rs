@@ -129,7 +129,7 @@ impl<'a> LoweringContext<'a> {
             if options.pack && is_fixed(graph, v) && lowering.emitter.values[value].ty.is_some() {
                 let name = graph.value(v).name.as_deref().unwrap_or_default();
                 let wanted = options.elements.and_then(|f| f(name)).unwrap_or(Element::F32);
-                lowering.emitter.weights.wanted.insert(value, wanted);
+                lowering.emitter.weights.elements.insert(value, wanted);
             }
         }
         Ok(lowering)
@@ -197,7 +197,7 @@ impl<'a> LoweringContext<'a> {
             other => vec![other],
         };
         let mark = self.emitter.mark();
-        let found = match self.results(&trees, node) {
+        let error = match self.results(&trees, node) {
             Ok(views) => return Ok(views),
             Err(reason) => format!("{} as {text}: {reason}", node.op.name),
         };
@@ -208,7 +208,7 @@ impl<'a> LoweringContext<'a> {
                 *at = None;
             }
         }
-        Err(found)
+        Err(error)
     }
     /// The views of expressions that are the outputs of a node.
     fn results(&mut self, trees: &[Tree], node: &Node) -> Made<Vec<View>> {
@@ -421,8 +421,8 @@ impl<'a> LoweringContext<'a> {
         }
         let fixed = graph.inputs.iter().map(|&v| is_fixed(graph, v)).collect();
         let is_donated = |v: ValueId| graph.value(v).name.as_ref().is_some_and(|name| donated.contains(name));
-        let given = graph.inputs.iter().zip(&self.inputs).filter(|(v, _)| is_donated(**v));
-        let donated = given.map(|(_, &value)| value).collect();
+        let donated = graph.inputs.iter().zip(&self.inputs).filter(|(v, _)| is_donated(**v));
+        let donated = donated.map(|(_, &value)| value).collect();
         let Self { emitter, hosts, inputs, .. } = self;
         let fixed = emitter.weights.pack.then_some(fixed);
         schedule(emitter, &hosts, Ends { inputs, outputs, updates, fixed, donated })

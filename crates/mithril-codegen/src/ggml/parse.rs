@@ -53,13 +53,13 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    fn unexpected(&self, wanted: &str) -> String {
-        format!("expected {wanted} at `{}`", self.rest)
+    fn unexpected(&self, expected: &str) -> String {
+        format!("expected {expected} at `{}`", self.rest)
     }
     fn takes(&mut self, token: char) -> bool {
-        let found = self.rest.strip_prefix(token);
-        self.rest = found.unwrap_or(self.rest).trim_start();
-        found.is_some()
+        let rest = self.rest.strip_prefix(token);
+        self.rest = rest.unwrap_or(self.rest).trim_start();
+        rest.is_some()
     }
     fn needs(&mut self, token: char) -> Result<(), String> {
         if self.takes(token) { Ok(()) } else { Err(self.unexpected(&format!("`{token}`"))) }

@@ -40,10 +40,10 @@ pub(super) fn split(work: &[Work], values: &mut Vec<Value>, fixed: &[bool], resu
     let is_kept = |v: usize| maker[v].is_some_and(|i| fixed[v] && !repeated[i]);
     let with_sources = |v: usize| [Some(v), values[v].source.of()].into_iter().flatten();
     // From the results backwards: calls stop where something is kept, and from there on it is prepared.
-    let mut wanted: [Vec<usize>; 2] = [results.iter().copied().flat_map(with_sources).collect(), Vec::new()];
+    let mut needed: [Vec<usize>; 2] = [results.iter().copied().flat_map(with_sources).collect(), Vec::new()];
     let mut is_in = [vec![false; work.len()], vec![false; work.len()]];
     let (mut seen, mut kept) = (FxHashSet::default(), Vec::new());
-    while let Some(v) = wanted[0].pop() {
+    while let Some(v) = needed[0].pop() {
         if !seen.insert(v) {
             continue;
         }
@@ -51,15 +51,15 @@ pub(super) fn split(work: &[Work], values: &mut Vec<Value>, fixed: &[bool], resu
             kept.push(v);
         } else if let Some(i) = maker[v] {
             is_in[0][i] = true;
-            wanted[0].extend(work[i].reads(values));
+            needed[0].extend(work[i].reads(values));
         }
     }
-    wanted[1] = kept;
-    while let Some(v) = wanted[1].pop() {
+    needed[1] = kept;
+    while let Some(v) = needed[1].pop() {
         if let Some(i) = maker[v]
             && !std::mem::replace(&mut is_in[1][i], true)
         {
-            wanted[1].extend(work[i].reads(values));
+            needed[1].extend(work[i].reads(values));
         }
     }
     let [in_run, in_prepared] = is_in;
@@ -81,7 +81,7 @@ fn unshared(work: Vec<Work>, values: &mut Vec<Value>) -> Vec<Work> {
     let is_of_leaves =
         |call: &Call| call.arguments.iter().all(|a| a.value().is_none_or(|v| !made.contains(&v)));
     let mut shared: FxHashMap<usize, Call> = FxHashMap::default();
-    let mut found = Vec::with_capacity(work.len());
+    let mut new_work = Vec::with_capacity(work.len());
     for mut item in work {
         match &mut item {
             Work::Call(call) if CHEAP.contains(&call.function) && is_of_leaves(call) => {
@@ -93,19 +93,19 @@ fn unshared(work: Vec<Work>, values: &mut Vec<Value>) -> Vec<Work> {
                     if let Some(of) = argument.value().and_then(|v| shared.get(&v)) {
                         values.push(values[of.result].clone());
                         *argument = Argument::Value(values.len() - 1);
-                        found.push(Work::Call(Call { result: values.len() - 1, ..of.clone() }));
+                        new_work.push(Work::Call(Call { result: values.len() - 1, ..of.clone() }));
                     }
                 }
             }
             // Those name what they read twice.
             Work::Call(_) | Work::Host(_) => {
                 let read: Vec<usize> = item.reads(values);
-                found.extend(read.iter().filter_map(|v| shared.remove(v)).map(Work::Call));
+                new_work.extend(read.iter().filter_map(|v| shared.remove(v)).map(Work::Call));
             }
         }
-        found.push(item);
+        new_work.push(item);
     }
-    found
+    new_work
 }
 
 /// Which values are the same at every call.

@@ -1,6 +1,6 @@
 //! What the functions of ggml assert of their arguments, and the types of what they return.
 
-use super::functions::{Given, like, sizes};
+use super::functions::{Arguments, like, sizes};
 use super::types::{DIMENSIONS, Element, Type};
 
 /// Bytes that `ggml_conv_2d_direct` has for copies of patches (`GGML_IM2COL_WORK_SIZE`).
@@ -35,33 +35,33 @@ fn contiguous(ty: &Type) -> Result<(), String> {
 }
 
 /// Element by element, row by row.
-pub fn unary(given: &Given<'_>) -> Checked {
-    let a = given.tensor(0);
+pub fn unary(arguments: &Arguments<'_>) -> Checked {
+    let a = arguments.tensor(0);
     float(a)?;
     rows_of(a)?;
     Ok(like(a, Element::F32))
 }
 
 /// Element by element, all in one piece.
-pub fn unary_contiguous(given: &Given<'_>) -> Checked {
-    let a = given.tensor(0);
+pub fn unary_contiguous(arguments: &Arguments<'_>) -> Checked {
+    let a = arguments.tensor(0);
     contiguous(a)?;
     // `ggml_is_padded_1d`, which looks at dimensions of one element too.
     let s = a.strides;
     refuse(s[2] == s[1] * a.sizes[1] && s[3] == s[2] * a.sizes[2], || format!("{a} has gaps"))?;
-    unary(given)
+    unary(arguments)
 }
 
 /// With a slope, never in place.
-pub fn leaky_relu(given: &Given<'_>) -> Checked {
-    refuse(given.int(1) == 0, || "what it reads would be overwritten".into())?;
-    refuse(given.tensor(0).is_contiguous_from(1), || format!("{} has gaps", given.tensor(0)))?;
-    unary(given)
+pub fn leaky_relu(arguments: &Arguments<'_>) -> Checked {
+    refuse(arguments.int(1) == 0, || "what it reads would be overwritten".into())?;
+    refuse(arguments.tensor(0).is_contiguous_from(1), || format!("{} has gaps", arguments.tensor(0)))?;
+    unary(arguments)
 }
 
 /// The second is repeated to the first.
-pub fn binary(given: &Given<'_>) -> Checked {
-    let (a, b) = (given.tensor(0), given.tensor(1));
+pub fn binary(arguments: &Arguments<'_>) -> Checked {
+    let (a, b) = (arguments.tensor(0), arguments.tensor(1));
     float(a)?;
     float(b)?;
     rows_of(a)?;
@@ -70,12 +70,12 @@ pub fn binary(given: &Given<'_>) -> Checked {
 }
 
 /// All repeated to the largest: each has the size of the result, or 1, along each dimension.
-pub fn spread(given: &Given<'_>) -> Checked {
+pub fn broadcast(arguments: &Arguments<'_>) -> Checked {
     let mut whole = [1; DIMENSIONS];
-    for ty in given.tensors() {
+    for ty in arguments.tensors() {
         whole.iter_mut().zip(ty.sizes).for_each(|(size, n)| *size = n.max(*size));
     }
-    for ty in given.tensors() {
+    for ty in arguments.tensors() {
         float(ty)?;
         rows_of(ty)?;
         let fits = ty.sizes.iter().zip(whole).all(|(&own, n)| own == n || own == 1);
@@ -85,8 +85,8 @@ pub fn spread(given: &Given<'_>) -> Checked {
 }
 
 /// `a` has rows of weights, `b` rows of values; every row of one meets every row of the other.
-pub fn mul_mat(given: &Given<'_>) -> Checked {
-    let (a, b) = (given.tensor(0), given.tensor(1));
+pub fn mul_mat(arguments: &Arguments<'_>) -> Checked {
+    let (a, b) = (arguments.tensor(0), arguments.tensor(1));
     refuse(a.element.is_computed(), || format!("{a} is not a matrix of weights"))?;
     float(b)?;
     refuse(a.sizes[0] == b.sizes[0], || format!("rows of {a} and {b} have different lengths"))?;
@@ -100,8 +100,8 @@ pub fn mul_mat(given: &Given<'_>) -> Checked {
 }
 
 /// `a` has as many rows as `b`: products of each two of a place, added up over the rows.
-pub fn out_prod(given: &Given<'_>) -> Checked {
-    let (a, b) = (given.tensor(0), given.tensor(1));
+pub fn out_prod(arguments: &Arguments<'_>) -> Checked {
+    let (a, b) = (arguments.tensor(0), arguments.tensor(1));
     float(a)?;
     float(b)?;
     refuse(a.sizes[1] == b.sizes[1], || format!("{a} and {b} have different numbers of rows"))?;
@@ -114,17 +114,17 @@ pub fn out_prod(given: &Given<'_>) -> Checked {
 }
 
 /// Of each row; the number is not negative.
-pub fn norm(given: &Given<'_>) -> Checked {
-    refuse(given.float(0) >= 0.0, || format!("{} is below 0", given.float(0)))?;
-    unary(given)
+pub fn norm(arguments: &Arguments<'_>) -> Checked {
+    refuse(arguments.float(0) >= 0.0, || format!("{} is below 0", arguments.float(0)))?;
+    unary(arguments)
 }
 
 /// Of each row, with a mask that is added.
-pub fn soft_max(given: &Given<'_>) -> Checked {
-    let a = given.tensor(0);
+pub fn soft_max(arguments: &Arguments<'_>) -> Checked {
+    let a = arguments.tensor(0);
     float(a)?;
     contiguous(a)?;
-    if let Some(mask) = given.optional(1) {
+    if let Some(mask) = arguments.optional(1) {
         refuse(matches!(mask.element, Element::F32 | Element::F16), || {
             format!("the mask {mask} is not a float")
         })?;
@@ -137,14 +137,14 @@ pub fn soft_max(given: &Given<'_>) -> Checked {
             || format!("the mask {mask} does not fit {a}"),
         )?;
     }
-    refuse(given.float(1) == 0.0 || given.optional(1).is_some(), || "a bias needs a mask".into())?;
+    refuse(arguments.float(1) == 0.0 || arguments.optional(1).is_some(), || "a bias needs a mask".into())?;
     Ok(like(a, Element::F32))
 }
 
 /// Queries `[width, query, head, batch]` over keys and values, several heads of queries to one of those; its result is
 /// `[width, head, query, batch]`. What is read beyond the assertions of ggml is in range, too.
-pub fn flash_attention(given: &Given<'_>) -> Checked {
-    let [q, k, v] = [0, 1, 2].map(|i| given.tensor(i));
+pub fn flash_attention(arguments: &Arguments<'_>) -> Checked {
+    let [q, k, v] = [0, 1, 2].map(|i| arguments.tensor(i));
     for ty in [q, k, v] {
         float(ty)?;
         rows_of(ty)?;
@@ -154,7 +154,7 @@ pub fn flash_attention(given: &Given<'_>) -> Checked {
     refuse(q.sizes[2] % k.sizes[2] == 0 && q.sizes[3] == k.sizes[3], || {
         format!("heads of {k} do not repeat to those of {q}")
     })?;
-    if let Some(mask) = given.optional(3) {
+    if let Some(mask) = arguments.optional(3) {
         refuse(mask.element == Element::F16, || format!("the mask {mask} is not f16"))?;
         contiguous(mask)?;
         refuse(
@@ -165,39 +165,39 @@ pub fn flash_attention(given: &Given<'_>) -> Checked {
             || format!("the mask {mask} does not fit {q} and {k}"),
         )?;
     }
-    refuse(given.float(1) == 0.0 && given.float(2) == 0.0, || "a bias or a soft cap".into())?;
+    refuse(arguments.float(1) == 0.0 && arguments.float(2) == 0.0, || "a bias or a soft cap".into())?;
     Ok(Type::contiguous(Element::F32, [v.sizes[0], q.sizes[2], q.sizes[1], q.sizes[3]]))
 }
 
 /// Pairs of each row, turned by angles that are repeated along the other dimensions.
-pub fn rotate_pairs(given: &Given<'_>) -> Checked {
-    let (x, cosines) = (given.tensor(0), given.tensor(1));
-    for angles in [cosines, given.tensor(2)] {
+pub fn rotate_pairs(arguments: &Arguments<'_>) -> Checked {
+    let (x, cosines) = (arguments.tensor(0), arguments.tensor(1));
+    for angles in [cosines, arguments.tensor(2)] {
         float(angles)?;
         rows_of(angles)?;
         let others = (1..DIMENSIONS).all(|d| angles.sizes[d] == x.sizes[d] || angles.sizes[d] == 1);
         refuse(others && angles.sizes[0] * 2 == x.sizes[0], || format!("{angles} do not rotate {x}"))?;
     }
-    unary(given)
+    unary(arguments)
 }
 
 /// One number of each row.
-pub fn sum_rows(given: &Given<'_>) -> Checked {
-    let a = given.tensor(0);
-    unary(given)?;
+pub fn sum_rows(arguments: &Arguments<'_>) -> Checked {
+    let a = arguments.tensor(0);
+    unary(arguments)?;
     let mut sizes = a.sizes;
     sizes[0] = 1;
     Ok(Type::contiguous(Element::F32, sizes))
 }
 
 /// Along each row.
-pub fn cumsum(given: &Given<'_>) -> Checked {
-    unary(given)
+pub fn cumsum(arguments: &Arguments<'_>) -> Checked {
+    unary(arguments)
 }
 
 /// Rows by their numbers, which have to lie within the table.
-pub fn get_rows(given: &Given<'_>) -> Checked {
-    let (a, b) = (given.tensor(0), given.tensor(1));
+pub fn get_rows(arguments: &Arguments<'_>) -> Checked {
+    let (a, b) = (arguments.tensor(0), arguments.tensor(1));
     refuse(b.element == Element::I32, || format!("{b} holds no positions"))?;
     refuse(a.element.is_computed() || a.element == Element::I32, || format!("{a} is not a table"))?;
     rows_of(a)?;
@@ -209,8 +209,8 @@ pub fn get_rows(given: &Given<'_>) -> Checked {
 }
 
 /// Rows `b` written over those of `a` whose numbers `c` says; the result is `a`, in its memory.
-pub fn set_rows(given: &Given<'_>) -> Checked {
-    let [a, b, c] = [0, 1, 2].map(|i| given.tensor(i));
+pub fn set_rows(arguments: &Arguments<'_>) -> Checked {
+    let [a, b, c] = [0, 1, 2].map(|i| arguments.tensor(i));
     refuse(c.element == Element::I32, || format!("{c} holds no positions"))?;
     float(a)?;
     float(b)?;
@@ -225,9 +225,9 @@ pub fn set_rows(given: &Given<'_>) -> Checked {
 }
 
 /// One behind the other.
-pub fn concat(given: &Given<'_>) -> Checked {
-    let (a, b) = (given.tensor(0), given.tensor(1));
-    let [axis] = given.ints(0)?;
+pub fn concat(arguments: &Arguments<'_>) -> Checked {
+    let (a, b) = (arguments.tensor(0), arguments.tensor(1));
+    let [axis] = arguments.ints(0)?;
     refuse((0..DIMENSIONS as i64).contains(&axis), || format!("there is no dimension {axis}"))?;
     refuse(a.element == b.element && !a.element.is_quantized(), || format!("{a} and {b} are not alike"))?;
     let mut sizes = a.sizes;
@@ -239,11 +239,11 @@ pub fn concat(given: &Given<'_>) -> Checked {
 }
 
 /// Zeros before and behind.
-pub fn pad(given: &Given<'_>) -> Checked {
-    let a = given.tensor(0);
+pub fn pad(arguments: &Arguments<'_>) -> Checked {
+    let a = arguments.tensor(0);
     float(a)?;
     rows_of(a)?;
-    let amounts = given.ints::<8>(0)?;
+    let amounts = arguments.ints::<8>(0)?;
     refuse(amounts.iter().all(|&n| n >= 0), || "padding is below 0".into())?;
     let mut sizes = a.sizes;
     for (i, size) in sizes.iter_mut().enumerate() {
@@ -263,21 +263,21 @@ fn reduced(size: i64, kernel: i64, [stride, padding, dilation]: [i64; 3]) -> Res
 }
 
 /// The sizes of what a convolution returns, apart from its channels.
-fn convolved(given: &Given<'_>) -> Result<[i64; 2], String> {
-    let (kernel, input) = (given.tensor(0), given.tensor(1));
+fn convolved(arguments: &Arguments<'_>) -> Result<[i64; 2], String> {
+    let (kernel, input) = (arguments.tensor(0), arguments.tensor(1));
     refuse(matches!(kernel.element, Element::F32 | Element::F16), || format!("the kernel {kernel}"))?;
     contiguous(kernel)?;
     float(input)?;
-    let [s0, s1, p0, p1, d0, d1] = given.ints(0)?;
+    let [s0, s1, p0, p1, d0, d1] = arguments.ints(0)?;
     let width = reduced(input.sizes[0], kernel.sizes[0], [s0, p0, d0])?;
     let height = reduced(input.sizes[1], kernel.sizes[1], [s1, p1, d1])?;
     Ok([width, height])
 }
 
 /// Of all channels.
-pub fn conv_2d(given: &Given<'_>) -> Checked {
-    let (kernel, input) = (given.tensor(0), given.tensor(1));
-    let [width, height] = convolved(given)?;
+pub fn conv_2d(arguments: &Arguments<'_>) -> Checked {
+    let (kernel, input) = (arguments.tensor(0), arguments.tensor(1));
+    let [width, height] = convolved(arguments)?;
     refuse(kernel.sizes[2] == input.sizes[2], || format!("{kernel} and {input} have different channels"))?;
     let patch = kernel.sizes[..3].iter().product::<i64>() * kernel.element.bytes();
     refuse(patch + kernel.sizes[3] * 4 <= PATCHES, || {
@@ -287,9 +287,9 @@ pub fn conv_2d(given: &Given<'_>) -> Checked {
 }
 
 /// Of each channel on its own.
-pub fn conv_2d_depthwise(given: &Given<'_>) -> Checked {
-    let (kernel, input) = (given.tensor(0), given.tensor(1));
-    let [width, height] = convolved(given)?;
+pub fn conv_2d_depthwise(arguments: &Arguments<'_>) -> Checked {
+    let (kernel, input) = (arguments.tensor(0), arguments.tensor(1));
+    let [width, height] = convolved(arguments)?;
     refuse(kernel.element == Element::F32, || format!("the kernel {kernel}"))?;
     contiguous(input)?;
     refuse(!has_channels_first(input), || format!("{input}: channels are taken for rows"))?;
@@ -306,13 +306,13 @@ fn has_channels_first(ty: &Type) -> bool {
 }
 
 /// The greatest of, or the sum over a window divided by its size.
-pub fn pool_2d(given: &Given<'_>) -> Checked {
-    let a = given.tensor(0);
+pub fn pool_2d(arguments: &Arguments<'_>) -> Checked {
+    let a = arguments.tensor(0);
     float(a)?;
     contiguous(a)?;
-    let [op, k0, k1, s0, s1] = given.ints(0)?;
+    let [op, k0, k1, s0, s1] = arguments.ints(0)?;
     refuse(op == 0 || op == 1, || format!("there is no pooling {op}"))?;
-    let padding = [given.float(5), given.float(6)];
+    let padding = [arguments.float(5), arguments.float(6)];
     refuse(padding.iter().all(|p| p.fract() == 0.0 && *p >= 0.0), || {
         "padding is not a number of elements".into()
     })?;
@@ -324,11 +324,11 @@ pub fn pool_2d(given: &Given<'_>) -> Checked {
 }
 
 /// The greatest of a window.
-pub fn max_pool(given: &Given<'_>) -> Checked {
-    let a = given.tensor(0);
+pub fn max_pool(arguments: &Arguments<'_>) -> Checked {
+    let a = arguments.tensor(0);
     float(a)?;
     contiguous(a)?;
-    let [k0, k1, s0, s1, p0, p1] = given.ints(0)?;
+    let [k0, k1, s0, s1, p0, p1] = arguments.ints(0)?;
     refuse(k0 > 0 && k1 > 0, || format!("a window of {k0}×{k1}"))?;
     refuse((0..k0).contains(&p0) && (0..k1).contains(&p1), || "a window lies in the padding".into())?;
     // They are kept as f32.
@@ -338,15 +338,17 @@ pub fn max_pool(given: &Given<'_>) -> Checked {
 }
 
 /// Backwards along the dimensions whose bits are set.
-pub fn reverse(given: &Given<'_>) -> Checked {
-    refuse((0..1 << DIMENSIONS).contains(&given.int(0)), || format!("{} are not dimensions", given.int(0)))?;
-    unary(given)
+pub fn reverse(arguments: &Arguments<'_>) -> Checked {
+    refuse((0..1 << DIMENSIONS).contains(&arguments.int(0)), || {
+        format!("{} are not dimensions", arguments.int(0))
+    })?;
+    unary(arguments)
 }
 
 /// As often as it takes to fill the sizes.
-pub fn repeat(given: &Given<'_>) -> Checked {
-    let a = given.tensor(0);
-    let to = sizes(given)?;
+pub fn repeat(arguments: &Arguments<'_>) -> Checked {
+    let a = arguments.tensor(0);
+    let to = sizes(arguments)?;
     refuse(matches!(a.element, Element::F32 | Element::I32), || format!("{a} cannot be repeated"))?;
     rows_of(a)?;
     refuse(a.repeats_to(&to), || format!("{a} does not repeat to {to:?}"))?;
@@ -354,16 +356,16 @@ pub fn repeat(given: &Given<'_>) -> Checked {
 }
 
 /// A copy without gaps.
-pub fn cont(given: &Given<'_>) -> Checked {
-    let a = given.tensor(0);
+pub fn cont(arguments: &Arguments<'_>) -> Checked {
+    let a = arguments.tensor(0);
     refuse(!a.element.is_quantized(), || format!("{a} cannot be copied"))?;
     Ok(like(a, a.element))
 }
 
 /// A copy with other elements.
-pub fn cast(given: &Given<'_>) -> Checked {
-    let a = given.tensor(0);
-    let to = given.element.ok_or("no type of elements is given")?;
+pub fn cast(arguments: &Arguments<'_>) -> Checked {
+    let a = arguments.tensor(0);
+    let to = arguments.element.ok_or("no type of elements is given")?;
     let is_float = |e: Element| matches!(e, Element::F32 | Element::F16 | Element::BF16);
     refuse(is_float(to), || format!("{to} is not written by a cast"))?;
     refuse(a.element.is_computed(), || format!("{a} is not read by a cast to {to}"))?;
@@ -374,9 +376,9 @@ pub fn cast(given: &Given<'_>) -> Checked {
 }
 
 /// The same elements with other sizes.
-pub fn reshape(given: &Given<'_>) -> Checked {
-    let a = given.tensor(0);
-    let to = Type::contiguous(a.element, sizes(given)?);
+pub fn reshape(arguments: &Arguments<'_>) -> Checked {
+    let a = arguments.tensor(0);
+    let to = Type::contiguous(a.element, sizes(arguments)?);
     refuse(a.is_contiguous(), || format!("{a} is not contiguous"))?;
     refuse(a.elements() == to.elements(), || format!("{a} is not as large as {to}"))?;
     is_sound(&to)?;
@@ -384,14 +386,14 @@ pub fn reshape(given: &Given<'_>) -> Checked {
 }
 
 /// Some of the elements: sizes, strides in bytes, and the byte of the first.
-pub fn view(given: &Given<'_>) -> Checked {
-    let a = given.tensor(0);
-    let mut to = Type::contiguous(a.element, sizes(given)?);
+pub fn view(arguments: &Arguments<'_>) -> Checked {
+    let a = arguments.tensor(0);
+    let mut to = Type::contiguous(a.element, sizes(arguments)?);
     let data = to.bytes();
     for i in 1..DIMENSIONS {
-        to.strides[i] = given.int(DIMENSIONS + i - 1);
+        to.strides[i] = arguments.int(DIMENSIONS + i - 1);
     }
-    let offset = given.int(7);
+    let offset = arguments.int(7);
     is_sound(&to)?;
     refuse(offset >= 0 && offset % a.element.bytes() == 0, || format!("a view begins at byte {offset}"))?;
     refuse(to.strides.iter().all(|s| s % a.element.bytes() == 0), || {
@@ -402,9 +404,9 @@ pub fn view(given: &Given<'_>) -> Checked {
 }
 
 /// Dimension `i` becomes the one that number `i` says.
-pub fn permute(given: &Given<'_>) -> Checked {
-    let a = given.tensor(0);
-    let axes = sizes(given)?;
+pub fn permute(arguments: &Arguments<'_>) -> Checked {
+    let a = arguments.tensor(0);
+    let axes = sizes(arguments)?;
     let mut to = *a;
     let mut seen = [false; DIMENSIONS];
     for (from, &axis) in axes.iter().enumerate() {

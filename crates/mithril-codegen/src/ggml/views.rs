@@ -200,8 +200,8 @@ mod tests {
     #[test]
     fn dimensions_go_together() {
         assert_eq!(common(&[&[3, 1], &[2, 1, 4]]), Some(vec![2, 3, 4]));
-        let found = joined(&[&[2, 3, 4, 5, 6], &[1, 1, 4, 1, 6]], 4).unwrap();
-        assert_eq!(found, [vec![6, 4, 5, 6], vec![1, 4, 1, 6]]);
+        let dimensions = joined(&[&[2, 3, 4, 5, 6], &[1, 1, 4, 1, 6]], 4).unwrap();
+        assert_eq!(dimensions, [vec![6, 4, 5, 6], vec![1, 4, 1, 6]]);
         assert_eq!(joined(&[&[2, 3, 4, 5, 6], &[1, 3, 1, 5, 1]], 4), None);
     }
 }

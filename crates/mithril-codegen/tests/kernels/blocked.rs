@@ -1,4 +1,4 @@
-//! Convolutions that read or write blocks of channels: margins that are there already, odd numbers of blocks, strides,
+//! Convolutions that read or write blocks of channels: halo that are there already, odd numbers of blocks, strides,
 //! dilation, one group for each channel, long sums, threads. What lies around image and result is poisoned: NaN before, and
 //! a number that must be there afterwards.
 
@@ -202,15 +202,15 @@ fn winograd(lanes: usize) -> Vec<Case> {
     all
 }
 
-/// How `channels` planes of this size lie, behind margins if they lie in blocks, and how many elements that takes.
+/// How `channels` planes of this size lie, behind halo if they lie in blocks, and how many elements that takes.
 fn lie(
     channels: usize,
     [height, width]: [usize; 2],
     batch: usize,
-    margins: Option<[[usize; 2]; 2]>,
+    halo: Option<[[usize; 2]; 2]>,
     lanes: usize,
 ) -> (Places, usize) {
-    let Some([[above, below], [left, right]]) = margins else {
+    let Some([[above, below], [left, right]]) = halo else {
         let plane = height * width;
         let image = channels * plane;
         let places = Places {
@@ -284,11 +284,11 @@ fn body(case: &Case, library: &mut Library, threads: usize) -> String {
     let (out, out_elements) = lie(filters, [oh, ow], batch, out_margins, lanes);
     let mut conv = kernel(case, out, lanes);
     let mut source = lie(channels, case.image, batch, None, lanes);
-    let mut margins = None;
+    let mut halo = None;
     if case.in_blocks[0] {
         conv.image = Image::Blocks(Places::default());
-        let wanted = conv.margins(case.image, case.padding, library);
-        margins = Some(wanted);
+        let wanted = conv.halo(case.image, case.padding, library);
+        halo = Some(wanted);
         source = lie(channels, case.image, batch, Some(wanted), lanes);
         conv.image = Image::Blocks(Places { base: 0, ..source.0 });
     }
@@ -312,8 +312,8 @@ fn body(case: &Case, library: &mut Library, threads: usize) -> String {
         text,
         "for (long i = 0; i < {out_elements}; i++) out[i] = 12345;\nfor (long i = 0; i < {elements}; i++) image[i] = NAN;"
     );
-    let [[above, below], [left, right]] = margins.unwrap_or_default();
-    // Counted from the margins' first element on, which `base` points behind.
+    let [[above, below], [left, right]] = halo.unwrap_or_default();
+    // Counted from the halo' first element on, which `base` points behind.
     let at = place(&source, ["n", "c", "y", "x"], lanes);
     let _ = writeln!(
         text,

@@ -68,9 +68,9 @@ fn in_bytes(case: &Case, [image, out]: [Lies; 2], lanes: usize) -> Blocked {
         conv.image = Image::Blocks(of_image);
     }
     conv.out = places(filters, case.result(), out, lanes);
-    let as_bytes = |lies: Lies, batch: usize, notes_of: usize| {
-        let notes = case.batch * batch;
-        (lies == Lies::Bytes).then_some(AsBytes { range: RANGE, notes, notes_of })
+    let as_bytes = |lies: Lies, batch: usize, nan_flags_of: usize| {
+        let nan_flags = case.batch * batch;
+        (lies == Lies::Bytes).then_some(AsBytes { range: RANGE, nan_flags, nan_flags_of })
     };
     conv.bytes = InBytes {
         of_integers: false,
@@ -96,8 +96,10 @@ fn body(case: &Case, conv: &Blocked, image_lies: Lies, calls: &str) -> String {
         filters * terms,
     );
     text.push_str(&given(case, conv, image_lies));
-    let (element, notes) = conv.bytes.out.map_or(("float", 0), |out| ("uint8_t", batch * out.notes_of));
-    let _ = writeln!(text, "{element} *out = malloc(({} + {notes}) * sizeof *out);", batch * conv.out.batch);
+    let (element, nan_flags) =
+        conv.bytes.out.map_or(("float", 0), |out| ("uint8_t", batch * out.nan_flags_of));
+    let _ =
+        writeln!(text, "{element} *out = malloc(({} + {nan_flags}) * sizeof *out);", batch * conv.out.batch);
     text + calls + &comparison(case, conv, element)
 }
 
@@ -116,9 +118,9 @@ fn given(case: &Case, conv: &Blocked, lies: Lies) -> String {
     };
     let at = places(channels, case.padded(), lies, lanes);
     format!(
-        "uint8_t *whole = aligned_alloc(64, ({notes} + {batch} * {of_notes} + 63) / 64 * 64), *a = whole;\n\
-         memset(whole, 100 - MITHRIL_DOT_OFFSET, {notes}); memset(whole + {notes}, 0, {batch} * {of_notes});\n\
-         if ({batch} > 1) whole[{notes} + {of_notes} + {of_notes} / 2] = 1;\n\
+        "uint8_t *whole = aligned_alloc(64, ({nan_flags} + {batch} * {of_nan_flags} + 63) / 64 * 64), *a = whole;\n\
+         memset(whole, 100 - MITHRIL_DOT_OFFSET, {nan_flags}); memset(whole + {nan_flags}, 0, {batch} * {of_nan_flags});\n\
+         if ({batch} > 1) whole[{nan_flags} + {of_nan_flags} + {of_nan_flags} / 2] = 1;\n\
          for (long n = 0; n < {batch}; n++) for (long c = 0; c < {channels}; c++)\n\
          for (long y = 0; y < {height}; y++) for (long x = 0; x < {width}; x++)\n\
          a[n * {} + c / {lanes} * {} + (y + {top}) * {} + (x + {left}) * {} + c % {lanes}] =\n\
@@ -127,8 +129,8 @@ fn given(case: &Case, conv: &Blocked, lies: Lies) -> String {
         at.block,
         at.y,
         at.x,
-        notes = bytes.notes,
-        of_notes = bytes.notes_of,
+        nan_flags = bytes.nan_flags,
+        of_nan_flags = bytes.nan_flags_of,
     )
 }
 
@@ -143,13 +145,13 @@ fn comparison(case: &Case, conv: &Blocked, element: &str) -> String {
     let compare = match conv.bytes.out {
         None => "const int differs = n == 1 ? found == found : found != wanted;".to_owned(),
         Some(out) => format!(
-            "const uint8_t *const notes = out + {} + n * {of};\n\
-             int noted = 0;\nfor (long i = 0; i < {of}; i++) noted += notes[i] != 0;\n\
+            "const uint8_t *const nan_flags = out + {} + n * {of};\n\
+             int flagged = 0;\nfor (long i = 0; i < {of}; i++) flagged += nan_flags[i] != 0;\n\
              const float number = wanted + 100.5f;\n\
              const uint8_t byte = (uint8_t)((number > 0 ? number < 255 ? (int)number : 255 : 0) - MITHRIL_DOT_OFFSET);\n\
-             const int differs = n == 1 ? noted != {of} : noted || found != byte;",
-            out.notes,
-            of = out.notes_of
+             const int differs = n == 1 ? flagged != {of} : flagged || found != byte;",
+            out.nan_flags,
+            of = out.nan_flags_of
         ),
     };
     format!(

@@ -1,4 +1,4 @@
-//! Convolutions of odd sizes, with strides, dilation, groups and uneven margins.
+//! Convolutions of odd sizes, with strides, dilation, groups and uneven padding.
 
 use std::fmt::Write as _;
 
@@ -86,7 +86,7 @@ fn specifications() -> Vec<Conv> {
     all
 }
 
-/// Few tiles (in phases) and many (fused), sizes that are not multiples of the tile or of a vector, margins of all kinds.
+/// Few tiles (in phases) and many (fused), sizes that are not multiples of the tile or of a vector, padding of all kinds.
 fn winograd() -> Vec<Conv> {
     let mut all = Vec::new();
     let (one, two) = ([1, 1], [2, 2]);

@@ -1,5 +1,5 @@
 //! Gradients of the weights of convolutions: tiles split along channels, rows of weights and weights of a row, with
-//! strides, dilation, margins and orders of all kinds.
+//! strides, dilation, padding and orders of all kinds.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ pub fn cases(target: Target) -> Cases {
     Cases { source: library.source(), bodies }
 }
 
-/// Images of channels to filters, with a kernel, one step everywhere and no margins.
+/// Images of channels to filters, with a kernel, one step everywhere and no padding.
 fn plain(
     batch: usize,
     [channels, filters]: [usize; 2],

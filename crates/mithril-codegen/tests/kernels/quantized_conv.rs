@@ -1,4 +1,4 @@
-//! Convolutions in integers, of images in rows and in blocks with margins. The range of each image is 255 and the
+//! Convolutions in integers, of images in rows and in blocks with halo. The range of each image is 255 and the
 //! largest weight of each filter 127, so that every scale is 1 and the result exactly that of the naive loops.
 
 use std::fmt::Write as _;
@@ -111,7 +111,7 @@ impl Case {
         }
     }
 
-    /// Height and width with margins.
+    /// Height and width with halo.
     pub fn padded(&self) -> [usize; 2] {
         [0, 1].map(|axis| self.image[axis] + self.padding[axis][0] + self.padding[axis][1])
     }

@@ -4,7 +4,7 @@
 use crate::error::{Code, Error, Result};
 
 /// Largest depth of nested brackets.
-const MAX_DEPTH: usize = 64;
+const MAX_DEPTH: usize = 256;
 
 /// A text and how far it has been read. Blanks in front of a token are skipped.
 ///

@@ -132,25 +132,23 @@ impl Lexer<'_> {
         self.at = start;
         let ty = self.tensor_type()?;
         let shape = ty.shape.known().ok_or_else(|| self.error("a constant tensor needs known sizes"))?;
+        self.elements(ty.dtype, &shape).map(Lit::from)
+    }
+
+    /// The elements of a tensor in braces.
+    pub fn elements(&mut self, dtype: DType, shape: &[usize]) -> Result<Tensor> {
         self.expect("{")?;
-        let mut items = Vec::new();
-        while !self.eat("}") {
-            items.push(match self.plain_literal()? {
-                Lit::Bool(b) => Scalar::Bool(b),
-                Lit::Int(Dim::Const(n)) => Scalar::Int(n),
-                Lit::Float(x) => Scalar::Float(x),
-                _ => return Err(self.error("expected a number")),
-            });
-            if !self.eat(",") {
-                self.expect("}")?;
-                break;
-            }
-        }
+        let items = self.items("}", |lexer| match lexer.plain_literal()? {
+            Lit::Bool(b) => Ok(Scalar::Bool(b)),
+            Lit::Int(Dim::Const(n)) => Ok(Scalar::Int(n)),
+            Lit::Float(x) => Ok(Scalar::Float(x)),
+            _ => Err(lexer.error("expected a number")),
+        })?;
         // Checked before the tensor is built, since the text determines how much memory it takes.
         if shape.iter().product::<usize>() != items.len() {
-            return Err(self.error(format!("{ty} has {} elements", items.len())));
+            return Err(self.error(format!("{dtype}{shape:?} does not have {} elements", items.len())));
         }
-        Ok(Lit::from(Tensor::build(ty.dtype, &shape, |i| items[i])))
+        Ok(Tensor::build(dtype, shape, |i| items[i]))
     }
 
     /// sum := product (('+' | '-') product)*

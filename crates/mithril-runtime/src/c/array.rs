@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use mithril_ir::tensor::{Data, Element};
 use mithril_ir::{Code, DType, Error, Tensor};
 
-use super::call::Buffer;
+use super::call::TensorSpec;
 
 const CONTIGUOUS: c_int = 0x1;
 const ALIGNED: c_int = 0x100;
@@ -175,14 +175,14 @@ impl<Owner> Array<Owner> {
     }
     /// Where the values are, if they lie as generated code reads them: of this dtype and shape, one after the other,
     /// aligned, in the byte order of the machine.
-    pub fn fits(&self, buffer: &Buffer) -> Option<Address<'_>> {
+    pub fn fits(&self, buffer: &TensorSpec) -> Option<Address<'_>> {
         let lies_well = self.flags & (CONTIGUOUS | ALIGNED | NATIVE) == CONTIGUOUS | ALIGNED | NATIVE;
         let is_of_dtype = self.item == buffer.dtype.size() && self.kind == kind(buffer.dtype);
         let fits = lies_well && is_of_dtype && *self.shape == *buffer.shape;
         fits.then_some(Address { start: self.start, bytes: buffer.bytes(), borrowed: PhantomData })
     }
     /// As [`Array::fits`], for memory that is written.
-    pub fn fits_writing(&self, buffer: &Buffer) -> Option<AddressMut<'_>> {
+    pub fn fits_writing(&self, buffer: &TensorSpec) -> Option<AddressMut<'_>> {
         let Address { start, bytes, .. } = self.fits(buffer).filter(|_| self.flags & WRITEABLE != 0)?;
         Some(AddressMut { start, bytes, borrowed: PhantomData })
     }

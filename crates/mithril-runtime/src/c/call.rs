@@ -3,9 +3,9 @@
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-pub use mithril_compile::c::Buffer;
-use mithril_compile::c::CSource;
+pub use mithril_compile::c::TensorSpec;
 use mithril_compile::c::batch::Rows;
+use mithril_compile::c::{CSource, Id as _, InputId};
 use mithril_ir::graph::Role;
 use mithril_ir::{Code, Error, Place, Result, Tensor, loops};
 use smallvec::SmallVec;
@@ -23,9 +23,9 @@ pub struct Interface {
     /// What all its symbols start with.
     pub prefix: String,
     /// Inputs of the graph, in order.
-    pub inputs: Vec<Buffer>,
+    pub inputs: Vec<TensorSpec>,
     /// Outputs of the graph, in order, then the new states, called like the inputs that they replace.
-    pub outputs: Vec<Buffer>,
+    pub outputs: Vec<TensorSpec>,
     /// What each input is for.
     pub roles: Vec<Role>,
     /// Whether each input is the same at every call of a model that is not trained, so that it may be packed: parameters,
@@ -53,10 +53,14 @@ impl Interface {
             inputs: source.inputs.clone(),
             outputs: source.outputs.clone(),
             roles: source.roles.clone(),
-            shared: source.shared.clone(),
+            shared: source.shared.iter().map(|(input, output)| (input.index(), output.index())).collect(),
             fixed: source.fixed.clone(),
-            read: (0..source.inputs.len()).map(|i| source.reads.contains(&i)).collect(),
-            packing: source.packing.clone(),
+            read: (0..source.inputs.len()).map(|i| source.reads.contains(&InputId::new(i))).collect(),
+            packing: source
+                .packing
+                .iter()
+                .map(|part| part.iter().map(|input| input.index()).collect())
+                .collect(),
             updates: source.updates,
             batch: None,
             failing: source.failing.clone(),
@@ -87,7 +91,12 @@ impl Interface {
         Ok(shape(input)?.first().map(|size| size / each))
     }
     /// Bytes of a buffer where there are so many rows, each of which has the bytes that `row` looks up.
-    fn bytes(&self, buffer: &Buffer, row: impl Fn(&Rows) -> Option<usize>, count: Option<usize>) -> usize {
+    fn bytes(
+        &self,
+        buffer: &TensorSpec,
+        row: impl Fn(&Rows) -> Option<usize>,
+        count: Option<usize>,
+    ) -> usize {
         let each = self.batch.as_ref().and_then(|(batch, _)| row(batch));
         match (each, count) {
             (Some(each), Some(count)) => each * count,
@@ -102,7 +111,7 @@ impl Interface {
     ) -> Result<Vec<Tensor>> {
         self.count("inputs", inputs.len(), self.inputs.len())?;
         let mut addresses = Vec::with_capacity(inputs.len());
-        for (tensor, Buffer { name, dtype, shape }) in inputs.iter().zip(&self.inputs) {
+        for (tensor, TensorSpec { name, dtype, shape }) in inputs.iter().zip(&self.inputs) {
             if tensor.dtype() != *dtype || tensor.shape() != *shape {
                 let given = format!("`{name}` is {} of shape {:?}", tensor.dtype(), tensor.shape());
                 return Err(Error::new(Code::BadParameter, given)
@@ -130,7 +139,7 @@ impl Interface {
         Err(Error::new(Code::BadParameter, text))
     }
     /// The outputs that are not new states.
-    pub fn results(&self) -> &[Buffer] {
+    pub fn results(&self) -> &[TensorSpec] {
         &self.outputs[..self.outputs.len() - self.updates]
     }
 }
@@ -390,6 +399,6 @@ fn failed(code: c_int, message: String, places: &[Place]) -> Error {
     }
 }
 
-fn misfits(buffer: &Buffer, misfit: &Misfit) -> Error {
+fn misfits(buffer: &TensorSpec, misfit: &Misfit) -> Error {
     Error::new(Code::BadParameter, format!("`{}` {misfit}", buffer.name))
 }

@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 
 use super::array::Address;
 use super::cache::Cache;
-use super::call::{Buffer, Function, Interface, Packed};
+use super::call::{Function, Interface, Packed, TensorSpec};
 use super::compiler::{Compiler, FLAGS};
 use super::private::temporary_folder;
 use super::program::{EntryPoint, Options, Program};
@@ -355,7 +355,7 @@ impl<'a> Parts<'a> {
         }
         Ok(bytes)
     }
-    fn data(&self) -> Vec<(usize, &'a Buffer)> {
+    fn data(&self) -> Vec<(usize, &'a TensorSpec)> {
         let all = self.interface.inputs.iter().zip(&self.interface.roles).enumerate();
         all.filter(|(_, (_, r))| !matches!(r, Role::Param | Role::State)).map(|(i, (b, _))| (i, b)).collect()
     }
@@ -570,17 +570,17 @@ impl<'a> Parts<'a> {
         let data = self.data();
         let numbers: Vec<String> = data.iter().map(|(i, _)| format!("{i}, ")).collect();
         let upper = self.interface.prefix.to_uppercase();
-        let place = |(n, (i, buffer)): (usize, &(usize, &Buffer))| {
+        let place = |(n, (i, buffer)): (usize, &(usize, &TensorSpec))| {
             format!("#define {upper}_DATA_{n} {i} /* {} */\n", comment(&buffer.name))
         };
         let places: Vec<String> = data.iter().enumerate().map(place).collect();
-        let data: Vec<&Buffer> = data.into_iter().map(|(_, buffer)| buffer).collect();
-        let results: Vec<&Buffer> = self.interface.results().iter().collect();
-        let texts = |buffers: &[&Buffer], text: fn(&Buffer) -> String| {
+        let data: Vec<&TensorSpec> = data.into_iter().map(|(_, buffer)| buffer).collect();
+        let results: Vec<&TensorSpec> = self.interface.results().iter().collect();
+        let texts = |buffers: &[&TensorSpec], text: fn(&TensorSpec) -> String| {
             buffers.iter().map(|b| text(b)).collect::<Vec<_>>().concat()
         };
-        let list = |b: &Buffer| format!("     {}: {} {:?}\n", comment(&b.name), b.dtype.name(), b.shape);
-        let row = |b: &Buffer| format!("| {} | {} | {:?} |\n", comment(&b.name), b.dtype.name(), b.shape);
+        let list = |b: &TensorSpec| format!("     {}: {} {:?}\n", comment(&b.name), b.dtype.name(), b.shape);
+        let row = |b: &TensorSpec| format!("| {} | {} | {:?} |\n", comment(&b.name), b.dtype.name(), b.shape);
         let rows = |buffers| "| name | dtype | shape |\n|---|---|---|\n".to_owned() + &texts(buffers, row);
         let names =
             |n: usize, what: &str| (0..n).map(|i| format!("{what}{i}")).collect::<Vec<_>>().join(", ");
@@ -630,7 +630,7 @@ fn words_of_rows(recorded: Option<usize>) -> Vec<(&'static str, String)> {
 }
 
 /// The value of a buffer.
-fn fitting(values: &dyn Values, buffer: &Buffer) -> Result<Arc<Tensor>> {
+fn fitting(values: &dyn Values, buffer: &TensorSpec) -> Result<Arc<Tensor>> {
     let name = &buffer.name;
     let value = values
         .value(name)?
@@ -648,7 +648,7 @@ fn comment(name: &str) -> String {
     name.chars().map(|c| if c.is_alphanumeric() || "._-[]".contains(c) { c } else { '_' }).collect()
 }
 
-fn tensor_row(b: &Buffer) -> String {
+fn tensor_row(b: &TensorSpec) -> String {
     let kind = match b.dtype {
         DType::F32 => 'f',
         DType::F64 => 'd',
@@ -661,8 +661,8 @@ fn tensor_row(b: &Buffer) -> String {
 }
 
 /// Arrays for tensors, in lines of C.
-fn declared(buffers: &[&Buffer], what: &str) -> String {
-    let line = |(i, b): (usize, &&Buffer)| {
+fn declared(buffers: &[&TensorSpec], what: &str) -> String {
+    let line = |(i, b): (usize, &&TensorSpec)| {
         let count = b.shape.iter().product::<usize>().max(1);
         format!("static {} {what}{i}[{count}]; /* {} */\n", c_type(b.dtype), comment(&b.name))
     };

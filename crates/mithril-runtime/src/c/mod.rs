@@ -20,6 +20,6 @@ pub mod tune;
 
 pub use array::{Address, AddressMut, Array};
 pub use cache::Cache;
-pub use call::{Buffer, Function, Interface, Packed, Packing};
+pub use call::{Function, Interface, Packed, Packing, TensorSpec};
 pub use compiler::{Compiler, Tool};
 pub use program::{EntryPoint, Options, Program, Specialised};

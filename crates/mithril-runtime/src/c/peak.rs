@@ -6,7 +6,7 @@ use mithril_ir::{Code, DType, Error, Result, Role};
 
 use super::array::{Address, AddressMut};
 use super::cache::Cache;
-use super::call::{Buffer, Function, Interface};
+use super::call::{Function, Interface, TensorSpec};
 use super::compiler::{Compiler, Tool};
 
 /// Floats that are read for the bandwidth: more than caches hold.
@@ -63,7 +63,7 @@ fn parse(text: &str) -> Option<Peak> {
 
 fn interface(threads: usize) -> Interface {
     let buffer =
-        |name: &str, dtype: DType, count: usize| Buffer { name: name.into(), dtype, shape: vec![count] };
+        |name: &str, dtype: DType, count: usize| TensorSpec { name: name.into(), dtype, shape: vec![count] };
     Interface {
         prefix: "peak".into(),
         inputs: vec![buffer("rounds", DType::I64, 1), buffer("memory", DType::F32, FLOATS)],

@@ -13,7 +13,7 @@ use mithril_ir::{Code, DType, Dim, Error, Graph, Result, text};
 
 use super::array::{Address, AddressMut};
 use super::cache::Cache;
-use super::call::{Buffer, Function, Interface, Packed, Packing};
+use super::call::{Function, Interface, Packed, Packing, TensorSpec};
 use super::compiler::Tool;
 use super::tune::tune;
 use crate::host_calls::Callable;
@@ -228,7 +228,7 @@ impl Program {
     pub fn profiled(&self, symbols: &Symbols) -> Result<Specialised> {
         let (source, mut interface) = self.written(symbols, &self.options.prefix, true)?;
         let shape = vec![source.costs.len()];
-        interface.outputs.push(Buffer { name: SECONDS.into(), dtype: DType::F64, shape });
+        interface.outputs.push(TensorSpec { name: SECONDS.into(), dtype: DType::F64, shape });
         // It stands behind the new states.
         interface.updates += 1;
         let function = self.function(&source, interface)?;

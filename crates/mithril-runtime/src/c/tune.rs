@@ -6,12 +6,12 @@
 
 use std::time::{Duration, Instant};
 
-use mithril_compile::c::{COptions, CSource, Choices, Question, compile_c};
+use mithril_compile::c::{COptions, CSource, Choices, TuningTask, compile_c};
 use mithril_ir::{DType, Graph, Result};
 
 use super::array::{Address, AddressMut};
 use super::cache::Cache;
-use super::call::{Buffer, Function, Interface};
+use super::call::{Function, Interface, TensorSpec};
 use super::compiler::{Compiler, Tool};
 use super::program::SECONDS;
 
@@ -32,7 +32,7 @@ pub fn tune(
     cache: &Cache,
     threads: usize,
 ) -> Result<Choices> {
-    let questions = compile_c(graph, options)?.questions;
+    let tuning_tasks = compile_c(graph, options)?.tuning_tasks;
     let compiler = Compiler::find(tool)?.identity();
     let threads_text = threads.to_string();
     let key =
@@ -40,10 +40,10 @@ pub fn tune(
     let read = |specification: &str| cache.text(&key(specification).each_ref().map(String::as_str));
     let mut choices = Choices::new();
     let mut open = Vec::new();
-    for question in questions {
-        match read(&question.specification).filter(|name| question.candidates.contains(name)) {
-            Some(name) => drop(choices.insert(question.specification, name)),
-            None => open.push(question),
+    for task in tuning_tasks {
+        match read(&task.specification).filter(|name| task.candidates.contains(name)) {
+            Some(name) => drop(choices.insert(task.specification, name)),
+            None => open.push(task),
         }
     }
     if open.is_empty() {
@@ -60,31 +60,31 @@ pub fn tune(
 fn measure(
     graph: &Graph,
     options: &COptions,
-    open: &[Question],
+    open: &[TuningTask],
     known: &Choices,
     (tool, cache, threads): (&Tool, &Cache, usize),
 ) -> Result<Choices> {
-    let rounds = open.iter().map(|question| question.candidates.len()).max().unwrap_or(0);
-    let only: Vec<String> = open.iter().map(|question| question.specification.clone()).collect();
+    let rounds = open.iter().map(|task| task.candidates.len()).max().unwrap_or(0);
+    let only: Vec<String> = open.iter().map(|task| task.specification.clone()).collect();
     // Of each step: its time, and what was chosen in it.
     let mut best: Vec<(String, f64, Choices)> = Vec::new();
     for round in 0..rounds {
         let mut choices = known.clone();
-        for question in open {
-            let name = &question.candidates[round % question.candidates.len()];
-            choices.insert(question.specification.clone(), name.clone());
+        for task in open {
+            let name = &task.candidates[round % task.candidates.len()];
+            choices.insert(task.specification.clone(), name.clone());
         }
         let given =
             COptions { profile: true, choices: choices.clone(), only: only.clone(), ..options.clone() };
         let source = compile_c(graph, &given)?;
         let mut interface = Interface::of(&source, &options.prefix);
         let shape = vec![source.costs.len()];
-        interface.outputs.push(Buffer { name: SECONDS.into(), dtype: DType::F64, shape });
+        interface.outputs.push(TensorSpec { name: SECONDS.into(), dtype: DType::F64, shape });
         let function = Function::new(tool, cache, &source.c, interface, threads)?;
         for (step, seconds) in source.costs.iter().zip(time(&function, &source)?) {
-            let Some(first) = step.asked.first() else { continue };
+            let Some(first) = step.tuning_keys.first() else { continue };
             let chosen: Choices = step
-                .asked
+                .tuning_keys
                 .iter()
                 .filter(|specification| !known.contains_key(*specification))
                 .filter_map(|s| {
@@ -105,7 +105,7 @@ fn measure(
 /// Shortest time of each step.
 fn time(function: &Function, source: &CSource) -> Result<Vec<f64>> {
     let word = f64::from_ne_bytes([FILL; 8]);
-    let memory = |buffers: &[Buffer]| -> Vec<Vec<f64>> {
+    let memory = |buffers: &[TensorSpec]| -> Vec<Vec<f64>> {
         buffers.iter().map(|b| vec![word; b.bytes().div_ceil(8)]).collect()
     };
     let interface = function.interface();

@@ -17,7 +17,7 @@ use super::instances::{Instance, Instances};
 use super::pack::{Packed, kept};
 use super::places::{Home, Places};
 use crate::c::memory::Memory;
-use crate::c::{Address, AddressMut, Buffer, Interface};
+use crate::c::{Address, AddressMut, Interface, TensorSpec};
 
 /// What a call needs in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -290,7 +290,7 @@ impl Function {
     }
 }
 
-fn misfits(buffer: &Buffer, misfit: &str) -> Error {
+fn misfits(buffer: &TensorSpec, misfit: &str) -> Error {
     Error::new(Code::BadParameter, format!("`{}` {misfit}", buffer.name))
 }
 

@@ -17,7 +17,7 @@ use super::function::{Function, read};
 use super::given::{Blocks, Given};
 use super::pack::{Decision, Packed};
 use crate::c::program::symbols_of;
-use crate::c::{Address, AddressMut, Buffer, EntryPoint, Interface};
+use crate::c::{Address, AddressMut, EntryPoint, Interface, TensorSpec};
 use crate::host_calls::Callable;
 use crate::interpreter::{Evaluation, Tensors};
 use crate::specialised::{Made, Named};
@@ -302,7 +302,7 @@ pub fn interface(graph: &Graph, plan: &Plan) -> Result<Interface> {
             (None, None) => return Err(Error::internal("a result without a type is compiled")),
         };
         let shape = shape.ok_or_else(|| Error::internal("a size that is not a number reaches ggml"))?;
-        Ok(Buffer { name, dtype, shape })
+        Ok(TensorSpec { name, dtype, shape })
     };
     let name = |v: ValueId| graph.value(v).name.clone().unwrap_or_default();
     let role = |&v: &ValueId| if let Def::Input(role) = graph.value(v).def { role } else { Role::Data };

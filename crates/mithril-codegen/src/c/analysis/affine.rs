@@ -1,7 +1,7 @@
 //! Affine accesses: positions that are sums of multiples of loop variables.
 
 use crate::c::ir::expr::{Atom, Expr, Index, Var};
-use crate::c::ir::program::Buffers;
+use crate::c::ir::program::{Buffers, Memory};
 
 /// The factors of variables in a position that is a sum of multiples of them, none negative; and what is added.
 pub fn affine(index: &Index, vars: &[Var]) -> Option<(Vec<usize>, usize)> {
@@ -13,7 +13,7 @@ pub fn affine(index: &Index, vars: &[Var]) -> Option<(Vec<usize>, usize)> {
 }
 
 /// The same expression, elements by flat positions.
-pub fn flat_loads(value: &Expr, buffers: &Buffers) -> Expr {
+pub fn flat_loads<M: Memory>(value: &Expr, buffers: &Buffers<M>) -> Expr {
     value.map_loads(&|from, at, stored| {
         let position = buffers[from].position(&at);
         Expr::Load { from, at: vec![position], stored }

@@ -1,10 +1,10 @@
-//! A size that is an argument when running: whether a program only carries it along, and the function that walks
-//! through any number of rows in blocks of those that the program computes.
+//! Batch independence: whether each element of a batch is computed by itself, for programs whose batch size is an argument at
+//! run time.
 //!
-//! That is looked at in the loops of the ops, for two sizes that are prime. Of every tensor that grows with the size it
-//! is known which digit of a position counts the rows. A row of a result may then read the same row of its operands and
-//! whatever has no rows, and nothing in it may depend on which row it is or how many there are: with the digit taken
-//! out, the loops for both sizes have to be the same.
+//! Two programs, for two prime batch sizes, are compared. For every tensor that grows with the batch, the [`BatchAxis`] says
+//! which part of which coordinate counts batch elements. An element of a result may read the same element of its operands and
+//! whatever has no batch axis, and nothing may depend on its number or on the batch size: with the batch coordinate removed,
+//! the loops of both programs have to be equal.
 
 use std::cell::Cell;
 
@@ -12,13 +12,13 @@ use mithril_ir::error::{Code, Error, Result};
 
 use crate::c::ir::expr::{Argument, BufferId, Expr, Index, Var};
 use crate::c::ir::program::{LoopProgram, LoopStep, LoopWork, Nest, Place};
-use crate::ids::Table;
+use crate::ids::{Id as _, Table};
 
-/// Sizes that are tried: no digit of a position is divided by them by chance.
+/// Batch sizes that are compared: no other size of a model is a multiple of them by chance.
 pub const SIZES: [i64; 2] = [10_007, 10_009];
 
-/// Variables of a batched result: around the rows, the row, inside of a row.
-pub(crate) const DIGITS: [u32; 3] = [u32::MAX - 2, u32::MAX - 1, u32::MAX];
+/// Ids of the variables that a coordinate of a batch axis is split into: outer part, batch element, inner part.
+pub(crate) const SPLIT_VARS: [u32; 3] = [u32::MAX - 2, u32::MAX - 1, u32::MAX];
 
 /// Bytes of one row of every input and output; `None`: it has no rows, and is the same for all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,13 +40,13 @@ pub fn rows(programs: &[LoopProgram; 2], name: &str) -> Result<Rows> {
         )
         .help(FIX));
     }
-    let mut digits: Digits = Table::beside(&first.buffers, None);
+    let mut axes: BatchAxes = Table::beside(&first.buffers, None);
     for b in first.buffers.ids() {
-        let slot = &mut digits[b];
+        let slot = &mut axes[b];
         let buffer = &first.buffers[b];
         match (&buffer.place, grown(programs, b)) {
             (_, Grown::Not) => {}
-            (Place::Input(_), Grown::Axis(0, inside)) => *slot = Some(Digit { axis: 0, inside }),
+            (Place::Input(_), Grown::Axis(0, inner)) => *slot = Some(BatchAxis { axis: 0, inner }),
             (Place::Input(_), _) => {
                 return Err(Error::new(
                     Code::Unsupported,
@@ -59,9 +59,9 @@ pub fn rows(programs: &[LoopProgram; 2], name: &str) -> Result<Rows> {
         }
     }
     for (one, two) in first.steps.iter().zip(&second.steps) {
-        step(programs, [one, two], &mut digits).ok_or_else(|| mixed(Some(one), "", name))?;
+        step(programs, [one, two], &mut axes).ok_or_else(|| mixed(Some(one), "", name))?;
     }
-    collect(first, &digits, name)
+    collect(first, &axes, name)
 }
 
 const FIX: &str = "give it a number: a program is made for each size then";
@@ -76,15 +76,15 @@ fn mixed(step: Option<&LoopStep>, buffer: &str, name: &str) -> Error {
     Error::new(Code::Unsupported, text).help(FIX)
 }
 
-/// Which digit of a position counts the rows: on an axis, above so many elements of it.
+/// Which part of a coordinate counts batch elements: `coordinate / inner % batch` on this axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Digit {
+pub(crate) struct BatchAxis {
     pub axis: usize,
-    pub inside: i64,
+    pub inner: i64,
 }
 
-/// Of each buffer the digit that counts rows, if it has some.
-pub(crate) type Digits = Table<BufferId, Option<Digit>>;
+/// The batch axis of each buffer that has one.
+pub(crate) type BatchAxes = Table<BufferId, Option<BatchAxis>>;
 
 /// How a tensor depends on the size.
 enum Grown {
@@ -111,29 +111,29 @@ fn grown(programs: &[LoopProgram; 2], b: BufferId) -> Grown {
     }
 }
 
-/// Finds how the results of a step have rows; `None` if rows mix.
-fn step(programs: &[LoopProgram; 2], steps: [&LoopStep; 2], digits: &mut Digits) -> Option<()> {
+/// Finds the batch axes of the results of a step; `None` if batch elements depend on each other.
+fn step(programs: &[LoopProgram; 2], steps: [&LoopStep; 2], axes: &mut BatchAxes) -> Option<()> {
     match (&steps[0].work, &steps[1].work) {
         (LoopWork::Nest(one), LoopWork::Nest(two)) if one.to == two.to => {
             let (axis, times) = match grown(programs, one.to) {
                 Grown::Not => {
-                    let free = |nest: &Nest| without_row(&nest.value, digits, None);
+                    let free = |nest: &Nest| without_row(&nest.value, axes, None);
                     return (free(one)? == free(two)?).then_some(());
                 }
                 Grown::Axis(axis, times) => (axis, times),
                 Grown::Otherwise => return None,
             };
-            let inside = divisors(times).into_iter().find(|&inside| {
+            let inner = divisors(times).into_iter().find(|&inner| {
                 let row =
-                    |which: usize, nest: &Nest| row_of(nest, digits, SIZES[which], Digit { axis, inside });
-                row(0, one).is_some_and(|found| row(1, two) == Some(found))
+                    |which: usize, nest: &Nest| row_of(nest, axes, SIZES[which], BatchAxis { axis, inner });
+                row(0, one).is_some_and(|row_start| row(1, two) == Some(row_start))
             })?;
-            digits[one.to] = Some(Digit { axis, inside });
+            axes[one.to] = Some(BatchAxis { axis, inner });
             Some(())
         }
         (LoopWork::Call(one), LoopWork::Call(two)) if one == two => {
             let has_rows =
-                |a: &Argument| matches!(a, Argument::In(b) | Argument::Out(b) if digits[*b].is_some());
+                |a: &Argument| matches!(a, Argument::In(b) | Argument::Out(b) if axes[*b].is_some());
             let grows =
                 |a: &Argument| matches!(a, Argument::Out(b) if !matches!(grown(programs, *b), Grown::Not));
             (!one.args.iter().any(|a| has_rows(a) || grows(a))).then_some(())
@@ -142,66 +142,66 @@ fn step(programs: &[LoopProgram; 2], steps: [&LoopStep; 2], digits: &mut Digits)
     }
 }
 
-/// The numbers that divide one above 0, the largest first. What lies inside of the digit that counts rows on an axis is
-/// one of them: rows are outside of whatever shares the axis with them, unless that fails.
+/// The divisors of a positive number, the largest first. The size of the inner part of a batch axis is one of them: batch
+/// elements are the outermost part of the axis unless that fails.
 pub(crate) fn divisors(n: i64) -> Vec<i64> {
     let small: Vec<i64> = (1..=n.isqrt()).filter(|d| n % d == 0).collect();
     let large = small.iter().map(|d| n / d);
-    let mut found: Vec<i64> = large.chain(small.iter().rev().copied()).collect();
-    found.dedup();
-    found
+    let mut divisors: Vec<i64> = large.chain(small.iter().rev().copied()).collect();
+    divisors.dedup();
+    divisors
 }
 
-/// The value of a nest with the rows taken out of all positions, if this digit of its result counts them; `None` if it
-/// depends on them otherwise. The axis is written as three digits, [`DIGITS`], and each that has rows is two axes: what
-/// is outside and inside of them.
-pub(crate) fn row_of(nest: &Nest, digits: &Digits, size: i64, digit: Digit) -> Option<Expr> {
-    let var = *nest.vars.get(digit.axis)?;
-    let inside = digit.inside;
-    let [o, b, i] = DIGITS.map(|id| move |size: i64| Index::var(Var { id, size }));
-    let position = o(var.size / (size * inside)) * (size * inside) + b(size) * inside + i(inside);
+/// The value of a nest with the batch coordinate removed from all positions, if this is the batch axis of its result; `None`
+/// if it depends on the batch element otherwise. The coordinate is split into three variables, [`SPLIT_VARS`], and each batch
+/// axis into its outer and inner part.
+pub(crate) fn row_of(nest: &Nest, axes: &BatchAxes, size: i64, batch: BatchAxis) -> Option<Expr> {
+    let BatchAxis { axis, inner } = batch;
+    let var = *nest.vars.get(axis)?;
+    let [outer, element, within] = SPLIT_VARS.map(|id| move |size: i64| Index::var(Var { id, size }));
+    let position = outer(var.size / (size * inner)) * (size * inner) + element(size) * inner + within(inner);
     let value = nest.value.substitute(&|v| if v == var { position.clone() } else { Index::var(v) });
-    without_row(&value, digits, Some(size))
+    without_row(&value, axes, Some(size))
 }
 
-/// A value with the rows taken out of all positions; `None` if it depends on them otherwise. Without a size there are no
-/// rows, and nothing that has some may be read.
-fn without_row(value: &Expr, digits: &Digits, size: Option<i64>) -> Option<Expr> {
-    let row = size.map(|size| Index::var(Var { id: DIGITS[1], size }));
+/// A value with the batch coordinate removed from all positions; `None` if it depends on the batch element otherwise. Without
+/// a batch size it has no batch axis, and may read nothing that has one.
+fn without_row(value: &Expr, axes: &BatchAxes, size: Option<i64>) -> Option<Expr> {
+    let row = size.map(|size| Index::var(Var { id: SPLIT_VARS[1], size }));
     let is_mixed = Cell::new(false);
-    let found = value.map_loads(&|from, mut at, stored| {
-        let Some(Digit { axis, inside }) = digits[from] else { return Expr::Load { from, at, stored } };
+    let moved = value.map_loads(&|from, mut at, stored| {
+        let Some(BatchAxis { axis, inner }) = axes[from] else { return Expr::Load { from, at, stored } };
         // Without a size nothing with rows may be read: there is no row to compare with.
         let size = size.unwrap_or(1);
-        let digit = at[axis].floor_div(inside).modulo(size);
-        is_mixed.set(is_mixed.get() || row != Some(digit));
-        let rest = [at[axis].floor_div(inside * size), at[axis].modulo(inside)];
+        let element = at[axis].floor_div(inner).modulo(size);
+        is_mixed.set(is_mixed.get() || row != Some(element));
+        let rest = [at[axis].floor_div(inner * size), at[axis].modulo(inner)];
         at.splice(axis..=axis, rest);
         Expr::Load { from, at, stored }
     });
     let mut names_row = false;
-    found.each_free_var(&mut |v| names_row |= v.id == DIGITS[1]);
-    found.walk(&mut |e| {
+    moved.each_free_var(&mut |v| names_row |= v.id == SPLIT_VARS[1]);
+    moved.walk(&mut |e| {
         for index in e.indices() {
-            index.each_var(&mut |v| names_row |= v.id == DIGITS[1]);
+            index.each_var(&mut |v| names_row |= v.id == SPLIT_VARS[1]);
         }
     });
-    (!is_mixed.get() && !names_row).then_some(found)
+    (!is_mixed.get() && !names_row).then_some(moved)
 }
 
-fn collect(program: &LoopProgram, digits: &Digits, name: &str) -> Result<Rows> {
+fn collect(program: &LoopProgram, axes: &BatchAxes, name: &str) -> Result<Rows> {
     let mut places: [Vec<(usize, Option<usize>)>; 2] = [Vec::new(), Vec::new()];
     for (b, buffer) in program.buffers.entries() {
-        let is_first = |d: &Digit| d.axis == 0 && d.inside * SIZES[0] == buffer.shape[0];
-        let bytes = digits[b].filter(is_first).map(|_| buffer.bytes() / SIZES[0] as usize);
+        let is_first = |d: &BatchAxis| d.axis == 0 && d.inner * SIZES[0] == buffer.shape[0];
+        let bytes = axes[b].filter(is_first).map(|_| buffer.bytes() / SIZES[0] as usize);
         match buffer.place {
-            Place::Input(n) => places[0].push((n, bytes)),
+            Place::Input(n) => places[0].push((n.index(), bytes)),
             Place::Output(n) => {
                 if bytes.is_none() {
                     let text = format!("{name} is not the first size of the result `{}`", buffer.name);
                     return Err(Error::new(Code::Unsupported, text).help(FIX));
                 }
-                places[1].push((n, bytes));
+                places[1].push((n.index(), bytes));
             }
             _ => {}
         }

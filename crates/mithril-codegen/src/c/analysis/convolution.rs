@@ -4,7 +4,7 @@
 use crate::c::analysis::affine::affine;
 use crate::c::analysis::contraction::{Contraction, is_zero, loaded};
 use crate::c::ir::expr::{Atom, BufferId, Expr, Index, Var, Within};
-use crate::c::ir::program::{Nest, Program};
+use crate::c::ir::program::{Level, Nest, Program};
 use crate::c::kernels::spec::conv::{Conv, Depth};
 use crate::c::kernels::spec::strides::Strides;
 
@@ -18,7 +18,7 @@ struct Axis {
 }
 
 /// Whether a nest is a convolution.
-pub fn is_convolution<W>(program: &Program<W>, nest: &Nest, c: &Contraction<'_>) -> bool {
+pub fn is_convolution<L: Level>(program: &Program<L>, nest: &Nest, c: &Contraction<'_>) -> bool {
     shape(program, nest, c).is_some()
 }
 
@@ -27,18 +27,18 @@ pub type Shape = (Conv, [BufferId; 2], Vec<Var>);
 
 /// The sizes of the convolution, the buffers of image and weights, and the variables of the result: image, filter,
 /// place.
-pub fn shape<W>(program: &Program<W>, nest: &Nest, c: &Contraction<'_>) -> Option<Shape> {
+pub fn shape<L: Level>(program: &Program<L>, nest: &Nest, c: &Contraction<'_>) -> Option<Shape> {
     let (conv, factors, vars) = sliding(program, nest, c)?;
-    let wanted = vars[2..].iter().map(|v| v.size as usize).product::<usize>();
+    let pixels = vars[2..].iter().map(|v| v.size as usize).product::<usize>();
     let [taps, frames] = conv.depth.map_or([1, 1], |depth| [depth.kernel, depth.result]);
     // A gradient of weights "slides" an image over an image: that is better multiplied as matrices.
-    let slides = taps * conv.kernel.iter().product::<usize>() <= 4 * wanted;
-    (slides && frames * conv.result().iter().product::<usize>() == wanted).then_some((conv, factors, vars))
+    let slides = taps * conv.kernel.iter().product::<usize>() <= 4 * pixels;
+    (slides && frames * conv.result().iter().product::<usize>() == pixels).then_some((conv, factors, vars))
 }
 
 /// As [`shape`], of all that slides over an image: a gradient of weights, too, which takes the result of a convolution for
 /// weights. There may be more places than are wanted.
-pub fn sliding<W>(program: &Program<W>, nest: &Nest, c: &Contraction<'_>) -> Option<Shape> {
+pub fn sliding<L: Level>(program: &Program<L>, nest: &Nest, c: &Contraction<'_>) -> Option<Shape> {
     let (image, tests) = match c.factors[0] {
         Expr::Select { when, yes, no } if is_zero(no) => (&**yes, when.as_slice()),
         other => (other, &[][..]),

@@ -1,7 +1,7 @@
 //! What the steps of a program compute, for who measures them.
 
 use crate::c::ir::expr::{Argument, Expr, Var};
-use crate::c::ir::program::{Buffer, KernelProgram, KernelStep, KernelWork, Nest, Place};
+use crate::c::ir::program::{KernelBuffer, KernelMemory, KernelProgram, KernelStep, KernelWork, Nest, Place};
 
 /// A step and what it costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,12 +19,12 @@ pub struct Cost {
     /// Bytes of all tensors that are read or written, each once.
     pub bytes: u64,
     /// Specifications of kernels for which there were candidates.
-    pub asked: Vec<String>,
+    pub tuning_keys: Vec<String>,
 }
 
 /// The steps of a program, each with all that it does in one call.
 pub fn costs(program: &KernelProgram) -> Vec<Cost> {
-    let times = program.times() as u64;
+    let times = program.tiles() as u64;
     let of_call = |step| {
         let once = cost(program, step);
         Cost { operations: once.operations.map(|n| n.saturating_mul(times)), ..once }
@@ -39,7 +39,7 @@ pub fn nanoseconds(program: &KernelProgram, lanes: usize) -> Option<u64> {
         _ => cost(program, step).operations,
     };
     let once = program.steps.iter().try_fold(0_u64, |sum, step| Some(sum.saturating_add(of(step)?)))?;
-    Some(once.saturating_mul(program.times() as u64))
+    Some(once.saturating_mul(program.tiles() as u64))
 }
 
 fn cost(program: &KernelProgram, step: &KernelStep) -> Cost {
@@ -74,13 +74,13 @@ fn cost(program: &KernelProgram, step: &KernelStep) -> Cost {
             step.writes()
         }
     });
-    buffers.retain(|&b| !matches!(program.buffers[b].place, Place::Scratch(_)));
+    buffers.retain(|&b| !matches!(program.buffers[b].place, Place::Memory(KernelMemory::Scratch(_))));
     buffers.sort_unstable();
     buffers.dedup();
-    let of = |buffer: &Buffer| (buffer.bytes() * program.parts(&buffer.place)) as u64;
+    let of = |buffer: &KernelBuffer| (buffer.bytes() * program.tiles_of(&buffer.place)) as u64;
     let bytes = buffers.iter().map(|&b| of(&program.buffers[b])).sum();
-    let asked = if let KernelWork::Kernel(k) = &step.work { k.asked.clone() } else { Vec::new() };
-    Cost { name: step.name.clone(), path: step.origin.clone(), what, operations, bytes, asked }
+    let tuning_keys = if let KernelWork::Kernel(k) = &step.work { k.tuning_keys.clone() } else { Vec::new() };
+    Cost { name: step.name.clone(), path: step.origin.clone(), what, operations, bytes, tuning_keys }
 }
 
 fn shape(program: &KernelProgram, nest: &Nest) -> String {

@@ -1,11 +1,11 @@
 //! Dependences between steps.
 
 use crate::c::ir::expr::BufferId;
-use crate::c::ir::program::{KernelProgram, KernelStep, Place};
+use crate::c::ir::program::{KernelProgram, KernelStep};
 
 /// Whether a step changes a state.
 pub fn writes_state(program: &KernelProgram, step: &KernelStep) -> bool {
-    step.writes().iter().any(|&b| matches!(program.buffers[b].place, Place::State { .. }))
+    step.writes().iter().any(|&b| program.buffers[b].is_state())
 }
 
 /// Whether a step has to stay behind another.

@@ -55,15 +55,15 @@ pub fn divisions(e: &Expr) -> usize {
 
 /// By what sums with this variable are divided, as far as that says something about the variable alone.
 pub fn divisors(e: &Expr, var: Var) -> Vec<i64> {
-    let mut found = Vec::new();
+    let mut divisors = Vec::new();
     each_division(e, &mut |inner, by| {
         if let Some(factor) = inner.factor(var).filter(|f| *f > 0 && by % f == 0 && *f < by) {
-            found.push(by / factor);
+            divisors.push(by / factor);
         }
     });
-    found.sort_unstable();
-    found.dedup();
-    found
+    divisors.sort_unstable();
+    divisors.dedup();
+    divisors
 }
 
 /// Calls `f` with each dividend and divisor.
@@ -93,10 +93,10 @@ mod tests {
         let var = Var { id: 0, size: 24 };
         let load = |at: Vec<Index>| Expr::Load { from: BufferId::new(0), at, stored: DType::F32 };
         let sum = |vars: Vec<Var>, body: Expr| Expr::Reduce { op: ReduceOp::Sum, vars, body: Box::new(body) };
-        let given = sum(vec![var], load(unflat(&Index::var(var), &[2, 3, 4])));
+        let whole = sum(vec![var], load(unflat(&Index::var(var), &[2, 3, 4])));
         let next = Cell::new(1);
-        let found = split_reductions(&given, &next);
-        let Expr::Reduce { vars, body, .. } = &found else { panic!("{found}") };
+        let result = split_reductions(&whole, &next);
+        let Expr::Reduce { vars, body, .. } = &result else { panic!("{result}") };
         assert_eq!(vars.iter().map(|v| v.size).collect::<Vec<_>>(), [2, 3, 4]);
         assert_eq!(**body, load(vars.iter().map(|&v| Index::var(v)).collect()));
         assert!(vars.iter().all(|v| v.id < next.get()));

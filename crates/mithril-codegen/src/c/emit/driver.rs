@@ -8,10 +8,12 @@ use crate::c::analysis::dependence::writes_state;
 use crate::c::ir::driver::{Effect, Line, Phase, Statement};
 use crate::c::ir::expr::{BufferId, ERROR_PLACES, StepId};
 use crate::c::ir::kernel::Argument;
-use crate::c::ir::program::{Buffer, KernelCall, KernelProgram, KernelStep, PackCall, Place, Start};
+use crate::c::ir::program::{
+    KernelBuffer, KernelCall, KernelMemory, KernelPlace, KernelProgram, KernelStep, PackCall, Place, Start,
+};
 use crate::c::syntax::comment::quoted;
 use crate::c::syntax::template::c_type;
-use crate::ids::Table;
+use crate::ids::{Id as _, Table};
 
 /// Where threads wait for each other.
 const WAIT: &str = "    mithril_wait(&call->barrier, threads);\n";
@@ -39,7 +41,7 @@ pub struct Run<'a> {
     pub prefix: &'a str,
     /// Names of the buffers.
     pub names: &'a Table<BufferId, String>,
-    /// Buffers that the calls name.
+    /// KernelBuffers that the calls name.
     pub used: &'a BTreeSet<BufferId>,
     /// Weights in the order of the kernels that the calls name, by where they start among what is packed.
     pub packed: Vec<(usize, &'a str)>,
@@ -100,9 +102,9 @@ fn argument_text(k: &KernelCall, names: &Names<'_>, who: [&str; 2], argument: &A
         Argument::Out => names.buffers[k.to].clone(),
         Argument::Operand(i) => start(k.operands[*i], names),
         Argument::Packed => names.packed(k.packed),
-        Argument::Ahead => {
-            let ahead = k.ahead.as_ref().map(|ahead| (ahead.0, ahead.1.text(who)));
-            let (at, first) = ahead.unwrap_or((k.packed, String::new()));
+        Argument::NextWeights => {
+            let next = k.next_weights.as_ref().map(|next| (next.0, next.1.text(who)));
+            let (at, first) = next.unwrap_or((k.packed, String::new()));
             let name = names.packed(at);
             if first.is_empty() { name } else { format!("(const char *){name}{first}") }
         }
@@ -131,7 +133,7 @@ impl Run<'_> {
             return self.in_turn(steps);
         }
         let mut lines = self.walk(steps);
-        if self.program.times() > 1 {
+        if self.program.tiles() > 1 {
             lines.push(Line::Wait);
         }
         lines
@@ -152,7 +154,7 @@ impl Run<'_> {
     }
     /// The table of states that are changed where they lie, and what is done first for callers who pass two places.
     fn states(&self) -> (String, &'static str) {
-        let row = |b: &Buffer| match b.place {
+        let row = |b: &KernelBuffer| match b.place {
             Place::State { input, output } => Some(format!("    {{{input}, {output}, {}}},\n", b.bytes())),
             _ => None,
         };
@@ -208,49 +210,51 @@ impl Run<'_> {
     }
     /// What callers pass beside tensors, and how many bytes of it are needed.
     fn blocks(&self) -> [(&'static str, usize); 2] {
-        [("packed", self.program.packed_bytes), ("arena", self.arena + self.scratch)]
+        [("packed", self.program.info.packed_bytes), ("arena", self.arena + self.scratch)]
     }
     /// The pointers that a call checks: the number of each as `..._invalid_argument` returns it, and what it is called.
     pub fn checked_pointers(&self) -> Vec<(usize, String)> {
         let (inputs, outputs) = (self.extents("inputs"), self.extents("outputs"));
         let (n, m) = (inputs.len(), outputs.len());
-        let mut found = Vec::new();
+        let mut checks = Vec::new();
         for buffer in &self.program.buffers {
             let (number, list, i, extents) = match buffer.place {
-                Place::Input(i) => (1 + i, "inputs", i, &inputs),
-                Place::Output(i) | Place::State { output: i, .. } => (1 + n + i, "outputs", i, &outputs),
+                Place::Input(input) => (1 + input.index(), "inputs", input.index(), &inputs),
+                Place::Output(output) | Place::State { output, .. } => {
+                    (1 + n + output.index(), "outputs", output.index(), &outputs)
+                }
                 _ => continue,
             };
             if !extents.get(i).is_some_and(|extent| extent.starts_with("{0,")) {
-                found.push((number, format!("{list}[{i}], `{}`,", quoted(&buffer.name))));
+                checks.push((number, format!("{list}[{i}], `{}`,", quoted(&buffer.name))));
             }
         }
         let blocks = self.blocks().into_iter().enumerate().filter(|(_, (_, bytes))| *bytes > 0);
-        found.extend(blocks.map(|(i, (name, _))| (1 + n + m + i, name.to_owned())));
-        found.sort();
-        found
+        checks.extend(blocks.map(|(i, (name, _))| (1 + n + m + i, name.to_owned())));
+        checks.sort();
+        checks
     }
     /// Bytes of the inputs or outputs, and of an element of each, in order.
     fn extents(&self, which: &str) -> Vec<String> {
-        let mut found: Vec<(usize, String)> = Vec::new();
+        let mut rows: Vec<(usize, String)> = Vec::new();
         for (i, buffer) in self.program.buffers.entries() {
-            let n = match &buffer.place {
+            let n = match buffer.place {
                 // May lie where the output does.
                 Place::State { input, .. } if which == "inputs" => {
-                    found.push((*input, "{0, 1}".to_owned()));
+                    rows.push((input.index(), "{0, 1}".to_owned()));
                     continue;
                 }
-                Place::Input(n) if which == "inputs" => *n,
-                Place::Output(n) | Place::State { output: n, .. } if which == "outputs" => *n,
+                Place::Input(input) if which == "inputs" => input.index(),
+                Place::Output(output) | Place::State { output, .. } if which == "outputs" => output.index(),
                 _ => continue,
             };
             // What was packed need not be there any longer.
             let is_read = which == "outputs" || self.used.contains(&i);
-            let bytes = if is_read { buffer.bytes() * self.program.parts(&buffer.place) } else { 0 };
-            found.push((n, format!("{{{bytes}, sizeof({})}}", c_type(buffer.dtype))));
+            let bytes = if is_read { buffer.bytes() * self.program.tiles_of(&buffer.place) } else { 0 };
+            rows.push((n, format!("{{{bytes}, sizeof({})}}", c_type(buffer.dtype))));
         }
-        found.sort();
-        found.into_iter().map(|(_, text)| text).collect()
+        rows.sort();
+        rows.into_iter().map(|(_, text)| text).collect()
     }
     /// By the calling thread: waking others would take longer than the work.
     fn alone(&self, lines: &[Line<'_>]) -> String {
@@ -365,9 +369,9 @@ impl Run<'_> {
         }
         lines
     }
-    /// What is done as often as the program says, [`Apart`](crate::c::ir::program::Apart).
+    /// The body in a loop over the tiles of the batch, where there are several.
     fn tiled(&self, body: String) -> String {
-        let times = self.program.times();
+        let times = self.program.tiles();
         if times == 1 {
             return body;
         }
@@ -385,8 +389,7 @@ impl Run<'_> {
         if !self.profile {
             return;
         }
-        let is_output = |place: &Place| matches!(place, Place::Output(_) | Place::State { .. });
-        let outputs = self.program.buffers.iter().filter(|b| is_output(&b.place)).count();
+        let outputs = self.program.buffers.iter().filter(|b| b.output().is_some()).count();
         let _ = writeln!(out, "    double *const seconds = outputs[{outputs}]; /* of each step */");
         let (first, steps) = (if together { "if (thread == 0) " } else { "" }, self.program.steps.len());
         let _ = writeln!(out, "    {first}memset(seconds, 0, {steps} * sizeof *seconds);");
@@ -416,7 +419,7 @@ impl Run<'_> {
         let (first, second) = (&self.program.buffers[a], &self.program.buffers[b]);
         match (&first.place, &second.place) {
             _ if a == b => true,
-            (Place::Arena(Some(x)), Place::Arena(Some(y))) => {
+            (Place::Memory(KernelMemory::Arena(Some(x))), Place::Memory(KernelMemory::Arena(Some(y)))) => {
                 *x < y + second.bytes() && *y < x + first.bytes()
             }
             _ => false,
@@ -428,18 +431,18 @@ impl Run<'_> {
             let buffer = &self.program.buffers[b];
             let (name, t) = (&self.names[b], c_type(buffer.dtype));
             match &buffer.place {
-                Place::Packed(at) => {
+                Place::Memory(KernelMemory::Packed(at)) => {
                     let at = at.unwrap_or(0);
                     let _ = writeln!(out, "    const {t} *const {name} = {};", constant_inside("packed", at));
                 }
-                Place::Input(n) if self.program.parts(&buffer.place) > 1 => {
+                Place::Input(n) if self.program.tiles_of(&buffer.place) > 1 => {
                     let count = buffer.count();
                     let _ = writeln!(
                         out,
                         "    const {t} *const {name} = (const {t} *)inputs[{n}] + tile * (int64_t){count};"
                     );
                 }
-                Place::Output(n) if self.program.parts(&buffer.place) > 1 => {
+                Place::Output(n) if self.program.tiles_of(&buffer.place) > 1 => {
                     let count = buffer.count();
                     let _ = writeln!(
                         out,
@@ -489,17 +492,17 @@ fn constant_inside(block: &str, at: usize) -> String {
 }
 
 /// A pointer to what is neither packed nor constant.
-fn pointer(place: &Place, t: &str, name: &str) -> String {
+fn pointer(place: &KernelPlace, t: &str, name: &str) -> String {
     let inside = |block: &str, at: usize| format!("    {t} *const {name} = {};\n", inside(block, at));
     match place {
         Place::Input(n) => format!("    const {t} *const {name} = inputs[{n}];\n"),
         Place::Output(n) | Place::State { output: n, .. } => {
             format!("    {t} *const {name} = outputs[{n}];\n")
         }
-        Place::Arena(at) => inside("arena", at.unwrap_or(0)),
-        Place::Packed(at) => inside("packed", at.unwrap_or(0)),
-        Place::Packing(at) => inside("scratch", *at),
-        Place::Scratch(at) => inside("thread_scratch", *at),
+        Place::Memory(KernelMemory::Arena(at)) => inside("arena", at.unwrap_or(0)),
+        Place::Memory(KernelMemory::Packed(at)) => inside("packed", at.unwrap_or(0)),
+        Place::Memory(KernelMemory::Packing(at)) => inside("scratch", *at),
+        Place::Memory(KernelMemory::Scratch(at)) => inside("thread_scratch", *at),
         Place::Constant(_) => String::new(),
     }
 }

@@ -39,11 +39,11 @@ fn has_sum(e: &Expr) -> bool {
 
 /// Whether a function in it has a fast form: there are some for floats.
 fn has_fast(e: &Expr) -> bool {
-    let mut found = false;
+    let mut has_fast = false;
     e.walk(&mut |e| {
         let Expr::Apply { text, args, .. } = e else { return };
         let is_float = args.first().is_some_and(|x| arithmetic(x.dtype()) == DType::F32);
-        found |= is_float && text.contains(&format!("{{{SLOW}}}"));
+        has_fast |= is_float && text.contains(&format!("{{{SLOW}}}"));
     });
-    found
+    has_fast
 }

@@ -14,7 +14,7 @@ use crate::c::emit::header::Sizes;
 use crate::c::emit::{fast_path, nest};
 use crate::c::ir::driver::{Does, Effect, Line, Phase, Statement};
 use crate::c::ir::expr::{Argument, BufferId, Call, ERROR_PLACES, ERRORS, StepId};
-use crate::c::ir::kernel::Argument as Given;
+use crate::c::ir::kernel::Argument as KernelArgument;
 use crate::c::ir::program::{KernelCall, KernelProgram, KernelStep, KernelWork, Nest, Parts, Place, Rows};
 use crate::c::kernels::common::library::Library;
 use crate::c::options::Options;
@@ -113,7 +113,7 @@ pub fn file(
     let mut file = Writing::new(program, options);
     let parts = parts(program).into_iter();
     let packing: Vec<Vec<Phase>> = parts
-        .map(|part| part.iter().flat_map(|&i| file.step(&program.prepared[i], false)).collect())
+        .map(|part| part.iter().flat_map(|&i| file.step(&program.prepacking[i], false)).collect())
         .collect();
     let (used_packing, pack_fails) = (std::mem::take(&mut file.used), std::mem::take(&mut file.fails));
     let packed_there = std::mem::take(&mut file.used_packed);
@@ -134,15 +134,15 @@ pub fn file(
         packed: file.packed_of(&file.used_packed),
         fails: file.fails,
         parallel: file.parallel,
-        arena: program.arena_bytes.unwrap_or(0),
+        arena: program.info.arena_bytes.unwrap_or(0),
         scratch: thread_scratch.max().unwrap_or(0),
         profile: options.profile,
     };
-    let scratch = program.prepared.iter().map(|step| match &step.work {
+    let scratch = program.prepacking.iter().map(|step| match &step.work {
         KernelWork::Call(call) => call.scratch.next_multiple_of(64),
         _ => 0,
     });
-    let (arena, scratch) = (program.pack_bytes, scratch.max().unwrap_or(0));
+    let (arena, scratch) = (program.info.pack_bytes, scratch.max().unwrap_or(0));
     let packed = file.packed_of(&packed_there);
     let preparing = Run { used: &used_packing, packed, fails: pack_fails, arena, scratch, ..run };
     let has_kernels =
@@ -156,7 +156,7 @@ pub fn file(
     let mut out = text(&guide, declared, &file.constants, parts);
     let sizes = Sizes {
         arena: run.arena + run.scratch,
-        packed: program.packed_bytes,
+        packed: program.info.packed_bytes,
         pack: preparing.arena + preparing.scratch,
     };
     out.push_str(&simplify(&interface(&run, &sizes, &file.failing.1)));
@@ -213,7 +213,7 @@ struct Writing<'a> {
     functions: String,
     /// Functions by their text, so that equal layers share one.
     written: HashMap<String, String>,
-    /// Buffers that the calls name.
+    /// KernelBuffers that the calls name.
     used: BTreeSet<BufferId>,
     /// What weights in the order of a kernel are called, by where they start among what is packed.
     packed: BTreeMap<usize, String>,
@@ -246,25 +246,21 @@ impl<'a> Writing<'a> {
             parallel: program.steps.iter().map(|step| work(program, step)).fold(0, i64::saturating_add)
                 >= LEAST_PARALLEL,
         };
-        let inputs = program
-            .buffers
-            .iter()
-            .filter(|b| matches!(b.place, Place::Input(_) | Place::State { .. }))
-            .count();
+        let inputs = program.buffers.iter().filter(|b| b.input().is_some()).count();
         let weights = (0..inputs).map(|i| format!("weight_{i}"));
         for suffix in TAKEN.iter().map(ToString::to_string).chain(weights) {
             file.globals.name(&format!("{}_{suffix}", options.prefix));
         }
         for (i, buffer) in program.buffers.entries() {
             if let Place::Constant(tensor) = &buffer.place
-                && program.prepared.iter().chain(&program.steps).any(|step| step.reads().contains(&i))
+                && program.prepacking.iter().chain(&program.steps).any(|step| step.reads().contains(&i))
             {
                 let name = file.globals.name(&format!("{}_{}", options.prefix, buffer.name));
                 file.constants.push((name.clone(), constant(&name, tensor)));
                 file.names[i] = name;
             }
         }
-        for step in &program.prepared {
+        for step in &program.prepacking {
             let (KernelWork::Pack(pack), Some(&from)) = (&step.work, step.reads().first()) else { continue };
             let weight = &program.buffers[from].name;
             let name = format!("{}_packed", weight.strip_suffix("_scaled").unwrap_or(weight));
@@ -272,7 +268,7 @@ impl<'a> Writing<'a> {
         }
         file
     }
-    fn given(&self) -> Names<'_> {
+    fn kernel_names(&self) -> Names<'_> {
         Names { buffers: &self.names, packed: &self.packed }
     }
     /// Names of some packed weights, and where these start.
@@ -283,11 +279,11 @@ impl<'a> Writing<'a> {
             .map(|(at, name)| (*at, name.as_str()))
             .collect()
     }
-    /// Writes the function of a step; what calls it. Margins of what it fills are set to zero beside it.
+    /// Writes the function of a step; what calls it. The halos of what it fills are filled beside it.
     fn step(&mut self, step: &KernelStep, parallel: bool) -> Vec<Phase> {
         let mut phases = self.work(step, parallel);
         for b in step.writes() {
-            if let (Some(function), Some(first)) = (self.program.margins.get(&b), phases.first_mut()) {
+            if let (Some(function), Some(first)) = (self.program.info.halos.get(&b), phases.first_mut()) {
                 let divided = first.everyone && parallel;
                 let who = if divided { "thread, threads" } else { "0, 1" };
                 let effect = Effect { writes: vec![b], divided, ..Effect::default() };
@@ -307,7 +303,7 @@ impl<'a> Writing<'a> {
             KernelWork::Call(call) => vec![self.call(call, &step.origin, parallel)],
             KernelWork::Kernel(k) => {
                 self.name(k);
-                let mut phases = kernel(k, &self.given(), threads(parallel));
+                let mut phases = kernel(k, &self.kernel_names(), threads(parallel));
                 let title = format!("/* {}: {} */", comment(&step.origin), comment(&k.what));
                 if let Some(first) = phases.first_mut() {
                     first.title = title;
@@ -317,7 +313,7 @@ impl<'a> Writing<'a> {
             KernelWork::Pack(p) => {
                 self.used.extend(step.reads());
                 self.used_packed.insert(p.packed);
-                vec![packing(p, &self.given())]
+                vec![packing(p, &self.kernel_names())]
             }
         }
     }
@@ -325,17 +321,17 @@ impl<'a> Writing<'a> {
     fn name(&mut self, k: &KernelCall) {
         for argument in k.kernel.phases.iter().flatten().flat_map(|call| &call.arguments) {
             self.used.extend(match argument {
-                Given::A => Some(k.inputs[0].0),
-                Given::B => Some(k.inputs[1].0),
-                Given::Out => Some(k.to),
-                Given::Operand(i) => Some(k.operands[*i].0),
-                Given::Shared | Given::SharedAt(_) => k.shared,
-                Given::Packed => {
+                KernelArgument::A => Some(k.inputs[0].0),
+                KernelArgument::B => Some(k.inputs[1].0),
+                KernelArgument::Out => Some(k.to),
+                KernelArgument::Operand(i) => Some(k.operands[*i].0),
+                KernelArgument::Shared | KernelArgument::SharedAt(_) => k.shared,
+                KernelArgument::Packed => {
                     self.used_packed.insert(k.packed);
                     None
                 }
-                Given::Ahead => {
-                    self.used_packed.insert(k.ahead.as_ref().map_or(k.packed, |ahead| ahead.0));
+                KernelArgument::NextWeights => {
+                    self.used_packed.insert(k.next_weights.as_ref().map_or(k.packed, |next| next.0));
                     None
                 }
                 _ => None,
@@ -360,8 +356,8 @@ impl<'a> Writing<'a> {
             let mut phases = match &inner.work {
                 KernelWork::Kernel(k) => {
                     self.name(k);
-                    let mut phases = kernel(k, &self.given(), ["part", &count.to_string()]);
-                    let first = kernel(k, &self.given(), [thread, threads]);
+                    let mut phases = kernel(k, &self.kernel_names(), ["part", &count.to_string()]);
+                    let first = kernel(k, &self.kernel_names(), [thread, threads]);
                     let last = phases.pop();
                     pack.extend(first.into_iter().take(phases.len()).flat_map(|phase| phase.calls));
                     last.into_iter().collect()
@@ -490,8 +486,8 @@ impl<'a> Writing<'a> {
         let everyone = parameters.starts_with("int64_t thread,");
         let mut arguments: Vec<String> = Vec::new();
         if everyone {
-            let given = if parallel { ["thread", "threads"] } else { ["0", "1"] };
-            arguments.extend(given.map(str::to_owned));
+            let thread_arguments = if parallel { ["thread", "threads"] } else { ["0", "1"] };
+            arguments.extend(thread_arguments.map(str::to_owned));
         }
         for arg in &call.args {
             arguments.push(match arg {

@@ -35,7 +35,7 @@ pub fn guide(program: &KernelProgram, options: &Options, parallel: bool) -> Stri
 
 fn parts(program: &KernelProgram, p: &str, parallel: bool) -> Vec<(String, String)> {
     let steps = program.steps.len();
-    let tiles = match program.times() {
+    let tiles = match program.tiles() {
         1 => String::new(),
         times => format!(", for one of {times} tiles of the batch after the other"),
     };
@@ -44,30 +44,30 @@ fn parts(program: &KernelProgram, p: &str, parallel: bool) -> Vec<(String, Strin
          path in the model.",
         if steps == 1 { "the only step".to_owned() } else { format!("the {steps} steps") }
     );
-    let mut found = Vec::new();
+    let mut parts = Vec::new();
     if parallel {
         let text =
             format!("one call: runs {p}_run_thread on all threads of the pool, or on the calling thread.");
-        found.push((format!("{p}_run"), text));
-        found.push((format!("{p}_run_thread"), driver));
+        parts.push((format!("{p}_run"), text));
+        parts.push((format!("{p}_run_thread"), driver));
     } else {
-        found.push((format!("{p}_run"), driver));
+        parts.push((format!("{p}_run"), driver));
     }
-    if !program.prepared.is_empty() {
+    if !program.prepacking.is_empty() {
         let text = "called once: computes what depends on parameters alone, and packs weights in the order in which the \
                     kernels read them.";
-        found.push((format!("{p}_pack"), text.to_owned()));
+        parts.push((format!("{p}_pack"), text.to_owned()));
     }
     let text =
         "the loops of single steps. Equal steps share a function, which is named after the first of them.";
-    found.push((format!("{p}_..."), text.to_owned()));
+    parts.push((format!("{p}_..."), text.to_owned()));
     let text = if has_kernels(program) {
         "kernels (products and convolutions, each for the sizes in its name) and helpers."
     } else {
         "helpers."
     };
-    found.push(("mithril_...".to_owned(), text.to_owned()));
-    found
+    parts.push(("mithril_...".to_owned(), text.to_owned()));
+    parts
 }
 
 fn has_kernels(program: &KernelProgram) -> bool {

@@ -4,6 +4,7 @@ use crate::c::ir::program::{KernelProgram, Place};
 use crate::c::syntax::comment::comment;
 use crate::c::syntax::template::c_type;
 use crate::c::syntax::wrap::wrap;
+use crate::ids::Id as _;
 
 /// Declarations of the pool, shared by all headers that a program includes.
 const POOL: &str = "\
@@ -49,14 +50,13 @@ fn places(program: &KernelProgram) -> String {
     let mut lines: Vec<(bool, usize, String)> = Vec::new();
     for buffer in &program.buffers {
         let (is_output, n) = match buffer.place {
-            Place::State { input, .. } => (false, input),
-            Place::Input(n) => (false, n),
-            Place::Output(n) => (true, n),
+            Place::Input(input) | Place::State { input, .. } => (false, input.index()),
+            Place::Output(output) => (true, output.index()),
             _ => continue,
         };
         let mut shape = buffer.shape.clone();
         if let Some(first) = shape.first_mut() {
-            *first *= program.parts(&buffer.place) as i64;
+            *first *= program.tiles_of(&buffer.place) as i64;
         }
         let sizes: Vec<String> = shape.iter().map(|n| format!("[{n}]")).collect();
         let sizes = sizes.concat();

@@ -9,7 +9,7 @@ use crate::c::analysis::contraction::is_zero;
 use crate::c::analysis::cost::{LEAST_WORK, work};
 use crate::c::analysis::split::{divisors, split, split_reductions};
 use crate::c::ir::expr::{Atom, BufferId, Expr, Index, ReduceOp, Var, Within, flat};
-use crate::c::ir::program::{Buffers, Nest, Rows};
+use crate::c::ir::program::{KernelBuffers, Nest, Rows};
 use crate::c::syntax::expr::{Writer, computed_type};
 use crate::c::syntax::reduce::{identity, is_long_sum};
 
@@ -34,7 +34,7 @@ const MANY_PARTS: i64 = 16;
 /// Writes a nest, whose first loop is divided between threads if `may_split` and if that is worth it; whether it was.
 pub fn write(
     writer: &mut Writer<'_>,
-    buffers: &Buffers,
+    buffers: &KernelBuffers,
     nest: &Nest,
     next_var: u32,
     may_split: bool,
@@ -103,14 +103,14 @@ fn of_blocks(e: &Expr, lanes: i64) -> Expr {
 }
 
 /// Names the variables that `part` counts through, as far as they are used; whether there are any.
-fn name_given(writer: &mut Writer<'_>, given: &[Var], nests: &[(Index, Expr)]) -> bool {
+fn name_vars(writer: &mut Writer<'_>, vars: &[Var], nests: &[(Index, Expr)]) -> bool {
     let (mut inner, mut is_named) = (1, false);
-    for (i, &var) in given.iter().enumerate().rev() {
+    for (i, &var) in vars.iter().enumerate().rev() {
         let is_used = nests.iter().any(|(at, value)| {
-            let mut found = false;
-            at.each_var(&mut |v| found |= v == var);
-            value.each_free_var(&mut |v| found |= v == var);
-            found
+            let mut is_read = false;
+            at.each_var(&mut |v| is_read |= v == var);
+            value.each_free_var(&mut |v| is_read |= v == var);
+            is_read
         });
         if is_used && var.size > 1 {
             let quotient = if inner == 1 { "part".to_owned() } else { format!("part / {inner}") };
@@ -129,7 +129,7 @@ fn name_given(writer: &mut Writer<'_>, given: &[Var], nests: &[(Index, Expr)]) -
 /// number of the part is needed.
 pub fn write_rows(
     writer: &mut Writer<'_>,
-    buffers: &Buffers,
+    buffers: &KernelBuffers,
     rows: &Rows,
     next_var: u32,
     may_split: bool,
@@ -149,8 +149,8 @@ pub fn write_rows(
         nests.push((at, value));
     }
     let mut next = next.get();
-    let (given, outer) = rows.vars.split_at(rows.given);
-    let knows_part = name_given(writer, given, &nests);
+    let (part_vars, outer) = rows.vars.split_at(rows.part_vars);
+    let knows_part = name_vars(writer, part_vars, &nests);
     let mut outer: Vec<Var> = outer.iter().copied().filter(|v| v.size != 1).collect();
     collapse_all(&mut outer, &mut nests, &mut next);
     // Threads divide the longest loop.
@@ -269,7 +269,7 @@ impl Levels<'_, '_> {
         if depth == 0 || self.copies == 0 || inner.iter().fold(1, |n: i64, v| n.saturating_mul(v.size)) < 8 {
             return None;
         }
-        let mut found = None;
+        let mut decided = None;
         let mut bound = inner.to_vec();
         value.walk(&mut |e| {
             if let Expr::Reduce { vars, .. } = e {
@@ -278,15 +278,15 @@ impl Levels<'_, '_> {
         });
         value.walk(&mut |e| {
             if let Expr::Select { when, .. } = e
-                && found.is_none()
+                && decided.is_none()
                 && when
                     .iter()
                     .all(|test| !test.index.reads() && !bound.iter().any(|&v| reads(&test.index, v)))
             {
-                found = Some(when.clone());
+                decided = Some(when.clone());
             }
         });
-        found
+        decided
     }
     /// Writes every `by`th turn of a loop, from `digit` on: there, remainders are numbers.
     fn every(&mut self, depth: usize, value: &Expr, by: i64, digit: i64) {
@@ -537,14 +537,14 @@ fn array(t: &str, name: &str, lane: Var) -> String {
 fn narrowed(e: &Expr, next: &mut u32) -> Expr {
     let Expr::Reduce { op: ReduceOp::Sum, vars, body } = e else {
         let counter = Cell::new(*next);
-        let found = e.map(&Index::clone, &|child| {
+        let new = e.map(&Index::clone, &|child| {
             let mut next = counter.get();
-            let found = narrowed(child, &mut next);
+            let new = narrowed(child, &mut next);
             counter.set(next);
-            found
+            new
         });
         *next = counter.get();
-        return found;
+        return new;
     };
     let Expr::Select { when, no, .. } = &**body else { return e.clone() };
     let (mut vars, mut starts) = (vars.clone(), Vec::new());
@@ -624,13 +624,13 @@ fn outer_reductions(e: &Expr, f: &mut dyn FnMut(&Expr)) {
 
 /// Whether an index is counted by a variable.
 fn reads(index: &Index, var: Var) -> bool {
-    let mut found = false;
-    index.each_var(&mut |v| found |= v == var);
-    found
+    let mut reads = false;
+    index.each_var(&mut |v| reads |= v == var);
+    reads
 }
 
 fn depends(e: &Expr, vars: &[Var]) -> bool {
-    let mut found = false;
-    e.each_free_var(&mut |v| found |= vars.contains(&v));
-    found
+    let mut depends = false;
+    e.each_free_var(&mut |v| depends |= vars.contains(&v));
+    depends
 }

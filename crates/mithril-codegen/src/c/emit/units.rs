@@ -136,9 +136,9 @@ impl<'a> Uses<'a> {
             }
         }
         let direct = items.iter().map(|item| {
-            let found: FxHashSet<usize> =
+            let numbers: FxHashSet<usize> =
                 words(item.text).filter_map(|w| defined.get(w)).flatten().copied().collect();
-            found.into_iter().collect()
+            numbers.into_iter().collect()
         });
         Self { items, direct: direct.collect() }
     }
@@ -340,12 +340,12 @@ mod tests {
 
     #[test]
     fn each_function_is_in_one_unit_and_helpers_where_they_are_needed() {
-        let found = units(FILE, 3);
-        assert_eq!(found.len(), 3);
+        let units = units(FILE, 3);
+        assert_eq!(units.len(), 3);
         let body = |name: &str| {
             let having: Vec<&String> =
-                found.iter().filter(|unit| unit.contains(&format!("{name}(float x)\n{{"))).collect();
-            assert_eq!(having.len(), 1, "{name}: {found:#?}");
+                units.iter().filter(|unit| unit.contains(&format!("{name}(float x)\n{{"))).collect();
+            assert_eq!(having.len(), 1, "{name}: {units:#?}");
             having[0].clone()
         };
         let (first, second, run) = (body("first"), body("second"), body("run"));
@@ -353,7 +353,7 @@ mod tests {
         assert!(second.contains("float first(float x);") && !second.contains("twice(float x) {"));
         assert!(second.contains("visibility(\"hidden\"))) MITHRIL_NOINLINE float second"));
         assert!(run.contains("static int invalid") && !first.contains("static int invalid"));
-        assert!(found.iter().all(|unit| unit.contains("enum { N = 4 };") && unit.contains("} pair;")));
+        assert!(units.iter().all(|unit| unit.contains("enum { N = 4 };") && unit.contains("} pair;")));
     }
 
     #[test]

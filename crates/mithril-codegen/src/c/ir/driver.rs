@@ -41,9 +41,9 @@ pub enum Does {
 /// What a call reads and writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effect {
-    /// Buffers that are read, and that are not written by the same call before.
+    /// KernelBuffers that are read, and that are not written by the same call before.
     pub reads: Vec<BufferId>,
-    /// Buffers that are written.
+    /// KernelBuffers that are written.
     pub writes: Vec<BufferId>,
     /// Where the packed weights start that are read.
     pub weights: Option<usize>,

@@ -1,6 +1,6 @@
 //! Kernels as programs name them: their calls, what each argument is, and the memory that they need.
 
-/// What a kernel's call is given.
+/// An argument of a kernel's function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Argument {
     /// This thread's number, from 0.
@@ -11,11 +11,11 @@ pub enum Argument {
     A,
     /// The second input as it is (the right matrix, the weights).
     B,
-    /// The second input as `pack` has left it.
+    /// The second input, packed by `pack`.
     Packed,
-    /// What to ask for while the last weights are used: those with which the next kernel starts, as its
-    /// [`first`](Kernel::first) says. Any address will do; it is not read.
-    Ahead,
+    /// What to prefetch while the last weights are used: the packed weights that the next kernel starts with, see
+    /// [`panel_start`](Kernel::panel_start). Any address is allowed: it is not dereferenced.
+    NextWeights,
     /// The result.
     Out,
     /// An operand of the epilogue.
@@ -45,10 +45,10 @@ impl Call {
     }
 }
 
-/// Where each thread starts to read packed weights: threads share so many units of work evenly, and units go through so
-/// many panels again and again.
+/// The panel of packed weights that each thread reads first: the threads divide the units of work evenly, and the panel of
+/// unit `n` is `n % panels`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct First {
+pub struct PanelStart {
     /// Units of work; 0 if all threads start with the first panel.
     pub units: usize,
     /// Panels.
@@ -57,8 +57,8 @@ pub struct First {
     pub bytes: usize,
 }
 
-impl First {
-    /// What a thread adds to the start of the weights, as C that begins with ` + `; nothing if it is 0 for all.
+impl PanelStart {
+    /// The offset of a thread from the start of the weights, as C that begins with ` + `; empty if it is 0 for all.
     pub fn text(&self, [thread, threads]: [&str; 2]) -> String {
         let Self { units, panels, bytes } = self;
         match units {
@@ -69,16 +69,16 @@ impl First {
     }
 }
 
-/// A kernel that is in the library: what to call, and what memory it needs.
+/// A kernel whose functions are in the library: what to call, and the memory that it needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernel {
-    /// Brings the weights into the kernel's order; none where it reads them as they are or packs them itself.
+    /// Packs the weights; none where the kernel reads them as they are or packs them at every call.
     pub pack: Option<Call>,
     /// Bytes that `pack` writes.
     pub packed_bytes: usize,
-    /// Where in them each thread starts, if that is known.
-    pub first: Option<Box<First>>,
-    /// The calls: those of a phase in any order, with a barrier between two phases.
+    /// The panel that each thread reads first, if that is known.
+    pub panel_start: Option<Box<PanelStart>>,
+    /// The calls: those of a phase in any order, with a barrier between phases.
     pub phases: Vec<Vec<Call>>,
     /// Scratch bytes seen by all threads.
     pub shared_bytes: usize,

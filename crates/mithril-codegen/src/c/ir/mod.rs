@@ -5,5 +5,6 @@ pub mod driver;
 pub mod expr;
 pub mod kernel;
 pub mod layout;
+pub mod parse;
 pub mod program;
 pub mod text;

@@ -1,57 +1,105 @@
 //! Programs: buffers, and steps that fill them one after the other. What the passes change and print.
 //!
-//! There are two levels. The steps of a [`LoopProgram`] are loop nests and calls of helpers; what passes up to the blocked
-//! layout work on. Those of a [`KernelProgram`] may be kernels, nests that are fused row by row, and packing, too.
+//! There are two levels. The steps of a [`LoopProgram`] are loop nests and calls of helpers; the passes up to the blocked
+//! layout work on them. Those of a [`KernelProgram`] may be kernels, nests that are fused row by row, and packing, too, and
+//! its buffers get addresses in memory. [`Level`] lists what differs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use mithril_ir::{DType, Tensor};
 
 use crate::c::ir::expr::{Argument, BufferId, Call, Expr, Index, StepId, Var, flat};
-use crate::c::ir::kernel::{self, First, Kernel};
+use crate::c::ir::kernel::{self, Kernel, PanelStart};
 use crate::c::ir::layout::Blocks;
-use crate::ids::Table;
+use crate::ids::{InputId, OutputId, Table};
 
-/// The buffers of a program.
-pub type Buffers = Table<BufferId, Buffer>;
-/// Steps, in the order in which they are done.
+/// The loop level, see [`Level`].
+#[derive(Clone, Copy, Debug)]
+pub struct Loops;
+
+/// The kernel level, see [`Level`].
+#[derive(Clone, Copy, Debug)]
+pub struct Kernels;
+
+/// What differs between the levels of programs.
+pub trait Level: Copy + Debug {
+    /// What a step does.
+    type Work: Work;
+    /// Where buffers lie that are not the caller's.
+    type Memory: Memory;
+    /// What is known of the whole program besides its steps.
+    type Info: Clone + Debug + Default;
+}
+
+impl Level for Loops {
+    type Work = LoopWork;
+    type Memory = LoopMemory;
+    type Info = ();
+}
+
+impl Level for Kernels {
+    type Work = KernelWork;
+    type Memory = KernelMemory;
+    type Info = KernelInfo;
+}
+
+/// Buffers of a program.
+pub type Buffers<M> = Table<BufferId, Buffer<M>>;
+/// Buffers of a program of loops.
+pub type LoopBuffers = Buffers<LoopMemory>;
+/// Buffers of a program of kernels.
+pub type KernelBuffers = Buffers<KernelMemory>;
+/// Steps, in the order in which they run.
 pub type Steps<W> = Table<StepId, Step<W>>;
 
 /// A program of loop nests and calls.
-pub type LoopProgram = Program<LoopWork>;
+pub type LoopProgram = Program<Loops>;
 /// A step of such a program.
 pub type LoopStep = Step<LoopWork>;
-/// A program of nests, calls, and kernels, fused rows and packing, which contractions have become.
-pub type KernelProgram = Program<KernelWork>;
+/// A buffer of such a program.
+pub type LoopBuffer = Buffer<LoopMemory>;
+/// A program of nests, calls, kernels, fused rows and packing.
+pub type KernelProgram = Program<Kernels>;
 /// A step of such a program.
 pub type KernelStep = Step<KernelWork>;
+/// A buffer of such a program.
+pub type KernelBuffer = Buffer<KernelMemory>;
 
-/// A program whose steps do one kind of work: [`LoopProgram`] or [`KernelProgram`].
+/// A program of one of the levels: [`LoopProgram`] or [`KernelProgram`].
 #[derive(Clone, Debug)]
-pub struct Program<W> {
+pub struct Program<L: Level> {
     /// Tensors. Expressions name them by position.
-    pub buffers: Buffers,
-    /// What is done once, when parameters are packed, in order.
-    pub prepared: Steps<W>,
-    /// What is done at every call, in order.
-    pub steps: Steps<W>,
+    pub buffers: Buffers<L::Memory>,
+    /// Steps that run once, when parameters are packed, in order.
+    pub prepacking: Steps<L::Work>,
+    /// Steps that run at every call, in order.
+    pub steps: Steps<L::Work>,
     /// The next number of a loop variable.
     pub next_var: u32,
-    /// Bytes of the arena; `None`: memory is not planned yet.
-    pub arena_bytes: Option<usize>,
-    /// Bytes of the packed parameters.
-    pub packed_bytes: usize,
-    /// Bytes of scratch memory while they are packed.
-    pub pack_bytes: usize,
-    /// The functions that set the margins of tensors in blocks to zero.
-    pub margins: BTreeMap<BufferId, String>,
     /// Tensors whose numbers are, or stand for, integers of 8 bits by the model itself.
     pub integers: BTreeMap<BufferId, Integers>,
     /// Old states and the new ones, where they share their memory.
     pub updates: Vec<(BufferId, BufferId)>,
-    /// If a call goes through the steps several times: how, see `passes/batch_tiling.rs`. Sizes are those of one time.
-    pub apart: Option<Apart>,
+    /// If a call runs the steps for one tile of the batch after the other: how, see `passes/batch_tiling.rs`. Sizes are those of
+    /// one tile.
+    pub tiling: Option<BatchTiling>,
+    /// What only this level has.
+    pub info: L::Info,
+}
+
+/// What is known of a program of kernels besides its steps.
+#[derive(Clone, Debug, Default)]
+pub struct KernelInfo {
+    /// Bytes of the arena; `None`: memory is not planned yet.
+    pub arena_bytes: Option<usize>,
+    /// Bytes of the packed parameters.
+    pub packed_bytes: usize,
+    /// Bytes of scratch memory while parameters are packed.
+    pub pack_bytes: usize,
+    /// The functions that fill the halos of tensors in blocked layout.
+    pub halos: BTreeMap<BufferId, String>,
 }
 
 /// Numbers that the model itself quantizes.
@@ -63,43 +111,92 @@ pub enum Integers {
     Weights,
 }
 
-/// A tensor in memory: contiguous in row-major order, or in blocks.
-#[derive(Clone, Debug)]
-pub struct Buffer {
-    /// Its path in the model, or the op that makes it.
+/// A tensor in memory: contiguous in row-major order, or in blocked layout.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Buffer<M> {
+    /// Its path in the model, or the op that computes it.
     pub name: String,
     /// Dtype as stored.
     pub dtype: DType,
     /// Sizes.
     pub shape: Vec<i64>,
     /// Where it lies.
-    pub place: Place,
+    pub place: Place<M>,
     /// Whether it is a parameter, or a state that the model never replaces: the same at every call of a model that is
     /// not trained.
     pub is_param: bool,
-    /// How it lies in blocks; `None`: in row-major order.
+    /// Its blocked layout; `None`: it is in row-major order.
     pub blocks: Option<Blocks>,
 }
 
 /// Where a buffer lies.
 #[derive(Clone, Debug)]
-pub enum Place {
-    /// The caller's input of that number.
-    Input(usize),
-    /// The caller's output of that number.
-    Output(usize),
-    /// The caller's input of that number, which is changed: the output of that number is the same memory.
+pub enum Place<M> {
+    /// An input of the caller.
+    Input(InputId),
+    /// An output of the caller.
+    Output(OutputId),
+    /// An input of the caller that is updated in place: the output is the same memory.
     State {
-        /// Number of the input.
-        input: usize,
-        /// Number of the output.
-        output: usize,
+        /// The old state.
+        input: InputId,
+        /// The new state.
+        output: OutputId,
     },
     /// Written into the program.
     Constant(Arc<Tensor>),
+    /// In memory of the program.
+    Memory(M),
+}
+
+impl<M: PartialEq> PartialEq for Place<M> {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Input(a), Self::Input(b)) => a == b,
+            (Self::Output(a), Self::Output(b)) => a == b,
+            (Self::State { input: a, output: b }, Self::State { input: c, output: d }) => (a, b) == (c, d),
+            (Self::Constant(a), Self::Constant(b)) => {
+                Arc::ptr_eq(a, b)
+                    || (a.dtype(), a.shape(), a.to_bytes()) == (b.dtype(), b.shape(), b.to_bytes())
+            }
+            (Self::Memory(a), Self::Memory(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+/// Where a buffer of a [`LoopProgram`] lies.
+pub type LoopPlace = Place<LoopMemory>;
+/// Where a buffer of a [`KernelProgram`] lies.
+pub type KernelPlace = Place<KernelMemory>;
+
+/// Kinds of memory of a program.
+pub trait Memory: Clone + Debug + PartialEq {
+    /// Memory of a call, for a tensor between steps.
+    const TEMPORARY: Self;
+    /// Whether it is [`Self::TEMPORARY`], wherever it lies.
+    fn is_temporary(&self) -> bool;
+    /// Whether it is filled once, when parameters are packed.
+    fn is_prepacked(&self) -> bool;
+    /// Whether it is scratch memory of a thread while one step runs.
+    fn is_scratch(&self) -> bool;
+}
+
+/// The memory of a buffer of a [`LoopProgram`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoopMemory {
+    /// Of a call.
+    Temporary,
+    /// Filled once, when parameters are packed.
+    Prepacked,
+}
+
+/// The memory of a buffer of a [`KernelProgram`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KernelMemory {
     /// In the arena; memory planning says where. `None`: not decided, or not needed.
     Arena(Option<usize>),
-    /// In the memory of each thread, from this byte on: scratch memory of one step.
+    /// In the scratch memory of each thread, from this byte on, while one step runs.
     Scratch(usize),
     /// Among the packed parameters, where it is computed once; memory planning says where.
     Packed(Option<usize>),
@@ -107,8 +204,43 @@ pub enum Place {
     Packing(usize),
 }
 
+impl Memory for LoopMemory {
+    const TEMPORARY: Self = Self::Temporary;
+    fn is_temporary(&self) -> bool {
+        *self == Self::Temporary
+    }
+    fn is_prepacked(&self) -> bool {
+        *self == Self::Prepacked
+    }
+    fn is_scratch(&self) -> bool {
+        false
+    }
+}
+
+impl Memory for KernelMemory {
+    const TEMPORARY: Self = Self::Arena(None);
+    fn is_temporary(&self) -> bool {
+        matches!(self, Self::Arena(_))
+    }
+    fn is_prepacked(&self) -> bool {
+        matches!(self, Self::Packed(_))
+    }
+    fn is_scratch(&self) -> bool {
+        matches!(self, Self::Scratch(_))
+    }
+}
+
+impl From<LoopMemory> for KernelMemory {
+    fn from(memory: LoopMemory) -> Self {
+        match memory {
+            LoopMemory::Temporary => Self::Arena(None),
+            LoopMemory::Prepacked => Self::Packed(None),
+        }
+    }
+}
+
 /// What fills buffers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Step<W> {
     /// What it is called after: the op, or the path of the value.
     pub name: String,
@@ -119,7 +251,7 @@ pub struct Step<W> {
 }
 
 /// What a step of one of the levels does.
-pub trait Work: Clone + std::fmt::Debug {
+pub trait Work: Clone + Debug {
     /// Buffers that are read.
     fn reads(&self) -> Vec<BufferId>;
     /// Buffers that are written, shared scratch memory too.
@@ -129,7 +261,7 @@ pub trait Work: Clone + std::fmt::Debug {
 }
 
 /// What a step does before kernels are selected.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum LoopWork {
     /// Every element of a buffer is computed by itself.
     Nest(Nest),
@@ -171,8 +303,8 @@ pub struct Parts {
 pub struct Rows {
     /// The common variables.
     pub vars: Vec<Var>,
-    /// How many of them, the first, count through the parts of a step ([`Parts`]), of which this is one.
-    pub given: usize,
+    /// How many of them, the first, count the parts of a step ([`Parts`]), of which this is one.
+    pub part_vars: usize,
     /// The nests, and at which coordinates each stores: of what is scratch memory of a row these hold no common ones.
     pub nests: Vec<(Nest, Vec<Index>)>,
     /// Bytes of scratch memory.
@@ -203,20 +335,20 @@ pub struct KernelCall {
     pub operands: Vec<Start>,
     /// Where its packed weights start, in bytes.
     pub packed: usize,
-    /// Where those of the next step start, and with which of them each thread.
-    pub ahead: Option<Box<(usize, First)>>,
+    /// Where the packed weights of the next step start, and the panel of them with which each thread starts.
+    pub next_weights: Option<Box<(usize, PanelStart)>>,
     /// The buffer of the memory that all threads see.
     pub shared: Option<BufferId>,
     /// What it computes, for readers.
     pub what: String,
     /// Number of products.
     pub work: usize,
-    /// Specifications for which there were candidates.
-    pub asked: Vec<String>,
+    /// Tuning keys of what has several candidates.
+    pub tuning_keys: Vec<String>,
 }
 
 /// A loop nest.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Nest {
     /// The buffer that is filled.
     pub to: BufferId,
@@ -226,20 +358,17 @@ pub struct Nest {
     pub value: Expr,
 }
 
-impl<W> Default for Program<W> {
+impl<L: Level> Default for Program<L> {
     fn default() -> Self {
         Self {
-            buffers: Buffers::default(),
-            prepared: Table::default(),
+            buffers: Table::default(),
+            prepacking: Table::default(),
             steps: Table::default(),
             next_var: 0,
-            arena_bytes: None,
-            packed_bytes: 0,
-            pack_bytes: 0,
-            margins: BTreeMap::new(),
             integers: BTreeMap::new(),
             updates: Vec::new(),
-            apart: None,
+            tiling: None,
+            info: L::Info::default(),
         }
     }
 }
@@ -259,26 +388,36 @@ impl From<LoopStep> for KernelStep {
     }
 }
 
+impl From<LoopBuffer> for KernelBuffer {
+    fn from(LoopBuffer { name, dtype, shape, place, is_param, blocks }: LoopBuffer) -> Self {
+        let place = match place {
+            Place::Input(input) => Place::Input(input),
+            Place::Output(output) => Place::Output(output),
+            Place::State { input, output } => Place::State { input, output },
+            Place::Constant(tensor) => Place::Constant(tensor),
+            Place::Memory(memory) => Place::Memory(memory.into()),
+        };
+        Self { name, dtype, shape, place, is_param, blocks }
+    }
+}
+
 impl From<LoopProgram> for KernelProgram {
     fn from(program: LoopProgram) -> Self {
         let steps = |steps: Steps<LoopWork>| steps.into_iter().map(KernelStep::from).collect();
         Self {
-            buffers: program.buffers,
-            prepared: steps(program.prepared),
+            buffers: program.buffers.into_iter().map(KernelBuffer::from).collect(),
+            prepacking: steps(program.prepacking),
             steps: steps(program.steps),
             next_var: program.next_var,
-            arena_bytes: program.arena_bytes,
-            packed_bytes: program.packed_bytes,
-            pack_bytes: program.pack_bytes,
-            margins: program.margins,
             integers: program.integers,
             updates: program.updates,
-            apart: program.apart,
+            tiling: program.tiling,
+            info: KernelInfo::default(),
         }
     }
 }
 
-impl<W> Program<W> {
+impl<L: Level> Program<L> {
     /// The range of the one of two factors that is quantized by the model, and the number of the other one, if that is one of
     /// weights that are integers.
     pub fn integer_factors(&self, factors: [BufferId; 2]) -> Option<([f32; 2], usize)> {
@@ -288,32 +427,36 @@ impl<W> Program<W> {
             _ => None,
         }
     }
-    /// How often a call goes through the steps.
-    pub fn times(&self) -> usize {
-        self.apart.as_ref().map_or(1, |apart| apart.times)
+    /// How many tiles of the batch a call computes.
+    pub fn tiles(&self) -> usize {
+        self.tiling.as_ref().map_or(1, |tiling| tiling.tiles)
     }
-    /// How many times as much a call reads or writes of a tensor as one time through the steps.
-    pub fn parts(&self, place: &Place) -> usize {
-        let Some(Apart { times, inputs }) = &self.apart else { return 1 };
+    /// How many times as much of a tensor a call reads or writes as one tile.
+    pub fn tiles_of(&self, place: &Place<L::Memory>) -> usize {
+        let Some(BatchTiling { tiles, inputs }) = &self.tiling else { return 1 };
         match place {
-            Place::Input(n) if inputs.contains(n) => *times,
-            Place::Output(_) | Place::Arena(_) => *times,
+            Place::Input(n) if inputs.contains(n) => *tiles,
+            Place::Output(_) => *tiles,
+            Place::Memory(memory) if memory.is_temporary() => *tiles,
             _ => 1,
         }
     }
+    /// A new loop variable.
+    pub fn fresh_var(&mut self, size: i64) -> Var {
+        self.next_var += 1;
+        Var { id: self.next_var - 1, size }
+    }
+    /// New loop variables.
+    pub fn fresh_vars(&mut self, sizes: impl IntoIterator<Item = i64>) -> Vec<Var> {
+        sizes.into_iter().map(|size| self.fresh_var(size)).collect()
+    }
 }
 
-impl Buffer {
-    /// Memory that all threads use while a kernel runs.
-    pub fn scratch(bytes: usize) -> Self {
-        Self {
-            name: "workspace".to_owned(),
-            dtype: DType::U8,
-            shape: vec![bytes as i64],
-            place: Place::Arena(None),
-            is_param: false,
-            blocks: None,
-        }
+impl<M: Memory> Buffer<M> {
+    /// A tensor between steps, in row-major order.
+    pub fn temporary(name: impl Into<String>, dtype: DType, shape: Vec<i64>) -> Self {
+        let place = Place::Memory(M::TEMPORARY);
+        Self { name: name.into(), dtype, shape, place, is_param: false, blocks: None }
     }
     /// Number of elements.
     pub fn count(&self) -> i64 {
@@ -328,14 +471,51 @@ impl Buffer {
     pub fn position(&self, at: &[Index]) -> Index {
         self.blocks.map_or_else(|| flat(at, &self.shape), |blocks| blocks.position(at, &self.shape))
     }
+    /// Whether it is a tensor between steps of a call.
+    pub fn is_temporary(&self) -> bool {
+        matches!(&self.place, Place::Memory(memory) if memory.is_temporary())
+    }
+    /// Whether it is computed once, when parameters are packed.
+    pub fn is_prepacked(&self) -> bool {
+        matches!(&self.place, Place::Memory(memory) if memory.is_prepacked())
+    }
+    /// Whether it is scratch memory of a thread while one step runs.
+    pub fn is_scratch(&self) -> bool {
+        matches!(&self.place, Place::Memory(memory) if memory.is_scratch())
+    }
     /// Whether it is one number of a row, which needs no memory.
     pub fn is_constant(&self) -> bool {
         let is_half = matches!(self.dtype, DType::F16 | DType::BF16);
-        matches!(self.place, Place::Scratch(_)) && self.count() == 1 && !is_half
+        self.is_scratch() && self.count() == 1 && !is_half
     }
-    /// Whether it lies in the arena.
-    pub fn is_temporary(&self) -> bool {
-        matches!(self.place, Place::Arena(_))
+    /// Whether it is an input that is updated in place.
+    pub fn is_state(&self) -> bool {
+        matches!(self.place, Place::State { .. })
+    }
+    /// Whether it is the same at every call of a model that is not trained.
+    pub fn is_fixed(&self) -> bool {
+        self.is_param || self.is_prepacked() || matches!(self.place, Place::Constant(_))
+    }
+    /// The input that it is.
+    pub fn input(&self) -> Option<InputId> {
+        match self.place {
+            Place::Input(input) | Place::State { input, .. } => Some(input),
+            _ => None,
+        }
+    }
+    /// The output that it is.
+    pub fn output(&self) -> Option<OutputId> {
+        match self.place {
+            Place::Output(output) | Place::State { output, .. } => Some(output),
+            _ => None,
+        }
+    }
+}
+
+impl KernelBuffer {
+    /// Memory that all threads use while a kernel runs.
+    pub fn workspace(bytes: usize) -> Self {
+        Self::temporary("workspace", DType::U8, vec![bytes as i64])
     }
 }
 
@@ -347,7 +527,7 @@ impl KernelCall {
     }
     /// The buffers that one of its calls is given to read.
     pub fn reads(&self, call: &kernel::Call) -> impl Iterator<Item = BufferId> {
-        call.arguments.iter().filter_map(|argument| given(argument, &self.inputs, &self.operands))
+        call.arguments.iter().filter_map(|argument| operand(argument, &self.inputs, &self.operands))
     }
     /// The buffers that it reads before its last phase.
     pub fn reads_before(&self) -> impl Iterator<Item = BufferId> {
@@ -372,7 +552,7 @@ impl PackCall {
     }
     /// The buffers that it is given to read.
     pub fn reads(&self) -> impl Iterator<Item = BufferId> {
-        self.call.arguments.iter().filter_map(|argument| given(argument, &self.inputs, &[]))
+        self.call.arguments.iter().filter_map(|argument| operand(argument, &self.inputs, &[]))
     }
 }
 
@@ -471,7 +651,7 @@ fn each_load(value: &Expr, f: &mut dyn FnMut(BufferId)) {
 }
 
 /// The buffer that a kernel reads by this argument.
-fn given(argument: &kernel::Argument, inputs: &[Start; 2], operands: &[Start]) -> Option<BufferId> {
+fn operand(argument: &kernel::Argument, inputs: &[Start; 2], operands: &[Start]) -> Option<BufferId> {
     match argument {
         kernel::Argument::A => Some(inputs[0].0),
         kernel::Argument::B => Some(inputs[1].0),
@@ -483,13 +663,13 @@ fn given(argument: &kernel::Argument, inputs: &[Start; 2], operands: &[Start]) -
 /// A tensor from a position on.
 pub type Start = (BufferId, usize);
 
-/// How often a call goes through the steps.
+/// How a call runs the steps for one tile of the batch after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Apart {
-    /// How often.
-    pub times: usize,
-    /// Numbers of the inputs that hold the rows of all times, one after the other, as all outputs do.
-    pub inputs: BTreeSet<usize>,
+pub struct BatchTiling {
+    /// How many tiles there are.
+    pub tiles: usize,
+    /// The inputs that hold the elements of all tiles, one tile after the other, as all outputs do.
+    pub inputs: BTreeSet<InputId>,
 }
 
 /// Places start at multiples of this: a cache line, and the widest vector.

@@ -40,8 +40,8 @@
 //! - Outputs must not overlap inputs, operands or scratch memory.
 //!
 //! # Candidates
-//! A kernel that can be computed in several ways makes a [`Question`] of its specification and the names of the
-//! candidates: `library.ask` has them measured where somebody measures (`autotune` of the runtime), `library.chosen`
+//! A kernel that can be computed in several ways makes a [`TuningTask`] of its specification and the names of the
+//! candidates: `library.add_tuning_task` has them measured where somebody measures (`autotune` of the runtime), `library.chosen`
 //! says which to take, by default the one that is estimated to be the fastest. Nothing else is to be done for a new
 //! candidate.
 
@@ -54,9 +54,9 @@ pub mod spec;
 pub mod weight_gradient;
 pub mod winograd;
 
-pub use blocked_conv::halo::Margins;
+pub use blocked_conv::halo::Halo;
 pub use common::library::{Library, is_vector_function};
-pub use common::tuning::Question;
+pub use common::tuning::TuningTask;
 pub use quantized::gemm::{GROUP, MOST_TERMS};
 pub use spec::blocked_conv::{Blocked, Image, Places};
 pub use spec::bytes::{AsBytes, InBytes};
@@ -66,6 +66,6 @@ pub use spec::gemm::{Gemm, Packing};
 pub use spec::strides::{Stored, Strides};
 pub use weight_gradient::correlation::Correlation;
 
-pub use crate::c::ir::kernel::{Argument, Call, First, Kernel};
+pub use crate::c::ir::kernel::{Argument, Call, Kernel, PanelStart};
 pub use crate::c::options::{Choices, Scheme};
 pub use crate::c::target::{Element, Target};

@@ -9,11 +9,12 @@ use mithril_ir::DType;
 use crate::c::analysis::contraction::{contraction, the_sum};
 use crate::c::ir::expr::{Binary, BufferId, Expr, Index, StepId, Var};
 use crate::c::ir::program::{
-    ALIGNMENT, Buffer, KernelCall, KernelProgram, KernelStep, KernelWork, Nest, Parts, Place, Rows,
+    ALIGNMENT, KernelBuffer, KernelCall, KernelMemory, KernelProgram, KernelStep, KernelWork, Nest, Parts,
+    Place, Rows,
 };
-use crate::c::kernels::common::library::Library;
+use crate::c::kernels::common::library::{Library, LibraryMark};
 use crate::c::options::Options;
-use crate::c::passes::row_fusion::{Group, Member, fresh, readers};
+use crate::c::passes::row_fusion::{Group, Member, readers};
 use crate::c::select::context::SelectionContext;
 use crate::c::select::epilogue::EpilogueFunctions;
 use crate::c::select::product::product;
@@ -35,10 +36,11 @@ pub fn fuse(
     let readers = readers(program);
     let mut start = StepId::new(0);
     while start < program.steps.end() {
-        let found = find(program, start, &readers);
-        for (group, row) in found.iter().flat_map(|(group, rows)| rows.iter().map(move |row| (group, *row))) {
-            // What is not to be has to leave no trace.
-            let before = (program.buffers.clone(), program.next_var, library.clone(), epilogues.clone());
+        let candidates = find(program, start, &readers);
+        for (group, row) in
+            candidates.iter().flat_map(|(group, rows)| rows.iter().map(move |row| (group, *row)))
+        {
+            let before = Before::of(program, group, library, epilogues);
             // Neither factor is a weight, which could be quantized.
             let decisions = &mut Vec::new();
             let mut making =
@@ -48,9 +50,46 @@ pub fn fuse(
                 start = start + group.passed.len();
                 break;
             }
-            (program.buffers, program.next_var, *library, *epilogues) = before;
+            before.restore(program, group, library, epilogues);
         }
         start = start.next();
+    }
+}
+
+/// What a trial changes, to undo one that fails.
+struct Before {
+    /// Of the members of the group, in order.
+    buffers: Vec<KernelBuffer>,
+    end: BufferId,
+    next_var: u32,
+    library: LibraryMark,
+    epilogues: usize,
+}
+
+impl Before {
+    fn of(program: &KernelProgram, group: &Group, library: &Library, epilogues: &EpilogueFunctions) -> Self {
+        Self {
+            buffers: group.members.iter().map(|m| program.buffers[m.to].clone()).collect(),
+            end: program.buffers.end(),
+            next_var: program.next_var,
+            library: library.mark(),
+            epilogues: epilogues.len(),
+        }
+    }
+    fn restore(
+        self,
+        program: &mut KernelProgram,
+        group: &Group,
+        library: &mut Library,
+        epilogues: &mut EpilogueFunctions,
+    ) {
+        for (member, buffer) in group.members.iter().zip(self.buffers) {
+            program.buffers[member.to] = buffer;
+        }
+        program.buffers.truncate(self.end);
+        program.next_var = self.next_var;
+        library.rollback(self.library);
+        epilogues.truncate(self.epilogues);
     }
 }
 
@@ -82,9 +121,9 @@ fn find(
     group.close(program, readers);
     let (last, others) = group.members.split_last()?;
     let is_checked = |m: &Member| {
-        let mut found = false;
-        m.value.walk(&mut |e| found |= e.indices().iter().any(|index| index.reads()));
-        found
+        let mut reads = false;
+        m.value.walk(&mut |e| reads |= e.indices().iter().any(|index| index.reads()));
+        reads
     };
     let fits = is_product(last.step)
         && others.len() > 1
@@ -99,9 +138,9 @@ fn own_rows(member: &Member) -> Option<Vec<usize>> {
     let Expr::Reduce { body, .. } = the_sum(&member.value)? else { return None };
     let Expr::Binary(Binary::Multiply, a, b) = &**body else { return None };
     let moves = |e: &Expr, v: Var| {
-        let mut found = false;
-        e.each_free_var(&mut |w| found |= w == v);
-        found
+        let mut reads = false;
+        e.each_free_var(&mut |w| reads |= w == v);
+        reads
     };
     let is_of_one = |&i: &usize| moves(a, member.rows[i]) != moves(b, member.rows[i]);
     let mut rows: Vec<usize> = (0..member.rows.len()).rev().filter(is_of_one).collect();
@@ -124,7 +163,7 @@ impl Division {
         let first = &group.members[0];
         let (mut outer, mut indices) = (Vec::new(), vec![Index::default(); first.rows.len()]);
         for (i, v) in first.rows.iter().enumerate().filter(|(i, _)| *i != row) {
-            let var = fresh(program, v.size);
+            let var = program.fresh_var(v.size);
             outer.push(var);
             indices[i] = Index::var(var);
         }
@@ -136,7 +175,7 @@ impl Division {
         let divisors = || (LEAST_ROWS..=size).rev().filter(|rows| size % rows == 0);
         // Rows that nothing divides stay together.
         let rows = divisors().find(fits).or_else(|| divisors().next_back()).unwrap_or(size);
-        let (block, own) = (fresh(program, size / rows), fresh(program, rows));
+        let (block, own) = (program.fresh_var(size / rows), program.fresh_var(rows));
         if block.size > 1 {
             outer.push(block);
         }
@@ -171,7 +210,7 @@ fn divide(
             Axis::Gone => None,
         };
         program.buffers[*buffer].shape = shape.into_iter().zip(axes).filter_map(size).collect();
-        program.buffers[*buffer].place = Place::Scratch(0);
+        program.buffers[*buffer].place = Place::Memory(KernelMemory::Scratch(0));
     }
     let common: Vec<Var> = division.outer.iter().copied().chain([division.row]).collect();
     let nests: Vec<(Nest, Vec<Index>)> =
@@ -187,13 +226,13 @@ fn divide(
     let mut scratch_bytes = a.kernel.scratch_bytes.max(b.kernel.scratch_bytes).next_multiple_of(ALIGNMENT);
     for member in &group.members[..group.members.len() - 1] {
         let buffer = &mut program.buffers[member.to];
-        buffer.place = Place::Scratch(scratch_bytes);
+        buffer.place = Place::Memory(KernelMemory::Scratch(scratch_bytes));
         if !buffer.is_constant() {
             scratch_bytes += buffer.bytes().next_multiple_of(ALIGNMENT);
         }
     }
     let inner = nests[1..nests.len() - 1].to_vec();
-    let rows = Rows { given: division.outer.len(), vars: common, nests: inner, scratch_bytes: 0 };
+    let rows = Rows { part_vars: division.outer.len(), vars: common, nests: inner, scratch_bytes: 0 };
     let named = |member: &Member, work: KernelWork| KernelStep { work, ..program.steps[member.step].clone() };
     let middle = named(between.last()?, KernelWork::Rows(rows));
     let steps = vec![named(first, KernelWork::Kernel(a)), middle, named(last, KernelWork::Kernel(b))];
@@ -250,15 +289,15 @@ fn kernel(
     outer: &[Var],
     making: &mut SelectionContext<'_>,
 ) -> Option<KernelCall> {
-    let KernelWork::Nest(given) = &program.steps[member.step].work else { return None };
-    let element = contraction(given)?.element;
+    let KernelWork::Nest(whole) = &program.steps[member.step].work else { return None };
+    let element = contraction(whole)?.element;
     let mut call = product(program, nest, at, Some(outer), element, making)?;
     // One phase packs, in front of the parts; the other is the work of a part.
     if call.kernel.pack.is_some() || call.kernel.phases.len() > 2 {
         return None;
     }
     if call.kernel.shared_bytes > 0 {
-        call.shared = Some(program.buffers.push(Buffer::scratch(call.kernel.shared_bytes)));
+        call.shared = Some(program.buffers.push(KernelBuffer::workspace(call.kernel.shared_bytes)));
     }
     Some(call)
 }

@@ -13,9 +13,9 @@ use std::result;
 
 use mithril_ir::error::{Code, Error, Result};
 
-use crate::c::analysis::batch::{DIGITS, Digit, Digits, divisors, row_of};
+use crate::c::analysis::batch::{BatchAxes, BatchAxis, SPLIT_VARS, divisors, row_of};
 use crate::c::ir::expr::{BufferId, Expr, Index, Var};
-use crate::c::ir::program::{Apart, Buffer, LoopProgram, LoopStep, LoopWork, Place};
+use crate::c::ir::program::{BatchTiling, LoopBuffer, LoopProgram, LoopStep, LoopWork, Place};
 use crate::c::options::Options;
 
 /// Bytes that steps may read and write of tensors between them as long as these stay in the caches: what two cores
@@ -33,8 +33,8 @@ pub fn tile(program: &mut LoopProgram, options: &Options) -> Result<()> {
     if block.is_none() && (!options.pack || options.quantize.is_some()) {
         return Ok(());
     }
-    let (size, found) = match (independent(program), block) {
-        (Ok(found), _) => found,
+    let (size, independence) = match (independent(program), block) {
+        (Ok(independence), _) => independence,
         (Err(_), None) => return Ok(()),
         (Err(_), Some(_)) if program.buffers.iter().any(|b| is_data(b) && b.shape[0] == 0) => return Ok(()),
         (Err(reason), Some(block)) => {
@@ -43,7 +43,7 @@ pub fn tile(program: &mut LoopProgram, options: &Options) -> Result<()> {
         }
     };
     let block = match block.map(|block| block as i64) {
-        None => best(program, size, &found),
+        None => best(program, size, &independence),
         Some(block) if block > 0 && size % block == 0 => block,
         Some(block) => {
             let text = format!("block is {block}, which does not divide the {size} rows of the data");
@@ -51,7 +51,7 @@ pub fn tile(program: &mut LoopProgram, options: &Options) -> Result<()> {
         }
     };
     if block < size {
-        *program = divided(program, size, block, &found);
+        *program = divided(program, size, block, &independence);
     }
     Ok(())
 }
@@ -59,23 +59,22 @@ pub fn tile(program: &mut LoopProgram, options: &Options) -> Result<()> {
 /// As many of so many rows as are estimated to be quickest to compute at a time; all of them if they meet.
 pub fn estimate(program: &LoopProgram, rows: usize) -> usize {
     match independent(program) {
-        Ok((size, found)) if size == rows as i64 => best(program, size, &found) as usize,
+        Ok((size, independence)) if size == rows as i64 => best(program, size, &independence) as usize,
         _ => rows,
     }
 }
 
-/// What is known of a program whose rows never meet.
-struct Found {
-    /// Of each buffer the digit that counts rows, if it has some.
-    digits: Digits,
-    /// Of each step that fills such a buffer its value, with the row taken out of all positions.
+/// What is known of a program whose batch elements are independent.
+struct Independence {
+    /// The batch axis of each buffer that has one.
+    axes: BatchAxes,
+    /// The value of each step that fills such a buffer, with the batch coordinate removed from all positions.
     values: Vec<Option<Expr>>,
 }
 
 /// How many rows there are, if none needs another; else the reason.
-fn independent(program: &LoopProgram) -> result::Result<(i64, Found), String> {
-    let is_changed = |b: &Buffer| matches!(b.place, Place::State { .. });
-    if !program.updates.is_empty() || program.buffers.iter().any(is_changed) {
+fn independent(program: &LoopProgram) -> result::Result<(i64, Independence), String> {
+    if !program.updates.is_empty() || program.buffers.iter().any(LoopBuffer::is_state) {
         return Err("the model changes states, or data that were donated".to_owned());
     }
     let mut sizes: Vec<i64> = program.buffers.iter().filter(|b| is_data(b)).map(|b| b.shape[0]).collect();
@@ -84,7 +83,7 @@ fn independent(program: &LoopProgram) -> result::Result<(i64, Found), String> {
     let mut reason = "no data have rows".to_owned();
     for (i, &size) in sizes.iter().enumerate() {
         match of_size(program, size) {
-            Ok(found) => return Ok((size, found)),
+            Ok(independence) => return Ok((size, independence)),
             Err(other) if i == 0 => reason = other,
             Err(_) => {}
         }
@@ -93,31 +92,33 @@ fn independent(program: &LoopProgram) -> result::Result<(i64, Found), String> {
 }
 
 /// Whether that is an input that may have rows.
-fn is_data(buffer: &Buffer) -> bool {
+fn is_data(buffer: &LoopBuffer) -> bool {
     matches!(buffer.place, Place::Input(_)) && !buffer.is_param && !buffer.shape.is_empty()
 }
 
 /// What is known if all data whose first size is this one have so many rows; else why some rows meet.
-fn of_size(program: &LoopProgram, size: i64) -> result::Result<Found, String> {
-    let digit = |b: &Buffer| (is_data(b) && b.shape[0] == size).then_some(Digit { axis: 0, inside: 1 });
-    let mut found = Found { digits: program.buffers.iter().map(digit).collect(), values: Vec::new() };
+fn of_size(program: &LoopProgram, size: i64) -> result::Result<Independence, String> {
+    let batch =
+        |b: &LoopBuffer| (is_data(b) && b.shape[0] == size).then_some(BatchAxis { axis: 0, inner: 1 });
+    let mut independence =
+        Independence { axes: program.buffers.iter().map(batch).collect(), values: Vec::new() };
     for step in &program.steps {
-        let value = follow(program, step, size, &mut found.digits)?;
-        found.values.push(value);
+        let value = follow(program, step, size, &mut independence.axes)?;
+        independence.values.push(value);
     }
-    for (step, value) in program.steps.iter().zip(&found.values) {
+    for (step, value) in program.steps.iter().zip(&independence.values) {
         // What was filled without rows, and is changed row by row later.
-        if value.is_none() && step.writes().iter().any(|b| found.digits[*b].is_some()) {
+        if value.is_none() && step.writes().iter().any(|b| independence.axes[*b].is_some()) {
             return Err(meet(step));
         }
     }
-    for (buffer, digit) in program.buffers.iter().zip(&found.digits) {
-        let is_whole = digit.is_some_and(|d| d.axis == 0 && d.inside * size == buffer.shape[0]);
+    for (buffer, batch) in program.buffers.iter().zip(&independence.axes) {
+        let is_whole = batch.is_some_and(|d| d.axis == 0 && d.inner * size == buffer.shape[0]);
         if matches!(buffer.place, Place::Output(_)) && !is_whole {
             return Err(format!("`{}` does not have one row for each row of the data", buffer.name));
         }
     }
-    Ok(found)
+    Ok(independence)
 }
 
 fn meet(step: &LoopStep) -> String {
@@ -130,75 +131,75 @@ fn follow(
     program: &LoopProgram,
     step: &LoopStep,
     size: i64,
-    digits: &mut Digits,
+    axes: &mut BatchAxes,
 ) -> result::Result<Option<Expr>, String> {
-    let has_rows = |b: &BufferId| digits[*b].is_some();
+    let has_rows = |b: &BufferId| axes[*b].is_some();
     if !step.reads().iter().chain(&step.writes()).any(has_rows) {
         return Ok(None);
     }
     let LoopWork::Nest(nest) = &step.work else { return Err(meet(step)) };
     let shape = &program.buffers[nest.to].shape;
-    let axes = shape.iter().enumerate().filter(|(_, n)| *n % size == 0);
-    let mut candidates =
-        axes.flat_map(|(axis, n)| divisors(n / size).into_iter().map(move |inside| Digit { axis, inside }));
-    let found = candidates.find_map(|digit| Some((digit, row_of(nest, digits, size, digit)?)));
-    let (digit, value) = found.ok_or_else(|| meet(step))?;
-    if digits[nest.to].is_some_and(|before| before != digit) {
+    let multiples = shape.iter().enumerate().filter(|(_, n)| *n % size == 0);
+    let mut candidates = multiples
+        .flat_map(|(axis, n)| divisors(n / size).into_iter().map(move |inner| BatchAxis { axis, inner }));
+    let row = candidates.find_map(|batch| Some((batch, row_of(nest, axes, size, batch)?)));
+    let (batch, value) = row.ok_or_else(|| meet(step))?;
+    if axes[nest.to].is_some_and(|before| before != batch) {
         return Err(meet(step));
     }
-    digits[nest.to] = Some(digit);
+    axes[nest.to] = Some(batch);
     Ok(Some(value))
 }
 
 /// The program of so many rows.
-fn divided(program: &LoopProgram, size: i64, rows: i64, found: &Found) -> LoopProgram {
-    let Found { digits, values } = found;
+fn divided(program: &LoopProgram, size: i64, rows: i64, independence: &Independence) -> LoopProgram {
+    let Independence { axes, values } = independence;
     let mut program = program.clone();
-    for (buffer, digit) in program.buffers.iter_mut().zip(digits) {
-        if let Some(Digit { axis, .. }) = digit {
+    for (buffer, batch) in program.buffers.iter_mut().zip(axes) {
+        if let Some(BatchAxis { axis, .. }) = batch {
             buffer.shape[*axis] = buffer.shape[*axis] / size * rows;
         }
     }
     for (step, value) in program.steps.iter_mut().zip(values) {
         let (LoopWork::Nest(nest), Some(value)) = (&mut step.work, value) else { continue };
-        let Some(Digit { axis, inside }) = digits[nest.to] else { continue };
+        let Some(BatchAxis { axis, inner }) = axes[nest.to] else { continue };
         let var = Var { size: nest.vars[axis].size / size * rows, ..nest.vars[axis] };
         let at = Index::var(var);
-        let row = at.floor_div(inside).modulo(rows);
-        let [outside, _, within] = DIGITS;
+        let row = at.floor_div(inner).modulo(rows);
+        let [outside, _, within] = SPLIT_VARS;
         let value = value.substitute(&|v| match v.id {
-            id if id == outside => at.floor_div(inside * rows),
-            id if id == within => at.modulo(inside),
+            id if id == outside => at.floor_div(inner * rows),
+            id if id == within => at.modulo(inner),
             _ => Index::var(v),
         });
         nest.vars[axis] = var;
         nest.value = value.map_loads(&|from, mut at, stored| {
-            if let Some(Digit { axis, inside }) = digits[from] {
+            if let Some(BatchAxis { axis, inner }) = axes[from] {
                 let within = at.remove(axis + 1);
-                at[axis] = at[axis].clone() * (rows * inside) + row.clone() * inside + within;
+                at[axis] = at[axis].clone() * (rows * inner) + row.clone() * inner + within;
             }
             Expr::Load { from, at, stored }
         });
     }
-    let has_rows = |(b, digit): (&Buffer, &Option<Digit>)| match b.place {
-        Place::Input(n) => digit.map(|_| n),
+    let has_rows = |(b, batch): (&LoopBuffer, &Option<BatchAxis>)| match b.place {
+        Place::Input(n) => batch.map(|_| n),
         _ => None,
     };
-    let inputs = program.buffers.iter().zip(digits).filter_map(has_rows).collect();
-    program.apart = Some(Apart { times: (size / rows) as usize, inputs });
+    let inputs = program.buffers.iter().zip(axes).filter_map(has_rows).collect();
+    program.tiling = Some(BatchTiling { tiles: (size / rows) as usize, inputs });
     program
 }
 
 /// So many rows at a time that least goes through memory: tensors between steps, where they are too large for the
 /// caches, and the parameters once more each time.
-fn best(program: &LoopProgram, size: i64, found: &Found) -> i64 {
+fn best(program: &LoopProgram, size: i64, independence: &Independence) -> i64 {
     let bytes = |b: BufferId| program.buffers[b].bytes() as i64;
     let between = |step: &LoopStep| -> i64 {
         let mut all: Vec<BufferId> = step.reads();
         all.extend(step.writes());
         all.sort_unstable();
         all.dedup();
-        let is_between = |b: &BufferId| program.buffers[*b].is_temporary() && found.digits[*b].is_some();
+        let is_between = |b: &BufferId| program.buffers[*b].is_temporary() && independence.axes[*b].is_some();
         all.into_iter().filter(is_between).map(bytes).sum()
     };
     let steps: Vec<i64> = program.steps.iter().map(between).collect();

@@ -1,59 +1,36 @@
-//! Blocked layout (NCHWc): temporaries that convolutions read and write lie in blocks of as many channels as a vector has
-//! lanes, with halos of zeros around each image as large as their consumers need. A convolution then copies nothing, and
-//! elementwise steps between two of them work on the same vectors.
+//! Blocked layout (NCHWc): temporaries that convolutions read and write are stored in blocks of as many channels as a vector
+//! has lanes. A convolution then copies nothing, and elementwise steps between two of them work on the same vectors.
 //!
-//! Only where elements lie changes: nests still index images, channels, rows and pixels. Tensors between quantized
-//! convolutions lie as bytes (`byte_layout.rs`).
+//! Only the layout changes: nests still index images, channels, rows and pixels. `halo.rs` adds the zeros around each image that
+//! consumers read, and `byte_layout.rs` stores tensors between quantized convolutions as bytes.
 
 use crate::c::analysis::contraction::contraction;
 use crate::c::analysis::convolution::shape as convolution_shape;
 use crate::c::ir::expr::{BufferId, Expr};
 use crate::c::ir::layout::Blocks;
-use crate::c::ir::program::{Buffer, LoopProgram, LoopWork, Nest};
-use crate::c::kernels::blocked_conv::halo::Margins;
+use crate::c::ir::program::{LoopBuffer, LoopProgram, LoopWork, Nest};
 use crate::c::kernels::common::library::Library;
-use crate::c::kernels::spec::bytes::AsBytes;
 use crate::c::options::Options;
-use crate::c::passes::byte_layout;
 use crate::c::select::convolution::blocked_convolution;
 use crate::c::target::Element;
 use crate::ids::Table;
 
-/// Decides which temporaries lie in blocks; the functions that set their margins to zero go into the library.
-pub fn lay_out(program: &mut LoopProgram, options: &Options, library: &mut Library) {
+/// Decides which temporaries are stored in blocked layout.
+pub fn lay_out(program: &mut LoopProgram, options: &Options, library: &Library) {
     let volumes = volumes(program);
     drop_unit_axes(program, &volumes);
     for buffer in &mut program.buffers {
         buffer.blocks = could_be(buffer, !volumes.is_empty(), library);
     }
-    while let Some(buffers) = hinders(program, options, library) {
+    while let Some(buffers) = unsuitable(program, options, library) {
         for b in buffers {
             program.buffers[b].blocks = None;
         }
     }
-    byte_layout::lay_out(program, options, library);
-    for step in program.steps.ids() {
-        let LoopWork::Nest(nest) = &program.steps[step].work else { continue };
-        let Some(found) = blocked_convolution(program, nest, options, library) else { continue };
-        let (buffer, wanted, frames) = (found.image, found.margins(library), found.frames());
-        if let Some(blocks) = &mut program.buffers[buffer].blocks {
-            for (have, want) in blocks.frames.iter_mut().zip(frames) {
-                *have = (*have).max(want as i64);
-            }
-            for (have, want) in blocks.margins.iter_mut().flatten().zip(wanted.as_flattened()) {
-                *have = (*have).max(*want as i64);
-            }
-        }
-    }
-    for b in program.buffers.ids() {
-        if let Some(margins) = margins(&program.buffers[b]) {
-            program.margins.insert(b, margins.build(library));
-        }
-    }
 }
 
-/// Leaves out axes of size 1 behind the channels that make a temporary more than images with channels, rows and pixels:
-/// a convolution may have been put into what enlarges its result.
+/// Drops axes of size 1 behind the channels of temporaries that otherwise have images, channels, rows and pixels: fusion may
+/// have moved a convolution into a nest that enlarges its result.
 fn drop_unit_axes(program: &mut LoopProgram, volumes: &[BufferId]) {
     let in_calls: Vec<BufferId> = program
         .steps
@@ -89,7 +66,7 @@ fn drop_unit_axes(program: &mut LoopProgram, volumes: &[BufferId]) {
     }
 }
 
-/// What convolutions of volumes read and write.
+/// The tensors that convolutions of volumes read and write.
 fn volumes(program: &LoopProgram) -> Vec<BufferId> {
     let nests = program.steps.iter().filter_map(|step| match &step.work {
         LoopWork::Nest(nest) => Some((step, nest)),
@@ -99,8 +76,8 @@ fn volumes(program: &LoopProgram) -> Vec<BufferId> {
         let (conv, ..) = convolution_shape(program, nest, &contraction(nest)?)?;
         conv.depth
     };
-    let found = nests.filter(|(_, nest)| nest.vars.len() == 5 && of_volumes(nest).is_some());
-    found.flat_map(|(step, _)| step.reads().into_iter().chain(step.writes())).collect()
+    let convolutions = nests.filter(|(_, nest)| nest.vars.len() == 5 && of_volumes(nest).is_some());
+    convolutions.flat_map(|(step, _)| step.reads().into_iter().chain(step.writes())).collect()
 }
 
 fn drop_axes<T>(of: &mut Vec<T>, gone: &[usize]) {
@@ -109,35 +86,16 @@ fn drop_axes<T>(of: &mut Vec<T>, gone: &[usize]) {
     }
 }
 
-fn margins(buffer: &Buffer) -> Option<Margins> {
-    let blocks = buffer.blocks.filter(Blocks::has_margins)?;
-    let size = |n: i64| n as usize;
-    let [_, channels, .., height, width] = buffer.shape[..] else { return None };
-    let of_frame = size(channels / blocks.lanes);
-    let frames = (blocks.frames != [0; 2])
-        .then(|| (of_frame, [blocks.frames[0], buffer.shape[2], blocks.frames[1]].map(size)));
-    Some(Margins {
-        element: if blocks.bytes.is_some() { Element::F32 } else { Element::of(buffer.dtype)? },
-        bytes: AsBytes::of(&blocks, &buffer.shape, 0),
-        planes: size(buffer.shape[0] * blocks.frames(&buffer.shape)) * of_frame,
-        frames,
-        plane: size(blocks.plane(&buffer.shape)),
-        size: [height, width].map(size),
-        margins: blocks.margins.map(|side| side.map(size)),
-        lanes: size(blocks.lanes),
-    })
-}
-
-/// Blocks without margins, if the tensor can lie in blocks at all.
-fn could_be(buffer: &Buffer, with_volumes: bool, library: &Library) -> Option<Blocks> {
+/// Blocks without a halo, if the tensor can be stored in blocks at all.
+fn could_be(buffer: &LoopBuffer, with_volumes: bool, library: &Library) -> Option<Blocks> {
     let lanes = library.target().lanes_of(Element::of(buffer.dtype)?) as i64;
     let is_image = buffer.shape.len() == 4 || (buffer.shape.len() == 5 && with_volumes);
     let fits = buffer.is_temporary() && is_image && buffer.count() > 0;
     (fits && lanes > 1 && buffer.shape[1] % lanes == 0).then(|| Blocks::of(lanes))
 }
 
-/// Tensors in blocks that have to be row-major after all, since a step could not work on them.
-fn hinders(program: &LoopProgram, options: &Options, library: &Library) -> Option<Vec<BufferId>> {
+/// Tensors in blocks that have to be row-major after all, since a step cannot work on blocks.
+fn unsuitable(program: &LoopProgram, options: &Options, library: &Library) -> Option<Vec<BufferId>> {
     let is_blocked = |b: &BufferId| program.buffers[*b].blocks.is_some();
     let mut of_convolutions: Table<BufferId, bool> = Table::beside(&program.buffers, false);
     for step in &program.steps {
@@ -149,8 +107,8 @@ fn hinders(program: &LoopProgram, options: &Options, library: &Library) -> Optio
         let suits = match &step.work {
             LoopWork::Nest(nest) if contraction(nest).is_none() => !reads_indices(nest),
             LoopWork::Nest(nest) => match blocked_convolution(program, nest, options, library) {
-                Some(found) => {
-                    of_convolutions[found.image] = true;
+                Some(convolution) => {
+                    of_convolutions[convolution.image] = true;
                     of_convolutions[nest.to] = true;
                     true
                 }
@@ -162,15 +120,15 @@ fn hinders(program: &LoopProgram, options: &Options, library: &Library) -> Optio
             return Some(touched);
         }
     }
-    while spread(program, &mut of_convolutions) {}
+    while propagate(program, &mut of_convolutions) {}
     let idle: Vec<BufferId> =
         (program.buffers.ids()).filter(|b| is_blocked(b) && !of_convolutions[*b]).collect();
     (!idle.is_empty()).then_some(idle)
 }
 
-/// Marks the tensors in blocks that a step makes of marked ones, or marked ones of, channel for channel; whether there were
-/// any: blocks would otherwise have to be taken apart between them.
-fn spread(program: &LoopProgram, marked: &mut Table<BufferId, bool>) -> bool {
+/// Marks the tensors in blocks that a step computes from marked ones, or marked ones from, channel for channel; whether there
+/// were any: the layout would otherwise change between them.
+fn propagate(program: &LoopProgram, marked: &mut Table<BufferId, bool>) -> bool {
     let mut is_new = false;
     for step in &program.steps {
         let LoopWork::Nest(nest) = &step.work else { continue };
@@ -198,7 +156,7 @@ fn spread(program: &LoopProgram, marked: &mut Table<BufferId, bool>) -> bool {
 
 /// Whether positions are read from tensors.
 fn reads_indices(nest: &Nest) -> bool {
-    let mut found = false;
-    nest.value.walk(&mut |e| found |= e.indices().iter().any(|index| index.reads()));
-    found
+    let mut reads = false;
+    nest.value.walk(&mut |e| reads |= e.indices().iter().any(|index| index.reads()));
+    reads
 }

@@ -1,23 +1,24 @@
 //! Dead-tap elimination: weights of a convolution that only ever meet the zeros around its image, as the outer ones do
 //! whose dilation is as large as the image, or those of a volume of one frame, are left out. What stays is a convolution
-//! with fewer weights, which are copied (once, where weights may be packed), and smaller margins.
+//! with fewer weights, which are copied (once, where weights may be packed), and less padding.
 
 use crate::c::analysis::contraction::{contraction, loaded, replaced, the_sum};
 use crate::c::analysis::convolution::shape;
 use crate::c::ir::expr::{Expr, Index, StepId, Var};
-use crate::c::ir::program::{Buffer, LoopProgram, LoopStep, LoopWork, Nest, Place};
+use crate::c::ir::program::{LoopBuffer, LoopProgram, LoopStep, LoopWork, Nest};
 use crate::c::kernels::spec::conv::Conv;
 use crate::ids::Id as _;
 
 /// Leaves out dead weights of all convolutions.
 pub fn eliminate(program: &mut LoopProgram) {
     let mut step = StepId::new(0);
-    while let Some(given) = program.steps.get(step).cloned() {
-        if let LoopWork::Nest(nest) = &given.work
+    while let Some(step_before) = program.steps.get(step).cloned() {
+        if let LoopWork::Nest(nest) = &step_before.work
             && let Some((copy, nest)) = without_dead_taps(program, nest)
         {
             program.steps[step].work = LoopWork::Nest(nest);
-            let copy = LoopStep { name: "weights".to_owned(), work: LoopWork::Nest(copy), ..given.clone() };
+            let copy =
+                LoopStep { name: "weights".to_owned(), work: LoopWork::Nest(copy), ..step_before.clone() };
             program.steps.insert(step, copy);
             step = step.next();
         }
@@ -36,21 +37,15 @@ fn without_dead_taps(program: &mut LoopProgram, nest: &Nest) -> Option<(Nest, Ne
         return None;
     }
     let (_, at) = loaded(c.factors[1], c.element)?;
-    let Buffer { name, dtype, shape, .. } = program.buffers[weights].clone();
+    let LoopBuffer { name, dtype, shape, .. } = program.buffers[weights].clone();
     let mut sizes = shape.clone();
     for (size, [from, to]) in sizes[2..].iter_mut().zip(&live) {
         *size = (to - from) as i64;
     }
     let to = program.buffers.end();
-    let place = Place::Arena(None);
-    let name = format!("{name}_live");
-    program.buffers.push(Buffer { name, dtype, shape: sizes.clone(), place, is_param: false, blocks: None });
-    let mut own = |sizes: &[i64]| -> Vec<Var> {
-        let vars = sizes.iter().zip(program.next_var..).map(|(&size, id)| Var { id, size }).collect();
-        program.next_var += sizes.len() as u32;
-        vars
-    };
-    let (all, inner) = (own(&sizes), own(&sizes[1..]));
+    program.buffers.push(LoopBuffer::temporary(format!("{name}_live"), dtype, sizes.clone()));
+    let all = program.fresh_vars(sizes.iter().copied());
+    let inner = program.fresh_vars(sizes[1..].iter().copied());
     let shifted = |v: Var, axis: usize| {
         let from = axis.checked_sub(2).map_or(0, |i| live[i][0]);
         Index::var(v) + Index::number(from as i64)

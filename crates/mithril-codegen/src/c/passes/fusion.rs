@@ -101,20 +101,20 @@ fn inline(program: &mut LoopProgram, nest: &Nest, sites: &[Site]) {
 
 /// All readings of a buffer, by steps that are known to read it; `None` if somebody needs it in memory.
 fn sites(program: &LoopProgram, buffer: BufferId, readers: &[StepId]) -> Option<Vec<Site>> {
-    let mut found = Vec::new();
+    let mut sites = Vec::new();
     for &step in readers {
         let LoopWork::Nest(nest) = &program.steps[step].work else { return None };
         let times = nest.vars.iter().map(|v| v.size).product();
-        find(&nest.value, buffer, step, times, false, &mut found);
+        find(&nest.value, buffer, step, times, false, &mut sites);
     }
-    Some(found)
+    Some(sites)
 }
 
-fn find(e: &Expr, buffer: BufferId, step: StepId, times: i64, in_reduction: bool, found: &mut Vec<Site>) {
+fn find(e: &Expr, buffer: BufferId, step: StepId, times: i64, in_reduction: bool, sites: &mut Vec<Site>) {
     if let Expr::Load { from, at, .. } = e
         && *from == buffer
     {
-        found.push(Site { step, at: at.clone(), times, in_reduction });
+        sites.push(Site { step, at: at.clone(), times, in_reduction });
     }
     for index in e.indices().into_iter().filter(|index| index.reads()) {
         // Values read inside of indices; `times` is that of the reading.
@@ -123,7 +123,7 @@ fn find(e: &Expr, buffer: BufferId, step: StepId, times: i64, in_reduction: bool
             if let Expr::Load { from, at, .. } = e
                 && *from == buffer
             {
-                found.push(Site { step, at: at.clone(), times, in_reduction: true });
+                sites.push(Site { step, at: at.clone(), times, in_reduction: true });
             }
         });
     }
@@ -132,7 +132,7 @@ fn find(e: &Expr, buffer: BufferId, step: StepId, times: i64, in_reduction: bool
         _ => (times, in_reduction),
     };
     for child in e.children() {
-        find(child, buffer, step, times, in_reduction, found);
+        find(child, buffer, step, times, in_reduction, sites);
     }
 }
 
@@ -226,13 +226,13 @@ fn calls_choices(text: &str) -> bool {
 
 /// Whether there is a sum of products, which may become a kernel.
 fn multiplies(e: &Expr) -> bool {
-    let mut found = false;
+    let mut multiplies = false;
     e.walk(&mut |e| {
         if let Expr::Reduce { body, .. } = e {
-            found |= matches!(**body, Expr::Binary(Binary::Multiply, ..));
+            multiplies |= matches!(**body, Expr::Binary(Binary::Multiply, ..));
         }
     });
-    found
+    multiplies
 }
 
 /// Whether movement in the place of an operand would keep a kernel from seeing what a reduction is, or leave divisions
@@ -248,24 +248,24 @@ fn hides_structure(program: &LoopProgram, nest: &Nest, reader: &Expr, site: &Sit
 /// Whether elements come from several tensors, as in a concatenation.
 fn joins(e: &Expr) -> bool {
     let mut first = None;
-    let mut found = false;
+    let mut joins = false;
     e.walk(&mut |e| {
         if let Expr::Load { from, .. } = e {
-            found |= *first.get_or_insert(*from) != *from;
+            joins |= *first.get_or_insert(*from) != *from;
         }
     });
-    found
+    joins
 }
 
 /// Whether something is read at sums of loop variables, as a convolution does.
 fn slides(e: &Expr) -> bool {
-    let mut found = false;
+    let mut slides = false;
     e.walk(&mut |e| {
         if let Expr::Load { at, .. } = e {
-            found |= at.iter().any(|index| index.terms.len() > 1);
+            slides |= at.iter().any(|index| index.terms.len() > 1);
         }
     });
-    found
+    slides
 }
 
 /// Whether every axis stays what it is, but for padding or a part that is cut out.

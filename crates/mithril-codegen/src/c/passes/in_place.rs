@@ -4,16 +4,17 @@
 //! A new state that is computed element by element from its old value, after every other read of that, is written in its
 //! place. Any other is computed in a buffer of its own, and copied at the end.
 
-use crate::c::ir::expr::{Argument, BufferId, Expr, Index, Var};
-use crate::c::ir::program::{LoopProgram, LoopStep, LoopWork, Nest, Place, Program};
-use crate::ids::Id as _;
+use crate::c::ir::expr::{Argument, BufferId, Expr, Index};
+use crate::c::ir::program::{
+    KernelBuffer, KernelProgram, LoopMemory, LoopProgram, LoopStep, LoopWork, Nest, Place,
+};
+use crate::ids::{Id as _, InputId, OutputId};
 
 /// Makes updates of donated inputs, by number: of each, the first output of its kind that starts as a copy of it, and
 /// is written when nobody needs the input any more.
-pub fn donate(program: &mut LoopProgram, inputs: &[usize]) {
+pub fn donate(program: &mut LoopProgram, inputs: &[InputId]) {
     for &input in inputs {
-        let is_given = |place: &Place| matches!(place, Place::Input(n) if *n == input);
-        let Some(old) = program.buffers.position(|b| is_given(&b.place)) else { continue };
+        let Some(old) = program.buffers.position(|b| b.place == Place::Input(input)) else { continue };
         let starts_as = |new: BufferId| {
             let written = program.steps.iter().find(|step| step.writes().contains(&new));
             written.is_some_and(|step| matches!(step.work, LoopWork::Nest(_)) && step.reads().contains(&old))
@@ -41,7 +42,7 @@ pub fn in_place(program: &mut LoopProgram) {
             continue;
         };
         let place = Place::State { input: *input, output: *output };
-        program.buffers[new].place = Place::Arena(None);
+        program.buffers[new].place = Place::Memory(LoopMemory::Temporary);
         if can_replace(program, old, new) {
             rename(program, new, old);
         } else {
@@ -75,24 +76,22 @@ fn can_replace(program: &LoopProgram, old: BufferId, new: BufferId) -> bool {
 /// Whether a nest reads a buffer only at the element that it computes.
 fn is_elementwise(nest: &Nest, buffer: BufferId) -> bool {
     let own: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
-    let mut found = true;
+    let mut is_elementwise = true;
     nest.value.walk(&mut |e| {
         if let Expr::Load { from, at, .. } = e {
-            found &= *from != buffer || *at == own;
+            is_elementwise &= *from != buffer || *at == own;
         }
         // A sum over other elements reads them after some have changed.
         if let Expr::Reduce { body, .. } = e {
-            body.walk(&mut |e| found &= !matches!(e, Expr::Load { from, .. } if *from == buffer));
+            body.walk(&mut |e| is_elementwise &= !matches!(e, Expr::Load { from, .. } if *from == buffer));
         }
     });
-    found
+    is_elementwise
 }
 
 fn copy(program: &mut LoopProgram, from: BufferId, to: BufferId) {
     let buffer = program.buffers[from].clone();
-    let vars: Vec<Var> =
-        buffer.shape.iter().zip(program.next_var..).map(|(&size, id)| Var { id, size }).collect();
-    program.next_var += vars.len() as u32;
+    let vars = program.fresh_vars(buffer.shape.iter().copied());
     let at = vars.iter().map(|&v| Index::var(v)).collect();
     let value = Expr::Load { from, at, stored: buffer.dtype };
     let work = LoopWork::Nest(Nest { to, vars, value });
@@ -120,10 +119,10 @@ pub fn rename(program: &mut LoopProgram, from: BufferId, to: BufferId) {
 }
 
 /// Inputs with the outputs that may lie in the same memory.
-pub fn shared<W>(program: &Program<W>) -> Vec<(usize, usize)> {
-    let pair = |place: &Place| match place {
-        Place::State { input, output } => Some((*input, *output)),
+pub fn shared(program: &KernelProgram) -> Vec<(InputId, OutputId)> {
+    let pair = |buffer: &KernelBuffer| match buffer.place {
+        Place::State { input, output } => Some((input, output)),
         _ => None,
     };
-    program.buffers.iter().filter_map(|buffer| pair(&buffer.place)).collect()
+    program.buffers.iter().filter_map(pair).collect()
 }

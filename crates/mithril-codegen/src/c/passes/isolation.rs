@@ -10,7 +10,7 @@ pub fn isolate(program: &mut KernelProgram, specifications: &[String]) {
     let mut remaining: Vec<&String> = specifications.iter().collect();
     program.steps.retain(|step| {
         let KernelWork::Kernel(k) = &step.work else { return false };
-        let position = k.asked.first().and_then(|asked| remaining.iter().position(|w| *w == asked));
+        let position = k.tuning_keys.first().and_then(|key| remaining.iter().position(|w| *w == key));
         position.map(|i| remaining.swap_remove(i)).is_some()
     });
 }

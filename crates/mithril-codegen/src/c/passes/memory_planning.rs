@@ -1,7 +1,9 @@
 //! Memory planning: temporaries get offsets in one arena. Two whose live ranges intersect do not overlap.
 
 use crate::c::ir::expr::{BufferId, StepId};
-use crate::c::ir::program::{ALIGNMENT, Buffer, Buffers, KernelProgram, KernelWork, Place, Steps};
+use crate::c::ir::program::{
+    ALIGNMENT, KernelBuffer, KernelBuffers, KernelMemory, KernelProgram, KernelWork, Place, Steps,
+};
 use crate::ids::Table;
 
 /// Plans the memory: that of the packed parameters behind the weights of kernels, the scratch memory of packing, and the
@@ -10,25 +12,28 @@ pub fn plan(program: &mut KernelProgram) {
     for step in &program.steps {
         for b in step.reads() {
             let buffer = &mut program.buffers[b];
-            if matches!(buffer.place, Place::Packed(None)) {
-                buffer.place = Place::Packed(Some(program.packed_bytes));
-                program.packed_bytes += buffer.bytes().next_multiple_of(ALIGNMENT);
+            if matches!(buffer.place, Place::Memory(KernelMemory::Packed(None))) {
+                buffer.place = Place::Memory(KernelMemory::Packed(Some(program.info.packed_bytes)));
+                program.info.packed_bytes += buffer.bytes().next_multiple_of(ALIGNMENT);
             }
         }
     }
-    let is_scratch = |buffer: &Buffer| matches!(buffer.place, Place::Packed(None));
-    program.pack_bytes = arrange(&mut program.buffers, &program.prepared, is_scratch, Place::Packing);
-    let arena_bytes =
-        arrange(&mut program.buffers, &program.steps, Buffer::is_temporary, |at| Place::Arena(Some(at)));
-    program.arena_bytes = Some(arena_bytes);
+    let is_scratch =
+        |buffer: &KernelBuffer| matches!(buffer.place, Place::Memory(KernelMemory::Packed(None)));
+    program.info.pack_bytes =
+        arrange(&mut program.buffers, &program.prepacking, is_scratch, KernelMemory::Packing);
+    let arena_bytes = arrange(&mut program.buffers, &program.steps, KernelBuffer::is_temporary, |at| {
+        KernelMemory::Arena(Some(at))
+    });
+    program.info.arena_bytes = Some(arena_bytes);
 }
 
 /// Gives a place to every buffer of the steps that `is_mine`; bytes of the memory.
 fn arrange(
-    buffers: &mut Buffers,
+    buffers: &mut KernelBuffers,
     steps: &Steps<KernelWork>,
-    is_mine: impl Fn(&Buffer) -> bool,
-    place: impl Fn(usize) -> Place,
+    is_mine: impl Fn(&KernelBuffer) -> bool,
+    place: impl Fn(usize) -> KernelMemory,
 ) -> usize {
     let lives = lives(buffers, steps, is_mine);
     // The largest first: what comes later fills the gaps.
@@ -49,7 +54,7 @@ fn arrange(
         }
         placed.push((at, at + size, buffer));
         placed.sort_unstable();
-        buffers[buffer].place = place(at);
+        buffers[buffer].place = Place::Memory(place(at));
         end = end.max(at + size);
     }
     end
@@ -59,7 +64,11 @@ fn arrange(
 type Lives = Table<BufferId, Option<(StepId, StepId)>>;
 
 /// The steps between which each of the buffers is needed.
-fn lives(buffers: &Buffers, steps: &Steps<KernelWork>, is_mine: impl Fn(&Buffer) -> bool) -> Lives {
+fn lives(
+    buffers: &KernelBuffers,
+    steps: &Steps<KernelWork>,
+    is_mine: impl Fn(&KernelBuffer) -> bool,
+) -> Lives {
     let mut lives: Lives = Table::beside(buffers, None);
     for (i, step) in steps.entries() {
         for buffer in step.writes().into_iter().chain(step.reads()) {
@@ -83,14 +92,7 @@ mod tests {
 
     #[test]
     fn a_place_is_used_again_when_nobody_needs_it() {
-        let buffer = |n: i64| Buffer {
-            name: String::new(),
-            dtype: DType::F32,
-            shape: vec![n],
-            place: Place::Arena(None),
-            is_param: false,
-            blocks: None,
-        };
+        let buffer = |n: i64| KernelBuffer::temporary(String::new(), DType::F32, vec![n]);
         let step = |read: usize, write: usize| KernelStep {
             name: String::new(),
             origin: String::new(),
@@ -106,9 +108,9 @@ mod tests {
             ..KernelProgram::default()
         };
         plan(&mut program);
-        assert_eq!(program.arena_bytes, Some(2 * 448));
+        assert_eq!(program.info.arena_bytes, Some(2 * 448));
         let at = |b: usize| match program.buffers[BufferId::new(b)].place {
-            Place::Arena(Some(at)) => at,
+            Place::Memory(KernelMemory::Arena(Some(at))) => at,
             _ => panic!("not placed"),
         };
         assert!(at(0) == at(2) && at(0) != at(1));

@@ -6,8 +6,8 @@ use mithril_ir::{DType, Scalar};
 
 use crate::c::analysis::contraction::{contraction, is_zero};
 use crate::c::ir::expr::{Atom, Binary, BufferId, Expr, Index, ReduceOp, StepId, Var, Within};
-use crate::c::ir::program::{Buffer, LoopProgram, LoopStep, LoopWork, Nest, Place};
-use crate::c::passes::dead_code::remove_unread;
+use crate::c::ir::program::{LoopBuffer, LoopMemory, LoopProgram, LoopStep, LoopWork, Nest, Place};
+use crate::c::passes::dead_code::eliminate;
 use crate::ids::Id as _;
 
 /// Splits sums of products over images with zeros between their pixels.
@@ -25,7 +25,7 @@ pub fn decompose(program: &mut LoopProgram) {
         at = at + count;
     }
     if is_changed {
-        remove_unread(program);
+        eliminate(program);
     }
 }
 
@@ -131,8 +131,10 @@ fn factors<'a>(
 fn zeros_between(program: &LoopProgram, nest: &Nest) -> Option<Vec<(Var, i64)>> {
     let Expr::Select { when, yes, no } = &nest.value else { return None };
     let Expr::Load { from, at, .. } = &**yes else { return None };
-    let is_kept =
-        matches!(program.buffers[*from].place, Place::Arena(_) | Place::Input(_) | Place::Constant(_));
+    let is_kept = matches!(
+        program.buffers[*from].place,
+        Place::Memory(LoopMemory::Temporary) | Place::Input(_) | Place::Constant(_)
+    );
     if !is_zero(no) || !is_kept || at.iter().any(Index::reads) || !program.buffers[nest.to].is_temporary() {
         return None;
     }
@@ -270,16 +272,17 @@ fn movement(program: &LoopProgram, buffer: BufferId, at: &[Index]) -> Option<Exp
     let LoopWork::Nest(maker) = &maker.work else { return None };
     let Expr::Load { from, stored, .. } = &maker.value else { return None };
     let is_same = *stored == program.buffers[buffer].dtype && program.buffers[buffer].is_temporary();
-    let is_kept =
-        matches!(program.buffers[*from].place, Place::Arena(_) | Place::Input(_) | Place::Constant(_));
+    let is_kept = matches!(
+        program.buffers[*from].place,
+        Place::Memory(LoopMemory::Temporary) | Place::Input(_) | Place::Constant(_)
+    );
     let own =
         |v: Var| maker.vars.iter().position(|w| *w == v).map_or_else(|| Index::var(v), |i| at[i].clone());
     (is_same && is_kept).then(|| maker.value.substitute(&own))
 }
 
 fn temporary(program: &mut LoopProgram, name: &str, dtype: DType, shape: Vec<i64>) -> BufferId {
-    let (name, place) = (name.to_owned(), Place::Arena(None));
-    program.buffers.push(Buffer { name, dtype, shape, place, is_param: false, blocks: None })
+    program.buffers.push(LoopBuffer::temporary(name, dtype, shape))
 }
 
 /// The expression with another value in the place of its sum.

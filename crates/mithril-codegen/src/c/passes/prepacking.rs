@@ -12,25 +12,20 @@ use mithril_ir::Scalar;
 use crate::affine::Affine;
 use crate::c::analysis::contraction::{contraction, loaded, replaced, the_sum};
 use crate::c::ir::expr::{Atom, Binary, BufferId, Expr, Index, Var};
-use crate::c::ir::program::{Buffer, LoopProgram, LoopStep, LoopWork, Nest, Place};
+use crate::c::ir::program::{LoopBuffer, LoopMemory, LoopProgram, LoopStep, LoopWork, Nest, Place};
 use crate::ids::Table;
 
 /// Moves to the packing what can be done there.
 pub fn prepack(program: &mut LoopProgram) {
     move_steps(program);
     for step in program.steps.ids() {
-        let given = program.steps[step].clone();
-        if let LoopWork::Nest(nest) = &given.work
-            && let Some(nest) = fold(program, &given, nest)
+        let original = program.steps[step].clone();
+        if let LoopWork::Nest(nest) = &original.work
+            && let Some(nest) = fold(program, &original, nest)
         {
             program.steps[step].work = LoopWork::Nest(nest);
         }
     }
-}
-
-/// Whether a buffer is the same at every call.
-fn is_fixed(buffer: &Buffer) -> bool {
-    buffer.is_param || matches!(buffer.place, Place::Constant(_) | Place::Packed(_))
 }
 
 fn move_steps(program: &mut LoopProgram) {
@@ -44,9 +39,9 @@ fn move_steps(program: &mut LoopProgram) {
     // A temporary that nobody fills has no elements; it lies in the arena, which packing does not have.
     let filled: BTreeSet<BufferId> = program.steps.iter().flat_map(LoopStep::writes).collect();
     loop {
-        let is_made = |(i, b): (BufferId, &Buffer)| b.is_temporary() && filled.contains(&i);
+        let is_made = |(i, b): (BufferId, &LoopBuffer)| b.is_temporary() && filled.contains(&i);
         let mut changes: Table<BufferId, bool> =
-            buffers.entries().map(|(i, b)| !is_fixed(b) && !is_made((i, b))).collect();
+            buffers.entries().map(|(i, b)| !b.is_fixed() && !is_made((i, b))).collect();
         for (step, _) in program.steps.iter().zip(&moves).filter(|(_, moves)| !**moves) {
             step.writes().into_iter().for_each(|b| changes[b] = true);
         }
@@ -65,9 +60,11 @@ fn move_steps(program: &mut LoopProgram) {
     let mut moves = moves.into_iter();
     let (prepared, steps): (Vec<LoopStep>, Vec<LoopStep>) =
         std::mem::take(&mut program.steps).into_iter().partition(|_| moves.next() == Some(true));
-    (program.prepared, program.steps) = (prepared.into(), steps.into());
-    for step in &program.prepared {
-        step.writes().into_iter().for_each(|b| program.buffers[b].place = Place::Packed(None));
+    (program.prepacking, program.steps) = (prepared.into(), steps.into());
+    for step in &program.prepacking {
+        step.writes()
+            .into_iter()
+            .for_each(|b| program.buffers[b].place = Place::Memory(LoopMemory::Prepacked));
     }
 }
 
@@ -77,7 +74,7 @@ fn fold(program: &mut LoopProgram, step: &LoopStep, nest: &Nest) -> Option<Nest>
     let (weight, at) = c.factors.iter().find_map(|factor| {
         let (weight, at) = loaded(factor, c.element)?;
         let buffer = &program.buffers[weight];
-        (is_fixed(buffer) && is_whole(at, &buffer.shape)).then(|| (weight, at.to_vec()))
+        (buffer.is_fixed() && is_whole(at, &buffer.shape)).then(|| (weight, at.to_vec()))
     })?;
     let is_filter = |v: &Var| v.size > 1 && at.contains(&Index::var(*v));
     let filters: Vec<Var> = nest.vars.iter().copied().filter(is_filter).collect();
@@ -91,11 +88,11 @@ fn fold(program: &mut LoopProgram, step: &LoopStep, nest: &Nest) -> Option<Nest>
         return None;
     }
     let (end, mut new) = (end.clone(), sum.clone());
-    let Buffer { name, dtype, shape, .. } = program.buffers[weight].clone();
+    let LoopBuffer { name, dtype, shape, .. } = program.buffers[weight].clone();
     if let Some(scale) = scale {
-        let given = Expr::Load { from: weight, at: at.clone(), stored: dtype };
-        let scaled = keep(program, step, (&name, "scaled"), &(given.clone() * scale), &at, shape);
-        new = replaced(&new, &given, &scaled);
+        let load = Expr::Load { from: weight, at: at.clone(), stored: dtype };
+        let scaled = keep(program, step, (&name, "scaled"), &(load.clone() * scale), &at, shape);
+        new = replaced(&new, &load, &scaled);
     }
     if let Some(mut shift) = shift {
         if loads(&shift) > 1 {
@@ -122,7 +119,7 @@ fn is_ready(program: &LoopProgram, e: &Expr, vars: &[Var]) -> bool {
     let mut is_ready = !e.reduces();
     e.walk(&mut |e| {
         is_ready &= e.indices().iter().all(|index| !index.reads());
-        is_ready &= !matches!(e, Expr::Load { from, .. } if !is_fixed(&program.buffers[*from]));
+        is_ready &= !matches!(e, Expr::Load { from, .. } if !program.buffers[*from].is_fixed());
     });
     e.each_free_var(&mut |v| is_ready &= vars.contains(&v));
     is_ready
@@ -176,15 +173,12 @@ fn keep(
     shape: Vec<i64>,
 ) -> Expr {
     let (stored, to) = (value.dtype(), program.buffers.end());
-    let first = program.next_var;
-    let vars: Vec<Var> = shape.iter().zip(first..).map(|(&size, id)| Var { id, size }).collect();
-    program.next_var += vars.len() as u32;
+    let vars = program.fresh_vars(shape.iter().copied());
     let own = |v: Var| at.iter().position(|index| *index == Index::var(v)).map_or(v, |axis| vars[axis]);
     let value = value.substitute(&|v| Index::var(own(v)));
-    let place = Place::Packed(None);
-    let name = format!("{weight}_{what}");
-    program.buffers.push(Buffer { name, dtype: stored, shape, place, is_param: false, blocks: None });
+    let buffer = LoopBuffer::temporary(format!("{weight}_{what}"), stored, shape);
+    program.buffers.push(LoopBuffer { place: Place::Memory(LoopMemory::Prepacked), ..buffer });
     let work = LoopWork::Nest(Nest { to, vars, value });
-    program.prepared.push(LoopStep { name: what.to_owned(), work, ..like.clone() });
+    program.prepacking.push(LoopStep { name: what.to_owned(), work, ..like.clone() });
     Expr::Load { from: to, at: at.to_vec(), stored }
 }

@@ -9,8 +9,8 @@ use mithril_ir::DType;
 
 use crate::c::analysis::contraction::{Contraction, contraction};
 use crate::c::analysis::convolution::is_convolution;
-use crate::c::ir::expr::{BufferId, Expr, Index, StepId, Var};
-use crate::c::ir::program::{Buffer, LoopProgram, LoopStep, LoopWork, Nest, Place};
+use crate::c::ir::expr::{BufferId, Expr, Index, StepId};
+use crate::c::ir::program::{LoopBuffer, LoopProgram, LoopStep, LoopWork, Nest, Place};
 use crate::c::options::Options;
 use crate::ids::Id as _;
 
@@ -41,8 +41,8 @@ pub fn promote(program: &mut LoopProgram, options: &Options) {
             continue;
         }
         let known = program.buffers.end();
-        let mut made = copies(program, &wide, &halves);
-        let mut wider = reading(nest, &wide, &made);
+        let mut converted = copies(program, &wide, &halves);
+        let mut wider = reading(nest, &wide, &converted);
         if !contraction(&wider).is_some_and(|c| is_convolution(program, &wider, &c)) {
             program.buffers.truncate(known);
             if contraction(nest).is_some_and(|c| is_of_pairs(&c, &weights)) {
@@ -54,31 +54,31 @@ pub fn promote(program: &mut LoopProgram, options: &Options) {
                 let count = program.buffers[half].count();
                 (1..=SMALL).contains(&count) && work / count >= OFTEN
             });
-            made = copies(program, &wide, &halves);
-            wider = reading(nest, &wide, &made);
+            converted = copies(program, &wide, &halves);
+            wider = reading(nest, &wide, &converted);
         }
         program.steps[at - 1].work = LoopWork::Nest(wider);
-        for &(half, to) in &made {
+        for &(half, to) in &converted {
             let work = LoopWork::Nest(copy(program, half, to));
             program.steps.insert(at - 1, LoopStep { work, ..step.clone() });
             at = at.next();
         }
-        wide.extend(made);
+        wide.extend(converted);
     }
 }
 
 /// Tensors that depend on parameters alone.
 fn weights(program: &LoopProgram) -> BTreeSet<BufferId> {
-    let is_fixed = |b: &Buffer| b.is_param || matches!(b.place, Place::Constant(_));
-    let mut found: BTreeSet<BufferId> =
+    let is_fixed = |b: &LoopBuffer| b.is_param || matches!(b.place, Place::Constant(_));
+    let mut weights: BTreeSet<BufferId> =
         (program.buffers.ids()).filter(|&b| is_fixed(&program.buffers[b])).collect();
     for step in &program.steps {
         let reads = step.reads();
-        if !reads.is_empty() && reads.iter().all(|b| found.contains(b)) {
-            found.extend(step.writes());
+        if !reads.is_empty() && reads.iter().all(|b| weights.contains(b)) {
+            weights.extend(step.writes());
         }
     }
-    found
+    weights
 }
 
 /// Whether both factors are bfloat16, and one of them is a weight.
@@ -97,32 +97,29 @@ fn copies(
     wide: &HashMap<BufferId, BufferId>,
     halves: &[BufferId],
 ) -> Vec<(BufferId, BufferId)> {
-    let mut made: Vec<(BufferId, BufferId)> = Vec::new();
+    let mut converted: Vec<(BufferId, BufferId)> = Vec::new();
     for &half in halves {
-        if !wide.contains_key(&half) && made.iter().all(|(known, _)| *known != half) {
-            let place = Place::Arena(None);
-            let buffer =
-                Buffer { dtype: DType::F32, place, is_param: false, ..program.buffers[half].clone() };
-            made.push((half, program.buffers.push(buffer)));
+        if !wide.contains_key(&half) && converted.iter().all(|(known, _)| *known != half) {
+            let LoopBuffer { name, shape, .. } = program.buffers[half].clone();
+            converted.push((half, program.buffers.push(LoopBuffer::temporary(name, DType::F32, shape))));
         }
     }
-    made
+    converted
 }
 
 /// The nest that reads wide copies inside of its sum.
-fn reading(nest: &Nest, wide: &HashMap<BufferId, BufferId>, made: &[(BufferId, BufferId)]) -> Nest {
-    let new = |half: BufferId| made.iter().find(|(known, _)| *known == half).map(|(_, to)| *to);
+fn reading(nest: &Nest, wide: &HashMap<BufferId, BufferId>, converted: &[(BufferId, BufferId)]) -> Nest {
+    let new = |half: BufferId| converted.iter().find(|(known, _)| *known == half).map(|(_, to)| *to);
     let of = |half: BufferId| wide.get(&half).copied().or_else(|| new(half));
     Nest { value: widened(&nest.value, false, &of), ..nest.clone() }
 }
 
 /// The nest that fills a tensor with the elements of another one.
 fn copy(program: &mut LoopProgram, from: BufferId, to: BufferId) -> Nest {
-    let Buffer { shape, dtype, .. } = &program.buffers[from];
-    let vars: Vec<Var> = shape.iter().zip(program.next_var..).map(|(&size, id)| Var { id, size }).collect();
-    program.next_var += vars.len() as u32;
+    let LoopBuffer { shape, dtype, .. } = program.buffers[from].clone();
+    let vars = program.fresh_vars(shape);
     let at = vars.iter().map(|&v| Index::var(v)).collect();
-    Nest { to, value: Expr::Load { from, at, stored: *dtype }, vars }
+    Nest { to, value: Expr::Load { from, at, stored: dtype }, vars }
 }
 
 /// The expression that reads the wide copies inside of its sum.

@@ -12,7 +12,9 @@ use crate::c::analysis::cost;
 use crate::c::analysis::dependence::writes_state;
 use crate::c::analysis::split::split;
 use crate::c::ir::expr::{BufferId, Expr, Index, StepId, Var};
-use crate::c::ir::program::{ALIGNMENT, KernelProgram, KernelStep, KernelWork, Nest, Place, Rows};
+use crate::c::ir::program::{
+    ALIGNMENT, KernelMemory, KernelProgram, KernelStep, KernelWork, Nest, Place, Rows,
+};
 use crate::ids::Id as _;
 
 /// Steps that have nothing to do with a group, at most, that are done before it.
@@ -74,7 +76,7 @@ impl Member {
     fn of(program: &KernelProgram, step: StepId, next: &Cell<u32>) -> Option<Self> {
         let KernelWork::Nest(nest) = &program.steps[step].work else { return None };
         let buffer = &program.buffers[nest.to];
-        let is_state = matches!(buffer.place, Place::State { .. });
+        let is_state = buffer.is_state();
         if buffer.blocks.is_some() || buffer.count() == 0 || is_state {
             return None;
         }
@@ -255,7 +257,7 @@ fn keep(members: &mut [Member], is_kept: impl Fn(usize) -> bool) {
 /// Replaces the steps of a group.
 fn apply(group: &Group, program: &mut KernelProgram, start: StepId) {
     program.next_var = group.next.get();
-    let rows: Vec<Var> = group.members[0].rows.iter().map(|v| fresh(program, v.size)).collect();
+    let rows: Vec<Var> = group.members[0].rows.iter().map(|v| program.fresh_var(v.size)).collect();
     let mut axes: HashMap<BufferId, Vec<bool>> = HashMap::new();
     let mut scratch_bytes = 0;
     for member in group.members.iter().filter(|m| group.locals.contains(&m.to)) {
@@ -264,7 +266,7 @@ fn apply(group: &Group, program: &mut KernelProgram, start: StepId) {
         let buffer = &mut program.buffers[member.to];
         let mut is_kept = kept.iter();
         buffer.shape.retain(|_| is_kept.next() == Some(&true));
-        buffer.place = Place::Scratch(scratch_bytes);
+        buffer.place = Place::Memory(KernelMemory::Scratch(scratch_bytes));
         if !buffer.is_constant() {
             scratch_bytes += buffer.bytes().next_multiple_of(ALIGNMENT);
         }
@@ -282,11 +284,5 @@ fn apply(group: &Group, program: &mut KernelProgram, start: StepId) {
         member.nest(&rows, &index, &local)
     });
     let nests = nests.collect();
-    group.replace(program, start, KernelWork::Rows(Rows { vars: rows, given: 0, nests, scratch_bytes }));
-}
-
-/// A new variable.
-pub fn fresh(program: &mut KernelProgram, size: i64) -> Var {
-    program.next_var += 1;
-    Var { id: program.next_var - 1, size }
+    group.replace(program, start, KernelWork::Rows(Rows { vars: rows, part_vars: 0, nests, scratch_bytes }));
 }

@@ -6,7 +6,7 @@ use mithril_ir::DType;
 
 use crate::c::analysis::contraction::replaced;
 use crate::c::ir::expr::{Expr, Index, ReduceOp, StepId, Var, arithmetic};
-use crate::c::ir::program::{Buffer, LoopProgram, LoopStep, LoopWork, Nest, Place};
+use crate::c::ir::program::{LoopBuffer, LoopProgram, LoopStep, LoopWork, Nest};
 use crate::ids::Id as _;
 
 /// Elements of one result from which on it is worth it.
@@ -45,8 +45,8 @@ fn innermost(e: &Expr) -> Option<(&Expr, Var, i64)> {
     if matches!(e, Expr::Select { .. }) {
         return None;
     }
-    if let Some(found) = e.children().into_iter().find_map(innermost) {
-        return Some(found);
+    if let Some(inner) = e.children().into_iter().find_map(innermost) {
+        return Some(inner);
     }
     let Expr::Reduce { op, vars, body } = e else { return None };
     let is_whole = !matches!(op, ReduceOp::ArgMax | ReduceOp::ArgMin) && !body.reduces();
@@ -61,14 +61,14 @@ fn innermost(e: &Expr) -> Option<(&Expr, Var, i64)> {
 /// Makes the nest of the parts of a reduction, and lets the step bring them together; `None` if there is none to divide.
 fn split(program: &mut LoopProgram, step: StepId) -> Option<Nest> {
     let LoopWork::Nest(nest) = &program.steps[step].work else { return None };
-    let (found, var, parts) = innermost(&nest.value)?;
-    let Expr::Reduce { op, vars, body } = found else { return None };
+    let (reduction, var, parts) = innermost(&nest.value)?;
+    let Expr::Reduce { op, vars, body } = reduction else { return None };
     let mut next = program.next_var;
     let mut fresh = |size: i64| {
         next += 1;
         Var { id: next - 1, size }
     };
-    let (part, inner, again) = (fresh(parts), fresh(var.size / parts), fresh(parts));
+    let (part, inner, part_index) = (fresh(parts), fresh(var.size / parts), fresh(parts));
     let own: Vec<Var> = nest.vars.iter().map(|v| fresh(v.size)).collect();
     // A variable has one meaning in a program.
     let summed: Vec<Var> = vars.iter().map(|&v| if v == var { inner } else { fresh(v.size) }).collect();
@@ -78,23 +78,16 @@ fn split(program: &mut LoopProgram, step: StepId) -> Option<Nest> {
         (None, Some(i)) => Index::var(own[i]),
         (None, None) => Index::var(v),
     };
-    let dtype = found.dtype();
+    let dtype = reduction.dtype();
     let stored = if dtype == DType::Bool { dtype } else { arithmetic(dtype) };
     let value = Expr::Reduce { op: *op, vars: summed.clone(), body: Box::new(body.substitute(&index)) };
     let to = program.buffers.end();
-    let at = std::iter::once(again).chain(nest.vars.iter().copied()).map(Index::var).collect();
+    let at = std::iter::once(part_index).chain(nest.vars.iter().copied()).map(Index::var).collect();
     let body = Box::new(Expr::Load { from: to, at, stored });
-    let together = Expr::Reduce { op: *op, vars: vec![again], body };
-    let nest = Nest { value: replaced(&nest.value, found, &together), ..nest.clone() };
+    let together = Expr::Reduce { op: *op, vars: vec![part_index], body };
+    let nest = Nest { value: replaced(&nest.value, reduction, &together), ..nest.clone() };
     let shape = std::iter::once(parts).chain(own.iter().map(|v| v.size)).collect();
-    program.buffers.push(Buffer {
-        name: "parts".to_owned(),
-        dtype: stored,
-        shape,
-        place: Place::Arena(None),
-        is_param: false,
-        blocks: None,
-    });
+    program.buffers.push(LoopBuffer::temporary("parts", stored, shape));
     program.steps[step].work = LoopWork::Nest(nest);
     program.next_var = next;
     Some(Nest { to, vars: std::iter::once(part).chain(own).collect(), value })

@@ -17,7 +17,7 @@ use mithril_ir::{DType, Scalar};
 use crate::c::analysis::contraction::{Contraction, contraction, is_zero, replaced, the_sum};
 use crate::c::analysis::convolution::shape;
 use crate::c::ir::expr::{Binary, BufferId, Expr, Index, ReduceOp, StepId, Var};
-use crate::c::ir::program::{Buffer, Integers, LoopProgram, LoopStep, LoopWork, Nest, Place};
+use crate::c::ir::program::{Integers, LoopBuffer, LoopMemory, LoopProgram, LoopStep, LoopWork, Nest, Place};
 use crate::c::options::Options;
 use crate::c::select::context::is_fixed;
 use crate::c::select::quantize::{fits_integers, is_quick};
@@ -77,15 +77,15 @@ pub fn mark(program: &mut LoopProgram, options: &Options) {
 /// Leaves out dequantized weights that nothing reads any more.
 fn forget_unread(program: &mut LoopProgram) {
     loop {
-        let count = program.prepared.len();
+        let count = program.prepacking.len();
         let read: BTreeSet<BufferId> =
-            program.steps.iter().chain(&program.prepared).flat_map(LoopStep::reads).collect();
+            program.steps.iter().chain(&program.prepacking).flat_map(LoopStep::reads).collect();
         let is_read = |step: &LoopStep| match &step.work {
             LoopWork::Nest(nest) => read.contains(&nest.to),
             LoopWork::Call(_) => true,
         };
-        program.prepared.retain(is_read);
-        if program.prepared.len() == count {
+        program.prepacking.retain(is_read);
+        if program.prepacking.len() == count {
             return;
         }
     }
@@ -248,7 +248,7 @@ fn multiplied(
 /// Weights that are integers of 8 bits with a sign, by a scale that does not depend on what is summed over: both.
 fn weights(program: &LoopProgram, e: &Expr, c: &Contraction<'_>) -> Option<(Expr, Option<Expr>)> {
     let Expr::Load { from, at, .. } = e else { return scaled(program, e, c) };
-    let mut writers = program.prepared.iter().filter(|step| step.writes().contains(from));
+    let mut writers = program.prepacking.iter().filter(|step| step.writes().contains(from));
     let (writer, other) = (writers.next(), writers.next());
     let Some(LoopWork::Nest(nest)) = writer.map(|step| &step.work).filter(|_| other.is_none()) else {
         return scaled(program, e, c);
@@ -263,8 +263,8 @@ fn scaled(program: &LoopProgram, e: &Expr, c: &Contraction<'_>) -> Option<(Expr,
     }
     let Expr::Binary(Binary::Multiply, a, b) = e else { return None };
     let [(integers, scale), other] = match (scaled(program, a, c), scaled(program, b, c)) {
-        (Some(found), _) => [(found.0, found.1), (*b.clone(), None)],
-        (None, Some(found)) => [(found.0, found.1), (*a.clone(), None)],
+        (Some(integers), _) => [(integers.0, integers.1), (*b.clone(), None)],
+        (None, Some(integers)) => [(integers.0, integers.1), (*a.clone(), None)],
         (None, None) => return None,
     };
     let other = other.0;
@@ -318,8 +318,8 @@ fn kept(
     };
     let mut at = None;
     integers.walk(&mut |e| {
-        if let Expr::Load { at: found, .. } = e {
-            at = Some(found.clone());
+        if let Expr::Load { at: indices, .. } = e {
+            at = Some(indices.clone());
         }
     });
     let at = at.filter(|_| is_fixed(program, from, options))?;
@@ -335,14 +335,13 @@ fn kept(
 
 /// A tensor of the floats that this makes of the elements of a tensor, computed when parameters are packed.
 fn as_floats(program: &mut LoopProgram, like: &LoopStep, from: BufferId, value: &Expr) -> BufferId {
-    let Buffer { name, shape, .. } = program.buffers[from].clone();
-    let vars: Vec<Var> = shape.iter().zip(program.next_var..).map(|(&size, id)| Var { id, size }).collect();
-    program.next_var += vars.len() as u32;
+    let LoopBuffer { name, shape, .. } = program.buffers[from].clone();
+    let vars = program.fresh_vars(shape.iter().copied());
     let own: Arc<[Index]> = vars.iter().map(|&v| Index::var(v)).collect();
     let value = value.map_loads(&|from, _, stored| Expr::Load { from, at: own.to_vec(), stored });
-    let (place, to) = (Place::Packed(None), program.buffers.end());
-    program.buffers.push(Buffer { name, dtype: DType::F32, shape, place, is_param: false, blocks: None });
+    let (place, to) = (Place::Memory(LoopMemory::Prepacked), program.buffers.end());
+    program.buffers.push(LoopBuffer { place, ..LoopBuffer::temporary(name, DType::F32, shape) });
     let work = LoopWork::Nest(Nest { to, vars, value });
-    program.prepared.push(LoopStep { name: "integers".to_owned(), work, ..like.clone() });
+    program.prepacking.push(LoopStep { name: "integers".to_owned(), work, ..like.clone() });
     to
 }

@@ -71,21 +71,21 @@ fn fits(program: &KernelProgram, members: &[&Nest], new: &Nest) -> bool {
 }
 
 fn touches(nest: &Nest, buffer: BufferId) -> bool {
-    let mut found = nest.to == buffer;
-    nest.value.walk(&mut |e| found |= matches!(e, Expr::Load { from, .. } if *from == buffer));
-    found
+    let mut touches = nest.to == buffer;
+    nest.value.walk(&mut |e| touches |= matches!(e, Expr::Load { from, .. } if *from == buffer));
+    touches
 }
 
 /// Whether a nest reads a buffer, if it does, only at its own coordinates.
 fn reads_own(nest: &Nest, buffer: BufferId) -> bool {
     let own = coordinates(&nest.vars);
-    let mut found = true;
+    let mut reads_own = true;
     nest.value.walk(&mut |e| {
         if let Expr::Load { from, at, .. } = e {
-            found &= *from != buffer || *at == own;
+            reads_own &= *from != buffer || *at == own;
         }
     });
-    found
+    reads_own
 }
 
 /// Where members can be done together: in the place of the first of them, else of the last.
@@ -120,7 +120,7 @@ fn replace(program: &mut KernelProgram, members: &[StepId]) {
     };
     let nests =
         members.iter().filter_map(|&i| update(program, i)).map(|nest| (common(nest), coordinates(&vars)));
-    let rows = Rows { nests: nests.collect(), vars: vars.clone(), given: 0, scratch_bytes: 0 };
+    let rows = Rows { nests: nests.collect(), vars: vars.clone(), part_vars: 0, scratch_bytes: 0 };
     let step = KernelStep { work: KernelWork::Rows(rows), ..program.steps[last].clone() };
     program.steps.insert(place + 1, step);
     for &i in members.iter().rev() {

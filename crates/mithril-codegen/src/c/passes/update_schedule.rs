@@ -55,23 +55,23 @@ fn last_check(program: &KernelProgram) -> StepId {
     last
 }
 
-/// Buffers whose elements say where something is read or written.
+/// KernelBuffers whose elements say where something is read or written.
 fn positions(program: &KernelProgram, step: &KernelStep) -> Vec<BufferId> {
-    let mut found = Vec::new();
+    let mut positions = Vec::new();
     match &step.work {
         KernelWork::Nest(nest) => nest.value.walk(&mut |e| {
             for index in e.indices().into_iter().filter(|index| index.reads()) {
                 Expr::Index(Box::new(index.clone())).walk(&mut |e| {
                     if let Expr::Load { from, .. } = e {
-                        found.push(*from);
+                        positions.push(*from);
                     }
                 });
             }
         }),
         KernelWork::Call(_) => {
-            found.extend(step.reads().into_iter().filter(|&b| !program.buffers[b].dtype.is_float()));
+            positions.extend(step.reads().into_iter().filter(|&b| !program.buffers[b].dtype.is_float()));
         }
         KernelWork::Kernel(_) | KernelWork::Rows(_) | KernelWork::Parts(_) | KernelWork::Pack(_) => {}
     }
-    found
+    positions
 }

@@ -19,15 +19,15 @@ pub fn pack_weights(program: &mut KernelProgram) {
         }
         let pack = KernelStep { work: KernelWork::Pack(call), ..step.clone() };
         let reads = pack.reads();
-        let last = program.prepared.last_position(|s| s.writes().iter().any(|b| reads.contains(b)));
-        program.prepared.insert(last.map_or(program.prepared.end(), StepId::next), pack);
+        let last = program.prepacking.last_position(|s| s.writes().iter().any(|b| reads.contains(b)));
+        program.prepacking.insert(last.map_or(program.prepacking.end(), StepId::next), pack);
     }
     // Memory is taken when it is written: with the largest parameters first, the others need little beside what is packed.
     let largest = |part: &Vec<StepId>| {
-        let read = part.iter().flat_map(|&i| program.prepared[i].reads());
+        let read = part.iter().flat_map(|&i| program.prepacking[i].reads());
         read.map(|b| program.buffers[b].bytes()).max()
     };
     let mut order = parts(program);
     order.sort_by_key(|part| std::cmp::Reverse(largest(part)));
-    program.prepared = order.iter().flatten().map(|&i| program.prepared[i].clone()).collect();
+    program.prepacking = order.iter().flatten().map(|&i| program.prepacking[i].clone()).collect();
 }

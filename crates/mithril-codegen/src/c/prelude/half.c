@@ -60,7 +60,7 @@ static inline float mithril_to_odd(double x) {
     /* One step towards zero where the size was rounded up; then a bit for what is lost. */
     uint32_t lower = (bits - (fabs((double)nearest) > fabs(x))) | 1u;
     bits = (double)nearest == x || x != x ? bits : lower;
-    memcpy(&nearest, &bits, sizeof near);
+    memcpy(&nearest, &bits, sizeof nearest);
     return nearest;
 }
 

@@ -2,7 +2,7 @@
 
 use crate::c::ir::expr::{BufferId, Expr, Index};
 use crate::c::ir::kernel::Kernel;
-use crate::c::ir::program::{KernelCall, Place, Program, Start};
+use crate::c::ir::program::{KernelCall, Level, Program, Start};
 use crate::c::kernels::common::library::Library;
 use crate::c::kernels::spec::epilogue::Operand;
 use crate::c::kernels::spec::strides::Strides;
@@ -12,9 +12,8 @@ use crate::c::select::epilogue::{EpilogueCall, EpilogueFunctions};
 use crate::c::syntax::template::c_type;
 
 /// Whether a tensor is the same at every call, so that it may be packed once.
-pub fn is_fixed<W>(program: &Program<W>, buffer: BufferId, options: &Options) -> bool {
-    let buffer = &program.buffers[buffer];
-    options.pack && (buffer.is_param || matches!(buffer.place, Place::Constant(_) | Place::Packed(_)))
+pub fn is_fixed<L: Level>(program: &Program<L>, buffer: BufferId, options: &Options) -> bool {
+    options.pack && program.buffers[buffer].is_fixed()
 }
 
 /// What a stage puts together.
@@ -57,10 +56,10 @@ pub fn call(
         inputs,
         operands,
         packed: 0,
-        ahead: None,
+        next_weights: None,
         shared: None,
         what,
         work,
-        asked: Vec::new(),
+        tuning_keys: Vec::new(),
     }
 }

@@ -3,7 +3,9 @@
 
 use crate::c::analysis::contraction::contraction;
 use crate::c::ir::expr::StepId;
-use crate::c::ir::program::{Buffer, KernelCall, KernelProgram, KernelStep, KernelWork, Nest, PackCall};
+use crate::c::ir::program::{
+    KernelBuffer, KernelCall, KernelProgram, KernelStep, KernelWork, Nest, PackCall,
+};
 use crate::c::kernels::common::library::Library;
 use crate::c::options::Options;
 use crate::c::select::context::SelectionContext;
@@ -26,22 +28,22 @@ pub fn select(
     // Where weights already lie in the order of a kernel: the steps of a recurrent network share theirs.
     let mut places: Vec<(PackCall, usize)> = Vec::new();
     let mut step = StepId::new(0);
-    while let Some(given) = program.steps.get(step).cloned() {
+    while let Some(original) = program.steps.get(step).cloned() {
         step = step.next();
-        let KernelWork::Nest(nest) = &given.work else { continue };
-        library.take_asked();
+        let KernelWork::Nest(nest) = &original.work else { continue };
+        library.take_tuning_keys();
         let mut making = SelectionContext {
             options,
             library: &mut *library,
             epilogues: &mut *epilogues,
             decisions: &mut decisions,
         };
-        let found = contraction(nest)
+        let kernel = contraction(nest)
             .and_then(|c| {
                 weight_gradient::correlation(program, nest, &c, &mut making)
                     .or_else(|| convolution::convolution(program, nest, &c, &mut making))
                     .or_else(|| {
-                        let (sums, rest) = separate::separate(program, &given, nest, &c)?;
+                        let (sums, rest) = separate::separate(program, &original, nest, &c)?;
                         let call = alone(program, &sums, c.element, &mut making)?;
                         program.steps.insert(step, rest);
                         Some(call)
@@ -49,19 +51,19 @@ pub fn select(
                     .or_else(|| alone(program, nest, c.element, &mut making))
             })
             .or_else(|| {
-                let (call, copies) = over_copies(program, &given, nest, &mut making)?;
+                let (call, copies) = over_copies(program, &original, nest, &mut making)?;
                 step = put_before(program, step, copies);
                 Some(call)
             })
             .or_else(|| {
-                let (sums, rest) = separate::unfuse(program, &given, nest)?;
-                let (call, copies) = apart(program, &given, &sums, &mut making)?;
+                let (sums, rest) = separate::unfuse(program, &original, nest)?;
+                let (call, copies) = reduction(program, &original, &sums, &mut making)?;
                 program.steps.insert(step, rest);
                 step = put_before(program, step, copies);
                 Some(call)
             });
-        let Some(mut call) = found else { continue };
-        call.asked = library.take_asked();
+        let Some(mut call) = kernel else { continue };
+        call.tuning_keys = library.take_tuning_keys();
         if let Some(pack) = call.pack() {
             let bytes = call.kernel.packed_bytes;
             let same = places.iter().find(|(other, size)| *size == bytes && other.does_as(&pack));
@@ -72,16 +74,16 @@ pub fn select(
             }
         }
         if call.kernel.shared_bytes > 0 {
-            call.shared = Some(program.buffers.push(Buffer::scratch(call.kernel.shared_bytes)));
+            call.shared = Some(program.buffers.push(KernelBuffer::workspace(call.kernel.shared_bytes)));
         }
         program.steps[step - 1].work = KernelWork::Kernel(call);
     }
-    program.packed_bytes = packed;
+    program.info.packed_bytes = packed;
     decisions
 }
 
-/// The kernel of a sum that nothing is made of, with the copies that it reads.
-fn apart(
+/// The kernel of a reduction without an epilogue, with the copies that it reads.
+fn reduction(
     program: &mut KernelProgram,
     name: &KernelStep,
     sums: &Nest,

@@ -4,7 +4,7 @@ use crate::c::analysis::affine::{affine, flat_loads};
 use crate::c::analysis::contraction::{Contraction, contraction, the_sum};
 use crate::c::analysis::convolution::{Shape, names, pixels, shape};
 use crate::c::ir::expr::{BufferId, Expr, Index, Var};
-use crate::c::ir::program::{Buffer, KernelCall, KernelProgram, Nest, Program, Start, Work};
+use crate::c::ir::program::{Buffer, KernelCall, KernelProgram, Level, Memory, Nest, Program, Start};
 use crate::c::kernels::common::library::Library;
 use crate::c::kernels::spec::blocked_conv::{Blocked, Image, Places, span};
 use crate::c::kernels::spec::bytes::{AsBytes, InBytes};
@@ -20,8 +20,8 @@ use crate::c::syntax::template::c_type;
 use crate::c::target::Target;
 
 /// The convolution of a nest, as far as it reads or writes blocks.
-pub fn blocked_convolution<W: Work>(
-    program: &Program<W>,
+pub fn blocked_convolution<L: Level>(
+    program: &Program<L>,
     nest: &Nest,
     options: &Options,
     library: &Library,
@@ -55,19 +55,19 @@ pub fn convolution(
     if in_blocks || is_whole || (conv.groups == 1 && matches!(few, Some(Ok(_)))) {
         let target = *making.library.target();
         let shape = (conv.clone(), [x, w], vars.clone());
-        let found = in_blocks_of(program, nest, &shape, making.options, &target, making.epilogues);
-        if let Some(found) = found {
-            let inputs = [(x, found.start()?), (w, 0)];
+        let blocked = in_blocks_of(program, nest, &shape, making.options, &target, making.epilogues);
+        if let Some(blocked) = blocked {
+            let inputs = [(x, blocked.start()?), (w, 0)];
             let kernel = match few {
-                Some(Ok(few)) if few.is_whole() => found.conv.quantized(few.range(), making.library),
-                _ => found.conv.build(making.library),
+                Some(Ok(few)) if few.is_whole() => blocked.conv.quantized(few.range(), making.library),
+                _ => blocked.conv.build(making.library),
             };
             if let Some(outcome) = few.filter(|_| making.options.quantize.is_some()) {
-                let together = if is_whole { 1 } else { found.conv.together(target.lanes) };
-                let kept = (found.conv.terms(together), kernel.packed_bytes);
+                let together = if is_whole { 1 } else { blocked.conv.together(target.lanes) };
+                let kept = (blocked.conv.terms(together), kernel.packed_bytes);
                 quantize::decided(program, w, &conv, outcome, kept, making.decisions);
             }
-            return Some(call(kernel, nest.to, inputs, found.operands, what, work));
+            return Some(call(kernel, nest.to, inputs, blocked.operands, what, work));
         }
         if in_blocks {
             return None;
@@ -80,7 +80,7 @@ pub fn convolution(
         // Images of one pixel are the rows of a matrix.
         return None;
     }
-    let few = few.map(|found| found.map(InFewBits::weights));
+    let few = few.map(|blocked| blocked.map(InFewBits::weights));
     let flat_nest = Nest { value: flat_loads(&nest.value, &program.buffers), ..nest.clone() };
     let names = names(&vars, height, width);
     let epilogue = making.epilogues.add(&program.buffers, &flat_nest, the_sum(&flat_nest.value)?, &names)?;
@@ -91,7 +91,7 @@ pub fn convolution(
     let is_ahead = is_fixed(program, w, making.options);
     conv.packing = if is_ahead { Packing::Ahead } else { Packing::Running };
     conv.epilogue = Epilogue { operands, expression: epilogue.expression, vectors: epilogue.vectors };
-    conv.few_bits = few.as_ref().and_then(|found| found.as_ref().ok()).copied();
+    conv.few_bits = few.as_ref().and_then(|blocked| blocked.as_ref().ok()).copied();
     let kernel = conv.build(making.library);
     if let Some(outcome) = few {
         let terms = vec![(conv.channels / conv.groups * conv.kernel[0] * conv.kernel[1], 1)];
@@ -102,8 +102,8 @@ pub fn convolution(
 }
 
 /// The buffer of the image and its range, if it is known, of a convolution that is done in integers.
-pub fn in_whole_numbers<W: Work>(
-    program: &Program<W>,
+pub fn in_whole_numbers<L: Level>(
+    program: &Program<L>,
     nest: &Nest,
     c: &Contraction<'_>,
     options: &Options,
@@ -123,15 +123,15 @@ pub struct InBlocks {
     conv: Blocked,
     size: [usize; 2],
     padding: [[usize; 2]; 2],
-    /// Where in the image's buffer its first element lies, behind the margins.
+    /// Where in the image's buffer its first element lies, behind the halo.
     first: usize,
     operands: Vec<Start>,
 }
 
 impl InBlocks {
     /// Rows and pixels of zeros that it wants around its image.
-    pub fn margins(&self, library: &Library) -> [[usize; 2]; 2] {
-        self.conv.margins(self.size, self.padding, library)
+    pub fn halo(&self, library: &Library) -> [[usize; 2]; 2] {
+        self.conv.halo(self.size, self.padding, library)
     }
     /// Frames of zeros that it wants in front and behind.
     pub fn frames(&self) -> [usize; 2] {
@@ -151,8 +151,8 @@ impl InBlocks {
 }
 
 /// The convolution that a nest is, if image or result lie in blocks and it can work so.
-pub fn in_blocks<W: Work>(
-    program: &Program<W>,
+pub fn in_blocks<L: Level>(
+    program: &Program<L>,
     nest: &Nest,
     c: &Contraction<'_>,
     options: &Options,
@@ -162,8 +162,8 @@ pub fn in_blocks<W: Work>(
     in_blocks_of(program, nest, &shape, options, target, &mut EpilogueFunctions::default())
 }
 
-fn in_blocks_of<W: Work>(
-    program: &Program<W>,
+fn in_blocks_of<L: Level>(
+    program: &Program<L>,
     nest: &Nest,
     (conv, [x, w], vars): &Shape,
     options: &Options,
@@ -221,12 +221,12 @@ fn in_blocks_of<W: Work>(
             of_integers: matches!(few, Some(InFewBits::Integers(_))),
         },
     };
-    let mut found =
+    let mut in_blocks =
         InBlocks { image: *x, conv: made, size: conv.image, padding: conv.padding, first, operands: starts };
-    if let (Some(blocks), Some(start)) = (image.blocks, found.start()) {
-        found.conv.bytes.image = AsBytes::of(&blocks, &image.shape, start);
+    if let (Some(blocks), Some(start)) = (image.blocks, in_blocks.start()) {
+        in_blocks.conv.bytes.image = AsBytes::of(&blocks, &image.shape, start);
     }
-    Some(found)
+    Some(in_blocks)
 }
 
 /// Whether a convolution has groups that are computed in float.
@@ -235,7 +235,12 @@ fn is_in_float_groups(conv: &Conv, few: Option<InFewBits>) -> bool {
 }
 
 /// Whether a kernel reads this image and writes this result, in blocks or not.
-fn has_kernel(conv: &Conv, few: Option<InFewBits>, [image, to]: [&Buffer; 2], lanes: usize) -> bool {
+fn has_kernel<M: Memory>(
+    conv: &Conv,
+    few: Option<InFewBits>,
+    [image, to]: [&Buffer<M>; 2],
+    lanes: usize,
+) -> bool {
     let is_depth = is_in_float_groups(conv, few);
     if (few.is_some() && conv.depth.is_some()) || (!is_depth && conv.depth.is_some_and(|d| d.has_gaps())) {
         return false;
@@ -258,15 +263,15 @@ fn is_by_blocks(conv: &Conv, lanes: usize) -> bool {
     conv.depth.is_none() && span(sizes, conv.kernel.iter().product(), lanes).is_some()
 }
 
-/// How an image lies, and where its first element is, behind the margins.
-fn image_of(conv: &Conv, image: &Buffer) -> (Image, usize) {
+/// How an image lies, and where its first element is, behind the halo.
+fn image_of<M: Memory>(conv: &Conv, image: &Buffer<M>) -> (Image, usize) {
     let Some(blocks) = image.blocks else { return (Image::Plain(conv.image, conv.padding), 0) };
     let (row, plane) = (blocks.row(&image.shape) as usize, blocks.plane(&image.shape) as usize);
     let lanes = blocks.lanes as usize;
     let (frame, batch) = (blocks.frame(&image.shape) as usize, blocks.image(&image.shape) as usize);
-    let first = blocks.frames[0] as usize * frame
-        + blocks.margins[0][0] as usize * row
-        + blocks.margins[1][0] as usize * lanes;
+    let first = blocks.frame_halo[0] as usize * frame
+        + blocks.halo[0][0] as usize * row
+        + blocks.halo[1][0] as usize * lanes;
     let frames = conv.depth.map_or([0; 2], |depth| [depth.result, depth.stride * frame]);
     (Image::Blocks(Places { batch, block: plane, lane: 1, y: row, x: lanes, base: 0, frames }), first)
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use mithril_ir::DType;
 
 use crate::c::ir::expr::{Expr, Var};
-use crate::c::ir::program::{Buffers, Nest};
+use crate::c::ir::program::{Buffers, Memory, Nest};
 use crate::c::kernels::common::library::is_vector_function;
 use crate::c::syntax::expr::{Writer, computed_type};
 use crate::c::syntax::template::{Form, Part, c_type, parts};
@@ -32,9 +32,9 @@ pub struct EpilogueCall {
 impl EpilogueFunctions {
     /// The function that makes the value of `nest` of the sum inside of it; `names` are the variables as the kernel
     /// calls them. `None` if it is no function of an element.
-    pub fn add(
+    pub fn add<M: Memory>(
         &mut self,
-        buffers: &Buffers,
+        buffers: &Buffers<M>,
         nest: &Nest,
         sum: &Expr,
         names: &[(Var, String)],
@@ -107,6 +107,17 @@ impl EpilogueFunctions {
         name
     }
 
+    /// Number of functions, for [`Self::truncate`].
+    pub fn len(&self) -> usize {
+        self.functions.len()
+    }
+
+    /// Removes the functions from this number on.
+    pub fn truncate(&mut self, len: usize) {
+        let removed = self.functions.split_off(len);
+        self.known.retain(|_, name| removed.iter().all(|(other, _)| other != name));
+    }
+
     /// The C text of the functions that these kernels call: those that finish a vector at a time call none.
     pub fn source(&self, kernels: &str) -> String {
         let called = self.functions.iter().filter(|(name, _)| kernels.contains(&format!("{name}(")));
@@ -123,7 +134,7 @@ impl EpilogueFunctions {
 
 /// The value over vectors of the sum and of what is loaded: for arithmetic and functions that there are for vectors. A
 /// compiler finds vectors in loops over lanes, too, but takes several times as long where many of them stand side by side.
-fn in_vectors(buffers: &Buffers, value: &Expr, sum: &Expr, loads: &[Expr]) -> Option<String> {
+fn in_vectors<M: Memory>(buffers: &Buffers<M>, value: &Expr, sum: &Expr, loads: &[Expr]) -> Option<String> {
     let mut knows = vec![(sum.clone(), "{acc}".to_owned())];
     knows.extend(loads.iter().enumerate().map(|(i, load)| (load.clone(), format!("{{{i}}}"))));
     let is_stored_so = |load: &Expr| matches!(load, Expr::Load { stored: DType::F32, .. });

@@ -4,7 +4,7 @@
 use crate::c::analysis::affine::{affine, flat_loads};
 use crate::c::analysis::contraction::{Contraction, stored};
 use crate::c::ir::expr::{Binary, Expr, Index, Var};
-use crate::c::ir::program::{Buffer, KernelProgram, KernelStep, KernelWork, Nest, Place};
+use crate::c::ir::program::{KernelBuffer, KernelProgram, KernelStep, KernelWork, Nest};
 
 /// Multiplications for each element copied, below which a copy costs more than it saves.
 const LEAST_USE: i64 = 8;
@@ -25,9 +25,9 @@ pub fn lay_out(
 ) -> Option<(Nest, Vec<KernelStep>)> {
     let work = sizes(&nest.vars).saturating_mul(sizes(c.vars));
     let moves = |e: &Expr, v: Var| {
-        let mut found = false;
-        e.each_free_var(&mut |w| found |= w == v);
-        found
+        let mut reads = false;
+        e.each_free_var(&mut |w| reads |= w == v);
+        reads
     };
     let mut copies = Vec::new();
     let mut sides = Vec::new();
@@ -98,15 +98,7 @@ fn copy(
 ) -> Expr {
     let (dtype, to) = (value.dtype(), program.buffers.end());
     let shape = vars.iter().map(|v| v.size).collect();
-    let name = "columns".to_owned();
-    program.buffers.push(Buffer {
-        name,
-        dtype,
-        shape,
-        place: Place::Arena(None),
-        is_param: false,
-        blocks: None,
-    });
+    program.buffers.push(KernelBuffer::temporary("columns", dtype, shape));
     // A variable has one meaning in a program.
     let own: Vec<Var> = vars.iter().zip(program.next_var..).map(|(v, id)| Var { id, size: v.size }).collect();
     program.next_var += own.len() as u32;

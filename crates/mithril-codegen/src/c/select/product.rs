@@ -128,7 +128,7 @@ pub fn product(
     making: &mut SelectionContext<'_>,
 ) -> Option<KernelCall> {
     let mut p = Product::read(program, nest, at, element)?;
-    let given = p.sides.clone();
+    let sides = p.sides.clone();
     let (row, column) = p.orient(parts.unwrap_or_default());
     let column = column?;
     let vars = &p.nest.vars;
@@ -167,7 +167,7 @@ pub fn product(
     gemm.one_by_one = parts.is_some();
     if let Some(parts) = parts {
         let strides = if p.is_exchanged { [&gemm.b, &gemm.a] } else { [&gemm.a, &gemm.b] };
-        let starts = [(given[0].start.1, strides[0]), (given[1].start.1, strides[1]), (0, &gemm.out)];
+        let starts = [(sides[0].start.1, strides[0]), (sides[1].start.1, strides[1]), (0, &gemm.out)];
         let positions = positions(program, nest, at, element)?;
         if !counts(parts, &gemm.batch, &positions, &starts) {
             return None;
@@ -200,9 +200,9 @@ fn counts(parts: &[Var], batch: &[usize], positions: &[Index; 3], starts: &[(usi
     let step = (count / MOST_PARTS).max(1) as usize;
     // Digits of a number, the last running fastest.
     let digits = |mut n: i64, sizes: &[i64]| -> Vec<i64> {
-        let mut found: Vec<i64> = sizes.iter().rev().map(|size| (n % size, n /= size).0).collect();
-        found.reverse();
-        found
+        let mut digits: Vec<i64> = sizes.iter().rev().map(|size| (n % size, n /= size).0).collect();
+        digits.reverse();
+        digits
     };
     let [outer, matrices]: [Vec<i64>; 2] =
         [parts.iter().map(|v| v.size).collect(), batch.iter().map(|&n| n as i64).collect()];
@@ -210,9 +210,9 @@ fn counts(parts: &[Var], batch: &[usize], positions: &[Index; 3], starts: &[(usi
         let (part, matrix) = (digits(n, &outer), digits(n, &matrices));
         let value = |v: Var| parts.iter().position(|&w| w == v).map_or(0, |i| part[i]);
         positions.iter().zip(starts).all(|(position, (start, strides))| {
-            let wanted = position.substitute(&|v| Index::number(value(v))).known();
+            let expected = position.substitute(&|v| Index::number(value(v))).known();
             let offset = matrix.iter().zip(&strides.batch).map(|(i, stride)| i * *stride as i64).sum::<i64>();
-            wanted == Some(*start as i64 + offset)
+            expected == Some(*start as i64 + offset)
         })
     };
     matrices.iter().product::<i64>() == count && (0..count).step_by(step).all(starts_there)

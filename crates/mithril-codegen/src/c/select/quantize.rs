@@ -6,7 +6,7 @@ use mithril_ir::error::{Code, Error, Result};
 use crate::c::analysis::contraction::LEAST_WORK;
 use crate::c::ir::expr::{Binary, BufferId, Expr, ReduceOp};
 use crate::c::ir::kernel::Kernel;
-use crate::c::ir::program::{KernelProgram, KernelStep, KernelWork, Nest, Place, Program, Start, Step, Work};
+use crate::c::ir::program::{KernelProgram, KernelStep, KernelWork, Level, Nest, Program, Start, Step};
 use crate::c::kernels::quantized::gemm::MOST_TERMS;
 use crate::c::kernels::spec::blocked_conv::Blocked;
 use crate::c::kernels::spec::conv::Conv;
@@ -24,10 +24,10 @@ pub fn product(
     gemm: &Gemm,
     making: &mut SelectionContext<'_>,
 ) -> (Kernel, bool) {
-    if let Some(found) = of_integers(program, factors, gemm, making) {
-        return found;
+    if let Some(call) = of_integers(program, factors, gemm, making) {
+        return call;
     }
-    let Some(wanted) = &making.options.quantize else { return (gemm.build(making.library), false) };
+    let Some(request) = &making.options.quantize else { return (gemm.build(making.library), false) };
     let is_fixed = |side: usize| is_fixed(program, factors[side].0, making.options);
     let exchanged = if is_fixed(1) { None } else { exchanged(gemm).filter(|_| is_fixed(0)) };
     if exchanged.is_none() && (gemm.packing == Packing::Running || !is_fixed(1)) {
@@ -36,7 +36,7 @@ pub fn product(
     let weight = factors[usize::from(exchanged.is_none())];
     let one = exchanged.as_ref().unwrap_or(gemm);
     let name = name_of(program, weight.0).to_owned();
-    let made = wanted.scheme(&name).and_then(|scheme| {
+    let scheme = request.scheme(&name).and_then(|scheme| {
         if one.k > MOST_TERMS {
             return Err(Reason::cannot("its sums have too many terms"));
         }
@@ -50,8 +50,8 @@ pub fn product(
         terms: vec![(one.k, one.b.row)],
         batch: batch.filter(|(_, stride)| *stride > 0).collect(),
     };
-    let is_quantised = made.is_ok();
-    let (outcome, kernel) = match made {
+    let is_quantised = scheme.is_ok();
+    let (outcome, kernel) = match scheme {
         Ok((scheme, kernel)) => (Ok(scheme), kernel),
         Err(reason) => (Err(reason), gemm.build(making.library)),
     };
@@ -125,8 +125,8 @@ impl InFewBits {
 }
 
 /// How a convolution is to quantize this weight; why it cannot; `None` if nothing is asked of it.
-pub fn convolution<W: Work>(
-    program: &Program<W>,
+pub fn convolution<L: Level>(
+    program: &Program<L>,
     [image, weight]: [BufferId; 2],
     conv: &Conv,
     options: &Options,
@@ -138,9 +138,9 @@ pub fn convolution<W: Work>(
     {
         return Some(Ok(InFewBits::Integers(range)));
     }
-    let wanted = options.quantize.as_ref().filter(|_| is_fixed(program, weight, options))?;
+    let request = options.quantize.as_ref().filter(|_| is_fixed(program, weight, options))?;
     let name = of_convolution(program, weight);
-    Some(wanted.scheme(name).and_then(|scheme| {
+    Some(request.scheme(name).and_then(|scheme| {
         if name != name_of(program, weight) {
             return Err(Reason::cannot(
                 "parts of it are brought into another order, as for a transposed convolution",
@@ -151,7 +151,7 @@ pub fn convolution<W: Work>(
         }
         Ok(match scheme {
             Scheme::Int8 if is_quick(conv, &options.target) => {
-                InFewBits::Whole(wanted.ranges.get(name).copied())
+                InFewBits::Whole(request.ranges.get(name).copied())
             }
             Scheme::Int8 => InFewBits::Weights(Scheme::Int8Weights),
             scheme => InFewBits::Weights(scheme),
@@ -194,9 +194,9 @@ pub fn decided(
 }
 
 /// The name of a weight as users know it: what is made of one parameter when parameters are packed has its name.
-fn name_of<W: Work>(program: &Program<W>, buffer: BufferId) -> &str {
+fn name_of<L: Level>(program: &Program<L>, buffer: BufferId) -> &str {
     let of = &program.buffers[buffer];
-    let made = program.prepared.iter().filter(|_| matches!(of.place, Place::Packed(_)));
+    let made = program.prepacking.iter().filter(|_| of.is_prepacked());
     let reads: Vec<BufferId> =
         made.filter(|step| step.writes().contains(&buffer)).flat_map(Step::reads).collect();
     let alike = |b: &&BufferId| **b != buffer && program.buffers[**b].shape == of.shape;
@@ -207,9 +207,9 @@ fn name_of<W: Work>(program: &Program<W>, buffer: BufferId) -> &str {
 }
 
 /// The name of a convolution's weight; that of the parameter, too, of which some elements are copied in another order.
-fn of_convolution<W: Work>(program: &Program<W>, buffer: BufferId) -> &str {
+fn of_convolution<L: Level>(program: &Program<L>, buffer: BufferId) -> &str {
     let of = &program.buffers[buffer];
-    let made = program.prepared.iter().filter(|_| matches!(of.place, Place::Packed(_)));
+    let made = program.prepacking.iter().filter(|_| of.is_prepacked());
     let made = made.filter(|step| step.writes().contains(&buffer));
     let reads: Vec<BufferId> = made.flat_map(Step::reads).filter(|read| *read != buffer).collect();
     let alike: Vec<BufferId> =
@@ -222,13 +222,13 @@ fn of_convolution<W: Work>(program: &Program<W>, buffer: BufferId) -> &str {
 
 /// Adds weights of products that no low-bit kernel is made for: those of other kernels, and of loops.
 pub fn others(program: &KernelProgram, options: &Options, decisions: &mut Vec<Decision>) {
-    let Some(wanted) = &options.quantize else { return };
+    let Some(request) = &options.quantize else { return };
     for (start, text, bytes) in program.steps.iter().flat_map(|step| left(program, step)) {
         let weight = name_of(program, start.0).to_owned();
         if !is_fixed(program, start.0, options) || decisions.iter().any(|d| d.weight == weight) {
             continue;
         }
-        let outcome = wanted.scheme(&weight).and_then(|_| Err(Reason::cannot(text)));
+        let outcome = request.scheme(&weight).and_then(|_| Err(Reason::cannot(text)));
         let matrix = Matrix { start: start.1, ..Matrix::default() };
         decisions.push(Decision { weight, outcome, matrix, bytes, is_convolution: false, range: None });
     }
@@ -251,7 +251,7 @@ fn left(program: &KernelProgram, step: &KernelStep) -> Vec<(Start, String, usize
 
 /// Matrices in sums of products that stay loops.
 fn in_loops(program: &KernelProgram, nest: &Nest) -> Vec<(Start, String, usize)> {
-    let mut found = Vec::new();
+    let mut weights = Vec::new();
     nest.value.walk(&mut |e| {
         let Expr::Reduce { op: ReduceOp::Sum, vars, body } = e else { return };
         if !matches!(&**body, Expr::Binary(Binary::Multiply, ..)) {
@@ -270,26 +270,26 @@ fn in_loops(program: &KernelProgram, nest: &Nest) -> Vec<(Start, String, usize)>
             let mut is_summed = false;
             factor.each_free_var(&mut |v| is_summed |= vars.contains(&v));
             if is_summed && is_matrix(program, *from) {
-                found.push(((*from, 0), text.clone(), program.buffers[*from].bytes()));
+                weights.push(((*from, 0), text.clone(), program.buffers[*from].bytes()));
             }
         });
     });
-    found
+    weights
 }
 
 /// Whether it is a parameter with rows and columns, and not a bias or a norm's.
 fn is_matrix(program: &KernelProgram, buffer: BufferId) -> bool {
     let buffer = &program.buffers[buffer];
-    let is_fixed = buffer.is_param || matches!(buffer.place, Place::Packed(_));
+    let is_fixed = buffer.is_param || buffer.is_prepacked();
     is_fixed && buffer.shape.iter().filter(|size| **size > 1).count() > 1
 }
 
 impl Quantize {
     /// How a weight is to be kept.
     fn scheme(&self, name: &str) -> std::result::Result<Scheme, Reason> {
-        let found = self.rules.iter().find(|(pattern, _)| matches(pattern, name));
-        let text = if found.is_some() { "kept in float32 by its name" } else { "no pattern takes its name" };
-        found.and_then(|(_, scheme)| *scheme).ok_or_else(|| Reason { text: text.to_owned(), is_wanted: true })
+        let rule = self.rules.iter().find(|(pattern, _)| matches(pattern, name));
+        let text = if rule.is_some() { "kept in float32 by its name" } else { "no pattern takes its name" };
+        rule.and_then(|(_, scheme)| *scheme).ok_or_else(|| Reason { text: text.to_owned(), is_wanted: true })
     }
 }
 
@@ -302,9 +302,10 @@ pub fn matches(pattern: &str, name: &str) -> bool {
             let ends = name.char_indices().map(|(at, _)| at).chain([name.len()]);
             ends.into_iter().any(|at| matches(rest.as_str(), &name[at..]))
         }
-        Some(wanted) => {
+        Some(expected) => {
             let mut left = name.chars();
-            left.next().is_some_and(|c| wanted == '?' || c == wanted) && matches(rest.as_str(), left.as_str())
+            left.next().is_some_and(|c| expected == '?' || c == expected)
+                && matches(rest.as_str(), left.as_str())
         }
     }
 }
@@ -319,15 +320,15 @@ pub fn find_all<'a>(mut patterns: impl Iterator<Item = &'a str>, names: &[&str])
 
 /// Refuses patterns and ranges for weights that are not there; and weights that could not be quantized, if that is asked
 /// for.
-pub fn check(program: &KernelProgram, wanted: Option<&Quantize>, decisions: &[Decision]) -> Result<()> {
-    let Some(wanted) = wanted else { return Ok(()) };
+pub fn check(program: &KernelProgram, request: Option<&Quantize>, decisions: &[Decision]) -> Result<()> {
+    let Some(request) = request else { return Ok(()) };
     let names: Vec<&str> = program.buffers.iter().filter(|b| b.is_param).map(|b| &*b.name).collect();
-    find_all(wanted.rules.iter().map(|(pattern, _)| &**pattern), &names)?;
-    if let Some(weight) = wanted.ranges.keys().find(|weight| !names.contains(&weight.as_str())) {
+    find_all(request.rules.iter().map(|(pattern, _)| &**pattern), &names)?;
+    if let Some(weight) = request.ranges.keys().find(|weight| !names.contains(&weight.as_str())) {
         let text = format!("quantize_ranges: the model has no parameter {weight:?}");
         return Err(Error::new(Code::BadArgument, text).help(some(&names)));
     }
-    if !wanted.strict {
+    if !request.strict {
         return Ok(());
     }
     let left = decisions.iter().filter_map(|d| {

@@ -11,7 +11,7 @@ use crate::c::analysis::affine::flat_loads;
 use crate::c::analysis::contraction::{Contraction, replaced, stored, the_sum};
 use crate::c::analysis::split::split;
 use crate::c::ir::expr::{Binary, Expr, Index, ReduceOp, Var};
-use crate::c::ir::program::{Buffer, KernelProgram, KernelStep, KernelWork, Nest, Place};
+use crate::c::ir::program::{KernelBuffer, KernelProgram, KernelStep, KernelWork, Nest};
 use crate::c::select::product::Product;
 
 /// Rows or columns from which on kernels are fast.
@@ -126,14 +126,7 @@ fn parted(
     at: Vec<Index>,
 ) -> (Nest, KernelStep) {
     let (to, stored) = (program.buffers.end(), sums.dtype());
-    program.buffers.push(Buffer {
-        name: "products".to_owned(),
-        dtype: stored,
-        shape: vars.iter().map(|v| v.size).collect(),
-        place: Place::Arena(None),
-        is_param: false,
-        blocks: None,
-    });
+    program.buffers.push(KernelBuffer::temporary("products", stored, vars.iter().map(|v| v.size).collect()));
     let load = Expr::Load { from: to, at, stored };
     let rest = Nest { value: replaced(&nest.value, sum, &load), ..nest.clone() };
     (Nest { to, vars, value: sums }, KernelStep { work: KernelWork::Nest(rest), ..name.clone() })

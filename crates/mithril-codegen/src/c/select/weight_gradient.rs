@@ -5,7 +5,7 @@ use crate::c::analysis::affine::flat_loads;
 use crate::c::analysis::contraction::{Contraction, the_sum};
 use crate::c::analysis::convolution::{names, pixels, sliding};
 use crate::c::ir::expr::{BufferId, Expr, Index};
-use crate::c::ir::program::{KernelCall, KernelProgram, KernelWork, Nest, Place};
+use crate::c::ir::program::{KernelCall, KernelMemory, KernelProgram, KernelWork, Nest, Place};
 use crate::c::kernels::spec::epilogue::Epilogue;
 use crate::c::kernels::weight_gradient::correlation::Correlation;
 use crate::c::select::context::{SelectionContext, call, is_fixed, operands};
@@ -90,6 +90,7 @@ fn copied(program: &KernelProgram, buffer: BufferId) -> Option<(BufferId, [usize
     let own: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
     let order = [0, 1].map(|i| at.iter().take(2).position(|index| *index == own[i]));
     let stays = at.len() == own.len() && at[2..] == own[2..] && *stored == to.dtype && of.dtype == to.dtype;
-    let is_kept = matches!(of.place, Place::Arena(_) | Place::Input(_) | Place::Constant(_));
+    let is_kept =
+        matches!(of.place, Place::Memory(KernelMemory::Arena(_)) | Place::Input(_) | Place::Constant(_));
     (stays && is_kept).then_some((*from, [order[0]?, order[1]?]))
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use mithril_ir::{DType, Kind, Scalar};
 
 use crate::c::ir::expr::{Atom, Binary, BufferId, Expr, Index, Var, Within};
-use crate::c::ir::program::Buffers;
+use crate::c::ir::program::{Buffers, KernelMemory, Memory};
 use crate::c::syntax::template::{self, Form, Part, c_type};
 
 /// Opens the mark of a buffer's name in the text of a function.
@@ -41,8 +41,8 @@ impl Value {
 
 /// Writes the body of a function.
 #[derive(Debug)]
-pub struct Writer<'a> {
-    buffers: &'a Buffers,
+pub struct Writer<'a, M: Memory = KernelMemory> {
+    buffers: &'a Buffers<M>,
     /// Lines written.
     pub lines: Vec<String>,
     indent: usize,
@@ -56,7 +56,7 @@ pub struct Writer<'a> {
     pub has_short_loops: bool,
     /// Expressions that have been computed, with their names.
     known: Vec<(Expr, String)>,
-    /// Buffers that are read or written, in the order of their first use.
+    /// KernelBuffers that are read or written, in the order of their first use.
     pub used: Vec<BufferId>,
     /// Whether an index is checked.
     pub checks: bool,
@@ -65,9 +65,9 @@ pub struct Writer<'a> {
     counter: usize,
 }
 
-impl<'a> Writer<'a> {
+impl<'a, M: Memory> Writer<'a, M> {
     /// Writes about these buffers.
-    pub fn new(buffers: &'a Buffers) -> Self {
+    pub fn new(buffers: &'a Buffers<M>) -> Self {
         Self {
             buffers,
             lines: Vec::new(),

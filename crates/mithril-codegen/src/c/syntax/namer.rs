@@ -111,9 +111,9 @@ mod tests {
             "M_PI",
             "errno",
         ];
-        let given: Vec<String> = names.iter().map(|n| namer.name(n)).collect();
+        let identifiers: Vec<String> = names.iter().map(|n| namer.name(n)).collect();
         assert_eq!(
-            given,
+            identifiers,
             [
                 "layer1_0_conv",
                 "layer1_0_conv_2",

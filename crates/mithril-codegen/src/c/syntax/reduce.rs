@@ -3,6 +3,7 @@
 use mithril_ir::{DType, Kind, Scalar};
 
 use crate::c::ir::expr::{Expr, Index, ReduceOp, Var, flat};
+use crate::c::ir::program::Memory;
 use crate::c::syntax::expr::{Value, Writer, computed_type, number};
 use crate::c::syntax::template::c_type;
 
@@ -15,7 +16,7 @@ const LONG: i64 = 1024;
 /// Terms of a part, at most.
 const PART: i64 = 64;
 
-impl Writer<'_> {
+impl<M: Memory> Writer<'_, M> {
     /// Writes loops over these variables, and inside of them what `f` writes.
     fn each(&mut self, vars: &[Var], f: impl FnOnce(&mut Self)) {
         let since = self.known();

@@ -147,13 +147,15 @@ impl<'a> Parser<'a> {
         if is_word(c) {
             return rest.find(|c: char| !is_word(c)).unwrap_or(rest.len());
         }
-        const LONG: [&str; 22] = [
-            "<<=", ">>=", "...", "->", "++", "--", "<<", ">>", "<=", ">=", "==", "!=", "&&", "||", "+=",
-            "-=", "*=", "/=", "%=", "&=", "|=", "^=",
-        ];
-        LONG.iter().find(|long| rest.starts_with(**long)).map_or(c.len_utf8(), |long| long.len())
+        OPERATORS.iter().find(|long| rest.starts_with(**long)).map_or(c.len_utf8(), |long| long.len())
     }
 }
+
+/// Operators of several characters.
+const OPERATORS: [&str; 22] = [
+    "<<=", ">>=", "...", "->", "++", "--", "<<", ">>", "<=", ">=", "==", "!=", "&&", "||", "+=", "-=", "*=",
+    "/=", "%=", "&=", "|=", "^=",
+];
 
 /// Words that stand for no value.
 const KEYWORDS: [&str; 18] = [
@@ -168,23 +170,20 @@ fn simplified(nodes: Vec<Node>) -> Vec<Node> {
             Node::Group { before, open, inner, end } => {
                 Node::Group { before, open, inner: simplified(inner), end }
             }
-            token => token,
+            token @ Node::Token { .. } => token,
         })
         .collect();
     let (mut out, mut at) = (Vec::with_capacity(nodes.len()), 0);
     while at < nodes.len() {
-        match sum(&nodes, at) {
-            Some((terms, end)) => {
-                out.extend(worked_out(terms, &nodes[at..end]));
-                at = end;
-            }
-            None => {
-                // What follows one of these in brackets is no operand.
-                let has_head = ["for", "if", "while", "switch"].iter().any(|word| nodes[at].is(word));
-                for _ in 0..1 + usize::from(has_head && at + 1 < nodes.len()) {
-                    out.push(std::mem::replace(&mut nodes[at], token("", String::new())));
-                    at += 1;
-                }
+        if let Some((terms, end)) = sum(&nodes, at) {
+            out.extend(worked_out(terms, &nodes[at..end]));
+            at = end;
+        } else {
+            // What follows one of these in brackets is no operand.
+            let has_head = ["for", "if", "while", "switch"].iter().any(|word| nodes[at].is(word));
+            for _ in 0..=usize::from(has_head && at + 1 < nodes.len()) {
+                out.push(std::mem::replace(&mut nodes[at], token("", String::new())));
+                at += 1;
             }
         }
     }

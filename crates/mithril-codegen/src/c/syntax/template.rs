@@ -57,22 +57,22 @@ pub enum Part<'a> {
 
 /// The parts of a template.
 pub fn parts(text: &str) -> Vec<Part<'_>> {
-    let mut found = Vec::new();
+    let mut parts = Vec::new();
     let mut rest = text;
     while let Some(open) = rest.find(['{', '}']) {
         if rest[open..].starts_with("{{") || rest[open..].starts_with("}}") {
-            found.push(Part::Text(&rest[..=open]));
+            parts.push(Part::Text(&rest[..=open]));
             rest = &rest[open + 2..];
             continue;
         }
         let Some(close) = rest[open..].find('}').map(|n| open + n) else { break };
-        found.push(Part::Text(&rest[..open]));
+        parts.push(Part::Text(&rest[..open]));
         let word = &rest[open + 1..close];
         let after = &rest[close + 1..];
-        found.push(match word.parse() {
+        parts.push(match word.parse() {
             Ok(n) => {
                 let is_first =
-                    open == 0 && (found.len() == 1 || found.ends_with(&[Part::Word(SLOW), Part::Text("")]));
+                    open == 0 && (parts.len() == 1 || parts.ends_with(&[Part::Word(SLOW), Part::Text("")]));
                 let opened = is_first || rest[..open].trim_end().ends_with(['(', ',', '[']);
                 let closed = after.trim_start().starts_with([')', ',', ']']) || after.is_empty();
                 Part::Argument(n, opened && closed)
@@ -81,9 +81,9 @@ pub fn parts(text: &str) -> Vec<Part<'_>> {
         });
         rest = after;
     }
-    found.push(Part::Text(rest));
-    found.retain(|part| *part != Part::Text(""));
-    found
+    parts.push(Part::Text(rest));
+    parts.retain(|part| *part != Part::Text(""));
+    parts
 }
 
 /// What a placeholder that is no argument stands for; `operand` is the dtype of the first argument, `out` the result's.

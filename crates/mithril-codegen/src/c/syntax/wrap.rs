@@ -88,8 +88,8 @@ fn broken(line: &str, out: &mut String) {
     let (is_comment, mut rest) = (line.trim_start().starts_with("/*"), line.to_owned());
     let indent = indent + if is_comment { 3 } else { INDENT };
     while rest.trim_end().chars().count() > WIDTH {
-        let found = if is_comment { last_space(&rest, indent) } else { place(&rest, indent) };
-        let Some(at) = found else { break };
+        let break_at = if is_comment { last_space(&rest, indent) } else { place(&rest, indent) };
+        let Some(at) = break_at else { break };
         out.push_str(rest[..at].trim_end());
         out.push('\n');
         rest = " ".repeat(indent) + rest[at..].trim_start();
@@ -119,7 +119,7 @@ fn place(line: &str, indent: usize) -> Option<usize> {
         }
         let rest = &line[i..];
         let is = |operators: &[&str]| operators.iter().any(|operator| rest.starts_with(operator));
-        let found = match c {
+        let bracket = match c {
             ',' | ';' if is(&[", ", "; "]) => Some((0, i + 1)),
             ' ' if is(&[" = ", " += "]) => rest[1..].find(' ').map(|n| (1, i + 1 + n)),
             ' ' if is(&[" ? ", " : ", " && ", " || "]) => Some((1, i)),
@@ -127,7 +127,7 @@ fn place(line: &str, indent: usize) -> Option<usize> {
             ' ' if is(&[" * ", " / "]) => Some((3, i)),
             _ => None,
         };
-        if let Some((kind, at)) = found {
+        if let Some((kind, at)) = bracket {
             let rank = depth * 4 + kind;
             if best.is_none_or(|(least, _)| rank <= least) {
                 best = Some((rank, at));
@@ -145,8 +145,8 @@ mod tests {
     fn long_lines_break_outside_of_brackets() {
         let long = "argument_of_a_function".repeat(2);
         let call = format!("    call({long}, f({long}, 1), {long} + {long});\n");
-        let found = wrap(&call);
-        assert_eq!(found, format!("    call({long}, f({long}, 1),\n            {long} + {long});\n"));
+        let text = wrap(&call);
+        assert_eq!(text, format!("    call({long}, f({long}, 1),\n            {long} + {long});\n"));
         let sum = format!("    out[{long}] = g({long}, {long});\n");
         assert_eq!(wrap(&sum), format!("    out[{long}] =\n            g({long}, {long});\n"));
         let loops = format!("for (int {long} = 0; {long} < 100; {long}++)\n");
@@ -167,12 +167,12 @@ mod tests {
     fn comments_flow_into_their_next_lines() {
         let (long, next) = ("word ".repeat(30), "word ".repeat(20));
         for (first, second) in [("/* ", "   "), ("    /* ", "       "), ("/* ", " * ")] {
-            let found = wrap(&format!("{first}{long}\n{second}{next}\n{second}end. */\nint x;\n"));
-            assert_eq!(found.matches("word").count(), 50, "{found}");
-            let lines: Vec<_> = found.lines().collect();
-            assert!(lines.iter().all(|line| line.len() <= WIDTH), "{found}");
-            assert!(lines[1].len() > 100 && lines[1].starts_with(second.trim_end()), "{found}");
-            assert!(found.ends_with("*/\nint x;\n"), "{found}");
+            let text = wrap(&format!("{first}{long}\n{second}{next}\n{second}end. */\nint x;\n"));
+            assert_eq!(text.matches("word").count(), 50, "{text}");
+            let lines: Vec<_> = text.lines().collect();
+            assert!(lines.iter().all(|line| line.len() <= WIDTH), "{text}");
+            assert!(lines[1].len() > 100 && lines[1].starts_with(second.trim_end()), "{text}");
+            assert!(text.ends_with("*/\nint x;\n"), "{text}");
         }
         let list = format!("/* {long}\n\n   a list\n */\n");
         assert!(wrap(&list).ends_with("\n\n   a list\n */\n"), "{}", wrap(&list));

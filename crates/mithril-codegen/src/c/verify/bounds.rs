@@ -4,20 +4,23 @@
 use std::collections::BTreeSet;
 
 use crate::c::ir::expr::{Argument, Atom, Expr, Index, Var, arithmetic, flat};
-use crate::c::ir::program::{Buffer, KernelCall, KernelProgram, KernelStep, KernelWork, Nest, Place, Rows};
+use crate::c::ir::program::{
+    KernelBuffer, KernelCall, KernelMemory, KernelProgram, KernelStep, KernelWork, Nest, Place, Rows,
+};
 use crate::c::verify::index::Scope;
 use crate::c::verify::messages::{in_step, named};
 
 /// Looks at all steps.
 pub fn check(program: &KernelProgram) -> Result<(), String> {
     for (b, buffer) in program.buffers.entries() {
-        let margins = buffer.blocks.is_some_and(|blocks| blocks.has_margins());
-        if margins != program.margins.contains_key(&b) {
-            return Err(format!("nobody sets the margins of {} to zero", named(program, b)));
+        let has_halo = buffer.blocks.is_some_and(|blocks| blocks.has_halo());
+        // Programs of loops do not know the functions that fill halos.
+        if program.info.arena_bytes.is_some() && has_halo != program.info.halos.contains_key(&b) {
+            return Err(format!("no function fills the halo of {}", named(program, b)));
         }
     }
-    for (i, step) in program.prepared.entries().chain(program.steps.entries()) {
-        check_step(program, step).map_err(|text| in_step(i, step, &text))?;
+    for (i, step) in program.prepacking.entries().chain(program.steps.entries()) {
+        check_step(program, step).map_err(|text| in_step(program, i, step, &text))?;
     }
     Ok(())
 }
@@ -64,9 +67,9 @@ fn check_kernel(program: &KernelProgram, k: &KernelCall) -> Result<(), String> {
             return Err(format!("starts at {first} in {}", named(program, b)));
         }
     }
-    let given = k.shared.map_or(0, |b| program.buffers[b].bytes());
-    if given < k.kernel.shared_bytes {
-        return Err(format!("has {given} bytes of scratch memory and needs {}", k.kernel.shared_bytes));
+    let bytes = k.shared.map_or(0, |b| program.buffers[b].bytes());
+    if bytes < k.kernel.shared_bytes {
+        return Err(format!("has {bytes} bytes of scratch memory and needs {}", k.kernel.shared_bytes));
     }
     Ok(())
 }
@@ -85,7 +88,7 @@ fn check_nest(program: &KernelProgram, nest: &Nest, at: &[Index]) -> Result<(), 
     if matches!(buffer.place, Place::Input(_) | Place::Constant(_)) {
         return Err(format!("changes {}, which is given", of()));
     }
-    let is_bytes = |buffer: &Buffer| buffer.blocks.is_some_and(|blocks| blocks.bytes.is_some());
+    let is_bytes = |buffer: &KernelBuffer| buffer.blocks.is_some_and(|blocks| blocks.bytes.is_some());
     if nest.value.dtype() != arithmetic(buffer.dtype) && !is_bytes(buffer) {
         return Err(format!("stores {} in {}, which holds {}", nest.value.dtype(), of(), buffer.dtype));
     }
@@ -98,7 +101,7 @@ fn check_nest(program: &KernelProgram, nest: &Nest, at: &[Index]) -> Result<(), 
             return Err(format!("stores at {value} on an axis of {size} of {} ({})", of(), point.text()));
         }
     }
-    let is_own = matches!(buffer.place, Place::Scratch(_));
+    let is_own = matches!(buffer.place, Place::Memory(KernelMemory::Scratch(_)));
     if !fills(&flat(at, &buffer.shape), nest, buffer.count(), is_own) {
         return Err(format!("does not fill every element of {} once", of()));
     }
@@ -154,9 +157,9 @@ fn check_value(program: &KernelProgram, e: &Expr, scope: &mut Scope) -> Result<(
         Expr::Select { when, yes, no } => {
             for (side, passes) in [(yes, true), (no, false)] {
                 scope.choices.push((when.clone(), passes));
-                let found = check_value(program, side, scope);
+                let checked = check_value(program, side, scope);
                 scope.choices.pop();
-                found?;
+                checked?;
             }
             Ok(())
         }
@@ -166,9 +169,9 @@ fn check_value(program: &KernelProgram, e: &Expr, scope: &mut Scope) -> Result<(
             }
             let known = scope.vars.len();
             scope.vars.extend(vars);
-            let found = if scope.is_empty() { Ok(()) } else { check_value(program, body, scope) };
+            let checked = if scope.is_empty() { Ok(()) } else { check_value(program, body, scope) };
             scope.vars.truncate(known);
-            found
+            checked
         }
         _ => e.children().into_iter().try_for_each(|child| check_value(program, child, scope)),
     }

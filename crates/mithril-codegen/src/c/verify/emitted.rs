@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use crate::c::ir::driver::{Does, Effect, Line, Phase, Statement};
 use crate::c::ir::expr::{BufferId, StepId};
-use crate::c::ir::program::{KernelProgram, KernelWork, PackCall, Place};
+use crate::c::ir::program::{KernelMemory, KernelProgram, KernelWork, PackCall, Place};
 use crate::c::verify::memory::Memory;
 use crate::c::verify::messages::named;
 
@@ -31,7 +31,8 @@ pub fn packing(program: &KernelProgram, parts: &[Vec<Phase>]) -> Result<Packed, 
                 .try_for_each(|&b| memory.read(b))
                 .map_err(|text| format!("part {number} of packing, `{}`, {text}", statement.text))?;
             effect.writes.iter().for_each(|&b| memory.write(b));
-            let is_packed = |b: &&BufferId| matches!(program.buffers[**b].place, Place::Packed(_));
+            let is_packed =
+                |b: &&BufferId| matches!(program.buffers[**b].place, Place::Memory(KernelMemory::Packed(_)));
             packed.buffers.extend(effect.writes.iter().filter(is_packed));
             packed.weights.extend(effect.packs);
         }
@@ -43,7 +44,7 @@ pub fn packing(program: &KernelProgram, parts: &[Vec<Phase>]) -> Result<Packed, 
 fn check_places(program: &KernelProgram) -> Result<(), String> {
     let mut places: Vec<(Range<usize>, String)> = Vec::new();
     for (b, buffer) in program.buffers.entries() {
-        if let Place::Packed(Some(at)) = buffer.place {
+        if let Place::Memory(KernelMemory::Packed(Some(at))) = buffer.place {
             places.push((at..at + buffer.bytes(), named(program, b)));
         }
     }
@@ -63,8 +64,8 @@ fn check_places(program: &KernelProgram) -> Result<(), String> {
             return Err(format!("{} and {} are packed to one place", pair[0].1, pair[1].1));
         }
     }
-    match places.iter().find(|(place, _)| place.end > program.packed_bytes) {
-        Some((_, name)) => Err(format!("{name} lies behind the {} packed bytes", program.packed_bytes)),
+    match places.iter().find(|(place, _)| place.end > program.info.packed_bytes) {
+        Some((_, name)) => Err(format!("{name} lies behind the {} packed bytes", program.info.packed_bytes)),
         None => Ok(()),
     }
 }
@@ -80,7 +81,7 @@ pub fn running(
     packed.buffers.iter().for_each(|&b| memory.write(b));
     let mut run = Running { program, memory, packed, part: None, since: threads.then(Vec::new) };
     // What one time leaves must not be in the way of the next.
-    for _ in 0..program.times().min(2) {
+    for _ in 0..program.tiles().min(2) {
         for line in lines {
             match line {
                 Line::Wait => run.since.iter_mut().for_each(Vec::clear),
@@ -139,7 +140,7 @@ impl<'a> Running<'a> {
         Ok(())
     }
     fn forget_own(&mut self) {
-        self.memory.forget(|place| matches!(place, Place::Scratch(_)));
+        self.memory.forget(|place| matches!(place, Place::Memory(KernelMemory::Scratch(_))));
     }
     fn call(&mut self, effect: &Effect) -> Result<(), String> {
         if self.part.is_some() && effect.divided {
@@ -149,7 +150,7 @@ impl<'a> Running<'a> {
         }
         for &b in &effect.reads {
             self.memory.read(b)?;
-            let is_own = matches!(self.program.buffers[b].place, Place::Scratch(_));
+            let is_own = matches!(self.program.buffers[b].place, Place::Memory(KernelMemory::Scratch(_)));
             if !is_own && self.part.as_ref().is_some_and(|written| written.contains(&b)) {
                 return Err(format!("reads {}, of which other parts fill some", named(self.program, b)));
             }

@@ -123,7 +123,7 @@ impl Scope {
     }
     /// Between which numbers an index surely lies.
     fn range(&self, index: &Index) -> (i64, i64) {
-        let mut found =
+        let mut range =
             index.terms.iter().fold((index.constant, index.constant), |(low, high), (atom, factor)| {
                 let (a, b) = self.atom(atom);
                 let (a, b) = (a.saturating_mul(*factor), b.saturating_mul(*factor));
@@ -139,10 +139,10 @@ impl Scope {
             let times = of_index / of_test;
             let (low, high) = (index.clone() - test.index.clone() * times).range();
             let ends = [test.from, test.to.saturating_sub(1)].map(|end| end.saturating_mul(times));
-            found.0 = found.0.max(ends[0].min(ends[1]).saturating_add(low));
-            found.1 = found.1.min(ends[0].max(ends[1]).saturating_add(high));
+            range.0 = range.0.max(ends[0].min(ends[1]).saturating_add(low));
+            range.1 = range.1.min(ends[0].max(ends[1]).saturating_add(high));
         }
-        found
+        range
     }
     fn atom(&self, atom: &Atom) -> (i64, i64) {
         match atom {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::c::ir::expr::BufferId;
-use crate::c::ir::program::{Buffer, KernelProgram, Place};
+use crate::c::ir::program::{KernelBuffer, KernelMemory, KernelPlace, KernelProgram, Place};
 use crate::c::verify::messages::named;
 use crate::ids::Table;
 
@@ -22,14 +22,14 @@ enum Holds {
 pub struct Memory<'a> {
     program: &'a KernelProgram,
     holds: Table<BufferId, Holds>,
-    /// Buffers that hold something, in the arena and in the scratch memory of packing, by where they start.
+    /// KernelBuffers that hold something, in the arena and in the scratch memory of packing, by where they start.
     places: [BTreeMap<usize, BufferId>; 2],
 }
 
 impl<'a> Memory<'a> {
     /// Before the first call: what is given is there.
     pub fn new(program: &'a KernelProgram) -> Self {
-        let is_there = |b: &Buffer| {
+        let is_there = |b: &KernelBuffer| {
             let is_given = matches!(b.place, Place::Input(_) | Place::Constant(_) | Place::State { .. });
             // What has no elements need not be filled.
             if is_given || b.count() == 0 { Holds::Everything } else { Holds::Nothing }
@@ -72,7 +72,7 @@ impl<'a> Memory<'a> {
         self.holds[buffer] = Holds::Everything;
     }
     /// What lies in the memory of a thread, or among the scratch memory of packing, is gone.
-    pub fn forget(&mut self, is_gone: impl Fn(&Place) -> bool) {
+    pub fn forget(&mut self, is_gone: impl Fn(&KernelPlace) -> bool) {
         for (buffer, holds) in self.program.buffers.iter().zip(&mut self.holds) {
             if is_gone(&buffer.place) && buffer.count() > 0 {
                 *holds = Holds::Nothing;
@@ -81,7 +81,8 @@ impl<'a> Memory<'a> {
     }
     /// Whether two buffers share memory.
     pub fn overlap(&self, a: BufferId, b: BufferId) -> bool {
-        let is_own = |b: BufferId| matches!(self.program.buffers[b].place, Place::Scratch(_));
+        let is_own =
+            |b: BufferId| matches!(self.program.buffers[b].place, Place::Memory(KernelMemory::Scratch(_)));
         match (self.extent(a), self.extent(b)) {
             _ if a == b => !is_own(a),
             (Some((space, start, end)), Some((other, from, to))) => {
@@ -94,8 +95,8 @@ impl<'a> Memory<'a> {
     fn extent(&self, buffer: BufferId) -> Option<(usize, usize, usize)> {
         let b = &self.program.buffers[buffer];
         match b.place {
-            Place::Arena(Some(at)) => Some((0, at, at + b.bytes())),
-            Place::Packing(at) => Some((1, at, at + b.bytes())),
+            Place::Memory(KernelMemory::Arena(Some(at))) => Some((0, at, at + b.bytes())),
+            Place::Memory(KernelMemory::Packing(at)) => Some((1, at, at + b.bytes())),
             _ => None,
         }
     }

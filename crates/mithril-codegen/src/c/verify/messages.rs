@@ -2,6 +2,7 @@
 
 use crate::c::ir::expr::{BufferId, StepId};
 use crate::c::ir::program::{KernelProgram, KernelStep, KernelWork};
+use crate::c::ir::text::kernel_step;
 
 /// A buffer, for messages.
 pub fn named(program: &KernelProgram, buffer: BufferId) -> String {
@@ -12,7 +13,7 @@ pub fn named(program: &KernelProgram, buffer: BufferId) -> String {
 }
 
 /// What is wrong with a step, with its number and what it does.
-pub fn in_step(number: StepId, step: &KernelStep, text: &str) -> String {
+pub fn in_step(program: &KernelProgram, number: StepId, step: &KernelStep, text: &str) -> String {
     let kind = match &step.work {
         KernelWork::Nest(_) => "loops".to_owned(),
         KernelWork::Call(call) => call.function.clone(),
@@ -22,5 +23,6 @@ pub fn in_step(number: StepId, step: &KernelStep, text: &str) -> String {
         KernelWork::Parts(parts) => format!("{} parts", parts.count),
     };
     let place = if step.origin.is_empty() { String::new() } else { format!(" in {}", step.origin) };
-    format!("step {number}, `{}`{place} ({kind}), {text}\n{step}", step.name)
+    let lines = kernel_step(step, &program.buffers);
+    format!("step {number}, `{}`{place} ({kind}), {text}\n{lines}", step.name)
 }

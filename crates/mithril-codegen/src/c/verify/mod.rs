@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | `bounds` | every element that is read or stored exists; a nest fills all of its buffer | after every stage, in debug builds |
 //! | `order` | what is read was written before: by earlier steps, in the same part, in the same row; memory is not given away too soon | the same |
+//! | `text` | the text of a program of loops parses, to the same program | the same |
 //! | `values` | steps that are moved, joined or done in place still read the values that they read before | around the stages that do that, in debug builds |
 //! | `emitted` | the calls in the order in which they are written to the file, with the places where threads wait | whenever C is written |
 //!
@@ -15,7 +16,7 @@ use mithril_ir::error::{Error, Result};
 use values::Values;
 
 use crate::c::ir::driver::{Line, Phase};
-use crate::c::ir::program::{KernelProgram, Program};
+use crate::c::ir::program::{KernelProgram, Level, LoopProgram, Program};
 
 mod bounds;
 mod emitted;
@@ -32,9 +33,9 @@ mod values;
 const BETWEEN: bool = cfg!(debug_assertions);
 
 /// Looks at the program that a stage has made.
-pub fn after<W>(stage: &str, program: &Program<W>) -> Result<()>
+pub fn after<L: Level>(stage: &str, program: &Program<L>) -> Result<()>
 where
-    Program<W>: Clone + Into<KernelProgram>,
+    Program<L>: Clone + Into<KernelProgram>,
 {
     if !BETWEEN {
         return Ok(());
@@ -43,18 +44,31 @@ where
     bounds::check(&program).and_then(|()| order::check(&program)).map_err(|text| wrong(stage, &text))
 }
 
+/// Whether the text form of a program of loops parses to the same program.
+pub fn round_trip(stage: &str, program: &LoopProgram, text: &str) -> Result<()> {
+    if !BETWEEN {
+        return Ok(());
+    }
+    let parsed = LoopProgram::parse(text, &program.elided_constants())?;
+    if parsed.to_string() == text {
+        Ok(())
+    } else {
+        Err(wrong(stage, &format!("the text of the program parses to another one\n{text}\n{parsed}")))
+    }
+}
+
 /// What the results of a program are made of, before a stage that moves steps.
-pub fn values<W>(program: &Program<W>) -> Option<Values>
+pub fn values<L: Level>(program: &Program<L>) -> Option<Values>
 where
-    Program<W>: Clone + Into<KernelProgram>,
+    Program<L>: Clone + Into<KernelProgram>,
 {
     BETWEEN.then(|| Values::of(&program.clone().into()))
 }
 
 /// Looks whether they are made of the same after it.
-pub fn still<W>(before: Option<Values>, stage: &str, program: &Program<W>) -> Result<()>
+pub fn still<L: Level>(before: Option<Values>, stage: &str, program: &Program<L>) -> Result<()>
 where
-    Program<W>: Clone + Into<KernelProgram>,
+    Program<L>: Clone + Into<KernelProgram>,
 {
     before.map_or(Ok(()), |before| before.check(&program.clone().into()).map_err(|text| wrong(stage, &text)))
 }

@@ -2,7 +2,7 @@
 
 use crate::c::ir::expr::{Argument, BufferId, Expr, Index};
 use crate::c::ir::program::{
-    ALIGNMENT, KernelCall, KernelProgram, KernelStep, KernelWork, Nest, Parts, Place, Rows,
+    ALIGNMENT, KernelCall, KernelMemory, KernelProgram, KernelStep, KernelWork, Nest, Parts, Place, Rows,
 };
 use crate::c::verify::index::{Scope, each_load};
 use crate::c::verify::memory::Memory;
@@ -12,16 +12,16 @@ use crate::c::verify::rows::{Written, same_row};
 /// Looks at what is done once, and then at what is done at every call.
 pub fn check(program: &KernelProgram) -> Result<(), String> {
     let mut memory = Memory::new(program);
-    for (i, step) in program.prepared.entries() {
+    for (i, step) in program.prepacking.entries() {
         check_prepared(program, step)
             .and_then(|()| check_step(&mut memory, program, step))
-            .map_err(|text| in_step(i, step, &format!("done once, {text}")))?;
+            .map_err(|text| in_step(program, i, step, &format!("done once, {text}")))?;
     }
-    memory.forget(|place| matches!(place, Place::Packing(_)));
+    memory.forget(|place| matches!(place, Place::Memory(KernelMemory::Packing(_))));
     for (i, step) in program.steps.entries() {
         check_called(program, step)
             .and_then(|()| check_step(&mut memory, program, step))
-            .map_err(|text| in_step(i, step, &text))?;
+            .map_err(|text| in_step(program, i, step, &text))?;
     }
     let is_missing =
         |b: &BufferId| matches!(program.buffers[*b].place, Place::Output(_)) && !memory.holds(*b);
@@ -37,7 +37,10 @@ fn check_prepared(program: &KernelProgram, step: &KernelStep) -> Result<(), Stri
         let b = &program.buffers[*b];
         b.is_param
             || b.count() == 0
-            || matches!(b.place, Place::Constant(_) | Place::Packed(_) | Place::Packing(_))
+            || matches!(
+                b.place,
+                Place::Constant(_) | Place::Memory(KernelMemory::Packed(_) | KernelMemory::Packing(_))
+            )
     };
     let all: Vec<BufferId> = step.reads().into_iter().chain(step.writes()).collect();
     let unknown = all.iter().find(|b| !is_known(b));
@@ -47,14 +50,17 @@ fn check_prepared(program: &KernelProgram, step: &KernelStep) -> Result<(), Stri
 /// What is packed does not change at a call; scratch memory of packing and of another step is not there.
 fn check_called(program: &KernelProgram, step: &KernelStep) -> Result<(), String> {
     let place = |b: &BufferId| &program.buffers[*b].place;
-    if let Some(b) = step.writes().iter().find(|b| matches!(place(b), Place::Packed(_) | Place::Constant(_)))
+    if let Some(b) = step
+        .writes()
+        .iter()
+        .find(|b| matches!(place(b), Place::Memory(KernelMemory::Packed(_)) | Place::Constant(_)))
     {
         return Err(format!("changes {}, which is packed or constant", named(program, *b)));
     }
     let is_inside = matches!(step.work, KernelWork::Rows(_) | KernelWork::Parts(_));
     let is_gone = |b: &&BufferId| match place(b) {
-        Place::Packing(_) => true,
-        Place::Scratch(_) => !is_inside || !step.writes().contains(b),
+        Place::Memory(KernelMemory::Packing(_)) => true,
+        Place::Memory(KernelMemory::Scratch(_)) => !is_inside || !step.writes().contains(b),
         _ => false,
     };
     let all: Vec<BufferId> = step.reads().into_iter().chain(step.writes()).collect();
@@ -87,7 +93,7 @@ fn check_step(memory: &mut Memory<'_>, program: &KernelProgram, step: &KernelSte
     for b in writes {
         memory.write(b);
     }
-    memory.forget(|place| matches!(place, Place::Scratch(_)));
+    memory.forget(|place| matches!(place, Place::Memory(KernelMemory::Scratch(_))));
     Ok(())
 }
 
@@ -137,7 +143,7 @@ fn check_own_memory(
     let mut places: Vec<(usize, usize, BufferId)> = Vec::new();
     for b in buffers {
         let buffer = &program.buffers[b];
-        let Place::Scratch(at) = buffer.place else { continue };
+        let Place::Memory(KernelMemory::Scratch(at)) = buffer.place else { continue };
         if buffer.is_constant() || buffer.count() == 0 {
             continue;
         }
@@ -157,13 +163,13 @@ fn check_own_memory(
 /// Nests read what earlier nests have made of their row, and of what they change only their own element.
 fn check_rows(memory: &Memory<'_>, program: &KernelProgram, rows: &Rows) -> Result<(), String> {
     for (i, (nest, at)) in rows.nests.iter().enumerate() {
-        let mut found = Ok(());
+        let mut result = Ok(());
         let mut scope = Scope { vars: nest.vars.clone(), choices: Vec::new() };
         each_load(&nest.value, &mut scope, &mut |scope, from, read| {
             let writer = rows.nests.iter().enumerate().find(|(_, (writer, _))| writer.to == from);
-            let Some((number, (writer, stored))) = writer.filter(|_| found.is_ok()) else { return };
+            let Some((number, (writer, stored))) = writer.filter(|_| result.is_ok()) else { return };
             let of = || named(program, from);
-            found = if number >= i && !memory.holds(from) {
+            result = if number >= i && !memory.holds(from) {
                 Err(format!("reads {} in a row before it is written there", of()))
             } else if number == i && read != at {
                 Err(format!("reads {} while it changes it", of()))
@@ -172,7 +178,7 @@ fn check_rows(memory: &Memory<'_>, program: &KernelProgram, rows: &Rows) -> Resu
                     .map_err(|text| format!("reads {} {text}", of()))
             };
         });
-        found?;
+        result?;
     }
     Ok(())
 }
@@ -207,7 +213,8 @@ fn check_parts(memory: &Memory<'_>, program: &KernelProgram, parts: &Parts) -> R
         let text = |text: String| format!("has a part, `{}`, that {text}", step.name);
         for b in step.reads() {
             memory.read(b).map_err(text)?;
-            let is_shared = made.contains(&b) && !matches!(program.buffers[b].place, Place::Scratch(_));
+            let is_shared = made.contains(&b)
+                && !matches!(program.buffers[b].place, Place::Memory(KernelMemory::Scratch(_)));
             if is_shared {
                 return Err(text(format!("reads {}, of which other parts fill some", named(program, b))));
             }
@@ -215,7 +222,7 @@ fn check_parts(memory: &Memory<'_>, program: &KernelProgram, parts: &Parts) -> R
         match &step.work {
             KernelWork::Kernel(k) => check_kernel(program, k).map_err(text)?,
             KernelWork::Rows(rows) => {
-                let count: i64 = rows.vars[..rows.given].iter().map(|v| v.size).product();
+                let count: i64 = rows.vars[..rows.part_vars].iter().map(|v| v.size).product();
                 if count != parts.count {
                     return Err(text(format!("counts {count} of {} parts", parts.count)));
                 }

@@ -11,26 +11,38 @@ use crate::c::ir::expr::{
 use crate::c::ir::kernel::{Argument, Call, Kernel};
 use crate::c::ir::layout::Blocks;
 use crate::c::ir::program::{
-    Buffer, KernelCall, KernelProgram, KernelStep, KernelWork, Nest, PackCall, Parts, Place, Rows,
+    KernelBuffer, KernelCall, KernelMemory, KernelPlace, KernelProgram, KernelStep, KernelWork, Nest,
+    PackCall, Parts, Place, Rows,
 };
 use crate::c::verify::values::Values;
 use crate::c::verify::{bounds, emitted, order};
-use crate::ids::Id as _;
+use crate::ids::{Id as _, InputId, OutputId};
 
 const F32: DType = DType::F32;
 
-fn buffer(name: &str, shape: &[i64], place: Place) -> Buffer {
-    Buffer { name: name.to_owned(), dtype: F32, shape: shape.to_vec(), place, is_param: false, blocks: None }
+fn buffer(name: &str, shape: &[i64], place: KernelPlace) -> KernelBuffer {
+    KernelBuffer {
+        name: name.to_owned(),
+        dtype: F32,
+        shape: shape.to_vec(),
+        place,
+        is_param: false,
+        blocks: None,
+    }
 }
 
 /// An input, temporaries and an output, all of them vectors of 8: x0 … x3.
-fn vectors() -> Vec<Buffer> {
+fn vectors() -> Vec<KernelBuffer> {
     vec![
-        buffer("input", &[8], Place::Input(0)),
-        buffer("first", &[8], Place::Arena(None)),
-        buffer("second", &[8], Place::Arena(None)),
-        buffer("output", &[8], Place::Output(0)),
+        buffer("input", &[8], Place::Input(InputId::new(0))),
+        buffer("first", &[8], Place::Memory(KernelMemory::Arena(None))),
+        buffer("second", &[8], Place::Memory(KernelMemory::Arena(None))),
+        buffer("output", &[8], Place::Output(OutputId::new(0))),
     ]
+}
+
+fn state(output: usize) -> KernelPlace {
+    Place::State { input: InputId::new(0), output: OutputId::new(output) }
 }
 
 fn var(id: u32, size: i64) -> Var {
@@ -56,7 +68,7 @@ fn fill(to: usize, from: usize) -> KernelStep {
     step(&format!("fill {to}"), KernelWork::Nest(Nest { to: x(to), vars: vec![v], value }))
 }
 
-fn program(buffers: Vec<Buffer>, steps: Vec<KernelStep>) -> KernelProgram {
+fn program(buffers: Vec<KernelBuffer>, steps: Vec<KernelStep>) -> KernelProgram {
     KernelProgram { buffers: buffers.into(), steps: steps.into(), next_var: 100, ..KernelProgram::default() }
 }
 
@@ -71,7 +83,7 @@ fn product(to: usize, inputs: [usize; 2], shared: usize) -> KernelCall {
     let kernel = Kernel {
         pack: None,
         packed_bytes: 0,
-        first: None,
+        panel_start: None,
         phases: vec![vec![pack], vec![multiply]],
         shared_bytes: 64,
         scratch_bytes: 64,
@@ -82,11 +94,11 @@ fn product(to: usize, inputs: [usize; 2], shared: usize) -> KernelCall {
         inputs: inputs.map(|b| (x(b), 0)),
         operands: Vec::new(),
         packed: 0,
-        ahead: None,
+        next_weights: None,
         shared: Some(x(shared)),
         what: "4x4x4 product".to_owned(),
         work: 64,
-        asked: Vec::new(),
+        tuning_keys: Vec::new(),
     }
 }
 
@@ -96,8 +108,8 @@ fn check(program: &KernelProgram) -> Result<(), String> {
 }
 
 #[track_caller]
-fn fails(found: Result<(), String>, parts: &[&str]) {
-    let text = found.expect_err("the program is wrong");
+fn fails(result: Result<(), String>, parts: &[&str]) {
+    let text = result.expect_err("the program is wrong");
     for part in parts {
         assert!(text.contains(part), "`{part}` is not in: {text}");
     }
@@ -178,7 +190,7 @@ fn nests_fill_their_buffers() {
 fn changes_in_place_read_their_own_element() {
     let state = || {
         let mut buffers = vectors();
-        buffers[0].place = Place::State { input: 0, output: 0 };
+        buffers[0].place = state(0);
         buffers.truncate(1);
         buffers
     };
@@ -202,7 +214,7 @@ fn rows(order: [usize; 2], own: bool, read: impl Fn(Index) -> Index) -> KernelPr
     }
     if own {
         buffers[1].shape = vec![2];
-        buffers[1].place = Place::Scratch(0);
+        buffers[1].place = Place::Memory(KernelMemory::Scratch(0));
     }
     let row = var(0, 4);
     let [j, k] = [1, 2].map(|id| var(id, 2));
@@ -214,7 +226,7 @@ fn rows(order: [usize; 2], own: bool, read: impl Fn(Index) -> Index) -> KernelPr
         (Nest { to: x(3), vars: vec![row, k], value: second }, vec![Index::var(row), Index::var(k)]),
     ];
     let nests = order.map(|i| nests[i].clone()).to_vec();
-    let work = KernelWork::Rows(Rows { vars: vec![row], given: 0, nests, scratch_bytes: 64 });
+    let work = KernelWork::Rows(Rows { vars: vec![row], part_vars: 0, nests, scratch_bytes: 64 });
     program(buffers, vec![step("rows", work)])
 }
 
@@ -228,7 +240,7 @@ fn rows_read_what_was_made_in_them() {
     refuses(&rows([0, 1], false, next), &["reads x1 `first` [4, 2] at [", "which another row fills"]);
     // Of the scratch memory of a row nothing is left behind.
     let mut later = rows([0, 1], true, |row| row);
-    later.buffers.push(buffer("later", &[2], Place::Output(1)));
+    later.buffers.push(buffer("later", &[2], Place::Output(OutputId::new(1))));
     let v = var(9, 2);
     let nest = Nest { to: x(4), vars: vec![v], value: load(1, &[Index::var(v)]) };
     later.steps.push(step("later", KernelWork::Nest(nest)));
@@ -238,11 +250,11 @@ fn rows_read_what_was_made_in_them() {
 #[test]
 fn scratch_memory_is_divided() {
     let mut small = rows([0, 1], true, |row| row);
-    small.buffers[x(1)].place = Place::Scratch(64);
+    small.buffers[x(1)].place = Place::Memory(KernelMemory::Scratch(64));
     refuses(&small, &["keeps x1 `first` [2] at 64 of 64 bytes"]);
     let mut together = rows([0, 1], true, |row| row);
     together.buffers[x(2)].shape = vec![2];
-    together.buffers[x(2)].place = Place::Scratch(0);
+    together.buffers[x(2)].place = Place::Memory(KernelMemory::Scratch(0));
     let KernelWork::Rows(rows) = &mut together.steps[StepId::new(0)].work else { panic!("rows") };
     let (row, v) = (rows.vars[0], var(5, 2));
     let third = Nest { to: x(2), vars: vec![row, v], value: load(1, &[Index::var(v)]) };
@@ -256,14 +268,14 @@ fn parts(inputs: [[usize; 2]; 2]) -> KernelProgram {
     for b in &mut buffers {
         b.shape = vec![4, 4];
     }
-    buffers[1].place = Place::Scratch(64);
-    buffers[2].place = Place::Scratch(128);
-    buffers.extend([Buffer::scratch(64), Buffer::scratch(64)]);
+    buffers[1].place = Place::Memory(KernelMemory::Scratch(64));
+    buffers[2].place = Place::Memory(KernelMemory::Scratch(128));
+    buffers.extend([KernelBuffer::workspace(64), KernelBuffer::workspace(64)]);
     let vars = vec![var(0, 2), var(1, 4), var(2, 4)];
     let at = vec![Index::var(vars[1]), Index::var(vars[2])];
     let value = load(1, &at) + load(1, &at);
     let nest = Nest { to: x(2), vars: vars.clone(), value };
-    let rows = Rows { vars: vars[..2].to_vec(), given: 1, nests: vec![(nest, at)], scratch_bytes: 0 };
+    let rows = Rows { vars: vars[..2].to_vec(), part_vars: 1, nests: vec![(nest, at)], scratch_bytes: 0 };
     let steps = vec![
         step("scores", KernelWork::Kernel(product(1, inputs[0], 4))),
         step("soft", KernelWork::Rows(rows)),
@@ -284,7 +296,7 @@ fn parts_pack_what_is_there() {
     refuses(&parts([[1, 0], [2, 0]]), &["`scores`", "reads x1 `first` [4, 4]"]);
     // One part reads what another one makes.
     let mut shared = parts([[0, 0], [2, 0]]);
-    shared.buffers[x(2)].place = Place::Arena(None);
+    shared.buffers[x(2)].place = Place::Memory(KernelMemory::Arena(None));
     shared.buffers[x(2)].shape.insert(0, 2);
     let KernelWork::Parts(inside) = &mut shared.steps[StepId::new(0)].work else { panic!("parts") };
     let KernelWork::Rows(rows) = &mut inside.steps[1].work else { panic!("rows") };
@@ -305,8 +317,8 @@ fn parts_pack_what_is_there() {
 fn memory_is_not_given_away_too_soon() {
     let placed = |places: [usize; 2], steps: Vec<KernelStep>| {
         let mut buffers = vectors();
-        buffers[1].place = Place::Arena(Some(places[0]));
-        buffers[2].place = Place::Arena(Some(places[1]));
+        buffers[1].place = Place::Memory(KernelMemory::Arena(Some(places[0])));
+        buffers[2].place = Place::Memory(KernelMemory::Arena(Some(places[1])));
         program(buffers, steps)
     };
     let steps = || vec![fill(1, 0), fill(2, 0), fill(3, 1)];
@@ -318,7 +330,7 @@ fn memory_is_not_given_away_too_soon() {
     let steps = vec![fill(1, 0), fill(2, 1), fill(3, 2)];
     refuses(&placed([0, 16], steps), &["writes x2 `second` [8] over x1 `first` [8]"]);
     let mut k = program(vectors(), vec![fill(1, 0)]);
-    k.buffers.push(Buffer::scratch(32));
+    k.buffers.push(KernelBuffer::workspace(32));
     k.steps.push(step("product", KernelWork::Kernel(product(3, [0, 1], 4))));
     refuses(&k, &["has 32 bytes of scratch memory and needs 64"]);
 }
@@ -326,8 +338,8 @@ fn memory_is_not_given_away_too_soon() {
 #[test]
 fn what_is_done_once_knows_parameters() {
     let mut once = program(vectors(), vec![fill(3, 1)]);
-    once.buffers[x(1)].place = Place::Packed(None);
-    once.prepared = vec![fill(1, 0)].into();
+    once.buffers[x(1)].place = Place::Memory(KernelMemory::Packed(None));
+    once.prepacking = vec![fill(1, 0)].into();
     refuses(&once, &["done once, names x0 `input` [8], which is not known then"]);
     once.buffers[x(0)].is_param = true;
     check(&once).expect("is right");
@@ -339,10 +351,11 @@ fn what_is_done_once_knows_parameters() {
 fn blocks_are_for_those_who_know_them() {
     let mut blocks = program(vectors(), Vec::new());
     blocks.buffers[x(1)].shape = vec![1, 8, 1, 1];
-    let margins = [[1, 0], [0, 0]];
-    blocks.buffers[x(1)].blocks = Some(Blocks { margins, ..Blocks::of(8) });
-    refuses(&blocks, &["nobody sets the margins of x1"]);
-    blocks.margins = BTreeMap::from([(x(1), "margins".to_owned())]);
+    let halo = [[1, 0], [0, 0]];
+    blocks.buffers[x(1)].blocks = Some(Blocks { halo, ..Blocks::of(8) });
+    blocks.info.arena_bytes = Some(64);
+    refuses(&blocks, &["no function fills the halo of x1"]);
+    blocks.info.halos = BTreeMap::from([(x(1), "halo".to_owned())]);
     let args = vec![Given::In(x(0)), Given::Out(x(1))];
     let work = KernelWork::Call(Function { function: "mithril_sort".to_owned(), args, scratch: 0 });
     blocks.steps.push(step("sort", work));
@@ -353,7 +366,7 @@ fn blocks_are_for_those_who_know_them() {
 #[test]
 fn steps_read_the_same_values_when_moved() {
     let mut buffers = vectors();
-    buffers[0].place = Place::State { input: 0, output: 1 };
+    buffers[0].place = state(1);
     let right = program(buffers.clone(), vec![fill(3, 0), fill(1, 0), fill(0, 1)]);
     let before = Values::of(&right);
     let moved = program(buffers.clone(), vec![fill(1, 0), fill(3, 0), fill(0, 1)]);
@@ -375,8 +388,8 @@ fn values_that_are_changed_in_place_stay_the_same() {
     let mut beside = program(vectors(), vec![step("copy", KernelWork::Nest(nest)), sort(3)]);
     beside.updates = vec![(x(0), x(3))];
     let mut in_place = KernelProgram { steps: vec![sort(0)].into(), ..beside.clone() };
-    in_place.buffers[x(0)].place = Place::State { input: 0, output: 0 };
-    in_place.buffers[x(3)].place = Place::Arena(None);
+    in_place.buffers[x(0)].place = state(0);
+    in_place.buffers[x(3)].place = Place::Memory(KernelMemory::Arena(None));
     Values::of(&beside).check(&in_place).expect("is the same");
     in_place.steps.push(sort(0));
     fails(Values::of(&beside).check(&in_place), &["x0 `input` [8] is made of other values"]);
@@ -406,25 +419,25 @@ fn run(program: &KernelProgram, phases: &[Option<Phase>]) -> Result<(), String> 
 
 #[test]
 fn threads_wait_for_what_others_make() {
-    let given = program(vectors(), vec![fill(1, 0)]);
+    let first = program(vectors(), vec![fill(1, 0)]);
     let calls = |everyone: bool| [phase("f();", &[0], &[1], everyone), phase("g();", &[1], &[3], everyone)];
     let [f, g] = calls(true).map(Some);
-    run(&given, &[f.clone(), None, g.clone()]).expect("is right");
-    fails(run(&given, &[f.clone(), g.clone()]), &["`g();`", "does not wait", "x1 `first`"]);
-    fails(run(&given, &[g, None, f]), &["`g();`, reads x1 `first` [8] before it is written"]);
+    run(&first, &[f.clone(), None, g.clone()]).expect("is right");
+    fails(run(&first, &[f.clone(), g.clone()]), &["`g();`", "does not wait", "x1 `first`"]);
+    fails(run(&first, &[g, None, f]), &["`g();`, reads x1 `first` [8] before it is written"]);
     let [f, g] = calls(false).map(Some);
-    run(&given, &[f, g]).expect("one thread does both");
+    run(&first, &[f, g]).expect("one thread does both");
     // The second call writes where the first may still read.
     let both = [phase("f();", &[0], &[1], true), phase("h();", &[], &[2], true)].map(Some);
-    let mut shared = given.clone();
-    shared.buffers[x(1)].place = Place::Arena(Some(0));
-    shared.buffers[x(2)].place = Place::Arena(Some(0));
+    let mut shared = first.clone();
+    shared.buffers[x(1)].place = Place::Memory(KernelMemory::Arena(Some(0)));
+    shared.buffers[x(2)].place = Place::Memory(KernelMemory::Arena(Some(0)));
     fails(run(&shared, &both), &["`h();`", "does not wait"]);
 }
 
 #[test]
 fn parts_are_looped_over_with_what_is_packed() {
-    let given = parts([[0, 0], [0, 2]]);
+    let first = parts([[0, 0], [0, 2]]);
     let mut looped = phase("mix();", &[2, 5], &[3], true);
     let text = |does: Does| Statement { text: String::new(), does };
     let soft = phase("soft();", &[0], &[2], true).calls.remove(0);
@@ -432,35 +445,35 @@ fn parts_are_looped_over_with_what_is_packed() {
     looped.calls.insert(0, text(Does::Begin));
     looped.calls.push(text(Does::End));
     let pack = |from: usize| Some(phase("pack();", &[from], &[5], true));
-    run(&given, &[pack(0), None, Some(looped.clone())]).expect("is right");
-    fails(run(&given, &[pack(2), None, Some(looped.clone())]), &["`pack();`, reads x2 `second`"]);
-    fails(run(&given, &[Some(looped.clone())]), &["`mix();`, reads x5 `workspace`"]);
+    run(&first, &[pack(0), None, Some(looped.clone())]).expect("is right");
+    fails(run(&first, &[pack(2), None, Some(looped.clone())]), &["`pack();`, reads x2 `second`"]);
+    fails(run(&first, &[Some(looped.clone())]), &["`mix();`, reads x5 `workspace`"]);
     let mut divided = looped.clone();
     if let Does::Call(effect) = &mut divided.calls[1].does {
         effect.divided = true;
     }
-    fails(run(&given, &[pack(0), None, Some(divided)]), &["`soft();`", "divides between threads"]);
-    let mut shared = given;
-    shared.buffers[x(2)].place = Place::Arena(None);
+    fails(run(&first, &[pack(0), None, Some(divided)]), &["`soft();`", "divides between threads"]);
+    let mut shared = first;
+    shared.buffers[x(2)].place = Place::Memory(KernelMemory::Arena(None));
     fails(run(&shared, &[pack(0), None, Some(looped)]), &["of which other parts fill some"]);
 }
 
 #[test]
 fn weights_are_packed_before_they_are_read() {
-    let given = program(vectors(), vec![fill(1, 0)]);
+    let first = program(vectors(), vec![fill(1, 0)]);
     let mut reads = phase("product();", &[0], &[3], true);
     if let Does::Call(effect) = &mut reads.calls[0].does {
         effect.weights = Some(64);
     }
-    fails(run(&given, &[Some(reads)]), &["reads weights at 64, where none are packed"]);
+    fails(run(&first, &[Some(reads)]), &["reads weights at 64, where none are packed"]);
     // Two kernels with their weights in one place.
     let mut k = product(3, [0, 1], 2);
     k.kernel.pack = Some(call(&[Argument::B, Argument::Packed]));
     k.kernel.packed_bytes = 128;
     let pack = PackCall { call: call(&[Argument::B, Argument::Packed]), inputs: k.inputs, packed: 0 };
     let mut two = program(vectors(), vec![step("one", KernelWork::Kernel(k.clone()))]);
-    two.packed_bytes = 192;
-    two.prepared = vec![step("pack", KernelWork::Pack(pack))].into();
+    two.info.packed_bytes = 192;
+    two.prepacking = vec![step("pack", KernelWork::Pack(pack))].into();
     emitted::packing(&two, &[]).expect("is right");
     k.packed = 64;
     two.steps.push(step("two", KernelWork::Kernel(k)));
@@ -468,7 +481,7 @@ fn weights_are_packed_before_they_are_read() {
     assert!(text.contains("are packed to one place"), "{text}");
     // A part of packing that needs another.
     let mut scratch = program(vectors(), Vec::new());
-    scratch.buffers[x(1)].place = Place::Packing(0);
+    scratch.buffers[x(1)].place = Place::Memory(KernelMemory::Packing(0));
     let parts = [vec![phase("a();", &[0], &[1], false)], vec![phase("b();", &[1], &[], false)]];
     let text = emitted::packing(&scratch, &parts).expect_err("is not there");
     assert!(text.contains("part 1 of packing, `b();`, reads x1"), "{text}");

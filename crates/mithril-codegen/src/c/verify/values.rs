@@ -6,40 +6,33 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
 use crate::c::ir::expr::{Argument, BufferId, Expr};
-use crate::c::ir::program::{KernelProgram, KernelStep, KernelWork, Nest, Place};
+use crate::c::ir::program::{KernelProgram, KernelStep, KernelWork, Nest};
 use crate::c::verify::messages::named;
-use crate::ids::Table;
+use crate::ids::{OutputId, Table};
 
 /// A value: what it was computed from.
 type Value = u64;
 
-/// Of each output, by number, the value.
+/// The value of each output.
 #[derive(Clone, Debug)]
-pub struct Values(BTreeMap<usize, Value>);
+pub struct Values(BTreeMap<OutputId, Value>);
 
 impl Values {
     /// Those of a program.
     pub fn of(program: &KernelProgram) -> Self {
         let mut values: Table<BufferId, Value> = program.buffers.ids().map(|b| hash(("given", b))).collect();
-        for step in program.prepared.iter().chain(&program.steps) {
+        for step in program.prepacking.iter().chain(&program.steps) {
             take(program, step, &mut values);
         }
-        let output = |(buffer, &value): (BufferId, &Value)| match program.buffers[buffer].place {
-            Place::Output(n) | Place::State { output: n, .. } => Some((n, value)),
-            _ => None,
-        };
+        let output = |(buffer, &value): (BufferId, &Value)| Some((program.buffers[buffer].output()?, value));
         Self(values.entries().filter_map(output).collect())
     }
     /// Whether those of the program are the same.
     pub fn check(&self, program: &KernelProgram) -> Result<(), String> {
-        let found = Self::of(program);
-        let changed = self.0.iter().find(|(n, value)| found.0.get(n) != Some(value));
+        let after = Self::of(program);
+        let changed = self.0.iter().find(|(n, value)| after.0.get(n) != Some(value));
         let Some((n, _)) = changed else { return Ok(()) };
-        let is_output = |place: &Place| match place {
-            Place::Output(i) | Place::State { output: i, .. } => i == n,
-            _ => false,
-        };
-        let buffer = program.buffers.position(|b| is_output(&b.place));
+        let buffer = program.buffers.position(|b| b.output() == Some(*n));
         let name = buffer.map_or_else(|| format!("output {n}"), |b| named(program, b));
         Err(format!(
             "{name} is made of other values than before: a step reads what another has not written yet, or has overwritten\n{program}"
@@ -64,7 +57,7 @@ fn take(program: &KernelProgram, step: &KernelStep, values: &mut Table<BufferId,
             make(program, k.to, reads, values);
         }
         KernelWork::Call(call) => {
-            let given: Vec<(bool, Value)> = call
+            let arguments: Vec<(bool, Value)> = call
                 .args
                 .iter()
                 .filter_map(|arg| match arg {
@@ -74,7 +67,7 @@ fn take(program: &KernelProgram, step: &KernelStep, values: &mut Table<BufferId,
                 })
                 .collect();
             for b in step.writes() {
-                values[b] = hash((&call.function, called(program, b), &given));
+                values[b] = hash((&call.function, called(program, b), &arguments));
             }
         }
         KernelWork::Pack(_) => {}
@@ -106,7 +99,7 @@ fn make(program: &KernelProgram, to: BufferId, reads: Vec<BufferId>, values: &mu
 
 /// What stands for a buffer that is written: a new state that takes the place of the old one is still the new one.
 fn called(program: &KernelProgram, to: BufferId) -> BufferId {
-    let is_state = matches!(program.buffers[to].place, Place::State { .. });
+    let is_state = program.buffers[to].is_state();
     let update = program.updates.iter().find(|(old, _)| is_state && *old == to);
     update.map_or(to, |(_, new)| *new)
 }

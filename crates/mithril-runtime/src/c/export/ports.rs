@@ -6,7 +6,7 @@ use mithril_ir::DType;
 use mithril_ir::graph::Role;
 
 use super::{Parts, Report, bytes_of};
-use crate::c::call::Buffer;
+use crate::c::call::TensorSpec;
 
 /// An input or output of `..._run`.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ impl Parts<'_> {
     /// Inputs and outputs in the order of `..._run`.
     pub(super) fn ports(&self) -> (Vec<Port>, Vec<Port>) {
         let batch = self.interface.batch.as_ref().map(|(rows, _)| rows);
-        let port = |buffer: &Buffer| Port {
+        let port = |buffer: &TensorSpec| Port {
             name: buffer.name.clone(),
             dtype: buffer.dtype,
             shape: buffer.shape.clone(),

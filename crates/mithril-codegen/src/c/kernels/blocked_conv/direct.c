@@ -1,7 +1,8 @@
 /* out[@n@, @filters@, @oh@, @ow@] = convolution of image[@n@, @channels@, ...] by weights[@filters@, @channels@,
    @kh@, @kw@], the result in blocks of @lanes@ channels. `image` points to what lies under the first weight at the
    first pixel. Work is cut into strips of @down@ rows of pixels and panels of two vectors of filters; the strips of
-   a section stay in the cache for all panels. `next_step` are the weights that the next step of the program starts with. */
+   a section stay in the cache for all panels. `next_step` are the weights that the next step of the program starts
+   with. */
 
 @epilogue@
 static MITHRIL_NOINLINE void @name@(long thread, long threads, const @type@ *restrict image, const @stored@ *restrict packed,

@@ -1,9 +1,9 @@
-//! Convolutions between tensors whose channels lie in blocks of a vector's lanes, with margins of zeros that are
+//! Convolutions between tensors whose channels lie in blocks of a vector's lanes, with halo of zeros that are
 //! there already: nothing is copied, and a vector of filters is one of the result.
 
 use std::fmt::Write as _;
 
-use crate::c::ir::kernel::{Argument, Call, First, Kernel};
+use crate::c::ir::kernel::{Argument, Call, Kernel, PanelStart};
 use crate::c::kernels::common::library::{Library, substitute, unroll};
 use crate::c::kernels::common::pad::{pad, pad_frames};
 use crate::c::kernels::common::tiling::Tiling;
@@ -61,7 +61,7 @@ impl Blocked {
     }
 
     /// Rows above and below, pixels to the left and to the right of an image of this size that are read.
-    pub fn margins(&self, image: [usize; 2], padding: [[usize; 2]; 2], library: &Library) -> [[usize; 2]; 2] {
+    pub fn halo(&self, image: [usize; 2], padding: [[usize; 2]; 2], library: &Library) -> [[usize; 2]; 2] {
         let is_free = self.groups == 1 && self.few_bits.is_none();
         let tile = if is_free { build::blocked_tile(self, library) } else { None };
         [0, 1].map(|axis| {
@@ -121,7 +121,7 @@ impl Blocked {
         numbers.push(("step_bytes", step_bytes));
         let text = self.fill(&text, &tiles, &tiling, &walk, lanes, &numbers);
         let name = library.add(&self.wish("conv"), &text);
-        let first = First { units: sections * panels, panels, bytes: k * step_bytes };
+        let first = PanelStart { units: sections * panels, panels, bytes: k * step_bytes };
         self.kernel(library, name, few, Some(Box::new(first)), |library| {
             let elements = panels * 2 * lanes * k;
             (self.pack(library, include_str!("pack.c"), lanes, block), elements)
@@ -241,14 +241,14 @@ impl Blocked {
         }
     }
 
-    /// The kernel of one function, behind a copy with margins where the image is plain; and what packs so many elements,
+    /// The kernel of one function, behind a copy with halo where the image is plain; and what packs so many elements,
     /// unless they are quantized.
     pub(super) fn kernel(
         &self,
         library: &mut Library,
         function: String,
         few: Option<FewBits>,
-        first: Option<Box<First>>,
+        first: Option<Box<PanelStart>>,
         floats: impl FnOnce(&mut Library) -> (String, usize),
     ) -> Kernel {
         let work = |function: String, arguments: Vec<Argument>| Call {
@@ -263,7 +263,7 @@ impl Blocked {
             shared_bytes = (elements * self.element.bytes()).next_multiple_of(64);
         }
         let scratch = few.iter().map(|_| Argument::Scratch);
-        let ahead = first.iter().map(|_| Argument::Ahead);
+        let ahead = first.iter().map(|_| Argument::NextWeights);
         let arguments = [image, Argument::Packed, Argument::Out].into_iter().chain(operands);
         let arguments = arguments.chain(scratch).chain(ahead).collect();
         phases.push(vec![work(function, arguments)]);
@@ -274,7 +274,7 @@ impl Blocked {
             (pack, (elements * self.element.bytes()).next_multiple_of(64), 0)
         };
         let pack = Some(work(pack, vec![Argument::B, Argument::Packed]));
-        Kernel { pack, packed_bytes, first, phases, shared_bytes, scratch_bytes }
+        Kernel { pack, packed_bytes, panel_start: first, phases, shared_bytes, scratch_bytes }
     }
 
     /// Bytes of the image that a strip of `down` rows reads anew.
@@ -326,7 +326,7 @@ impl Blocked {
         }
     }
 
-    /// How the images of a copy with margins lie, whose frames come before their channels, that are planes of so many
+    /// How the images of a copy with halo lie, whose frames come before their channels, that are planes of so many
     /// elements.
     fn places_of_copy(&self, plane: usize) -> Places {
         let Some(depth) = self.depth else {
@@ -337,7 +337,7 @@ impl Blocked {
         Places { batch: frames * frame, frames: [depth.result, depth.stride * frame], ..Places::default() }
     }
 
-    /// What copies a row-major image between margins of zeros, and how many elements that takes; none where it is read as
+    /// What copies a row-major image between halo of zeros, and how many elements that takes; none where it is read as
     /// it is.
     fn copy(&self, library: &mut Library) -> Option<(String, usize)> {
         let Image::Plain(size, padding) = self.image else { return None };
@@ -545,7 +545,7 @@ const WEIGHTS: &str = "const @type@ *const right = packed + panel * K * WIDTH;
 /// The weights of a block of channels.
 const DEPTH_WEIGHTS: &str = "const @type@ *const right = packed + panel * @kd@ * @kh@ * @kw@ * LANES;";
 
-/// Height and width with margins.
+/// Height and width with halo.
 fn padded([height, width]: [usize; 2], padding: [[usize; 2]; 2]) -> [usize; 2] {
     [height + padding[0][0] + padding[0][1], width + padding[1][0] + padding[1][1]]
 }

@@ -1,6 +1,6 @@
 /* out[@n@, @filters@, @oh@, @ow@] = convolution of image[@n@, @channels@, ...] by weights[@filters@, @group_channels@, @kh@, @kw@] in groups of
-   channels, in blocks of @lanes@: a block of filters reads @span@ of channels, with weights of 0 for those of other groups.
-   `image` points to what lies under the first weight at the first pixel. */
+   channels, in blocks of @lanes@: a block of filters reads @span@ of channels, with weights of 0 for those of other
+   groups. `image` points to what lies under the first weight at the first pixel. */
 
 @epilogue@
 /* sums[down * across pixels][LANES] of one block of filters. */

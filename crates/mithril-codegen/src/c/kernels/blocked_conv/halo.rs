@@ -1,13 +1,13 @@
-//! Margins of zeros, or of the bytes that stand for them, around tensors in blocks of channels.
+//! The halo of zeros, or of the bytes that stand for them, around tensors in blocked layout.
 
 use crate::c::kernels::common::library::{Library, substitute};
 use crate::c::kernels::quantized::gemm::words;
 use crate::c::kernels::spec::bytes::AsBytes;
 use crate::c::target::Element;
 
-/// Planes of vectors with margins.
+/// Planes of vectors with a halo.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Margins {
+pub struct Halo {
     /// What they hold.
     pub element: Element,
     /// Bytes that stand for it, where these are kept instead.
@@ -21,13 +21,13 @@ pub struct Margins {
     /// Rows of pixels, and pixels of a row.
     pub size: [usize; 2],
     /// Pixels above and below, to the left and to the right.
-    pub margins: [[usize; 2]; 2],
+    pub halo: [[usize; 2]; 2],
     /// Lanes of a vector.
     pub lanes: usize,
 }
 
-impl Margins {
-    /// Puts the function that sets them to zero into the library; its name. It takes the thread, the number of threads
+impl Halo {
+    /// Adds the function that fills them to the library; returns its name. It takes the thread, the number of threads
     /// and the tensor.
     pub fn build(&self, library: &mut Library) -> String {
         let numbers = [
@@ -35,10 +35,10 @@ impl Margins {
             ("plane", self.plane),
             ("height", self.size[0]),
             ("width", self.size[1]),
-            ("top", self.margins[0][0]),
-            ("bottom", self.margins[0][1]),
-            ("left", self.margins[1][0]),
-            ("right", self.margins[1][1]),
+            ("top", self.halo[0][0]),
+            ("bottom", self.halo[0][1]),
+            ("left", self.halo[1][0]),
+            ("right", self.halo[1][1]),
             ("lanes", self.lanes),
         ];
         let numbers = numbers.map(|(key, number)| (key, number.to_string()));
@@ -59,7 +59,7 @@ impl Margins {
             )
         });
         let text = include_str!("halo.c").replace("@whole@", &whole);
-        let wish = format!("mithril_margins_{}_{}x{}", self.planes * self.lanes, self.size[0], self.size[1]);
+        let wish = format!("mithril_halo_{}_{}x{}", self.planes * self.lanes, self.size[0], self.size[1]);
         library.add(&wish, &substitute(&text, &pairs))
     }
 }

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::c::kernels::common::tuning::{Asked, Question};
+use crate::c::kernels::common::tuning::{TuningTask, TuningTasks};
 use crate::c::options::Choices;
 use crate::c::syntax::simplify::simplify;
 use crate::c::target::{Element, Factor, Target};
@@ -69,10 +69,20 @@ const NAME: &str = "@name@";
 pub struct Library {
     target: Target,
     functions: Vec<String>,
+    /// Requested name and text with its name left open, of each function.
+    keys: Vec<(String, String)>,
     /// Text with its name left open, to the name it got.
     known: FxHashMap<String, String>,
     names: FxHashMap<String, usize>,
-    asked: Asked,
+    tuning: TuningTasks,
+}
+
+/// The size of a [`Library`] at some time, to return to it.
+#[derive(Debug, Clone, Copy)]
+pub struct LibraryMark {
+    functions: usize,
+    tuning_tasks: usize,
+    recent: usize,
 }
 
 impl Library {
@@ -81,38 +91,38 @@ impl Library {
         Self {
             target,
             functions: Vec::new(),
+            keys: Vec::new(),
             known: FxHashMap::default(),
             names: FxHashMap::default(),
-            asked: Asked::default(),
+            tuning: TuningTasks::default(),
         }
     }
 
-    /// The same with answers for kernels that have candidates.
+    /// The library with choices for kernels that have candidates.
     #[must_use]
-    pub fn answering(mut self, choices: Choices) -> Self {
-        self.asked.choices = choices;
+    pub fn with_choices(mut self, choices: Choices) -> Self {
+        self.tuning.choices = choices;
         self
     }
 
-    /// The place of the candidate that a kernel takes: the one that was measured to be the fastest, else the one that is
-    /// estimated to be.
-    pub(crate) fn chosen(&self, question: &Question) -> usize {
-        question.chosen(&self.asked.choices)
+    /// The position of the candidate that a kernel takes.
+    pub(crate) fn chosen(&self, task: &TuningTask) -> usize {
+        task.chosen(&self.tuning.choices)
     }
 
-    /// Has the candidates measured, if somebody measures: said by whoever builds a kernel that has some.
-    pub(crate) fn ask(&mut self, question: Question) {
-        self.asked.ask(question);
+    /// Adds the tuning task of a kernel with several candidates.
+    pub(crate) fn add_tuning_task(&mut self, task: TuningTask) {
+        self.tuning.add(task);
     }
 
-    /// Specifications for which there were candidates.
-    pub(crate) fn questions(&self) -> &[Question] {
-        &self.asked.questions
+    /// The tuning tasks of all kernels.
+    pub(crate) fn tuning_tasks(&self) -> &[TuningTask] {
+        &self.tuning.tasks
     }
 
-    /// Specifications that were asked about since the last time.
-    pub(crate) fn take_asked(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.asked.recent)
+    /// Specifications of the tuning tasks since the last call.
+    pub(crate) fn take_tuning_keys(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.tuning.recent)
     }
 
     /// What it is made for.
@@ -144,8 +154,26 @@ impl Library {
         *count += 1;
         let name = if *count == 1 { wish.to_owned() } else { format!("{wish}_{count}") };
         self.functions.push(simplify(&text.replace(NAME, &name)));
+        self.keys.push((wish.to_owned(), text.to_owned()));
         self.known.insert(text.to_owned(), name.clone());
         name
+    }
+
+    /// Marks the functions so far, for [`Self::rollback`].
+    pub(crate) fn mark(&self) -> LibraryMark {
+        let (tuning_tasks, recent) = (self.tuning.tasks.len(), self.tuning.recent.len());
+        LibraryMark { functions: self.functions.len(), tuning_tasks, recent }
+    }
+
+    /// Removes what was added after a mark.
+    pub(crate) fn rollback(&mut self, mark: LibraryMark) {
+        self.functions.truncate(mark.functions);
+        for (wish, text) in self.keys.drain(mark.functions..) {
+            self.known.remove(&text);
+            *self.names.entry(wish).or_default() -= 1;
+        }
+        self.tuning.tasks.truncate(mark.tuning_tasks);
+        self.tuning.recent.truncate(mark.recent);
     }
 
     /// The micro-kernel for this many rows, and such panels of what they are multiplied with.

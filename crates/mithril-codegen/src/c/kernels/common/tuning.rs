@@ -1,47 +1,47 @@
-//! Which of several ways a kernel takes: what was measured for its specification, else what is estimated.
+//! Tuning tasks: kernels with several candidate implementations take the one that was measured to be the fastest, else the
+//! one that is estimated to be.
 //!
-//! A kernel that has candidates makes a [`Question`] of its specification, and takes what the library has chosen. Who
-//! measures compiles the same program with other answers (`autotune` of the runtime), and gives the best as
-//! [`Choices`].
+//! A kernel that has candidates adds a [`TuningTask`] for its specification. `autotune` of the runtime compiles the program
+//! with each candidate, measures, and passes the fastest as [`Choices`].
 
 use crate::c::options::Choices;
 
 /// A specification for which there are candidates.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Question {
+pub struct TuningTask {
     /// What is computed, as a text: all that the time depends on.
     pub specification: String,
-    /// How it may be done.
+    /// Names of the implementations.
     pub candidates: Vec<String>,
     /// Which of them is estimated to be the fastest.
     pub estimate: usize,
 }
 
-impl Question {
-    /// The place of the candidate that is taken with these answers; without one, that of the estimate.
+impl TuningTask {
+    /// The position of the candidate in `choices`; of the estimate if there is none.
     pub fn chosen(&self, choices: &Choices) -> usize {
-        let answer = choices.get(&self.specification);
-        answer.and_then(|name| self.candidates.iter().position(|c| c == name)).unwrap_or(self.estimate)
+        let choice = choices.get(&self.specification);
+        choice.and_then(|name| self.candidates.iter().position(|c| c == name)).unwrap_or(self.estimate)
     }
 }
 
-/// Questions of a program, and what is answered.
+/// The tuning tasks of a program, and the choices made for them.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Asked {
+pub(crate) struct TuningTasks {
     pub choices: Choices,
-    pub questions: Vec<Question>,
-    /// Specifications since the last step.
+    pub tasks: Vec<TuningTask>,
+    /// Specifications of the tasks of the current step.
     pub recent: Vec<String>,
 }
 
-impl Asked {
-    pub fn ask(&mut self, question: Question) {
-        if question.candidates.len() < 2 {
+impl TuningTasks {
+    pub fn add(&mut self, task: TuningTask) {
+        if task.candidates.len() < 2 {
             return;
         }
-        self.recent.push(question.specification.clone());
-        if !self.questions.contains(&question) {
-            self.questions.push(question);
+        self.recent.push(task.specification.clone());
+        if !self.tasks.contains(&task) {
+            self.tasks.push(task);
         }
     }
 }

@@ -35,7 +35,8 @@ typedef double mithril_f64, mithril_f64_memory;
 #define MITHRIL_INLINE static inline __attribute__((always_inline, unused))
 #define MITHRIL_PRAGMA(text) _Pragma(#text)
 /* MITHRIL_UNROLL(n) fully unrolls a loop whose trip count is a constant of at most n, so that sums stay in registers; Clang
-   would leave them in memory if the number were given. MITHRIL_UNROLL_BY(n) unrolls n iterations; with 1 the loop is kept. */
+   would leave them in memory if the number were given. MITHRIL_UNROLL_BY(n) unrolls n iterations; with 1 the loop
+   is kept. */
 #ifdef __clang__
 #define MITHRIL_UNROLL(n) MITHRIL_PRAGMA(clang loop unroll(full))
 #define MITHRIL_UNROLL_BY(n) MITHRIL_PRAGMA(unroll n)

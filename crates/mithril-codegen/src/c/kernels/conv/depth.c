@@ -1,6 +1,6 @@
 /* out[@n@, @filters@, @oh@, @ow@] = convolution of image[@n@, @channels@, @h@, @w@], each channel by itself, by
-   weights[@filters@, 1, @kh@, @kw@]. There are too few products per element for register tiles: a loop over the pixels of a
-   row, which the compiler vectorizes. Each channel is first copied with zero padding. */
+   weights[@filters@, 1, @kh@, @kw@]. There are too few products per element for register tiles: a loop over the
+   pixels of a row, which the compiler vectorizes. Each channel is first copied with zero padding. */
 static MITHRIL_NOINLINE void @name@(long thread, long threads, const @type@ *restrict image, const @type@ *restrict weights,
         @out@ *restrict out@parameters@, @type@ *restrict scratch) {
     enum {

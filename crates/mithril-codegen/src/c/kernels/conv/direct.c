@@ -1,7 +1,8 @@
 /* out[@n@, @filters@, @oh@, @ow@] = @what@ of image[@n@, @channels@, @h@, @w@] by weights[@filters@,
    @group_channels@, @kh@, @kw@]. Implicit GEMM: rows are filters, columns are pixels of the result, and the terms of
-   a column are the part of the image under the kernel. The im2col matrix is not stored: every thread gathers a panel of
-   it (two vectors of pixels) just before it is used, and multiplies it with all filters while it is in the cache. */
+   a column are the part of the image under the kernel. The im2col matrix is not stored: every thread gathers a
+   panel of it (two vectors of pixels) just before it is used, and multiplies it with all filters while it is in the
+   cache. */
 
 @gather@
 /* Applies the epilogue to sums[rows][2 * LANES] and stores them in out: batch is the image, row the filter, column the pixel. */

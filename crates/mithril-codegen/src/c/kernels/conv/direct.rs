@@ -1,4 +1,4 @@
-//! Convolutions of images (of lines as images of height 1): any kernel, stride, dilation, margins and groups.
+//! Convolutions of images (of lines as images of height 1): any kernel, stride, dilation, padding and groups.
 
 use crate::c::ir::kernel::{Argument, Call, Kernel};
 use crate::c::kernels::common::library::{Library, PanelUse, substitute};
@@ -40,7 +40,7 @@ impl Conv {
         let kernel = Kernel {
             pack: None,
             packed_bytes: 0,
-            first: None,
+            panel_start: None,
             phases: vec![vec![Call { function, arguments }]],
             shared_bytes: 0,
             scratch_bytes: bytes(self.padded(0) * self.padded_width() + self.result()[1]),
@@ -125,8 +125,8 @@ impl Conv {
         };
         let behind = padded + if ahead { 0 } else { weights };
         let few = self.few_bits.map(|scheme| self.in_few_bits(scheme, plan.k, behind, library));
-        let given = if few.is_some() { Argument::SharedAt(behind) } else { Argument::B };
-        let pack = work(pack, [given, packed.clone()]);
+        let source = if few.is_some() { Argument::SharedAt(behind) } else { Argument::B };
+        let pack = work(pack, [source, packed.clone()]);
         let mut arguments = vec![Argument::Thread, Argument::Threads, image, packed, Argument::Out];
         arguments.extend((0..self.epilogue.operands.len()).map(Argument::Operand));
         arguments.push(Argument::Scratch);
@@ -141,7 +141,7 @@ impl Conv {
         }
         let kernel = Kernel {
             packed_bytes: if ahead { weights } else { 0 },
-            first: None,
+            panel_start: None,
             shared_bytes: behind,
             scratch_bytes: bytes((plan.panel_block * plan.k + 1 + plan.rows.most()) * 2 * plan.lanes),
             phases,
@@ -153,7 +153,7 @@ impl Conv {
         }
     }
 
-    /// Width of the image with margins, in whole steps.
+    /// Width of the image with padding, in whole steps.
     fn padded_width(&self) -> usize {
         self.padded(1).next_multiple_of(self.stride[1])
     }
@@ -163,7 +163,7 @@ impl Conv {
         self.kernel == [1, 1] && self.stride == [1, 1] && self.padding == [[0, 0], [0, 0]]
     }
 
-    /// Elements of the copy with margins, and of what may be read beyond.
+    /// Elements of the copy with padding, and of what may be read beyond.
     fn padded_elements(&self, lanes: usize) -> usize {
         self.batch * self.channels * self.padded(0) * self.padded_width() + 2 * lanes
     }
@@ -308,10 +308,10 @@ impl Plan {
         let panels = conv.result().iter().product::<usize>().div_ceil(2 * lanes).max(1);
         let fitting = (target.cache / (k * 2 * lanes * conv.element.bytes()).max(1)).clamp(1, panels);
         // Enough units for every thread to have about as much as any other: fewer panels, then fewer filters each.
-        let wanted = (8 * target.threads).div_ceil((conv.batch * conv.groups).max(1));
-        let panel_block = fitting.min((panels / wanted).max(1));
+        let parts = (8 * target.threads).div_ceil((conv.batch * conv.groups).max(1));
+        let panel_block = fitting.min((panels / parts).max(1));
         let row_block =
-            rows.groups.div_ceil(wanted.div_ceil(panels.div_ceil(panel_block)).clamp(1, rows.groups));
+            rows.groups.div_ceil(parts.div_ceil(panels.div_ceil(panel_block)).clamp(1, rows.groups));
         Self { lanes, k, rows, row_block, panel_block }
     }
 }

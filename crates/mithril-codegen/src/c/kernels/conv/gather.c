@@ -1,6 +1,6 @@
 /* A panel of the pixels from `first` on, [channel][kernel row][kernel column][2 * LANES], from a padded image.
-   Pixels of one row of the result are a run in the image. Every run is copied as if it were of full length: the excess is
-   overwritten by the next run, or belongs to pixels beyond the last, which are not used. */
+   Pixels of one row of the result are a run in the image. Every run is copied as if it were of full length: the
+   excess is overwritten by the next run, or belongs to pixels beyond the last, which are not used. */
 static void @name@_gather(const @type@ *restrict image, long first, @type@ *restrict panel) {
     enum { LANES = @lanes@, WIDTH = 2 * LANES, OUT_WIDTH = @ow@, PIXELS = @oh@ * @ow@, RUN = @run@, IN_WIDTH = @padded_width@ };
     long runs = 0, from[WIDTH], to[WIDTH];

@@ -1,10 +1,11 @@
 /* out[@m@, @n@] = a[@m@, @terms@] · b[@terms@, @n@]@batched@.@pairs_too@
    b is packed in panels of two vectors of columns; the rows of a form groups whose sums fit into the registers of the
-   micro-kernel, and several groups form a block that stays in the L2 cache. A unit of work is one block times one panel.
-   Every thread takes consecutive units, a stretch of panels of one block at a time: it copies the rows of the block in the
-   order of the micro-kernel, [group][k / LANES][row][LANES], which avoids conflicts of cache sets, and then multiplies them
-   by the panels. Long k is processed in blocks of K_BLOCK steps with partial sums in scratch memory. Otherwise the copied
-   rows of a block are used for all SAME_A consecutive matrices with the same a. */
+   micro-kernel, and several groups form a block that stays in the L2 cache. A unit of work is one block times one
+   panel. Every thread takes consecutive units, a stretch of panels of one block at a time: it copies the rows of
+   the block in the order of the micro-kernel, [group][k / LANES][row][LANES], which avoids conflicts of cache sets,
+   and then multiplies them by the panels. Long k is processed in blocks of K_BLOCK steps with partial sums in
+   scratch memory. Otherwise the copied rows of a block are used for all SAME_A consecutive matrices with the same
+   a. */
 @copy@
 /* Applies the epilogue to sums[rows][2 * LANES] and stores them in out. */
 @once@ void @name@_epilogue(const @type@ *restrict sums, long batch, long first_row, long rows,

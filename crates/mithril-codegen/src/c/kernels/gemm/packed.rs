@@ -3,7 +3,7 @@
 use crate::c::ir::kernel::{Argument, Call, Kernel};
 use crate::c::kernels::common::library::{Library, PanelUse, substitute};
 use crate::c::kernels::common::row_groups::RowGroups;
-use crate::c::kernels::common::tuning::Question;
+use crate::c::kernels::common::tuning::TuningTask;
 use crate::c::kernels::spec::epilogue::{Epilogue, place};
 use crate::c::kernels::spec::gemm::{Gemm, Packing};
 use crate::c::kernels::spec::strides::{Stored, Strides, batch_offset};
@@ -34,7 +34,7 @@ impl Gemm {
         let multiply = Call { function, arguments };
         Kernel {
             packed_bytes: if ahead { packed_bytes } else { 0 },
-            first: None,
+            panel_start: None,
             shared_bytes: if ahead { 0 } else { packed_bytes },
             scratch_bytes: blocking.scratch_elements * self.element.bytes(),
             phases: if ahead { vec![vec![multiply]] } else { vec![vec![pack.clone()], vec![multiply]] },
@@ -60,25 +60,25 @@ impl Gemm {
     fn blocking(&self, library: &mut Library) -> Blocking {
         let target = *library.target();
         let of = |cache: usize| Blocking::new(self, &Target { cache, ..target });
-        let mut found = vec![(target.cache, of(target.cache))];
+        let mut blockings = vec![(target.cache, of(target.cache))];
         if self.m * self.n * self.k < WORTH_MEASURING {
-            return found.remove(0).1;
+            return blockings.remove(0).1;
         }
         for cache in [target.cache / 2, target.cache * 2] {
             let other = of(cache);
-            if found.iter().all(|(_, known)| *known != other) {
-                found.push((cache, other));
+            if blockings.iter().all(|(_, known)| *known != other) {
+                blockings.push((cache, other));
             }
         }
         let plain = Self { epilogue: Epilogue::none(), ..self.clone() };
-        let question = Question {
+        let task = TuningTask {
             specification: format!("{plain:?} for {target:?}"),
-            candidates: found.iter().map(|(cache, _)| format!("cache of {cache}")).collect(),
+            candidates: blockings.iter().map(|(cache, _)| format!("cache of {cache}")).collect(),
             estimate: 0,
         };
-        let chosen = library.chosen(&question);
-        library.ask(question);
-        found.swap_remove(chosen).1
+        let chosen = library.chosen(&task);
+        library.add_tuning_task(task);
+        blockings.swap_remove(chosen).1
     }
 
     /// Batch axes that all share `b` and whose matrices lie row after row are more rows of one matrix.

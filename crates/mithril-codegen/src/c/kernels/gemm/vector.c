@@ -1,7 +1,7 @@
 /* out[@n@] = a[@k@] · b[@k@, @n@], where b stays in the cache: one row times a matrix. b comes in panels of
    @vectors@ vectors of columns; a step broadcasts one element of a. The sums of a panel stay in registers, each split
-   into @chains@ independent chains so that additions do not wait for each other; they are added up after at most 256 terms.
-   The threads divide the panels. */
+   into @chains@ independent chains so that additions do not wait for each other; they are added up after at most
+   256 terms. The threads divide the panels. */
 MITHRIL_INLINE void @name@_epilogue(const @type@ *restrict sums, long first_column, const long columns,
         @out@ *restrict out@parameters@) {
     const long batch = 0, row = 0;

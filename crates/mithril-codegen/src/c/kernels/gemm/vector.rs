@@ -55,7 +55,7 @@ impl Gemm {
         Some(Kernel {
             pack: Some(pack),
             packed_bytes: (panels * vectors * lanes * self.k * self.element.bytes()).next_multiple_of(64),
-            first: None,
+            panel_start: None,
             phases: vec![vec![Call { function, arguments }]],
             shared_bytes: 0,
             scratch_bytes: 0,

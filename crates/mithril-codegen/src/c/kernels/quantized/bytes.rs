@@ -68,11 +68,11 @@ impl Blocked {
         let [given, scale, zero] = match self.bytes.image {
             None => self.scales_of_floats(),
             Some(image) => [
-                format!("const uint8_t *const notes = (const uint8_t *)image + {}L;", image.notes),
+                format!("const uint8_t *const nan_flags = (const uint8_t *)image + {}L;", image.nan_flags),
                 format!(
-                    "scale = {:e}f;\nfor (long i = 0; i < {of}; i++)\n    scale = notes[batch * {of} + i] ? NAN : scale;",
+                    "scale = {:e}f;\nfor (long i = 0; i < {of}; i++)\n    scale = nan_flags[batch * {of} + i] ? NAN : scale;",
                     Numbers::of(image.range).scale,
-                    of = image.notes_of
+                    of = image.nan_flags_of
                 ),
                 image.zero(),
             ],
@@ -88,7 +88,7 @@ impl Blocked {
                      for (long row = y; row < y + DOWN && row < OUT_HEIGHT; row++)\n    \
                      for (long block = panel * {panel_blocks}; block < (panel + 1) * {panel_blocks} && block < {blocks}; block++)\n        \
                      (out + {}L)[(batch * OUT_HEIGHT + row) * {blocks} + block] = (uint8_t)(is_none >> 31);",
-                    out.notes,
+                    out.nan_flags,
                     blocks = self.filters / lanes
                 ),
             ],

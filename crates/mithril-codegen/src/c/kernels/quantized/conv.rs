@@ -1,5 +1,5 @@
 //! Convolutions in 8-bit integers: the image becomes bytes first, four channels of a pixel in a word, between the
-//! margins that the kernel wants; then a step multiplies a word of each pixel by two vectors of filters.
+//! the padding that the kernel needs; then a step multiplies a word of each pixel by two vectors of filters.
 
 use crate::c::ir::kernel::{Argument, Call, Kernel};
 use crate::c::kernels::common::library::{Library, substitute};
@@ -12,7 +12,7 @@ use crate::c::target::Target;
 
 /// The image as bytes.
 struct Bytes {
-    /// Rows and pixels of it, margins too.
+    /// Rows and pixels of it, with its halo.
     size: [usize; 2],
     /// Words of a pixel.
     words: usize,
@@ -53,8 +53,8 @@ struct Reading {
     stride: [usize; 2],
 }
 
-/// Where the given image lies, in elements.
-struct Given {
+/// The layout of the image that is read, in elements.
+struct ImageLayout {
     batch: usize,
     /// Channels, or blocks of them, and how far they lie apart.
     parts: usize,
@@ -91,27 +91,27 @@ impl Blocked {
 
     /// The kernel for an image of floats, which becomes bytes first.
     fn of_floats(&self, range: Option<[f32; 2]>, lanes: usize, library: &mut Library) -> Kernel {
-        let (bytes, given) = (Bytes::new(self), self.given(lanes));
+        let (bytes, image_layout) = (Bytes::new(self), self.image_layout(lanes));
         let (bytes_words, rows) = (self.batch * bytes.size[0] * bytes.line(), self.batch * bytes.size[0]);
         let ranges = Argument::SharedAt((bytes_words + rows + self.batch) * 4);
         let mut phases = Vec::new();
         let mut make = vec![Argument::A, Argument::Shared];
         if range.is_none() {
-            let find = self.find_range(&given, library);
+            let find = self.find_range(&image_layout, library);
             phases.push(vec![call(find, vec![Argument::A, ranges.clone()])]);
             make.push(ranges);
         }
         if matches!(self.image, Image::Plain(..)) {
             make.push(Argument::Scratch);
         }
-        phases.push(vec![call(self.make_bytes(&bytes, &given, range, lanes, library), make)]);
+        phases.push(vec![call(self.make_bytes(&bytes, &image_layout, range, lanes, library), make)]);
         let read = Reading {
             pixel: bytes.words,
             row: bytes.line(),
             batch: bytes.size[0] * bytes.line(),
             stride: bytes.stride,
         };
-        let shared_bytes = (bytes_words + rows + self.batch * (1 + 2 * given.parts)) * 4;
+        let shared_bytes = (bytes_words + rows + self.batch * (1 + 2 * image_layout.parts)) * 4;
         Kernel {
             shared_bytes: shared_bytes.next_multiple_of(64),
             scratch_bytes: (bytes.size[1] * 4).next_multiple_of(64),
@@ -142,7 +142,7 @@ impl Blocked {
         Kernel {
             pack: Some(pack),
             packed_bytes: (filled * (k + 2) * 4).next_multiple_of(64),
-            first: None,
+            panel_start: None,
             phases,
             shared_bytes: 0,
             scratch_bytes: 0,
@@ -168,12 +168,12 @@ impl Blocked {
         ]
     }
 
-    fn given(&self, lanes: usize) -> Given {
+    fn image_layout(&self, lanes: usize) -> ImageLayout {
         match self.image {
             Image::Blocks(places) => {
                 let Bytes { size, take, .. } = Bytes::new(self);
                 let [lines, pixels] = [0, 1].map(|axis| (size[axis] - 1) * take[axis] + 1);
-                Given {
+                ImageLayout {
                     batch: places.batch,
                     parts: self.channels / lanes,
                     plane: places.block,
@@ -185,43 +185,46 @@ impl Blocked {
             Image::Plain([height, width], _) => {
                 let (plane, row) = (height * width, width);
                 let batch = self.channels * plane;
-                Given { batch, parts: self.channels, plane, row, lines: 1, elements: plane }
+                ImageLayout { batch, parts: self.channels, plane, row, lines: 1, elements: plane }
             }
         }
     }
 
-    fn find_range(&self, given: &Given, library: &mut Library) -> String {
+    fn find_range(&self, image_layout: &ImageLayout, library: &mut Library) -> String {
         let text = substitute(
             include_str!("conv_range.c"),
             &[
                 ("n", &self.batch.to_string()),
-                ("parts", &given.parts.to_string()),
-                ("channels", &(self.channels / given.parts).to_string()),
-                ("image_batch", &given.batch.to_string()),
-                ("plane", &given.plane.to_string()),
-                ("image_row", &given.row.to_string()),
-                ("lines", &given.lines.to_string()),
-                ("line_elements", &given.elements.to_string()),
+                ("parts", &image_layout.parts.to_string()),
+                ("channels", &(self.channels / image_layout.parts).to_string()),
+                ("image_batch", &image_layout.batch.to_string()),
+                ("plane", &image_layout.plane.to_string()),
+                ("image_row", &image_layout.row.to_string()),
+                ("lines", &image_layout.lines.to_string()),
+                ("line_elements", &image_layout.elements.to_string()),
             ],
         );
-        library.add(&format!("mithril_range_{}x{}", given.parts, given.lines * given.elements), &text)
+        library.add(
+            &format!("mithril_range_{}x{}", image_layout.parts, image_layout.lines * image_layout.elements),
+            &text,
+        )
     }
 
     fn make_bytes(
         &self,
         bytes: &Bytes,
-        given: &Given,
+        image_layout: &ImageLayout,
         range: Option<[f32; 2]>,
         lanes: usize,
         library: &mut Library,
     ) -> String {
         let [height, width] = bytes.size;
         let [take_y, take_x] = bytes.take;
-        let (line, margins, [h, w], [top, left]) = match self.image {
-            Image::Blocks(_) => (include_str!("conv_blocks.c"), "Margins are there", [0, 0], [0, 0]),
+        let (line, padding, [h, w], [top, left]) = match self.image {
+            Image::Blocks(_) => (include_str!("conv_blocks.c"), "The halo is filled", [0, 0], [0, 0]),
             Image::Plain(size, padding) => {
                 let before = [padding[0][0], padding[1][0]];
-                (include_str!("conv_plain.c"), "Margins are added", size, before)
+                (include_str!("conv_plain.c"), "Padding is added", size, before)
             }
         };
         let (ranges, scratch) = (", const int32_t *restrict ranges", ", uint32_t *restrict scratch");
@@ -235,9 +238,9 @@ impl Blocked {
             ("width", width),
             ("words", bytes.words),
             ("lanes", lanes),
-            ("image_batch", given.batch),
-            ("plane", given.plane),
-            ("image_row", if is_plain { given.row } else { take_y * given.row }),
+            ("image_batch", image_layout.batch),
+            ("plane", image_layout.plane),
+            ("image_row", if is_plain { image_layout.row } else { take_y * image_layout.row }),
             ("image_step", take_x * lanes),
             ("take_y", take_y),
             ("take_x", take_x),
@@ -246,10 +249,10 @@ impl Blocked {
             ("h", h),
             ("first", left.div_ceil(take_x).min(width)),
             ("last", (w + left).div_ceil(take_x).min(width)),
-            ("parts", given.parts),
+            ("parts", image_layout.parts),
         ];
         let range = range.map_or_else(|| FIND_RANGE.to_owned(), |range| Numbers::of(range).text());
-        let mut pairs = vec![("margins", margins.to_owned()), ("parameters", parameters)];
+        let mut pairs = vec![("padding", padding.to_owned()), ("parameters", parameters)];
         pairs.extend(numbers.map(|(key, number)| (key, number.to_string())));
         let pairs: Vec<(&str, &str)> = pairs.iter().map(|(key, text)| (*key, text.as_str())).collect();
         let indented =

@@ -1,6 +1,6 @@
 /* Images of @channels@ channels as bytes, @n@ times [@height@ rows][@width@ pixels][@words@ words], a word being 4
    channels of a pixel, the first in the lowest byte; then for each row the scale, and for each image the zero point.
-   @margins@. */
+   @padding@. */
 static MITHRIL_NOINLINE void @name@(long thread, long threads, const float *restrict image, void *restrict shared@parameters@) {
     enum { CHANNELS = @channels@, HEIGHT = @height@, WIDTH = @width@, WORDS = @words@ };
     float *const scales = (float *)shared + (long)@n@ * HEIGHT * WIDTH * WORDS;

@@ -4,7 +4,7 @@
 use crate::c::ir::kernel::{Argument, Call, Kernel};
 use crate::c::kernels::common::library::{Library, PanelUse, substitute};
 use crate::c::kernels::common::row_groups::RowGroups;
-use crate::c::kernels::common::tuning::Question;
+use crate::c::kernels::common::tuning::TuningTask;
 use crate::c::kernels::gemm::packed::{COLUMNS, ROWS, WORTH_MEASURING, batched};
 use crate::c::kernels::spec::bytes::Numbers;
 use crate::c::kernels::spec::epilogue::{Epilogue, place};
@@ -195,7 +195,7 @@ impl Gemm {
         Kernel {
             pack: Some(call(pack, vec![Argument::B, Argument::Packed])),
             packed_bytes: panels.bytes(),
-            first: None,
+            panel_start: None,
             phases: vec![
                 vec![call(bytes, vec![Argument::A, Argument::Shared, Argument::Scratch])],
                 vec![call(product, arguments)],
@@ -225,7 +225,7 @@ impl Gemm {
         Kernel {
             pack: Some(pack),
             packed_bytes: panels.bytes(),
-            first: None,
+            panel_start: None,
             phases: vec![vec![Call { function, arguments }]],
             shared_bytes: 0,
             scratch_bytes: (scratch * 4).next_multiple_of(64),
@@ -238,14 +238,14 @@ impl Gemm {
         let plain = Self { epilogue: Epilogue::none(), ..self.clone() };
         // With one group of rows nothing is done twice.
         let has_groups = groups(self.m, &target).groups > 1;
-        let question = Question {
+        let task = TuningTask {
             specification: format!("{plain:?} with {} for {target:?}", scheme.name()),
             candidates: vec!["weights become float in registers".into(), "in pieces".into()],
             estimate: usize::from(has_groups),
         };
-        let chosen = library.chosen(&question);
+        let chosen = library.chosen(&task);
         if has_groups && self.m * self.n * self.k >= WORTH_MEASURING {
-            library.ask(question);
+            library.add_tuning_task(task);
         }
         chosen == 1
     }
@@ -313,8 +313,8 @@ impl Gemm {
         let fitting = (fill / copy.max(1)).clamp(1, rows.groups);
         let batches = self.batch.iter().product::<usize>();
         // Enough units for every thread to have about as much as any other, and all as long as can be.
-        let wanted = (4 * library.target().threads).div_ceil((batches * panels.count()).max(1));
-        let blocks = rows.groups.div_ceil(fitting).max(wanted.min(rows.groups));
+        let parts = (4 * library.target().threads).div_ceil((batches * panels.count()).max(1));
+        let blocks = rows.groups.div_ceil(fitting).max(parts.min(rows.groups));
         rows.groups.div_ceil(blocks)
     }
 

@@ -1,7 +1,7 @@
 /* out[@m@, @n@] = a[@m@, @k@] · b[@k@, @n@]@batched@, where b is stored in @bits@ bits. A piece of a panel of b
    is dequantized into scratch memory once for all groups of rows of a block; with many rows that is cheaper than in
-   registers, once for each group. The rows are copied in the order of the micro-kernel, piece by piece. A unit of work
-   is one panel of b times one block. */
+   registers, once for each group. The rows are copied in the order of the micro-kernel, piece by piece. A unit of
+   work is one panel of b times one block. */
 @copy@
 @epilogue@
 static void @name@(long thread, long threads, const float *restrict a, const void *restrict packed,

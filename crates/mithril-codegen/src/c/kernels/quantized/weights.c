@@ -1,5 +1,6 @@
 /* out[@m@, @n@] = a[@m@, @k@] · b[@k@, @n@]@batched@, where b is stored in @bits@ bits and dequantized in
-   registers. A unit of work is one panel of b times a block of groups of rows, copied in the order of the micro-kernel. */
+   registers. A unit of work is one panel of b times a block of groups of rows, copied in the order of the
+   micro-kernel. */
 MITHRIL_INLINE void @name@_copy(const float *restrict a, long first_row, const long rows, float *restrict copy) {
     enum { K = @k@, K_PADDED = @k_padded@ };
     for (long k = 0; k < K; k++)

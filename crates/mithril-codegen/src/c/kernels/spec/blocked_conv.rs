@@ -61,7 +61,7 @@ impl Places {
 /// What is read under the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Image {
-    /// Blocks of channels with margins that suffice; the pointer is to what lies under the first weight.
+    /// Blocks of channels with halo that suffice; the pointer is to what lies under the first weight.
     Blocks(Places),
     /// Row-major, of this height and width, with zeros before and after.
     Plain([usize; 2], [[usize; 2]; 2]),

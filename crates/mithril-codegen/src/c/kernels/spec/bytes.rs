@@ -7,10 +7,10 @@ use crate::c::ir::layout::{Blocks, Bytes};
 pub struct AsBytes {
     /// The range.
     pub range: [f32; 2],
-    /// From the pointer to the tensor to where it is noted, for each row and each vector of channels, whether a number is NaN.
-    pub notes: usize,
-    /// Notes of an image.
-    pub notes_of: usize,
+    /// From the pointer to the tensor to where it is flagged, for each row and each vector of channels, whether a number is NaN.
+    pub nan_flags: usize,
+    /// NaN flags of an image.
+    pub nan_flags_of: usize,
 }
 
 /// What a convolution has as bytes.
@@ -47,9 +47,9 @@ impl Numbers {
 impl AsBytes {
     /// The bytes of a tensor of this shape in blocks, for a kernel that starts at this element; `None` if it lies as floats.
     pub fn of(blocks: &Blocks, shape: &[i64], start: usize) -> Option<Self> {
-        let notes = blocks.planes(shape) as usize - start;
-        let Bytes { range, notes: of } = blocks.bytes?;
-        Some(Self { range, notes, notes_of: of as usize })
+        let nan_flags = blocks.planes(shape) as usize - start;
+        let Bytes { range, nan_flags: of } = blocks.bytes?;
+        Some(Self { range, nan_flags, nan_flags_of: of as usize })
     }
 
     /// The byte that stands for 0, as it is kept.

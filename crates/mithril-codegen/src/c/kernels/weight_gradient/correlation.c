@@ -1,8 +1,9 @@
 /* The gradient of the weights of a convolution: sums[@filters@ filters][@channels@ channels][@kh@][@kw@], each of
    the products of all pixels of result[@n@, @filters@, @oh@, @ow@] with what lies under them in image[@n@,
    @channels@, ...]. A unit of work is two vectors of filters, a block of channels and a part of the lines of all
-   images. It processes strips of lines: their pixels are transposed to [pixel][filter], and for each tile of sums that
-   fits into registers every pixel loads two vectors of filters and broadcasts one element of the image for each sum. */
+   images. It processes strips of lines: their pixels are transposed to [pixel][filter], and for each tile of sums
+   that fits into registers every pixel loads two vectors of filters and broadcasts one element of the image for
+   each sum. */
 
 /* sums[channels * down * across][2 vectors of filters] += products over some lines of pixels, which begin at `lines`
    in the image. */

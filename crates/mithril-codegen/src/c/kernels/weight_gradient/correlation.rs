@@ -107,7 +107,7 @@ impl Correlation {
         2 * filters >= filters.next_multiple_of(2 * target.lanes_of(element))
     }
 
-    /// Puts the kernel's functions into the library. `None` if the image needs margins and its planes do not lie one
+    /// Puts the kernel's functions into the library. `None` if the image needs padding and its planes do not lie one
     /// after the other.
     pub fn build(&self, library: &mut Library) -> Option<Kernel> {
         let plan = Plan::new(self, library.target());
@@ -117,7 +117,7 @@ impl Correlation {
             function,
             arguments: [vec![Argument::Thread, Argument::Threads], arguments].concat(),
         };
-        if self.has_margins() {
+        if self.has_padding() {
             let planes = self.batch * self.channels;
             let plane = self.image[0] * self.image[1];
             let mut strides = [(self.image_strides[0], self.batch), (self.image_strides[1], self.channels)];
@@ -153,14 +153,14 @@ impl Correlation {
         Some(Kernel {
             pack: None,
             packed_bytes: 0,
-            first: None,
+            panel_start: None,
             phases,
             shared_bytes: padded_bytes + parts_bytes,
             scratch_bytes: bytes(plan.strip * plan.piece * 2 * plan.lanes + plan.sums(self)),
         })
     }
 
-    fn has_margins(&self) -> bool {
+    fn has_padding(&self) -> bool {
         self.padding != [[0, 0], [0, 0]]
     }
 
@@ -175,7 +175,7 @@ impl Correlation {
     /// From one image to the next and from one channel to the next, in what the kernel reads.
     fn read_strides(&self) -> [usize; 2] {
         let plane = self.image[0] * self.image[1];
-        self.image_strides.map(|s| if self.has_margins() { s / plane * self.plane() } else { s })
+        self.image_strides.map(|s| if self.has_padding() { s / plane * self.plane() } else { s })
     }
 
     /// Whether sums of a filter go where they lie together, as they are.
@@ -223,7 +223,7 @@ impl Correlation {
 
     fn numbers(&self, plan: &Plan) -> Vec<(&'static str, usize)> {
         let [image_batch, plane] = self.read_strides();
-        let row_elements = if self.has_margins() { self.padded(1) } else { self.image[1] };
+        let row_elements = if self.has_padding() { self.padded(1) } else { self.image[1] };
         let [channels, down, across] = plan.groups;
         vec![
             ("n", self.batch),

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use crate::c::ir::kernel::{Argument, Call, First, Kernel};
+use crate::c::ir::kernel::{Argument, Call, Kernel, PanelStart};
 use crate::c::kernels::common::library::{Library, PanelUse, substitute, unroll};
 use crate::c::kernels::common::row_groups::RowGroups;
-use crate::c::kernels::common::tuning::Question;
+use crate::c::kernels::common::tuning::TuningTask;
 use crate::c::kernels::spec::blocked_conv::{Blocked, Image};
 use crate::c::kernels::spec::conv::{Algorithm, Conv};
 use crate::c::kernels::spec::epilogue::place;
@@ -37,7 +37,7 @@ struct Ends {
     start: String,
     /// Elements from one block of channels and row to the next.
     image: [usize; 2],
-    /// Size and margins of the row-major image that is copied into blocks before, if it is not in blocks.
+    /// Size and halo of the row-major image that is copied into blocks before, if it is not in blocks.
     copied: Option<([usize; 2], [[usize; 2]; 2])>,
     epilogue: &'static str,
     strings: Vec<(&'static str, String)>,
@@ -54,7 +54,7 @@ pub(crate) fn tile(conv: &Conv, library: &mut Library) -> Option<Tile> {
     }
     let shape = shape(conv);
     if conv.algorithm == Algorithm::Fastest {
-        library.ask(question(&shape, "", library.target()));
+        library.add_tuning_task(task(&shape, "", library.target()));
     }
     chosen(conv.algorithm, &shape, "", library)
 }
@@ -70,7 +70,7 @@ pub(crate) fn ask_blocked(conv: &Blocked, library: &mut Library) {
     if conv.algorithm == Algorithm::Fastest
         && let Some(place) = blocked_place(conv, library.target())
     {
-        library.ask(question(&blocked_shape(conv), place, library.target()));
+        library.add_tuning_task(task(&blocked_shape(conv), place, library.target()));
     }
 }
 
@@ -92,7 +92,7 @@ fn tiles(shape: &Shape) -> &'static [Option<Tile>] {
 }
 
 /// What becomes of the sums makes hardly a difference between candidates, and nothing else than these sizes does.
-fn question(shape: &Shape, place: &str, target: &Target) -> Question {
+fn task(shape: &Shape, place: &str, target: &Target) -> TuningTask {
     let names = tiles(shape)
         .iter()
         .map(|tile| tile.map_or_else(|| "direct".to_owned(), |tile| format!("winograd {}", pair(tile))));
@@ -102,7 +102,7 @@ fn question(shape: &Shape, place: &str, target: &Target) -> Question {
     let Shape { batch, channels, filters, result: [height, width], steps, changing, .. } = shape;
     let steps = if *steps == [1, 1] { String::new() } else { format!(" step {}", pair(*steps)) };
     let changing = if *changing { " changing" } else { "" };
-    Question {
+    TuningTask {
         specification: format!(
             "3x3 {batch}x{channels}x{height}x{width} to {filters}{steps}{changing}{place} for {target:?}"
         ),
@@ -115,7 +115,7 @@ fn chosen(algorithm: Algorithm, shape: &Shape, place: &str, library: &Library) -
     match algorithm {
         Algorithm::Winograd(tile) => Some(tile),
         Algorithm::Direct => None,
-        Algorithm::Fastest => tiles(shape)[library.chosen(&question(shape, place, library.target()))],
+        Algorithm::Fastest => tiles(shape)[library.chosen(&task(shape, place, library.target()))],
     }
 }
 
@@ -329,10 +329,10 @@ impl Plan {
     }
 
     /// Where threads start in the packed weights; nothing is packed where weights change.
-    fn first(&self, shape: &Shape) -> Option<Box<First>> {
+    fn first(&self, shape: &Shape) -> Option<Box<PanelStart>> {
         let panels = shape.filters.div_ceil(2 * self.lanes);
         let units = if self.block.is_some() { 0 } else { panels };
-        let first = First { units, panels, bytes: shape.channels * 9 * 2 * self.lanes * 4 };
+        let first = PanelStart { units, panels, bytes: shape.channels * 9 * 2 * self.lanes * 4 };
         (!shape.changing).then(|| Box::new(first))
     }
 
@@ -341,7 +341,7 @@ impl Plan {
         if self.few.is_some() { 0 } else { self.held * self.weights() * (self.chunk * 2 * self.lanes + PAD) }
     }
 
-    /// Height and width of the image with margins, in vectors, and the elements from one plane to the next.
+    /// Height and width of the image with halo, in vectors, and the elements from one plane to the next.
     fn blocked(&self, padded: [usize; 2]) -> [usize; 3] {
         let tiles = [self.down, self.across];
         let reach = |axis: usize| extent(tiles[axis] * self.tile[axis], self.steps[axis]);
@@ -351,7 +351,7 @@ impl Plan {
         [height, width, (height * width + 1) * self.lanes]
     }
 
-    /// Elements from one image, block of channels and row to the next of the image with margins.
+    /// Elements from one image, block of channels and row to the next of the image with halo.
     fn copy_strides(&self, shape: &Shape) -> [usize; 3] {
         let [_, width, plane] = self.blocked(shape.padded);
         [shape.channels.div_ceil(self.lanes) * plane, plane, width * self.lanes]
@@ -414,7 +414,7 @@ pub(crate) fn build_blocked(conv: &Blocked, tile: Tile, library: &mut Library) -
     make(&shape, &plan, &ends, library)
 }
 
-/// How many rows or columns of the image, its margins among them, tiles of so many read for so many pixels.
+/// How many rows or columns of the image, its halo among them, tiles of so many read for so many pixels.
 pub(crate) fn reach(tile: usize, step: usize, pixels: usize) -> usize {
     extent(pixels.div_ceil(tile) * tile, step)
 }
@@ -485,7 +485,7 @@ fn make(shape: &Shape, plan: &Plan, ends: &Ends, library: &mut Library) -> Kerne
     let text = fill(&format!("{}\n{}", ends.epilogue, plan.form()), shape, plan, ends, library);
     let name = library.add(&format!("mithril_winograd{m}_{sizes}"), &text);
     let first = plan.first(shape);
-    let ahead = if first.is_some() { Argument::Ahead } else { weights.clone() };
+    let ahead = if first.is_some() { Argument::NextWeights } else { weights.clone() };
     let operands: Vec<Argument> = (0..ends.operands).map(Argument::Operand).collect();
     let channels = shape.channels.next_multiple_of(plan.lanes);
     let mut phases: Vec<Vec<Call>> = Some(calls).filter(|calls| !calls.is_empty()).into_iter().collect();
@@ -496,7 +496,7 @@ fn make(shape: &Shape, plan: &Plan, ends: &Ends, library: &mut Library) -> Kerne
         let last = vec![Argument::Scratch, ahead];
         let arguments = [vec![image, weights, Argument::Out], operands, last].concat();
         phases.push(vec![work(&name, &arguments)]);
-        return Kernel { pack, packed_bytes, first, phases, shared_bytes, scratch_bytes };
+        return Kernel { pack, packed_bytes, panel_start: first, phases, shared_bytes, scratch_bytes };
     }
     let mut matrices = |columns: usize| {
         let place = Argument::SharedAt(shared_bytes);
@@ -513,7 +513,7 @@ fn make(shape: &Shape, plan: &Plan, ends: &Ends, library: &mut Library) -> Kerne
         vec![work(&format!("{name}_out"), &last)],
     ]);
     let scratch_bytes = bytes(ends.scratch.max(plan.factors()));
-    Kernel { pack, packed_bytes, first, phases, shared_bytes, scratch_bytes }
+    Kernel { pack, packed_bytes, panel_start: first, phases, shared_bytes, scratch_bytes }
 }
 
 /// Elements between the matrices of two points, so that they are not powers of two apart.

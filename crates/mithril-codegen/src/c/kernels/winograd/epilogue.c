@@ -1,10 +1,10 @@
 /* out[@n@, @filters@, @oh@, @ow@] = convolution of image[@n@, @channels@, ...] by weights[@filters@, @channels@, 3, 3], stride
-   @step_down@ by @step_across@, by Winograd's F(@size@, 3), with @points@ products instead of @products@. The products of all tiles at one point are a
-   matrix product over the channels. */
+   @step_down@ by @step_across@, by Winograd's F(@size@, 3), with @points@ products instead of @products@. The
+   products of all tiles at one point are a matrix product over the channels. */
 
 /* Transforms the tiles from `first` on, of the filters of one panel, from points to rows of pixels, applies the epilogue
-   and stores them in out. `step` is the stride between the points of a tile. batch is the image, row the filter, column
-   the pixel. */
+   and stores them in out. `step` is the stride between the points of a tile. batch is the image, row the filter,
+   column the pixel. */
 static void @name@_epilogue(const float *restrict points, long step, long first, long count, long panel,
         @out@ *restrict out@parameters@, float *restrict strip) {
     enum {

@@ -1,6 +1,6 @@
 /* out[@n@, @filters@, @oh@, @ow@] = convolution of image[@n@, @channels@, ...] by weights[@filters@, @channels@, 3, 3], stride
-   @step_down@ by @step_across@, by Winograd's F(@size@, 3), with @points@ products instead of @products@. The products of all tiles at one point are a
-   matrix product over the channels. */
+   @step_down@ by @step_across@, by Winograd's F(@size@, 3), with @points@ products instead of @products@. The
+   products of all tiles at one point are a matrix product over the channels. */
 
 /* Transforms the tiles from `first` on, of the filters of one panel, from points to pixels, applies the epilogue and stores
    them in out. `step` is the stride between the points of a tile. */

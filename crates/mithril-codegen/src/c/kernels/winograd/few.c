@@ -1,7 +1,8 @@
 /* `count` points of a line, from point `from` on, of the tiles of a group, for a vector of filters. `y` selects how the
-   weights are transformed to this line; with -1 the row of weights at `weights` is used as it is. Transforming the weights
-   in memory would take as long as the products of so few tiles: they are transformed in registers and multiplied by all
-   tiles of the group. Every step prefetches the weights at `next` and advances it by `stride` bytes. */
+   weights are transformed to this line; with -1 the row of weights at `weights` is used as it is. Transforming the
+   weights in memory would take as long as the products of so few tiles: they are transformed in registers and
+   multiplied by all tiles of the group. Every step prefetches the weights at `next` and advances it by `stride`
+   bytes. */
 MITHRIL_INLINE void @name@_points(const long rows, const long y, const long from, const long count, long channels,
         const float *restrict weights, const float *restrict in, float *restrict products,
         int accumulate, const char *next, long stride) {
