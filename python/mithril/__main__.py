@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -24,7 +25,7 @@ from mithril.command.parser import parse, table
 from mithril.command.source import Source, model_of, shapes_of
 from mithril.command.summary import summary_facts
 from mithril.command.terminal import waiting
-from mithril.errors import ConflictingOptionError, ModelFileError
+from mithril.errors import ConflictingOptionError, InvalidValueError, ModelFileError
 from mithril.frontend.opening import open_foreign
 from mithril.generation import command as generation
 from mithril.tokenizers import llama_cpp as llama_tokenizer
@@ -125,10 +126,10 @@ def _quantize(given: argparse.Namespace) -> Answer:
         "exclude": given.exclude,
         "strict": given.strict,
     }
-    folder = Path(given.source)
+    folder, note = Path(given.source), ""
     if (folder / "config.json").is_file():
-        model = models.from_config(folder)
-        if model.kind in llama_cpp.ARCHITECTURES:
+        model, note = _zoo_model(folder)
+        if model is not None and model.kind in llama_cpp.ARCHITECTURES:
             compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [1, 1]}, inference=True)
             ml.load_weights(compiled, folder)
             entries, lacking = {}, ""
@@ -149,7 +150,23 @@ def _quantize(given: argparse.Namespace) -> Answer:
     made = ml.quantize(arrays, options.pop("quantize"), **options)
     # What a file said that it is made of is no longer true.
     entries = {name: v for name, v in opened.metadata.items() if name != "general.file_type" or not made.report.rows}
-    return Answer.of(ml.save_gguf(made, given.target, metadata=entries), given)
+    return Answer.of(ml.save_gguf(made, given.target, metadata=entries), given, note=note)
+
+
+def _zoo_model(folder: Path) -> tuple[ml.Model | None, str]:
+    """Build the model of a folder if the zoo knows its architecture; what else the answer says."""
+    try:
+        return models.from_config(folder), ""
+    except InvalidValueError as error:
+        try:
+            entries = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        except ValueError:
+            raise error from None
+        kind = entries.get("model_type") if isinstance(entries, dict) else None
+        if kind is not None and "not in the zoo" not in error.message:
+            raise
+        what = "no architecture" if kind is None else f"the architecture {kind!r}, which is not in the zoo"
+        return None, f"config.json names {what}: the arrays keep their names, and llama.cpp does not run the file"
 
 
 def _check(given: argparse.Namespace) -> Answer:

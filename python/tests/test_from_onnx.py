@@ -100,6 +100,38 @@ def test_weights_of_files(tmp_path, external):
     np.testing.assert_allclose(y, x @ weight)
 
 
+def test_numbers_are_constants_and_weights_are_parameters():
+    """Operands of one element are numbers of an exporter; biases of products, and all that has a size, are learned."""
+    text = """<ir_version: 10, opset_import: ["": 21]>
+    net (float[2, 3] x, bool[2, 1] flag) => (float[2, 1] y, float[1] also) {
+        scaled = Mul (x, scale)
+        power = Pow (scaled, exponent)
+        weighted = Mul (power, vector)
+        product = MatMul (weighted, matrix)
+        biased = Add (product, bias)
+        other = Where (flag, biased, otherwise)
+        sloped = PRelu (other, slope)
+        y = Div (sloped, twice)
+        factor = Identity (twice)
+        also = Mul (shared, factor)
+    }"""
+    file = parser.parse_model(text)
+    shapes = {
+        **dict.fromkeys(("scale", "bias", "slope", "twice", "shared"), (1,)),
+        **{"exponent": (1, 1), "otherwise": (), "vector": (3,), "matrix": (3, 1)},
+    }
+    values = {name: np.full(shape, 2.0, np.float32) for name, shape in shapes.items()}
+    file.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in values.items())
+    model, params = ml.from_onnx(file.SerializeToString())
+    # One that something else reads as well stays what it is there.
+    assert set(params) == {"bias", "slope", "twice", "vector", "matrix"}
+    x = np.array([[1, 2, 3], [-1, 0, 1]], np.float32)
+    flag = np.array([[True], [False]])
+    found = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": x, "flag": flag})
+    np.testing.assert_allclose(found["y"], [[(4 * (1 + 4 + 9) * 4 + 2) / 2], [1.0]])
+    np.testing.assert_allclose(found["also"], [4.0])
+
+
 @pytest.mark.parametrize("location", ["../weights.bin", "/etc/hostname"])
 def test_weights_outside_of_the_folder_are_refused(tmp_path, location):
     path, _ = _with_weight(tmp_path, True)

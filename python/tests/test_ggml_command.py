@@ -4,6 +4,7 @@ import json
 import shutil
 
 import mithril as ml
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -68,6 +69,27 @@ def test_what_is_wrong_is_said(wrong, folder, capsys):
     words, message = WRONG[wrong]
     assert generate(folder, *words) == 1
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("config", [None, {"model_type": "gpt_neox"}, "model"])
+def test_folders_of_other_models_are_quantized(config, tmp_path, capsys):
+    """A model that was converted, and saved with its weights: beside a configuration, and as one."""
+    model = ml.Model()
+    model |= ml.Linear(32)(input="input", output="output")
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [1, 64]})
+    params = compiled.randomize_params(seed=0)
+    ml.save(params, tmp_path / "model.safetensors")
+    ml.save(model, tmp_path / ("config.json" if config == "model" else "model.json"))
+    if isinstance(config, dict):
+        (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    target = tmp_path / "out.gguf"
+    assert main(["quantize", str(tmp_path), str(target), "--type", "q8_0"]) == 0
+    printed = capsys.readouterr()
+    assert "1 arrays quantized" in printed.out
+    assert ("the arrays keep their names" in printed.out + printed.err) == (config is not None)
+    opened = ml.weights.open(target)
+    assert set(opened) == set(params)
+    np.testing.assert_allclose(opened["linear.weight"], params["linear.weight"], atol=0.01)
 
 
 def test_folders_and_files_that_are_wrong(folder, tmp_path, capsys):

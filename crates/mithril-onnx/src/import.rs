@@ -6,6 +6,7 @@ use mithril_ir::{Code, DType, Dim, Error, Place, Result, Role, Shape, Tensor, Te
 use mithril_model::{Connection, IOKey, Size};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::constants;
 use crate::context::{Context, Value, malformed};
 use crate::lift::lift;
 use crate::names::{Names, symbol};
@@ -257,8 +258,9 @@ impl<'m> Importer<'m> {
             return Err(Error::new(Code::Unsupported, format!("`{name}` is a sparse tensor"))
                 .help("write it as a dense one"));
         }
+        let numbers = if learned { constants::numbers(graph) } else { FxHashSet::default() };
         for tensor in &graph.initializer {
-            let entered = self.initializer(tensor, learned);
+            let entered = self.initializer(tensor, learned && !numbers.contains(tensor.name.as_str()));
             let v = entered.map_err(|e| e.note(format!("it is the initializer `{}`", tensor.name)))?;
             scope.bind(&tensor.name, v)?;
         }

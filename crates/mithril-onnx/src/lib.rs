@@ -6,6 +6,7 @@
 //!
 //! Nothing in a file is trusted: sizes, names and references are checked, and reading runs no code.
 
+mod constants;
 mod context;
 mod control;
 pub mod export;

@@ -1,0 +1,66 @@
+//! Which initializers are constants that an exporter wrote, rather than parameters: numbers such as the scale of attention or
+//! the epsilon of a norm. A file does not say; how they are used does.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::proto::{GraphProto, NodeProto};
+
+/// Ops, element by element, whose operands of one element are numbers.
+const ELEMENTWISE: &[&str] = &[
+    "Add",
+    "Sub",
+    "Mul",
+    "Div",
+    "Pow",
+    "Mod",
+    "Min",
+    "Max",
+    "Clip",
+    "Where",
+    "Equal",
+    "Less",
+    "LessOrEqual",
+    "Greater",
+    "GreaterOrEqual",
+];
+
+/// Ops whose results may have a bias of one element, added afterwards.
+const PRODUCTS: &[&str] = &["MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"];
+
+/// The names of initializers with one element that only such operands are: not weights, and no bias of a product.
+pub fn numbers(graph: &GraphProto) -> FxHashSet<&str> {
+    let single = graph.initializer.iter().filter(|t| t.dims.iter().all(|&n| n == 1)).map(|t| t.name.as_str());
+    let mut found: FxHashSet<&str> = single.collect();
+    if found.is_empty() {
+        return found;
+    }
+    let makers: FxHashMap<&str, &NodeProto> = graph
+        .node
+        .iter()
+        .flat_map(|node| node.output.iter().map(move |name| (name.as_str(), node)))
+        .collect();
+    for output in &graph.output {
+        found.remove(output.name.as_str());
+    }
+    let mut used = FxHashSet::default();
+    let mut graphs = vec![graph];
+    while let Some(inner) = graphs.pop() {
+        for node in &inner.node {
+            let is_default = matches!(node.domain.as_str(), "" | "ai.onnx");
+            let is_elementwise = is_default && ELEMENTWISE.contains(&node.op_type.as_str());
+            for name in &node.input {
+                used.insert(name.as_str());
+                let is_bias = node.op_type == "Add"
+                    && node.input.iter().any(|other| {
+                        makers.get(other.as_str()).is_some_and(|m| PRODUCTS.contains(&m.op_type.as_str()))
+                    });
+                if !is_elementwise || is_bias {
+                    found.remove(name.as_str());
+                }
+            }
+            graphs.extend(node.attribute.iter().filter_map(|a| a.g.as_deref()));
+        }
+    }
+    found.retain(|name| used.contains(name));
+    found
+}
