@@ -148,7 +148,6 @@ def test_the_search_is_deterministic_and_looks_at_equal_layers_once():
 
 STRATEGIES = {
     "data: replicated, model: replicated": {},
-    "data: data_parallel, model: tensor_parallel": {"batch": "data", "parameters": "model"},
     "data: fully_sharded, model: replicated": {"batch": "data", "parameters": "data"},
 }
 
@@ -274,7 +273,7 @@ def test_the_exchanges_that_run_are_those_of_the_plan():
     plan = auto(block(64, 256), ml.Mesh(**sizes), {"input": [64, 64]})
     backend = ml.NumpyBackend()
     core = internals.known_program(ml.compile(block(64, 256), backend, shapes={"input": [64, 64]})).core
-    core = core.with_layout(plan.layout.as_argument)
+    core = core.with_layout(plan.layout.argument())
     source = core.gradient_source(backend.target, ["output"], list(core.trained), "cpu")
     arguments = {"param": {}, "data": {}, "state": {}, "cotangent": {}}
     for name, role, dtype, shape, _ in source.partition.inputs():

@@ -28,7 +28,7 @@ use crate::partition::{Layout, Partitioned, partition};
 use crate::passes::differentiate::{Request, differentiate_for};
 use crate::passes::quantize::{Decision, Schemes};
 use crate::passes::{
-    cse, dce, fold_constants, legalize, precision, quantize as quantize_pass, raise, simplify,
+    cse, dce, fold_constants, join_slices, legalize, precision, quantize as quantize_pass, raise, simplify,
 };
 
 /// A pass: a new graph from an old one.
@@ -174,7 +174,7 @@ pub fn differentiated(
     float: DType,
     observe: &mut Observer<'_>,
 ) -> Result<Graph> {
-    let graph = differentiate_for(target, graph, request, float)?;
+    let graph = join_slices::join_slices(&differentiate_for(target, graph, request, float)?, float)?;
     check("differentiate", &graph, float)?;
     observe("differentiate", &graph);
     Ok(graph)

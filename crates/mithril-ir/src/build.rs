@@ -54,6 +54,10 @@ impl Builder {
     pub fn set_origin(&mut self, place: Place) {
         self.origin = self.graph.add_origin(place);
     }
+    /// The place that new nodes belong to.
+    pub fn place(&self) -> Place {
+        self.graph.origins()[self.origin.index()].clone()
+    }
     /// The value of a literal.
     pub fn lit(&mut self, lit: impl Into<Lit>) -> ValueId {
         self.graph.add_literal(lit.into())

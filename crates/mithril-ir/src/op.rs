@@ -71,6 +71,8 @@ pub struct OpDef {
     /// Value of the elements in the padding that the port `padding` asks for: padding the input with it beforehand gives
     /// the same result.
     pub padding_value: Option<f64>,
+    /// Of an elementwise op: the inputs in which, together, it is linear, where no tensor expression says so.
+    pub linear: &'static [usize],
     /// The gradient.
     pub grad: Grad,
     /// The code for each target.
@@ -97,6 +99,19 @@ pub struct Indexed {
     pub indices: usize,
     /// The literal for the axis; the first axis if there is none.
     pub axis: Option<usize>,
+    /// What the op does there.
+    pub effect: Effect,
+}
+
+/// What an op does at positions of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It reads.
+    Read,
+    /// It adds this input.
+    Add(usize),
+    /// It changes what is there by this input in another way.
+    Change(usize),
 }
 
 impl Indexed {
@@ -424,6 +439,7 @@ pub const BLANK: OpDef = OpDef {
     loops: None,
     indexed: None,
     padding_value: None,
+    linear: &[],
     grad: Grad::Expansion,
     lowering: Lowering::NONE,
     domain: (-2.0, 2.0),

@@ -28,12 +28,14 @@ pub struct PyPartitioned(pub Arc<Partitioned>);
 type Axes = Vec<Vec<String>>;
 
 /// A layout of Python: axes of the mesh, those that divide the batch, those that divide parameters, and patterns of
-/// names, each with the axes of the mesh that divide each axis of the tensors that it names.
-pub type LayoutArgument = (Vec<(String, usize)>, Vec<String>, Vec<String>, Vec<(String, Axes)>);
+/// names, each with the axes of the mesh that divide each axis of the tensors that it names; whether fused weights are
+/// divided within their parts.
+pub type LayoutArgument = (Vec<(String, usize)>, Vec<String>, Vec<String>, Vec<(String, Axes)>, bool);
 
 /// Reads a layout.
-pub fn layout((mesh, batch, parameters, patterns): LayoutArgument) -> Outcome<Arc<Layout>> {
-    Ok(Arc::new(Layout { mesh: Mesh::new(mesh)?, batch, patterns, parameters }))
+pub fn layout(argument: LayoutArgument) -> Outcome<Arc<Layout>> {
+    let (mesh, batch, parameters, patterns, divides_sections) = argument;
+    Ok(Arc::new(Layout { mesh: Mesh::new(mesh)?, batch, patterns, parameters, divides_sections }))
 }
 
 /// A description of hardware: operations per second on floats and on those of 16 bits, bytes of memory, bytes per second
@@ -98,12 +100,12 @@ impl PyPartitioned {
         Ok(list)
     }
     /// Names of outputs, with the prefix `gradient:` for gradients, and for each axis of the mesh the axis that it divides.
-    fn outputs(&self) -> Vec<(String, Vec<Option<usize>>)> {
+    fn outputs(&self) -> Vec<(String, Divided)> {
         let names = self.0.graph.outputs.keys();
         names.zip(&self.0.outputs).map(|(name, p)| (name.to_string(), axes(p))).collect()
     }
     /// The same for the new states.
-    fn states(&self) -> Vec<(String, Vec<Option<usize>>)> {
+    fn states(&self) -> Vec<(String, Divided)> {
         let graph = &self.0.graph;
         let name = |v| graph.value(v).name.as_deref().unwrap_or("").to_owned();
         let placements = self.0.outputs.iter().skip(graph.outputs.len());
@@ -142,7 +144,7 @@ impl PyPartitioned {
 
 /// Device, level, name of the function or the op of the collective, what it reads, what it makes; of a collective the
 /// axis and the reduction.
-pub type StepRow = (usize, usize, String, Vec<String>, Vec<String>, Option<(usize, String)>);
+pub type StepRow = (usize, usize, String, Vec<String>, Vec<String>, Option<(usize, usize, String)>);
 
 /// What the function of a step takes.
 pub const VALUES: &[Argument<'static>] = &[Argument { name: "values", role: Role::Data }];
@@ -151,15 +153,19 @@ pub const VALUES: &[Argument<'static>] = &[Argument { name: "values", role: Role
 pub fn step_row(step: &Step, name: &str) -> StepRow {
     let (name, exchange) = match &step.exchange {
         None => (name, None),
-        Some(exchange) => (exchange.op, Some((exchange.axis, exchange.reduction.clone()))),
+        Some(exchange) => (exchange.op, Some((exchange.axis, exchange.joined, exchange.reduction.clone()))),
     };
     (step.device, step.level, name.to_owned(), step.reads.clone(), step.makes.clone(), exchange)
 }
 
-fn axes(placements: &[Placement]) -> Vec<Option<usize>> {
-    let axis = |p: &Placement| match p {
-        Placement::Shard(axis) => Some(*axis),
-        _ => None,
+/// For each axis of the mesh the axis of a tensor that it divides, and the sizes of its sections where there are several.
+type Divided = Vec<Option<(usize, Vec<usize>)>>;
+
+fn axes(placements: &[Placement]) -> Divided {
+    let axis = |place: &Placement| match place {
+        Placement::Shard(axis) => Some((*axis, Vec::new())),
+        Placement::Sections(axis, sections) => Some((*axis, sections.sizes())),
+        Placement::Replicate | Placement::Partial(_) => None,
     };
     placements.iter().map(axis).collect()
 }

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use mithril::compile::partition::rule::{self, Arg, Use};
-use mithril::compile::partition::{Layout, Mesh, Partitioned, Placement, partition, virtual_mesh};
+use mithril::compile::partition::{
+    Layout, Mesh, Partitioned, Placement, Reduction, Sections, partition, virtual_mesh, write,
+};
 use mithril::ir::build::Builder;
 use mithril::ir::dtype::DType;
-use mithril::ir::graph::{Graph, Role, TensorType, Values};
+use mithril::ir::graph::{Graph, Role, TensorType, ValueId};
 use mithril::ir::interp;
 use mithril::ir::literal::Lit;
 use mithril::ir::ops;
@@ -16,22 +18,25 @@ use mithril_testing::run::graph_of;
 use mithril_testing::tolerance::{error, magnitude};
 
 /// The program in which each device computes its part of a use.
-fn program(graph: &Graph, part: &rule::Local, shards: &[Option<usize>], devices: usize) -> Partitioned {
+fn program(graph: &Graph, part: &rule::Local, places: &[Placement], devices: usize) -> Partitioned {
     let mut builder = Builder::new(DType::F64);
     let node = graph.nodes().next().unwrap().1;
     let mut inputs = Vec::new();
-    let mut args = Values::new();
-    for ((v, arg), shard) in node.inputs.iter().zip(&part.call.args).zip(shards) {
+    let mut args = Vec::new();
+    for ((v, arg), place) in node.inputs.iter().zip(&part.call.args).zip(places) {
         args.push(match arg {
             Arg::Lit(lit) => builder.lit(lit.clone()),
             Arg::Tensor(ty) => {
                 let name = graph.value(*v).name.clone().unwrap();
-                inputs.push(vec![shard.map_or(Placement::Replicate, Placement::Shard)]);
-                builder.graph.add_input(name, Role::Data, ty.clone())
+                // Of a partial operand each device has a multiple, so that all of them add up to it.
+                let held = if place.is_partial() { Placement::Replicate } else { *place };
+                inputs.push(vec![held]);
+                let input = builder.graph.add_input(name, Role::Data, ty.clone());
+                if place.is_partial() { share(&mut builder, input, devices) } else { input }
             }
         });
     }
-    let results = builder.push_typed(node.op, args, part.call.outputs.clone());
+    let results = write(&mut builder, "mesh", devices as i64, part, &args).unwrap();
     let mut outputs = Vec::new();
     for (i, (v, placement)) in results.into_iter().zip(&part.placements).enumerate() {
         let (v, placement) = match placement {
@@ -48,6 +53,20 @@ fn program(graph: &Graph, part: &rule::Local, shards: &[Option<usize>], devices:
     Partitioned { graph: builder.graph, mesh, inputs, outputs, communications: Vec::new() }
 }
 
+/// What a device adds to a sum that is the value: `2 (p + 1) / (n (n + 1))` of it.
+fn share(builder: &mut Builder, v: ValueId, devices: usize) -> ValueId {
+    let n = devices as f64;
+    let args = [builder.lit("mesh"), builder.lit(devices as i64)];
+    let index = builder.push(&ops::collective::MESH_INDEX, &args).unwrap()[0];
+    let float = builder.lit(DType::F64);
+    let index = builder.push(ops::find("cast").unwrap(), &[index, float]).unwrap()[0];
+    let one = builder.lit(1.0);
+    let index = builder.push(ops::find("add").unwrap(), &[index, one]).unwrap()[0];
+    let factor = builder.lit(2.0 / (n * (n + 1.0)));
+    let factor = builder.push(ops::find("multiply").unwrap(), &[index, factor]).unwrap()[0];
+    builder.push(ops::find("multiply").unwrap(), &[v, factor]).unwrap()[0]
+}
+
 fn agree(what: &str, found: &[Arc<Tensor>], wanted: &[Arc<Tensor>], tolerance: f64) {
     assert_eq!(found.len(), wanted.len(), "{what}");
     for (found, wanted) in found.iter().zip(wanted) {
@@ -62,6 +81,7 @@ fn agree(what: &str, found: &[Arc<Tensor>], wanted: &[Arc<Tensor>], tolerance: f
 #[test]
 fn every_op_divides_as_the_rule_says() {
     let mut divided = std::collections::BTreeSet::new();
+    let mut linear = std::collections::BTreeSet::new();
     let mut uses = 0;
     for op in ops::all() {
         for case in cases(op, DType::F64).unwrap() {
@@ -76,13 +96,42 @@ fn every_op_divides_as_the_rule_says() {
                 let Arg::Tensor(ty) = arg else { continue };
                 for (axis, size) in ty.shape.known().unwrap().into_iter().enumerate() {
                     for devices in [2, 3].into_iter().filter(|n| size > 0 && size % n == 0) {
-                        for shards in rule::candidates(&call, i, axis) {
-                            let Some(part) = rule::local(&call, &shards, devices as i64) else { continue };
+                        let mut candidates = rule::candidates(&call, i, Placement::Shard(axis));
+                        let halves = [size as i64 / 2, size as i64 - size as i64 / 2];
+                        if let Some(sections) = Sections::new(&halves, devices as i64) {
+                            candidates.extend(rule::candidates(
+                                &call,
+                                i,
+                                Placement::Sections(axis, sections),
+                            ));
+                        }
+                        let partial = Placement::Partial(Reduction::Sum);
+                        let is_float = |arg: &Arg| matches!(arg, Arg::Tensor(ty) if ty.dtype.is_float());
+                        let rest = |places: &Vec<Placement>| -> Vec<Placement> {
+                            let each = places.iter().zip(&call.args);
+                            let is_whole = |p: Placement| p == Placement::Replicate;
+                            each.map(|(p, arg)| if is_whole(*p) && is_float(arg) { partial } else { *p })
+                                .collect()
+                        };
+                        candidates.extend(candidates.iter().map(rest).collect::<Vec<_>>());
+                        let whole = vec![Placement::Replicate; call.args.len()];
+                        candidates.push(rest(&whole));
+                        if is_float(arg) {
+                            let mut places = whole;
+                            places[i] = partial;
+                            candidates.push(places);
+                        }
+                        for places in candidates {
+                            let Some(part) = rule::local(&call, &places, devices as i64) else { continue };
                             uses += 1;
                             divided.insert(op.name);
-                            let program = program(&graph, &part, &shards, devices);
+                            let is_partial = part.placements.iter().all(|p| p.is_partial());
+                            if places.contains(&partial) && is_partial && magnitude(&wanted[0]) > 0.0 {
+                                linear.insert(op.name);
+                            }
+                            let program = program(&graph, &part, &places, devices);
                             let found = virtual_mesh::run(&program, &inputs).unwrap();
-                            agree(&format!("{} {} {shards:?}", op.name, case.text), &found, &wanted, 64.0);
+                            agree(&format!("{} {} {places:?}", op.name, case.text), &found, &wanted, 64.0);
                         }
                     }
                 }
@@ -94,6 +143,24 @@ fn every_op_divides_as_the_rule_says() {
         ["add", "matmul", "sum", "reshape", "transpose", "conv2d", "linear", "softmax", "layer_norm", "take"]
     {
         assert!(divided.contains(op), "{op} does not divide in any case: {divided:?}");
+    }
+    for op in [
+        "add",
+        "multiply",
+        "negative",
+        "where",
+        "sum",
+        "mean",
+        "reshape",
+        "matmul",
+        "concat",
+        "slice",
+        "index_add",
+    ] {
+        assert!(linear.contains(op), "{op} is linear: {linear:?}");
+    }
+    for op in ["exp", "relu", "maximum", "softmax", "floor", "power"] {
+        assert!(!linear.contains(op), "{op} is not linear");
     }
 }
 

@@ -184,6 +184,10 @@ class Engine:
         """Join arrays along an axis."""
         raise NotImplementedError
 
+    def taken(self, array: Any, order: Any, axis: int) -> Any:
+        """Return the elements of an array at positions along an axis."""
+        return self.backend.take(array, order, axis)
+
     def join_workers(self, rank: int, count: int, folder: str) -> None:
         """Prepare this process to be a worker among others, which have a folder in common."""
 

@@ -24,7 +24,7 @@ class DividedProgram:
     """
 
     def __init__(self, core: _core.Compiled, engine: MeshEngine) -> None:
-        self._core = core.with_layout(engine.layout.as_argument)
+        self._core = core.with_layout(engine.layout_argument)
         self._engine = engine
         self._names = [name for name, _, _ in core.inputs("data")]
         self._is_open = not all(isinstance(size, int) for _, _, shape in core.inputs("data") for size in shape)
@@ -43,8 +43,7 @@ class DividedProgram:
                 if not (shapes and self._engine.layout.batch_axes):
                     raise
                 # The rest of the data, after batches that divided.
-                whole = self._engine.layout.with_whole_batch()
-                found = self._load(self._specialized(shapes).with_layout(whole.as_argument), wanted)
+                found = self._load(self._with_whole_batch(shapes), wanted)
                 warnings.warn(f"{error.message}: every device computes the whole batch", PartitionWarning, stacklevel=2)
             self._loaded[key] = found
         return found[1]
@@ -52,6 +51,10 @@ class DividedProgram:
     def _specialized(self, shapes: dict[str, tuple[int, ...]]) -> _core.Compiled:
         core: _core.Compiled = self._core.specialize(shapes) if shapes else self._core
         return core
+
+    def _with_whole_batch(self, shapes: dict[str, tuple[int, ...]]) -> _core.Compiled:
+        layout = self._engine.layout.with_whole_batch()
+        return self._specialized(shapes).with_layout(layout.argument(sections=self._engine.divides_sections))
 
     def _load(self, core: _core.Compiled, wanted: Any) -> tuple[Any, Callable[..., Any]]:
         if wanted is None:
@@ -73,8 +76,7 @@ class DividedProgram:
     def distribute(self, params: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
         """Return parameters of which each device keeps its part, as this program takes them."""
         shapes = {name: tuple(data[name].shape) for name in self._names} if self._is_open else {}
-        whole = self._specialized(shapes).with_layout(self._engine.layout.with_whole_batch().as_argument)
-        specs = Division(whole.partition(None), self._engine.layout).arguments[0]
+        specs = Division(self._with_whole_batch(shapes).partition(None), self._engine.layout).arguments[0]
         return {
             name: self._engine.distribute(array, specs[name]) if name in specs else array
             for name, array in params.items()

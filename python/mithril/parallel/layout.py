@@ -161,10 +161,9 @@ class Layout:
         """Return the layout that divides no data but what is named."""
         return Layout(self.mesh, self.tensors, parameters=self.parameters)
 
-    @property
-    def as_argument(self) -> Any:
-        """What the compiler is given."""
-        return list(self.mesh.axes.items()), self.batch_axes, self.parameter_axes, self.patterns
+    def argument(self, *, sections: bool = True) -> Any:
+        """Return what the compiler is given; whether it may divide fused weights section by section."""
+        return list(self.mesh.axes.items()), self.batch_axes, self.parameter_axes, self.patterns, sections
 
     def __repr__(self) -> str:
         parts = [repr(self.mesh)]

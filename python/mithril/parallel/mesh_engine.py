@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BackendUnavailableError
+from .sections import Sections
 
 if TYPE_CHECKING:
     from .. import _core
@@ -45,12 +46,13 @@ class Division:
         self.results = (outputs, *([gradients] if groups["cotangent"] else []), *([states] if states else []))
 
 
-def _spec(axes: tuple[str, ...], placed: list[int | None], rank: int = 0) -> Spec:
-    divided = [axis for axis in placed if axis is not None]
+def _spec(axes: tuple[str, ...], placed: list[tuple[int, list[int]] | None], rank: int = 0) -> Spec:
+    divided = [place[0] for place in placed if place is not None]
     spec: list[tuple[str, ...]] = [()] * max([rank, *(axis + 1 for axis in divided)])
-    for name, axis in zip(axes, placed, strict=True):
-        if axis is not None:
-            spec[axis] = (*spec[axis], name)
+    for name, place in zip(axes, placed, strict=True):
+        if place is not None:
+            axis, sections = place
+            spec[axis] = (*spec[axis], Sections(name, sections) if sections else name)
     return tuple(spec)
 
 
@@ -63,7 +65,14 @@ class MeshEngine:
         Whose devices they are.
     layout : Layout
         How tensors are divided.
+
+    Attributes
+    ----------
+    divides_sections : bool
+        Whether an axis may be divided section by section, as those of fused weights are.
     """
+
+    divides_sections = True
 
     def __init__(self, backend: Any, layout: Layout) -> None:
         self.backend = backend
@@ -86,6 +95,11 @@ class MeshEngine:
         division = Division(program, self.layout)
         module = self.module(source, name)
         return module, self.divided(module, name, division)
+
+    @property
+    def layout_argument(self) -> Any:
+        """The layout as the compiler is given it."""
+        return self.layout.argument(sections=self.divides_sections)
 
     def distribute(self, array: Any, spec: Spec) -> Any:
         """Return a whole array of which each device keeps its part, where the backend has such arrays."""

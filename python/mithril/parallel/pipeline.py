@@ -105,8 +105,8 @@ class Step(NamedTuple):
         The generated function, or the op of a collective over the micro-batches.
     reads, makes : list of str
         Names of values.
-    exchange : tuple of int and str, or None
-        Axis and reduction of a collective.
+    exchange : tuple of int, int and str, or None
+        Axis, axis that is joined, and reduction of a collective.
     """
 
     device: int
@@ -114,12 +114,12 @@ class Step(NamedTuple):
     name: str
     reads: list[str]
     makes: list[str]
-    exchange: tuple[int, str] | None
+    exchange: tuple[int, int, str] | None
 
     @property
     def is_joint(self) -> bool:
         """Whether it is one task for all micro-batches."""
-        return self.exchange is not None and self.name != "shard"
+        return self.exchange is not None and self.name not in ("shard", "mesh_index")
 
 
 def balanced(params: Sequence[tuple[str, int]], devices: int) -> dict[str, int]:

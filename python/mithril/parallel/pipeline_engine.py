@@ -80,7 +80,7 @@ class PipelineEngine(MeshEngine):
         count = self.layout.micro_batches
         if count is None:
             count = self._most(core)
-            core = core.with_layout(([("micro", count)], ["micro"], [], []))
+            core = core.with_layout(([("micro", count)], ["micro"], [], [], False))
         backend = self.backend
         source, found, results = core.staged_source(
             backend.target, list(self._placement(core).items()), gradients, backend.device
@@ -98,7 +98,7 @@ class PipelineEngine(MeshEngine):
 
     def _most(self, core: _core.Compiled) -> int:
         """Return the largest number of micro-batches that divides the batch, up to two for each device."""
-        whole = core.with_layout(([("micro", 1)], ["micro"], [], [])).partition(None)
+        whole = core.with_layout(([("micro", 1)], ["micro"], [], [], False)).partition(None)
         sizes = [shape[0] for _, role, _, shape, _ in whole.inputs() if role == "data" and shape]
         return max(m for m in range(1, 2 * self.layout.devices + 1) if all(size % m == 0 for size in sizes))
 
@@ -149,7 +149,7 @@ class PipelineEngine(MeshEngine):
                         shared[f"{kind}:{name}"] = len(arrays)
                         arrays.append(engine.packed(group[name]))
                         continue
-                    for m, block in enumerate(blocks(group[name], mesh, spec, engine.packed)):
+                    for m, block in enumerate(blocks(group[name], mesh, spec, engine)):
                         micro[m][f"{kind}:{name}"] = len(arrays)
                         arrays.append(block)
             head = {"do": "steps", "program": number, "shared": shared, "micro": micro}
@@ -169,7 +169,7 @@ class PipelineEngine(MeshEngine):
                     outcome[name] = groups[_GROUPS.index(kind)][rest]
                 elif any(spec):
                     parts = {m: found[value, m] for m in range(program.count)}
-                    outcome[name] = joined(parts, mesh, spec, engine.joined)
+                    outcome[name] = joined(parts, mesh, spec, engine)
                 else:
                     outcome[name] = found[value, 0]
             outcomes.append(outcome)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,6 +12,7 @@ from ..backends.custom import given
 from ..compiled.loading import load
 from ..errors import BackendUnavailableError, InvalidValueError
 from .mesh_engine import Division, MeshEngine, Spec, selected
+from .sections import arranged, restored
 
 if TYPE_CHECKING:
     from .. import _core
@@ -48,6 +49,15 @@ class Communicator(Processes, Protocol):
 
     def reduce_scatter(self, x: Any, mesh_axis: str, axis: int) -> Any:
         """Return the block of this process of the sum of the arrays along an axis of the mesh."""
+
+    def all_to_all(self, x: Any, mesh_axis: str, axis: int, joined: int) -> Any:
+        """Send each process its block along ``axis``; return those of all, joined along ``joined``."""
+
+    def permute(self, x: Any, mesh_axis: str, pairs: Sequence[tuple[int, int]]) -> Any:
+        """Send an array along each pair ``(from, to)`` of places on an axis; return the one received, or zeros."""
+
+    def index(self, mesh_axis: str) -> Any:
+        """Return the place of this process along an axis of the mesh, as an array."""
 
     def shard(self, x: Any, mesh_axis: str, axis: int) -> Any:
         """Return the block of this process of an array that all have."""
@@ -134,6 +144,7 @@ class ProcessEngine(MeshEngine):
 
     def block(self, value: Any, spec: Spec) -> Any:
         """Return the part of this process of an array."""
+        value = arranged(value, spec, self.layout.mesh, self.backend.engine.taken)
         for axis, names in enumerate(spec):
             for name in names:
                 value = self.mesh.shard(value, name, axis)
@@ -144,7 +155,7 @@ class ProcessEngine(MeshEngine):
         for axis, names in enumerate(spec):
             for name in reversed(names):
                 value = self.mesh.all_gather(value, name, axis)
-        return value
+        return restored(value, spec, self.layout.mesh, self.backend.engine.taken)
 
     def distributed(self, block: Any, spec: Spec) -> Any:
         """Return the array that the processes have parts of, and leave the parts where they are."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import selectors
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -85,6 +85,35 @@ class SocketMesh:
         """Return the block of this process of the sum of the arrays along an axis of the mesh."""
         parts = np.split(_added(x), len(self._groups[mesh_axis]), axis)
         return self._reduced(parts, mesh_axis, "sum", "reduce_scatter").astype(x.dtype, copy=False)
+
+    def all_to_all(self, x: Any, mesh_axis: str, axis: int, joined: int) -> Any:
+        """Send each process its block along ``axis``; return those of all, joined along ``joined``."""
+        group = self._groups[mesh_axis]
+        parts = {n: np.ascontiguousarray(part) for n, part in zip(group, np.split(x, len(group), axis), strict=True)}
+        own = parts.pop(self.rank)
+        found = self._exchange(parts, "all_to_all", mesh_axis)
+        return np.concatenate([own if n == self.rank else found[n] for n in group], joined)
+
+    def permute(self, x: Any, mesh_axis: str, pairs: Sequence[tuple[int, int]]) -> Any:
+        """Send an array along each pair ``(from, to)`` of places on an axis; return the one received, or zeros."""
+        group, place = self._groups[mesh_axis], self._places[mesh_axis]
+        to = next((group[to] for source, to in pairs if source == place), None)
+        source = next((group[source] for source, to in pairs if to == place), None)
+        if source == self.rank:
+            return x
+        own, nothing = np.ascontiguousarray(x), np.empty((0,), x.dtype)
+        peers = {n for n in (to, source) if n is not None}
+        found = self._exchange(
+            {n: own if n == to else nothing for n in peers},
+            "permute",
+            mesh_axis,
+            {n: (own.shape if n == source else (0,), own.dtype) for n in peers},
+        )
+        return np.zeros_like(own) if source is None else found[source]
+
+    def index(self, mesh_axis: str) -> Any:
+        """Return the place of this process along an axis of the mesh, as an array."""
+        return np.asarray(self._places[mesh_axis], np.int64)
 
     def shard(self, x: Any, mesh_axis: str, axis: int) -> Any:
         """Return the block of this process of an array that all have."""

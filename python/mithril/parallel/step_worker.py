@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ..backends.registry import get_backend
 from ..compiled.loading import load
 from .channel import Packed, ReceivedSource, receive, send
@@ -105,14 +107,22 @@ class StepWorker:
     def _exchanged(self, step: Step, values: dict[Key, Any], m: int, count: int) -> dict[Key, Any]:
         """Compute a collective over the micro-batches."""
         assert step.exchange is not None
-        axis, reduction = step.exchange
-        [read], [make] = step.reads, step.makes
+        axis, along, reduction = step.exchange
+        [make] = step.makes
+        if step.name == "mesh_index":
+            return {(make, m): self._engine.constant(np.asarray(m, np.int64))}
+        [read] = step.reads
         if step.name == "shard":
             return {(make, m): _part(values[read, m], axis, m, count)}
         parts = [values[read, n] for n in range(count)]
         if step.name == "all_gather":
             whole = self._engine.joined(parts, axis) if count > 1 else parts[0]
             return {(make, n): whole for n in range(count)}
+        if step.name == "all_to_all":
+            return {
+                (make, n): self._engine.joined([_part(part, axis, n, count) for part in parts], along)
+                for n in range(count)
+            }
         total = parts[0]
         for part in parts[1:]:
             if reduction == "SUM":

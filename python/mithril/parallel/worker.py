@@ -17,8 +17,8 @@ from ..backends.registry import get_backend
 from ..compiled.loading import is_out_of_memory, load
 from .channel import Packed, ReceivedSource, receive, send
 from .layout import Mesh
-from .mesh_engine import Spec
 from .processes import Communicator
+from .sections import arranged, decoded, restored
 from .step_worker import StepWorker
 
 __all__ = ["main"]
@@ -146,10 +146,14 @@ class _Worker:
         value = self._held[ref["held"]]
         if "from" not in ref:
             return value
-        for axis, names in enumerate(_spec(ref["from"])):
+        spec, held = decoded(ref["from"]), Mesh(**dict(ref["mesh"]))
+        for axis, names in enumerate(spec):
             for name in reversed(names):
                 value = self._mesh(ref["mesh"]).all_gather(value, name, axis)
-        for axis, names in enumerate(_spec(ref["to"])):
+        value = restored(value, spec, held, self._engine.taken)
+        spec = decoded(ref["to"])
+        value = arranged(value, spec, Mesh(**dict(ref["own"])), self._engine.taken)
+        for axis, names in enumerate(spec):
             for name in names:
                 value = mesh.shard(value, name, axis)
         return value
@@ -166,6 +170,3 @@ class _Worker:
 def _about(array: Packed) -> tuple[str, tuple[int, ...]]:
     return array.dtype, array.shape
 
-
-def _spec(given: list[list[str]]) -> Spec:
-    return tuple(tuple(names) for names in given)

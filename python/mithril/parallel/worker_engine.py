@@ -9,6 +9,7 @@ from ..errors import BackendUnavailableError, InvalidValueError, MithrilError, U
 from .layout import Layout
 from .mesh_engine import Division, MeshEngine, Spec, selected
 from .remote import RemoteArray
+from .sections import encoded, same
 from .workers import MOST, WorkerFailure, Workers, blocks, holders, joined, workers_on
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class WorkerEngine(MeshEngine):
             for name, kept_as in group.items():
                 if kept_as is None:
                     parts = {rank: engine.unpacked(next(rest[rank])) for rank in senders[i][name]}
-                    results[name] = joined(parts, mesh, specs[name], engine.joined)
+                    results[name] = joined(parts, mesh, specs[name], engine)
                 else:
                     results[name] = RemoteArray(workers, self.backend, kept_as, kept[str(kept_as)], mesh, specs[name])
             outcomes.append(results)
@@ -142,11 +143,12 @@ class WorkerEngine(MeshEngine):
                 if isinstance(value, RemoteArray) and value.workers is workers:
                     found[name] = {"held": value.number}
                     if not _fits(value, self.layout, specs[name]):
-                        axes = list(value.mesh.axes.items())
-                        found[name] |= {"from": value.spec, "mesh": axes, "to": specs[name]}
+                        held, own = ([*where.axes.items()] for where in (value.mesh, mesh))
+                        found[name] |= {"from": encoded(value.spec), "mesh": held}
+                        found[name] |= {"to": encoded(specs[name]), "own": own}
                     continue
                 found[name] = len(arrays[0])
-                for rank, block in enumerate(blocks(_local(value), mesh, specs[name], engine.packed)):
+                for rank, block in enumerate(blocks(_local(value), mesh, specs[name], engine)):
                     arrays[rank].append(block)
             arguments.append(found)
         return arguments, arrays
@@ -195,7 +197,7 @@ class WorkerProgram:
 
 
 def _fits(array: RemoteArray, layout: Layout, spec: Spec) -> bool:
-    return array.mesh == layout.mesh and array.spec == (*spec, *[()] * (len(array.shape) - len(spec)))
+    return array.mesh == layout.mesh and same(array.spec, spec)
 
 
 def _local(array: Any) -> Any:

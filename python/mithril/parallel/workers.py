@@ -27,6 +27,7 @@ from .layout import Mesh
 from .mesh_engine import Spec
 from .processes import TIMEOUT, time_limit
 from .remote import RemoteArray
+from .sections import arranged, restored
 
 __all__ = ["MOST", "WorkerFailure", "Workers", "workers_on"]
 
@@ -188,7 +189,7 @@ class Workers:
         """Return an array of which each worker holds its part."""
         number, about = self.number(), None
         messages = []
-        for block in blocks(array, mesh, spec, backend.engine.packed):
+        for block in blocks(array, mesh, spec, backend.engine):
             about = about or (block.dtype, block.shape)
             messages.append(({"do": "keep", "numbers": [number]}, [block]))
         self.call(messages)
@@ -205,7 +206,7 @@ class Workers:
         parts = {
             rank: engine.unpacked(found[0]) for rank, (_, found) in enumerate(self.call(messages)) if rank in asked
         }
-        return joined(parts, array.mesh, array.spec, engine.joined)
+        return joined(parts, array.mesh, array.spec, engine)
 
     # --- calls ------------------------------------------------------------------------------------------------
 
@@ -372,8 +373,9 @@ def _index(mesh: Mesh, names: Sequence[str], place: dict[str, int]) -> tuple[int
     return index, count
 
 
-def blocks(array: Any, mesh: Mesh, spec: Spec, pack: Any) -> Iterator[Packed]:
+def blocks(array: Any, mesh: Mesh, spec: Spec, engine: Any) -> Iterator[Packed]:
     """Yield the part of each device; equal parts are packed once."""
+    array = arranged(array, spec, mesh, engine.taken)
     made: dict[Any, Packed] = {}
     for rank in range(mesh.devices):
         place = places(mesh, rank)
@@ -383,16 +385,16 @@ def blocks(array: Any, mesh: Mesh, spec: Spec, pack: Any) -> Iterator[Packed]:
                 slice(index * (size // count), (index + 1) * (size // count))
                 for (index, count), size in zip(key, array.shape, strict=False)
             )
-            made[key] = pack(array[slices] if any(count > 1 for _, count in key) else array)
+            made[key] = engine.packed(array[slices] if any(count > 1 for _, count in key) else array)
         yield made[key]
 
 
-def joined(parts: dict[int, Any], mesh: Mesh, spec: Spec, join: Any) -> Any:
+def joined(parts: dict[int, Any], mesh: Mesh, spec: Spec, engine: Any) -> Any:
     """Return the whole array of the parts of devices."""
     found = {tuple(_index(mesh, names, places(mesh, rank))[0] for names in spec): part for rank, part in parts.items()}
     for axis in reversed(range(len(spec))):
         rows: dict[Any, list[Any]] = {}
         for key in sorted(found):
             rows.setdefault(key[:axis], []).append(found[key])
-        found = {key: row[0] if len(row) == 1 else join(row, axis) for key, row in rows.items()}
-    return found[()]
+        found = {key: row[0] if len(row) == 1 else engine.joined(row, axis) for key, row in rows.items()}
+    return restored(found[()], spec, mesh, engine.taken)

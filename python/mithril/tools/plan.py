@@ -348,5 +348,5 @@ def plan(
         raise InvalidValueError(
             "there are no plans of pipelines", hint="pass a layout: ml.plan(model, ml.Mesh(data=4))"
         )
-    program = core.with_layout(layout.as_argument).partition(wanted)
+    program = core.with_layout(layout.argument()).partition(wanted)
     return Plan(program, layout, hardware=devices, slots=slots, search=found)

@@ -7,13 +7,15 @@
 
 use mithril_ir::DType;
 use mithril_ir::graph::{Graph, ValueId};
+use mithril_ir::op::OpDef;
 use mithril_ir::ops::collective;
 use rustc_hash::FxHashSet;
 
 use super::memo::Memo;
 use super::mesh::Mesh;
 use super::pass::{bytes, communications};
-use super::rule::{self, Arg, Use};
+use super::rule::{Arg, Use};
+use super::work;
 
 /// A device and its links.
 #[derive(Clone, Debug)]
@@ -46,11 +48,11 @@ pub struct Work {
 impl Work {
     /// What a use costs.
     pub fn of(call: &Use) -> Self {
-        if collective::is_collective(call.op) || rule::is_view(call) {
+        if collective::is_collective(call.op) || work::is_view(call) {
             return Self::default();
         }
-        let flops = rule::arithmetic(call);
-        let elements = rule::work(call).max(1);
+        let flops = work::arithmetic(call);
+        let elements = work::work(call).max(1);
         let mut moved: u64 = call.outputs.iter().map(bytes).sum();
         for arg in &call.args {
             if let Arg::Tensor(ty) = arg {
@@ -93,6 +95,15 @@ impl Estimate {
     }
 }
 
+/// How many messages follow one another in a collective.
+fn steps(op: &OpDef, devices: usize) -> usize {
+    match () {
+        () if std::ptr::eq(op, &raw const collective::ALL_REDUCE) => 2 * (devices - 1),
+        () if std::ptr::eq(op, &raw const collective::COLLECTIVE_PERMUTE) => 1,
+        () => devices - 1,
+    }
+}
+
 /// What the program of a device costs.
 pub fn estimate(graph: &Graph, mesh: &Mesh, hardware: &Hardware, memo: &Memo) -> Estimate {
     weighted_estimate(graph, &[], mesh, hardware, memo)
@@ -115,15 +126,14 @@ pub(super) fn weighted_estimate(
     for (n, node) in graph.nodes() {
         let weight = weights.get(n.index()).copied().unwrap_or(1);
         let times = f64::from(weight);
-        let is_shard = std::ptr::eq(node.op, &raw const collective::SHARD);
-        if collective::is_collective(node.op) && !is_shard {
+        if collective::communicates(node.op) {
             let Some(exchange) = exchanges.next() else { continue };
-            let rounds = if std::ptr::eq(node.op, &raw const collective::ALL_REDUCE) { 2.0 } else { 1.0 };
+            let steps = steps(node.op, exchange.devices) as f64;
             let link = mesh.axis(&exchange.mesh_axis).map_or(f64::INFINITY, |axis| hardware.links[axis]);
             // Results that nothing else reads, as gradients, are exchanged together.
             let is_read = read.contains(&node.outputs[0]);
             let is_bundled = !is_read && !bundled.insert(&exchange.mesh_axis);
-            let messages = if is_bundled { 0.0 } else { rounds * (exchange.devices - 1) as f64 };
+            let messages = if is_bundled { 0.0 } else { steps };
             let waits = messages * hardware.latency * if is_read { times } else { 1.0 };
             found.collectives.push(waits + times * exchange.bytes as f64 / link);
             found.computation.push(since);

@@ -9,7 +9,8 @@ use super::pass::bytes;
 
 /// Inputs of a graph by number, of one type, that ops use alike; the largest group first.
 ///
-/// Two parameters are alike if the ops that read them, and the ops that read the results of these, are the same.
+/// Two parameters are alike if the ops that read them first are the same, and those that read the results of these first,
+/// and so on for some steps: how a model uses them, whatever its gradient does.
 pub fn groups(graph: &Graph) -> Vec<Vec<usize>> {
     let mut readers: FxHashMap<ValueId, Vec<(NodeId, usize)>> = FxHashMap::default();
     for (n, node) in graph.nodes() {
@@ -22,7 +23,7 @@ pub fn groups(graph: &Graph) -> Vec<Vec<usize>> {
         if !matches!(graph.value(v).def, Def::Input(Role::Param)) {
             continue;
         }
-        let color = color(graph, &readers, v, 2);
+        let color = color(graph, &readers, v, DEPTH);
         match order.iter_mut().find(|(other, _)| *other == color) {
             Some((_, group)) => group.push(i),
             None => order.push((color, vec![i])),
@@ -36,6 +37,9 @@ pub fn groups(graph: &Graph) -> Vec<Vec<usize>> {
     all
 }
 
+/// How many ops deep uses are compared.
+const DEPTH: usize = 4;
+
 /// A number that is equal for values of one type that are read alike, so many ops deep.
 fn color(
     graph: &Graph,
@@ -45,21 +49,13 @@ fn color(
 ) -> u64 {
     let mut hasher = FxHasher::default();
     graph.ty(value).hash(&mut hasher);
-    if depth > 0 {
-        let mut uses: Vec<u64> = Vec::new();
-        for (n, position) in readers.get(&value).into_iter().flatten() {
-            let node = graph.node(*n);
-            let mut hasher = FxHasher::default();
-            (node.op.name, position).hash(&mut hasher);
-            for &v in &node.outputs {
-                color(graph, readers, v, depth - 1).hash(&mut hasher);
-            }
-            uses.push(hasher.finish());
+    let first = readers.get(&value).and_then(|all| all.first());
+    if let Some((n, position)) = first.filter(|_| depth > 0) {
+        let node = graph.node(*n);
+        (node.op.name, position).hash(&mut hasher);
+        for &v in &node.outputs {
+            color(graph, readers, v, depth - 1).hash(&mut hasher);
         }
-        uses.sort_unstable();
-        // How often a value is read does not matter: the first layers have no gradient of their input.
-        uses.dedup();
-        uses.hash(&mut hasher);
     }
     hasher.finish()
 }

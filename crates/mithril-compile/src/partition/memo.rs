@@ -7,46 +7,79 @@ use std::rc::Rc;
 use mithril_ir::error::Result;
 use rustc_hash::{FxHashMap, FxHasher};
 
+use super::choose::{Choice, Operand};
 use super::cost::Work;
 use super::rule::{Arg, Local, Placement, Use};
+use super::seams::Links;
 
-/// How a use is divided.
-#[derive(Debug)]
-pub(super) struct Choice {
-    pub(super) shards: Vec<Option<usize>>,
-    pub(super) local: Local,
-    pub(super) cost: u64,
-}
+/// A use, what its operands are, where its result has to lie, and the number of devices.
+type Known<T> = (Use, Vec<Operand>, Option<Placement>, usize, T);
 
-/// A use, the forms in which its operands exist, and the number of devices.
-type Known<T> = (Use, Vec<Vec<Placement>>, usize, T);
+/// A use, where its result is to lie, and the number of devices.
+type Asked<T> = (Use, Placement, usize, T);
+
+/// How operands have to lie, and what a device computes of them.
+pub(super) type Way = Rc<(Vec<Placement>, Local)>;
 
 /// Choices and costs by use.
 #[derive(Debug, Default)]
 pub struct Memo {
     choices: RefCell<FxHashMap<u64, Vec<Known<Rc<Choice>>>>>,
     works: RefCell<FxHashMap<u64, Vec<(Use, Work)>>>,
+    ways: RefCell<FxHashMap<u64, Vec<Asked<Option<Way>>>>>,
+    links: RefCell<FxHashMap<u64, Vec<(Use, usize, Rc<Links>)>>>,
 }
 
 impl Memo {
-    /// What was chosen for this use with operands in these forms; chosen now if there was none.
+    /// What was chosen for this use with such operands; chosen now if there was none.
     pub(super) fn choice(
         &self,
         call: &Use,
-        forms: &[Vec<Placement>],
+        forms: &[Operand],
+        wanted: Option<Placement>,
         devices: usize,
         choose: impl FnOnce() -> Result<Choice>,
     ) -> Result<Rc<Choice>> {
-        let key = hash(call, &(forms, devices));
-        if let Some((.., choice)) = self.choices.borrow().get(&key).and_then(|known| {
-            known.iter().find(|(other, at, count, _)| *count == devices && at == forms && equal(call, other))
-        }) {
-            return Ok(Rc::clone(choice));
+        let key = hash(call, &(forms, wanted, devices));
+        let is_known = |known: &&Known<Rc<Choice>>| {
+            known.3 == devices && known.2 == wanted && known.1 == forms && equal(call, &known.0)
+        };
+        if let Some(known) = self.choices.borrow().get(&key).and_then(|all| all.iter().find(is_known)) {
+            return Ok(Rc::clone(&known.4));
         }
         let choice = Rc::new(choose()?);
-        let entry = (call.clone(), forms.to_vec(), devices, Rc::clone(&choice));
+        let entry = (call.clone(), forms.to_vec(), wanted, devices, Rc::clone(&choice));
         self.choices.borrow_mut().entry(key).or_default().push(entry);
         Ok(choice)
+    }
+    /// The way to compute a use so that its result lies there; looked for now if there was none.
+    pub(super) fn way(
+        &self,
+        call: &Use,
+        to: Placement,
+        devices: usize,
+        find: impl FnOnce() -> Option<Way>,
+    ) -> Option<Way> {
+        let key = hash(call, &(to, devices));
+        if let Some((.., way)) = self.ways.borrow().get(&key).and_then(|known| {
+            known.iter().find(|(other, at, count, _)| *count == devices && *at == to && equal(call, other))
+        }) {
+            return way.clone();
+        }
+        let way = find();
+        self.ways.borrow_mut().entry(key).or_default().push((call.clone(), to, devices, way.clone()));
+        way
+    }
+    /// What a use says of its axes.
+    pub(super) fn links(&self, call: &Use, devices: usize, find: impl FnOnce() -> Links) -> Rc<Links> {
+        let key = hash(call, &devices);
+        let is_known = |(other, count, _): &&(Use, usize, Rc<Links>)| *count == devices && equal(call, other);
+        if let Some(known) = self.links.borrow().get(&key).and_then(|all| all.iter().find(is_known)) {
+            return Rc::clone(&known.2);
+        }
+        let links = Rc::new(find());
+        self.links.borrow_mut().entry(key).or_default().push((call.clone(), devices, Rc::clone(&links)));
+        links
     }
     /// What a use costs.
     pub(super) fn work(&self, call: &Use) -> Work {

@@ -109,12 +109,14 @@ pub struct Layout {
     /// The axes of the mesh along which parameters that no pattern names are divided, if they have two axes or more: each
     /// along its longest axis that divides.
     pub parameters: Vec<String>,
+    /// Whether fused weights are divided within their parts, as long as whoever runs the program can do so.
+    pub divides_sections: bool,
 }
 
 impl Layout {
     /// The layout that replicates everything.
     pub fn new(mesh: Mesh) -> Self {
-        Self { mesh, batch: Vec::new(), patterns: Vec::new(), parameters: Vec::new() }
+        Self { mesh, batch: Vec::new(), patterns: Vec::new(), parameters: Vec::new(), divides_sections: true }
     }
     /// How an input of that name is divided, if a pattern says so.
     pub fn spec(&self, name: &str) -> Option<&Spec> {

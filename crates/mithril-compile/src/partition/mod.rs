@@ -3,8 +3,12 @@
 //!
 //! - [`mesh`]: devices in a grid of named axes, and which axis of a tensor is divided along which axis of the mesh;
 //! - [`request`]: where a layout puts the inputs of a graph;
-//! - [`rule`]: how a use of an op divides, derived from the tensor expressions of its definition;
-//! - [`pass`]: propagates placements through the graph and inserts collectives;
+//! - [`sections`]: axes that are divided section by section, as those of fused weights; `seams` finds the sections;
+//! - [`rule`]: how a use of an op divides, derived from the tensor expressions of its definition; `compare` proves it, `indexed`
+//!   adds lookups in divided tables;
+//! - [`pass`]: the steps along each axis of the mesh: `axis` propagates placements through the graph and inserts
+//!   collectives, with the ways of each op that `choose` takes; `reductions` moves sums to where they send the least
+//!   (`flow` finds it), `pull` computes in shards what is only read in shards;
 //! - [`memo`]: what was chosen for equal uses of ops, such as those of repeated layers;
 //! - [`cost`]: arithmetic, bytes and estimated time of a program on a description of hardware;
 //! - [`groups`]: parameters that are used alike, which the search divides alike;
@@ -14,23 +18,35 @@
 //! - [`memory`]: what a device holds;
 //! - [`virtual_mesh`]: runs the program of all devices in one process, the reference of every engine.
 
+mod axis;
+mod choose;
+mod compare;
 pub mod cost;
+mod flow;
 pub mod groups;
+mod indexed;
 pub mod memo;
 pub mod memory;
 pub mod mesh;
 pub mod pass;
+mod pull;
+mod reductions;
 pub mod repeats;
 pub mod request;
 pub mod rule;
+mod seams;
 pub mod search;
+pub mod sections;
 pub mod stages;
 pub mod virtual_mesh;
+pub mod work;
 
+pub use axis::write;
 pub use cost::{Estimate, Hardware, estimate};
 pub use memory::{DeviceMemory, device_memory};
 pub use mesh::{Layout, Mesh};
 pub use pass::{Communication, Partitioned, partition};
 pub use rule::{Placement, Reduction};
 pub use search::{Candidate, Found, Training, search};
+pub use sections::Sections;
 pub use stages::{Stages, stages};

@@ -7,17 +7,19 @@
 //! a reduction at the root, the results are partial: the devices' results have to be reduced. An op without such
 //! expressions divides as its expansion does, node by node.
 
-use std::cell::Cell;
-
 use mithril_ir::build::Builder;
 use mithril_ir::graph::{Def, Graph, Node, Role, TensorType, ValueId, Values};
-use mithril_ir::loops::{Binary, Expr, Index, LoopArg, LoopCx, ReduceOp, Step, Var};
+use mithril_ir::loops::{Expr, LoopArg, LoopCx, Step, Var};
 use mithril_ir::lowering::LoweringRule;
 use mithril_ir::op::{Attr, Eval, OpDef, PortKind};
 use mithril_ir::ops::collective;
 use mithril_ir::shape::Shape;
 use mithril_ir::{DType, Lit};
 use rustc_hash::FxHashMap;
+
+use super::compare::{Comparison, Loops, is_zero_number};
+use super::indexed::{self, Lookup};
+use super::sections::Sections;
 
 /// How devices' results come together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,7 +33,7 @@ pub enum Reduction {
 }
 
 impl Reduction {
-    /// Its name at the port `reduction` of `all_reduce`.
+    /// As the port `reduction` of `all_reduce` spells it.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Sum => "SUM",
@@ -48,8 +50,32 @@ pub enum Placement {
     Replicate,
     /// Device `p` holds block `p` along this axis of the tensor.
     Shard(usize),
+    /// Device `p` holds block `p` of each section of this axis of the tensor, one behind another.
+    Sections(usize, Sections),
     /// The tensor is the reduction of what the devices hold.
     Partial(Reduction),
+}
+
+impl Placement {
+    /// The axis that is divided.
+    pub const fn axis(self) -> Option<usize> {
+        match self {
+            Self::Shard(axis) | Self::Sections(axis, _) => Some(axis),
+            Self::Replicate | Self::Partial(_) => None,
+        }
+    }
+    /// Whether what the devices hold has to be reduced.
+    pub const fn is_partial(self) -> bool {
+        matches!(self, Self::Partial(_))
+    }
+    /// The same division of another axis, or of another tensor.
+    #[must_use]
+    pub const fn along(self, axis: usize) -> Self {
+        match self {
+            Self::Sections(_, sections) => Self::Sections(axis, sections),
+            _ => Self::Shard(axis),
+        }
+    }
 }
 
 /// An argument of a use of an op.
@@ -79,14 +105,31 @@ pub struct Local {
     pub call: Use,
     /// Where its results lie.
     pub placements: Vec<Placement>,
+    /// What is done around the op.
+    pub around: Around,
+}
+
+/// What a device does around an op on shards.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Around {
+    /// Nothing.
+    Nothing,
+    /// Positions that lie on other devices are masked.
+    Lookup(Lookup),
+    /// The op is written as slices of its first tensor: for each result the starts and sizes.
+    Slices(Vec<(Vec<i64>, Vec<i64>)>),
 }
 
 impl Use {
     /// The use that a node is; `None` if sizes are unknown.
     pub fn of(graph: &Graph, node: &Node) -> Option<Self> {
         let mut args = Vec::new();
-        for &v in &node.inputs {
+        for (i, &v) in node.inputs.iter().enumerate() {
             args.push(match (&graph.value(v).def, graph.ty(v)) {
+                // A constant with axes is divided like any tensor.
+                (Def::Const(Lit::Tensor(t)), Some(ty)) if t.rank() > 0 && node.op.takes_tensor(i) => {
+                    Arg::Tensor(ty.clone())
+                }
                 (Def::Const(lit), _) => Arg::Lit(lit.clone()),
                 (_, Some(ty)) => {
                     ty.shape.known()?;
@@ -104,14 +147,14 @@ impl Use {
         let floats = |ty: &&TensorType| ty.dtype.is_float();
         self.outputs.iter().find(floats).map_or(DType::F32, |ty| ty.dtype)
     }
-    /// Whether an element of the result is a function of the elements of the operands at the same place.
+    /// Whether an element of the result is a function of the elements of the operands at the same place: an op without
+    /// loops that has a lowering to C.
     fn is_elementwise(&self) -> bool {
         let reads_elements = matches!(self.op.eval, Some(Eval::F1(_) | Eval::F2(..) | Eval::Scalar(_)));
-        self.op.loops.is_none()
-            && self.outputs.len() == 1
-            && (reads_elements || matches!(self.op.lowering.c, LoweringRule::Template(_)))
+        let is_lowered = !matches!(self.op.lowering.c, LoweringRule::None);
+        self.op.loops.is_none() && self.outputs.len() == 1 && (reads_elements || is_lowered)
     }
-    fn loops(&self) -> Option<Loops> {
+    pub(super) fn loops(&self) -> Option<Loops> {
         let args: Vec<LoopArg> = self
             .args
             .iter()
@@ -141,79 +184,104 @@ impl Use {
     }
 }
 
-/// The tensor expressions of a use.
-struct Loops {
-    vars: Vec<Vec<Var>>,
-    values: Vec<Expr>,
-    computed: Vec<(usize, Vec<Var>, Expr)>,
-    temporaries: Vec<Vec<i64>>,
-}
-
-impl Loops {
-    fn each_expression(&self) -> impl Iterator<Item = (&[Var], &Expr)> {
-        let temporaries = self.computed.iter().map(|(_, vars, value)| (vars.as_slice(), value));
-        temporaries.chain(self.vars.iter().map(Vec::as_slice).zip(&self.values))
-    }
-}
-
-fn sizes(ty: &TensorType) -> Vec<i64> {
+pub(super) fn sizes(ty: &TensorType) -> Vec<i64> {
     ty.shape.known().unwrap_or_default().into_iter().map(|n| n as i64).collect()
 }
 
-/// The type of a shard along an axis; `None` if it does not divide.
-pub fn shard_type(ty: &TensorType, axis: Option<usize>, devices: i64) -> Option<TensorType> {
-    let Some(axis) = axis else { return Some(ty.clone()) };
+/// The type of what a device holds of a tensor; `None` if it does not divide.
+pub fn shard_type(ty: &TensorType, placement: Placement, devices: i64) -> Option<TensorType> {
+    let Some(axis) = placement.axis() else { return Some(ty.clone()) };
     let mut local = sizes(ty);
     let size = local.get_mut(axis)?;
     if *size == 0 || *size % devices != 0 {
+        return None;
+    }
+    if let Placement::Sections(_, sections) = placement
+        && (sections.total() != *size || sections.iter().any(|section| section.size % devices != 0))
+    {
         return None;
     }
     *size /= devices;
     Some(TensorType { dtype: ty.dtype, shape: Shape::of(local) })
 }
 
-/// What each of `devices` devices computes if the operands are divided along these axes (one entry for each argument);
-/// `None` if it cannot be done, or is not known to be right.
-pub fn local(call: &Use, shards: &[Option<usize>], devices: i64) -> Option<Local> {
-    if shards.iter().all(Option::is_none) {
+/// What each of `devices` devices computes if the operands lie so (one entry for each argument); `None` if it cannot be
+/// done, or is not known to be right.
+pub fn local(call: &Use, places: &[Placement], devices: i64) -> Option<Local> {
+    if places.iter().all(|place| *place == Placement::Replicate) {
         let placements = vec![Placement::Replicate; call.outputs.len()];
-        return Some(Local { call: call.clone(), placements });
+        return Some(Local { call: call.clone(), placements, around: Around::Nothing });
     }
     if collective::is_collective(call.op) {
-        return local_collective(call, shards, devices);
+        return local_collective(call, places, devices);
     }
-    let by_loops = call.loops().and_then(|whole| {
-        let rank = call.outputs.iter().map(|ty| ty.shape.rank()).max().unwrap_or(0);
-        let candidates = (0..rank).map(Some).chain([None]);
-        candidates.into_iter().find_map(|axis| by_expressions(call, &whole, shards, axis, devices))
-    });
-    by_loops.or_else(|| by_expansion(call, shards, devices))
+    for (arg, place) in call.args.iter().zip(places) {
+        if let Arg::Tensor(ty) = arg {
+            shard_type(ty, *place, devices)?;
+        }
+    }
+    same_op(call, places, devices)
+        .or_else(|| indexed::local(call, places, devices))
+        .or_else(|| by_slices(call, places, devices))
+}
+
+/// The same where it is the same op on shards, with nothing around it.
+fn same_op(call: &Use, places: &[Placement], devices: i64) -> Option<Local> {
+    let Some(whole) = call.loops().or_else(|| indexed::loops(call)) else {
+        return by_expansion(call, places, devices);
+    };
+    let rank = call.outputs.iter().map(|ty| ty.shape.rank()).max().unwrap_or(0);
+    let is_fused = places.iter().any(|place| matches!(place, Placement::Sections(..)));
+    let plain = || (0..rank).map(Some).chain([None]).map(|axis| axis.map(|axis| (axis, None)));
+    let sectioned = || {
+        let axes = (0..rank).filter(|_| is_fused || whole.only_moves());
+        axes.filter_map(|axis| {
+            Some(Some((axis, Some(result_sections(call, &whole, places, axis, devices)?))))
+        })
+    };
+    let divided = |result| by_expressions(call, &whole, places, result, devices);
+    plain()
+        .find_map(divided)
+        .or_else(|| sectioned().find_map(divided))
+        .or_else(|| by_expansion(call, places, devices))
 }
 
 /// A collective over one axis of the mesh leaves tensors divided along another one as they are.
-fn local_collective(call: &Use, shards: &[Option<usize>], devices: i64) -> Option<Local> {
-    let axis = shards[0]?;
-    if let Some(Arg::Lit(Lit::Int(own))) = call.args.get(collective::AXIS)
-        && own.known() == Some(axis as i64)
-    {
+fn local_collective(call: &Use, places: &[Placement], devices: i64) -> Option<Local> {
+    let place = *places.first()?;
+    if let Some(axis) = place.axis() {
+        let is_own = |port: usize| match call.args.get(port) {
+            Some(Arg::Lit(Lit::Int(own))) => own.known() == Some(axis as i64),
+            _ => false,
+        };
+        if collective::axes_of(call.op).any(is_own) {
+            return None;
+        }
+    } else if place != Placement::Partial(Reduction::Sum) {
         return None;
     }
-    let outputs = vec![shard_type(&call.outputs[0], Some(axis), devices)?];
-    let args = local_args(call, shards, devices, &outputs)?;
-    Some(Local { call: Use { op: call.op, args, outputs }, placements: vec![Placement::Shard(axis)] })
+    let is_reduction =
+        |arg: &Arg| matches!(arg, Arg::Lit(Lit::Str(kind)) if matches!(&**kind, "MAX" | "MIN"));
+    if place.is_partial() && call.args.iter().any(is_reduction) {
+        return None;
+    }
+    let outputs = vec![shard_type(&call.outputs[0], place, devices)?];
+    let args = local_args(call, places, devices, &outputs)?;
+    let call = Use { op: call.op, args, outputs };
+    Some(Local { call, placements: vec![place], around: Around::Nothing })
 }
 
 /// The arguments of a device, with the sizes of its results where a literal says those of the whole.
-fn local_args(
+pub(super) fn local_args(
     call: &Use,
-    shards: &[Option<usize>],
+    places: &[Placement],
     devices: i64,
     outputs: &[TensorType],
 ) -> Option<Vec<Arg>> {
     let mut args = Vec::new();
     for (i, arg) in call.args.iter().enumerate() {
         args.push(match arg {
-            Arg::Tensor(ty) => Arg::Tensor(shard_type(ty, shards.get(i).copied().flatten(), devices)?),
+            Arg::Tensor(ty) => Arg::Tensor(shard_type(ty, places[i], devices)?),
             Arg::Lit(lit) => {
                 let is_shape =
                     call.op.port_of(i).is_some_and(|p| matches!(p.kind, PortKind::Attr(Attr::Shape)));
@@ -227,7 +295,7 @@ fn local_args(
 }
 
 /// Adds a use to a graph whose tensors are inputs; the arguments and the results.
-fn build(call: &Use, expand: bool) -> Option<(Graph, Values, Values)> {
+pub(super) fn build(call: &Use, expand: bool) -> Option<(Graph, Values, Values)> {
     let mut builder = Builder::new(call.float());
     let args: Values = call
         .args
@@ -247,208 +315,207 @@ fn build(call: &Use, expand: bool) -> Option<(Graph, Values, Values)> {
 fn by_expressions(
     call: &Use,
     whole: &Loops,
-    shards: &[Option<usize>],
-    axis: Option<usize>,
+    places: &[Placement],
+    result: Option<(usize, Option<Sections>)>,
     devices: i64,
 ) -> Option<Local> {
+    let place = match result {
+        None => Placement::Replicate,
+        Some((axis, None)) => Placement::Shard(axis),
+        Some((axis, Some(sections))) => Placement::Sections(axis, sections),
+    };
     let outputs: Vec<TensorType> =
-        call.outputs.iter().map(|ty| shard_type(ty, axis, devices)).collect::<Option<_>>()?;
-    let args = local_args(call, shards, devices, &outputs)?;
+        call.outputs.iter().map(|ty| shard_type(ty, place, devices)).collect::<Option<_>>()?;
+    let args = local_args(call, places, devices, &outputs)?;
     let part = Use { op: call.op, args, outputs };
     // The op itself has to see it so.
     build(&part, false)?;
-    let loops = part.loops()?;
-    let comparison = Comparison::new(call, whole, &loops, shards, devices)?;
+    let loops = part.loops().or_else(|| indexed::loops(&part))?;
+    let comparison = Comparison::new(call, whole, &loops, places, result, devices)?;
     let mut placements = Vec::new();
     for (whole, part) in whole.values.iter().zip(&loops.values) {
         let partial = comparison.equal(whole, part)?;
-        placements.push(match (axis, partial) {
-            (Some(axis), None) => Placement::Shard(axis),
-            (None, None) => Placement::Replicate,
-            (None, Some(reduction)) => Placement::Partial(reduction),
-            (Some(_), Some(_)) => return None,
+        placements.push(match (place, partial) {
+            (place, None) => place,
+            (Placement::Replicate, Some(reduction)) => Placement::Partial(reduction),
+            (_, Some(_)) => return None,
         });
     }
-    Some(Local { call: part, placements })
+    Some(Local { call: part, placements, around: Around::Nothing })
 }
 
-/// Compares the expressions of the whole op with those of a shard.
-struct Comparison {
+/// Sections into which an axis of the result falls if each device computes what it has: found by looking which device
+/// holds the elements along the axis, at the first of all others. It is proved afterwards.
+fn result_sections(
+    call: &Use,
+    whole: &Loops,
+    places: &[Placement],
+    axis: usize,
     devices: i64,
-    /// Which device it is.
-    device: Var,
-    /// Sizes of the variables on a device, by number.
-    local: FxHashMap<u32, i64>,
-    /// By tensor: the axis along which it is divided, and the size of a shard.
-    shifts: FxHashMap<usize, (usize, i64)>,
-    fails: Cell<bool>,
-}
-
-impl Comparison {
-    fn new(call: &Use, whole: &Loops, part: &Loops, shards: &[Option<usize>], devices: i64) -> Option<Self> {
-        let mut local = FxHashMap::default();
-        for (vars, value) in part.each_expression() {
-            local.extend(vars.iter().map(|v| (v.id, v.size)));
-            value.walk(&mut |e| {
-                if let Expr::Reduce { vars, .. } = e {
-                    local.extend(vars.iter().map(|v| (v.id, v.size)));
-                }
-            });
-        }
-        let mut shifts = FxHashMap::default();
-        for (i, (arg, axis)) in call.args.iter().zip(shards).enumerate() {
-            if let (Arg::Tensor(ty), Some(axis)) = (arg, axis) {
-                shifts.insert(i, (*axis, sizes(ty)[*axis] / devices));
-            }
-        }
-        let device = Var { id: u32::MAX, size: devices };
-        let mut comparison = Self { devices, device, local, shifts, fails: Cell::new(false) };
-        let same_steps = whole.computed.len() == part.computed.len()
-            && whole.temporaries.len() == part.temporaries.len()
-            && whole.values.len() == part.values.len();
-        if !same_steps {
-            return None;
-        }
-        for ((to, _, whole_value), (part_to, _, part_value)) in whole.computed.iter().zip(&part.computed) {
-            let i = to.checked_sub(call.args.len())?;
-            if to != part_to || comparison.equal(whole_value, part_value)?.is_some() {
-                return None;
-            }
-            if let Some(shift) = divided_axis(&whole.temporaries[i], &part.temporaries[i], devices)? {
-                comparison.shifts.insert(*to, shift);
-            }
-        }
-        Some(comparison)
-    }
-    /// A variable of the whole op, in terms of the device and its own variable.
-    fn variable(&self, var: Var) -> Index {
-        let local = self.local.get(&var.id).copied().unwrap_or(var.size);
-        let own = Index::var(Var { id: var.id, size: local });
-        if local == var.size {
-            return own;
-        }
-        if local * self.devices != var.size {
-            self.fails.set(true);
-        }
-        Index::var(self.device) * local + own
-    }
-    /// Whether both are the same, and how the results of the devices are reduced if they are partial.
-    #[expect(clippy::option_option, reason = "different, the same, or the same but partial")]
-    fn equal(&self, whole: &Expr, part: &Expr) -> Option<Option<Reduction>> {
-        let part = part.map_loads(&|from, mut at, stored| {
-            if let Some((axis, size)) = self.shifts.get(&from)
-                && let Some(index) = at.get_mut(*axis)
-            {
-                *index = index.clone() + Index::var(self.device) * *size;
-            }
-            Expr::Load { from, at, stored }
-        });
-        let mut partial = None;
-        let same = self.same(whole, &part, &mut Some(&mut partial));
-        (same && !self.fails.get()).then_some(partial)
-    }
-    fn index(&self, whole: &Index, part: &Index) -> bool {
-        whole.substitute(&|var| self.variable(var)) == *part
-    }
-    /// `root` is where a partial reduction is noted, as long as there is nothing around it but conversions.
-    fn same(&self, whole: &Expr, part: &Expr, root: &mut Option<&mut Option<Reduction>>) -> bool {
-        match (whole, part) {
-            (Expr::Load { from, at, stored }, Expr::Load { from: other, at: place, stored: kind }) => {
-                from == other
-                    && stored == kind
-                    && at.len() == place.len()
-                    && at.iter().zip(place).all(|(a, b)| self.index(a, b))
-            }
-            (Expr::Number(..), _) => whole == part,
-            (Expr::Index(a), Expr::Index(b)) => self.index(a, b),
-            (Expr::Binary(op, a, b), Expr::Binary(other, c, d)) => {
-                op == other && self.same(a, c, &mut None) && self.same(b, d, &mut None)
-            }
-            (Expr::Apply { text, args, dtype }, Expr::Apply { text: other, args: more, dtype: kind }) => {
-                text == other
-                    && dtype == kind
-                    && args.len() == more.len()
-                    && args.iter().zip(more).all(|(a, b)| self.same(a, b, &mut None))
-            }
-            (Expr::Cast(a, dtype), Expr::Cast(b, other)) => {
-                // A sum of floats may be rounded before it is reduced, but not cut off.
-                let keeps = a.dtype().is_float() && dtype.is_float() || a.dtype() == *dtype;
-                dtype == other && if keeps { self.same(a, b, root) } else { self.same(a, b, &mut None) }
-            }
-            (Expr::Select { when, yes, no }, Expr::Select { when: tests, yes: then, no: other }) => {
-                when.len() == tests.len()
-                    && when
-                        .iter()
-                        .zip(tests)
-                        .all(|(a, b)| self.index(&a.index, &b.index) && a.from == b.from && a.to == b.to)
-                    && self.same(yes, then, &mut None)
-                    && self.same(no, other, &mut None)
-            }
-            (Expr::Reduce { op, vars, body }, Expr::Reduce { op: other, vars: own, body: inner }) => {
-                let paired =
-                    op == other && vars.len() == own.len() && vars.iter().zip(own).all(|(a, b)| a.id == b.id);
-                let divided = vars.iter().zip(own).filter(|(a, b)| a.size != b.size).count();
-                if !paired || divided > 1 || (divided == 1 && !note(*op, root)) {
-                    return false;
-                }
-                self.same(body, inner, &mut None)
-            }
-            _ => false,
-        }
-    }
-}
-
-/// Notes that results are to be reduced; whether they can be.
-fn note(op: ReduceOp, root: &mut Option<&mut Option<Reduction>>) -> bool {
-    let reduction = match op {
-        ReduceOp::Sum => Reduction::Sum,
-        ReduceOp::Max => Reduction::Max,
-        ReduceOp::Min => Reduction::Min,
-        _ => return false,
-    };
-    match root {
-        Some(partial) => {
-            **partial = Some(reduction);
-            true
-        }
-        None => false,
-    }
-}
-
-/// The axis along which a shape is divided and the size of a shard; the outer `None` if they differ otherwise.
-#[expect(clippy::option_option, reason = "divided along an axis, not divided, or neither")]
-fn divided_axis(whole: &[i64], part: &[i64], devices: i64) -> Option<Option<(usize, i64)>> {
-    if whole.len() != part.len() {
+) -> Option<Sections> {
+    let size = *sizes(&call.outputs[0]).get(axis)?;
+    let var = *whole.vars.first()?.get(axis)?;
+    if whole.values.len() != 1 || size == 0 || size % devices != 0 {
         return None;
     }
-    let mut differing = (0..whole.len()).filter(|&i| whole[i] != part[i]);
-    match (differing.next(), differing.next()) {
-        (None, _) => Some(None),
-        (Some(axis), None) if part[axis] * devices == whole[axis] => Some(Some((axis, part[axis]))),
-        _ => None,
+    // Devices change at multiples of the unit.
+    let mut unit = size / devices;
+    for (arg, place) in call.args.iter().zip(places) {
+        let (Arg::Tensor(ty), Some(axis)) = (arg, place.axis()) else { continue };
+        let own = *sizes(ty).get(axis)?;
+        unit = greatest_divisor(unit, own / devices);
+        if let Placement::Sections(_, sections) = place {
+            unit = sections.iter().fold(unit, |unit, section| greatest_divisor(unit, section.size / devices));
+        }
     }
+    whole.values[0].walk(&mut |e| {
+        if let Expr::Select { when, .. } = e {
+            for test in when {
+                for bound in [test.from, test.to] {
+                    let edge = bound.saturating_sub(test.index.constant);
+                    if edge.unsigned_abs() < size.unsigned_abs() {
+                        unit = greatest_divisor(unit, edge);
+                    }
+                }
+            }
+        }
+    });
+    if unit == 0 || size / unit > 1 << 16 {
+        return None;
+    }
+    let owner = |at: i64| {
+        let value =
+            whole.values[0].substitute(&|v| mithril_ir::loops::Index::number(if v == var { at } else { 0 }));
+        owner(&value, call, places, devices)
+    };
+    let (mut found, mut runs): (Vec<i64>, Vec<(i64, i64)>) = (Vec::new(), Vec::new());
+    for at in (0..size).step_by(unit as usize) {
+        let device = owner(at)?;
+        match runs.last_mut() {
+            Some((last, length)) if *last == device => *length += unit,
+            _ => runs.push((device, unit)),
+        }
+    }
+    for section in runs.chunks(devices as usize) {
+        let length = section[0].1;
+        let is_whole = section.len() == devices as usize;
+        let in_order = section.iter().enumerate().all(|(p, run)| *run == (p as i64, length));
+        if !is_whole || !in_order {
+            return None;
+        }
+        found.push(length * devices);
+    }
+    (found.len() > 1).then(|| Sections::new(&found, devices))?
+}
+
+/// Which device holds the element that an expression without variables moves.
+fn owner(value: &Expr, call: &Use, places: &[Placement], devices: i64) -> Option<i64> {
+    let mut device = None;
+    value.walk(&mut |e| {
+        let Expr::Load { from, at, .. } = e else { return };
+        let (Some(Arg::Tensor(ty)), Some(place)) = (call.args.get(*from), places.get(*from)) else { return };
+        let Some(axis) = place.axis() else { return };
+        let Some(at) = at[axis].known() else { return };
+        let holder = match place {
+            Placement::Sections(_, sections) => {
+                let section = sections.iter().find(|s| s.start <= at && at < s.start + s.size);
+                section.map(|s| (at - s.start) / (s.size / devices))
+            }
+            _ => Some(at / (sizes(ty)[axis] / devices)),
+        };
+        device = device.or(holder);
+    });
+    device
+}
+
+const fn greatest_divisor(a: i64, b: i64) -> i64 {
+    let (mut a, mut b) = (a.abs(), b.abs());
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+/// Results that are slices of a divided tensor: each device takes them from what it holds.
+fn by_slices(call: &Use, places: &[Placement], devices: i64) -> Option<Local> {
+    let tensors = || call.args.iter().enumerate().filter(|(_, arg)| matches!(arg, Arg::Tensor(_)));
+    let (input, _) = tensors().next()?;
+    let (Arg::Tensor(ty), Some(axis), 1) = (&call.args[input], places[input].axis(), tensors().count())
+    else {
+        return None;
+    };
+    let sections: Vec<_> = match places[input] {
+        Placement::Sections(_, sections) => sections.iter().collect(),
+        _ => vec![super::sections::Section { start: 0, size: sizes(ty)[axis] }],
+    };
+    let whole = call.loops().filter(|loops| loops.computed.is_empty())?;
+    let (mut slices, mut placements, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
+    for ((value, vars), output) in whole.values.iter().zip(&whole.vars).zip(&call.outputs) {
+        let Expr::Load { from, at, .. } = value else { return None };
+        if *from != input {
+            return None;
+        }
+        let (mut starts, mut lengths, mut next, mut place) = (Vec::new(), Vec::new(), 0, None);
+        for (k, index) in at.iter().enumerate() {
+            // A constant, or the next axis of the result that has more than one element, shifted.
+            let mut own = None;
+            index.each_var(&mut |var| own = Some(var));
+            let length = match own {
+                None => index.known().map(|_| 1)?,
+                Some(var) => {
+                    let found = vars[next..].iter().position(|v| *v == var)? + next;
+                    (index.factor(var) == Some(1) && index.terms.len() == 1).then_some(())?;
+                    next = found + 1;
+                    if k == axis {
+                        place = Some(found);
+                    }
+                    var.size
+                }
+            };
+            let start = index.constant;
+            if k != axis {
+                starts.push(start);
+                lengths.push(length);
+                continue;
+            }
+            let taken: Vec<i64> = sections
+                .iter()
+                .filter(|s| start <= s.start && s.start + s.size <= start + length)
+                .map(|s| s.size)
+                .collect();
+            if taken.iter().sum::<i64>() != length || start % devices != 0 {
+                return None;
+            }
+            starts.push(start / devices);
+            lengths.push(length / devices);
+            let place = place?;
+            placements.push(match taken.as_slice() {
+                [_] => Placement::Shard(place),
+                all => Placement::Sections(place, Sections::new(all, devices)?),
+            });
+        }
+        outputs.push(shard_type(output, *placements.last()?, devices)?);
+        slices.push((starts, lengths));
+    }
+    let args = local_args(call, places, devices, &outputs)?;
+    let call = Use { op: call.op, args, outputs };
+    Some(Local { call, placements, around: Around::Slices(slices) })
 }
 
 /// An op divides as its expansion does, if the expansion on shards is the same but for sizes.
-fn by_expansion(call: &Use, shards: &[Option<usize>], devices: i64) -> Option<Local> {
+fn by_expansion(call: &Use, places: &[Placement], devices: i64) -> Option<Local> {
     call.op.expand?;
     let (graph, args, outputs) = build(call, true)?;
-    let mut placed: FxHashMap<ValueId, Placement> = FxHashMap::default();
-    for (&v, shard) in args.iter().zip(shards) {
-        placed.insert(v, shard.map_or(Placement::Replicate, Placement::Shard));
-    }
+    let mut placed: FxHashMap<ValueId, Placement> =
+        args.iter().copied().zip(places.iter().copied()).collect();
     let mut parts = Vec::new();
     for (_, node) in graph.nodes() {
         let inner = Use::of(&graph, node)?;
-        let mut shards = Vec::new();
-        for v in &node.inputs {
-            shards.push(match placed.get(v) {
-                Some(Placement::Shard(axis)) => Some(*axis),
-                Some(Placement::Partial(_)) => return None,
-                _ => None,
-            });
-        }
-        let part = local(&inner, &shards, devices)?;
+        let place = |v: &ValueId| placed.get(v).copied().unwrap_or(Placement::Replicate);
+        let places: Vec<Placement> = node.inputs.iter().map(place).collect();
+        let is_whole = places.iter().all(|place| *place == Placement::Replicate);
+        let part =
+            if is_whole { local(&inner, &places, devices) } else { same_op(&inner, &places, devices) }?;
         placed.extend(node.outputs.iter().copied().zip(part.placements.iter().copied()));
         parts.push(part.call);
     }
@@ -458,12 +525,9 @@ fn by_expansion(call: &Use, shards: &[Option<usize>], devices: i64) -> Option<Lo
         .outputs
         .iter()
         .zip(&placements)
-        .map(|(ty, p)| match p {
-            Placement::Shard(axis) => shard_type(ty, Some(*axis), devices),
-            _ => Some(ty.clone()),
-        })
+        .map(|(ty, place)| shard_type(ty, *place, devices))
         .collect::<Option<_>>()?;
-    let part_args = local_args(call, shards, devices, &types)?;
+    let part_args = local_args(call, places, devices, &types)?;
     let part = Use { op: call.op, args: part_args, outputs: types };
     build(&part, false)?;
     let (local_graph, own_args, own_outputs) = build(&part, true)?;
@@ -486,7 +550,45 @@ fn by_expansion(call: &Use, shards: &[Option<usize>], devices: i64) -> Option<Lo
         map.extend(whole.outputs.iter().copied().zip(own.outputs.iter().copied()));
     }
     let agree = outputs.iter().zip(&own_outputs).all(|(a, b)| map.get(a) == Some(b));
-    agree.then_some(Local { call: part, placements })
+    agree.then_some(Local { call: part, placements, around: Around::Nothing })
+}
+
+/// What each device computes of whole operands so that the result is divided; `None` if it cannot be done so.
+pub(super) fn spread(call: &Use, axis: usize, devices: i64) -> Option<Local> {
+    let whole = vec![Placement::Replicate; call.args.len()];
+    if let Some(loops) = call.loops() {
+        return by_expressions(call, &loops, &whole, Some((axis, None)), devices);
+    }
+    // Another name of an op, such as `zeros`.
+    let inner = only_op(call)?;
+    let part = spread(&inner, axis, devices)?;
+    let args = local_args(call, &whole, devices, &part.call.outputs)?;
+    let own = Use { op: call.op, args, outputs: part.call.outputs.clone() };
+    build(&own, false)?;
+    let agrees =
+        only_op(&own).is_some_and(|own| std::ptr::eq(own.op, part.call.op) && own.args == part.call.args);
+    agrees.then_some(Local { call: own, placements: part.placements, around: Around::Nothing })
+}
+
+/// Whether a use makes zeros.
+pub(super) fn is_zero(call: &Use) -> bool {
+    if call.outputs.len() != 1 || call.args.iter().any(|arg| matches!(arg, Arg::Tensor(_))) {
+        return false;
+    }
+    let inner = if call.loops().is_none() { only_op(call) } else { Some(call.clone()) };
+    let values = inner.and_then(|call| call.loops()).map(|loops| loops.values);
+    values.is_some_and(|values| values.iter().all(is_zero_number))
+}
+
+/// The only op that a use without tensors expands to.
+fn only_op(call: &Use) -> Option<Use> {
+    call.op.expand?;
+    let (graph, _, outputs) = build(call, true)?;
+    let mut nodes = graph.nodes();
+    let (_, node) = nodes.next()?;
+    let is_alone = nodes.next().is_none() && node.outputs.as_slice() == outputs.as_slice();
+    let reads_none = node.inputs.iter().all(|&v| graph.lit(v).is_some());
+    (is_alone && reads_none).then(|| Use::of(&graph, node))?
 }
 
 /// The graph that a use expands to, with its tensors as inputs; `None` if it is not made of other ops.
@@ -499,83 +601,21 @@ pub fn expansion(call: &Use) -> Option<Graph> {
     Some(graph)
 }
 
-/// How many elements a use computes, those of sums included.
-pub fn work(call: &Use) -> u64 {
-    let product = |vars: &[Var]| vars.iter().fold(1_u64, |n, var| n.saturating_mul(var.size.max(0) as u64));
-    if let Some(loops) = call.loops() {
-        let of = |(vars, value): (&[Var], &Expr)| {
-            let mut inner = 1;
-            value.walk(&mut |e| {
-                if let Expr::Reduce { vars, .. } = e {
-                    inner = inner.max(product(vars));
-                }
-            });
-            product(vars).saturating_mul(inner)
-        };
-        return loops.each_expression().map(of).fold(0, u64::saturating_add);
-    }
-    if call.op.expand.is_some()
-        && let Some((graph, ..)) = build(call, true)
-    {
-        let inner = graph.nodes().map(|(_, node)| Use::of(&graph, node).map_or(0, |inner| work(&inner)));
-        return inner.fold(0, u64::saturating_add);
-    }
-    let sizes = |ty: &TensorType| ty.shape.known().map_or(0, |sizes| sizes.iter().product::<usize>() as u64);
-    call.outputs.iter().map(sizes).sum()
-}
-
-/// Arithmetic of a use: two operations for each product that a sum adds up, as contractions and convolutions do, else
-/// one for each element. Ops that only move elements have none.
-pub fn arithmetic(call: &Use) -> u64 {
-    let product = |vars: &[Var]| vars.iter().fold(1_u64, |n, var| n.saturating_mul(var.size.max(0) as u64));
-    if let Some(loops) = call.loops() {
-        let of = |(vars, value): (&[Var], &Expr)| {
-            if matches!(value, Expr::Load { .. } | Expr::Number(..)) {
-                return 0;
-            }
-            let mut inner = 1;
-            value.walk(&mut |e| {
-                if let Expr::Reduce { vars, body, .. } = e {
-                    let mut factors = 1;
-                    body.walk(&mut |e| {
-                        if matches!(e, Expr::Binary(Binary::Multiply, ..)) {
-                            factors = 2;
-                        }
-                    });
-                    inner = inner.max(product(vars).saturating_mul(factors));
-                }
-            });
-            product(vars).saturating_mul(inner)
-        };
-        return loops.each_expression().map(of).fold(0, u64::saturating_add);
-    }
-    if call.op.expand.is_some()
-        && let Some((graph, ..)) = build(call, true)
-    {
-        let inner =
-            graph.nodes().map(|(_, node)| Use::of(&graph, node).map_or(0, |inner| arithmetic(&inner)));
-        return inner.fold(0, u64::saturating_add);
-    }
-    work(call)
-}
-
-/// Whether an op only says how to read its operand: each element of the result is one of the operand.
-pub fn is_view(call: &Use) -> bool {
-    call.loops().is_some_and(|loops| {
-        loops.computed.is_empty() && loops.values.iter().all(|value| matches!(value, Expr::Load { .. }))
-    })
-}
-
-/// Ways to divide the other operands that may fit operand `operand` divided along `axis`; [`local`] says which do.
-pub fn candidates(call: &Use, operand: usize, axis: usize) -> Vec<Vec<Option<usize>>> {
-    let mut all: Vec<Vec<Option<usize>>> = Vec::new();
-    let mut add = |mut shards: Vec<Option<usize>>| {
-        shards[operand] = Some(axis);
-        if !all.contains(&shards) {
-            all.push(shards);
+/// Ways to divide the other operands that may fit operand `operand` in its place; [`local`] says which do.
+pub fn candidates(call: &Use, operand: usize, place: Placement) -> Vec<Vec<Placement>> {
+    let Some(axis) = place.axis() else { return Vec::new() };
+    let mut all: Vec<Vec<Placement>> = Vec::new();
+    let mut add = |axes: Vec<Option<usize>>| {
+        let mut places: Vec<Placement> = axes
+            .into_iter()
+            .map(|axis| axis.map_or(Placement::Replicate, |axis| place.along(axis)))
+            .collect();
+        places[operand] = place;
+        if !all.contains(&places) {
+            all.push(places);
         }
     };
-    if let Some(loops) = call.loops() {
+    if let Some(loops) = call.loops().or_else(|| indexed::loops(call)) {
         for var in variables(&loops, operand, axis) {
             let along = |i: usize| match &call.args[i] {
                 Arg::Tensor(ty) => (0..ty.shape.rank()).find(|&k| variables(&loops, i, k).contains(&var)),

@@ -12,6 +12,7 @@ use mithril_ir::DType;
 use mithril_ir::error::{Code, Error, Result};
 use mithril_ir::graph::{Def, Graph, Role};
 
+use super::axis::AxisPass;
 use super::cost::{Hardware, weighted_estimate};
 use super::groups::groups;
 use super::memo::Memo;
@@ -21,6 +22,7 @@ use super::pass::partition_weighted;
 use super::repeats::{Shortened, shorten};
 use super::request::requested;
 use super::rule::Placement;
+use super::seams::sectioned;
 use crate::compiled::gradient_of;
 
 /// What a training step does beside the program.
@@ -83,6 +85,7 @@ pub fn search(
     // Says which sizes are missing.
     requested(graph, &Layout::new(mesh.clone()))?;
     let mut search = Search::new(graph, mesh, hardware, training, float);
+    search.explore()?;
     let starts = search.strategies()?;
     let all: Vec<usize> = (0..starts.len()).collect();
     let is_whole = |at: &usize| starts[*at].0.iter().any(|axis| axis.groups.iter().all(Option::is_none));
@@ -160,6 +163,8 @@ struct Search<'a> {
     /// First sizes of the data.
     batches: Vec<usize>,
     memo: Memo,
+    /// For each axis of the mesh how it divides the groups if ops decide that one after another.
+    explored: Vec<Vec<Option<usize>>>,
     prefixes: Vec<Option<Prefix>>,
     candidates: Vec<Candidate>,
     evaluated: usize,
@@ -189,10 +194,27 @@ impl<'a> Search<'a> {
             groups,
             batches,
             memo: Memo::default(),
+            explored: Vec::new(),
             prefixes: vec![None; mesh.axes().len()],
             candidates: Vec::new(),
             evaluated: 0,
         }
+    }
+
+    /// Lets the ops decide along each axis of the mesh how the parameters that they multiply are divided.
+    fn explore(&mut self) -> Result<()> {
+        let graph = &self.short.graph;
+        let members = |group: &Vec<usize>| -> Vec<usize> {
+            let is_member = |(_, i): &(usize, &usize)| group.contains(i);
+            self.short.inputs.iter().enumerate().filter(is_member).map(|(at, _)| at).collect()
+        };
+        let groups: Vec<Vec<usize>> = self.groups.iter().map(members).collect();
+        for (name, devices) in self.mesh.axes() {
+            let pass = AxisPass::new(graph, name, *devices, self.float, &self.memo);
+            let places = pass.explore(&groups)?;
+            self.explored.push(places.iter().map(|place| place.and_then(Placement::axis)).collect());
+        }
+        Ok(())
     }
 
     /// Every known strategy along every axis, with its cost.
@@ -245,25 +267,32 @@ impl<'a> Search<'a> {
                 "sequence_parallel" => Some(1),
                 _ => None,
             };
-            let mut division = Division { data, groups: vec![None; self.groups.len()] };
-            if matches!(STRATEGIES[*kind], "fully_sharded" | "tensor_parallel") {
-                for g in 0..self.groups.len() {
-                    division.groups[g] = self.longest(&all, axis, g);
-                }
+            let groups = match STRATEGIES[*kind] {
+                "tensor_parallel" => self.explored[axis].clone(),
+                _ => vec![None; self.groups.len()],
+            };
+            all.push(Division { data, groups });
+        }
+        // What is divided for its memory alone takes the axes that are left.
+        for (axis, _) in kinds.iter().enumerate().filter(|(_, kind)| STRATEGIES[**kind] == "fully_sharded") {
+            for g in 0..self.groups.len() {
+                all[axis].groups[g] = self.longest(&all, axis, g);
             }
-            all.push(division);
         }
         all
     }
 
-    /// The longest axis of a group that divides, if it has two or more; what earlier axes divide counts as it is.
-    fn longest(&self, before: &[Division], axis: usize, group: usize) -> Option<usize> {
+    /// The longest axis of a group that divides, if it has two or more; what other axes of the mesh divide counts as it
+    /// is.
+    fn longest(&self, all: &[Division], axis: usize, group: usize) -> Option<usize> {
         let mut left = sizes(self.graph, self.groups[group][0]);
         if left.len() < 2 {
             return None;
         }
-        for (division, (_, devices)) in before.iter().zip(self.mesh.axes()) {
-            if let Some(k) = division.groups[group] {
+        for (_, (division, (_, devices))) in
+            all.iter().zip(self.mesh.axes()).enumerate().filter(|(other, _)| *other != axis)
+        {
+            if let Some(k) = division.groups[group].filter(|&k| left[k].is_multiple_of(*devices)) {
                 left[k] /= devices;
             }
         }
@@ -318,6 +347,7 @@ impl<'a> Search<'a> {
             let own: Vec<Placement> = self.short.inputs.iter().map(|&i| places[i][axis]).collect();
             let (graph, weights) = &*before;
             let (float, memo) = (self.float, &self.memo);
+            let own = sectioned(graph, &own, *devices, memo);
             let (graph, _, weights) =
                 partition_weighted(graph, weights, name, *devices, float, &own, &owner, memo)?;
             self.prefixes[axis] = Some((divisions[axis].clone(), Rc::new((graph, weights))));
@@ -410,21 +440,43 @@ impl<'a> Search<'a> {
         };
         let name = |i: usize| self.graph.value(self.graph.inputs[i]).name.as_deref().unwrap_or("");
         let inputs: Vec<(&str, Spec)> = (0..self.graph.inputs.len()).map(|i| (name(i), spec(i))).collect();
-        for (i, (own, spec)) in inputs.iter().enumerate() {
-            let by_batch = role(self.graph, i) == Some(Role::Cotangent)
-                || role(self.graph, i) == Some(Role::Data) && divisions.iter().all(|d| d.data != Some(1));
-            if by_batch || spec.is_empty() || layout.patterns.iter().any(|(pattern, _)| matches(pattern, own))
-            {
-                continue;
-            }
+        let any = |own: &str| -> String {
             let parts = own.split('.');
-            let any: Vec<&str> =
-                parts.map(|part| if part.bytes().all(|b| b.is_ascii_digit()) { "*" } else { part }).collect();
-            let any = any.join(".");
-            let is_exact = inputs.iter().all(|(other, wanted)| !matches(&any, other) || wanted == spec);
-            let pattern = if is_exact { any } else { (*own).to_owned() };
-            layout.patterns.push((pattern, spec.clone()));
+            let digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
+            parts.map(|part| if digits(part) { "*" } else { part }).collect::<Vec<_>>().join(".")
+        };
+        let is_said = |i: usize| {
+            role(self.graph, i) == Some(Role::Cotangent)
+                || role(self.graph, i) == Some(Role::Data) && divisions.iter().all(|d| d.data != Some(1))
+        };
+        // A pattern says what most of its kind have; others come in front of it.
+        let mut kinds: Vec<(String, Vec<(&str, &Spec)>)> = Vec::new();
+        for (_, (own, spec)) in inputs.iter().enumerate().filter(|(i, _)| !is_said(*i)) {
+            let pattern = any(own);
+            match kinds.iter_mut().find(|(known, _)| *known == pattern) {
+                Some((_, members)) => members.push((own, spec)),
+                None => kinds.push((pattern, vec![(own, spec)])),
+            }
         }
+        let mut general = Vec::new();
+        for (pattern, members) in &kinds {
+            let count = |spec: &Spec| members.iter().filter(|(_, own)| *own == spec).count();
+            let Some((_, most)) = members.iter().rev().max_by_key(|(_, spec)| count(spec)) else { continue };
+            let others = members.iter().filter(|(_, spec)| spec != most);
+            layout.patterns.extend(others.map(|(own, spec)| ((*own).to_owned(), (*spec).clone())));
+            if !most.is_empty() || members.iter().any(|(_, spec)| spec != most) {
+                general.push((pattern.clone(), (*most).clone()));
+            }
+        }
+        // Another pattern may say more than it is meant to.
+        for (_, (own, spec)) in inputs.iter().enumerate().filter(|(i, _)| !is_said(*i)) {
+            let all = layout.patterns.iter().chain(&general);
+            let said = all.clone().find(|(pattern, _)| matches(pattern, own)).map(|(_, spec)| spec);
+            if said.is_some_and(|said| said != spec) {
+                layout.patterns.push(((*own).to_owned(), spec.clone()));
+            }
+        }
+        layout.patterns.extend(general);
         Ok(layout)
     }
 }

@@ -22,6 +22,8 @@ pub struct Exchange {
     pub op: &'static str,
     /// The axis of the tensor that is divided; 0 for sums.
     pub axis: usize,
+    /// The axis that is joined, where that is another one.
+    pub joined: usize,
     /// `SUM`, `MAX` or `MIN`.
     pub reduction: String,
 }
@@ -135,20 +137,22 @@ pub fn stages(program: &Partitioned, devices: &[(String, usize)]) -> Result<Stag
 
 fn exchange(graph: &Graph, device: usize, level: usize, node: &Node) -> Result<Step> {
     let (input, output) = (node.inputs[0], node.outputs[0]);
-    let reduction = match graph.lit(node.inputs[collective::AXIS]) {
+    let reduction = match node.inputs.get(collective::AXIS).and_then(|&v| graph.lit(v)) {
         Some(Lit::Str(text)) => text.to_string(),
         _ => "SUM".to_owned(),
     };
-    if graph.lit(node.inputs[collective::MESH_AXIS]).is_none() {
-        return Err(Error::internal("a collective without an axis of the mesh"));
+    if std::ptr::eq(node.op, &raw const collective::COLLECTIVE_PERMUTE) {
+        return Err(Error::internal("micro-batches are sent to others"));
     }
     let axis = collective::axis_of(graph, node).unwrap_or(0);
+    let joined = collective::axis_at(graph, node, collective::JOINED).unwrap_or(axis);
+    let is_read = graph.lit(input).is_none();
     Ok(Step {
         device,
         level,
         graph: Graph::new(),
-        exchange: Some(Exchange { op: node.op.name, axis, reduction }),
-        reads: vec![name_of(graph, input)],
+        exchange: Some(Exchange { op: node.op.name, axis, joined, reduction }),
+        reads: is_read.then(|| name_of(graph, input)).into_iter().collect(),
         makes: vec![name_of(graph, output)],
     })
 }

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use mithril_ir::error::{Error, Result};
 use mithril_ir::graph::{Def, Graph, Node};
 use mithril_ir::interp::{self, Symbols};
+use mithril_ir::op::OpDef;
 use mithril_ir::ops::collective;
 use mithril_ir::tensor::{Tensor, strides};
-use mithril_ir::{Lit, ValueId};
+use mithril_ir::{DType, Lit, ValueId};
 
 use super::pass::Partitioned;
 use super::rule::{Placement, Reduction};
+use super::sections::Sections;
 
 /// Runs a partitioned graph on whole inputs; the whole outputs, then the new states.
 ///
@@ -26,9 +28,7 @@ pub fn run(program: &Partitioned, inputs: &[Arc<Tensor>]) -> Result<Vec<Arc<Tens
         for ((&v, whole), placements) in graph.inputs.iter().zip(inputs).zip(&program.inputs) {
             let mut part = whole.clone();
             for ((placement, &i), &n) in placements.iter().zip(at).zip(&counts) {
-                if let Placement::Shard(axis) = placement {
-                    part = Arc::new(block(&part, *axis, i, n));
-                }
+                part = placed(&part, *placement, i, n);
             }
             values[v.index()] = Some(part.clone());
             own.push(part);
@@ -73,6 +73,7 @@ fn whole(
             .chunks(n)
             .map(|group| match placement {
                 Placement::Shard(axis) => Arc::new(joined(group, *axis)),
+                Placement::Sections(axis, sections) => Arc::new(joined_sections(group, *axis, sections)),
                 _ => group[0].clone(),
             })
             .collect();
@@ -96,11 +97,12 @@ fn exchange(
     values: &mut [Vec<Option<Arc<Tensor>>>],
 ) -> Result<()> {
     let graph = &program.graph;
-    let Some(Lit::Str(name)) = graph.lit(node.inputs[collective::MESH_AXIS]) else {
+    let Some((name, _)) = collective::mesh_axis_of(graph, node) else {
         return Err(Error::internal("a collective without an axis of the mesh"));
     };
     let mesh_axis = program.mesh.axis(name)?;
-    let last = graph.lit(node.inputs[collective::AXIS]);
+    let is = |op: &'static OpDef| std::ptr::eq(node.op, op);
+    let last = node.inputs.get(collective::AXIS).and_then(|&v| graph.lit(v));
     let axis = collective::axis_of(graph, node).unwrap_or(0);
     let reduction = match last {
         Some(Lit::Str(text)) if &**text == "MAX" => Reduction::Max,
@@ -109,21 +111,39 @@ fn exchange(
     };
     let mut results = Vec::new();
     for at in devices {
+        let own = at[mesh_axis];
+        if is(&collective::MESH_INDEX) {
+            results.push(Arc::new(Tensor::scalar(DType::I64, own as f64)));
+            continue;
+        }
         let is_peer =
             |other: &Vec<usize>| at.iter().zip(other).enumerate().all(|(i, (a, b))| i == mesh_axis || a == b);
         let mut group = Vec::new();
         for (i, _) in devices.iter().enumerate().filter(|(_, other)| is_peer(other)) {
             group.push(read(graph, node.inputs[0], &values[i])?);
         }
-        let own = at[mesh_axis];
-        results.push(Arc::new(if std::ptr::eq(node.op, &raw const collective::ALL_REDUCE) {
-            reduced(&group, reduction)
-        } else if std::ptr::eq(node.op, &raw const collective::ALL_GATHER) {
-            joined(&group, axis)
-        } else if std::ptr::eq(node.op, &raw const collective::REDUCE_SCATTER) {
-            block(&reduced(&group, Reduction::Sum), axis, own, group.len())
-        } else {
-            block(&group[own], axis, own, group.len())
+        let n = group.len();
+        results.push(Arc::new(match () {
+            () if is(&collective::ALL_REDUCE) => {
+                let sum = reduced(&group, reduction);
+                let is_mean = matches!(last, Some(Lit::Str(text)) if &**text == "MEAN");
+                let mean = |i: usize| (sum.get(i).f64() / n as f64).into();
+                if is_mean { Tensor::build(sum.dtype(), sum.shape(), mean) } else { sum }
+            }
+            () if is(&collective::ALL_GATHER) => joined(&group, axis),
+            () if is(&collective::REDUCE_SCATTER) => block(&reduced(&group, Reduction::Sum), axis, own, n),
+            () if is(&collective::ALL_TO_ALL) => {
+                let along = collective::axis_at(graph, node, collective::JOINED).unwrap_or(0);
+                let blocks: Vec<_> = group.iter().map(|t| Arc::new(block(t, axis, own, n))).collect();
+                joined(&blocks, along)
+            }
+            () if is(&collective::COLLECTIVE_PERMUTE) => {
+                let pairs = last.and_then(collective::pairs_of).unwrap_or_default();
+                let from = pairs.iter().find(|(_, to)| *to == own).map(|(from, _)| *from);
+                let zeros = || Tensor::build(group[own].dtype(), group[own].shape(), |_| 0_i64.into());
+                from.map_or_else(zeros, |from| (*group[from]).clone())
+            }
+            () => block(&group[own], axis, own, n),
         }));
     }
     for (values, result) in values.iter_mut().zip(results) {
@@ -156,19 +176,49 @@ fn reduced(group: &[Arc<Tensor>], by: Reduction) -> Tensor {
     })
 }
 
+/// What device `i` of `n` holds of a tensor.
+fn placed(t: &Arc<Tensor>, placement: Placement, i: usize, n: usize) -> Arc<Tensor> {
+    match placement {
+        Placement::Shard(axis) => Arc::new(block(t, axis, i, n)),
+        Placement::Sections(axis, sections) => {
+            let each = sections.iter().map(|section| {
+                let own = range(t, axis, section.start as usize, section.size as usize);
+                Arc::new(block(&own, axis, i, n))
+            });
+            Arc::new(joined(&each.collect::<Vec<_>>(), axis))
+        }
+        Placement::Replicate | Placement::Partial(_) => t.clone(),
+    }
+}
+
+/// The whole of a tensor of which each device holds a block of each section.
+fn joined_sections(parts: &[Arc<Tensor>], axis: usize, sections: &Sections) -> Tensor {
+    let n = parts.len();
+    let each = sections.iter().map(|section| {
+        let (start, size) = (section.start as usize / n, section.size as usize / n);
+        let own: Vec<_> = parts.iter().map(|part| Arc::new(range(part, axis, start, size))).collect();
+        Arc::new(joined(&own, axis))
+    });
+    joined(&each.collect::<Vec<_>>(), axis)
+}
+
 /// Block `i` of `n` along an axis.
 fn block(t: &Tensor, axis: usize, i: usize, n: usize) -> Tensor {
+    let size = t.shape()[axis] / n;
+    range(t, axis, i * size, size)
+}
+
+/// A part of a tensor along an axis.
+fn range(t: &Tensor, axis: usize, start: usize, size: usize) -> Tensor {
     let mut shape = t.shape().to_vec();
-    shape[axis] /= n;
-    let offset = shape[axis] * i;
-    let from = strides(t.shape());
-    let own = strides(&shape);
+    shape[axis] = size;
+    let (from, own) = (strides(t.shape()), strides(&shape));
     let count: usize = shape.iter().product();
     let at = (0..count).map(|flat| {
         let mut rest = flat;
         let mut position = 0;
         for (k, stride) in own.iter().enumerate() {
-            let coordinate = rest / stride + if k == axis { offset } else { 0 };
+            let coordinate = rest / stride + if k == axis { start } else { 0 };
             rest %= stride;
             position += coordinate * from[k];
         }
@@ -180,19 +230,23 @@ fn block(t: &Tensor, axis: usize, i: usize, n: usize) -> Tensor {
 /// Tensors one behind another along an axis.
 fn joined(parts: &[Arc<Tensor>], axis: usize) -> Tensor {
     let mut shape = parts[0].shape().to_vec();
-    let size = shape[axis];
-    shape[axis] *= parts.len();
-    let (own, whole) = (strides(parts[0].shape()), strides(&shape));
+    shape[axis] = parts.iter().map(|part| part.shape()[axis]).sum();
+    // For each position along the axis the part that has it, and where.
+    let places: Vec<(usize, usize)> = parts
+        .iter()
+        .enumerate()
+        .flat_map(|(part, t)| (0..t.shape()[axis]).map(move |at| (part, at)))
+        .collect();
+    let own: Vec<Vec<usize>> = parts.iter().map(|part| strides(part.shape())).collect();
+    let whole = strides(&shape);
     Tensor::build(parts[0].dtype(), &shape, |flat| {
-        let (mut rest, mut position, mut part) = (flat, 0, 0);
+        let at = flat / whole[axis] % shape[axis];
+        let (part, place) = places[at];
+        let (mut rest, mut position) = (flat, 0);
         for (k, stride) in whole.iter().enumerate() {
-            let mut coordinate = rest / stride;
+            let coordinate = rest / stride;
             rest %= stride;
-            if k == axis {
-                part = coordinate / size;
-                coordinate %= size;
-            }
-            position += coordinate * own[k];
+            position += own[part][k] * if k == axis { place } else { coordinate };
         }
         parts[part].get(position)
     })

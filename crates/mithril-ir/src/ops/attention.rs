@@ -13,7 +13,7 @@ use crate::literal::Lit;
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Grad, Indexed, OpDef, Port, PortKind, Precision, ShapeRule,
+    Attr, BLANK, DTypeRule, DefaultLit, Effect, Grad, Indexed, OpDef, Port, PortKind, Precision, ShapeRule,
     Tolerance, attr, optional, tensor_of,
 };
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
@@ -52,7 +52,7 @@ pub static EMBEDDING: OpDef = OpDef {
     }),
     dtype: DTypeRule::Same(1),
     expand: Some(|c| vec![c.x[1].take(c.x[0], 0)]),
-    indexed: Some(Indexed { table: 1, indices: 0, axis: None }),
+    indexed: Some(Indexed { table: 1, indices: 0, axis: None, effect: Effect::Read }),
     grad: Grad::Formula(|v| {
         let (indices, weight) = (v.x[0], v.x[1]);
         let padding = v.get(|c| padding_index(c, &c.x[1].shape()));

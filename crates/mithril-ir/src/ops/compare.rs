@@ -170,6 +170,7 @@ pub static WHERE: OpDef = OpDef {
         Ok(DTypes { cast: [None, Some(to), Some(to)].into_iter().collect(), out: [to].into_iter().collect() })
     }),
     eval: Some(Eval::Scalar(|x| if x[0].bool() { x[1] } else { x[2] })),
+    linear: &[1, 2],
     grad: Grad::Formula(|v| {
         let (condition, zero) = (v.x[0], v.cx.lit(0.0));
         vec![v.none(), condition.select(v.g, zero), condition.select(zero, v.g)]

@@ -104,6 +104,7 @@ pub static DIVIDE: OpDef = OpDef {
     dtype: DTypeRule::Float,
     // Integers have been converted to floats.
     eval: Some(Eval::F2(|a, b| a / b, |_, _| 0)),
+    linear: &[0],
     grad: Grad::Formula(|v| vec![v.g / v.x[1], -(v.g * v.y) / v.x[1]]),
     lowering: Lowering {
         py: Template("{0} / {1}"),
@@ -338,6 +339,7 @@ pub static NEGATIVE: OpDef = OpDef {
         Scalar::Float(x) => Scalar::Float(-x),
         other => Scalar::Int(other.i64().wrapping_neg()),
     })),
+    linear: &[0],
     grad: Grad::Formula(|v| vec![-v.g]),
     lowering: Lowering {
         py: Template("-{0}"),
@@ -587,6 +589,7 @@ pub static CAST: OpDef = OpDef {
     shape: ShapeRule::Same,
     dtype: DTypeRule::Fn(|cx| Ok(DTypes::keep([dtype_or(&cx.lit(1), cx.float)]))),
     eval: Some(Eval::Tensors(|c| Ok(vec![c.tensor(0).cast(c.dtype())]))),
+    linear: &[0],
     grad: Grad::Formula(|v| vec![v.g.cast(v.x[0].dtype())]),
     lowering: Lowering {
         numpy: Function(|cx| conversion(cx, "astype")),

@@ -13,7 +13,7 @@ use crate::loops::{Binary, CallArgument, Expr, Index, LoopCx, accumulator, sizes
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, Indexed, OpDef, Port, ShapeRule, Tolerance, attr,
+    Attr, BLANK, DTypeRule, DefaultLit, Effect, Eval, Grad, Indexed, OpDef, Port, ShapeRule, Tolerance, attr,
     dtype_or, tensor, tensor_of,
 };
 use crate::ops::getitem::GETITEM;
@@ -89,7 +89,7 @@ pub static TAKE: OpDef = OpDef {
             c.load(0, [&at[..axis], &[index], &at[after..]].concat())
         })])
     }),
-    indexed: Some(Indexed { table: 0, indices: 1, axis: Some(2) }),
+    indexed: Some(Indexed { table: 0, indices: 1, axis: Some(2), effect: Effect::Read }),
     grad: Grad::Formula(take_gradient),
     lowering: Lowering {
         py: Template("{xp}.take({0}, {1}, axis={2})"),
@@ -222,7 +222,7 @@ pub static TAKE_ALONG_AXIS: OpDef = OpDef {
             c.load(0, from)
         })])
     }),
-    indexed: Some(Indexed { table: 0, indices: 1, axis: Some(2) }),
+    indexed: Some(Indexed { table: 0, indices: 1, axis: Some(2), effect: Effect::Read }),
     grad: Grad::Formula(|v| {
         let (x, axis) = (v.x[0], v.get(|c| c.axis(2, v.x[0].rank())));
         let mut dims = v.y.shape().0.to_vec();
@@ -299,7 +299,7 @@ pub(super) const ADDITION: OpDef = OpDef {
         attr("axis", Attr::Int, DefaultLit::Int(0)),
     ],
     dtype: DTypeRule::Fn(|cx| Ok(source_as_input(cx))),
-    indexed: Some(Indexed { table: 0, indices: 1, axis: Some(3) }),
+    indexed: Some(Indexed { table: 0, indices: 1, axis: Some(3), effect: Effect::Add(2) }),
     tolerance: Tolerance::Contraction,
     ..BLANK
 };
@@ -471,7 +471,7 @@ pub static INDEX_COPY: OpDef = OpDef {
         c.call("mithril_index_copy", [&buffers[..], &numbers[..]].concat(), 0);
         Ok(vec![c.whole(0, output)])
     }),
-    indexed: Some(Indexed { table: 0, indices: 1, axis: Some(3) }),
+    indexed: Some(Indexed { table: 0, indices: 1, axis: Some(3), effect: Effect::Change(2) }),
     grad: Grad::Formula(|v| {
         let (indices, source, axis) = (v.x[1], v.x[2], v.x[3]);
         let slices = v.g.take(indices, axis);

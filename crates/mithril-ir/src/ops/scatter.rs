@@ -15,8 +15,8 @@ use crate::loops::{CallArgument, Expr, LoopCx, accumulator, sizes_around};
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, PortKind, ShapeRule, Tolerance, attr,
-    tensor, tensor_of,
+    Attr, BLANK, DTypeRule, DefaultLit, Effect, Eval, Grad, Indexed, OpDef, Port, PortKind, ShapeRule,
+    Tolerance, attr, tensor, tensor_of,
 };
 use crate::ops::getitem::GETITEM;
 use crate::ops::index::{
@@ -46,6 +46,7 @@ pub static OPS: &[&OpDef] = &[
 /// A scatter that combines values with a function of two numbers.
 const COMBINING: OpDef = OpDef {
     shape: SCATTER_ADD.shape,
+    indexed: Some(Indexed { table: 0, indices: 1, axis: Some(3), effect: Effect::Change(2) }),
     cases: &[
         "[6,3] i64[4,3] [4,3] axis=0",
         "[2,6] i64[2,9] [2,9] axis=-1",

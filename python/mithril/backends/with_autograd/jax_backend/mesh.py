@@ -22,6 +22,9 @@ class JaxMeshEngine(MeshEngine):
     Results are arrays of JAX that lie divided on the devices, as the layout says.
     """
 
+    #: An array of JAX is divided into blocks.
+    divides_sections = False
+
     def __init__(self, backend: Any, layout: Any) -> None:
         super().__init__(backend, layout)
         jax = self._jax = backend._jax

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,6 +104,27 @@ class MlxMesh:
     def reduce_scatter(self, x: Any, mesh_axis: str, axis: int) -> Any:
         """Return the block of this process of the sum of the arrays along an axis of the mesh."""
         return self.shard(self.all_reduce(x, mesh_axis), mesh_axis, axis)
+
+    def all_to_all(self, x: Any, mesh_axis: str, axis: int, joined: int) -> Any:
+        """Send each process its block along ``axis``; return those of all, joined along ``joined``.
+
+        MLX has no such exchange: all blocks are gathered.
+        """
+        mx, group = self._mx, self._groups[mesh_axis]
+        parts = mx.split(mx.distributed.all_gather(x[None], group=group), group.size(), axis + 1)[group.rank()]
+        return mx.concatenate([part[0] for part in mx.split(parts, group.size(), 0)], joined)
+
+    def permute(self, x: Any, mesh_axis: str, pairs: Sequence[tuple[int, int]]) -> Any:
+        """Send an array along each pair ``(from, to)`` of places on an axis; return the one received, or zeros."""
+        mx, group = self._mx, self._groups[mesh_axis]
+        source = next((source for source, to in pairs if to == group.rank()), None)
+        # Sending and receiving are no functions of arrays alone, and run in an order of their own.
+        found = mx.distributed.all_gather(x[None], group=group)
+        return mx.zeros_like(x) if source is None else found[source]
+
+    def index(self, mesh_axis: str) -> Any:
+        """Return the place of this process along an axis of the mesh, as an array."""
+        return self._mx.array(self._groups[mesh_axis].rank(), dtype=self._mx.int64)
 
     def shard(self, x: Any, mesh_axis: str, axis: int) -> Any:
         """Return the block of this process of an array that all have."""

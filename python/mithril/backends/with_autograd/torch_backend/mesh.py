@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from importlib import import_module
 from typing import Any
@@ -21,6 +21,9 @@ __all__ = ["TorchMesh", "TorchMeshEngine"]
 
 class TorchMeshEngine(ProcessEngine):
     """Runs the programs of a mesh in the processes of `torch.distributed`, which `torchrun` starts."""
+
+    #: A `DTensor` is divided into blocks.
+    divides_sections = False
 
     def __init__(self, backend: Any, layout: Layout) -> None:
         super().__init__(backend, layout)
@@ -234,6 +237,47 @@ class TorchMesh:
         with exchanging("reduce_scatter", mesh_axis):
             self._distributed.reduce_scatter_tensor(found, parts.contiguous(), group=self._groups[mesh_axis])
         return found
+
+    def all_to_all(self, x: Any, mesh_axis: str, axis: int, joined: int) -> Any:
+        """Send each process its block along ``axis``; return those of all, joined along ``joined``."""
+        torch, count = self._torch, self._sizes[mesh_axis]
+        sent = torch.stack(x.chunk(count, axis))
+        found = torch.empty_like(sent)
+        with exchanging("all_to_all", mesh_axis):
+            if self._device.type == "cuda":
+                self._distributed.all_to_all_single(found, sent, group=self._groups[mesh_axis])
+            else:
+                self._exchange(mesh_axis, {n: sent[n] for n in range(count)}, {n: found[n] for n in range(count)})
+        return torch.cat(list(found), joined)
+
+    def permute(self, x: Any, mesh_axis: str, pairs: Sequence[tuple[int, int]]) -> Any:
+        """Send a tensor along each pair ``(from, to)`` of places on an axis; return the one received, or zeros."""
+        place, own = self._places[mesh_axis], x.contiguous()
+        found = self._torch.zeros_like(own)
+        with exchanging("permute", mesh_axis):
+            self._exchange(
+                mesh_axis,
+                {to: own for source, to in pairs if source == place},
+                {source: found for source, to in pairs if to == place},
+            )
+        return found
+
+    def _exchange(self, mesh_axis: str, sent: Mapping[int, Any], found: Mapping[int, Any]) -> None:
+        """Send tensors to places on an axis, and receive others into the memory of ``found``."""
+        distributed, group = self._distributed, self._groups[mesh_axis]
+        place, works = self._places[mesh_axis], []
+        for n, tensor in sent.items():
+            if n == place:
+                found[n].copy_(tensor)
+            else:
+                works.append(distributed.isend(tensor, group=group, group_dst=n))
+        works += [distributed.irecv(tensor, group=group, group_src=n) for n, tensor in found.items() if n != place]
+        for work in works:
+            work.wait()
+
+    def index(self, mesh_axis: str) -> Any:
+        """Return the place of this process along an axis of the mesh, as a tensor."""
+        return self._torch.tensor(self._places[mesh_axis], device=self._device)
 
     def shard(self, x: Any, mesh_axis: str, axis: int) -> Any:
         """Return the block of this process of a tensor that all have."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,7 +65,7 @@ class MpiMesh:
     def all_reduce(self, x: Any, mesh_axis: str, reduction: str = "sum") -> Any:
         """Return the sum (``"max"``, ``"min"``) of the arrays along an axis of the mesh."""
         own = _sent(x)
-        found = np.empty_like(own)
+        found = np.empty(own.shape, own.dtype)
         op = getattr(self._mpi, reduction.upper())
         self._wait(self._groups[mesh_axis].Iallreduce(own, found, op), "all_reduce", mesh_axis)
         return found.astype(x.dtype, copy=False)
@@ -74,7 +75,7 @@ class MpiMesh:
         own = _sent(x)
         if own.dtype != x.dtype:
             return self.all_reduce(x, mesh_axis)
-        found = np.empty_like(own)
+        found = np.empty(own.shape, own.dtype)
         # The memory that is sent has to live until then.
         self._started.append((self._groups[mesh_axis].Iallreduce(own, found, self._mpi.SUM), mesh_axis, own))
         return found
@@ -91,17 +92,40 @@ class MpiMesh:
         own = np.ascontiguousarray(x)
         found = np.empty((group.Get_size(), *own.shape), own.dtype)
         # As bytes: MPI does not know all dtypes.
-        as_bytes = [array.reshape(-1).view(np.uint8) for array in (own, found)]
-        self._wait(group.Iallgather(*as_bytes), "all_gather", mesh_axis)
+        self._wait(group.Iallgather(_bytes(own), _bytes(found)), "all_gather", mesh_axis)
         return np.concatenate(list(found), axis)
 
     def reduce_scatter(self, x: Any, mesh_axis: str, axis: int) -> Any:
         """Return the block of this process of the sum of the arrays along an axis of the mesh."""
         group = self._groups[mesh_axis]
-        parts = np.stack(np.split(_sent(x), group.Get_size(), axis))
-        found = np.empty_like(parts[0])
+        parts = np.ascontiguousarray(np.split(_sent(x), group.Get_size(), axis))
+        found = np.empty(parts.shape[1:], parts.dtype)
         self._wait(group.Ireduce_scatter_block(parts, found, self._mpi.SUM), "reduce_scatter", mesh_axis)
         return found.astype(x.dtype, copy=False)
+
+    def all_to_all(self, x: Any, mesh_axis: str, axis: int, joined: int) -> Any:
+        """Send each process its block along ``axis``; return those of all, joined along ``joined``."""
+        group = self._groups[mesh_axis]
+        parts = np.ascontiguousarray(np.split(x, group.Get_size(), axis))
+        found = np.empty(parts.shape, parts.dtype)
+        # As bytes: MPI does not know all dtypes.
+        self._wait(group.Ialltoall(_bytes(parts), _bytes(found)), "all_to_all", mesh_axis)
+        return np.concatenate(list(found), joined)
+
+    def permute(self, x: Any, mesh_axis: str, pairs: Sequence[tuple[int, int]]) -> Any:
+        """Send an array along each pair ``(from, to)`` of places on an axis; return the one received, or zeros."""
+        group = self._groups[mesh_axis]
+        place, own = group.Get_rank(), np.ascontiguousarray(x)
+        found = np.zeros_like(own)
+        requests = [group.Irecv(_bytes(found), source) for source, to in pairs if to == place]
+        requests += [group.Isend(_bytes(own), to) for source, to in pairs if source == place]
+        for request in requests:
+            self._wait(request, "permute", mesh_axis)
+        return found
+
+    def index(self, mesh_axis: str) -> Any:
+        """Return the place of this process along an axis of the mesh, as an array."""
+        return np.asarray(self._groups[mesh_axis].Get_rank(), np.int64)
 
     def _wait(self, request: Any, op: str, mesh_axis: str) -> None:
         """Wait until an exchange is done. MPI itself would wait forever."""
@@ -138,6 +162,10 @@ def _end_together(world: Any) -> None:
         world.Abort(1)
 
     sys.excepthook = hook
+
+
+def _bytes(array: Any) -> Any:
+    return array.reshape(-1).view(np.uint8)
 
 
 def _sent(x: Any) -> Any:
