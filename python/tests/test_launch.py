@@ -88,6 +88,11 @@ def is_there(pid):
         return False
 
 
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(word) for word in file.read().split()]
+
+
 def pids(text):
     return [int(word) for line in text.splitlines() if "pid" in line for word in line.partition("pid")[2].split()]
 
@@ -127,6 +132,29 @@ def test_signals_end_all(number, what, tmp_path):
     found = pids("\n".join(started))
     assert len(found) == 4
     assert not any(map(is_there, found))
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks for processes in /proc")
+@pytest.mark.parametrize("what", ["wait", "deaf"])
+def test_processes_end_with_a_launcher_that_is_killed(what, tmp_path):
+    pytest.importorskip("torch")
+    script = tmp_path / "script.py"
+    script.write_text(FAULT)
+    process = subprocess.Popen(
+        command("-n", 2, script, what), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    started = [process.stdout.readline() for _ in range(2)]
+    found = pids("\n".join(started))
+    assert len(found) == 4
+    watching = [pid for pid in children(process.pid) if pid not in found]
+    assert len(watching) == 1
+    process.kill()
+    process.wait()
+    until = time.monotonic() + 20
+    while any(map(is_there, [*found, *watching])) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(map(is_there, [*found, *watching]))
+    process.communicate(timeout=10)
 
 
 def test_mistakes(tmp_path, capsys):

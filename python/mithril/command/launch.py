@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from ..errors import BackendUnavailableError, InvalidValueError
 from .engines import ENGINES, Rank
+from .watcher import Watcher
 
 __all__ = ["add_arguments", "engine_of", "launch"]
 
@@ -125,16 +126,19 @@ class _Job:
         self._readers: list[threading.Thread] = []
         self._signal: int | None = None
         self._ranks = ranks
+        self._watcher: Watcher | None = None
 
     def run(self) -> int:
         """Start all, wait for them, and end those that are left."""
         with self._forwarding():
+            self._watcher = Watcher(_GRACE)
             try:
                 for rank in self._ranks:
                     self._start(rank)
                 failed = self._wait()
             finally:
                 self._end()
+                self._watcher.close()
         if self._signal is not None:
             return 128 + self._signal
         return self._report(failed) if failed else 0
@@ -150,6 +154,8 @@ class _Job:
             start_new_session=True,
         )
         self._processes.append(process)
+        assert self._watcher is not None
+        self._watcher.add(process.pid)
         assert process.stdout is not None
         assert process.stderr is not None
         self._last[rank.name] = deque(maxlen=_KEPT)
