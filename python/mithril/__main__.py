@@ -20,7 +20,8 @@ from mithril.command.answer import Answer
 from mithril.command.completions import completions
 from mithril.command.ending import guarded
 from mithril.command.launch import launch
-from mithril.command.layout import layout_of
+from mithril.command.layout import hardware_of, layout_of, strategy_of
+from mithril.command.optimizer import optimizer_of
 from mithril.command.parser import parse, table
 from mithril.command.source import Source, model_of, shapes_of
 from mithril.command.summary import summary_facts
@@ -116,7 +117,18 @@ def _view(given: argparse.Namespace) -> Answer:
 def _plan(given: argparse.Namespace) -> Answer:
     model, shapes = model_of(given.model, given.shape), shapes_of(given.shape)
     layout = layout_of(given.mesh, given.divide, batch=given.batch, parameters=given.parameters)
-    return Answer.of(ml.plan(model, layout, shapes=shapes, gradients=given.gradients), given)
+    optimizer = None if given.optimizer is None else optimizer_of(given.optimizer)
+    hardware = None if given.hardware is None else hardware_of(given.hardware)
+    found = ml.plan(
+        model,
+        layout,
+        shapes=shapes,
+        gradients=given.gradients or optimizer is not None,
+        hardware=hardware,
+        optimizer=optimizer,
+        strategy=strategy_of(given.strategy, layout),
+    )
+    return Answer.of(found, given)
 
 
 def _quantize(given: argparse.Namespace) -> Answer:

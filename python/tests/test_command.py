@@ -316,7 +316,24 @@ def test_plans(capsys):
     assert "Mesh(data=2, model=4): each of 8 devices sends" in printed
     assert main([*words, "--divide", "*.c_fc.weight=model", "--markdown"]) == 0
     assert "| all_reduce | model (4) |" in capsys.readouterr().out
+    estimated = ["--hardware", "a100:link_bandwidth=1e9", "--optimizer", "adamw"]
+    assert main([*words, "--strategy", "data=data_parallel,model=tensor_parallel", *estimated]) == 0
+    printed = capsys.readouterr().out
+    assert "a step takes about" in printed
+    assert "optimizer" in printed
+    assert main([*words, "--strategy", "auto", *estimated]) == 0
+    assert "chosen of" in capsys.readouterr().out
     for wrong, text in (
+        (["--strategy", "data_paralel"], "did you mean 'data_parallel'"),
+        (["--strategy", "data_parallel"], "give one for each axis"),
+        (["--strategy", "data=data_parallel,data"], "has the part 'data'"),
+        (["--strategy", "data=data_parallel"], "does not say what is divided along 'model'"),
+        (["--strategy", "auto"], "needs to know the devices"),
+        (["--strategy", "auto", "--batch", "data"], "leave out one of them"),
+        (["--hardware", "a10"], "did you mean 'a100'"),
+        (["--hardware", "a100:links=1"], "is not a figure of it"),
+        (["--hardware", "a100:memory=much"], "is not a number"),
+        (["--optimizer", "adm"], "there is none called 'adm'"),
         (["--batch", "dta"], "did you mean 'data'"),
         (["--mesh", "data"], "--mesh data has the axis 'data'"),
         (["--mesh", "data=2,data=2"], "two axes 'data'"),

@@ -89,6 +89,9 @@ def test_options_are_named_as_they_were_written():
     assert "parallel_strategy is 'dta_parallel'" in text
     assert "did you mean 'data_parallel'?" in text
     assert "parallel_strategy='data_parallel'" in message(lambda: ml.TorchBackend(parallel_strategy="data_parallel"))
+    for backend in (ml.CBackend, ml.GGMLBackend):
+        with pytest.raises(TypeError, match=r"it runs on one device; `num_threads` .* NumpyBackend, TorchBackend"):
+            backend(devices=["cpu"] * 2)
 
 
 @pytest.fixture

@@ -203,6 +203,16 @@ def test_the_option_of_backends():
 
 
 SHAPES = {"input": [64, 16]}
+
+
+def sharded():
+    return ml.NumpyBackend(devices=["cpu"] * 2, parallel_strategy="fully_sharded")
+
+
+def named(mesh, strategy):
+    return ml.plan(linear(), mesh, shapes=SHAPES, strategy=strategy)
+
+
 MISTAKES = [
     (lambda: ml.plan(linear(), ml.Mesh(data=2), shapes=SHAPES, hardware="a101"), "did you mean 'a100'"),
     (lambda: ml.plan(linear(), ml.Mesh(data=2), shapes=SHAPES, hardware=3), "the hardware 3 is not known"),
@@ -223,7 +233,32 @@ MISTAKES = [
     ),
     (
         lambda: auto(linear(), ml.Layout(ml.Mesh(data=2), batch="data"), SHAPES),
-        "searches for a layout, and Layout(Mesh(data=2), batch='data') is one",
+        "strategy='auto' is a layout, and Layout(Mesh(data=2), batch='data') is another one",
+    ),
+    (
+        lambda: ml.compile(linear(), sharded(), layout=ml.Mesh(data=2), shapes=SHAPES),
+        "the backend has parallel_strategy='fully_sharded', and layout is Mesh(data=2)",
+    ),
+    (
+        lambda: ml.compile(linear(), sharded(), strategy="data_parallel", shapes=SHAPES),
+        "and strategy is 'data_parallel'",
+    ),
+    (lambda: named(ml.Mesh(data=2), "data_paralel"), "did you mean 'data_parallel'? there are 'data_parallel', 'fully"),
+    (lambda: named(ml.Mesh(data=2), {"dta": "data_parallel"}), "did you mean 'data'"),
+    (lambda: named(ml.Mesh(data=2, model=2), "data_parallel"), "has 2 axes, and strategy='data_parallel' is for one"),
+    (lambda: named(ml.Mesh(a=2, b=2), {"a": "auto", "b": "data_parallel"}), 'pass strategy="auto" for all axes'),
+    (lambda: named(ml.Mesh(a=2), "pipeline_parallel"), "no plans of pipelines"),
+    (lambda: named(ml.Mesh(a=2), "expert_parallel"), "the model has none"),
+    (lambda: named(ml.Mesh(a=3), "sequence_parallel"), "does not divide into 3 parts"),
+    (lambda: named(ml.Mesh(a=3, b=2), {"a": "data_parallel", "b": "tensor_parallel"}), "does not divide among 3"),
+    (lambda: ml.Layout(ml.Mesh(a=2), batch="a", sequence="a"), "batch and sequence are both divided along 'a'"),
+    (
+        lambda: ml.NumpyBackend(devices=["cpu"] * 8, device_mesh=(2, 2, 2)),
+        "has 3 axes, and no strategy says what they divide",
+    ),
+    (
+        lambda: ml.NumpyBackend(devices=["cpu"] * 4, device_mesh=(2, 2), parallel_strategy="data_parallel"),
+        "parallel_strategy=('data_parallel', 'tensor_parallel')",
     ),
     (
         lambda: auto(linear(), ml.Mesh(data=2), SHAPES, dataclasses.replace(FAST, memory=10)),

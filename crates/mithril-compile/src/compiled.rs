@@ -10,7 +10,7 @@ use mithril_ir::{DType, Tensor};
 use mithril_model::{FlattenOptions, Input, Model, SizeLimit, flatten, init_parameters};
 
 use crate::partition::pass::communications;
-use crate::partition::{Found, Hardware, Layout, Mesh, Partitioned, Training, search};
+use crate::partition::{Found, Hardware, Layout, Mesh, Partitioned, Training, named, search};
 use crate::passes::differentiate::{GRADIENT, Request};
 use crate::passes::quantize::{Decision, Schemes};
 use crate::passes::specialize::specialize;
@@ -130,13 +130,30 @@ impl Compiled {
         outputs: &[Arc<str>],
         inputs: &[Arc<str>],
     ) -> Result<Found> {
+        search(&self.searched(target, outputs, inputs)?, mesh, hardware, training, self.float)
+    }
+    /// The layout of strategies, one for each axis of a mesh, for a step with gradients if there are `inputs`.
+    ///
+    /// # Errors
+    /// If sizes are not known or do not divide.
+    pub fn named_layout(
+        &self,
+        target: &dyn Target,
+        mesh: &Mesh,
+        names: &[String],
+        outputs: &[Arc<str>],
+        inputs: &[Arc<str>],
+    ) -> Result<Layout> {
+        named(&self.searched(target, outputs, inputs)?, mesh, names, self.float)
+    }
+    /// The graph that a layout is searched for.
+    fn searched(&self, target: &dyn Target, outputs: &[Arc<str>], inputs: &[Arc<str>]) -> Result<Graph> {
         let graph = match inputs {
             [] => self.graph.clone(),
             _ => self.differentiated(target, outputs, inputs, &mut |_, _| {})?,
         };
         // What the passes remove from the program of a device costs nothing.
-        let graph = lower(&graph, target, self.float, &mut |_, _| {})?;
-        search(&graph, mesh, hardware, training, self.float)
+        lower(&graph, target, self.float, &mut |_, _| {})
     }
     /// The graph with weights in 8 bits, and what became of each, if some are to be.
     fn quantized(&self, observe: &mut Observer<'_>) -> Result<Option<(Graph, Vec<Decision>)>> {

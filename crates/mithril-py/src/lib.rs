@@ -83,6 +83,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(optimizers::optimizer_rule, module)?)?;
     module.add_function(wrap_pyfunction!(optimizers::optimizer_step, module)?)?;
     module.add_function(wrap_pyfunction!(partition::best_layout, module)?)?;
+    module.add_function(wrap_pyfunction!(partition::named_layout, module)?)?;
     module.add_function(wrap_pyfunction!(definitions::port_aliases, module)?)?;
     module.add_function(wrap_pyfunction!(definitions::library_signatures, module)?)?;
     module.add_function(wrap_pyfunction!(definitions::resolve_arguments, module)?)?;

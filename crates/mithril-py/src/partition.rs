@@ -27,15 +27,16 @@ pub struct PyPartitioned(pub Arc<Partitioned>);
 /// Axes of the mesh that divide one axis of a tensor, by axis of the tensor.
 type Axes = Vec<Vec<String>>;
 
-/// A layout of Python: axes of the mesh, those that divide the batch, those that divide parameters, and patterns of
+/// A layout of Python: axes of the mesh, those that divide the batch, the sequence, parameters, and experts, and patterns of
 /// names, each with the axes of the mesh that divide each axis of the tensors that it names; whether fused weights are
 /// divided within their parts.
-pub type LayoutArgument = (Vec<(String, usize)>, Vec<String>, Vec<String>, Vec<(String, Axes)>, bool);
+pub type LayoutArgument = (Vec<(String, usize)>, [Vec<String>; 4], Vec<(String, Axes)>, bool);
 
 /// Reads a layout.
 pub fn layout(argument: LayoutArgument) -> Outcome<Arc<Layout>> {
-    let (mesh, batch, parameters, patterns, divides_sections) = argument;
-    Ok(Arc::new(Layout { mesh: Mesh::new(mesh)?, batch, patterns, parameters, divides_sections }))
+    let (mesh, [batch, sequence, parameters, experts], patterns, divides_sections) = argument;
+    let mesh = Mesh::new(mesh)?;
+    Ok(Arc::new(Layout { mesh, batch, sequence, patterns, parameters, experts, divides_sections }))
 }
 
 /// A description of hardware: operations per second on floats and on those of 16 bits, bytes of memory, bytes per second
@@ -75,6 +76,24 @@ pub fn best_layout(
     let rows = found.candidates.into_iter().map(|c| (c.name, c.seconds, c.memory, c.fits));
     let layout = found.layout;
     Ok((layout.batch, layout.parameters, layout.patterns, rows.collect(), found.evaluated))
+}
+
+/// The layout of strategies, one for each axis of a mesh: axes of the batch and of parameters, patterns.
+#[pyfunction]
+#[expect(clippy::type_complexity, reason = "a tuple for Python")]
+pub fn named_layout(
+    py: Python<'_>,
+    core: PyRef<'_, PyCompiled>,
+    mesh: Vec<(String, usize)>,
+    names: Vec<String>,
+    outputs: Vec<String>,
+    inputs: Vec<String>,
+) -> Outcome<(Vec<String>, Vec<String>, Vec<(String, Axes)>)> {
+    let shared = |names: Vec<String>| names.into_iter().map(Arc::from).collect::<Vec<Arc<str>>>();
+    let (outputs, inputs, mesh) = (shared(outputs), shared(inputs), Mesh::new(mesh)?);
+    let compiled = &core.compiled;
+    let layout = py.detach(|| compiled.named_layout(&Interpreter, &mesh, &names, &outputs, &inputs))?;
+    Ok((layout.batch, layout.parameters, layout.patterns))
 }
 
 /// Op, axis of the mesh, devices, bytes that a device sends, path and line.

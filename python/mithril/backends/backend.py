@@ -105,6 +105,8 @@ class Backend(RegisteredFunctions, Conversions, EagerOps, Ops, ABC):
         self._eager: dict[Any, Callable[..., Any]] = {}
         self._told: set[str] = set()
         self.listed_devices = tuple(options.listed(found.get("devices", ())))
+        #: The strategy that was asked for by name.
+        self.parallel_strategy: Any = found.get("parallel_strategy")
         self.layout = options.layout(found, lambda: self.engine.device_count())
         #: Models that were placed on several devices, by identity, and where.
         self.placements: dict[int, tuple[_core.Model, Pipeline]] = {}

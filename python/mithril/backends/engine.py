@@ -229,7 +229,7 @@ class Engine:
         """Return what runs programs that are divided by this layout."""
         raise BackendUnavailableError(
             f"{type(self.backend).__name__} runs on one device, and {layout.mesh!r} has {layout.mesh.devices}",
-            hint="JaxBackend, TorchBackend, MlxBackend and NumpyBackend run on several",
+            hint="JaxBackend, TorchBackend, MlxBackend and NumpyBackend run on several; or leave out the layout",
         )
 
     def load(self, core: _core.Compiled) -> Any:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from typing_extensions import TypedDict
 
 from ..parallel.hardware import Hardware
 from ..parallel.layout import Layout, Mesh
+from ..parallel.strategies import Strategy
 from .options import ALIASES
 
 __all__ = [
@@ -63,7 +64,7 @@ class FrameworkOptions(BackendOptions, total=False):
 
     device_mesh: int | Iterable[int] | None
     devices: Iterable[Any] | None
-    parallel_strategy: str | None
+    parallel_strategy: Strategy | Sequence[str] | None
 
 
 class QuantizeOptions(TypedDict, total=False):
@@ -78,7 +79,7 @@ class NumpyOptions(BackendOptions, QuantizeOptions, total=False):
 
     device_mesh: int | Iterable[int] | None
     devices: Iterable[Any] | None
-    parallel_strategy: str | None
+    parallel_strategy: Strategy | Sequence[str] | None
 
 
 class TorchOptions(FrameworkOptions, QuantizeOptions, total=False):
@@ -151,7 +152,7 @@ class InferenceOptions(TypedDict, total=False):
     autodiff: str | None
     precision: Any
     layout: Layout | Mesh | None
-    strategy: str | None
+    strategy: Strategy | None
     hardware: Hardware | str | None
     file_path: str | None
     verbose: bool

@@ -7,14 +7,15 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
 from ..errors import BackendUnavailableError, ConflictingOptionError, IgnoredOptionWarning, InvalidValueError
-from ..parallel.auto import AutoLayout
 from ..parallel.layout import Layout, Mesh
 from ..parallel.pipeline import Pipeline
+from ..parallel.strategies import AUTO, AXES, PIPELINE, PlannedLayout, check_name, strategy_layout
 from ..suggestions import nearest
 
 #: Accepted spelling -> canonical option.
@@ -32,6 +33,9 @@ ALIASES: dict[str, str] = {
     "mem_size": "memory_limit",
     "preallocate": "pre_allocate",
 }
+
+#: Options of backends that run on several devices.
+_SEVERAL = ("device_mesh", "devices", "parallel_strategy")
 
 
 def normalize(owner: str, given: Mapping[str, Any], allowed: tuple[str, ...], ignored: tuple[str, ...] = ()) -> Options:
@@ -105,6 +109,12 @@ def _unknown(owner: str, name: str, allowed: tuple[str, ...]) -> str:
             'NumpyBackend and CBackend do with quantize="int8", GGMLBackend with quantize="q8_0"; '
             '`precision="bfloat16"` computes in 16 bits where a backend has it'
         )
+    if name in _SEVERAL and name not in allowed:
+        cores = "; `num_threads` says how many cores it uses" if "num_threads" in allowed else ""
+        return (
+            f"{owner} has no option `{name}`: it runs on one device{cores}. NumpyBackend, TorchBackend, JaxBackend and "
+            "MlxBackend divide models over several; InterpreterBackend computes all devices of a layout in one process"
+        )
     guess = f"; did you mean `{near}`?" if near else "."
     return f"{owner} has no option `{name}`{guess} It takes: {', '.join(allowed)}"
 
@@ -142,22 +152,6 @@ def memory(name: str, given: Any) -> int:
     return int(found)
 
 
-#: Short names of layouts: the axes of the mesh, the one that divides the batch, the one that divides parameters.
-_STRATEGIES: dict[str, tuple[tuple[str, ...], str | None, str | None]] = {
-    "data_parallel": (("data",), "data", None),
-    "fully_sharded": (("data",), "data", "data"),
-    "model_parallel": (("model",), None, "model"),
-    "tensor_parallel": (("model",), None, "model"),
-}
-
-
-#: The strategy that distributes layers and not tensors.
-_PIPELINE = "pipeline_parallel"
-
-#: The strategy that is searched for when a model is compiled.
-_AUTO = "auto"
-
-
 def layout(found: Options, count: Callable[[], int]) -> Layout | None:
     """Read a layout from ``device_mesh``, ``devices`` and ``parallel_strategy``; None on one device.
 
@@ -179,12 +173,9 @@ def layout(found: Options, count: Callable[[], int]) -> Layout | None:
                 hint="give one of them",
             )
         sizes = sizes or (len(given_names),)
-    known = (*_STRATEGIES, _PIPELINE, _AUTO)
-    if strategy is not None and strategy not in known:
-        near = nearest(strategy, known)
-        guess = f"did you mean {near!r}? " if near else ""
-        hint = f"{guess}there are {', '.join(map(repr, known))}, and any ml.Layout"
-        raise InvalidValueError(f"parallel_strategy is {strategy!r}", hint=hint)
+    if strategy is not None:
+        for each in _listed(strategy):
+            check_name(each, "parallel_strategy")
     if strategy is None and sizes is None:
         return None
     if sizes is None:
@@ -196,21 +187,42 @@ def layout(found: Options, count: Callable[[], int]) -> Layout | None:
             )
     if math.prod(sizes) == 1:
         return None
-    if strategy == _PIPELINE:
+    if strategy == PIPELINE:
         return Pipeline(math.prod(sizes))
-    if strategy == _AUTO and len(sizes) <= 2:
-        return AutoLayout(Mesh(**dict(zip(("data", "model"), sizes, strict=False))))
-    if len(sizes) == 1:
-        names, batch, parameters = _STRATEGIES[strategy or "data_parallel"]
-    elif len(sizes) == 2 and strategy is None:
-        names, batch, parameters = ("data", "model"), "data", "model"
-    else:
+    if strategy == AUTO:
+        return PlannedLayout(_mesh(("data", "model", "sequence"), sizes))
+    if strategy is None and len(sizes) <= 2:
+        strategy = ("data_parallel", "model_parallel")[: len(sizes)]
+    kinds = () if strategy is None else _listed(strategy)
+    if len(kinds) != len(sizes):
+        uses = "no strategy says what they divide"
+        if strategy is not None:
+            uses = f"parallel_strategy={strategy!r} is for {len(kinds)}"
+        example = ("data_parallel", "tensor_parallel", "sequence_parallel", "expert_parallel")[: len(sizes)]
         raise InvalidValueError(
-            f"device_mesh={found['device_mesh']!r} has {len(sizes)} axes"
-            + (f" and parallel_strategy={strategy!r} uses 1" if strategy else ""),
-            hint="name the axes and say what they divide: ml.compile(..., layout=ml.Layout(ml.Mesh(...), ...))",
+            f"device_mesh={found.get('device_mesh')!r} has {len(sizes)} axes, and {uses}",
+            hint=f"give one for each axis, e.g. parallel_strategy={example!r}; or an ml.Layout: "
+            "ml.compile(..., layout=ml.Layout(ml.Mesh(...), ...))",
         )
-    return Layout(Mesh(**dict(zip(names, sizes, strict=True))), batch=batch, parameters=parameters)
+    names = tuple(strategy) if isinstance(strategy, Mapping) else [AXES.get(kind, "data") for kind in kinds]
+    mesh = _mesh(names, sizes)
+    return strategy_layout(dict(zip(mesh.axes, kinds, strict=True)), mesh)
+
+
+def _listed(strategy: Any) -> tuple[Any, ...]:
+    """Return the strategy along each axis of the mesh."""
+    if isinstance(strategy, Mapping):
+        return tuple(strategy.values())
+    return tuple(strategy) if isinstance(strategy, (list, tuple)) else (strategy,)
+
+
+def _mesh(names: Iterable[str], sizes: tuple[int, ...]) -> Mesh:
+    """Return the mesh of these sizes; axes of one name are numbered."""
+    axes: dict[str, int] = {}
+    given = [*names][: len(sizes)]
+    for i, (name, size) in enumerate(zip_longest(given, sizes, fillvalue="axis")):
+        axes[name if name not in axes else f"{name}{i}"] = int(size)
+    return Mesh(**axes)
 
 
 def _mesh_sizes(mesh: Any) -> tuple[int, ...] | None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Sequence
+from typing import Any
 
-from ..errors import InvalidValueError
+from ..errors import ConflictingOptionError, InvalidValueError
+from ..parallel.hardware import Hardware, as_hardware
 from ..parallel.layout import Layout, Mesh
+from ..parallel.strategies import Strategy
+from ..suggestions import did_you_mean
 
-__all__ = ["layout_of"]
+__all__ = ["hardware_of", "layout_of", "strategy_of"]
 
 
 def layout_of(
@@ -38,3 +44,62 @@ def layout_of(
     if not (tensors or batch or parameters):
         return Mesh(**axes)
     return Layout(Mesh(**axes), tensors, batch=batch, parameters=parameters)
+
+
+def strategy_of(text: str | None, layout: Layout | Mesh) -> Strategy | None:
+    """Read a strategy, or one for each axis of a mesh.
+
+    Examples
+    --------
+    >>> import mithril as ml
+    >>> from mithril.command.layout import strategy_of
+    >>> strategy_of("data=fully_sharded,model=tensor_parallel", ml.Mesh(data=2, model=2))
+    {'data': 'fully_sharded', 'model': 'tensor_parallel'}
+    """
+    if text is None:
+        return None
+    if isinstance(layout, Layout):
+        raise ConflictingOptionError(
+            f"--strategy {text} says what is divided, and --batch, --parameters or --divide do too",
+            hint="leave out one of them",
+        )
+    if "=" not in text:
+        return text
+    found: dict[str, str] = {}
+    for part in text.split(","):
+        axis, _, name = (word.strip() for word in part.partition("="))
+        if not axis or not name or axis in found:
+            raise InvalidValueError(
+                f"--strategy {text} has the part {part!r}",
+                hint="write one for each axis: --strategy data=data_parallel,model=tensor_parallel",
+            )
+        found[axis] = name
+    return found
+
+
+def hardware_of(text: str) -> Hardware:
+    """Read hardware by its name, with figures of its own.
+
+    Examples
+    --------
+    >>> from mithril.command.layout import hardware_of
+    >>> hardware_of("a100:memory=4e10").memory
+    40000000000
+    """
+    name, _, figures = text.partition(":")
+    found = as_hardware(name.strip())
+    known = [field.name for field in dataclasses.fields(Hardware)]
+    for entry in filter(None, (part.strip() for part in figures.split(","))):
+        key, equals, value = (word.strip() for word in entry.partition("="))
+        if not equals or key not in known:
+            hint = did_you_mean(key, known, f"its figures are {', '.join(known)}")
+            raise InvalidValueError(f"--hardware {text}: {entry!r} is not a figure of it", hint=hint)
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            raise InvalidValueError(f"--hardware {text}: {value!r} is not a number", hint=f"write {name}:{key}=1e10")
+        figure: dict[str, Any] = {key: int(number) if key == "memory" else number}
+        found = dataclasses.replace(found, **figure)
+    return found

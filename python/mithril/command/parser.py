@@ -8,12 +8,15 @@ from typing import Any
 
 from .. import __version__
 from ..generation import command as generation
+from ..parallel.hardware import HARDWARE
+from ..parallel.strategies import AXES
 from ..suggestions import nearest
 from ..viewer.views import PICTURES
 from ..vision import command as vision
 from . import bench, export
 from . import launch as launching
 from .completions import SHELLS
+from .optimizer import NAMES
 from .spelling import rows
 
 __all__ = ["parse", "table"]
@@ -235,6 +238,12 @@ def _plan_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parameters", metavar="AXIS", help=text)
     text = "axis of the mesh for each axis of the tensors of that name, e.g. 'down.weight=,model'; several times"
     parser.add_argument("--divide", action="append", default=[], metavar="PATTERN=AXES", help=text)
+    text = f"{', '.join(AXES)}, auto, or one for each axis of the mesh, e.g. data=data_parallel,model=tensor_parallel"
+    parser.add_argument("--strategy", metavar="NAME", help=text)
+    text = f"estimate times: {', '.join(HARDWARE)}, also with other figures, e.g. a100:link_bandwidth=1e10,memory=4e10"
+    parser.add_argument("--hardware", metavar="NAME[:FIGURES]", help=text)
+    text = f"count the gradients, and what an optimizer keeps: {', '.join(NAMES)}"
+    parser.add_argument("--optimizer", metavar="NAME[:OPTIONS]", help=text)
     parser.add_argument("--gradients", action="store_true", help="also compute the gradients of all parameters")
 
 

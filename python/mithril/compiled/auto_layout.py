@@ -1,4 +1,4 @@
-"""`strategy="auto"` in `compile`: the layout of the shortest step of a model over a mesh."""
+"""Layouts that `compile` decides: of strategies, and the one of the shortest step of a model over a mesh."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .._core import Model
-from ..parallel.auto import search
+from ..parallel.auto import named, search
 from ..parallel.hardware import as_hardware
 from .internals import known_program, names_by_role
 from .physical_model import PhysicalModel
@@ -15,7 +15,8 @@ from .program import Settings
 if TYPE_CHECKING:
     from ..backends.backend import Backend
     from ..parallel.hardware import Hardware
-    from ..parallel.layout import Layout, Mesh
+    from ..parallel.layout import Layout
+    from ..parallel.strategies import PlannedLayout
 
 __all__ = ["best_layout"]
 
@@ -26,9 +27,9 @@ _KINDS = {"cuda": "a100", "gpu": "a100", "tpu": "tpu-v5e"}
 
 
 def best_layout(
-    model: Model, options: Mapping[str, Any], backend: Backend, mesh: Mesh, hardware: Hardware | str | None
+    model: Model, options: Mapping[str, Any], backend: Backend, planned: PlannedLayout, hardware: Hardware | str | None
 ) -> Layout:
-    """Return the layout of the shortest step: with gradients, and an optimizer like Adam, unless for inference."""
+    """Return the layout that is planned; the step has gradients and an optimizer like Adam, unless for inference."""
     from ..backends.with_manualgrad.numpy_backend import NumpyBackend
 
     kind = _KINDS.get(str(backend.device).partition(":")[0].lower(), "cpu")
@@ -36,5 +37,8 @@ def best_layout(
     core = known_program(single).core
     trained = list(core.trained)
     gradients = (list(names_by_role(single)["output"]), trained) if options["training"] and trained else None
+    mesh = planned.mesh
+    if planned.strategies is not None:
+        return named(core, mesh, planned.strategies, gradients)
     found = search(core, mesh, as_hardware(hardware or kind), slots=_SLOTS if gradients else 0.0, gradients=gradients)
     return found.layout

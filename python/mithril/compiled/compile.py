@@ -15,10 +15,10 @@ from ..backends.backend import Backend
 from ..backends.keywords import COptions, GgmlOptions, JaxOptions, MlxOptions, NumpyOptions, TorchOptions
 from ..backends.quantized import QuantizedWeights
 from ..errors import ConflictingOptionError, IgnoredOptionWarning, InvalidValueError, KeyNotFoundError, UnusedKeyWarning
-from ..parallel.auto import check_strategy
 from ..parallel.hardware import Hardware
-from ..parallel.layout import Layout, Mesh, as_layout
+from ..parallel.layout import ArrayLayout, Layout, Mesh, as_layout
 from ..parallel.pipeline import Pipeline
+from ..parallel.strategies import PlannedLayout, Strategy, with_strategy
 from ..suggestions import did_you_mean, nearest
 from .auto_layout import best_layout
 from .physical_model import PhysicalModel
@@ -58,7 +58,7 @@ def compile(
     autodiff: str | None = None,
     precision: Any = None,
     layout: Layout | Mesh | None = None,
-    strategy: str | None = None,
+    strategy: Strategy | None = None,
     hardware: Hardware | str | None = None,
     file_path: str | None = None,
     strict: bool = False,
@@ -124,9 +124,12 @@ def compile(
     layout : Layout or Mesh, optional
         How tensors are divided over several devices; see `mithril.Layout`. A mesh stands for data parallelism along its
         first axis. Parameters, data and results stay whole arrays for the caller.
-    strategy : str, optional
-        ``"auto"``: `layout` is a mesh, and how tensors are divided over it is searched for, for the shortest step with
-        gradients and an optimizer like Adam that fits in memory. The sizes of the data have to be known.
+    strategy : str or mapping of str to str, optional
+        A strategy for a `layout` that is a mesh of one axis, or for each axis by its name, such as
+        ``{"data": "data_parallel", "model": "tensor_parallel"}``: ``"data_parallel"``, ``"fully_sharded"``,
+        ``"tensor_parallel"``, ``"model_parallel"``, ``"sequence_parallel"``, ``"expert_parallel"``,
+        ``"pipeline_parallel"``. ``"auto"``: how tensors are divided over the mesh is searched for, for the shortest
+        step with gradients and an optimizer like Adam that fits in memory; the sizes of the data have to be known.
     hardware : Hardware or str, optional
         The devices that ``strategy="auto"`` estimates times for. Default: by the device of the backend.
     file_path : str, optional
@@ -174,13 +177,13 @@ def compile(
         gradient_checkpointing=gradient_checkpointing,
     )
     _check(model, backend, autodiff)
-    asked = _asked(model, backend, layout)
-    mesh = check_strategy(strategy, asked)
-    if mesh is None and hardware is not None:
+    asked = with_strategy(strategy, _asked(model, backend, layout, strategy))
+    planned = asked if isinstance(asked, PlannedLayout) else None
+    if hardware is not None and (planned is None or planned.strategies is not None):
         raise ConflictingOptionError(
             'hardware is for strategy="auto"', hint="leave it out, or pass it to ml.plan, which estimates times"
         )
-    divided = _layout(model, as_layout(asked) if mesh is not None else asked, backend, autodiff)
+    divided = _layout(model, asked, backend, autodiff)
     if divided is not None and jit and backend.name != "jax":
         warnings.warn("jit has no effect with a layout, except on JAX", IgnoredOptionWarning, stacklevel=2)
     settings = Settings(
@@ -222,8 +225,8 @@ def compile(
         raise ConflictingOptionError(
             "donate needs inference=True: gradients read what the data was", hint="add inference=True, or leave it out"
         )
-    if mesh is not None:
-        found = best_layout(model, options, backend, mesh, hardware)
+    if planned is not None:
+        found = best_layout(model, options, backend, planned, hardware)
         backend.engine.on_layout(found)
         settings = replace(settings, layout=found)
     return PhysicalModel(
@@ -287,10 +290,21 @@ def _check(model: Any, backend: Any, autodiff: Any) -> None:
         raise InvalidValueError(f"autodiff is {autodiff!r}", hint=f"{type(backend).__name__} takes {known}")
 
 
-def _asked(model: Model, backend: Backend, layout: Any) -> Any:
+def _asked(model: Model, backend: Backend, layout: Any, strategy: Any) -> Any:
     """Return the layout that is asked for: here, by `place_model`, or by the options of the backend."""
+    if isinstance(layout, ArrayLayout):
+        return layout
+    own = backend.parallel_strategy
+    for name, given in (("layout", layout), ("strategy", strategy)):
+        if own is not None and given is not None:
+            raise ConflictingOptionError(
+                f"the backend has parallel_strategy={own!r}, and {name} is {given!r}", hint="leave out one of them"
+            )
     placed, pipeline = backend.placements.get(id(model), (None, None))
     if placed is not model:
+        if layout is None and backend.layout is not None and strategy is not None:
+            # Devices are named by the backend, what they divide is said here.
+            return backend.layout.mesh
         return backend.layout if layout is None else layout
     if layout is not None:
         raise ConflictingOptionError(

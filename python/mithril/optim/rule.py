@@ -13,7 +13,7 @@ from ..backends.backend import Backend
 from ..compiled import internals
 from ..compiled.compile import compile
 from ..errors import ParameterError
-from ..parallel.layout import Layout
+from ..parallel.layout import ArrayLayout, Layout
 from ..parallel.remote import RemoteArray
 from .placement import backend_of
 
@@ -165,7 +165,7 @@ class Program:
             alike = [slot.name for slot in self.slots[name] if list(slot.shape) == list(gradients[name].shape)]
             keys = [f"{kind}_{i}" for kind in ("param", "gradient", *alike)]
             tensors |= {key: specs[name] for key in keys if key in inputs}
-        return Layout(divided.mesh, tensors)
+        return ArrayLayout(divided.mesh, tensors)
 
     def start(self, name: str, param: Any) -> dict[str, Any]:
         """Return the slots of a parameter before its first step."""

@@ -40,7 +40,7 @@ class DividedProgram:
             try:
                 found = self._load(self._specialized(shapes), wanted)
             except InvalidValueError as error:
-                if not (shapes and self._engine.layout.batch_axes):
+                if not (shapes and self._engine.layout.data_axes):
                     raise
                 # The rest of the data, after batches that divided.
                 found = self._load(self._with_whole_batch(shapes), wanted)
@@ -54,7 +54,9 @@ class DividedProgram:
 
     def _with_whole_batch(self, shapes: dict[str, tuple[int, ...]]) -> _core.Compiled:
         layout = self._engine.layout.with_whole_batch()
-        return self._specialized(shapes).with_layout(layout.argument(sections=self._engine.divides_sections))
+        argument = layout.argument(sections=self._engine.divides_sections)
+        core: _core.Compiled = self._specialized(shapes).with_layout(argument)
+        return core
 
     def _load(self, core: _core.Compiled, wanted: Any) -> tuple[Any, Callable[..., Any]]:
         if wanted is None:

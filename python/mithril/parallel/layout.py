@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from ..errors import InvalidValueError
 from ..suggestions import did_you_mean
 
-__all__ = ["Layout", "Mesh", "as_layout"]
+__all__ = ["ArrayLayout", "Layout", "Mesh", "as_layout"]
 
 #: How one axis of a tensor is divided: whole, along an axis of the mesh, or along several.
 Axis: TypeAlias = str | Sequence[str] | None
@@ -81,9 +81,14 @@ class Layout:
         Entries may be left out at the end.
     batch : str or sequence of str, optional
         The axis of the mesh along which the first axis of all data is divided.
+    sequence : str or sequence of str, optional
+        The axis of the mesh along which the second axis of all data is divided: in batches of texts the tokens.
     parameters : str or sequence of str, optional
         The axis of the mesh along which all parameters of two axes or more that ``tensors`` does not name are divided,
         each along its longest axis that divides.
+    experts : str or sequence of str, optional
+        The axis of the mesh along which the parameters of experts that ``tensors`` does not name are divided, expert by
+        expert: those of three axes that products of matrices take one by one along the first.
 
     Raises
     ------
@@ -111,15 +116,27 @@ class Layout:
         tensors: Mapping[str, Axis | Sequence[Axis]] | None = None,
         *,
         batch: str | Sequence[str] | None = None,
+        sequence: str | Sequence[str] | None = None,
         parameters: str | Sequence[str] | None = None,
+        experts: str | Sequence[str] | None = None,
     ) -> None:
         if not isinstance(mesh, Mesh):
             raise InvalidValueError(f"{mesh!r} is not a mesh", hint="make one: ml.Mesh(data=2, model=4)")
         self.mesh = mesh
-        self.batch, self.parameters = batch, parameters
+        self.batch, self.sequence, self.parameters, self.experts = batch, sequence, parameters, experts
         self.tensors = dict(tensors or {})
         self._batch = self._names(batch, "the batch")
+        self._sequence = self._names(sequence, "the sequence")
         self._parameters = self._names(parameters, "each parameter")
+        self._experts = self._names(experts, "each expert")
+        for first, second, what in (
+            (self._batch, self._sequence, "batch and sequence"),
+            (self._parameters, self._experts, "parameters and experts"),
+        ):
+            for name in set(first) & set(second):
+                raise InvalidValueError(
+                    f"{what} are both divided along {name!r}", hint="an axis of the mesh divides one axis of a tensor"
+                )
         self._tensors = [(pattern, self._spec(pattern, spec)) for pattern, spec in self.tensors.items()]
 
     def _spec(self, pattern: str, spec: Axis | Sequence[Axis]) -> list[list[str]]:
@@ -143,14 +160,9 @@ class Layout:
         return names
 
     @property
-    def batch_axes(self) -> list[str]:
-        """The axes of the mesh that divide the batch."""
-        return list(self._batch)
-
-    @property
-    def parameter_axes(self) -> list[str]:
-        """The axes of the mesh that divide parameters which are not named."""
-        return list(self._parameters)
+    def data_axes(self) -> list[str]:
+        """The axes of the mesh that divide data which are not named."""
+        return [*self._batch, *self._sequence]
 
     @property
     def patterns(self) -> list[tuple[str, list[list[str]]]]:
@@ -159,21 +171,25 @@ class Layout:
 
     def with_whole_batch(self) -> Layout:
         """Return the layout that divides no data but what is named."""
-        return Layout(self.mesh, self.tensors, parameters=self.parameters)
+        return Layout(self.mesh, self.tensors, parameters=self.parameters, experts=self.experts)
 
     def argument(self, *, sections: bool = True) -> Any:
         """Return what the compiler is given; whether it may divide fused weights section by section."""
-        return list(self.mesh.axes.items()), self.batch_axes, self.parameter_axes, self.patterns, sections
+        kinds = [list(names) for names in (self._batch, self._sequence, self._parameters, self._experts)]
+        return list(self.mesh.axes.items()), kinds, self.patterns, sections
 
     def __repr__(self) -> str:
         parts = [repr(self.mesh)]
         if self.tensors:
             parts.append(repr(self.tensors))
-        if self.batch is not None:
-            parts.append(f"batch={self.batch!r}")
-        if self.parameters is not None:
-            parts.append(f"parameters={self.parameters!r}")
+        for name in ("batch", "sequence", "parameters", "experts"):
+            if getattr(self, name) is not None:
+                parts.append(f"{name}={getattr(self, name)!r}")
         return f"Layout({', '.join(parts)})"
+
+
+class ArrayLayout(Layout):
+    """The layout that arrays have already, whatever a backend would choose."""
 
 
 def as_layout(given: Layout | Mesh) -> Layout:

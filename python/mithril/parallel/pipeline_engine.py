@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BackendUnavailableError, UnsupportedOpError
-from .layout import Mesh
+from .layout import Layout, Mesh
 from .mesh_engine import Division, MeshEngine, Spec
 from .pipeline import Pipeline, Step, balanced, orders, rows
 from .worker_engine import WorkerProgram
@@ -80,7 +80,7 @@ class PipelineEngine(MeshEngine):
         count = self.layout.micro_batches
         if count is None:
             count = self._most(core)
-            core = core.with_layout(([("micro", count)], ["micro"], [], [], False))
+            core = core.with_layout(_micro_batches(count))
         backend = self.backend
         source, found, results = core.staged_source(
             backend.target, list(self._placement(core).items()), gradients, backend.device
@@ -98,7 +98,7 @@ class PipelineEngine(MeshEngine):
 
     def _most(self, core: _core.Compiled) -> int:
         """Return the largest number of micro-batches that divides the batch, up to two for each device."""
-        whole = core.with_layout(([("micro", 1)], ["micro"], [], [], False)).partition(None)
+        whole = core.with_layout(_micro_batches(1)).partition(None)
         sizes = [shape[0] for _, role, _, shape, _ in whole.inputs() if role == "data" and shape]
         return max(m for m in range(1, 2 * self.layout.devices + 1) if all(size % m == 0 for size in sizes))
 
@@ -210,6 +210,11 @@ class _Staged(WorkerProgram):
             if name in makers:
                 keys = [[name, m] for m in (range(count) if any(spec) else [0])]
                 self.wanted[makers[name]] += [key for key in keys if key not in self.wanted[makers[name]]]
+
+
+def _micro_batches(count: int) -> Any:
+    """Return the layout that divides the batch along an axis of time."""
+    return Layout(Mesh(micro=count), batch="micro").argument(sections=False)
 
 
 def _product(shape: Any) -> int:

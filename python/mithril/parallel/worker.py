@@ -169,4 +169,3 @@ class _Worker:
 
 def _about(array: Packed) -> tuple[str, tuple[int, ...]]:
     return array.dtype, array.shape
-

@@ -15,10 +15,11 @@ from ..compiled.physical_model import PhysicalModel
 from ..errors import InvalidValueError
 from ..optim import Optimizer
 from ..optim.internals import slot_bytes
-from ..parallel.auto import Search, check_strategy, search
+from ..parallel.auto import Search, named, search
 from ..parallel.hardware import Hardware, as_hardware
 from ..parallel.layout import Layout, Mesh, as_layout
 from ..parallel.pipeline import Pipeline
+from ..parallel.strategies import PlannedLayout, Strategy, with_strategy
 from ..tables import plain
 from ..tables import seconds as took
 
@@ -257,7 +258,7 @@ def plan(
     gradients: bool = False,
     hardware: Hardware | str | None = None,
     optimizer: Optimizer | None = None,
-    strategy: str | None = None,
+    strategy: Strategy | None = None,
     **options: Any,
 ) -> Plan:
     """Divide a model over a mesh of devices and say what each of them computes, holds and exchanges.
@@ -282,8 +283,10 @@ def plan(
         ``"tpu-v5e"``.
     optimizer : Optimizer, optional
         What it keeps of each parameter is counted.
-    strategy : str, optional
-        ``"auto"`` searches for the layout over a mesh whose step is the shortest of those that fit.
+    strategy : str or mapping of str to str, optional
+        A strategy for a mesh of one axis, or for each axis by its name, such as ``{"data": "data_parallel", "model":
+        "tensor_parallel"}``; see `compile`. ``"auto"`` searches for the layout over a mesh whose step is the shortest
+        of those that fit.
     **options
         Other options of `compile`.
 
@@ -328,7 +331,11 @@ def plan(
         compiled = compile(model, NumpyBackend(), shapes=shapes, **options)
     if layout is None:
         raise InvalidValueError("the model has no layout", hint="pass one: ml.plan(model, ml.Mesh(data=4))")
-    mesh = check_strategy(strategy, layout)
+    layout = as_layout(with_strategy(strategy, layout))
+    if isinstance(layout, Pipeline):
+        raise InvalidValueError(
+            "there are no plans of pipelines", hint="pass a layout: ml.plan(model, ml.Mesh(data=4))"
+        )
     core = internals.known_program(compiled).core
     given = {} if shapes is None else {name: list(shape) for name, shape in shapes.items()}
     if given and all(isinstance(size, int) for shape in given.values() for size in shape):
@@ -336,17 +343,14 @@ def plan(
     wanted = (list(internals.names_by_role(compiled)["output"]), list(core.trained)) if gradients else None
     slots = 0.0 if optimizer is None else slot_bytes(optimizer)
     found = None
-    if mesh is not None:
+    if isinstance(layout, PlannedLayout) and layout.strategies is not None:
+        layout = named(core, layout.mesh, layout.strategies, wanted)
+    elif isinstance(layout, PlannedLayout):
         if devices is None:
             raise InvalidValueError(
                 'strategy="auto" needs to know the devices', hint='pass hardware="a100", or an ml.Hardware'
             )
-        found = search(core, mesh, devices, slots=slots, gradients=wanted)
+        found = search(core, layout.mesh, devices, slots=slots, gradients=wanted)
         layout = found.layout
-    layout = as_layout(layout)
-    if isinstance(layout, Pipeline):
-        raise InvalidValueError(
-            "there are no plans of pipelines", hint="pass a layout: ml.plan(model, ml.Mesh(data=4))"
-        )
     program = core.with_layout(layout.argument()).partition(wanted)
     return Plan(program, layout, hardware=devices, slots=slots, search=found)

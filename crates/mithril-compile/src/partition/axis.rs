@@ -27,6 +27,7 @@ use super::work;
 
 /// What exists of a value of the old graph.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_field_names, reason = "forms are one of the two ways in which a value exists")]
 struct Forms {
     /// Each is the value.
     forms: Vec<(Placement, ValueId)>,
@@ -106,6 +107,7 @@ impl<'a> AxisPass<'a> {
         self.fixed = vec![None; groups.len()];
         for (group, members) in groups.iter().enumerate() {
             self.free.extend(members.iter().map(|&i| (old.inputs[i], group)));
+            self.fixed[group] = members.first().and_then(|&i| self.multiplied_later(old.inputs[i]));
         }
         for &v in &old.inputs {
             if !self.free.contains_key(&v) {
@@ -119,6 +121,23 @@ impl<'a> AxisPass<'a> {
             self.node(n).map_err(|e| e.at(old.place(n)))?;
         }
         Ok(self.fixed)
+    }
+
+    /// Where an input lies that is read first by an op that is cheap, such as a lookup, and then by a product: as that
+    /// wants it if all else is whole.
+    fn multiplied_later(&self, v: ValueId) -> Option<Placement> {
+        let readers = self.old.nodes().filter(|(_, node)| node.inputs.contains(&v));
+        let uses: Vec<_> =
+            readers.filter_map(|(_, node)| Some((Use::of(self.old, node)?, &node.inputs))).collect();
+        let at = uses.iter().position(|(call, _)| work::is_product(call)).filter(|at| *at > 0)?;
+        let (call, inputs) = &uses[at];
+        let whole = Operand { forms: vec![Placement::Replicate], ..Operand::default() };
+        let free = Operand { is_free: true, ..Operand::default() };
+        let operands: Vec<Operand> =
+            inputs.iter().map(|&input| if input == v { free.clone() } else { whole.clone() }).collect();
+        let choice = choose(call, &operands, None, self.devices).ok()?;
+        let i = inputs.iter().position(|&input| input == v)?;
+        choice.places.get(i).copied()
     }
 
     /// Adds an input that lies so.
@@ -243,13 +262,7 @@ impl<'a> AxisPass<'a> {
         if !inputs.iter().any(|v| self.free.contains_key(v)) {
             return Ok(());
         }
-        let elements = |ty: &TensorType| sizes(ty).iter().product::<i64>() as u64;
-        let tensors = call.args.iter().filter_map(|arg| match arg {
-            Arg::Tensor(ty) => Some(elements(ty)),
-            Arg::Lit(_) => None,
-        });
-        let largest = tensors.chain(call.outputs.iter().map(elements)).max().unwrap_or(0);
-        let is_product = work::work(call) >= largest.saturating_mul(4);
+        let is_product = work::is_product(call);
         for v in inputs {
             let Some(&group) = self.free.get(v) else { continue };
             if !is_product || self.fixed[group].is_some() {
@@ -273,7 +286,7 @@ impl<'a> AxisPass<'a> {
             choose(&call, &operands, wanted, self.devices)
         })?;
         let is_whole = choice.places.iter().all(|place| *place == Placement::Replicate);
-        if is_whole && gathers(&call, &operands) && self.expanded(&call, node, choice.cost)? {
+        if moves(&operands, &choice.places) && self.expanded(&call, node, choice.cost)? {
             return Ok(());
         }
         self.cost = self.cost.saturating_add(choice.cost);
@@ -312,26 +325,28 @@ impl<'a> AxisPass<'a> {
     fn expanded(&mut self, call: &Use, node: &mithril_ir::graph::Node, cost: u64) -> Result<bool> {
         let Some(expansion) = rule::expansion(call) else { return Ok(false) };
         let tensors = || node.inputs.iter().zip(&call.args).filter(|(_, arg)| matches!(arg, Arg::Tensor(_)));
-        let mut places = Vec::new();
-        let mut pass = AxisPass::new(&expansion, self.axis, self.devices, self.builder.float, self.memo);
-        for ((v, _), &inner) in tensors().zip(&expansion.inputs) {
-            if self.free.contains_key(v) {
-                pass.free.insert(inner, pass.fixed.len());
-                pass.fixed.push(None);
+        // The largest free operand is tried in each place; those beside it are put where the expansion wants them.
+        let size = |ty: &TensorType| sizes(ty).iter().product::<i64>();
+        let free = tensors().enumerate().filter(|(_, (v, _))| self.free.contains_key(*v));
+        let largest = free.filter_map(|(i, (_, arg))| match arg {
+            Arg::Tensor(ty) => Some((i, ty)),
+            Arg::Lit(_) => None,
+        });
+        let largest = largest.max_by_key(|(_, ty)| size(ty));
+        let mut options = vec![None];
+        if let Some((i, ty)) = largest {
+            let all = (0..ty.shape.rank()).map(Placement::Shard);
+            let fits = |place: &Placement| rule::shard_type(ty, *place, self.devices as i64).is_some();
+            options = all.filter(fits).chain([Placement::Replicate]).map(|place| Some((i, place))).collect();
+        }
+        let mut best = None;
+        for option in options {
+            let found = self.expanded_so(&expansion, tensors().map(|(v, _)| *v), option)?;
+            if found.0.cost < best.as_ref().map_or(cost, |(pass, ..): &(AxisPass<'_>, _, _)| pass.cost) {
+                best = Some(found);
             }
-            let divided = self.forms[v.index()].forms.iter().find(|(place, _)| place.axis().is_some());
-            places.push(divided.map_or(Placement::Replicate, |(place, _)| *place));
         }
-        let placements = pass.run(&|i| places[i], &|_| None)?;
-        if pass.cost >= cost {
-            return Ok(false);
-        }
-        let mut fixed = pass.fixed.iter();
-        for ((v, _), place) in tensors().zip(&mut places) {
-            if self.free.contains_key(v) {
-                *place = fixed.next().copied().flatten().unwrap_or(Placement::Replicate);
-            }
-        }
+        let Some((pass, places, placements)) = best else { return Ok(false) };
         // In the order in which the inner pass has added them.
         let mut inputs: Vec<Option<ValueId>> = vec![None; pass.builder.graph.inputs.len()];
         for (((v, _), place), inner) in tensors().zip(&places).zip(&expansion.inputs) {
@@ -349,6 +364,36 @@ impl<'a> AxisPass<'a> {
         self.cost = self.cost.saturating_add(pass.cost);
         self.note(&node.outputs, &outputs, &placements);
         Ok(true)
+    }
+
+    /// Divides an expansion, with one operand where an option says; where the operands and the results lie.
+    fn expanded_so<'g>(
+        &self,
+        expansion: &'g Graph,
+        operands: impl Iterator<Item = ValueId>,
+        option: Option<(usize, Placement)>,
+    ) -> Result<(AxisPass<'g>, Vec<Placement>, Vec<Placement>)>
+    where
+        'a: 'g,
+    {
+        let mut places = Vec::new();
+        let mut pass = AxisPass::new(expansion, self.axis, self.devices, self.builder.float, self.memo);
+        let mut free = Vec::new();
+        for (i, (v, &inner)) in operands.zip(&expansion.inputs).enumerate() {
+            let divided = self.forms[v.index()].forms.iter().find(|(place, _)| place.axis().is_some());
+            let place = option.filter(|(at, _)| *at == i).map(|(_, place)| place);
+            if place.is_none() && self.free.contains_key(&v) {
+                pass.free.insert(inner, pass.fixed.len());
+                pass.fixed.push(None);
+                free.push(i);
+            }
+            places.push(place.or(divided.map(|(place, _)| *place)).unwrap_or(Placement::Replicate));
+        }
+        let placements = pass.run(&|i| places[i], &|_| None)?;
+        for (i, place) in free.into_iter().zip(&pass.fixed) {
+            places[i] = place.unwrap_or(Placement::Replicate);
+        }
+        Ok((pass, places, placements))
     }
 
     /// Appends the nodes of a graph whose inputs are these values; its outputs.
@@ -374,6 +419,7 @@ impl<'a> AxisPass<'a> {
     }
 
     /// Keeps a sum as its addends, if it is one of which a part still has to be reduced.
+    #[expect(clippy::too_many_lines, reason = "one case after the other, with what they share")]
     fn keep_addends(
         &mut self,
         call: &Use,
@@ -605,10 +651,9 @@ impl<'a> AxisPass<'a> {
     }
 }
 
-/// Whether some operand does not exist whole.
-fn gathers(call: &Use, operands: &[Operand]) -> bool {
-    let is_tensor = |(arg, _): &(&Arg, &Operand)| matches!(arg, Arg::Tensor(_));
-    call.args.iter().zip(operands).filter(is_tensor).any(|(_, o)| !o.forms.contains(&Placement::Replicate))
+/// Whether some operand does not lie where it has to.
+fn moves(operands: &[Operand], places: &[Placement]) -> bool {
+    operands.iter().zip(places).any(|(operand, place)| !operand.is_free && !operand.forms.contains(place))
 }
 
 /// Writes what a device computes of a use; the results.

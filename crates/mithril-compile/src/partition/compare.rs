@@ -66,6 +66,9 @@ pub(super) struct Comparison {
     fails: Cell<bool>,
 }
 
+/// What is called with a section for each variable.
+type EachCase<'f> = dyn FnMut(&[(u32, Section)]) -> bool + 'f;
+
 /// What is known of a part of an expression: how the devices' values come together, if they are partial.
 type Root = Option<Reduction>;
 
@@ -188,11 +191,7 @@ impl Comparison {
     }
 
     /// Calls `f` for each choice of a section for each variable that has several, until it returns false.
-    fn each_case(
-        &self,
-        chosen: &mut Vec<(u32, Section)>,
-        f: &mut dyn FnMut(&[(u32, Section)]) -> bool,
-    ) -> bool {
+    fn each_case(&self, chosen: &mut Vec<(u32, Section)>, f: &mut EachCase<'_>) -> bool {
         let Some((id, sections)) = self.sectioned.get(chosen.len()) else { return f(chosen) };
         for section in sections {
             chosen.push((*id, *section));
@@ -312,7 +311,7 @@ impl Comparison {
                 self.tests(when, tests) && self.same(yes, then) && self.same(no, other)
             }
             (Expr::Reduce { op, vars, body }, Expr::Reduce { op: other, vars: own, body: inner }) => {
-                op == other && self.divided(vars, own) == Some(0) && self.same(body, inner)
+                op == other && Self::divided(vars, own) == Some(0) && self.same(body, inner)
             }
             _ => false,
         }
@@ -327,12 +326,13 @@ impl Comparison {
     }
 
     /// How many of the variables of a reduction are divided; `None` if they do not correspond.
-    fn divided(&self, whole: &[Var], part: &[Var]) -> Option<usize> {
+    fn divided(whole: &[Var], part: &[Var]) -> Option<usize> {
         let paired = whole.len() == part.len() && whole.iter().zip(part).all(|(a, b)| a.id == b.id);
         paired.then(|| whole.iter().zip(part).filter(|(a, b)| a.size != b.size).count())
     }
 
     /// Whether both are the same; how they are reduced where the devices hold partial values.
+    #[expect(clippy::too_many_lines, reason = "one arm for each kind of expression")]
     fn root(&self, whole: &Expr, part: &Expr) -> Option<Root> {
         match (whole, part) {
             (Expr::Load { from, at, stored }, Expr::Load { from: other, at: place, stored: kind }) => {
@@ -344,7 +344,7 @@ impl Comparison {
                     return None;
                 }
                 let own = reduction(*op);
-                match self.divided(vars, less)? {
+                match Self::divided(vars, less)? {
                     0 => match self.root(body, inner)? {
                         Some(by) if own != Some(by) => None,
                         root => Some(root),
@@ -373,7 +373,7 @@ impl Comparison {
                     return None;
                 }
                 let (left, right) = (self.root(a, c)?, self.root(b, d)?);
-                self.binary(*op, (a, left), (b, right))
+                Self::binary(*op, (a, left), (b, right))
             }
             (Expr::Apply { text, args, dtype }, Expr::Apply { text: other, args: more, dtype: kind }) => {
                 if text != other || dtype != kind || args.len() != more.len() {
@@ -402,7 +402,7 @@ impl Comparison {
         }
     }
 
-    fn binary(&self, op: Binary, left: (&Expr, Root), right: (&Expr, Root)) -> Option<Root> {
+    fn binary(op: Binary, left: (&Expr, Root), right: (&Expr, Root)) -> Option<Root> {
         if left.1.is_none() && right.1.is_none() {
             return Some(None);
         }

@@ -18,7 +18,7 @@ use super::rule::{Arg, Use};
 use super::work;
 
 /// A device and its links.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Hardware {
     /// Operations per second on floats of 32 bits and more.
     pub flops: f64,

@@ -21,13 +21,16 @@ type Asked<T> = (Use, Placement, usize, T);
 /// How operands have to lie, and what a device computes of them.
 pub(super) type Way = Rc<(Vec<Placement>, Local)>;
 
+/// A use, the devices, and what belongs together there.
+type Linked = (Use, usize, Rc<Links>);
+
 /// Choices and costs by use.
 #[derive(Debug, Default)]
 pub struct Memo {
     choices: RefCell<FxHashMap<u64, Vec<Known<Rc<Choice>>>>>,
     works: RefCell<FxHashMap<u64, Vec<(Use, Work)>>>,
     ways: RefCell<FxHashMap<u64, Vec<Asked<Option<Way>>>>>,
-    links: RefCell<FxHashMap<u64, Vec<(Use, usize, Rc<Links>)>>>,
+    links: RefCell<FxHashMap<u64, Vec<Linked>>>,
 }
 
 impl Memo {

@@ -104,11 +104,15 @@ pub struct Layout {
     pub mesh: Mesh,
     /// The axes of the mesh along which the first axis of every data input is divided.
     pub batch: Vec<String>,
+    /// The axes of the mesh along which the second axis of every data input is divided.
+    pub sequence: Vec<String>,
     /// Patterns of input names (`*` stands for any text), and how they are divided; the first that fits holds.
     pub patterns: Vec<(String, Spec)>,
     /// The axes of the mesh along which parameters that no pattern names are divided, if they have two axes or more: each
     /// along its longest axis that divides.
     pub parameters: Vec<String>,
+    /// The axes of the mesh along which the parameters of experts that no pattern names are divided, expert by expert.
+    pub experts: Vec<String>,
     /// Whether fused weights are divided within their parts, as long as whoever runs the program can do so.
     pub divides_sections: bool,
 }
@@ -116,7 +120,8 @@ pub struct Layout {
 impl Layout {
     /// The layout that replicates everything.
     pub fn new(mesh: Mesh) -> Self {
-        Self { mesh, batch: Vec::new(), patterns: Vec::new(), parameters: Vec::new(), divides_sections: true }
+        let (batch, sequence, parameters, experts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { mesh, batch, sequence, patterns: Vec::new(), parameters, experts, divides_sections: true }
     }
     /// How an input of that name is divided, if a pattern says so.
     pub fn spec(&self, name: &str) -> Option<&Spec> {

@@ -9,6 +9,7 @@
 //! - [`pass`]: the steps along each axis of the mesh: `axis` propagates placements through the graph and inserts
 //!   collectives, with the ways of each op that `choose` takes; `reductions` moves sums to where they send the least
 //!   (`flow` finds it), `pull` computes in shards what is only read in shards;
+//! - [`experts`]: parameters that hold a matrix for each expert;
 //! - [`memo`]: what was chosen for equal uses of ops, such as those of repeated layers;
 //! - [`cost`]: arithmetic, bytes and estimated time of a program on a description of hardware;
 //! - [`groups`]: parameters that are used alike, which the search divides alike;
@@ -22,6 +23,7 @@ mod axis;
 mod choose;
 mod compare;
 pub mod cost;
+mod experts;
 mod flow;
 pub mod groups;
 mod indexed;
@@ -47,6 +49,6 @@ pub use memory::{DeviceMemory, device_memory};
 pub use mesh::{Layout, Mesh};
 pub use pass::{Communication, Partitioned, partition};
 pub use rule::{Placement, Reduction};
-pub use search::{Candidate, Found, Training, search};
+pub use search::{Candidate, Found, Training, named, search};
 pub use sections::Sections;
 pub use stages::{Stages, stages};

@@ -56,6 +56,7 @@ enum How {
 }
 
 /// Rewrites a graph that was divided along an axis of the mesh.
+#[expect(clippy::too_many_lines, reason = "one pass over the nodes, with shared maps")]
 pub(super) fn pull(old: Divided, axis: &str, devices: usize, memo: &Memo) -> Result<Divided> {
     let graph = &old.graph;
     let is = |node: &Node, op: &'static OpDef| {

@@ -159,6 +159,7 @@ impl Mover<'_> {
         (parts, sums)
     }
 
+    #[expect(clippy::too_many_lines, reason = "one pass over the nodes, with shared maps")]
     fn moved(&self) -> Result<Divided> {
         let graph = &self.old.graph;
         let (parts, sums) = self.needed();

@@ -3,6 +3,7 @@
 use mithril_ir::error::{Code, Error, Result, nearest};
 use mithril_ir::graph::{Def, Graph, Role, TensorType, ValueId};
 
+use super::experts::is_of_experts;
 use super::mesh::{Layout, Spec, matches};
 use super::rule::Placement;
 
@@ -17,8 +18,20 @@ pub fn requested(graph: &Graph, layout: &Layout) -> Result<Vec<Vec<Placement>>> 
         _ => None,
     };
     let batches: Vec<usize> = graph.inputs.iter().filter_map(first_size).collect();
+    let is_of_experts: Vec<bool> = if layout.experts.is_empty() {
+        vec![false; graph.inputs.len()]
+    } else {
+        (0..graph.inputs.len()).map(|i| is_of_experts(graph, i)).collect()
+    };
+    if !layout.experts.is_empty() && !is_of_experts.contains(&true) {
+        let message = "the experts are to be divided, and the model has none";
+        return Err(Error::new(Code::BadArgument, message).help(
+            "experts are parameters of three axes that products of matrices take one by one along the first; name others \
+             by patterns: ml.Layout(mesh, {\"*.experts.*\": \"expert\"})",
+        ));
+    }
     let mut all = Vec::new();
-    for &v in &graph.inputs {
+    for (i, &v) in graph.inputs.iter().enumerate() {
         let value = graph.value(v);
         let (name, Some(ty), Def::Input(role)) =
             (value.name.as_deref().unwrap_or("input"), &value.ty, &value.def)
@@ -32,11 +45,13 @@ pub fn requested(graph: &Graph, layout: &Layout) -> Result<Vec<Vec<Placement>>> 
         };
         let spec = match (layout.spec(name), role) {
             (Some(spec), _) => spec.clone(),
+            (None, Role::Data) if sizes.len() > 1 => vec![layout.batch.clone(), layout.sequence.clone()],
             (None, Role::Data) if !sizes.is_empty() => vec![layout.batch.clone()],
             // The gradient of an output is divided as the data is, if it is one for each element of the batch.
             (None, Role::Cotangent) if sizes.first().is_some_and(|size| batches.contains(size)) => {
                 vec![layout.batch.clone()]
             }
+            (None, Role::Param) if is_of_experts[i] => of_experts(&sizes, layout)?,
             (None, Role::Param) => longest(&sizes, layout)?,
             _ => Vec::new(),
         };
@@ -48,7 +63,8 @@ pub fn requested(graph: &Graph, layout: &Layout) -> Result<Vec<Vec<Placement>>> 
 /// Refuses axes that the mesh does not have, and patterns that name nothing.
 fn check_names(graph: &Graph, layout: &Layout) -> Result<()> {
     let specs = layout.patterns.iter().flat_map(|(_, spec)| spec.iter().flatten());
-    for name in layout.batch.iter().chain(&layout.parameters).chain(specs) {
+    let named = layout.batch.iter().chain(&layout.sequence).chain(&layout.parameters).chain(&layout.experts);
+    for name in named.chain(specs) {
         layout.mesh.axis(name)?;
     }
     for (pattern, _) in &layout.patterns {
@@ -102,6 +118,20 @@ fn placements(
         }
     }
     Ok(placements)
+}
+
+/// How a parameter of experts is divided that no pattern names.
+fn of_experts(sizes: &[usize], layout: &Layout) -> Result<Spec> {
+    let mut left = sizes.to_vec();
+    for axis in &layout.experts {
+        left[0] /= layout.mesh.axes()[layout.mesh.axis(axis)?].1;
+    }
+    let mut spec = longest(&left, layout)?;
+    if spec.is_empty() {
+        spec.push(Vec::new());
+    }
+    spec[0].splice(0..0, layout.experts.iter().cloned());
+    Ok(spec)
 }
 
 /// How a parameter is divided that no pattern names.

@@ -437,6 +437,7 @@ const fn greatest_divisor(a: i64, b: i64) -> i64 {
 }
 
 /// Results that are slices of a divided tensor: each device takes them from what it holds.
+#[expect(clippy::too_many_lines, reason = "one proof, with what its steps share")]
 fn by_slices(call: &Use, places: &[Placement], devices: i64) -> Option<Local> {
     let tensors = || call.args.iter().enumerate().filter(|(_, arg)| matches!(arg, Arg::Tensor(_)));
     let (input, _) = tensors().next()?;

@@ -14,6 +14,7 @@ use mithril_ir::graph::{Def, Graph, Role};
 
 use super::axis::AxisPass;
 use super::cost::{Hardware, weighted_estimate};
+use super::experts::is_of_experts;
 use super::groups::groups;
 use super::memo::Memo;
 use super::memory::weighted_memory;
@@ -68,8 +69,31 @@ struct Division {
 /// By how much of its time a layout has to be faster than one that divides less.
 const MARGIN: f64 = 0.005;
 
-const STRATEGIES: [&str; 5] =
-    ["replicated", "data_parallel", "fully_sharded", "tensor_parallel", "sequence_parallel"];
+const STRATEGIES: [&str; 6] = [
+    "replicated",
+    "data_parallel",
+    "fully_sharded",
+    "tensor_parallel",
+    "sequence_parallel",
+    "expert_parallel",
+];
+
+/// The layout of strategies, one for each axis of a mesh.
+///
+/// # Errors
+/// If sizes are not known or do not divide, or a strategy is not known.
+pub fn named(graph: &Graph, mesh: &Mesh, names: &[String], float: DType) -> Result<Layout> {
+    requested(graph, &Layout::new(mesh.clone()))?;
+    let kinds: Option<Vec<usize>> =
+        names.iter().map(|name| STRATEGIES.iter().position(|own| own == name)).collect();
+    let kinds = kinds.filter(|kinds| kinds.len() == mesh.axes().len());
+    let kinds = kinds.ok_or_else(|| Error::internal("strategies that are not known"))?;
+    // What they cost is not asked.
+    let hardware = Hardware::default();
+    let mut search = Search::new(graph, mesh, &hardware, Training::default(), float);
+    search.explore()?;
+    search.layout(&search.divisions(&kinds))
+}
 
 /// Finds the layout over a mesh.
 ///
@@ -160,6 +184,8 @@ struct Search<'a> {
     training: Training,
     float: DType,
     groups: Vec<Vec<usize>>,
+    /// Which of them are parameters of experts.
+    experts: Vec<bool>,
     /// First sizes of the data.
     batches: Vec<usize>,
     memo: Memo,
@@ -184,6 +210,7 @@ impl<'a> Search<'a> {
             .collect();
         let groups = groups(graph);
         let short = shorten(graph, &groups);
+        let experts = groups.iter().map(|group| is_of_experts(graph, group[0])).collect();
         Self {
             graph,
             short,
@@ -192,6 +219,7 @@ impl<'a> Search<'a> {
             training,
             float,
             groups,
+            experts,
             batches,
             memo: Memo::default(),
             explored: Vec::new(),
@@ -220,13 +248,15 @@ impl<'a> Search<'a> {
     /// Every known strategy along every axis, with its cost.
     fn strategies(&mut self) -> Result<Vec<(Vec<Division>, Cost)>> {
         let axes = self.mesh.axes().len();
+        // The last one is for experts.
+        let count = STRATEGIES.len() - usize::from(!self.experts.contains(&true));
         let mut found: Vec<(Vec<usize>, Cost)> = Vec::new();
         if axes <= 2 {
-            for number in 0..STRATEGIES.len().pow(axes as u32) {
+            for number in 0..count.pow(axes as u32) {
                 let (mut rest, mut kinds) = (number, vec![0; axes]);
                 for kind in kinds.iter_mut().rev() {
-                    *kind = rest % STRATEGIES.len();
-                    rest /= STRATEGIES.len();
+                    *kind = rest % count;
+                    rest /= count;
                 }
                 self.attempt(kinds, &mut found)?;
             }
@@ -235,7 +265,7 @@ impl<'a> Search<'a> {
             let mut best = vec![0; axes];
             self.attempt(best.clone(), &mut found)?;
             for axis in 0..axes {
-                for kind in 1..STRATEGIES.len() {
+                for kind in 1..count {
                     let mut kinds = best.clone();
                     kinds[axis] = kind;
                     self.attempt(kinds, &mut found)?;
@@ -269,6 +299,7 @@ impl<'a> Search<'a> {
             };
             let groups = match STRATEGIES[*kind] {
                 "tensor_parallel" => self.explored[axis].clone(),
+                "expert_parallel" => self.experts.iter().map(|is_there| is_there.then_some(0)).collect(),
                 _ => vec![None; self.groups.len()],
             };
             all.push(Division { data, groups });
@@ -332,7 +363,7 @@ impl<'a> Search<'a> {
 
     /// What a candidate costs; `None` if sizes do not divide.
     fn cost(&mut self, divisions: &[Division]) -> Result<Option<Cost>> {
-        let Some(places) = self.places(divisions) else { return Ok(None) };
+        let Ok(places) = self.places(divisions) else { return Ok(None) };
         let owner = |name: &str| gradient_of(name).map(ToOwned::to_owned);
         let mut fresh = false;
         for (axis, (name, devices)) in self.mesh.axes().iter().enumerate() {
@@ -368,19 +399,20 @@ impl<'a> Search<'a> {
         Ok(Some(Cost { excess, seconds: found.seconds() + update, memory }))
     }
 
-    /// Where the inputs lie; `None` if sizes do not divide.
-    fn places(&self, divisions: &[Division]) -> Option<Vec<Vec<Placement>>> {
+    /// Where the inputs lie.
+    ///
+    /// # Errors
+    /// If a size does not divide.
+    fn places(&self, divisions: &[Division]) -> Result<Vec<Vec<Placement>>> {
         let mut places = vec![vec![Placement::Replicate; divisions.len()]; self.graph.inputs.len()];
         let mut left: Vec<Vec<usize>> = (0..self.graph.inputs.len()).map(|i| sizes(self.graph, i)).collect();
-        for (axis, (division, (_, devices))) in divisions.iter().zip(self.mesh.axes()).enumerate() {
+        for (axis, (division, (along, devices))) in divisions.iter().zip(self.mesh.axes()).enumerate() {
             let mut divide = |i: usize, k: usize| {
-                let size = left[i].get_mut(k)?;
-                if *size == 0 || !size.is_multiple_of(*devices) {
-                    return None;
-                }
+                let fitting = left[i].get_mut(k).filter(|size| **size > 0 && size.is_multiple_of(*devices));
+                let Some(size) = fitting else { return Err(self.indivisible(i, k, along, *devices)) };
                 *size /= devices;
                 places[i][axis] = Placement::Shard(k);
-                Some(())
+                Ok(())
             };
             if let Some(k) = division.data {
                 for i in 0..self.graph.inputs.len() {
@@ -405,13 +437,23 @@ impl<'a> Search<'a> {
                 }
             }
         }
-        Some(places)
+        Ok(places)
+    }
+
+    fn indivisible(&self, input: usize, k: usize, along: &str, devices: usize) -> Error {
+        let value = self.graph.value(self.graph.inputs[input]);
+        let (name, ty) = (value.name.as_deref().unwrap_or("input"), value.ty.as_ref());
+        let ty = ty.map_or_else(String::new, |ty| format!(", {ty},"));
+        let message =
+            format!("axis {k} of `{name}`{ty} does not divide among {devices} devices along `{along}`");
+        Error::new(Code::BadArgument, message)
+            .help(format!("make its size a multiple of {devices}, or choose another strategy for `{along}`"))
     }
 
     /// The layout that a user writes for these divisions.
+    #[expect(clippy::too_many_lines, reason = "one text after the other, with what they share")]
     fn layout(&self, divisions: &[Division]) -> Result<Layout> {
-        let places =
-            self.places(divisions).ok_or_else(|| Error::internal("a layout that does not divide"))?;
+        let places = self.places(divisions)?;
         let names = |holds: &dyn Fn(&Division) -> bool| -> Vec<String> {
             let all = divisions.iter().zip(self.mesh.axes());
             all.filter(|(division, _)| holds(division)).map(|(_, (name, _))| name.clone()).collect()

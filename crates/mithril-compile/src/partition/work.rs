@@ -3,7 +3,7 @@
 use mithril_ir::graph::TensorType;
 use mithril_ir::loops::{Binary, Expr, Var};
 
-use super::rule::{Use, build};
+use super::rule::{Arg, Use, build, sizes};
 
 fn product(vars: &[Var]) -> u64 {
     vars.iter().fold(1_u64, |n, var| n.saturating_mul(var.size.max(0) as u64))
@@ -72,4 +72,15 @@ pub fn is_view(call: &Use) -> bool {
     call.loops().is_some_and(|loops| {
         loops.computed.is_empty() && loops.values.iter().all(|value| matches!(value, Expr::Load { .. }))
     })
+}
+
+/// Whether a use multiplies, rather than touching each element a few times.
+pub fn is_product(call: &Use) -> bool {
+    let elements = |ty: &TensorType| sizes(ty).iter().product::<i64>() as u64;
+    let tensors = call.args.iter().filter_map(|arg| match arg {
+        Arg::Tensor(ty) => Some(elements(ty)),
+        Arg::Lit(_) => None,
+    });
+    let largest = tensors.chain(call.outputs.iter().map(elements)).max().unwrap_or(0);
+    work(call) >= largest.saturating_mul(4)
 }
