@@ -373,7 +373,7 @@ def test_mistakes_are_errors(tmp_path):
         ml.view(model, shapes=shapes, stage="nothing")
     with pytest.raises(InvalidValueError, match="depth is 0"):
         ml.view(model, shapes=shapes, depth=0)
-    with pytest.raises(InvalidValueError, match="of type dict"):
+    with pytest.raises(InvalidValueError, match="the model is a dict"):
         ml.view({})
     with pytest.raises(OSError, match="absent"):
         ml.view(model, tmp_path / "absent" / "a.html", shapes=shapes)
