@@ -54,7 +54,8 @@ fn is_known(line: &str) -> bool {
             "*" => b == "1" || b == "0" || a == "0" || (a == "1" && !["/", "%"].contains(&before)),
             "/" | "%" => b == "1" || a == "0",
             "+" => {
-                let is_term = !["*", "/", "%"].contains(&before);
+                let after = words.get(i + 2).copied().unwrap_or_default();
+                let is_term = ![before, after].iter().any(|word| ["*", "/", "%"].contains(word));
                 b == "0" || a == "0" || is_term && is_number(a) && is_number(b)
             }
             _ => b == "0",
@@ -92,6 +93,7 @@ mod tests {
             "#define ONE(x) ((x) * 1)",
             "/* a\n   b */",
             "    x = f(0) + a[0] * b[1] - c[0];",
+            "    x = (1 + 2 * WORDS) * LANES;",
         ] {
             assert_eq!(problems(line), Vec::<String>::new(), "{line}");
         }

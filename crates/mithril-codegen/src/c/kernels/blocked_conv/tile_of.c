@@ -1,5 +1,6 @@
 /* The same for @down@ by @across@ pixels with stride @step@, @run@ contiguous elements, and @height@ by @width@ weights. Long
-   sums are computed as sums of partial sums of about TERMS terms, which bounds their rounding error.@rows_note@ */
+   sums are computed as sums of partial sums of about TERMS terms, which bounds their rounding error.
+  @rows_note@ */
 static MITHRIL_NOINLINE void @name@(const @type@ *restrict image, long line, long blocks, long plane, long row, long column,
         @rows_parameters@const @type@ *restrict weights, @type@ *restrict sums, const char *next, long stride) {
     enum { TERMS = 576, OF_ROW = @width@ * @run@, OF_BLOCK = @height@ * OF_ROW };

@@ -153,7 +153,9 @@ impl Library {
         let count = self.names.entry(wish.to_owned()).or_insert(0);
         *count += 1;
         let name = if *count == 1 { wish.to_owned() } else { format!("{wish}_{count}") };
-        self.functions.push(simplify(&text.replace(NAME, &name)));
+        let function = simplify(&text.replace(NAME, &name));
+        // A word that stands for nothing leaves its indentation.
+        self.functions.push(function.split('\n').map(str::trim_end).collect::<Vec<_>>().join("\n"));
         self.keys.push((wish.to_owned(), text.to_owned()));
         self.known.insert(text.to_owned(), name.clone());
         name

@@ -1,4 +1,4 @@
-/* b[@k@, @n@]@batched@ into panels of @vectors@ vectors of columns, [panel][k][@vectors@ * LANES]; the last panel is
+/* b[@k@, @n@]@batched@ into panels of @vectors@ vectors of columns, [panel][k][column]; the last panel is
    padded with zeros. The threads divide the panels. */
 static MITHRIL_NOINLINE void @name@(long thread, long threads, const @stored@ *restrict b, @factor@ *restrict panels) {
     enum { N = @n@, K = @steps@,@of_pairs@ LANES = @lanes@, WIDTH = @vectors@ * LANES, PANELS = (N + WIDTH - 1) / WIDTH };
