@@ -8,6 +8,7 @@ MITHRIL_INLINE void @name@_copy(const float *restrict a, long first_row, const l
             copy[k * rows + row] = a[(first_row + row) * @a_row@ + k * @a_column@];
     for (long i = K * rows; i < K_PADDED * rows; i++)
         copy[i] = 0;
+    (void)first_row;
 }
 
 @epilogue@
