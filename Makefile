@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv
-RUST_SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.py' | grep -v /target/) Cargo.toml pyproject.toml
+RUST_SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.c' -o -name '*.mjs' | grep -v /target/) Cargo.toml pyproject.toml
 
 # Tests start hundreds of processes that import PyTorch and JAX: Python keeps what it compiles of them, whatever the
 # environment says.
