@@ -113,6 +113,6 @@ def test_frames_lie_in_blocks():
     data = {"input": np.random.default_rng(0).normal(size=(1, 3, 4, 8, 8)).astype(np.float32)}
     wanted = ml.compile(model, ml.NumpyBackend(), **options).evaluate(params, data)["output"]
     np.testing.assert_allclose(compiled.evaluate(params, data)["output"], wanted, rtol=1e-4, atol=1e-5)
-    layouts = compiled.stages["blocked_layout"]
+    layouts = compiled.stages["halo"]
     assert "in blocks of" not in layouts or "frames 1 0" in layouts
     assert "columns" not in compiled.stages["kernel_selection"] or "in blocks of" not in layouts
