@@ -8,7 +8,7 @@ use mithril_ir::dim::Dim;
 use mithril_ir::error::Result;
 use mithril_ir::formula::V;
 use mithril_ir::graph::ValueId;
-use mithril_ir::loops::{LoopArg, LoopCx, ReduceOp, Within};
+use mithril_ir::loops::{LoopCx, ReduceOp, Within};
 use mithril_ir::op::{Effect, Indexed};
 use mithril_ir::ops::collective;
 use mithril_ir::ops::compare::{LESS, LESS_EQUAL, LOGICAL_AND, WHERE};
@@ -128,14 +128,7 @@ pub(super) fn loops(call: &Use) -> Option<Loops> {
     else {
         return None;
     };
-    let args: Vec<LoopArg> = call
-        .args
-        .iter()
-        .map(|arg| match arg {
-            Arg::Lit(lit) => LoopArg::Lit(lit.clone()),
-            Arg::Tensor(ty) => LoopArg::Tensor(ty.dtype, sizes(ty)),
-        })
-        .collect();
+    let args = call.loop_args();
     let outputs = [(call.outputs[0].dtype, sizes(&call.outputs[0]))];
     let cx = LoopCx::new(call.op, &args, &outputs, 0);
     let (places, is_line) = (sizes(ty)[axis], at.shape.rank() == 1);

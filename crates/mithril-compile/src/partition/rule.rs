@@ -154,15 +154,16 @@ impl Use {
         let is_lowered = !matches!(self.op.lowering.c, LoweringRule::None);
         self.op.loops.is_none() && self.outputs.len() == 1 && (reads_elements || is_lowered)
     }
+    /// The operands, as tensor expressions read them.
+    pub(super) fn loop_args(&self) -> Vec<LoopArg> {
+        let arg = |arg: &Arg| match arg {
+            Arg::Lit(lit) => LoopArg::Lit(lit.clone()),
+            Arg::Tensor(ty) => LoopArg::Tensor(ty.dtype, sizes(ty)),
+        };
+        self.args.iter().map(arg).collect()
+    }
     pub(super) fn loops(&self) -> Option<Loops> {
-        let args: Vec<LoopArg> = self
-            .args
-            .iter()
-            .map(|arg| match arg {
-                Arg::Lit(lit) => LoopArg::Lit(lit.clone()),
-                Arg::Tensor(ty) => LoopArg::Tensor(ty.dtype, sizes(ty)),
-            })
-            .collect();
+        let args = self.loop_args();
         let outputs: Vec<(DType, Vec<i64>)> = self.outputs.iter().map(|ty| (ty.dtype, sizes(ty))).collect();
         let cx = LoopCx::new(self.op, &args, &outputs, 0);
         let values = match self.op.loops {

@@ -187,14 +187,7 @@ impl Parser<'_> {
             return Err(self.lexer.error("expected a step"));
         }
         self.lexer.expect("(")?;
-        let mut args = Vec::new();
-        while !self.lexer.eat(")") {
-            args.push(self.argument()?);
-            if !self.lexer.eat(",") {
-                self.lexer.expect(")")?;
-                break;
-            }
-        }
+        let args = self.arguments(Self::argument)?;
         let scratch = if self.lexer.eat_word("scratch") { self.count()? } else { 0 };
         Ok(Call { function, args, scratch })
     }
@@ -237,7 +230,7 @@ impl Parser<'_> {
             self.lexer.expect("`")?;
             let dtype = self.dtype_suffix()?;
             self.lexer.expect("(")?;
-            let args = self.exprs()?;
+            let args = self.arguments(Self::expr)?;
             let dtype = dtype.unwrap_or_else(|| args.first().map_or(DType::F32, Expr::dtype));
             return Ok(Expr::Apply { text: text.into(), args, dtype: arithmetic(dtype) });
         }
@@ -270,7 +263,7 @@ impl Parser<'_> {
             self.lexer.expect(")")?;
             return Ok(Expr::Index(Box::new(index)));
         }
-        let args = self.exprs()?;
+        let args = self.arguments(Self::expr)?;
         let dtype = DType::ALL.iter().copied().find(|dtype| dtype.short() == word);
         match (word, dtype, <[Expr; 2]>::try_from(args)) {
             ("max", _, Ok([a, b])) => Ok(a.binary(Binary::Max, b)),
@@ -282,7 +275,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `(a + b)`, or `(0 <= i0 < 4 and … ? yes : no)`, whose tests are told by what stands behind the first operand.
+    /// `(a + b)`, or `(0 <= i0 < 4 and … ? yes : no)`, a choice if it begins with a comparison of indices.
     fn brackets(&mut self) -> Result<Expr> {
         let start = self.lexer.clone();
         let sizes = self.sizes.clone();
@@ -348,10 +341,11 @@ impl Parser<'_> {
         Some(Within { index: first, from: i64::MIN, to: self.lexer.integer().ok()? })
     }
 
-    fn exprs(&mut self) -> Result<Vec<Expr>> {
+    /// What stands between commas, up to the closing bracket.
+    fn arguments<T>(&mut self, argument: impl Fn(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         let mut args = Vec::new();
         while !self.lexer.eat(")") {
-            args.push(self.expr()?);
+            args.push(argument(self)?);
             if !self.lexer.eat(",") {
                 self.lexer.expect(")")?;
                 break;
