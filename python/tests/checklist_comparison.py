@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from checklist import ROOT, Page, Proven, constructs
 from checklist_deployment import jit_everywhere, models_are_compared
-from documented import FRAMEWORKS, available, backend, inputs, wanted
+from documented import FRAMEWORKS, available, backend, inputs, reference_results
 from networks import classifier
 
 X = {"input": inputs(2, 5)}
 
 
-def close(found):
-    np.testing.assert_allclose(np.asarray(found), wanted("classifier")[0], rtol=1e-4, atol=1e-6)
+def close(actual):
+    np.testing.assert_allclose(np.asarray(actual), reference_results("classifier")[0], rtol=1e-4, atol=1e-6)
 
 
 def options_of_jax():
@@ -42,9 +42,9 @@ def options_of_mlx():
 
 def options_of_numpy():
     compiled = ml.compile(model=classifier(), backend=ml.NumpyBackend(dtype=ml.float64, seed=1))
-    found = compiled(inputs(2, 5))
-    assert found.dtype == np.float64
-    close(found)
+    actual = compiled(inputs(2, 5))
+    assert actual.dtype == np.float64
+    close(actual)
 
 
 def options_of_c():
@@ -63,8 +63,8 @@ def options_of_ggml():
     [row] = ml.quantization_report(compiled, params).rows
     assert (row.path, row.type) == ("linear.weight", "q8_0")
     x = inputs(2, 64)
-    wanted = x @ np.asarray(params["linear.weight"]).T + np.asarray(params["linear.bias"])
-    np.testing.assert_allclose(compiled.evaluate(params, {"input": x})["output"], wanted, atol=0.03)
+    expected = x @ np.asarray(params["linear.weight"]).T + np.asarray(params["linear.bias"])
+    np.testing.assert_allclose(compiled.evaluate(params, {"input": x})["output"], expected, atol=0.03)
     with pytest.raises(ml.errors.MithrilError, match="bytes"):
         ml.compile(model, ml.GGMLBackend(mem_size="1KB"), **options)
 
@@ -87,9 +87,9 @@ def gradient_checkpointing():
     for name in available():
         for spelling in ("gradient_checkpointing", "checkpoint"):
             compiled = ml.compile(classifier(), backend(name), shapes={"input": [2, 5]}, **{spelling: True})
-            _, found = compiled.evaluate(compiled.randomize_params(seed=1), X, True)
-            for key, value in wanted("classifier")[1].items():
-                np.testing.assert_allclose(np.asarray(found[key]), value, rtol=1e-3, atol=1e-6)
+            _, actual = compiled.evaluate(compiled.randomize_params(seed=1), X, True)
+            for key, value in reference_results("classifier")[1].items():
+                np.testing.assert_allclose(np.asarray(actual[key]), value, rtol=1e-3, atol=1e-6)
 
 
 def nothing_is_mutated():
@@ -179,9 +179,9 @@ def gradients_of_gradients():
 def mixed_precision():
     for name in available():
         compiled = ml.compile(classifier(), backend(name, precision="bfloat16", seed=1))
-        found = compiled(X["input"])
-        assert backend(name).dtype(found) == "float32"
-        np.testing.assert_allclose(np.asarray(found), wanted("classifier")[0], atol=2e-2)
+        actual = compiled(X["input"])
+        assert backend(name).dtype(actual) == "float32"
+        np.testing.assert_allclose(np.asarray(actual), reference_results("classifier")[0], atol=2e-2)
 
 
 def features():

@@ -9,7 +9,7 @@ import mithril as ml
 import numpy as np
 import pytest
 from checklist import Page, Proven, constructs
-from documented import FRAMEWORKS, available, backend, inputs, wanted
+from documented import FRAMEWORKS, available, backend, inputs, reference_results
 from networks import classifier, cnn
 
 
@@ -28,8 +28,8 @@ def models_are_data():
     model = classifier()
     again = ml.Model.from_json(model.to_json())
     x = inputs(2, 5)
-    found = ml.compile(again, ml.NumpyBackend(seed=1), shapes={"input": [2, 5]})(x)
-    np.testing.assert_array_equal(found, wanted("classifier")[0])
+    actual = ml.compile(again, ml.NumpyBackend(seed=1), shapes={"input": [2, 5]})(x)
+    np.testing.assert_array_equal(actual, reference_results("classifier")[0])
 
 
 def models_are_not_used_up():
@@ -39,7 +39,7 @@ def models_are_not_used_up():
         compiled = ml.compile(model, backend(name), shapes={"input": [2, 5]})
         np.testing.assert_allclose(
             np.asarray(compiled.evaluate(compiled.randomize_params(seed=1), {"input": inputs(2, 5)})["output"]),
-            wanted("classifier")[0],
+            reference_results("classifier")[0],
             rtol=1e-4,
             atol=1e-6,
         )
@@ -85,16 +85,16 @@ def torch_on_cuda():
 
 def forms_of_compile():
     x = inputs(1, 3, 8, 8)
-    found = []
+    actual = []
     for shape in ([1, 3, 8, 8], (1, 3, 8, 8), [None, 3, 8, 8], ["batch", 3, 8, 8]):
         for keys in ({"input"}, ["input"], ("input",)):
             compiled = ml.compile(cnn(), backend=ml.NumpyBackend(), shapes={"input": shape}, data_keys=keys)
-            found.append(compiled.evaluate({}, {"input": x})["output"])
-    for other in found:
-        np.testing.assert_array_equal(other, found[0])
+            actual.append(compiled.evaluate({}, {"input": x})["output"])
+    for other in actual:
+        np.testing.assert_array_equal(other, actual[0])
     assert isinstance(compiled, ml.PhysicalModel)
     positional = ml.compile(cnn(), ml.NumpyBackend(), shapes={"input": [1, 3, 8, 8]})
-    np.testing.assert_array_equal(positional(x), found[0])
+    np.testing.assert_array_equal(positional(x), actual[0])
 
 
 def backends_need_no_options():
@@ -105,9 +105,9 @@ def backends_need_no_options():
 
 def the_same_names_and_numbers():
     model = cnn()
-    found = {name: ml.compile(model, backend(name), shapes={"input": [2, 3, 8, 8]}) for name in available()}
-    first = found["numpy"].randomize_params(seed=3)
-    for compiled in found.values():
+    by_backend = {name: ml.compile(model, backend(name), shapes={"input": [2, 3, 8, 8]}) for name in available()}
+    first = by_backend["numpy"].randomize_params(seed=3)
+    for compiled in by_backend.values():
         params = compiled.randomize_params(seed=3)
         assert list(params) == list(first)
         for key, value in params.items():
@@ -166,8 +166,8 @@ def jit_everywhere():
         )
         params = compiled.randomize_params(seed=1)
         for _ in range(2):
-            found = compiled.evaluate(params, x)["output"]
-        np.testing.assert_allclose(np.asarray(found), wanted("classifier")[0], rtol=1e-4, atol=1e-6)
+            actual = compiled.evaluate(params, x)["output"]
+        np.testing.assert_allclose(np.asarray(actual), reference_results("classifier")[0], rtol=1e-4, atol=1e-6)
         if name in ("torch", "jax"):
             assert "evaluate" in [c.what for c in compiled.compile_stats.compilations]
 
@@ -184,9 +184,9 @@ def empty_parameters():
     for name in available():
         compiled = ml.compile(classifier(), backend(name, seed=1), shapes={"input": [2, 5]})
         x = {"input": backend(name).array(inputs(2, 5))}
-        found = [compiled.evaluate({}, x)["output"] for _ in range(3)]
-        for output in found:
-            np.testing.assert_allclose(np.asarray(output), wanted("classifier")[0], rtol=1e-4, atol=1e-6)
+        actual = [compiled.evaluate({}, x)["output"] for _ in range(3)]
+        for output in actual:
+            np.testing.assert_allclose(np.asarray(output), reference_results("classifier")[0], rtol=1e-4, atol=1e-6)
         some = dict(list(compiled.get_parameters().items())[:2])
         with pytest.raises(ml.errors.ParameterError, match="lacks"):
             compiled.evaluate(some, x)
@@ -200,9 +200,11 @@ def weights_move():
         moved = ml.transfer(params, to=backend(name))
         other.load_params(params)
         for given in (moved, {k: backend(name).array(v) for k, v in params.items()}, {}):
-            found = other.evaluate(given, x)
-            assert list(found) == ["output"]
-            np.testing.assert_allclose(np.asarray(found["output"]), wanted("classifier")[0], rtol=1e-4, atol=1e-6)
+            actual = other.evaluate(given, x)
+            assert list(actual) == ["output"]
+            np.testing.assert_allclose(
+                np.asarray(actual["output"]), reference_results("classifier")[0], rtol=1e-4, atol=1e-6
+            )
 
 
 def unknown_data_keys():
@@ -251,7 +253,9 @@ def arrays_of_other_frameworks():
     for name in available():
         compiled = ml.compile(classifier(), backend(name, seed=1), data_keys={"input"})
         for array in produced:
-            np.testing.assert_allclose(np.asarray(compiled(array)), wanted("classifier")[0], rtol=1e-4, atol=1e-6)
+            np.testing.assert_allclose(
+                np.asarray(compiled(array)), reference_results("classifier")[0], rtol=1e-4, atol=1e-6
+            )
 
 
 def device_of_a_condition():
@@ -304,9 +308,9 @@ def memory_is_known():
 
 def capabilities():
     for name in available():
-        found = backend(name).capabilities()
-        assert "float32" in found["dtypes"]
-        assert found["device"] in [*found["devices"], "cpu"]
+        capabilities_of_backend = backend(name).capabilities()
+        assert "float32" in capabilities_of_backend["dtypes"]
+        assert capabilities_of_backend["device"] in [*capabilities_of_backend["devices"], "cpu"]
 
 
 _data, _layers = several_devices("data_parallel"), several_devices("model_parallel")

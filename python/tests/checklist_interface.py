@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from checklist import ROOT, Page, Proven, constructs, unchanged_jax
 from checklist_deployment import memory_is_known, models_are_not_used_up
-from documented import available, backend, inputs, wanted
+from documented import available, backend, inputs, reference_results
 from networks import classifier
 
 
@@ -51,7 +51,7 @@ def method_form_of_compile():
     for name in available():
         physical_model = classifier().compile(backend(name, seed=1), jit=False, shapes={"input": ["batch", 5]})
         output = physical_model(inputs(2, 5))
-        np.testing.assert_allclose(np.asarray(output), wanted("classifier")[0], rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(np.asarray(output), reference_results("classifier")[0], rtol=1e-4, atol=1e-6)
 
 
 def options_of_jax():
@@ -190,9 +190,9 @@ def backends_of_users():
             return np.ones(shape, dtype)
 
     with pytest.warns(ml.errors.BackendWarning, match="MyCustomBackend has no"):
-        found = ml.compile(classifier(), MyCustomBackend(1, further=2), shapes={"input": [2, 5]})
-    outputs = found.evaluate(found.randomize_params(seed=1), {"input": inputs(2, 5)})
-    np.testing.assert_allclose(outputs["output"], wanted("classifier")[0], rtol=1e-5)
+        compiled = ml.compile(classifier(), MyCustomBackend(1, further=2), shapes={"input": [2, 5]})
+    outputs = compiled.evaluate(compiled.randomize_params(seed=1), {"input": inputs(2, 5)})
+    np.testing.assert_allclose(outputs["output"], reference_results("classifier")[0], rtol=1e-5)
 
 
 def examples():

@@ -10,7 +10,7 @@ import pytest
 from checklist import ROOT, Page, constructs
 from checklist_comparison import gradient_checkpointing
 from checklist_deployment import jit_everywhere, memory_is_known
-from documented import available, backend, inputs, wanted
+from documented import available, backend, inputs, reference_results
 from networks import classifier, cnn
 
 _page = functools.partial(Page, "mlx-backend.md")
@@ -132,7 +132,9 @@ def output_gradients():
         loss_gradients = outputs["output"] - target
         again, gradients = compiled.evaluate(params, {"input": X}, output_gradients={"output": loss_gradients})
         assert list(gradients) == list(params)
-        np.testing.assert_allclose(np.asarray(again["output"]), wanted("classifier")[0], rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(
+            np.asarray(again["output"]), reference_results("classifier")[0], rtol=1e-4, atol=1e-6
+        )
         _, computed = compiled.evaluate(
             params,
             {"input": X},
@@ -167,13 +169,13 @@ def optimizers():
     compiled = ml.compile(classifier(), ml.MLXBackend(), shapes={"input": [2, 5]})
     params = dict(compiled.randomize_params(seed=1))
     _, gradients = compiled.evaluate(params, {"input": X}, True)
-    found = [
+    actual = [
         ml.optim.Adam(learning_rate=0.001).update(params, gradients),
         ml.optim.from_mlx(optim.Adam(learning_rate=0.001)).update(params, gradients),
         optim.Adam(learning_rate=0.001).apply_gradients(gradients, params),
     ]
-    assert all(new.keys() == params.keys() for new in found)
-    np.testing.assert_allclose(np.asarray(found[1]["linear.weight"]), np.asarray(found[2]["linear.weight"]))
+    assert all(new.keys() == params.keys() for new in actual)
+    np.testing.assert_allclose(np.asarray(actual[1]["linear.weight"]), np.asarray(actual[2]["linear.weight"]))
 
 
 def pure_functions():
@@ -212,8 +214,8 @@ def pickles():
         params = compiled.randomize_params(seed=1)
         kept = pickle.dumps({k: used.to_numpy(v) for k, v in params.items()})
         loaded = {k: used.array(v) for k, v in pickle.loads(kept).items()}
-        found = compiled.evaluate(loaded, {"input": X})["output"]
-        np.testing.assert_allclose(np.asarray(found), wanted("classifier")[0], rtol=1e-4, atol=1e-6)
+        actual = compiled.evaluate(loaded, {"input": X})["output"]
+        np.testing.assert_allclose(np.asarray(actual), reference_results("classifier")[0], rtol=1e-4, atol=1e-6)
 
 
 def ignored(option):
@@ -293,11 +295,11 @@ def classifier_as_written():
 
 def image_model():
     for name in available():
-        found = ml.compile(cnn(), backend(name, dtype="float16"))(inputs(2, 3, 8, 8))
-        assert backend(name).dtype(found) == "float16"
+        actual = ml.compile(cnn(), backend(name, dtype="float16"))(inputs(2, 3, 8, 8))
+        assert backend(name).dtype(actual) == "float16"
         np.testing.assert_allclose(
             np.asarray(ml.compile(cnn(), backend(name, seed=1))(inputs(2, 3, 8, 8))),
-            wanted("cnn")[0],
+            reference_results("cnn")[0],
             rtol=1e-3,
             atol=1e-4,
         )

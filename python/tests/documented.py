@@ -32,7 +32,7 @@ def inputs(*shape, seed=0):
 
 
 @functools.cache
-def wanted(name):
+def reference_results(name):
     """Output of a model on NumPy, and its gradients, for parameters of seed 1."""
     model, x = {"classifier": (classifier(), inputs(2, 5)), "cnn": (cnn(), inputs(2, 3, 8, 8))}[name]
     compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": list(x.shape)})

@@ -49,10 +49,10 @@ def layouts(devices, groups):
         yield ml.Layout(ml.Mesh(data=2, model=devices // 2), batch="data", parameters="model")
 
 
-def worst(found, wanted):
+def worst(actual, expected):
     """Largest distance in parts of the largest element, which is taken as 1e-3 at least."""
-    found = {name: np.asarray(found[name]) for name in wanted}
-    return max(np.abs(found[k] - wanted[k]).max() / max(np.abs(wanted[k]).max(), 1e-3) for k in wanted)
+    actual = {name: np.asarray(actual[name]) for name in expected}
+    return max(np.abs(actual[k] - expected[k]).max() / max(np.abs(expected[k]).max(), 1e-3) for k in expected)
 
 
 def trained(model, data, backend, params, layout):
@@ -133,8 +133,8 @@ def resume(name, devices, folder):
     assert whole[:2] == resumed[:2], (whole[:2], resumed[:2])
     np.testing.assert_array_equal(whole[2], resumed[2])
     alone = fit(ml.NumpyBackend(seed=3), None, 3)
-    for found, wanted in zip(whole, alone, strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5)
+    for actual, expected in zip(whole, alone, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-5)
     if rank(name) == 0:
         np.testing.assert_allclose(fit(ml.NumpyBackend(seed=3), None, 4, resume=folder)[0][:3], alone[0], rtol=1e-4)
 

@@ -140,15 +140,15 @@ def run(case, backend):
                 raise NotRun(True, reason) from error
         raise AssertionError(f"no exception is listed for {error}") from error
     for output, value in zip(graph.output, outputs, strict=True):
-        wanted, found = array_of(value), np.asarray(backend.to_numpy(results[output.name]))
-        assert found.shape == wanted.shape, output.name
-        assert str(found.dtype) == str(wanted.dtype), output.name
-        if found.dtype.kind in "fV":
-            tolerance = {"bfloat16": 1.6e-2, "float16": 2e-3}.get(str(found.dtype), max(case.rtol, 1e-4))
-            found, wanted = found.astype(np.float64), wanted.astype(np.float64)
-            np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=max(case.atol, tolerance / 100))
+        expected, actual = array_of(value), np.asarray(backend.to_numpy(results[output.name]))
+        assert actual.shape == expected.shape, output.name
+        assert str(actual.dtype) == str(expected.dtype), output.name
+        if actual.dtype.kind in "fV":
+            tolerance = {"bfloat16": 1.6e-2, "float16": 2e-3}.get(str(actual.dtype), max(case.rtol, 1e-4))
+            actual, expected = actual.astype(np.float64), expected.astype(np.float64)
+            np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=max(case.atol, tolerance / 100))
         else:
-            np.testing.assert_array_equal(found, wanted)
+            np.testing.assert_array_equal(actual, expected)
 
 
 #: Backends by the name that the program takes.

@@ -272,13 +272,13 @@ def compare_values(backend, use):
     case = _case(use)
     try:
         # What PyTorch refuses is no use of the op.
-        wanted = use.truth(wide="float" in use.dtype)
-        if any("float" in x.dtype.name for x in wanted) and "float" not in use.dtype:
-            wanted = use.truth(wide="all")
+        expected = use.truth(wide="float" in use.dtype)
+        if any("float" in x.dtype.name for x in expected) and "float" not in use.dtype:
+            expected = use.truth(wide="all")
     except (RuntimeError, IndexError, ValueError, TypeError):
         return "refused"
     try:
-        found = run_compiled(backend, case) if backend.engine.tests_compiled_ops else _at_once(backend, case)
+        actual = run_compiled(backend, case) if backend.engine.tests_compiled_ops else _at_once(backend, case)
     except TypeInferenceError:
         return "refused"
     except MithrilError as error:
@@ -286,11 +286,11 @@ def compare_values(backend, use):
         return f"refused: {text}" if refusal(use.label, error.message) else text
     except Exception as error:  # of a framework
         return f"{type(error).__name__}: {str(error)[:200]}"
-    results = found if isinstance(found, tuple) else (found,)
-    found = [np.asarray(backend.to_numpy(x)) for x in results]
+    results = actual if isinstance(actual, tuple) else (actual,)
+    actual = [np.asarray(backend.to_numpy(x)) for x in results]
     if use.op in CHECKED:
-        found, wanted = CHECKED[use.op](use, found, wanted)
-    return _problem(use, found, wanted)
+        actual, expected = CHECKED[use.op](use, actual, expected)
+    return _problem(use, actual, expected)
 
 
 def refusal(label, message):
@@ -304,10 +304,10 @@ def _at_once(backend, case):
     return backend._op(case.op, args)
 
 
-def _problem(use, found, wanted):
+def _problem(use, actual, expected):
     row = ROWS[use.op]
     allowed = UNITS[row["tolerance"]] + (0 if row["primitive"] else 4)
-    for i, (a, b) in enumerate(zip(found, wanted, strict=False)):
+    for i, (a, b) in enumerate(zip(actual, expected, strict=False)):
         if a.shape != b.shape:
             return f"shape {a.shape}, not {b.shape}"
         kinds = [("f" if "float" in x.dtype.name else x.dtype.name) for x in (a, b)]
@@ -358,10 +358,10 @@ def compare_gradients(backend, use, autodiff=None):
         torch.from_numpy(np.asarray(np.random.default_rng(i).integers(-8, 9, tuple(results[i].shape)) / 8))
         for i in floats
     ]
-    wanted = torch.autograd.grad(
+    expected = torch.autograd.grad(
         [results[i] for i in floats], list(leaves.values()), random_cotangents, allow_unused=True
     )
-    by_id = dict(zip(leaves, wanted, strict=True))
+    by_id = dict(zip(leaves, expected, strict=True))
     inputs, arrays, trained = [], {}, {}
     for i, x in enumerate(use.given):
         if isinstance(x, torch.Tensor):
@@ -386,14 +386,14 @@ def compare_gradients(backend, use, autodiff=None):
             f"y{i}": backend.tensor(g.numpy().astype(numpy_dtype(use.dtype)), use.dtype)
             for i, g in zip(floats, random_cotangents, strict=True)
         }
-        found = compiled.evaluate(params, data, cotangents)[1]
+        actual = compiled.evaluate(params, data, cotangents)[1]
     except MithrilError as error:
         text = f"{type(error).__name__}: {error.message}"
         return f"refused: {text}" if refusal(use.label, error.message) else text
     except Exception as error:  # of a framework
         return f"{type(error).__name__}: {str(error)[:200]}"
     for name, exact in trained.items():
-        units = _gradient_error(np.asarray(backend.to_numpy(found[name])), exact, use.dtype)
+        units = _gradient_error(np.asarray(backend.to_numpy(actual[name])), exact, use.dtype)
         if units > GRADIENT_UNITS:
             return f"gradient by {name}: {units:.0f} epsilon off, {GRADIENT_UNITS} are allowed"
     return None

@@ -196,18 +196,18 @@ def _getitem(x, key):
     return "getitem", {"input": x, "key": tuple(found), "indices": tensors}
 
 
-def _sorted(use, found, wanted):
+def _sorted(use, actual, expected):
     """Positions of equal elements are in any order: compare what lies there."""
     x = use.args[0].detach()
     if x.dtype == torch.bfloat16:
-        return found, wanted
+        return actual, expected
     axis = use.given[1] if use.op == "argsort" else use.given[2]
     x = x.numpy()
     if x.ndim == 0:
-        return found[:1], wanted[:1]
+        return actual[:1], expected[:1]
     at = 0 if use.op == "argsort" else 1
-    pair = [np.take_along_axis(x, positions[at], axis).astype(use.dtype) for positions in (found, wanted)]
-    return ([pair[0]], [pair[1]]) if use.op == "argsort" else (found[:1], wanted[:1])
+    pair = [np.take_along_axis(x, positions[at], axis).astype(use.dtype) for positions in (actual, expected)]
+    return ([pair[0]], [pair[1]]) if use.op == "argsort" else (actual[:1], expected[:1])
 
 
 def _with_signs(axes):
@@ -223,17 +223,17 @@ def _with_signs(axes):
         sign = np.where(np.take_along_axis(x, places, axis) < 0, -1, 1)
         return (x * sign).astype(x.dtype)
 
-    def adapt(use, found, wanted):
+    def adapt(use, actual, expected):
         if use.op == "svd":
             # Vectors beyond the singular values are any basis of the rest.
-            n = wanted[1].shape[-1]
-            found, wanted = ([x[0][..., :n], x[1], x[2][..., :n, :]] for x in (found, wanted))
-        return tuple([positive(x, axis) for x, axis in zip(xs, axes, strict=False)] for xs in (found, wanted))
+            n = expected[1].shape[-1]
+            actual, expected = ([x[0][..., :n], x[1], x[2][..., :n, :]] for x in (actual, expected))
+        return tuple([positive(x, axis) for x, axis in zip(xs, axes, strict=False)] for xs in (actual, expected))
 
     return adapt
 
 
-def _with_positive_diagonal(use, found, wanted):
+def _with_positive_diagonal(use, actual, expected):
     """Factors of a QR decomposition are unique but for the signs of the diagonal."""
 
     def positive(x):
@@ -246,10 +246,10 @@ def _with_positive_diagonal(use, found, wanted):
         n = min(q.shape[-1], r.shape[-2])
         return [(q[..., :n] * sign[..., None, :n]).astype(q.dtype), (r * sign[..., None]).astype(r.dtype)]
 
-    return positive(found), positive(wanted)
+    return positive(actual), positive(expected)
 
 
-#: Results that are compared in another way: those found and wanted.
+#: Results that are compared in another way: the actual ones and the expected ones.
 CHECKED = {
     "argsort": _sorted,
     "topk": _sorted,

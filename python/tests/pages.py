@@ -161,9 +161,9 @@ def run(block, scope):
     if "later" in block.markers:
         assert "this version of Mithril" in str(caught.value), f"{block.page}:{block.line}: {caught.value}"
     if block.printed is not None:
-        wanted = [line.strip() for line in block.printed.strip().splitlines()]
-        found = [line.strip() for line in printed.getvalue().strip().splitlines()]
-        assert found == wanted, f"{block.page}:{block.line} prints\n{printed.getvalue()}"
+        expected = [line.strip() for line in block.printed.strip().splitlines()]
+        actual = [line.strip() for line in printed.getvalue().strip().splitlines()]
+        assert actual == expected, f"{block.page}:{block.line} prints\n{printed.getvalue()}"
     return printed.getvalue()
 
 

@@ -49,9 +49,9 @@ def test_a_trained_model_runs_in_c():
     deployed = ml.compile(model, ml.CBackend(num_threads=2), shapes={"input": ["batch", 5]}, inference=True)
     for batch in (6, 1, 6, 0):
         part = {"input": data["input"][:batch]}
-        wanted, found = trained.evaluate(params, part)["output"], deployed.evaluate(dict(params), part)["output"]
-        assert found.shape == wanted.shape
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+        expected, actual = trained.evaluate(params, part)["output"], deployed.evaluate(dict(params), part)["output"]
+        assert actual.shape == expected.shape
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
     assert deployed._current.module.source.specialisations == 3
 
 
@@ -88,8 +88,8 @@ def test_what_follows_from_parameters_and_states_is_computed_anew_when_they_are_
     first = {name: np.abs(normal(24)) + number for number, name in enumerate(compiled.state, 1)}
     for state in (first, {name: 2 * value for name, value in first.items()}, first):
         compiled.state, reference.state = dict(state), dict(state)
-        found, wanted = (c.evaluate(params, data)["output"] for c in (compiled, reference))
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+        actual, expected = (c.evaluate(params, data)["output"] for c in (compiled, reference))
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
     with pytest.raises(ValueError, match="read-only"):
         next(iter(first.values()))[...] = 0
 
@@ -101,13 +101,13 @@ def test_packed_parameters_stand_for_their_arrays():
         for b in (ml.CBackend(num_threads=1), ml.CBackend(num_threads=1), ml.NumpyBackend())
     )
     params, data = {k: np.array(v) for k, v in compiled.randomize_params(seed=0).items()}, {"input": normal(6, 5)}
-    wanted = plain.evaluate(params, data)["output"]
+    expected = plain.evaluate(params, data)["output"]
     with pytest.raises(ml.errors.InvalidValueError, match="shape of input is not known"):
         compiled.pack(params)
     packed = compiled.pack(params, shapes={"input": (6, 5)})
     names = list(params)
     params.clear()
-    np.testing.assert_allclose(compiled.evaluate(packed, data)["output"], wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(compiled.evaluate(packed, data)["output"], expected, rtol=1e-5, atol=1e-6)
     assert list(packed) == names
     assert 0 < packed.bytes < 1 << 20
     for model, given, message in (
@@ -134,10 +134,10 @@ def test_gradients_and_changes_in_place():
     # Those of ones would vanish: the outputs of the classifier sum to one.
     above = {"output": normal(4, 10)}
     for _ in range(2):
-        (outputs, gradients), (_, wanted) = c.evaluate(params, data, above), numpy.evaluate(params, data, above)
-        assert all(np.abs(gradient).max() > 1e-3 for gradient in wanted.values())
+        (outputs, gradients), (_, expected) = c.evaluate(params, data, above), numpy.evaluate(params, data, above)
+        assert all(np.abs(gradient).max() > 1e-3 for gradient in expected.values())
         np.testing.assert_allclose(outputs["output"], c.evaluate(params, data)["output"], rtol=1e-5, atol=1e-6)
-        for name, gradient in wanted.items():
+        for name, gradient in expected.items():
             np.testing.assert_allclose(gradients[name], gradient, rtol=1e-4, atol=1e-5)
             params[name] -= 0.1 * gradient
 
@@ -149,8 +149,8 @@ def test_states_and_random_numbers_are_kept_from_call_to_call():
     data = {"input": normal(8, 3)}
     c, numpy = (ml.compile(model, b, shapes={"input": [8, 3]}) for b in (ml.CBackend(), ml.NumpyBackend()))
     for _ in range(3):
-        found, wanted = c.evaluate({}, data)["output"], numpy.evaluate({}, data)["output"]
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+        actual, expected = c.evaluate({}, data)["output"], numpy.evaluate({}, data)["output"]
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
     for name, value in numpy.state.items():
         np.testing.assert_allclose(c.state[name], value, rtol=1e-5, atol=1e-6)
 
@@ -176,19 +176,19 @@ def test_parameters_that_were_copied_are_read_again_when_others_are_replaced():
     weight, data = normal(512, 512).T, {"input": normal(2, 512)}
     for bias in (normal(512), normal(512)):
         params = dict(zip(names, (bias, weight), strict=True))
-        found, wanted = c.evaluate(params, data)["output"], numpy.evaluate(params, data)["output"]
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+        actual, expected = c.evaluate(params, data)["output"], numpy.evaluate(params, data)["output"]
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_many_threads_call_one_model():
     compiled = ml.compile(classifier(), ml.CBackend(num_threads=2), shapes={"input": [3, 5]}, inference=True)
     params, data = compiled.get_parameters(), {"input": normal(3, 5)}
-    wanted = compiled.evaluate(params, data)["output"]
+    expected = compiled.evaluate(params, data)["output"]
     wrong = []
 
     def work():
         for _ in range(300):
-            if not np.array_equal(compiled.evaluate(params, data)["output"], wanted):
+            if not np.array_equal(compiled.evaluate(params, data)["output"], expected):
                 wrong.append(1)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
@@ -255,10 +255,10 @@ import mithril as ml, numpy as np
 from networks import classifier
 compiled = ml.compile(classifier(), ml.CBackend(num_threads=2), shapes={"input": [3, 5]}, inference=True)
 params, data = compiled.get_parameters(), {"input": np.ones((3, 5), np.float32)}
-wanted = compiled.evaluate(params, data)["output"]
+expected = compiled.evaluate(params, data)["output"]
 child = os.fork()
 if child == 0:
-    os._exit(0 if np.array_equal(compiled.evaluate(params, data)["output"], wanted) else 1)
+    os._exit(0 if np.array_equal(compiled.evaluate(params, data)["output"], expected) else 1)
 assert os.waitpid(child, 0)[1] == 0
 """
     here = os.path.dirname(__file__)
@@ -421,8 +421,8 @@ def test_ziglang_compiles(tmp_path, monkeypatch):
     backend = ml.CBackend(num_threads=1, cc=f"{sys.executable} -m ziglang cc")
     c, numpy = (ml.compile(classifier(), b, shapes={"input": [2, 5]}) for b in (backend, ml.NumpyBackend()))
     params, data = numpy.randomize_params(seed=0), {"input": normal(2, 5)}
-    found, wanted = c.evaluate(params, data)["output"], numpy.evaluate(params, data)["output"]
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    actual, expected = c.evaluate(params, data)["output"], numpy.evaluate(params, data)["output"]
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.skipif(not shutil.which("cmake"), reason="cmake is not installed")
@@ -599,8 +599,8 @@ def test_the_fastest_candidates_are_measured_once(tmp_path, monkeypatch):
     kept = [file for file in (tmp_path / "texts").iterdir() if file.read_text().endswith(names)]
     assert kept
     params = compiled.randomize_params(seed=0)
-    wanted = compile(ml.NumpyBackend()).evaluate(params, data)["output"]
-    np.testing.assert_allclose(compiled.evaluate(params, data)["output"], wanted, rtol=1e-4, atol=1e-5)
+    expected = compile(ml.NumpyBackend()).evaluate(params, data)["output"]
+    np.testing.assert_allclose(compiled.evaluate(params, data)["output"], expected, rtol=1e-4, atol=1e-5)
     # What was kept is taken, whatever it is; what was damaged is measured again.
     sources = set()
     for name in names:
@@ -608,7 +608,7 @@ def test_the_fastest_candidates_are_measured_once(tmp_path, monkeypatch):
             file.write_text(hashlib.sha256(name.encode()).hexdigest()[:32] + "\n" + name)
         changed = compile(ml.CBackend(num_threads=1, autotune=True), inference=True)
         sources.add(changed.source)
-        np.testing.assert_allclose(changed.evaluate(params, data)["output"], wanted, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(changed.evaluate(params, data)["output"], expected, rtol=1e-4, atol=1e-5)
     assert len(sources) == 4
     kept[0].write_text("damaged")
     assert compile(ml.CBackend(num_threads=1, autotune=True), inference=True).source

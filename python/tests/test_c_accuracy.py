@@ -22,17 +22,17 @@ def check(function, params, data, model):
         model, ml.CBackend(num_threads=1), shapes=shapes, dtypes={k: str(v) for k, v in dtypes.items()}
     )
     assert list(compiled.parameter_keys) == list(params)
-    outputs, found = compiled.evaluate(params, data, {"loss": 1.0})
+    outputs, actual = compiled.evaluate(params, data, {"loss": 1.0})
 
     def by_torch(dtype):
         leaves = {name: torch.tensor(value, dtype=dtype, requires_grad=True) for name, value in params.items()}
         loss = function(leaves, **{k: torch.tensor(v, dtype=dtype) for k, v in data.items()})
         return loss.item(), dict(zip(leaves, torch.autograd.grad(loss, leaves.values()), strict=True))
 
-    exact, wanted = by_torch(torch.float64)
+    exact, expected = by_torch(torch.float64)
     np.testing.assert_allclose(outputs["loss"], exact, rtol=1e-5)
     for name, gradient in by_torch(torch.float32)[1].items():
-        near(found[name], gradient.numpy(), wanted[name].numpy(), name)
+        near(actual[name], gradient.numpy(), expected[name].numpy(), name)
 
 
 def near(found, theirs, exact, name):

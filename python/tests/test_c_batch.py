@@ -40,10 +40,10 @@ def test_one_program_serves_any_number_of_rows(case):
     params = reference.randomize_params(seed=0)
     for rows in (3, 4, 0, 1, 9, 8):
         data = normal(rows, *shape[1:]) if dtype is None else np.arange(rows * 6).reshape(rows, 6) % 11
-        wanted = reference.evaluate(params, {"input": data})["output"]
-        found = compiled.evaluate(dict(params), {"input": data})["output"]
-        assert found.shape == wanted.shape
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+        expected = reference.evaluate(params, {"input": data})["output"]
+        actual = compiled.evaluate(dict(params), {"input": data})["output"]
+        assert actual.shape == expected.shape
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
     assert compiled._current.module.source.specialisations == 1
 
 
@@ -57,8 +57,8 @@ def test_as_many_rows_are_computed_at_a_time_as_stay_in_the_caches():
         params = reference.randomize_params(seed=0)
         for rows in (0, 1, 3, 9):
             data = {"input": normal(rows, 3, size, size)}
-            wanted, found = (c.evaluate(dict(params), data)["output"] for c in (reference, compiled))
-            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+            expected, actual = (c.evaluate(dict(params), data)["output"] for c in (reference, compiled))
+            np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
         source = compiled._current.module.source
         assert source.specialisations == 1
         texts[size] = source.text
@@ -78,10 +78,10 @@ def test_parameters_in_few_bits_are_packed_for_any_number_of_rows(quantize):
     params = counted.randomize_params(seed=0)
     packed, sized = counted.pack(dict(params)), ml.compile(model, fixed, **options)
     data = normal(9, 64)
-    wanted = sized.evaluate(dict(params), {"input": data})["output"]
+    expected = sized.evaluate(dict(params), {"input": data})["output"]
     for rows in (1, 3, 8, 0, 9):
-        found = counted.evaluate(packed, {"input": data[:rows]})["output"]
-        np.testing.assert_allclose(found, wanted[:rows], rtol=1e-4, atol=1e-4)
+        actual = counted.evaluate(packed, {"input": data[:rows]})["output"]
+        np.testing.assert_allclose(actual, expected[:rows], rtol=1e-4, atol=1e-4)
     assert counted._current.module.source.specialisations == 1
 
 

@@ -20,10 +20,10 @@ def drawn(*shape):
     return RANDOM.standard_normal(shape).astype(np.float32)
 
 
-def check(found, wanted):
-    found = np.asarray(found, np.float64)
-    assert found.shape == wanted.shape
-    assert abs(found - wanted).max() <= LEAST * abs(wanted).max()
+def check(actual, expected):
+    actual = np.asarray(actual, np.float64)
+    assert actual.shape == expected.shape
+    assert abs(actual - expected).max() <= LEAST * abs(expected).max()
 
 
 def compiled(model, threads=1, **data):
@@ -67,11 +67,11 @@ def test_what_is_not_finite_stays_so():
     made = compiled(ml.Linear(3, bias=False, name="linear"), input=x)
     weight = np.array([[1, 1, 1, 1, 1], [2, -1, 0.5, 0, 1], [0, 0, 0, 1, 0]], np.float32)
     made.load_params(dict.fromkeys(made.parameter_keys, weight))
-    found = np.asarray(made.evaluate({}, {"input": x})["output"], np.float32)
+    actual = np.asarray(made.evaluate({}, {"input": x})["output"], np.float32)
     with np.errstate(invalid="ignore", over="ignore"):
-        wanted = rounded(x).astype(np.float32) @ weight.T
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
-    np.testing.assert_array_equal(np.isinf(found), np.isinf(wanted))
+        expected = rounded(x).astype(np.float32) @ weight.T
+    np.testing.assert_array_equal(np.isnan(actual), np.isnan(expected))
+    np.testing.assert_array_equal(np.isinf(actual), np.isinf(expected))
 
 
 def network():

@@ -67,12 +67,12 @@ def test_blocks_of_all_sizes_give_the_same(case, threads):
         options["dtypes"] = {"input": "int64"}
     reference = ml.compile(make(), ml.NumpyBackend(), **options)
     params = reference.randomize_params(seed=0)
-    wanted = reference.evaluate(params, data)["output"]
+    expected = reference.evaluate(params, data)["output"]
     arenas = []
     for block in (1, 2, 4, 8):
         compiled = ml.compile(make(), ml.CBackend(num_threads=threads, block=block), **options)
-        found = compiled.evaluate(dict(params), data)["output"]
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+        actual = compiled.evaluate(dict(params), data)["output"]
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
         assert turns(compiled) == 8 // block
         arenas.append(compiled._current.module.source.arena_bytes)
     assert arenas[0] < arenas[-1] or case in ("dense", "merged")
@@ -85,14 +85,14 @@ def test_images_of_a_batch_are_computed_apart_without_being_asked():
     compiled = ml.compile(model, ml.CBackend(num_threads=1), **options)
     whole = ml.compile(model, ml.CBackend(num_threads=1, block=12), **options)
     params, data = compiled.randomize_params(seed=0), {"input": normal(*shape)}
-    found, wanted = (c.evaluate(dict(params), data)["output"] for c in (compiled, whole))
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
+    actual, expected = (c.evaluate(dict(params), data)["output"] for c in (compiled, whole))
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
     assert turns(compiled) > 1
     assert turns(whole) == 1
     assert compiled._current.module.source.arena_bytes < whole._current.module.source.arena_bytes / 2
     # A size that is left open is a number in each program.
     opened = ml.compile(model, ml.CBackend(num_threads=1), shapes={"input": ["n", *shape[1:]]}, inference=True)
-    np.testing.assert_allclose(opened.evaluate(dict(params), data)["output"], wanted, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(opened.evaluate(dict(params), data)["output"], expected, rtol=1e-4, atol=1e-6)
     assert turns(opened) == turns(compiled)
 
 
@@ -105,8 +105,8 @@ def test_several_data_some_of_which_all_rows_share():
     data = {name: normal(*shape) for name, shape in shapes.items()}
     keys = {"shapes": shapes, "data_keys": list(shapes), "inference": True}
     compiled = ml.compile(model, ml.CBackend(num_threads=1, block=3), **keys)
-    wanted = (data["input"] * data["weights"] + data["other"]).sum(1)
-    np.testing.assert_allclose(compiled.evaluate({}, data)["output"], wanted, rtol=1e-5, atol=1e-6)
+    expected = (data["input"] * data["weights"] + data["other"]).sum(1)
+    np.testing.assert_allclose(compiled.evaluate({}, data)["output"], expected, rtol=1e-5, atol=1e-6)
     assert turns(compiled) == 2
 
 
@@ -143,8 +143,8 @@ def test_rows_that_meet_at_the_end_keep_large_batches_together(layer):
     compiled, reference = (ml.compile(model, b, **options) for b in (ml.CBackend(num_threads=1), ml.NumpyBackend()))
     assert turns(compiled) == 1
     params, data = reference.randomize_params(seed=0), {"input": normal(*LARGE)}
-    wanted, found = (c.evaluate(dict(params), data)["output"] for c in (reference, compiled))
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    expected, actual = (c.evaluate(dict(params), data)["output"] for c in (reference, compiled))
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_training_needs_all_rows():

@@ -47,7 +47,7 @@ def test_weights_of_a_file_are_in_memory_once(tmp_path):
     compiled = ml.compile(tower(), ml.CBackend(num_threads=1), shapes={"input": [4, DIMS]}, inference=True)
     params = compiled.randomize_params(seed=0)
     ml.save(params, tmp_path / "tower.safetensors")
-    wanted = compiled.evaluate(params, {"input": np.ones((4, DIMS), np.float32)})["output"]
+    expected = compiled.evaluate(params, {"input": np.ones((4, DIMS), np.float32)})["output"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", SHIPPED, str(tmp_path / "tower.safetensors")]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
@@ -56,7 +56,7 @@ def test_weights_of_a_file_are_in_memory_once(tmp_path):
     assert weights <= packed <= weights * 1.05
     # One layer more while it is packed, and 8 MB for everything else.
     assert packed < grown < packed + DIMS * DIMS * 4 + (8 << 20)
-    assert total == pytest.approx(float(wanted.sum()), rel=1e-4, abs=1e-2)
+    assert total == pytest.approx(float(expected.sum()), rel=1e-4, abs=1e-2)
 
 
 def network():
@@ -76,13 +76,13 @@ def test_statistics_come_from_the_file_as_well(tmp_path):
     state = {name: np.full_like(value, 2.0) for name, value in source.state.items()}
     ml.save({**params, **state}, tmp_path / "network.safetensors")
     source.load_params({**params, **state})
-    wanted = source.evaluate(source.parameters, data)["output"]
+    expected = source.evaluate(source.parameters, data)["output"]
     shipped = ml.compile(network(), ml.CBackend(num_threads=1), shapes=shapes, inference=True)
     packed = shipped.pack(tmp_path / "network.safetensors")
-    np.testing.assert_array_equal(shipped.evaluate(packed, data)["output"], wanted)
+    np.testing.assert_array_equal(shipped.evaluate(packed, data)["output"], expected)
     # A state that is given counts, whatever statistics come with the parameters.
     packed = shipped.pack(params, state=state)
-    np.testing.assert_array_equal(shipped.evaluate(packed, data)["output"], wanted)
+    np.testing.assert_array_equal(shipped.evaluate(packed, data)["output"], expected)
     ml.save({name: params[name] for name in source.parameter_keys}, tmp_path / "half.safetensors")
     with pytest.raises(ml.errors.ParameterError, match="missing"):
         shipped.pack(tmp_path / "half.safetensors")

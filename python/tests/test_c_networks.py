@@ -62,19 +62,19 @@ def test_convolutions_of_parts_of_tensors(image, weight, shape, groups, pack):
             stop, sizes[i][axis] = sizes[i][axis], size
             x, w = (part(x, axis, stop), w) if i == 0 else (x, part(w, axis, stop))
     params, data = {"w": normal(*sizes[1], seed=1)}, {"x": normal(*sizes[0])}
-    found = evaluate(op("conv2d", x, w, None, 2, 1, 1, groups), params, data, pack=pack)
+    actual = evaluate(op("conv2d", x, w, None, 2, 1, 1, groups), params, data, pack=pack)
     read = torch.tensor(data["x"][:, : shape[1] * groups]), torch.tensor(params["w"])[tuple(map(slice, shape))]
-    wanted = functional.conv2d(*read, stride=2, padding=1, groups=groups)
-    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+    expected = functional.conv2d(*read, stride=2, padding=1, groups=groups)
+    np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_sums_side_by_side_are_aligned():
     # GCC 12 at this level gave such an array an address that its own instructions refuse.
     params, data = {"w": normal(3, 10, 2, 4)}, {"x": normal(2, 3, 7, 11)}
     x, w = ml.IOKey("x"), ml.IOKey("w")
-    found = evaluate(op("conv_transpose2d", x, w, None, 2, 0, 0, 3), params, data, pack=False, flags=["-O2"])
-    wanted = functional.conv_transpose2d(torch.tensor(data["x"]), torch.tensor(params["w"]), stride=2, groups=3)
-    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+    actual = evaluate(op("conv_transpose2d", x, w, None, 2, 0, 0, 3), params, data, pack=False, flags=["-O2"])
+    expected = functional.conv_transpose2d(torch.tensor(data["x"]), torch.tensor(params["w"]), stride=2, groups=3)
+    np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -105,10 +105,10 @@ def test_a_number_of_a_row_is_read_at_any_position():
     data = {"x": normal(2, 3), "column": normal(3, 1), "index": np.array([0, -1, 0])}
     x, column, index = map(ml.IOKey, data)
     largest = op("max", x, None, True)
-    wanted = np.concatenate([data["column"], data["x"].max(keepdims=True)])
-    np.testing.assert_array_equal(evaluate(op("concat", 0, column, largest), {}, data), wanted)
-    found = evaluate(op("add", column, op("take", op("exp", largest), index, 0)), {}, data)
-    np.testing.assert_allclose(found, data["column"] + np.exp(data["x"].max()), rtol=1e-14)
+    expected = np.concatenate([data["column"], data["x"].max(keepdims=True)])
+    np.testing.assert_array_equal(evaluate(op("concat", 0, column, largest), {}, data), expected)
+    actual = evaluate(op("add", column, op("take", op("exp", largest), index, 0)), {}, data)
+    np.testing.assert_allclose(actual, data["column"] + np.exp(data["x"].max()), rtol=1e-14)
     with pytest.raises(ml.errors.MithrilError, match="is given index 1"):
         evaluate(
             op("add", column, op("take", op("exp", largest), index, 0)), {}, {**data, "index": np.array([0, 1, 0])}
@@ -142,7 +142,7 @@ def test_what_becomes_of_sums_in_vectors(tail):
     given = {name: ml.IOKey(name) for name in ("x", "w", "one")}
     made = op("conv2d", given["x"], given["w"], None, 1, 0, 1, 1)
     other = op("conv2d", given["x"] * 0.5, given["w"], None, 1, 0, 1, 1)
-    found = evaluate(
+    actual = evaluate(
         op("conv2d", ours(made, other), given["one"], None, 1, 0, 1, 1),
         {"w": w, "one": one},
         {"x": x, "s": np.array(0.75, "float32")},
@@ -150,8 +150,8 @@ def test_what_becomes_of_sums_in_vectors(tail):
     )
     made = functional.conv2d(torch.tensor(x), torch.tensor(w))
     made = theirs(made, functional.conv2d(torch.tensor(x * 0.5), torch.tensor(w)))
-    wanted = functional.conv2d(made, torch.tensor(one))
-    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
+    expected = functional.conv2d(made, torch.tensor(one))
+    np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize(("sizes", "kernel"), [((1, 1), 1), ((1, 8), 1), ((5, 1), 3), ((1, 1), 3)])
@@ -159,10 +159,10 @@ def test_convolutions_of_repeated_pixels(sizes, kernel):
     # The loops of an image that is enlarged read the same pixel again: no kernel may take that for its padding.
     params, data = {"w": normal(32, 16, kernel, kernel, seed=1)}, {"x": normal(2, 16, *sizes)}
     large = op("interpolate", ml.IOKey("x"), (5, 8), None, "nearest")
-    wanted = functional.conv2d(torch.tensor(data["x"]).expand(2, 16, 5, 8), torch.tensor(params["w"]))
+    expected = functional.conv2d(torch.tensor(data["x"]).expand(2, 16, 5, 8), torch.tensor(params["w"]))
     for pack in (False, True):
-        found = evaluate(op("conv2d", large, ml.IOKey("w")), params, data, pack=pack)
-        np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-11)
+        actual = evaluate(op("conv2d", large, ml.IOKey("w")), params, data, pack=pack)
+        np.testing.assert_allclose(actual, expected, rtol=1e-11, atol=1e-11)
 
 
 class Network:
@@ -173,9 +173,9 @@ class Network:
         self.params, self.data = {}, {}
         image = self.random.integers(5, 22, 2)
         channels = self.random.choice([3, 7, 8, 16, 33])
-        self.values = [self.given(self.data, self.random.choice([1, 2, 3]), channels, *image)]
+        self.values = [self.input(self.data, self.random.choice([1, 2, 3]), channels, *image)]
 
-    def given(self, among, *shape):
+    def input(self, among, *shape):
         name = f"{'w' if among is self.params else 'x'}{len(among)}"
         # Exact in every dtype.
         among[name] = self.random.standard_normal(shape).astype(np.float32).astype(np.float64)
@@ -197,19 +197,19 @@ class Network:
         divisors = [n for n in range(1, channels + 1) if channels % n == 0]
         groups = 1 if self.random.random() < 0.6 else int(self.random.choice(divisors))
         filters = groups * max(1, self.random.choice([5, 8, 16, 32, 40]) // groups)
-        weight, bias = (self.given(self.params, *s) for s in ((filters, channels // groups, *kernel), (filters,)))
+        weight, bias = (self.input(self.params, *s) for s in ((filters, channels // groups, *kernel), (filters,)))
         scale = (channels // groups * kernel[0] * kernel[1]) ** -0.5
         padded = functional.pad(value, (*pads[1], *pads[0]))
         size = [n - d * (k - 1) for n, d, k in zip(padded.shape[2:], dilation, kernel, strict=True)]
         if min(size) < 1:
             return None
-        wanted = functional.conv2d(padded, weight[1] * scale, bias[1], stride, 0, dilation, groups)
+        expected = functional.conv2d(padded, weight[1] * scale, bias[1], stride, 0, dilation, groups)
         scaled = op("multiply", weight[0], scale)
-        return op("conv2d", x, scaled, bias[0], stride, pads, dilation, groups), wanted
+        return op("conv2d", x, scaled, bias[0], stride, pads, dilation, groups), expected
 
     def batch_norm(self):
         x, value = self.pick()
-        g, b, m, v = (self.given(self.params, value.shape[1]) for _ in range(4))
+        g, b, m, v = (self.input(self.params, value.shape[1]) for _ in range(4))
         positive = op("add", op("abs", v[0]), 0.5)
         found = op("batch_norm", x, g[0], b[0], m[0], positive, False)[0]
         return found, functional.batch_norm(value, m[1], v[1].abs() + 0.5, g[1], b[1])
@@ -254,15 +254,15 @@ class Network:
 @pytest.mark.parametrize("seed", range(12))
 def test_random_networks(seed):
     network = Network(seed)
-    found, wanted = network.grow(9)
-    scale = max(1.0, wanted.abs().max().item())
-    model = ml.Model.create(output=found)
+    root, expected = network.grow(9)
+    scale = max(1.0, expected.abs().max().item())
+    model = ml.Model.create(output=root)
     names = set(model.input_keys)
     params, data = ({k: v for k, v in given.items() if k in names} for given in (network.params, network.data))
     if not params:
         return
     dtype, allowed = [("float64", 1e-11), ("float32", 1e-4)][seed % 2]
     params, data = ({k: v.astype(dtype) for k, v in given.items()} for given in (params, data))
-    result = evaluate(found, params, data, dtype=dtype, pack=seed % 3 > 0, num_threads=1 + seed % 3)
-    assert result.shape == tuple(wanted.shape)
-    assert np.abs(result - wanted.numpy()).max() <= allowed * scale
+    result = evaluate(root, params, data, dtype=dtype, pack=seed % 3 > 0, num_threads=1 + seed % 3)
+    assert result.shape == tuple(expected.shape)
+    assert np.abs(result - expected.numpy()).max() <= allowed * scale

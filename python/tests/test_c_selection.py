@@ -147,14 +147,14 @@ def test_weights_that_meet_zeros_alone_are_left_out(dilation, left, stride, dtyp
     tolerance = {"rtol": 1e-4, "atol": 1e-4} if dtype == "float32" else {"rtol": 1e-10, "atol": 1e-10}
     for threads in (1, 2):
         compiled = ml.compile(model, ml.CBackend(num_threads=threads, dtype=dtype), inference=True)
-        found = compiled.evaluate(params, {key: data.numpy()})[name]
-        np.testing.assert_allclose(found, output.detach().numpy(), **tolerance)
+        actual = compiled.evaluate(params, {key: data.numpy()})[name]
+        np.testing.assert_allclose(actual, output.detach().numpy(), **tolerance)
         assert f"32 channels to 48, {left} weights" in compiled.stages["kernel_selection"]
         trained = ml.compile(model, ml.CBackend(num_threads=threads, dtype=dtype))
         gradients = trained.evaluate_gradients(params, {key: data.numpy()}, {name: weight.numpy()})
-        wanted = {value.shape: value.grad.numpy() for value in module.parameters()}
+        expected = {value.shape: value.grad.numpy() for value in module.parameters()}
         for value in map(np.asarray, gradients.values()):
-            np.testing.assert_allclose(value, wanted[value.shape], **tolerance)
+            np.testing.assert_allclose(value, expected[value.shape], **tolerance)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -172,11 +172,11 @@ def test_groups_of_channels_in_blocks(seed):
     module = nn.Sequential(*layers).to(dtype).eval()
     data = torch.randn(1 + seed % 3, 3, 13, 17, dtype=dtype)
     with torch.no_grad():
-        wanted = module(data).numpy()
+        expected = module(data).numpy()
     model, params = ml.from_torch(module, (data,))
     (key,) = set(model.input_keys) - set(params)
     for threads in (1, 3):
         backend = ml.CBackend(num_threads=threads, dtype=str(dtype).removeprefix("torch."))
         compiled = ml.compile(model, backend, inference=True)
-        (found,) = compiled.evaluate(params, {key: data.numpy()}).values()
-        np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
+        (actual,) = compiled.evaluate(params, {key: data.numpy()}).values()
+        np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)

@@ -70,11 +70,11 @@ def test_packed_weights_are_constants(tmp_path, quantize, lanes):
     subprocess.run(command, cwd=tmp_path, check=True)
     printed = subprocess.run([tmp_path / "program"], check=True, capture_output=True, text=True).stdout
     data = {"input": np.arange(192, dtype=np.float32).reshape(1, 3, 8, 8) / 192}
-    wanted = compiled.evaluate(params, data)["output"][0]
+    expected = compiled.evaluate(params, data)["output"][0]
     # Inputs in 8 bits may be rounded to the next step where vectors have another width.
     allowed = {None: 1e-5, "int8": 2e-2}.get(quantize, 2e-3)
     np.testing.assert_allclose(
-        np.array(printed.split(), np.float32), wanted, rtol=0, atol=allowed * np.abs(wanted).max()
+        np.array(printed.split(), np.float32), expected, rtol=0, atol=allowed * np.abs(expected).max()
     )
     # The weights that were packed are there once.
     assert exported.weight_bytes < exported.packed_bytes + 4096

@@ -54,23 +54,23 @@ def trained_by_numpy(optimizer, seeds):
     return losses, states(model, optimizer)
 
 
-def close(found, wanted):
-    assert found.keys() >= wanted.keys()
-    for name, value in wanted.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+def close(actual, expected):
+    assert actual.keys() >= expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(actual[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_step_is_one_program(rule):
     optimizer, seeds = RULES[rule](), (1, 2, 3)
-    wanted = trained_by_numpy(RULES[rule](), seeds)
+    expected = trained_by_numpy(RULES[rule](), seeds)
     model = compiled(ml.CBackend())
     weight, first = model.parameters["linear_1.weight"], model.parameters["linear_1.weight"].copy()
     step = ml.train.TrainingStep(model, optimizer, loss="loss")
     assert step.is_fused(batch())
     losses = [float(step(batch(seed))["loss"]) for seed in seeds]
-    np.testing.assert_allclose(losses, wanted[0], rtol=1e-5)
-    close(states(model, optimizer), wanted[1])
+    np.testing.assert_allclose(losses, expected[0], rtol=1e-5)
+    close(states(model, optimizer), expected[1])
     # The parameters are changed where they lie, and the optimizer counts.
     assert model.parameters["linear_1.weight"] is weight
     assert not np.array_equal(weight, first)
@@ -80,9 +80,9 @@ def test_a_step_is_one_program(rule):
     for name, value in optimizer.update(model.parameters, gradients).items():
         model.parameters[name] = value
     losses += [float(outputs["loss"]), float(step(batch(4))["loss"])]
-    wanted = trained_by_numpy(RULES[rule](), (1, 2, 3, 0, 4))
-    np.testing.assert_allclose(losses, wanted[0], rtol=1e-4)
-    close(states(model, optimizer), wanted[1])
+    expected = trained_by_numpy(RULES[rule](), (1, 2, 3, 0, 4))
+    np.testing.assert_allclose(losses, expected[0], rtol=1e-4)
+    close(states(model, optimizer), expected[1])
 
 
 def test_a_step_that_fails_changes_nothing():
@@ -174,15 +174,15 @@ def test_places_of_extremes_along_other_axes():
     x[7:9, 3:40] = np.nan
     for kind in (np.float32, np.int32):
         given = np.nan_to_num(x).astype(kind) if kind == np.int32 else x
-        for name, wanted in (("argmax", np.argmax), ("argmin", np.argmin)):
-            np.testing.assert_array_equal(getattr(ml.CBackend(), name)(given, axis=0), wanted(given, axis=0), name)
+        for name, expected in (("argmax", np.argmax), ("argmin", np.argmin)):
+            np.testing.assert_array_equal(getattr(ml.CBackend(), name)(given, axis=0), expected(given, axis=0), name)
 
 
 def test_digits_are_learned_in_c_as_in_numpy(tmp_path):
     train, test = digits_in_c.batches()
-    found, wanted = digits_in_c.train_in_c(tmp_path, train), digits_in_c.train_in_python(train)
-    assert len(found.losses) == digits_in_c.EPOCHS * digits_in_c.BATCHES
+    actual, expected = digits_in_c.train_in_c(tmp_path, train), digits_in_c.train_in_python(train)
+    assert len(actual.losses) == digits_in_c.EPOCHS * digits_in_c.BATCHES
     # Rounding grows with every step.
-    np.testing.assert_allclose(found.losses[:20], wanted.losses[:20], rtol=1e-5)
-    np.testing.assert_allclose(found.losses, wanted.losses, rtol=1e-2)
-    assert digits_in_c.accuracy(found.params, test) > 0.95
+    np.testing.assert_allclose(actual.losses[:20], expected.losses[:20], rtol=1e-5)
+    np.testing.assert_allclose(actual.losses, expected.losses, rtol=1e-2)
+    assert digits_in_c.accuracy(actual.params, test) > 0.95

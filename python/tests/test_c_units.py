@@ -58,9 +58,9 @@ def test_units_compute_what_the_module_does(tool, caplog):
     model, params = ml.from_torch(module, (x,))
     compiled = ml.compile(model, ml.CBackend(cc=script), inference=True)
     compiled.load_params(params)
-    found = compiled.evaluate({}, {"x": x.numpy()})
-    for value, wanted in zip(found.values(), module(x), strict=True):
-        np.testing.assert_allclose(value, wanted.detach().numpy(), rtol=1e-4, atol=1e-5)
+    actual = compiled.evaluate({}, {"x": x.numpy()})
+    for value, expected in zip(actual.values(), module(x), strict=True):
+        np.testing.assert_allclose(value, expected.detach().numpy(), rtol=1e-4, atol=1e-5)
     files = sources()
     assert len(files) > 2
     assert "model.c" not in files

@@ -68,7 +68,7 @@ def test_random_volumes(seed):
     torch.manual_seed(seed)
     module = Volumes(seed).eval().double()
     data = torch.randn(*module.shape, dtype=torch.float64)
-    wanted = module(data)
+    expected = module(data)
     dtype, allowed = [("float64", 1e-11), ("float32", 1e-4)][seed % 3 > 0]
     module, data = module.to(getattr(torch, dtype)), data.to(getattr(torch, dtype))
     model, params = ml.from_torch(module, (data,))
@@ -76,9 +76,9 @@ def test_random_volumes(seed):
     backend = ml.CBackend(num_threads=1 + seed % 2, dtype=dtype)
     compiled = ml.compile(model, backend, inference=True)
     compiled.load_params(params)
-    (found,) = compiled.evaluate({}, {key: data.numpy()}).values()
-    assert found.shape == tuple(wanted.shape)
-    assert np.abs(found - wanted.detach().numpy()).max() <= allowed * max(1.0, wanted.abs().max().item())
+    (actual,) = compiled.evaluate({}, {key: data.numpy()}).values()
+    assert actual.shape == tuple(expected.shape)
+    assert np.abs(actual - expected.detach().numpy()).max() <= allowed * max(1.0, expected.abs().max().item())
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -95,12 +95,12 @@ def test_gradients_of_volumes(stride, threads):
     key = next(key for key in model.input_keys if key not in params)
     compiled = ml.compile(model, ml.CBackend(num_threads=threads, dtype="float64"))
     (name,) = model.output_keys
-    found = compiled.evaluate_gradients(params, {key: data.numpy()}, {name: weight.numpy()})
-    assert len(found) == len(params) == 6
-    wanted = {value.shape: value.grad.numpy() for value in module.parameters() if value.ndim > 1}
-    for value in map(np.asarray, found.values()):
+    actual = compiled.evaluate_gradients(params, {key: data.numpy()}, {name: weight.numpy()})
+    assert len(actual) == len(params) == 6
+    expected = {value.shape: value.grad.numpy() for value in module.parameters() if value.ndim > 1}
+    for value in map(np.asarray, actual.values()):
         if value.ndim > 1:
-            np.testing.assert_allclose(value, wanted[value.shape], rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(value, expected[value.shape], rtol=1e-9, atol=1e-9)
 
 
 def test_frames_lie_in_blocks():
@@ -111,8 +111,8 @@ def test_frames_lie_in_blocks():
     compiled = ml.compile(model, ml.CBackend(), **options)
     params = compiled.randomize_params(seed=0)
     data = {"input": np.random.default_rng(0).normal(size=(1, 3, 4, 8, 8)).astype(np.float32)}
-    wanted = ml.compile(model, ml.NumpyBackend(), **options).evaluate(params, data)["output"]
-    np.testing.assert_allclose(compiled.evaluate(params, data)["output"], wanted, rtol=1e-4, atol=1e-5)
+    expected = ml.compile(model, ml.NumpyBackend(), **options).evaluate(params, data)["output"]
+    np.testing.assert_allclose(compiled.evaluate(params, data)["output"], expected, rtol=1e-4, atol=1e-5)
     layouts = compiled.stages["halo"]
     assert "in blocks of" not in layouts or "frames 1 0" in layouts
     assert "columns" not in compiled.stages["kernel_selection"] or "in blocks of" not in layouts

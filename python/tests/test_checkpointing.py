@@ -78,11 +78,11 @@ def noisy():
 def test_gradients_stay_the_same(way):
     backend, options = WAYS[way]
     model = deep(depth=12)
-    wanted = gradients(compiled(construct(backend), False, model, **options))
-    found = gradients(compiled(construct(backend), True, model, **options))
-    assert list(found) == list(wanted)
-    for name in wanted:
-        np.testing.assert_allclose(found[name], wanted[name], rtol=1e-5, atol=1e-7)
+    expected = gradients(compiled(construct(backend), False, model, **options))
+    actual = gradients(compiled(construct(backend), True, model, **options))
+    assert list(actual) == list(expected)
+    for name in expected:
+        np.testing.assert_allclose(actual[name], expected[name], rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -96,18 +96,18 @@ def test_random_numbers_and_states_stay_the_same(way):
         model = ml.compile(noisy(), construct(backend), shapes=shapes, **options)
         params = model.randomize_params(0)
         for _ in range(2):
-            outputs, found = model.evaluate(params, data, {"output": np.float32(1)})
-        everything = {**outputs, **found, **{n: v for n, v in model.state.items() if n != "key"}}
+            outputs, actual = model.evaluate(params, data, {"output": np.float32(1)})
+        everything = {**outputs, **actual, **{n: v for n, v in model.state.items() if n != "key"}}
         results.append({name: model.backend.to_numpy(value) for name, value in everything.items()})
     assert any("mean" in name for name in results[0])
-    for name, wanted in results[0].items():
-        np.testing.assert_allclose(results[1][name], wanted, rtol=1e-4, atol=1e-5, err_msg=name)
+    for name, expected in results[0].items():
+        np.testing.assert_allclose(results[1][name], expected, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 def test_mixed_precision_is_kept():
     results = [gradients(compiled(ml.NumpyBackend(), on, deep(depth=12), precision="bfloat16")) for on in (False, True)]
-    for name, wanted in results[0].items():
-        np.testing.assert_array_equal(results[1][name], wanted)
+    for name, expected in results[0].items():
+        np.testing.assert_array_equal(results[1][name], expected)
 
 
 def numpy_peak(model, params, x):

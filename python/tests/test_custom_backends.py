@@ -23,11 +23,11 @@ def test_a_few_methods_train_a_model(kind, name):
     make, shape = MODELS[name]
     backend = kind()
     losses, gradients = quiet(lambda: train(make(), backend, shape))
-    wanted, expected = train(make(), ml.NumpyBackend(), shape)
+    expected_losses, expected_gradients = train(make(), ml.NumpyBackend(), shape)
     assert losses[-1] < 0.8 * losses[0]
-    np.testing.assert_allclose(losses, wanted, rtol=1e-4)
-    for key in expected:
-        np.testing.assert_allclose(gradients[key], expected[key], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(losses, expected_losses, rtol=1e-4)
+    for key in expected_gradients:
+        np.testing.assert_allclose(gradients[key], expected_gradients[key], rtol=1e-4, atol=1e-6)
     if kind is Handful:
         used = {"add", "matmul", "exp", "reduce_sum", "transpose"} | ({"conv2d"} if name == "cnn" else set())
         assert used <= backend.calls.keys()
@@ -91,11 +91,11 @@ def test_an_override_of_a_built_in_backend_is_used_everywhere():
 
     backend = Counting()
     losses, gradients = train(mlp(), backend, (16, 4), steps=1)
-    wanted, expected = train(mlp(), ml.NumpyBackend(), (16, 4), steps=1)
+    expected_losses, expected_gradients = train(mlp(), ml.NumpyBackend(), (16, 4), steps=1)
     # Two layers: forward, and by weight and input.
     assert backend.calls == 5
-    assert losses == wanted
-    assert all(np.array_equal(gradients[k], expected[k]) for k in expected)
+    assert losses == expected_losses
+    assert all(np.array_equal(gradients[k], expected_gradients[k]) for k in expected_gradients)
     for name in ("matmul", "mm", "bmm"):
         np.testing.assert_array_equal(
             getattr(backend, name)(backend.ones(2, 3), backend.ones(3, 2)), np.full((2, 2), 3)
@@ -210,13 +210,13 @@ def test_a_convolution_of_ones_own_is_called_for_every_padding(kind, options):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         compiled = ml.compile(layer(), backend, shapes={"input": [2, 3, 6, 7]}, strict=True)
-    wanted = ml.compile(layer(), ml.NumpyBackend(), shapes={"input": [2, 3, 6, 7]})
-    x, params = np.random.default_rng(0).normal(size=(2, 3, 6, 7)), wanted.randomize_params(seed=0)
+    reference = ml.compile(layer(), ml.NumpyBackend(), shapes={"input": [2, 3, 6, 7]})
+    x, params = np.random.default_rng(0).normal(size=(2, 3, 6, 7)), reference.randomize_params(seed=0)
     backend.calls.clear()
-    found, gradients = compiled.evaluate(params, {"input": x}, output_gradients=True)
+    actual, gradients = compiled.evaluate(params, {"input": x}, output_gradients=True)
     assert backend.calls
-    expected, by = wanted.evaluate(params, {"input": x}, output_gradients=True)
-    np.testing.assert_allclose(found["output"], expected["output"], rtol=1e-5, atol=1e-6)
+    expected, by = reference.evaluate(params, {"input": x}, output_gradients=True)
+    np.testing.assert_allclose(actual["output"], expected["output"], rtol=1e-5, atol=1e-6)
     for name in by:
         np.testing.assert_allclose(gradients[name], by[name], rtol=1e-4, atol=1e-5)
 
@@ -350,10 +350,10 @@ def test_overrides_of_the_frameworks_are_compiled_and_checked(name, jit):
     outputs, gradients = compiled.evaluate(params, {"input": x}, True)
     assert backend.calls > 0
     reference = ml.compile(small(), ml.NumpyBackend(), shapes={"input": ["batch", 2]})
-    wanted, expected = reference.evaluate(reference.randomize_params(seed=0), {"input": x}, True)
-    np.testing.assert_allclose(backend.to_numpy(outputs["output"]), wanted["output"], rtol=1e-5)
-    for key in expected:
-        np.testing.assert_allclose(backend.to_numpy(gradients[key]), expected[key], rtol=1e-4, atol=1e-6)
+    expected_outputs, expected_gradients = reference.evaluate(reference.randomize_params(seed=0), {"input": x}, True)
+    np.testing.assert_allclose(backend.to_numpy(outputs["output"]), expected_outputs["output"], rtol=1e-5)
+    for key in expected_gradients:
+        np.testing.assert_allclose(backend.to_numpy(gradients[key]), expected_gradients[key], rtol=1e-4, atol=1e-6)
     # The extra axis would broadcast away.
     wrong = Overridden()
     wrong.extra = True
@@ -389,14 +389,14 @@ def test_backward_methods_give_the_gradients_of_their_ops():
     model |= ml.Softmax(axis=0)(input="active", output="output")
     backend = Manual()
     x = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float32)
-    found, wanted = ({}, {})
-    for one, result in ((backend, found), (ml.NumpyBackend(), wanted)):
+    actual, expected = ({}, {})
+    for one, result in ((backend, actual), (ml.NumpyBackend(), expected)):
         compiled = ml.compile(model, one, shapes={"input": ["batch", 5]})
         params = compiled.randomize_params(seed=1)
         result.update(compiled.evaluate(params, {"input": x}, {"output": x[:, :3]})[1])
     assert backend.calls == 2
     # The factor 2 of the planted gradient shows that it is used.
-    np.testing.assert_allclose(found["w"], 2 * wanted["w"], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(actual["w"], 2 * expected["w"], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -519,14 +519,14 @@ def test_compiled_gradients_come_from_the_users_method(kind, calls):
     outputs, gradients = compiled.evaluate(params, {"input": x}, {"output": cotangent})
     assert backend.used == calls
     reference = ml.compile(small(), ml.NumpyBackend(), shapes={"input": [4, 2]})
-    wanted, expected = reference.evaluate(dict(params), {"input": x}, {"output": cotangent})
-    np.testing.assert_allclose(outputs["output"], wanted["output"], rtol=1e-5)
-    for name in expected:
-        np.testing.assert_allclose(gradients[name], expected[name], rtol=2e-2, atol=2e-3)
+    expected_outputs, expected_gradients = reference.evaluate(dict(params), {"input": x}, {"output": cotangent})
+    np.testing.assert_allclose(outputs["output"], expected_outputs["output"], rtol=1e-5)
+    for name in expected_gradients:
+        np.testing.assert_allclose(gradients[name], expected_gradients[name], rtol=2e-2, atol=2e-3)
     graph = quiet(lambda: ml.compile(small(), backend, shapes={"input": [4, 2]}, autodiff="graph"))
     exact = quiet(lambda: graph.evaluate(params, {"input": x}, {"output": cotangent})[1])
     assert backend.used == calls
-    np.testing.assert_allclose(exact["linear.weight"], expected["linear.weight"], rtol=1e-5)
+    np.testing.assert_allclose(exact["linear.weight"], expected_gradients["linear.weight"], rtol=1e-5)
     if not kind.takes_trees:
         square = backend.grad(lambda x: (x * x).sum())
         np.testing.assert_allclose(square(np.float32([1, 2])), [2, 4], rtol=1e-2)

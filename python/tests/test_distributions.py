@@ -80,8 +80,14 @@ def test_a_source_distribution_holds_the_package_and_every_crate_that_it_is_buil
         missing = [name for name in files if name not in names and "__pycache__" not in name]
         assert files, crate
         assert missing == []
-    wanted = {"crates/mithril-ggml/build.rs", "crates/mithril-ggml/LICENSE-ggml", "LICENSE", "README.md", "Cargo.lock"}
-    assert wanted <= names
+    expected = {
+        "crates/mithril-ggml/build.rs",
+        "crates/mithril-ggml/LICENSE-ggml",
+        "LICENSE",
+        "README.md",
+        "Cargo.lock",
+    }
+    assert expected <= names
     for line in (
         "Requires-Python: >=3.10",
         "Description-Content-Type: text/markdown",

@@ -23,9 +23,9 @@ def writer(further=None):
 def arrays():
     rng = np.random.default_rng(0)
     past, new = rng.normal(size=(2, 5, 3)).astype("float32"), rng.normal(size=(2, 2, 3)).astype("float32")
-    wanted = past.copy()
-    wanted[:, SLOTS] = new
-    return past, new, wanted
+    expected = past.copy()
+    expected[:, SLOTS] = new
+    return past, new, expected
 
 
 def compiled(model, backend, **options):
@@ -36,11 +36,11 @@ def compiled(model, backend, **options):
 @pytest.mark.parametrize("name", ["numpy", "torch", "jax", "mlx"])
 def test_the_memory_is_taken_where_nothing_else_reads_it(name):
     backend = ml.backends.get_backend(name)
-    past, new, wanted = (backend.array(array) for array in arrays())
-    found = compiled(writer(), backend).evaluate({}, {"past": past, "slots": SLOTS, "new": new})["written"]
-    np.testing.assert_array_equal(backend.to_numpy(found), backend.to_numpy(wanted))
+    past, new, expected = (backend.array(array) for array in arrays())
+    actual = compiled(writer(), backend).evaluate({}, {"past": past, "slots": SLOTS, "new": new})["written"]
+    np.testing.assert_array_equal(backend.to_numpy(actual), backend.to_numpy(expected))
     if name in ("numpy", "torch"):
-        assert found is past
+        assert actual is past
     else:
         np.testing.assert_array_equal(backend.to_numpy(past), arrays()[0])
 
@@ -56,27 +56,27 @@ READERS = {
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("backend", [ml.NumpyBackend(), ml.TorchBackend()], ids=["numpy", "torch"])
 def test_the_memory_is_left_where_something_else_reads_it(backend, reader):
-    past, new, wanted = arrays()
+    past, new, expected = arrays()
     model = compiled(writer(READERS[reader]), backend)
     given = backend.array(past)
-    found = model.evaluate({}, {"past": given, "slots": SLOTS, "new": new})
-    np.testing.assert_array_equal(backend.to_numpy(found["written"]), wanted)
+    actual = model.evaluate({}, {"past": given, "slots": SLOTS, "new": new})
+    np.testing.assert_array_equal(backend.to_numpy(actual["written"]), expected)
     np.testing.assert_array_equal(backend.to_numpy(given), past)
     plain = ml.compile(writer(READERS[reader]), backend, data_keys=["past", "slots", "new"], inference=True)
     other = plain.evaluate({}, {"past": past, "slots": SLOTS, "new": new})
-    np.testing.assert_array_equal(backend.to_numpy(found["further"]), backend.to_numpy(other["further"]))
+    np.testing.assert_array_equal(backend.to_numpy(actual["further"]), backend.to_numpy(other["further"]))
 
 
 @pytest.mark.parametrize("name", ["numpy", "torch", "c"])
 def test_an_export_records_the_data_before_the_call(name, tmp_path):
     """The reference writes into what is donated: the file of the check has to hold what was there before."""
-    past, new, wanted = arrays()
+    past, new, expected = arrays()
     model = compiled(writer(), ml.backends.get_backend(name))
     data = {"past": past.copy(), "slots": SLOTS, "new": new}
     assert model.export(tmp_path, data=data).check.endswith("ok\n")
     np.testing.assert_array_equal(data["past"], past)
     order = sorted(data, key=model.input_keys.index)
-    recorded = b"".join(data[key].tobytes() for key in order) + wanted.tobytes()
+    recorded = b"".join(data[key].tobytes() for key in order) + expected.tobytes()
     assert (tmp_path / "model.check").read_bytes() == recorded
 
 
@@ -96,16 +96,16 @@ def test_memory_that_is_not_free_is_copied():
     model = compiled(writer(), ml.NumpyBackend())
     native = compiled(writer(), ml.TorchBackend())
     for label, past, new in shared(*arrays()[:2]):
-        before, wanted = past.copy(), past.copy()
-        wanted[:, SLOTS] = new
-        found = model.evaluate({}, {"past": past, "slots": SLOTS, "new": new})["written"]
-        np.testing.assert_array_equal(found, wanted, err_msg=label)
+        before, expected = past.copy(), past.copy()
+        expected[:, SLOTS] = new
+        actual = model.evaluate({}, {"past": past, "slots": SLOTS, "new": new})["written"]
+        np.testing.assert_array_equal(actual, expected, err_msg=label)
         np.testing.assert_array_equal(past, before, err_msg=label)
         if label == "read-only":  # PyTorch has no such memory.
             continue
         past = torch.from_numpy(past) if label != "repeated" else torch.from_numpy(before[:1]).expand(2, 5, 3)
         data = {"past": past, "slots": torch.from_numpy(SLOTS), "new": torch.from_numpy(new)}
-        np.testing.assert_array_equal(native.evaluate({}, data)["written"].numpy(), wanted, err_msg=label)
+        np.testing.assert_array_equal(native.evaluate({}, data)["written"].numpy(), expected, err_msg=label)
         np.testing.assert_array_equal(past.numpy(), before, err_msg=label)
 
 
@@ -122,13 +122,13 @@ def test_memory_of_the_call_before_is_looked_at_beside_other_data():
 
 def test_ggml_stops_at_a_position_that_is_not_there():
     model = compiled(writer(), ml.GGMLBackend())
-    past, new, wanted = arrays()
+    past, new, expected = arrays()
     before = past.copy()
     with pytest.raises(MithrilError, match="index_copy is given index 5, but the axis has size 5"):
         model.evaluate({}, {"past": past, "slots": np.array([0, 5]), "new": new})
     np.testing.assert_array_equal(past, before)
-    found = model.evaluate({}, {"past": past, "slots": SLOTS, "new": new})["written"]
-    np.testing.assert_array_equal(found, wanted)
+    actual = model.evaluate({}, {"past": past, "slots": SLOTS, "new": new})["written"]
+    np.testing.assert_array_equal(actual, expected)
 
 
 def test_a_decoder_keeps_its_caches_in_place():

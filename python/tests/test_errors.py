@@ -254,12 +254,12 @@ def test_data_of_any_layout(change):
     if isinstance(given, np.ndarray):
         given.flags.writeable = False
     params = compiled().randomize_params(seed=1)
-    wanted = x @ params["linear.weight"].T + params["linear.bias"]
+    expected = x @ params["linear.weight"].T + params["linear.bias"]
     for shapes in (None, {"input": ["batch", 3]}):
-        found = ml.compile(simple(), ml.NumpyBackend(), shapes=shapes).evaluate(params, {"input": given})["output"]
-        assert type(found) is np.ndarray
-        assert found.dtype == np.float32
-        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+        actual = ml.compile(simple(), ml.NumpyBackend(), shapes=shapes).evaluate(params, {"input": given})["output"]
+        assert type(actual) is np.ndarray
+        assert actual.dtype == np.float32
+        np.testing.assert_allclose(actual, expected, rtol=1e-6)
     np.testing.assert_array_equal(ml.NumpyBackend().add(given, 1), x + 1)
 
 
@@ -387,13 +387,13 @@ def test_parameters_before_shapes_are_known():
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
 def test_copies(copied):
     original = compiled()
-    wanted = original(X)
-    np.testing.assert_array_equal(copied(original)(X), wanted)
-    np.testing.assert_array_equal(ml.compile(copied(simple()), ml.NumpyBackend())(X), wanted)
-    with pytest.raises(errors.InvalidValueError) as found:
+    expected = original(X)
+    np.testing.assert_array_equal(copied(original)(X), expected)
+    np.testing.assert_array_equal(ml.compile(copied(simple()), ml.NumpyBackend())(X), expected)
+    with pytest.raises(errors.InvalidValueError) as actual:
         ml.Linear(-3)
-    again = copied(found.value)
-    assert (str(again), again.code, again.hint) == (str(found.value), found.value.code, found.value.hint)
+    again = copied(actual.value)
+    assert (str(again), again.code, again.hint) == (str(actual.value), actual.value.code, actual.value.hint)
 
 
 def test_files_that_cannot_be_read_or_written(tmp_path):

@@ -49,9 +49,9 @@ def test_a_file_is_the_program(tmp_path, programs, name, layout):
         for x in torch.utils._pytree.tree_leaves((args, kwargs))
     ]
     names = [key for key in model.input_keys if key not in params]
-    found = compiled.evaluate(params, dict(zip(names, given, strict=True)))
-    wanted = torch.utils._pytree.tree_leaves(program.module()(*args, **kwargs))
-    for ours, right in zip(found.values(), wanted, strict=True):
+    actual = compiled.evaluate(params, dict(zip(names, given, strict=True)))
+    expected = torch.utils._pytree.tree_leaves(program.module()(*args, **kwargs))
+    for ours, right in zip(actual.values(), expected, strict=True):
         tolerance = 1e-2 if name == "half" else 1e-6
         np.testing.assert_allclose(np.asarray(ours, np.float32), right.detach().float().numpy(), rtol=0, atol=tolerance)
     assert set(params) <= set(program.state_dict)

@@ -142,8 +142,8 @@ def test_the_validation_measures_the_averages():
     history = fit(compiled, ema=average, validation=data)
     frozen = ml.compile(network(), ml.NumpyBackend(), inference=True)
     frozen.load_params({**average.params, **{n: v for n, v in compiled.state.items() if n != "key"}})
-    wanted = torch.nn.functional.cross_entropy(torch.tensor(frozen(data["input"])), torch.tensor(data["target"]))
-    assert history["val_loss"][-1] == pytest.approx(wanted.item(), rel=1e-6)
+    expected = torch.nn.functional.cross_entropy(torch.tensor(frozen(data["input"])), torch.tensor(data["target"]))
+    assert history["val_loss"][-1] == pytest.approx(expected.item(), rel=1e-6)
     plain = make()
     fit(plain)
     assert numbers(plain) == numbers(compiled)
@@ -353,8 +353,8 @@ def forms():
 
 @pytest.mark.parametrize("form", list(forms())[1:])
 def test_data_in_all_forms(form):
-    wanted = fit(make(), forms()["mapping"], shuffle=False)
-    assert fit(make(), forms()[form], shuffle=False) == wanted
+    expected = fit(make(), forms()["mapping"], shuffle=False)
+    assert fit(make(), forms()[form], shuffle=False) == expected
 
 
 def test_a_function_gets_the_number_of_the_epoch():
@@ -459,8 +459,8 @@ def test_metrics_against_scikit_learn():
     assert accuracy(logits, target) == pytest.approx(metrics.accuracy_score(target, logits.argmax(1)))
     assert accuracy(logits, np.eye(7)[target]) == pytest.approx(metrics.accuracy_score(target, logits.argmax(1)))
     for top in (2, 5):
-        wanted = metrics.top_k_accuracy_score(target, logits, k=top)
-        assert accuracy(logits, target, top=top) == pytest.approx(wanted)
+        expected = metrics.top_k_accuracy_score(target, logits, k=top)
+        assert accuracy(logits, target, top=top) == pytest.approx(expected)
     assert cross_entropy(logits, target) == pytest.approx(metrics.log_loss(target, chances))
     assert cross_entropy(logits.T[None], target[None], axis=1) == pytest.approx(metrics.log_loss(target, chances))
     truth = rng.integers(0, 2, 50)
@@ -489,17 +489,17 @@ def test_models_with_several_outputs_give_metrics_dicts():
     model = ml.Model()
     model |= ml.Linear(2, name="fc")(input="input", output="output")
     model |= ml.Relu()(input=ml.IOKey("output", expose=True), output="positive")
-    model |= ml.MSELoss()(input="output", target="wanted", output="loss")
-    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [4, 3], "wanted": [4, 2]})
+    model |= ml.MSELoss()(input="output", target="expected", output="loss")
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [4, 3], "expected": [4, 2]})
     seen = []
 
     def look(outputs, data):
         seen.append((sorted(outputs), sorted(data)))
         return 0
 
-    data = {"input": np.ones((4, 3)), "wanted": np.ones((4, 2))}
+    data = {"input": np.ones((4, 3)), "expected": np.ones((4, 2))}
     ml.train.fit(compiled, data, batch_size=4, metrics=[look], progress=False)
-    assert seen == [(["output", "positive"], ["input", "wanted"])]
+    assert seen == [(["output", "positive"], ["input", "expected"])]
 
 
 def test_validation_is_inference():
@@ -508,8 +508,8 @@ def test_validation_is_inference():
     frozen = ml.compile(network(), ml.NumpyBackend(), inference=True)
     frozen.load_params({**compiled.get_parameters(), **{n: v for n, v in compiled.state.items() if n != "key"}})
     logits = frozen(data["input"])
-    wanted = torch.nn.functional.cross_entropy(torch.tensor(logits), torch.tensor(data["target"]))
-    assert history["val_loss"][-1] == pytest.approx(wanted.item(), rel=1e-6)
+    expected = torch.nn.functional.cross_entropy(torch.tensor(logits), torch.tensor(data["target"]))
+    assert history["val_loss"][-1] == pytest.approx(expected.item(), rel=1e-6)
     assert history["val_accuracy"][-1] == pytest.approx((logits.argmax(1) == data["target"]).mean())
     plain = make()
     fit(plain, epochs=2)

@@ -60,10 +60,10 @@ def test_gpt_learns_a_real_text(text):
 def test_gpt_has_the_same_losses_on_every_backend(name, few, reference):
     """In float64 only the order of sums differs: rounding of 1e-16, which 20 steps let grow."""
     history, compiled = train_gpt(name, few)
-    wanted, params = reference
-    np.testing.assert_allclose(history.batches["loss"], wanted.batches["loss"], rtol=1e-9)
-    assert history["val_loss"] == pytest.approx(wanted["val_loss"], rel=1e-9)
-    assert history["val_accuracy"] == wanted["val_accuracy"]
+    expected, params = reference
+    np.testing.assert_allclose(history.batches["loss"], expected.batches["loss"], rtol=1e-9)
+    assert history["val_loss"] == pytest.approx(expected["val_loss"], rel=1e-9)
+    assert history["val_accuracy"] == expected["val_accuracy"]
     for key, value in params.get_parameters().items():
         np.testing.assert_allclose(compiled.backend.to_numpy(compiled.parameters[key]), value, atol=1e-8, err_msg=key)
 
@@ -78,11 +78,11 @@ def test_gpt_goes_on_exactly(name, few, tmp_path):
             raise Killed
 
     text = gpt.Text(few.characters, few.train[:128], few.validation[:16])
-    wanted, whole = train_gpt(name, text, dtype="float32")
+    expected, whole = train_gpt(name, text, dtype="float32")
     with pytest.raises(Killed):
         train_gpt(name, text, dtype="float32", checkpoint=tmp_path, checkpoint_every=3, on_batch=kill)
-    found, parts = train_gpt(name, text, dtype="float32", checkpoint=tmp_path)
-    assert found == wanted
+    actual, parts = train_gpt(name, text, dtype="float32", checkpoint=tmp_path)
+    assert actual == expected
     for key, value in whole.get_parameters().items():
         np.testing.assert_array_equal(parts.backend.to_numpy(parts.parameters[key]), whole.backend.to_numpy(value))
 

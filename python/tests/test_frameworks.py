@@ -53,8 +53,8 @@ def initial():
     return ml.compile(classifier(), ml.NumpyBackend(), shapes={"input": [4, 5]}).randomize_params(seed=1)
 
 
-def assert_close(own, found, wanted):
-    for part, other in zip(found, wanted, strict=True):
+def assert_close(own, actual, expected):
+    for part, other in zip(actual, expected, strict=True):
         assert list(part) == list(other)
         for name in other:
             np.testing.assert_allclose(own.to_numpy(part[name]), other[name], rtol=2e-5, atol=1e-6, err_msg=name)
@@ -166,10 +166,10 @@ def test_float64(framework):
     compiled = ml.compile(classifier(), own, shapes={"input": [4, 5]})
     numpy = ml.compile(classifier(), ml.NumpyBackend(dtype="float64"), shapes={"input": [4, 5]})
     outputs, gradients = compiled.evaluate(compiled.randomize_params(seed=1), {"input": DATA}, True)
-    wanted = numpy.evaluate(numpy.randomize_params(seed=1), {"input": DATA}, True)
+    expected = numpy.evaluate(numpy.randomize_params(seed=1), {"input": DATA}, True)
     assert own.dtype(outputs["output"]) == "float64"
     for name, value in gradients.items():
-        np.testing.assert_allclose(own.to_numpy(value), wanted[1][name], rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(own.to_numpy(value), expected[1][name], rtol=1e-12, atol=1e-14)
 
 
 # --- gradients of functions ---------------------------------------------------------------------------------------
@@ -237,28 +237,28 @@ def compiled_for(name):
 def test_torch_users_call_backward():
     torch = pytest.importorskip("torch")
     _, compiled, params, data = compiled_for("torch")
-    loss, wanted = oracle()
+    loss, expected = oracle()
     for value in params.values():
         value.requires_grad_()
-    found = squared(compiled)(params, data)
-    found.backward()
-    np.testing.assert_allclose(found.item(), loss, rtol=1e-5)
+    actual = squared(compiled)(params, data)
+    actual.backward()
+    np.testing.assert_allclose(actual.item(), loss, rtol=1e-5)
     for name, value in params.items():
-        np.testing.assert_allclose(value.grad.numpy(), wanted[name], rtol=2e-5, atol=1e-6)
+        np.testing.assert_allclose(value.grad.numpy(), expected[name], rtol=2e-5, atol=1e-6)
     functional = torch.func.grad(squared(compiled))({k: v.detach() for k, v in params.items()}, data)
-    np.testing.assert_allclose(functional["linear.bias"].numpy(), wanted["linear.bias"], rtol=2e-5, atol=1e-6)
+    np.testing.assert_allclose(functional["linear.bias"].numpy(), expected["linear.bias"], rtol=2e-5, atol=1e-6)
 
 
 def test_jax_users_transform_the_function():
     jax = pytest.importorskip("jax")
     _, compiled, params, data = compiled_for("jax")
-    loss, wanted = oracle()
+    loss, expected = oracle()
     np.testing.assert_allclose(jax.jit(squared(compiled))(params, data), loss, rtol=1e-5)
     for given in (params, compiled.randomize_params(seed=1)):
-        found = jax.jit(jax.grad(squared(compiled)))(given, data)
-        assert type(found) is type(given)
-        for name in wanted:
-            np.testing.assert_allclose(found[name], wanted[name], rtol=2e-5, atol=1e-6)
+        actual = jax.jit(jax.grad(squared(compiled)))(given, data)
+        assert type(actual) is type(given)
+        for name in expected:
+            np.testing.assert_allclose(actual[name], expected[name], rtol=2e-5, atol=1e-6)
     stored = compiled.get_parameters()
     _, gradients = compiled.evaluate(stored, data, True)
     stepped = jax.tree.map(lambda p, g: p - 0.1 * g, stored, gradients)
@@ -268,11 +268,11 @@ def test_jax_users_transform_the_function():
 def test_mlx_users_transform_the_function():
     mx = pytest.importorskip("mlx.core")
     _, compiled, params, data = compiled_for("mlx")
-    loss, wanted = oracle()
+    loss, expected = oracle()
     np.testing.assert_allclose(mx.compile(squared(compiled))(params, data).item(), loss, rtol=1e-5)
-    found = mx.grad(squared(compiled))(params, data)
-    for name in wanted:
-        np.testing.assert_allclose(np.array(found[name]), wanted[name], rtol=2e-5, atol=1e-6)
+    actual = mx.grad(squared(compiled))(params, data)
+    for name in expected:
+        np.testing.assert_allclose(np.array(actual[name]), expected[name], rtol=2e-5, atol=1e-6)
 
 
 def test_loss_functions_give_one_number(own):
@@ -306,13 +306,13 @@ def test_threads_share_a_model(own, truth):
 
 def test_models_are_pickled_and_copied(own):
     compiled = ml.compile(classifier(), own, shapes={"input": [4, 5]}, autodiff="graph")
-    wanted = own.to_numpy(compiled(DATA))
+    expected = own.to_numpy(compiled(DATA))
     for other in (pickle.loads(pickle.dumps(compiled.backend)), copy.deepcopy(compiled.backend)):
         assert repr(other) == repr(own)
     params = {k: own.to_numpy(v) for k, v in compiled.get_parameters().items()}
     again = copy.copy(compiled)
-    found = again.evaluate({k: own.array(v) for k, v in params.items()}, {"input": DATA})["output"]
-    np.testing.assert_allclose(own.to_numpy(found), wanted, rtol=1e-6)
+    actual = again.evaluate({k: own.array(v) for k, v in params.items()}, {"input": DATA})["output"]
+    np.testing.assert_allclose(own.to_numpy(actual), expected, rtol=1e-6)
 
 
 def test_arrays_of_another_device():

@@ -152,11 +152,11 @@ def test_values_are_those_of_jax(name, backend):
     function, *args = FUNCTIONS[name]
     model, params = ml.from_jax(function, args)
     assert not params
-    wanted = as_arrays(jax.jit(function)(*args))
-    found = ml.compile(model, ml.get_backend(backend))(*args)
-    found = list(found.values()) if isinstance(found, dict) else [found]
-    assert len(found) == len(wanted)
-    for ours, right in zip(found, wanted, strict=True):
+    expected = as_arrays(jax.jit(function)(*args))
+    actual = ml.compile(model, ml.get_backend(backend))(*args)
+    actual = list(actual.values()) if isinstance(actual, dict) else [actual]
+    assert len(actual) == len(expected)
+    for ours, right in zip(actual, expected, strict=True):
         assert ours.shape == right.shape
         assert ours.dtype == right.dtype
         np.testing.assert_allclose(ours, right, rtol=2e-5, atol=2e-5)
@@ -299,19 +299,19 @@ def test_networks_and_their_gradients(name, backend):
     compiled = ml.compile(model, chosen)
     right, back = jax.vjp(lambda p: function(p, x), tree)
     direction = np.linspace(-1, 1, right.size, dtype=np.float32).reshape(right.shape)
-    (wanted,) = back(direction)
+    (expected,) = back(direction)
     (key,) = [key for key in model.input_keys if key not in params]
     given = {k: chosen.array(v) for k, v in params.items()}
     outputs, gradients = compiled.evaluate(given, {key: chosen.array(x)}, {"output": chosen.array(direction)})
-    found = np.asarray(chosen.to_numpy(outputs["output"]))
-    np.testing.assert_allclose(found, right, rtol=0, atol=3e-5 * np.abs(right).max())
-    paths = jax.tree_util.tree_flatten_with_path(wanted)[0]
+    actual = np.asarray(chosen.to_numpy(outputs["output"]))
+    np.testing.assert_allclose(actual, right, rtol=0, atol=3e-5 * np.abs(right).max())
+    paths = jax.tree_util.tree_flatten_with_path(expected)[0]
     assert len(paths) == len(params)
     for path, gradient in paths:
         path = ".".join(str(getattr(k, "key", getattr(k, "idx", None))) for k in path)
-        found = np.asarray(chosen.to_numpy(gradients[path]))
+        actual = np.asarray(chosen.to_numpy(gradients[path]))
         scale = max(1.0, float(np.abs(gradient).max()))
-        np.testing.assert_allclose(found, gradient, rtol=0, atol=5e-5 * scale, err_msg=path)
+        np.testing.assert_allclose(actual, gradient, rtol=0, atol=5e-5 * scale, err_msg=path)
 
 
 def test_names_come_from_arguments_and_trees():
@@ -374,8 +374,8 @@ def test_no_gradient_flows_where_it_is_stopped(backend):
     compiled = ml.compile(model, target)
     params = {name: target.array(value) for name, value in params.items()}
     gradients = compiled.evaluate_gradients(params, {"x": target.array(X)}, output_gradients={"output": target.ones()})
-    wanted = jax.grad(function)(tree, X)["w"]
-    np.testing.assert_allclose(target.to_numpy(gradients["w"]), wanted, rtol=1e-5, atol=1e-6)
+    expected = jax.grad(function)(tree, X)["w"]
+    np.testing.assert_allclose(target.to_numpy(gradients["w"]), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_other_things_are_refused():

@@ -180,13 +180,13 @@ def family(request):
 def test_values_and_gradients_are_those_of_jax(family, backend):
     model, params, data, outputs, directions, gradients = family
     compiled = ml.compile(model, ml.get_backend(backend))
-    found, grads = compiled.evaluate(params, data, directions)
-    wanted = dict(outputs)
+    actual, grads = compiled.evaluate(params, data, directions)
+    expected = dict(outputs)
     for name, several in gradients.items():
-        wanted |= {f"{name}.{i}": x for i, x in enumerate(several)}
+        expected |= {f"{name}.{i}": x for i, x in enumerate(several)}
     wrong = []
-    for name, right in wanted.items():
-        value, right = np.asarray(found[name] if name in outputs else grads[name]), np.asarray(right)
+    for name, right in expected.items():
+        value, right = np.asarray(actual[name] if name in outputs else grads[name]), np.asarray(right)
         same = value.shape == right.shape and value.dtype == right.dtype
         if not same or not np.allclose(value, right, rtol=2e-4, atol=5e-5, equal_nan=True):
             wrong.append(

@@ -184,22 +184,22 @@ def test_ops_of_onnx_runtime():
     x, skip, weight, shift, bias = (torch.from_numpy(arrays[n]) for n in names)
     functional = torch.nn.functional
 
-    found = _microsoft("SkipLayerNormalization", arrays, ("y", "", "", "sum"), epsilon=1e-5)
+    actual = _microsoft("SkipLayerNormalization", arrays, ("y", "", "", "sum"), epsilon=1e-5)
     total = x + skip + bias
-    np.testing.assert_allclose(found["sum"], total, rtol=1e-5, atol=1e-6)
-    wanted = functional.layer_norm(total, (8,), weight, shift, 1e-5)
-    np.testing.assert_allclose(found["y"], wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(actual["sum"], total, rtol=1e-5, atol=1e-6)
+    expected = functional.layer_norm(total, (8,), weight, shift, 1e-5)
+    np.testing.assert_allclose(actual["y"], expected, rtol=1e-4, atol=1e-5)
 
     three = {n: arrays[n] for n in ("x", "skip", "weight")}
-    found = _microsoft("SkipSimplifiedLayerNormalization", three, epsilon=1e-5)["y"]
-    np.testing.assert_allclose(found, functional.rms_norm(x + skip, (8,), weight, 1e-5), rtol=1e-4, atol=1e-5)
+    actual = _microsoft("SkipSimplifiedLayerNormalization", three, epsilon=1e-5)["y"]
+    np.testing.assert_allclose(actual, functional.rms_norm(x + skip, (8,), weight, 1e-5), rtol=1e-4, atol=1e-5)
 
     two = {n: arrays[n] for n in ("x", "bias")}
     for op, how in (("BiasGelu", "none"), ("FastGelu", "tanh")):
-        wanted = functional.gelu(x + bias, approximate=how)
-        np.testing.assert_allclose(_microsoft(op, two)["y"], wanted, rtol=1e-4, atol=1e-5)
-    found = _microsoft("QuickGelu", {"x": arrays["x"]})["y"]
-    np.testing.assert_allclose(found, x * torch.sigmoid(1.702 * x), rtol=1e-4, atol=1e-5)
+        expected = functional.gelu(x + bias, approximate=how)
+        np.testing.assert_allclose(_microsoft(op, two)["y"], expected, rtol=1e-4, atol=1e-5)
+    actual = _microsoft("QuickGelu", {"x": arrays["x"]})["y"]
+    np.testing.assert_allclose(actual, x * torch.sigmoid(1.702 * x), rtol=1e-4, atol=1e-5)
 
 
 def _exported(module, args, **options):
@@ -227,10 +227,10 @@ def test_networks_of_pytorch():
         model, params = ml.from_onnx(data)
         name = onnx.load_from_string(data).graph.input[0].name
         results = ml.compile(model, ml.NumpyBackend()).evaluate(params, {name: x.numpy()})
-        wanted = module(x)
-        wanted = wanted[0] if isinstance(wanted, tuple) else wanted
-        found = next(iter(results.values()))
-        np.testing.assert_allclose(found, wanted.detach().numpy(), rtol=1e-3, atol=1e-4)
+        expected = module(x)
+        expected = expected[0] if isinstance(expected, tuple) else expected
+        actual = next(iter(results.values()))
+        np.testing.assert_allclose(actual, expected.detach().numpy(), rtol=1e-3, atol=1e-4)
 
 
 def test_a_loop_that_lacks_a_carried_value_is_refused():

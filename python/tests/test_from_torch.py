@@ -121,23 +121,23 @@ def example(name):
     names = [k for k in model.input_keys if k not in params]
     data = {k: x.numpy() for k, x in zip(names, [*args, *kwargs.values()], strict=True)}
     with torch.no_grad():
-        wanted = module(*args, **kwargs)
-    return module, model, params, data, [x.numpy() for x in torch.utils._pytree.tree_leaves(wanted)]
+        expected = module(*args, **kwargs)
+    return module, model, params, data, [x.numpy() for x in torch.utils._pytree.tree_leaves(expected)]
 
 
 @pytest.mark.parametrize("backend", ["numpy", "torch", "jax", "mlx", "c", "ggml"])
 @pytest.mark.parametrize("name", CASES)
 def test_values_are_those_of_pytorch(name, backend):
-    _, model, params, data, wanted = example(name)
+    _, model, params, data, expected = example(name)
     chosen = ml.get_backend(backend)
     compiled = ml.compile(model, chosen)
     given = {k: chosen.array(v) for k, v in data.items()}
     results = compiled.evaluate({k: chosen.array(v) for k, v in params.items()}, given)
-    assert len(results) == len(wanted)
-    for found, right in zip(results.values(), wanted, strict=True):
-        found = np.asarray(chosen.to_numpy(found))
-        assert found.dtype == right.dtype
-        np.testing.assert_allclose(found, right, rtol=0, atol=2e-5 * max(1.0, np.abs(right).max()))
+    assert len(results) == len(expected)
+    for actual, right in zip(results.values(), expected, strict=True):
+        actual = np.asarray(chosen.to_numpy(actual))
+        assert actual.dtype == right.dtype
+        np.testing.assert_allclose(actual, right, rtol=0, atol=2e-5 * max(1.0, np.abs(right).max()))
 
 
 @pytest.mark.parametrize("name", ["decoder", "vision"])
@@ -148,12 +148,12 @@ def test_gradients_are_those_of_pytorch(name):
     direction = torch.linspace(-1, 1, output.numel()).reshape(output.shape)
     (output * direction).sum().backward()
     compiled = ml.compile(model, ml.NumpyBackend())
-    found = compiled.evaluate(params, data, {"output": direction.numpy()})[1]
-    wanted = {k: p.grad.numpy() for k, p in module.named_parameters()}
-    assert wanted.keys() <= set(found)
-    for key, gradient in wanted.items():
+    actual = compiled.evaluate(params, data, {"output": direction.numpy()})[1]
+    expected = {k: p.grad.numpy() for k, p in module.named_parameters()}
+    assert expected.keys() <= set(actual)
+    for key, gradient in expected.items():
         scale = max(1.0, np.abs(gradient).max())
-        np.testing.assert_allclose(found[key], gradient, rtol=0, atol=5e-5 * scale, err_msg=key)
+        np.testing.assert_allclose(actual[key], gradient, rtol=0, atol=5e-5 * scale, err_msg=key)
 
 
 def test_modules_become_models_and_parameters_keep_their_names():
@@ -291,10 +291,10 @@ def test_what_is_easily_mistaken(make):
     x = torch.linspace(-2, 2, 12).reshape(3, 4)
     model, params = ml.from_torch(module, (x,))
     (name,) = [key for key in model.input_keys if key not in params]
-    found = ml.compile(model, ml.NumpyBackend()).evaluate(params, {name: x.numpy()})
-    wanted = [y.detach().numpy() for y in module(x)]
-    assert list(found) == (["output"] if len(wanted) == 1 else [f"output_{i}" for i in range(len(wanted))])
-    for ours, right in zip(found.values(), wanted, strict=True):
+    actual = ml.compile(model, ml.NumpyBackend()).evaluate(params, {name: x.numpy()})
+    expected = [y.detach().numpy() for y in module(x)]
+    assert list(actual) == (["output"] if len(expected) == 1 else [f"output_{i}" for i in range(len(expected))])
+    for ours, right in zip(actual.values(), expected, strict=True):
         assert ours.dtype == right.dtype
         np.testing.assert_allclose(ours, right, rtol=0, atol=1e-6)
 
@@ -400,12 +400,12 @@ def test_networks_of_transformers(name):
     module.config.use_cache = False
     ids = torch.randint(0, 50, (2, 9))
     model, params = ml.from_torch(module, (), {"input_ids": ids})
-    found = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"input_ids": ids.numpy()})
+    actual = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"input_ids": ids.numpy()})
     with torch.no_grad():
-        wanted = {k: v.numpy() for k, v in module(input_ids=ids).items()}
-    assert list(found) == list(wanted)
-    for key, right in wanted.items():
-        np.testing.assert_allclose(found[key], right, rtol=0, atol=1e-4 * np.abs(right).max())
+        expected = {k: v.numpy() for k, v in module(input_ids=ids).items()}
+    assert list(actual) == list(expected)
+    for key, right in expected.items():
+        np.testing.assert_allclose(actual[key], right, rtol=0, atol=1e-4 * np.abs(right).max())
 
 
 @pytest.mark.parametrize("autodiff", ["native", "graph"])

@@ -102,13 +102,13 @@ def test_text_is_that_of_transformers(kind, name, cache, folders):
         # With a cache, what the encoder made of a prompt is turned into keys and values once.
         assert ("memory" in generator.decoder.input_keys) is not cache
     prompts = ["Hello world, how", "the", "it's 12345 日本"]
-    found = generator.generate(prompts, 32, stop_tokens=[])
-    for prompt, answer in zip(prompts, found, strict=True):
+    actual = generator.generate(prompts, 32, stop_tokens=[])
+    for prompt, answer in zip(prompts, actual, strict=True):
         tokens = torch.tensor([tokenizer.encode(prompt).ids])
-        wanted = network.generate(tokens, max_new_tokens=32, min_new_tokens=32, do_sample=False, eos_token_id=None)
-        wanted = wanted[0, 1:] if kind == "t5" else wanted[0, tokens.shape[1] :]
-        assert list(answer.tokens) == wanted.tolist()
-    assert len({token for answer in found for token in answer.tokens}) > 6
+        expected = network.generate(tokens, max_new_tokens=32, min_new_tokens=32, do_sample=False, eos_token_id=None)
+        expected = expected[0, 1:] if kind == "t5" else expected[0, tokens.shape[1] :]
+        assert list(answer.tokens) == expected.tolist()
+    assert len({token for answer in actual for token in answer.tokens}) > 6
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -217,20 +217,20 @@ def test_similarities_are_those_of_transformers(name, clip):
     folder, network, tokenizer = clip
     images = [picture(seed) for seed in range(2)]
     texts = ["Hello world", "it's the lazy dog", "fox"]
-    found = Similarity.from_folder(folder, backend(name))
+    similarity = Similarity.from_folder(folder, backend(name))
     rows = [tokenizer.encode(text).ids for text in texts]
     length = max(map(len, rows))
     tokens = torch.tensor([row + [0] * (length - len(row)) for row in rows])
     with torch.no_grad():
         pixels = torch.from_numpy(Preprocess.clip(32)(images))
-        wanted = network(input_ids=tokens, pixel_values=pixels).logits_per_image
-    assert np.abs(found.logits(images, texts) - wanted.numpy()).max() < 1e-4 * np.abs(wanted.numpy()).max()
-    probabilities = found.probabilities(images, texts)
-    assert np.abs(probabilities - torch.softmax(wanted, 1).numpy()).max() < 1e-4
+        expected = network(input_ids=tokens, pixel_values=pixels).logits_per_image
+    assert np.abs(similarity.logits(images, texts) - expected.numpy()).max() < 1e-4 * np.abs(expected.numpy()).max()
+    probabilities = similarity.probabilities(images, texts)
+    assert np.abs(probabilities - torch.softmax(expected, 1).numpy()).max() < 1e-4
     with pytest.raises(InvalidValueError, match="reads at most 40"):
-        found.logits(images, "x" * 99)
+        similarity.logits(images, "x" * 99)
     with pytest.raises(InvalidValueError, match="no texts"):
-        found.logits(images, [])
+        similarity.logits(images, [])
 
 
 # --- programs ---------------------------------------------------------------------------------------------------
@@ -238,15 +238,15 @@ def test_similarities_are_those_of_transformers(name, clip):
 
 def test_program_of_generation(folders, capsys, monkeypatch):
     folder, _, _ = folders("gpt2")
-    wanted = TextGenerator.from_folder(folder, "numpy").generate("Hello", 12, temperature=1.0, top_k=20, seed=3).text
+    expected = TextGenerator.from_folder(folder, "numpy").generate("Hello", 12, temperature=1.0, top_k=20, seed=3).text
     options = ["--backend", "numpy", "--max-new-tokens", "12", "--temperature", "1", "--top-k", "20", "--seed", "3"]
     assert generation_program("", ["--weights", str(folder), "--prompt", "Hello", *options]) == 0
-    assert capsys.readouterr().out.removesuffix("\n") == wanted
+    assert capsys.readouterr().out.removesuffix("\n") == expected
     assert mithril_command(["generate", str(folder), "--prompt", "Hello", *options]) == 0
-    assert capsys.readouterr().out.removesuffix("\n") == wanted
+    assert capsys.readouterr().out.removesuffix("\n") == expected
     monkeypatch.setattr(sys, "stdin", io.StringIO("Hello"))
     assert generation_program("", ["--weights", str(folder), "--prompt", "-", *options, "--no-cache"]) == 0
-    assert capsys.readouterr().out.removesuffix("\n") == wanted
+    assert capsys.readouterr().out.removesuffix("\n") == expected
     assert generation_program("", ["--weights", str(folder / "absent"), "--prompt", "a"]) == 1
     assert "is not a folder" in capsys.readouterr().err
 
@@ -255,11 +255,11 @@ def test_program_of_classification(vit, tmp_path, capsys):
     folder, _ = vit
     path = str(tmp_path / "image.png")
     picture().save(path)
-    [wanted] = Classifier.from_folder(folder, "numpy").classify(path, top=2)
+    [expected] = Classifier.from_folder(folder, "numpy").classify(path, top=2)
     arguments = ["--image", path, "--backend", "numpy", "--top", "2"]
     assert mithril_command(["classify", str(folder), *arguments]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines == [path, *(f"  {p.probability:7.2%}  {p.label}" for p in wanted)]
+    assert lines == [path, *(f"  {p.probability:7.2%}  {p.label}" for p in expected)]
     (tmp_path / "labels.txt").write_text("ant\nbee\ncat\n")
     torch.manual_seed(0)
     network = torchvision.models.resnet18(num_classes=3).eval()
@@ -280,11 +280,11 @@ def test_program_of_similarity(clip, tmp_path, capsys):
     folder, _, _ = clip
     path = str(tmp_path / "image.png")
     picture().save(path)
-    [wanted] = Similarity.from_folder(folder, "numpy").probabilities(path, ["fox", "dog"])
+    [expected] = Similarity.from_folder(folder, "numpy").probabilities(path, ["fox", "dog"])
     arguments = ["--weights", str(folder), "--image", path, "--text", "fox", "--text", "dog", "--backend", "numpy"]
     assert vision_program("", similarity, (), arguments) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines == [path, f"  {wanted[0]:7.2%}  fox", f"  {wanted[1]:7.2%}  dog"]
+    assert lines == [path, f"  {expected[0]:7.2%}  fox", f"  {expected[1]:7.2%}  dog"]
 
 
 def test_gpt_with_cache_in_one_run_of_torch_compile():

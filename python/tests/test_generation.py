@@ -65,19 +65,19 @@ def test_distributions_are_those_of_transformers(options):
         ):
             if name in options:
                 steps.append(kind(options[name]))
-        wanted = steps(torch.from_numpy(seen)[None], torch.from_numpy(logits)[None])
-        found = Sampling(**options).probabilities(logits, seen)
-        np.testing.assert_allclose(found, torch.softmax(wanted[0], -1).numpy(), rtol=1e-10, atol=1e-15)
+        expected = steps(torch.from_numpy(seen)[None], torch.from_numpy(logits)[None])
+        actual = Sampling(**options).probabilities(logits, seen)
+        np.testing.assert_allclose(actual, torch.softmax(expected[0], -1).numpy(), rtol=1e-10, atol=1e-15)
 
 
 def test_tokens_are_drawn_as_often_as_they_are_probable():
     logits = np.array([2.0, 0.5, -1.0, 1.0, -np.inf])
     sampling = Sampling(temperature=1.5, top_k=3)
     choose = sampling.chooser()
-    found = np.bincount([choose(logits, ()) for _ in range(20_000)], minlength=5) / 20_000
-    wanted = sampling.probabilities(logits)
+    actual = np.bincount([choose(logits, ()) for _ in range(20_000)], minlength=5) / 20_000
+    expected = sampling.probabilities(logits)
     # Four standard deviations.
-    assert (np.abs(found - wanted) <= 4 * np.sqrt(wanted * (1 - wanted) / 20_000)).all()
+    assert (np.abs(actual - expected) <= 4 * np.sqrt(expected * (1 - expected) / 20_000)).all()
 
 
 def test_greedy_takes_the_likeliest_and_the_penalty_counts():
@@ -156,14 +156,14 @@ def test_greedy_tokens_are_those_of_transformers(name):
     network = gpt2()
     compiled = our_gpt2(network, backend(name), jit=name == "jax")
     prompts = [[3, 1, 4, 1, 5, 9, 2, 6], [7], [31, 41, 5]]
-    found = generate_tokens(compiled, prompts, 32, context=64)
-    steps = list(found)
+    actual = generate_tokens(compiled, prompts, 32, context=64)
+    steps = list(actual)
     assert len(steps) == 32
-    for prompt, tokens in zip(prompts, found.tokens, strict=True):
-        wanted = network.generate(torch.tensor([prompt]), max_new_tokens=32, do_sample=False)
-        assert tokens == wanted[0, len(prompt) :].tolist()
-    assert len(set(found.tokens[0])) > 5
-    assert [list(row) for row in zip(*steps, strict=True)] == found.tokens
+    for prompt, tokens in zip(prompts, actual.tokens, strict=True):
+        expected = network.generate(torch.tensor([prompt]), max_new_tokens=32, do_sample=False)
+        assert tokens == expected[0, len(prompt) :].tolist()
+    assert len(set(actual.tokens[0])) > 5
+    assert [list(row) for row in zip(*steps, strict=True)] == actual.tokens
 
 
 @pytest.mark.parametrize("jit", [False, True])
@@ -178,15 +178,15 @@ def test_with_and_without_cache_the_tokens_are_the_same(name, jit, last_only):
     options = {"sampling": sampling, "context": decoders.CONTEXT}
     plain = compile_decoder(decoders.tiny_decoder(), ml.NumpyBackend())
     plain.load_params(params)
-    wanted = generate_tokens(plain, prompts, 90, **options)
-    list(wanted)
+    expected = generate_tokens(plain, prompts, 90, **options)
+    list(expected)
     cached = compile_decoder(decoders.tiny_decoder(cache=True, last_only=last_only), backend(name), jit=jit)
     cached.load_params(params)
-    found = generate_tokens(cached, prompts, 90, **options)
-    list(found)
+    actual = generate_tokens(cached, prompts, 90, **options)
+    list(actual)
     # 90 tokens: the cache has grown once, from 64 to 128.
-    assert found.tokens == wanted.tokens
-    assert len(set(found.tokens[0])) > 5
+    assert actual.tokens == expected.tokens
+    assert len(set(actual.tokens[0])) > 5
 
 
 def test_few_programs_are_compiled():
@@ -495,14 +495,14 @@ def test_encoder_and_decoder():
     with pytest.raises(InvalidValueError, match="mask=True"):
         EncoderDecoder(blind, decoder, both.tokenizer).generate(prompts, 12)
     assert together == [both.generate(prompt, 12) for prompt in prompts]
-    assert len({found.tokens for found in together}) == 3
+    assert len({actual.tokens for actual in together}) == 3
     table, words = decoder.parameters, encoder.parameters["words.weight"]
-    token, wanted = 0, []
+    token, expected = 0, []
     for _ in range(12):
         x = table["answer.weight"][token] + words[both.tokenizer.encode("Hello")].sum(axis=0)
         token = int(np.argmax(table["head.weight"] @ x + table["head.bias"]))
-        wanted.append(token)
-    assert list(together[0].tokens) == wanted
+        expected.append(token)
+    assert list(together[0].tokens) == expected
 
 
 @pytest.mark.parametrize("name", BACKENDS)

@@ -46,17 +46,17 @@ def pair(name, **options):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_models(name):
-    found, reference, params, data = pair(name, static_inference=True, static_shapes=True)
-    assert worst(found.evaluate(params, data), reference.evaluate(params, data)) < 1e-3
+    compiled, reference, params, data = pair(name, static_inference=True, static_shapes=True)
+    assert worst(compiled.evaluate(params, data), reference.evaluate(params, data)) < 1e-3
 
 
 @pytest.mark.parametrize("name", ["resnet18", "gpt", "llama"])
 def test_gradients_of_models(name):
-    found, reference, params, data = pair(name)
+    compiled, reference, params, data = pair(name)
     outputs = reference.evaluate(params, data)
     cotangents = {key: RANDOM.standard_normal(value.shape).astype(np.float32) for key, value in outputs.items()}
-    ours, wanted = (p.evaluate_gradients(params, data, output_gradients=cotangents) for p in (found, reference))
-    assert worst(ours, wanted) < 5e-3
+    actual, expected = (p.evaluate_gradients(params, data, output_gradients=cotangents) for p in (compiled, reference))
+    assert worst(actual, expected) < 5e-3
 
 
 def test_a_network_of_torch():
@@ -70,9 +70,9 @@ def test_a_network_of_torch():
     )
     model.load_params({n: v.numpy() for n, v in module.state_dict().items() if not n.endswith("num_batches_tracked")})
     with torch.inference_mode():
-        wanted = module(torch.from_numpy(image)).numpy()
-    found = model.evaluate({}, {"input": image})["output"]
-    assert np.abs(found - wanted).max() < 1e-5 * np.abs(wanted).max()
+        expected = module(torch.from_numpy(image)).numpy()
+    actual = model.evaluate({}, {"input": image})["output"]
+    assert np.abs(actual - expected).max() < 1e-5 * np.abs(expected).max()
 
 
 def test_training_and_states():
@@ -99,8 +99,8 @@ def test_sizes_are_taken_as_they_come():
     params = reference.randomize_params(seed=1)
     for n in (1, 4, 1):
         x = normal(n, 5, seed=n)
-        wanted = reference.evaluate(params, {"input": x})["output"]
-        np.testing.assert_allclose(compiled.evaluate(params, {"input": x})["output"], wanted, rtol=1e-4, atol=1e-6)
+        expected = reference.evaluate(params, {"input": x})["output"]
+        np.testing.assert_allclose(compiled.evaluate(params, {"input": x})["output"], expected, rtol=1e-4, atol=1e-6)
 
 
 # --- low-bit weights ------------------------------------------------------------------------------------------
@@ -122,9 +122,9 @@ def test_logits_of_each_type(type):
     exact = ml.compile(model, ml.NumpyBackend(), shapes={"input": [1, 12]}, inference=True)
     params = exact.randomize_params(seed=0)
     report = ml.quantization_report(small, params, {"input": TOKENS})
-    wanted = exact.evaluate(params, {"input": TOKENS})["output"].reshape(-1)
-    found = small.evaluate(params, {"input": TOKENS})["output"].reshape(-1)
-    cosine = found @ wanted / np.linalg.norm(found) / np.linalg.norm(wanted)
+    expected = exact.evaluate(params, {"input": TOKENS})["output"].reshape(-1)
+    actual = small.evaluate(params, {"input": TOKENS})["output"].reshape(-1)
+    cosine = actual @ expected / np.linalg.norm(actual) / np.linalg.norm(expected)
     assert COSINES.get(type, 0.1) <= cosine <= 1 + 1e-6, (type, cosine)
     assert len(report.rows) >= 5
     assert {row.type.lower() for row in report.rows} == {type}
@@ -198,15 +198,15 @@ def test_caches_that_are_given_away_are_written_in_place():
     options = {"shapes": {name: list(value.shape) for name, value in {**data, **caches}.items()}, "inference": True}
     reference = ml.compile(model, ml.NumpyBackend(), **options)
     params = reference.randomize_params(seed=1)
-    wanted = reference.evaluate(params, {**data, **caches})
+    expected = reference.evaluate(params, {**data, **caches})
     for donate in ([], list(caches)):
         given = {name: value.copy() for name, value in caches.items()}
         compiled = ml.compile(model, ml.GGMLBackend(), donate=donate, **options)
-        found = compiled.evaluate(params, {**data, **given})
-        for name, value in wanted.items():
-            np.testing.assert_allclose(found[name], value, atol=1e-5)
+        actual = compiled.evaluate(params, {**data, **given})
+        for name, value in expected.items():
+            np.testing.assert_allclose(actual[name], value, atol=1e-5)
         for name, old in given.items():
-            assert (found[name.removeprefix("past_")] is old) == bool(donate)
+            assert (actual[name.removeprefix("past_")] is old) == bool(donate)
             assert donate or np.array_equal(old, caches[name])
 
 
@@ -234,20 +234,20 @@ def test_how_ops_run():
 def test_packed_parameters_stand_for_the_arrays():
     compiled = ml.compile(classifier(), ml.GGMLBackend(quantize="f16"), shapes={"input": [3, 5]}, inference=True)
     params, x = compiled.randomize_params(seed=1), normal(3, 5)
-    wanted = compiled.evaluate(params, {"input": x})["output"]
+    expected = compiled.evaluate(params, {"input": x})["output"]
     packed = compiled.pack(params)
-    np.testing.assert_array_equal(compiled.evaluate(packed, {"input": x})["output"], wanted)
+    np.testing.assert_array_equal(compiled.evaluate(packed, {"input": x})["output"], expected)
     assert 0 < packed.bytes < sum(value.nbytes for value in params.values())
 
 
 def test_parameters_that_lie_in_another_way_are_copied_once():
     compiled = ml.compile(classifier(), ml.GGMLBackend(), shapes={"input": [3, 5]}, inference=True)
     params, x = compiled.randomize_params(seed=1), normal(3, 5)
-    wanted = compiled.evaluate(params, {"input": x})["output"]
+    expected = compiled.evaluate(params, {"input": x})["output"]
     turned = {name: np.asfortranarray(value) for name, value in params.items()}
-    np.testing.assert_array_equal(compiled.evaluate(turned, {"input": x})["output"], wanted)
+    np.testing.assert_array_equal(compiled.evaluate(turned, {"input": x})["output"], expected)
     # Copies of them are kept, so that writing into them would not be seen.
     assert not any(value.flags.writeable for value in turned.values())
-    np.testing.assert_array_equal(compiled.evaluate(turned, {"input": x})["output"], wanted)
+    np.testing.assert_array_equal(compiled.evaluate(turned, {"input": x})["output"], expected)
     others = {name: np.asfortranarray(2 * value) for name, value in params.items()}
-    assert np.abs(compiled.evaluate(others, {"input": x})["output"] - wanted).max() > 1e-3
+    assert np.abs(compiled.evaluate(others, {"input": x})["output"] - expected).max() > 1e-3

@@ -41,9 +41,9 @@ def blocks_of(form, rows, columns, seed=0):
     return QuantizedArray(bits.reshape(rows, -1), form)
 
 
-def cosine(found, wanted):
-    found, wanted = np.asarray(found, np.float64).ravel(), np.asarray(wanted, np.float64).ravel()
-    return found @ wanted / np.linalg.norm(found) / np.linalg.norm(wanted)
+def cosine(actual, expected):
+    actual, expected = np.asarray(actual, np.float64).ravel(), np.asarray(expected, np.float64).ravel()
+    return actual @ expected / np.linalg.norm(actual) / np.linalg.norm(expected)
 
 
 @pytest.mark.parametrize("form", sorted({*GGML, *UNKNOWN}))
@@ -52,19 +52,19 @@ def test_blocks_are_read_as_they_are(form):
     params = dict(exact.randomize_params(seed=0))
     given = {**params, "up.weight": blocks_of(form, 64, 256)}
     x = normal(3, 256)
-    found = compiled.evaluate(given, {"input": x})["output"]
-    wanted = exact.evaluate({**params, "up.weight": np.asarray(given["up.weight"])}, {"input": x})["output"]
+    actual = compiled.evaluate(given, {"input": x})["output"]
+    expected = exact.evaluate({**params, "up.weight": np.asarray(given["up.weight"])}, {"input": x})["output"]
     # ggml rounds what is multiplied with them to 8 bits.
-    assert cosine(found, wanted) > 0.999
+    assert cosine(actual, expected) > 0.999
     if form in GGML:
         # What quantizes the same values has the same blocks.
         same = linear(ml.GGMLBackend(quantize={"up.weight": form}, num_threads=2))
         values = {**params, "up.weight": normal(64, 256) / 16}
-        np.testing.assert_array_equal(same.evaluate(values, {"input": x})["output"], found)
+        np.testing.assert_array_equal(same.evaluate(values, {"input": x})["output"], actual)
     report = ml.quantization_report(compiled, given, {"input": x})
     kept = [(row.path, row.type, row.after, row.rmse) for row in report.rows]
     assert kept == ([] if form in UNKNOWN else [("up.weight", form, given["up.weight"].nbytes, 0.0)])
-    assert abs(report.outputs[0].cosine - cosine(found, wanted)) < 1e-6
+    assert abs(report.outputs[0].cosine - cosine(actual, expected)) < 1e-6
 
 
 def test_forms_may_change_from_call_to_call():
@@ -106,9 +106,9 @@ def test_a_model_in_training_reads_the_values():
     weight, x = blocks_of("q8_0", 32, 64), normal(2, 64)
     name = next(n for n in compiled.parameter_keys if n.endswith("weight"))
     params = {**exact.randomize_params(seed=0), name: weight}
-    found = compiled.evaluate(params, {"input": x}, True)
-    wanted = exact.evaluate({**params, name: np.asarray(weight)}, {"input": x}, True)
-    for ours, theirs in zip(found, wanted, strict=True):
+    actual = compiled.evaluate(params, {"input": x}, True)
+    expected = exact.evaluate({**params, name: np.asarray(weight)}, {"input": x}, True)
+    for ours, theirs in zip(actual, expected, strict=True):
         for key, value in theirs.items():
             np.testing.assert_allclose(ours[key], value, rtol=1e-4, atol=1e-5)
 
@@ -191,16 +191,16 @@ def test_weights_of_a_file_stay_as_they_are(tmp_path):
     assert {row.path: row.type for row in report.rows} == {row.path: row.type for row in made.report.rows}
     assert report.after == made.report.after
     ml.load_weights(exact, path)
-    wanted = exact(tokens)
-    assert cosine(compiled(tokens), wanted) > 0.999
+    expected = exact(tokens)
+    assert cosine(compiled(tokens), expected) > 0.999
     # An open file, and a mapping of arrays, give the same.
-    found = compiled(tokens)
+    actual = compiled(tokens)
     for source in (ml.weights.open(path), made):
         other = ml.compile(models.create_llama(**LLAMA), ml.GGMLBackend(), **options)
         ml.load_weights(other, source)
-        np.testing.assert_array_equal(other(tokens), found)
+        np.testing.assert_array_equal(other(tokens), actual)
     other.load_params(made)
-    np.testing.assert_array_equal(other(tokens), found)
+    np.testing.assert_array_equal(other(tokens), actual)
     # The blocks go back to a file as they came.
     again = tmp_path / "again.gguf"
     ml.save_gguf(compiled, again)

@@ -29,10 +29,10 @@ def generate(folder, *words):
 
 def test_text_is_generated(folder, tmp_path, capsys):
     assert generate(folder, "--backend", "numpy") == 0
-    wanted = capsys.readouterr().out
-    assert len(wanted.strip()) > 4
+    expected = capsys.readouterr().out
+    assert len(expected.strip()) > 4
     assert generate(folder, "--backend", "ggml") == 0
-    assert capsys.readouterr().out == wanted
+    assert capsys.readouterr().out == expected
     # The weights of a file of few bits stay as they are; the same type chosen for floats gives the same text.
     assert main(["quantize", str(folder), str(tmp_path / "model.gguf"), "--type", "q8_0", "--strict"]) == 0
     assert "q8_0" in capsys.readouterr().out

@@ -34,10 +34,10 @@ def compiled(model, weights, data):
     return made
 
 
-def relative(found, wanted):
-    wanted = wanted.detach().double().numpy()
-    assert found.shape == wanted.shape
-    return float(np.abs(found - wanted).max() / np.abs(wanted).max())
+def relative(actual, expected):
+    expected = expected.detach().double().numpy()
+    assert actual.shape == expected.shape
+    return float(np.abs(actual - expected).max() / np.abs(expected).max())
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -46,9 +46,9 @@ def test_decoders(name):
     tokens = torch.randint(0, reference.config.vocab_size, (2, 40))
     made = loaded(reference, ml.GGMLBackend(num_threads=2))
     with torch.no_grad():
-        wanted = reference.double()(tokens).logits
-    found = made.evaluate({}, {"input": tokens.numpy()})["output"]
-    assert relative(found, wanted) < WITHIN
+        expected = reference.double()(tokens).logits
+    actual = made.evaluate({}, {"input": tokens.numpy()})["output"]
+    assert relative(actual, expected) < WITHIN
 
 
 @pytest.mark.parametrize("version", ["first", "1.1"])
@@ -58,16 +58,16 @@ def test_t5(version):
     answer, _ = texts(41, length=9)
     config = {"model_type": "t5", **config}
     with torch.no_grad():
-        wanted = reference.double()(tokens, attention_mask=mask, decoder_input_ids=answer)
+        expected = reference.double()(tokens, attention_mask=mask, decoder_input_ids=answer)
     reference.float()
     weights = reference.state_dict()
     data = {"input": tokens.numpy(), "mask": mask.numpy()}
     encoder = compiled(from_config(config, part="encoder", mask=True), weights, data)
     memory = encoder.evaluate({}, data)["output"]
-    assert relative(memory[mask.numpy() == 1], wanted.encoder_last_hidden_state[mask == 1]) < WITHIN
+    assert relative(memory[mask.numpy() == 1], expected.encoder_last_hidden_state[mask == 1]) < WITHIN
     data = {"input": answer.numpy(), "memory": memory, "memory_mask": mask.numpy()}
     decoder = compiled(from_config(config, part="decoder", memory_mask=True), weights, data)
-    assert relative(decoder.evaluate({}, data)["output"], wanted.logits) < WITHIN
+    assert relative(decoder.evaluate({}, data)["output"], expected.logits) < WITHIN
 
 
 def test_bert():
@@ -75,16 +75,16 @@ def test_bert():
     tokens, _ = texts(50)
     data = {"input": tokens.numpy()}
     made = compiled(from_config(config), reference.state_dict(), data)
-    wanted = bert_outputs(reference, tokens)
+    expected = bert_outputs(reference, tokens)
     for name, array in made.evaluate({}, data).items():
-        assert relative(array, wanted[name]) < WITHIN, name
+        assert relative(array, expected[name]) < WITHIN, name
 
 
 def test_vit():
     data, reference = {"input": pixels(3, 3, 35, 35)}, network_of_patches()
     made = compiled(vit(**SIZES), reference.state_dict(), data)
-    wanted = exact(reference)(torch.from_numpy(data["input"]).double())
-    assert relative(made.evaluate({}, data)["output"], wanted) < WITHIN
+    expected = exact(reference)(torch.from_numpy(data["input"]).double())
+    assert relative(made.evaluate({}, data)["output"], expected) < WITHIN
 
 
 @pytest.mark.parametrize("tower", TOWERS)
@@ -92,9 +92,9 @@ def test_clip(tower):
     config, reference = {**TOWERS[tower], **TEXTS}, network_of_clip(tower)
     data = images_and_texts(config["image_resolution"], TEXTS["context_length"])
     made = compiled(clip(**config), reference.state_dict(), data)
-    found, wanted = made.evaluate({}, data), wanted_of_clip(reference, data)
-    assert set(found) == set(wanted)
-    for name, array in found.items():
-        assert relative(array, wanted[name]) < WITHIN, name
+    actual, expected = made.evaluate({}, data), wanted_of_clip(reference, data)
+    assert set(actual) == set(expected)
+    for name, array in actual.items():
+        assert relative(array, expected[name]) < WITHIN, name
     # Also the search for the end of each text, in integers, is part of ggml's graph.
     assert not made._known().module.source.hosted

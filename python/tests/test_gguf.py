@@ -85,22 +85,22 @@ def read_values(name: str, values: np.ndarray, kind: gguf.GGMLQuantizationType) 
 def test_a_file_of_the_package_is_read_and_written_alike(tmp_path):
     theirs, ours = tmp_path / "theirs.gguf", tmp_path / "ours.gguf"
     write_by_package(theirs)
-    found = ml.weights.open(theirs)
-    assert list(found.metadata) == list(METADATA)
-    for key, wanted in METADATA.items():
-        value = found.metadata[key]
-        assert type(value) is type(wanted), key
-        np.testing.assert_array_equal(value, wanted)
+    opened = ml.weights.open(theirs)
+    assert list(opened.metadata) == list(METADATA)
+    for key, expected in METADATA.items():
+        value = opened.metadata[key]
+        assert type(value) is type(expected), key
+        np.testing.assert_array_equal(value, expected)
     for name, (values, kind) in tensors().items():
-        np.testing.assert_array_equal(found[name].astype(np.float64), read_values(name, values, kind), err_msg=name)
-    assert found.quantized("w.f32") is None
-    assert found.quantized("w.q8_0").format.name == "q8_0"
+        np.testing.assert_array_equal(opened[name].astype(np.float64), read_values(name, values, kind), err_msg=name)
+    assert opened.quantized("w.f32") is None
+    assert opened.quantized("w.q8_0").format.name == "q8_0"
     # Written again it is the same file, byte by byte.
-    arrays = {name: found[name] if found.quantized(name) is None else found.quantized(name) for name in found}
-    metadata = dict(found.metadata)
+    arrays = {name: opened[name] if opened.quantized(name) is None else opened.quantized(name) for name in opened}
+    metadata = dict(opened.metadata)
     write(arrays, ours, metadata)
     assert ours.read_bytes() == theirs.read_bytes()
-    assert list(ml.load(ours)) == sorted(found)
+    assert list(ml.load(ours)) == sorted(opened)
 
 
 def test_a_file_of_ours_is_read_by_the_package(tmp_path):
@@ -113,22 +113,22 @@ def test_a_file_of_ours_is_read_by_the_package(tmp_path):
     report = ml.save_gguf(arrays, path, quantize={"w.q4_0": "q4_0", "w.q8_0": "Q8_0"}, metadata=METADATA | more)
     assert [row.type for row in report.rows] == ["q4_0", "q8_0"]
     reader = gguf.GGUFReader(path)
-    for key, wanted in (METADATA | more).items():
+    for key, expected in (METADATA | more).items():
         field = reader.get_field(key)
         if key != "a.empty":
-            np.testing.assert_array_equal(field.contents(), wanted, err_msg=key)
+            np.testing.assert_array_equal(field.contents(), expected, err_msg=key)
     kinds = {key: reader.get_field(key).types[-1].name for key in more if key != "a.empty"}
     assert list(kinds.values()) == ["UINT32", "INT32", "UINT64", "FLOAT32", "INT32"]
     for tensor in reader.tensors:
         values = arrays[tensor.name]
         assert tuple(reversed(tensor.shape.tolist())) == np.shape(values)
-        found = tensor.data if tensor.tensor_type.name[0] in "FI" else dequantize(tensor.data, tensor.tensor_type)
+        actual = tensor.data if tensor.tensor_type.name[0] in "FI" else dequantize(tensor.data, tensor.tensor_type)
         if tensor.name in ("w.q4_0", "w.q8_0"):
             plain = read_values(tensor.name, values, tensor.tensor_type)
             # The package looks for no better scales.
-            assert np.square(found.reshape(values.shape) - values).sum() <= np.square(plain - values).sum()
+            assert np.square(actual.reshape(values.shape) - values).sum() <= np.square(plain - values).sum()
             continue
-        np.testing.assert_array_equal(found.reshape(np.shape(values)), values, err_msg=tensor.name)
+        np.testing.assert_array_equal(actual.reshape(np.shape(values)), values, err_msg=tensor.name)
 
 
 @pytest.mark.parametrize("form", sorted(FORMATS))
@@ -141,16 +141,16 @@ def test_blocks_are_those_of_the_package(form):
         # The package does not read these; the test of the core compares them with ggml.
         return
     with np.errstate(all="ignore"):
-        wanted = dequantize(blocks, known)
-    found = QuantizedArray(blocks, form).dequantize()
+        expected = dequantize(blocks, known)
+    actual = QuantizedArray(blocks, form).dequantize()
     # Random blocks hold scales that are not numbers, which propagate in ways of their own.
-    finite = np.isfinite(wanted)
+    finite = np.isfinite(expected)
     assert finite.mean() > 0.5
     # Those forms multiply in another order there.
     if form in ("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "q6_k", "nvfp4"):
-        np.testing.assert_allclose(found[finite], wanted[finite], rtol=4e-7)
+        np.testing.assert_allclose(actual[finite], expected[finite], rtol=4e-7)
     else:
-        np.testing.assert_array_equal(found[finite], wanted[finite])
+        np.testing.assert_array_equal(actual[finite], expected[finite])
     values = random(5, 2 * format.values) * np.geomspace(1e-3, 30, 5, dtype=np.float32)[:, None]
     try:
         theirs = quantize(values, known)
@@ -289,13 +289,13 @@ def compiled(name: str, spread: float = 0.05) -> ml.PhysicalModel:
 def test_models_go_to_llama_cpp_and_back(name, tmp_path):
     model, path = compiled(name), tmp_path / "model.gguf"
     ml.save_gguf(model, path, metadata={"general.name": "small"})
-    wanted = model(TOKENS)
+    expected = model(TOKENS)
     again = ml.compile(from_config(path), ml.NumpyBackend(), shapes={"input": [2, 12]}, inference=True)
     report = ml.load_weights(again, path)
     assert (report.layout, report.is_complete) == ("llama.cpp", True)
     for key, value in model.get_parameters().items():
         np.testing.assert_array_equal(again.get_parameters()[key], value, err_msg=key)
-    np.testing.assert_array_equal(again(TOKENS), wanted)
+    np.testing.assert_array_equal(again(TOKENS), expected)
     # Transformers reads such files on its own.
     config = load_gguf_checkpoint(path)["config"]
     kind = config.pop("model_type")
@@ -307,8 +307,8 @@ def test_models_go_to_llama_cpp_and_back(name, tmp_path):
     assert not unexpected
     assert set(lacking) <= {"lm_head.weight"}
     with torch.no_grad():
-        found = twin(torch.from_numpy(TOKENS)).logits.numpy()
-    np.testing.assert_allclose(found, wanted, atol=1e-4, rtol=1e-4)
+        actual = twin(torch.from_numpy(TOKENS)).logits.numpy()
+    np.testing.assert_allclose(actual, expected, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -325,17 +325,17 @@ def test_models_go_to_llama_cpp_and_back(name, tmp_path):
 )
 def test_quantized_models_stay_close(name, form, least, tmp_path):
     model, path = compiled(name, 0), tmp_path / "model.gguf"
-    wanted = model(TOKENS).ravel()
+    expected = model(TOKENS).ravel()
     made = ml.quantize(model.get_parameters(), form, strict=True)
     assert ml.save_gguf(model, path, params=made) is made.report
     assert path.stat().st_size < 1.05 * made.report.after + 4096
     ml.load_weights(model, path)
     for key, value in made.items():
         np.testing.assert_array_equal(model.get_parameters()[key], np.asarray(value), err_msg=key)
-    found = model(TOKENS).ravel()
-    assert found @ wanted / np.linalg.norm(found) / np.linalg.norm(wanted) > least
+    actual = model(TOKENS).ravel()
+    assert actual @ expected / np.linalg.norm(actual) / np.linalg.norm(expected) > least
     model.load_params(made)
-    np.testing.assert_array_equal(model(TOKENS).ravel(), found)
+    np.testing.assert_array_equal(model(TOKENS).ravel(), actual)
 
 
 def test_mixtures_are_those_of_llama_cpp(tmp_path):
@@ -489,12 +489,12 @@ def test_the_report_tells_how_far_outputs_are():
     x = np.random.default_rng(0).standard_normal((3, 96)).astype(np.float32)
     made = ml.quantize(params, "q4_0", model=compiled, data={"input": x})
     [output] = made.report.outputs
-    wanted, found = (x @ np.asarray(p["linear.weight"]).T for p in (params, made))
+    expected, actual = (x @ np.asarray(p["linear.weight"]).T for p in (params, made))
     bias = np.asarray(params["linear.bias"])
-    error = found - wanted
+    error = actual - expected
     assert output.name == "output"
     np.testing.assert_allclose(output.rmse, np.sqrt((error**2).mean()), rtol=1e-4)
-    np.testing.assert_allclose(output.largest, np.abs(error).max() / np.abs(wanted + bias).max(), rtol=1e-4)
+    np.testing.assert_allclose(output.largest, np.abs(error).max() / np.abs(expected + bias).max(), rtol=1e-4)
     assert 0.9 < output.cosine < 1
     assert "output output: largest error" in str(made.report)
     assert "- output output" in made.report.to_markdown()

@@ -44,15 +44,15 @@ def kind(request, tmp_path_factory):
 
 
 def test_pieces_are_those_of_the_library(kind, tmp_path):
-    name, folder, wanted, _ = kind
+    name, folder, expected, _ = kind
     entries = llama_tokenizer.metadata(folder, 345)
     texts, scores, kinds = (entries[f"tokenizer.ggml.{end}"] for end in NAMES)
-    count = wanted.get_piece_size()
+    count = expected.get_piece_size()
     assert entries["tokenizer.ggml.model"] == name
-    assert texts[:count] == [wanted.id_to_piece(i) for i in range(count)]
-    np.testing.assert_array_equal(scores[:count], np.float32([wanted.get_score(i) for i in range(count)]))
+    assert texts[:count] == [expected.id_to_piece(i) for i in range(count)]
+    np.testing.assert_array_equal(scores[:count], np.float32([expected.get_score(i) for i in range(count)]))
     for i in range(count):
-        flags = {2: wanted.is_unknown(i), 3: wanted.is_control(i), 5: wanted.is_unused(i), 6: wanted.is_byte(i)}
+        flags = {2: expected.is_unknown(i), 3: expected.is_control(i), 5: expected.is_unused(i), 6: expected.is_byte(i)}
         assert kinds[i] == next((number for number, flag in flags.items() if flag), 1)
     assert set(kinds[count:]) == {5}
     assert (entries["tokenizer.ggml.add_bos_token"], entries["tokenizer.ggml.add_eos_token"]) == (
@@ -62,15 +62,15 @@ def test_pieces_are_those_of_the_library(kind, tmp_path):
 
 
 def test_transformers_reads_texts_with_a_file_of_ours(kind, tmp_path):
-    name, folder, wanted, _ = kind
+    name, folder, expected, _ = kind
     sizes = {"vocab_size": 345, "dims": 32, "num_heads": 2, "num_layers": 1, "hidden": 32}
     model = ml.compile(create_llama(**sizes), ml.NumpyBackend(), shapes={"input": [1, 4]}, inference=True)
     ml.save_gguf(model, tmp_path / "model.gguf", tokenizer=folder)
-    found = transformers.AutoTokenizer.from_pretrained(tmp_path, gguf_file="model.gguf")
+    restored = transformers.AutoTokenizer.from_pretrained(tmp_path, gguf_file="model.gguf")
     for text in TEXTS:
         # It forgets the space before texts of a Llama.
-        read = found(text if name == "t5" else f" {text}", add_special_tokens=False).input_ids
-        assert read == wanted.encode(text)
+        read = restored(text if name == "t5" else f" {text}", add_special_tokens=False).input_ids
+        assert read == expected.encode(text)
 
 
 def test_json_says_the_same(kind, tmp_path):
@@ -78,11 +78,11 @@ def test_json_says_the_same(kind, tmp_path):
     reader.from_pretrained(folder).save_pretrained(tmp_path)
     ours, theirs = (llama_tokenizer.metadata(path, 345) for path in (tmp_path, folder))
     plain = [i for i, number in enumerate(theirs["tokenizer.ggml.token_type"]) if number == 1]
-    [(texts, scores), (wanted, order)] = [
+    [(texts, scores), (expected, order)] = [
         ([entries["tokenizer.ggml.tokens"][i] for i in plain], entries["tokenizer.ggml.scores"][plain])
         for entries in (ours, theirs)
     ]
-    assert texts == wanted
+    assert texts == expected
     longer = [i for i, text in enumerate(texts) if len(text) > 1]
     assert np.argsort(-scores[longer], kind="stable").tolist() == np.argsort(-order[longer], kind="stable").tolist()
     for end in ("model", "add_space_prefix", "remove_extra_whitespaces", "add_eos_token", "precompiled_charsmap"):

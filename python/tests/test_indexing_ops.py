@@ -38,12 +38,12 @@ class TestWriting:
         shape = (15, 4) if axis == 0 else (3, 20)
         source = source.reshape(shape)
         indices = RANDOM.integers(-x.shape[axis], x.shape[axis], shape)
-        wanted = x.copy()
+        expected = x.copy()
         for place in np.ndindex(*shape):
             to = list(place)
             to[axis] = indices[place]
-            wanted[tuple(to)] = source[place]
-        np.testing.assert_array_equal(run(chosen, "scatter", x, axis, indices, source), wanted)
+            expected[tuple(to)] = source[place]
+        np.testing.assert_array_equal(run(chosen, "scatter", x, axis, indices, source), expected)
 
     @pytest.mark.parametrize("dtype", ["float32", "int64", "int8", "bool"])
     def test_values_come_out_as_they_are(self, name, dtype):
@@ -53,11 +53,11 @@ class TestWriting:
         if dtype == "float32":
             source = np.array([np.nan, -0.0, np.inf, -np.inf, 1.0], np.float32)
         indices = np.array([0, 1, -1, -1, 0])
-        found = run(chosen, "scatter", x, 0, indices, source)
-        wanted = x.copy()
-        wanted[indices] = source
-        assert found.dtype == x.dtype
-        np.testing.assert_array_equal(found, wanted)
+        actual = run(chosen, "scatter", x, 0, indices, source)
+        expected = x.copy()
+        expected[indices] = source
+        assert actual.dtype == x.dtype
+        np.testing.assert_array_equal(actual, expected)
 
     @pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
     @pytest.mark.parametrize("include_self", [True, False])
@@ -66,10 +66,10 @@ class TestWriting:
         x, source = RANDOM.normal(size=(4, 5)), RANDOM.normal(size=(7, 3))
         x, source = x.astype(np.float32), source.astype(np.float32)
         indices = RANDOM.integers(0, 4, (6, 3))
-        found = run(chosen, "scatter_reduce", x, 0, indices, source, reduce, include_self)
+        actual = run(chosen, "scatter_reduce", x, 0, indices, source, reduce, include_self)
         args = [torch.tensor(a) for a in (x, indices, source)]
-        wanted = torch.scatter_reduce(args[0], 0, *args[1:], reduce, include_self=include_self)
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+        expected = torch.scatter_reduce(args[0], 0, *args[1:], reduce, include_self=include_self)
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
     @pytest.mark.parametrize("op", ["scatter_max", "scatter_min"])
     def test_nan_stays(self, name, op):
@@ -78,11 +78,11 @@ class TestWriting:
         source = np.array([5.0, np.nan, 3.0, -3.0, np.inf, 9.0], np.float32)
         indices = np.array([0, 1, 2, 3, 2, 1])
         function = np.maximum if op == "scatter_max" else np.minimum
-        wanted = x.copy()
+        expected = x.copy()
         with np.errstate(invalid="ignore"):
-            function.at(wanted, indices, source)
-            found = run(chosen, op, x, indices, source, 0)
-        np.testing.assert_array_equal(found, wanted)
+            function.at(expected, indices, source)
+            actual = run(chosen, op, x, indices, source, 0)
+        np.testing.assert_array_equal(actual, expected)
 
     @pytest.mark.parametrize("accumulate", [False, True])
     def test_index_put_repeats(self, name, accumulate):
@@ -91,13 +91,13 @@ class TestWriting:
         rows, columns = np.array([0, 2, 0, -1, 0]), np.array([1, 3, 1, 3, -3])
         values = np.arange(5, dtype=np.float32)
         key = ("tensor", "tensor")
-        found = run(chosen, "index_put", x, key, values, accumulate, rows, columns)
-        wanted = x.copy()
+        actual = run(chosen, "index_put", x, key, values, accumulate, rows, columns)
+        expected = x.copy()
         if accumulate:
-            np.add.at(wanted, (rows, columns), values)
+            np.add.at(expected, (rows, columns), values)
         else:
-            wanted[rows, columns] = values
-        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+            expected[rows, columns] = values
+        np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
     @pytest.mark.parametrize("op", ["scatter", "scatter_max", "index_put", "index_fill"])
     @pytest.mark.parametrize("index", [3, -4])
@@ -121,8 +121,8 @@ class TestWriting:
         x = np.arange(6, dtype=np.float32).reshape(2, 3)
         mask = np.array([[True, False, True], [False, True, False]])
         source = np.array([10.0, 20.0, 30.0, 40.0], np.float32)
-        wanted = torch.tensor(x).masked_scatter(torch.tensor(mask), torch.tensor(source))
-        np.testing.assert_array_equal(run(chosen, "masked_scatter", x, mask, source), wanted)
+        expected = torch.tensor(x).masked_scatter(torch.tensor(mask), torch.tensor(source))
+        np.testing.assert_array_equal(run(chosen, "masked_scatter", x, mask, source), expected)
         filled = run(chosen, "masked_fill", x, mask, float("-inf"))
         np.testing.assert_array_equal(filled, np.where(mask, -np.inf, x))
 
@@ -144,13 +144,13 @@ class TestMissing:
             warnings.simplefilter("ignore")
             if op == "nanquantile":
                 x = np.where(np.isinf(x), 7.0, x)
-                found = run(chosen, op, x, np.array([0.0, 0.3, 1.0]), axis, False, "linear")
-                wanted = np.nanquantile(x, [0.0, 0.3, 1.0], axis)
+                actual = run(chosen, op, x, np.array([0.0, 0.3, 1.0]), axis, False, "linear")
+                expected = np.nanquantile(x, [0.0, 0.3, 1.0], axis)
             else:
                 x = np.where(np.isinf(x), 7.0, x) if op == "nanmedian" else x
-                found = run(chosen, op, x, axis, False, *more)
-                wanted = getattr(np, op)(x, axis, **options)
-        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+                actual = run(chosen, op, x, axis, False, *more)
+                expected = getattr(np, op)(x, axis, **options)
+        np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
     @pytest.mark.parametrize("op", ["nanargmax", "nanargmin"])
     def test_positions(self, name, op):
@@ -177,9 +177,9 @@ class TestMissing:
     def test_running_extremes(self, name, op):
         x = np.array([[2.0, 2.0, 1.0, np.nan, 3.0, np.nan, 0.0], [1.0, -np.inf, np.inf, 1.0, np.inf, 0.0, -0.0]])
         values, indices = run(backend(name, "float64"), op, x, 1)
-        wanted = getattr(torch, op)(torch.tensor(x), 1)
-        np.testing.assert_array_equal(values, wanted.values)
-        np.testing.assert_array_equal(indices, wanted.indices)
+        expected = getattr(torch, op)(torch.tensor(x), 1)
+        np.testing.assert_array_equal(values, expected.values)
+        np.testing.assert_array_equal(indices, expected.indices)
         backwards = run(backend(name, "float64"), f"cumulative_{op[3:]}", x, 1, True)
         forwards = run(backend(name, "float64"), f"cumulative_{op[3:]}", x[:, ::-1].copy(), 1, False)
         np.testing.assert_array_equal(backwards, forwards[:, ::-1])
@@ -205,9 +205,9 @@ class TestCounting:
     def test_searching_in_lines(self, name, size):
         sequence = np.sort(RANDOM.integers(0, 30, (2, 3, size)), -1)
         values = RANDOM.integers(-2, 33, (2, 3, 7))
-        found = run(backend(name, "float32"), "searchsorted", sequence, values, True)
-        wanted = torch.searchsorted(torch.tensor(sequence), torch.tensor(values), right=True)
-        np.testing.assert_array_equal(found, wanted)
+        actual = run(backend(name, "float32"), "searchsorted", sequence, values, True)
+        expected = torch.searchsorted(torch.tensor(sequence), torch.tensor(values), right=True)
+        np.testing.assert_array_equal(actual, expected)
 
     def test_counting(self, name):
         chosen = backend(name, "float32")
@@ -232,8 +232,8 @@ class TestCounting:
     def test_histogram(self, name):
         x = RANDOM.normal(size=300)
         counts, bounds = run(backend(name, "float64"), "histogram", x, 12, None, None, None, False)
-        wanted, edges = np.histogram(x, 12)
-        np.testing.assert_array_equal(counts, wanted)
+        expected, edges = np.histogram(x, 12)
+        np.testing.assert_array_equal(counts, expected)
         np.testing.assert_allclose(bounds, edges, rtol=1e-12, atol=1e-12)
         weights = RANDOM.uniform(size=300)
         counts, _ = run(backend(name, "float64"), "histogram", x, 5, -1.0, 1.5, weights, True)
@@ -243,9 +243,9 @@ class TestCounting:
     def test_unique(self, name, size):
         x = np.array([[3.0, np.nan, -1.0, 3.0], [np.inf, np.nan, -1.0, 3.0]])
         values, inverse, counts = run(backend(name, "float64"), "unique", x, size, None)
-        wanted, places, times = np.unique(x, return_inverse=True, return_counts=True)
+        expected, places, times = np.unique(x, return_inverse=True, return_counts=True)
         room = max(size - 4, 0)
-        np.testing.assert_array_equal(values, [*wanted[:size], *[-1.0] * room])
+        np.testing.assert_array_equal(values, [*expected[:size], *[-1.0] * room])
         np.testing.assert_array_equal(inverse, places.reshape(x.shape))
         np.testing.assert_array_equal(counts, [*times[:size], *[0] * room])
 
@@ -256,18 +256,18 @@ class TestCounting:
 @pytest.mark.parametrize("corners", [False, True])
 def test_grids_far_outside(name, mode, padding, corners):
     x, grid = RANDOM.normal(size=(2, 3, 5, 7)), RANDOM.uniform(-4, 4, (2, 6, 4, 2))
-    found = run(backend(name, "float64"), "grid_sample", x, grid, mode, padding, corners)
+    actual = run(backend(name, "float64"), "grid_sample", x, grid, mode, padding, corners)
     args = [torch.tensor(a) for a in (x, grid)]
-    wanted = torch.nn.functional.grid_sample(*args, mode, padding, corners)
-    np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-10)
+    expected = torch.nn.functional.grid_sample(*args, mode, padding, corners)
+    np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_a_grid_of_one_element(name):
     theta = np.array([[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]])
-    found = run(backend(name, "float64"), "affine_grid", theta, (1, 1, 1, 2), False)
-    wanted = torch.nn.functional.affine_grid(torch.tensor(theta), [1, 1, 1, 2], False)
-    np.testing.assert_allclose(found, wanted)
+    actual = run(backend(name, "float64"), "affine_grid", theta, (1, 1, 1, 2), False)
+    expected = torch.nn.functional.affine_grid(torch.tensor(theta), [1, 1, 1, 2], False)
+    np.testing.assert_allclose(actual, expected)
 
 
 def gradients(name, op, args, autodiff):
@@ -321,7 +321,7 @@ NATIVE = [
 @pytest.mark.parametrize(("op", "args"), NATIVE, ids=lambda v: v if isinstance(v, str) else "")
 def test_gradients_of_frameworks(name, op, args):
     """What frameworks differentiate themselves agrees with our own formulas, also for ties and zeros."""
-    wanted = gradients("numpy", op, args, None)
-    found = gradients(name, op, args, None)
-    for a, b in zip(found, wanted, strict=True):
+    expected = gradients("numpy", op, args, None)
+    actual = gradients(name, op, args, None)
+    for a, b in zip(actual, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)

@@ -91,9 +91,9 @@ def test_ends_of_ranges(case, name):
     for dtype in DTYPES:
         x = ends(dtype)
         args = [chosen.tensor(a, a.dtype.name) if isinstance(a, np.ndarray) else a for a in arguments(x)]
-        found = chosen._op(op, args)
-        found = np.asarray(chosen.to_numpy(found[0] if isinstance(found, tuple) else found))
+        actual = chosen._op(op, args)
+        actual = np.asarray(chosen.to_numpy(actual[0] if isinstance(actual, tuple) else actual))
         with np.errstate(over="ignore"):
-            wanted = oracle(x)
-        assert found.dtype == wanted.dtype, dtype
-        np.testing.assert_array_equal(found, wanted, dtype)
+            expected = oracle(x)
+        assert actual.dtype == expected.dtype, dtype
+        np.testing.assert_array_equal(actual, expected, dtype)

@@ -77,11 +77,11 @@ def test_wide_models_inside_transformations_of_the_user(transform):
     compiled = ml.compile(tokens(), backend, shapes={"input": [4]}, dtypes={"input": "int64"})
     params, data = compiled.get_parameters(), {"input": backend.array(np.arange(4), "int64")}
     loss = compiled.loss_function(lambda outputs: (outputs["output"] ** 2).sum())
-    found = transform(jax.grad(loss))(params, data)["embedding.weight"]
+    actual = transform(jax.grad(loss))(params, data)["embedding.weight"]
     outputs = compiled.function(params, data)["output"]
-    wanted = np.zeros((7, 3))
-    wanted[:4] = 2 * np.asarray(outputs) * (np.asarray(outputs) != 0) * 2
-    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    expected = np.zeros((7, 3))
+    expected[:4] = 2 * np.asarray(outputs) * (np.asarray(outputs) != 0) * 2
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
 def test_float64_inside_transformations_asks_for_64_bits():
@@ -218,10 +218,10 @@ def test_a_compiled_training_is_the_same_training(autodiff):
 
     *plain, _ = train(False)
     *compiled, stats = train(True)
-    for found, wanted in zip(compiled, plain, strict=True):
-        assert list(found) == list(wanted)
-        for name in wanted:
-            np.testing.assert_allclose(found[name], wanted[name], rtol=2e-4, atol=2e-5, err_msg=name)
+    for actual, expected in zip(compiled, plain, strict=True):
+        assert list(actual) == list(expected)
+        for name in expected:
+            np.testing.assert_allclose(actual[name], expected[name], rtol=2e-4, atol=2e-5, err_msg=name)
     # One compilation for each of two sizes.
     assert [c.what for c in stats.compilations].count("gradients") == 2
     assert "[4, 3, 8, 8], was float32 [6, 3, 8, 8]" in str(stats)
@@ -259,13 +259,13 @@ def regression():
 def test_vmap_over_examples_and_over_parameters():
     backend, compiled = regression()
     params, data = compiled.get_parameters(), RANDOM.normal(size=(5, 2, 3)).astype(np.float32)
-    wanted = [compiled.function(params, {"input": x})["output"] for x in data]
-    found = jax.vmap(compiled.function, in_axes=(None, 0))(params, {"input": data})["output"]
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    expected = [compiled.function(params, {"input": x})["output"] for x in data]
+    actual = jax.vmap(compiled.function, in_axes=(None, 0))(params, {"input": data})["output"]
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
     other = compiled.randomize_params(seed=9)
     both = jax.tree.map(lambda a, b: jnp.stack([a, b]), params, other)
-    found = jax.vmap(compiled.function, in_axes=(0, None))(both, {"input": data[0]})["output"]
-    np.testing.assert_allclose(found[1], compiled.function(other, {"input": data[0]})["output"], rtol=1e-5, atol=1e-6)
+    actual = jax.vmap(compiled.function, in_axes=(0, None))(both, {"input": data[0]})["output"]
+    np.testing.assert_allclose(actual[1], compiled.function(other, {"input": data[0]})["output"], rtol=1e-5, atol=1e-6)
     mapped = backend.vmap(lambda x, y: backend.sum(backend.multiply(x, y)))(
         backend.array(data[0]), backend.array(data[1])
     )
@@ -340,16 +340,16 @@ def test_digits_of_functions_of_one_number(name, dtype, jit):
     grids = [np.linspace(-1, 1, 4001), np.linspace(-20, 20, 4001), np.linspace(-750, 750, 2001)]
     near = [1 - 10.0 ** -np.arange(1, 17.0), np.geomspace(1e-30, 1e3, 2001), [np.inf, np.nan, 0.0, 1.0]]
     x = np.concatenate([*grids, *near, -near[0], -near[1], -np.array(near[2])]).astype(dtype)
-    wanted = np.asarray(reference._op(name, [reference.array(x.astype(np.float64))]))
+    expected = np.asarray(reference._op(name, [reference.array(x.astype(np.float64))]))
     function = getattr(backend, name)
     with jax.enable_x64(True):
-        found = np.asarray((jax.jit(function) if jit else function)(backend.array(x, dtype))).astype(np.float64)
+        actual = np.asarray((jax.jit(function) if jit else function)(backend.array(x, dtype))).astype(np.float64)
     with np.errstate(over="ignore"):
-        rounded = wanted.astype(dtype).astype(np.float64)
+        rounded = expected.astype(dtype).astype(np.float64)
     # The CPU flushes what is below the least normal number.
-    ordinary = np.isfinite(rounded) & (np.abs(wanted) >= np.finfo(dtype).tiny)
+    ordinary = np.isfinite(rounded) & (np.abs(expected) >= np.finfo(dtype).tiny)
     strange = ~np.isfinite(rounded)
-    np.testing.assert_array_equal(found[strange], rounded[strange])
-    error = np.abs(found[ordinary] / wanted[ordinary] - 1) / EPSILON[dtype]
+    np.testing.assert_array_equal(actual[strange], rounded[strange])
+    error = np.abs(actual[ordinary] / expected[ordinary] - 1) / EPSILON[dtype]
     # 16 is failure; 4 is what all but erfc reach.
     assert error.max() <= (10 if name == "erfc" else 4)

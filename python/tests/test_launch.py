@@ -60,13 +60,13 @@ def test_each_process_is_told_what_its_engine_needs(engine, module, tmp_path):
     lines = sorted(line for line in done.stdout.splitlines() if "settings" in line)
     assert [line[:4] for line in lines] == ["[0] ", "[1] ", "[2] "]
     for rank, line in enumerate(lines):
-        found, arguments = json.loads(line.partition("settings ")[2])
+        actual, arguments = json.loads(line.partition("settings ")[2])
         assert arguments == ["--steps", "4", "-v"]
         if engine == "torch":
-            wanted = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1"}
-            assert found == wanted
+            expected = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1"}
+            assert actual == expected
         else:
-            assert found == {"JAX_PROCESS_ID": str(rank), "JAX_NUM_PROCESSES": "3"}
+            assert actual == {"JAX_PROCESS_ID": str(rank), "JAX_NUM_PROCESSES": "3"}
 
 
 def test_the_engine_is_that_of_the_one_backend_that_a_script_names():

@@ -50,23 +50,23 @@ def check_differences(model, params, rest, gradients):
 def results_of(layer, chosen, data, differences=False):
     """All that a layer gives on a backend, as NumPy arrays: outputs, states, gradients."""
     model, params, rest = compiled(layer, chosen, data)
-    found = dict(model.evaluate(params, rest))
-    found |= {f"state {n}": v for n, v in model.state.items()}
-    if params and any("float" in str(v.dtype) for n, v in found.items() if n in model.output_keys):
+    actual = dict(model.evaluate(params, rest))
+    actual |= {f"state {n}": v for n, v in model.state.items()}
+    if params and any("float" in str(v.dtype) for n, v in actual.items() if n in model.output_keys):
         _, gradients = model.evaluate(params, rest, True)
         # Running statistics are entries, too, and have no gradient but zeros.
         assert set(model.parameter_keys) == set(params) - set(model.state)
         assert set(model.parameter_keys) <= set(gradients) <= set(params)
         assert not any(np.asarray(chosen.to_numpy(gradients[n])).any() for n in set(params) & set(model.state))
         gradients = {n: gradients[n] for n in model.parameter_keys}
-        found |= {f"gradient {n}": v for n, v in gradients.items()}
+        actual |= {f"gradient {n}": v for n, v in gradients.items()}
         if differences and "key" not in model.state:
             check_differences(model, params, rest, gradients)
-    return {key: np.asarray(chosen.to_numpy(value)) for key, value in found.items()}
+    return {key: np.asarray(chosen.to_numpy(value)) for key, value in actual.items()}
 
 
 @functools.cache
-def wanted(number):
+def reference_case(number):
     """Layer, data and results of a case by the reference interpreter."""
     layer, data = build(*CASES[number])
     return layer, data, results_of(layer, ml.InterpreterBackend(dtype="float64"), data)
@@ -75,11 +75,11 @@ def wanted(number):
 @pytest.mark.parametrize("number", range(len(CASES)), ids=lambda i: "{}-{}-{}".format(*CASES[i]).replace(" ", "_"))
 @pytest.mark.parametrize("backend_name", BACKENDS)
 def test_layer(backend_name, number):
-    layer, data, reference = wanted(number)
+    layer, data, reference = reference_case(number)
     # Its gradients are not those of what it computes: that is what it is for.
     has_slope = backend_name == "numpy" and CASES[number][0] != "StopGradient"
-    found = results_of(layer, backend(backend_name, "float64"), data, differences=has_slope)
-    assert list(found) == list(reference)
-    for key, value in found.items():
+    actual = results_of(layer, backend(backend_name, "float64"), data, differences=has_slope)
+    assert list(actual) == list(reference)
+    for key, value in actual.items():
         assert value.dtype == reference[key].dtype
         np.testing.assert_allclose(value, reference[key], rtol=1e-9, atol=1e-9, err_msg=key)

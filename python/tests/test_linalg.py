@@ -49,10 +49,10 @@ def transposed(x):
     return np.swapaxes(x, -1, -2)
 
 
-def close(found, wanted, dtype="float64", units=512):
-    scale = max(np.abs(wanted).max(initial=0), 1e-30)
-    error = np.abs(found - wanted).max(initial=0) / scale / np.finfo(dtype).eps
-    assert found.shape == wanted.shape
+def close(actual, expected, dtype="float64", units=512):
+    scale = max(np.abs(expected).max(initial=0), 1e-30)
+    error = np.abs(actual - expected).max(initial=0) / scale / np.finfo(dtype).eps
+    assert actual.shape == expected.shape
     assert error <= units, f"{error:.0f} epsilon"
 
 
@@ -103,11 +103,11 @@ def test_all_backends_give_the_same_numbers(name):
             ("qr", x, "reduced"),
             ("pinv", x),
         ]:
-            for found, wanted in zip(run(name, op, *args), run("numpy", op, *args), strict=True):
-                close(found, wanted, units=4096)
+            for actual, expected in zip(run(name, op, *args), run("numpy", op, *args), strict=True):
+                close(actual, expected, units=4096)
         if x.shape[-1] == x.shape[-2]:
-            for found, wanted in zip(run(name, "eigh", x), run("numpy", "eigh", x), strict=True):
-                close(found, wanted, units=4096)
+            for actual, expected in zip(run(name, "eigh", x), run("numpy", "eigh", x), strict=True):
+                close(actual, expected, units=4096)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -154,12 +154,12 @@ def test_what_is_not_finite_gives_nan(name, bad):
     x = matrix(2, 4, 4)
     x[1, 3, 2] = bad
     for op, *args in [("svd",), ("svd", False), ("qr", "complete"), ("eigh",), ("svdvals",), ("eigvalsh",), ("pinv",)]:
-        for found, wanted in zip(run(name, op, x, *args), run(name, op, x[:1], *args), strict=True):
-            close(found[:1], wanted)
+        for actual, expected in zip(run(name, op, x, *args), run(name, op, x[:1], *args), strict=True):
+            close(actual[:1], expected)
             if op == "eigh" or "r" not in op:
-                assert np.isnan(found[1]).all(), op
+                assert np.isnan(actual[1]).all(), op
             else:
-                assert not np.isfinite(found[1]).all(), op
+                assert not np.isfinite(actual[1]).all(), op
     assert list(run(name, "matrix_rank", x)[0]) == [4, 0]
     assert np.isnan(run(name, "cond", x)[0][1])
 
@@ -183,9 +183,9 @@ def test_empty_matrices(name):
         for op in ("svd", "qr"):
             for flag in (True, False):
                 args = (flag,) if op == "svd" else ("complete" if flag else "reduced",)
-                wanted = np.linalg.svd(np.zeros(shape), *args) if op == "svd" else np.linalg.qr(np.zeros(shape), *args)
-                for found, expected in zip(run(name, op, np.zeros(shape), *args), wanted, strict=True):
-                    np.testing.assert_array_equal(found, expected)
+                factors = np.linalg.svd(np.zeros(shape), *args) if op == "svd" else np.linalg.qr(np.zeros(shape), *args)
+                for actual, expected in zip(run(name, op, np.zeros(shape), *args), factors, strict=True):
+                    np.testing.assert_array_equal(actual, expected)
     assert run(name, "lstsq", np.zeros((0, 2)), np.zeros((0, 3)))[0].tolist() == np.zeros((2, 3)).tolist()
 
 
@@ -237,9 +237,9 @@ def test_triangular_systems(name):
     for upper in (True, False):
         for transpose in (True, False):
             for unit in (True, False):
-                wanted = scipy.linalg.solve_triangular(a, b, int(transpose), not upper, unit)
-                close(run(name, "solve_triangular", a, b, upper, transpose, unit)[0], wanted)
-                close(run(name, "triangular_solve", a, b, not upper, transpose, unit)[0], wanted)
+                expected = scipy.linalg.solve_triangular(a, b, int(transpose), not upper, unit)
+                close(run(name, "solve_triangular", a, b, upper, transpose, unit)[0], expected)
+                close(run(name, "triangular_solve", a, b, not upper, transpose, unit)[0], expected)
     spd = a @ a.T
     factor = np.linalg.cholesky(spd)
     for upper in (True, False):

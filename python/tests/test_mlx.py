@@ -20,11 +20,11 @@ ROWS = {row["name"]: row for row in _core.op_definitions()}
 RANDOM = np.random.default_rng(0)
 
 
-def assert_near(found, wanted, units=64):
-    found, wanted = (np.asarray(ml.MlxBackend().to_numpy(a), np.float64) for a in (found, wanted))
-    assert found.shape == wanted.shape
-    scale = np.abs(wanted).max(initial=1e-30)
-    assert np.abs(found - wanted).max(initial=0) <= units * 2.0**-23 * scale
+def assert_near(actual, expected, units=64):
+    actual, expected = (np.asarray(ml.MlxBackend().to_numpy(a), np.float64) for a in (actual, expected))
+    assert actual.shape == expected.shape
+    scale = np.abs(expected).max(initial=1e-30)
+    assert np.abs(actual - expected).max(initial=0) <= units * 2.0**-23 * scale
 
 
 # --- arrays -------------------------------------------------------------------------------------------------------
@@ -163,13 +163,13 @@ def test_threads_give_the_numbers_of_one(jit):
     compiled = ml.compile(model, backend, shapes={"input": ["batch", 8]}, jit=jit)
     params = compiled.randomize_params(seed=0)
     inputs = [np.full((n, 8), n / 10, np.float32) for n in range(1, 5)]
-    wanted = [backend.to_numpy(compiled.evaluate(params, {"input": x})["output"]) for x in inputs]
+    expected = [backend.to_numpy(compiled.evaluate(params, {"input": x})["output"]) for x in inputs]
     failures = []
 
     def work(number):
         for _ in range(10):
-            found = compiled.evaluate(params, {"input": inputs[number]})["output"]
-            if not np.array_equal(backend.to_numpy(found), wanted[number]):
+            actual = compiled.evaluate(params, {"input": inputs[number]})["output"]
+            if not np.array_equal(backend.to_numpy(actual), expected[number]):
                 failures.append(number)
 
     in_threads(work, 4)
@@ -248,10 +248,10 @@ def test_mlx_compiles_our_function_and_differentiates_our_loss():
 
     loss, gradients = forward_backward(params, data, targets)
     outputs = compiled.evaluate(params, data)["output"]
-    _, wanted = compiled.evaluate(params, data, {"output": 2 * (outputs - targets) / outputs.size})
+    _, expected = compiled.evaluate(params, data, {"output": 2 * (outputs - targets) / outputs.size})
     assert_near(loss, mx.mean(mx.square(outputs - targets)))
-    assert set(gradients) == set(wanted)
-    for name, gradient in wanted.items():
+    assert set(gradients) == set(expected)
+    for name, gradient in expected.items():
         assert_near(gradients[name], gradient)
     assert mx.array_equal(mx.compile(compiled.function)(params, data)["output"], outputs)
 
@@ -347,11 +347,11 @@ def test_reductions_of_nothing_end(name):
     pm = ml.compile(model, ml.MlxBackend(), data_keys={"x"}, shapes={"x": ["a", "b", 3]}, inference=True)
     for sizes in ((2, 4, 3), (2, 0, 3), (0, 4, 3)):
         data = np.ones(sizes, np.float32)
-        wanted = {"Prod": np.prod, "Any": np.any, "All": np.all}.get(name, np.sum)(data, 1)
+        expected = {"Prod": np.prod, "Any": np.any, "All": np.all}.get(name, np.sum)(data, 1)
         if name in ("Mean", "Var", "Std"):
-            wanted = np.full_like(wanted, np.nan if 0 in sizes[1:] else name == "Mean")
+            expected = np.full_like(expected, np.nan if 0 in sizes[1:] else name == "Mean")
         np.testing.assert_allclose(
-            np.asarray(pm.evaluate({}, {"x": data})["y"]), np.sqrt(wanted) if name == "Norm" else wanted
+            np.asarray(pm.evaluate({}, {"x": data})["y"]), np.sqrt(expected) if name == "Norm" else expected
         )
 
 
@@ -378,9 +378,9 @@ def test_doubles_have_all_their_digits():
     uses = {name: [x] for name in ("exp", "sin", "cos", "tan", "erf", "erfc", "sigmoid", "softplus", "gelu", "tanh")}
     for op, args in {**uses, "softmax": [x, -1], "logsumexp": [x], "log_softmax": [x, -1]}.items():
         args = [*args, *(row.get("default") for row in ROWS[op]["ports"][len(args) :])]
-        found = backend.to_numpy(backend._op(op, args))
-        wanted = np.asarray(reference._op(op, args))
-        error = np.abs(found - wanted).max() / np.abs(wanted).max() / 2.0**-52
+        actual = backend.to_numpy(backend._op(op, args))
+        expected = np.asarray(reference._op(op, args))
+        error = np.abs(actual - expected).max() / np.abs(expected).max() / 2.0**-52
         assert error <= 12, (op, error)
 
 

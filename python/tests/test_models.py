@@ -209,14 +209,14 @@ def test_threads_share_a_model():
     compiled = ml.compile(classifier(), ml.NumpyBackend(), shapes={"input": ["batch", 8]})
     params = compiled.randomize_params(seed=0)
     inputs = [np.full((n, 8), n / 10, np.float32) for n in range(1, 9)]
-    wanted = [compiled.evaluate(params, {"input": x}, True) for x in inputs]
+    expected = [compiled.evaluate(params, {"input": x}, True) for x in inputs]
     failures = []
 
     def work(i):
         for _ in range(50):
             outputs, gradients = compiled.evaluate(params, {"input": inputs[i]}, True)
-            same = np.array_equal(outputs["output"], wanted[i][0]["output"])
-            if not (same and all(np.array_equal(gradients[k], wanted[i][1][k]) for k in gradients)):
+            same = np.array_equal(outputs["output"], expected[i][0]["output"])
+            if not (same and all(np.array_equal(gradients[k], expected[i][1][k]) for k in gradients)):
                 failures.append(i)
 
     in_threads(work, len(inputs))
@@ -270,17 +270,17 @@ def test_gradients_inside_functions_see_what_is_around_them():
     value, gradient = backend.value_and_grad(outer)(w)
     np.testing.assert_allclose(value, by_hand(w))
     steps = 1e-6 * np.eye(2)
-    wanted = [(by_hand(w + h) - by_hand(w - h)) / 2e-6 for h in steps]
-    np.testing.assert_allclose(gradient, wanted, rtol=1e-6)
+    expected = [(by_hand(w + h) - by_hand(w - h)) / 2e-6 for h in steps]
+    np.testing.assert_allclose(gradient, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("dtype", "wanted"), [("float32", np.complex64), ("float64", np.complex128)])
-def test_transforms_are_complex_where_numpy_is(dtype, wanted):
+@pytest.mark.parametrize(("dtype", "expected"), [("float32", np.complex64), ("float64", np.complex128)])
+def test_transforms_are_complex_where_numpy_is(dtype, expected):
     backend = ml.NumpyBackend(dtype=dtype)
     rng = np.random.default_rng(0)
-    x = (rng.normal(size=(3, 6)) + 1j * rng.normal(size=(3, 6))).astype(wanted)
+    x = (rng.normal(size=(3, 6)) + 1j * rng.normal(size=(3, 6))).astype(expected)
     tolerance = 50 * np.finfo(dtype).eps
-    assert backend.fft(x).dtype == wanted
+    assert backend.fft(x).dtype == expected
     np.testing.assert_allclose(backend.fft(x), np.fft.fft(x), atol=tolerance)
     np.testing.assert_allclose(backend.ifft(x, axis=0), np.fft.ifft(x, axis=0), atol=tolerance)
     np.testing.assert_allclose(backend.rfft(x.real), np.fft.rfft(x.real), atol=tolerance)

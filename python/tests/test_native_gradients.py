@@ -59,11 +59,11 @@ def gradients_of(case, chosen, cotangents, autodiff):
     return {key: np.asarray(chosen.to_numpy(value)) for key, value in found.items()}
 
 
-def assert_same(found, wanted, dtype, units, label):
-    assert list(found) == list(wanted), label
-    for key, value in wanted.items():
+def assert_same(actual, expected, dtype, units, label):
+    assert list(actual) == list(expected), label
+    for key, value in expected.items():
         where = f"{label}: gradient of {key}"
-        a, b = found[key], value.astype(np.float64)
+        a, b = actual[key], value.astype(np.float64)
         assert a.dtype == dtype, where
         assert a.shape == b.shape, where
         a, finite = a.astype(np.float64), np.isfinite(b)
@@ -90,11 +90,11 @@ def references(op):
 @pytest.mark.parametrize("op", ROWS)
 def test_native_gradients_are_those_of_the_graph(name, op, dtype):
     row, chosen = ROWS[op], quick(name, dtype)
-    for case, cotangents, wanted in references(op):
+    for case, cotangents, expected in references(op):
         units = UNITS.get(row["tolerance"], 64)
-        assert_same(gradients_of(case, chosen, cotangents, "native"), wanted, dtype, units, f"{case}, native")
+        assert_same(gradients_of(case, chosen, cotangents, "native"), expected, dtype, units, f"{case}, native")
         if dtype == "float64":
-            assert_same(gradients_of(case, chosen, cotangents, "graph"), wanted, dtype, units, f"{case}, graph")
+            assert_same(gradients_of(case, chosen, cotangents, "graph"), expected, dtype, units, f"{case}, graph")
 
 
 @pytest.mark.parametrize("bend", BENDS, ids=lambda bend: f"{bend[0]}-{bend[1:]}"[:60])
@@ -104,8 +104,8 @@ def test_native_gradients_where_functions_bend(name, bend):
     case = Case(op, str(args), tuple(np.array(a) if isinstance(a, list) else a for a in args))
     chosen = quick(name, "float64")
     cotangents = random_cotangents(Single(case, REFERENCE()).run(None)[0])
-    wanted = gradients_of(case, REFERENCE(), cotangents, "graph")
-    assert_same(gradients_of(case, chosen, cotangents, "native"), wanted, "float64", 64, f"{case}, native")
+    expected = gradients_of(case, REFERENCE(), cotangents, "graph")
+    assert_same(gradients_of(case, chosen, cotangents, "native"), expected, "float64", 64, f"{case}, native")
 
 
 #: Second derivatives that a framework computes otherwise: framework and op -> the reason.
@@ -122,12 +122,12 @@ def test_second_derivatives(name, op):
     """The gradient of a product with the gradient, for the first case."""
     case = next(iter(cases(ROWS[op])))
     places = [i for i, a in enumerate(case.args) if isinstance(a, np.ndarray) and a.dtype == np.float64]
-    found = REFERENCE()._op(op, case.args)
-    if not places or isinstance(found, tuple) or found.dtype != np.float64:
+    actual = REFERENCE()._op(op, case.args)
+    if not places or isinstance(actual, tuple) or actual.dtype != np.float64:
         pytest.skip("one output of floats, made of floats")
     if (name, op) in ONCE:
         pytest.skip(ONCE[name, op])
-    cotangent = np.random.default_rng(7).uniform(-1, 1, found.shape)
+    cotangent = np.random.default_rng(7).uniform(-1, 1, actual.shape)
     directions = {i: np.random.default_rng(i).uniform(-1, 1, case.args[i].shape) for i in places}
 
     def second(chosen):
@@ -148,7 +148,7 @@ def test_second_derivatives(name, op):
         gradients = chosen.grad(along, range(len(places)))(*(chosen.array(case.args[i]) for i in places))
         return {str(i): np.asarray(chosen.to_numpy(g)) for i, g in zip(places, gradients, strict=True)}
 
-    wanted = second(REFERENCE())
-    for key, found in second(backend(name, "float64")).items():
-        error = np.abs(found - wanted[key]).max(initial=0) / (1 + np.abs(wanted[key]).max(initial=0))
+    expected = second(REFERENCE())
+    for key, actual in second(backend(name, "float64")).items():
+        error = np.abs(actual - expected[key]).max(initial=0) / (1 + np.abs(expected[key]).max(initial=0))
         assert error <= 256 * EPSILON["float64"], f"{case}: second derivative of {key}: {error}"

@@ -81,11 +81,11 @@ def test_comparisons_are_exact(name):
             model |= layer()(left=number, right="x", output=f"{op}_turned")
         outputs = ml.compile(model, chosen, shapes={"x": [4]}).evaluate({}, {"x": chosen.tensor(x, dtype)})
         for op in COMPARISONS:
-            wanted = getattr(np, op)(x, number), getattr(np, op)(number, x)
-            np.testing.assert_array_equal(chosen.to_numpy(outputs[op]), wanted[0], err_msg=op)
-            np.testing.assert_array_equal(chosen.to_numpy(outputs[f"{op}_turned"]), wanted[1], err_msg=op)
+            expected = getattr(np, op)(x, number), getattr(np, op)(number, x)
+            np.testing.assert_array_equal(chosen.to_numpy(outputs[op]), expected[0], err_msg=op)
+            np.testing.assert_array_equal(chosen.to_numpy(outputs[f"{op}_turned"]), expected[1], err_msg=op)
             at_once = getattr(chosen, op)(chosen.tensor(x, dtype), number)
-            np.testing.assert_array_equal(chosen.to_numpy(at_once), wanted[0], err_msg=op)
+            np.testing.assert_array_equal(chosen.to_numpy(at_once), expected[0], err_msg=op)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -98,12 +98,12 @@ def test_halves_are_brought_together_in_float32(name, op, dtype):
     for shape, axis in [((3, 2000), 1), ((300, 4), 0), ((2, 3, 17), 2)]:
         x = run.to_numpy(run.array(random.uniform(0.985, 1.015, shape)))
         exact = x.astype(np.float64)
-        wanted = getattr(np, op)(exact, axis=axis)
+        expected = getattr(np, op)(exact, axis=axis)
         model = ml.Model()
         options = {"correction": 0} if op == "var" else {}
         layer = {"prod": ml.Prod, "sum": ml.Sum, "mean": ml.Mean, "var": ml.Var, "cumsum": ml.CumSum}
         model |= layer.get(op, ml.CumProd)(axis=axis, **options)(input="input", output="output")
         compiled = ml.compile(model, run, shapes={"input": list(shape)}, data_keys={"input"}, inference=True)
-        found = run.to_numpy(compiled.evaluate({}, {"input": run.array(x)})["output"]).astype(np.float64)
+        actual = run.to_numpy(compiled.evaluate({}, {"input": run.array(x)})["output"]).astype(np.float64)
         epsilon = {"float16": 2.0**-10, "bfloat16": 2.0**-7}[dtype]
-        np.testing.assert_allclose(found, wanted, rtol=0.51 * epsilon, atol=1e-7)
+        np.testing.assert_allclose(actual, expected, rtol=0.51 * epsilon, atol=1e-7)

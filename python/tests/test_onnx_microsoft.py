@@ -167,13 +167,13 @@ def test_as_in_onnx_runtime(name):
     data = _model(op, inputs, attributes, outputs)
     values = {n: np.asarray(v) for n, v in inputs.items() if v is not None and n != "total"}
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
-    wanted = session.run(None, values)
+    expected = session.run(None, values)
     model, params = ml.from_onnx(data)
     results = ml.compile(model, ml.NumpyBackend()).evaluate(params, values)
-    for i, array in enumerate(wanted):
-        found = results[f"y{i}"]
-        assert found.shape == array.shape
-        assert found.dtype == array.dtype
+    for i, array in enumerate(expected):
+        actual = results[f"y{i}"]
+        assert actual.shape == array.shape
+        assert actual.dtype == array.dtype
         # A rounding error may move a byte to its neighbor.
         byte = array.dtype == np.uint8
-        np.testing.assert_allclose(found.astype(float), array.astype(float), rtol=1e-4, atol=1 if byte else 2e-5)
+        np.testing.assert_allclose(actual.astype(float), array.astype(float), rtol=1e-4, atol=1 if byte else 2e-5)

@@ -11,7 +11,7 @@ from mithril.testing.backend_tests import run_backend_tests
 NAMES = ("interpreter", *BACKENDS, "c", "ggml")
 
 
-def made(name):
+def backend_named(name):
     return backend(name) if name in BACKENDS else ml.get_backend(name)
 
 
@@ -24,54 +24,56 @@ def test_floor_divide_is_the_floor_of_the_exact_quotient(name, dtype):
         (random.choice([-1, 1], 20_000) * np.exp(random.uniform(-5, 9, 20_000))).astype(native) for _ in range(2)
     )
     exact = [x.astype(np.float64) for x in (left, right)]
-    on = made(name)
+    on = backend_named(name)
     x, y = on.tensor(left, dtype), on.tensor(right, dtype)
     for op, function in (("floor_divide", np.floor_divide), ("remainder", np.remainder)):
-        found = np.asarray(on.to_numpy(getattr(on, op)(x, y))).astype(np.float64)
+        actual = np.asarray(on.to_numpy(getattr(on, op)(x, y))).astype(np.float64)
         with np.errstate(over="ignore"):
-            wanted = function(*exact).astype(native).astype(np.float64)
-        np.testing.assert_array_equal(found, wanted, err_msg=op)
+            expected = function(*exact).astype(native).astype(np.float64)
+        np.testing.assert_array_equal(actual, expected, err_msg=op)
     # A plain number is one of the dtype.
-    found = np.asarray(on.to_numpy(on.floor_divide(x, 0.1))).astype(np.float64)
+    actual = np.asarray(on.to_numpy(on.floor_divide(x, 0.1))).astype(np.float64)
     with np.errstate(over="ignore"):
-        wanted = (
+        expected = (
             np.floor_divide(exact[0], np.array(0.1).astype(native).astype(np.float64)).astype(native).astype(np.float64)
         )
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_activations_that_only_choose_keep_integers(name):
-    on = made(name)
+    on = backend_named(name)
     x = on.tensor(np.array([-9, -1, 0, 1, 5, 9], np.int32), "int32")
-    for op, options, wanted in (
+    for op, options, expected in (
         ("relu", {}, [0, 0, 0, 1, 5, 9]),
         ("relu6", {}, [0, 0, 0, 1, 5, 6]),
         ("hard_tanh", {}, [-1, -1, 0, 1, 1, 1]),
         ("hard_tanh", {"min": -2, "max": float("inf")}, [-2, -1, 0, 1, 5, 9]),
         ("clip", {"min": -2, "max": 5}, [-2, -1, 0, 1, 5, 5]),
     ):
-        found = np.asarray(on.to_numpy(getattr(on, op)(x, **options)))
-        assert found.dtype == np.int32, op
-        assert found.tolist() == wanted
+        actual = np.asarray(on.to_numpy(getattr(on, op)(x, **options)))
+        assert actual.dtype == np.int32, op
+        assert actual.tolist() == expected
     # Between fractions there are no integers.
-    found = np.asarray(on.to_numpy(on.hard_tanh(x, min=-0.5, max=0.5)))
-    assert found.dtype == np.float32
-    assert found.tolist() == [-0.5, -0.5, 0, 0.5, 0.5, 0.5]
+    actual = np.asarray(on.to_numpy(on.hard_tanh(x, min=-0.5, max=0.5)))
+    assert actual.dtype == np.float32
+    assert actual.tolist() == [-0.5, -0.5, 0, 0.5, 0.5, 0.5]
 
 
 @pytest.mark.parametrize("name", ["numpy", "torch", "mlx"])
 def test_what_frameworks_do_otherwise_with_integers(name):
     """Ops of which a framework's own refuses integers, or gives another dtype."""
     ops = ["einsum", "prod", "interpolate", "windows", "binary_cross_entropy", "gelu"]
-    results = run_backend_tests(made(name), ops, dtypes=["float32", "bfloat16", "int32", "uint8"], special=True)
+    results = run_backend_tests(
+        backend_named(name), ops, dtypes=["float32", "bfloat16", "int32", "uint8"], special=True
+    )
     assert results.failures == []
     assert results.unsupported == []
 
 
 def test_results_that_are_computed_alike_are_both_there_on_mlx():
     """MLX's compiler lost one of two equal results of a function with gradients."""
-    on = made("mlx")
+    on = backend_named("mlx")
     x = ml.IOKey("x")
     views = {"a": _core.apply_op("transpose", [x, None]), "b": _core.apply_op("swapaxes", [x, 0, 1])}
     compiled = ml.compile(ml.Model.create(**views), on, shapes={"x": [2, 3]}, trainable_keys=["x"], jit=True)
@@ -83,14 +85,14 @@ def test_results_that_are_computed_alike_are_both_there_on_mlx():
 
 def test_gradients_of_large_determinants_on_mlx():
     """MLX differentiates those of matrices of three rows at most."""
-    results = run_backend_tests(made("mlx"), ["det", "slogdet"], gradients=True)
+    results = run_backend_tests(backend_named("mlx"), ["det", "slogdet"], gradients=True)
     assert results.failures == []
-    on, matrix = made("mlx"), np.diag([1.0, 2.0, 3.0, 4.0]) + 0.1
+    on, matrix = backend_named("mlx"), np.diag([1.0, 2.0, 3.0, 4.0]) + 0.1
     x = ml.IOKey("x")
     sign, log = _core.apply_op("slogdet", [x])
     model = ml.Model.create(sign=sign, log=log, det=_core.apply_op("det", [x]))
     compiled = ml.compile(model, on, shapes={"x": [4, 4]}, trainable_keys=["x"])
     ones = {name: on.array(1.0) for name in ("log", "det")}
     _, gradients = compiled.evaluate({"x": on.array(matrix)}, {}, ones)
-    wanted = (1 + np.linalg.det(matrix)) * np.linalg.inv(matrix).T
-    np.testing.assert_allclose(on.to_numpy(gradients["x"]), wanted, rtol=1e-4)
+    expected = (1 + np.linalg.det(matrix)) * np.linalg.inv(matrix).T
+    np.testing.assert_allclose(on.to_numpy(gradients["x"]), expected, rtol=1e-4)

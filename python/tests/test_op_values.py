@@ -36,8 +36,8 @@ def test_unusual_arguments(name, op):
     units = UNITS[row["tolerance"]] + (0 if row["primitive"] else 4)
     for case in cases({**row, "cases": MORE[op]}):
         pairs = zip(run(backend(name, "float64"), op, case.args), run(REFERENCE["float64"], op, case.args), strict=True)
-        for found, wanted in pairs:
-            assert agree(found, wanted, units) is None, str(case)
+        for actual, expected in pairs:
+            assert agree(actual, expected, units) is None, str(case)
 
 
 def tensor_ports(row):
@@ -87,12 +87,12 @@ def test_special_values(name, op, dtype):
     special = np.asarray(reference.to_numpy(reference.tensor(SPECIAL, dtype)))
     args = uses(row, special)
     with np.errstate(all="ignore"):
-        [found], [wanted] = run(chosen, op, args), run(reference, op, args)
-    assert found.dtype == wanted.dtype
-    if wanted.dtype.name not in EPSILON:
-        np.testing.assert_array_equal(found, wanted)
+        [actual], [expected] = run(chosen, op, args), run(reference, op, args)
+    assert actual.dtype == expected.dtype
+    if expected.dtype.name not in EPSILON:
+        np.testing.assert_array_equal(actual, expected)
         return
-    a, b = found.astype(np.float64), wanted.astype(np.float64)
+    a, b = actual.astype(np.float64), expected.astype(np.float64)
     given = [x.astype(np.float64) for x in args if isinstance(x, np.ndarray)]
     finite = np.isfinite(b)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
@@ -120,15 +120,15 @@ def test_ends_of_integers(name, op, dtype):
     numbers = sorted({limits.min, limits.min + 1, *(-n for n in small if limits.min < 0), *small, limits.max})
     args = uses(row, np.array(numbers, dtype))
     chosen = backend(name, "float64")
-    [found], [wanted] = run(chosen, op, args), run(REFERENCE["float64"], op, args)
-    if wanted.dtype == np.float64:
-        assert found.dtype == wanted.dtype
-        scale = np.maximum(np.abs(wanted), np.abs(args[0].astype(np.float64)) if op in TAILS else 0)
+    [actual], [expected] = run(chosen, op, args), run(REFERENCE["float64"], op, args)
+    if expected.dtype == np.float64:
+        assert actual.dtype == expected.dtype
+        scale = np.maximum(np.abs(expected), np.abs(args[0].astype(np.float64)) if op in TAILS else 0)
         with np.errstate(all="ignore"):
-            close = np.abs(found - wanted) <= 4 * EPSILON["float64"] * scale
-        assert (close | (found == wanted) | (np.isnan(found) & np.isnan(wanted))).all()
+            close = np.abs(actual - expected) <= 4 * EPSILON["float64"] * scale
+        assert (close | (actual == expected) | (np.isnan(actual) & np.isnan(expected))).all()
         return
-    np.testing.assert_array_equal(found, wanted, strict=True)
+    np.testing.assert_array_equal(actual, expected, strict=True)
 
 
 @pytest.mark.parametrize("to", [*INTEGERS, "bool", *FLOATS])
@@ -149,15 +149,15 @@ def test_casts(name, dtype, to):
             exact = np.array([*SPECIAL, *ends, *(-x for x in ends)])
             values = np.asarray(reference.to_numpy(reference.cast(exact, dtype)))
     with np.errstate(all="ignore"):
-        [found], [wanted] = run(backend(name, "float64"), "cast", [values, to]), run(reference, "cast", [values, to])
-    wrong = (found != wanted) & ~((found != found) & (wanted != wanted))
-    assert found.dtype == wanted.dtype
+        [actual], [expected] = run(backend(name, "float64"), "cast", [values, to]), run(reference, "cast", [values, to])
+    wrong = (actual != expected) & ~((actual != actual) & (expected != expected))
+    assert actual.dtype == expected.dtype
     if (name, dtype) in FLUSHED or (name, to) in FLUSHED:
         wrong &= np.abs(values.astype(np.float64)) >= LEAST
     if (name, dtype, to) in TWICE:
         with np.errstate(over="ignore"):
-            wrong &= found != values.astype(np.float32).astype(wanted.dtype)
-    assert not wrong.any(), list(zip(values[wrong], found[wrong], wanted[wrong], strict=True))[:5]
+            wrong &= actual != values.astype(np.float32).astype(expected.dtype)
+    assert not wrong.any(), list(zip(values[wrong], actual[wrong], expected[wrong], strict=True))[:5]
 
 
 LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38}
@@ -175,14 +175,14 @@ def test_every_half(name, op, dtype):
     x = np.arange(2**16, dtype=np.uint16).view(np.asarray(reference.tensor(0.0, dtype)).dtype)
     args = [x if p in tensor_ports(row) else p.get("default") for p in row["ports"]]
     with np.errstate(all="ignore"):
-        [found], [wanted] = run(chosen, op, args), run(reference, op, args)
-        if wanted.dtype.name not in EPSILON:
+        [actual], [expected] = run(chosen, op, args), run(reference, op, args)
+        if expected.dtype.name not in EPSILON:
             exact = np.ones(x.shape, bool)
             if (name, dtype) in FLUSHED:
                 exact = ~(np.abs(x.astype(np.float64)) < LEAST) | (x == 0)
-            np.testing.assert_array_equal(found[exact], wanted[exact])
+            np.testing.assert_array_equal(actual[exact], expected[exact])
             return
-        a, b, given = (part.astype(np.float64) for part in (found, wanted, x))
+        a, b, given = (part.astype(np.float64) for part in (actual, expected, x))
         scale = np.maximum(np.maximum(np.abs(b), np.abs(given) if op in TAILS else 0), NORMAL[dtype])
         close = (a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= 4 * EPSILON[dtype] * scale)
         # Subnormal numbers may be flushed to 0.

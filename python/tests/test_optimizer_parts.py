@@ -66,8 +66,8 @@ def test_schedules_are_those_of_torch(ours, theirs):
     ],
 )
 def test_schedules_are_those_of_optax(ours, theirs):
-    wanted = [float(theirs(t)) for t in range(25)]
-    np.testing.assert_allclose([ours(t + 1) for t in range(25)], wanted, rtol=1e-5, atol=1e-7)
+    expected = [float(theirs(t)) for t in range(25)]
+    np.testing.assert_allclose([ours(t + 1) for t in range(25)], expected, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_adapters_have_the_interface_of_ours(name, pair):
     start = {n: backend.tensor(rng.normal(size=3), "float32") for n in ("w", "a.b")}
     gradients = [{n: backend.tensor(rng.normal(size=3), "float32") for n in start} for _ in range(8)]
     adapted, reference = pair()
-    found = wanted = start
+    actual = expected = start
     kept = []
     for step, g in enumerate(gradients):
         if step == 4:
@@ -240,11 +240,11 @@ def test_adapters_have_the_interface_of_ours(name, pair):
             adapted = pair()[0]
             adapted.load_state_dict(state)
             assert adapted.state_dict().keys() == state.keys()
-        kept.append((found, {n: backend.to_numpy(v).copy() for n, v in found.items()}))
-        found, wanted = adapted.update(found, g), reference.apply_gradients(g, wanted)
+        kept.append((actual, {n: backend.to_numpy(v).copy() for n, v in actual.items()}))
+        actual, expected = adapted.update(actual, g), reference.apply_gradients(g, expected)
     assert adapted.steps == 8
-    for n in wanted:
-        np.testing.assert_allclose(backend.to_numpy(found[n]), backend.to_numpy(wanted[n]), rtol=2e-5, atol=1e-6)
+    for n in expected:
+        np.testing.assert_allclose(backend.to_numpy(actual[n]), backend.to_numpy(expected[n]), rtol=2e-5, atol=1e-6)
     for given, copies in kept:
         for n, value in given.items():
             np.testing.assert_array_equal(backend.to_numpy(value), copies[n])

@@ -58,11 +58,11 @@ def torch_run(make, seed=0, steps=STEPS, schedule=None, before_step=lambda leave
     return {n: leaf.detach().numpy() for n, leaf in leaves.items()}
 
 
-def agree(found, wanted, dtype="float64"):
+def agree(actual, expected, dtype="float64"):
     rtol, atol = {"float64": (1e-9, 1e-11), "float32": (2e-5, 2e-6)}[dtype]
-    assert found.keys() == wanted.keys()
-    for name in wanted:
-        np.testing.assert_allclose(found[name], wanted[name], rtol=rtol, atol=atol, err_msg=name)
+    assert actual.keys() == expected.keys()
+    for name in expected:
+        np.testing.assert_allclose(actual[name], expected[name], rtol=rtol, atol=atol, err_msg=name)
 
 
 # --- rules against torch.optim ----------------------------------------------------------------------------------
@@ -130,8 +130,8 @@ def optax_run(transformation, seed=0, steps=STEPS):
 @pytest.mark.parametrize("options", [{}, {"betas": (0.8, 0.95), "weight_decay": 0.2}])
 def test_lion_steps_as_that_of_optax(backend, options, dtype):
     b1, b2 = options.get("betas", (0.9, 0.99))
-    wanted = optax_run(optax.lion(0.05, b1, b2, weight_decay=options.get("weight_decay", 0.0)))
-    agree(run(backend, optim.Lion(0.05, **options), dtype), wanted, dtype)
+    expected = optax_run(optax.lion(0.05, b1, b2, weight_decay=options.get("weight_decay", 0.0)))
+    agree(run(backend, optim.Lion(0.05, **options), dtype), expected, dtype)
 
 
 def test_adafactor_keeps_rows_and_columns_only():
@@ -205,8 +205,11 @@ def test_low_precision_is_updated_in_float32(backend, dtype):
     assert backend.dtype(params["w"]) == backend.dtype(lost["w"]) == dtype
     assert {backend.dtype(v) for v in optimizer.state["w"].values()} == {"float32"}
     np.testing.assert_allclose(backend.to_numpy(optimizer.state["w"]["master"]), exact.detach().numpy(), rtol=2e-6)
-    found, wanted = backend.to_numpy(params["w"]).astype(np.float32), exact.detach().to(getattr(torch, dtype)).float()
-    np.testing.assert_allclose(found, wanted.numpy(), rtol=float(torch.finfo(getattr(torch, dtype)).eps))
+    actual, expected = (
+        backend.to_numpy(params["w"]).astype(np.float32),
+        exact.detach().to(getattr(torch, dtype)).float(),
+    )
+    np.testing.assert_allclose(actual, expected.numpy(), rtol=float(torch.finfo(getattr(torch, dtype)).eps))
     if dtype == "bfloat16":
         # Without the copy in float32 every step is lost in rounding.
         np.testing.assert_array_equal(backend.to_numpy(lost["w"]).astype(np.float32), narrow(start).float().numpy())
@@ -217,11 +220,11 @@ def test_low_precision_is_updated_in_float32(backend, dtype):
 
 @pytest.mark.parametrize("bound", [0.5, 100.0])
 def test_clipping_by_norm_is_that_of_torch(backend, bound):
-    wanted = torch_run(
+    expected = torch_run(
         lambda leaves: torch.optim.SGD(leaves.values(), 0.1, 0.9),
         before_step=lambda leaves: torch.nn.utils.clip_grad_norm_(leaves, bound),
     )
-    agree(run(backend, optim.SGD(0.1, momentum=0.9, clip_norm=bound)), wanted)
+    agree(run(backend, optim.SGD(0.1, momentum=0.9, clip_norm=bound)), expected)
 
 
 def test_clipping_by_value_comes_first(backend):
@@ -229,13 +232,13 @@ def test_clipping_by_value_comes_first(backend):
         torch.nn.utils.clip_grad_value_(leaves, 0.3)
         torch.nn.utils.clip_grad_norm_(leaves, 1.0)
 
-    wanted = torch_run(lambda leaves: torch.optim.Adam(leaves.values(), 0.1), before_step=clip)
-    agree(run(backend, optim.Adam(0.1, clip_norm=1.0, clip_value=0.3)), wanted)
-    wanted = torch_run(
+    expected = torch_run(lambda leaves: torch.optim.Adam(leaves.values(), 0.1), before_step=clip)
+    agree(run(backend, optim.Adam(0.1, clip_norm=1.0, clip_value=0.3)), expected)
+    expected = torch_run(
         lambda leaves: torch.optim.SGD(leaves.values(), 0.1),
         before_step=lambda leaves: torch.nn.utils.clip_grad_value_(leaves, 0.3),
     )
-    agree(run(backend, optim.SGD(0.1, clip_value=0.3), "float32"), wanted, "float32")
+    agree(run(backend, optim.SGD(0.1, clip_value=0.3), "float32"), expected, "float32")
 
 
 def test_norm_is_that_of_all_parameters_whatever_their_steps():
@@ -280,9 +283,9 @@ def test_resuming_is_exact(backend, make, tmp_path):
     params = {n: backend.tensor(v, "float32") for n, v in start.items()}
     gradients = [{n: backend.tensor(v, "float32") for n, v in g.items()} for g in gradients]
     whole, first, second = make(), make(), make()
-    wanted = params
+    expected = params
     for g in gradients:
-        wanted = whole.update(wanted, g)
+        expected = whole.update(expected, g)
     for g in gradients[:5]:
         params = first.update(params, g)
     state = first.state_dict()
@@ -293,8 +296,8 @@ def test_resuming_is_exact(backend, make, tmp_path):
     for g in gradients[5:]:
         params = second.update(params, g)
     assert second.steps == whole.steps
-    for n in wanted:
-        np.testing.assert_array_equal(backend.to_numpy(params[n]), backend.to_numpy(wanted[n]))
+    for n in expected:
+        np.testing.assert_array_equal(backend.to_numpy(params[n]), backend.to_numpy(expected[n]))
 
 
 def test_init_starts_anew_and_makes_the_state_complete(backend):

@@ -55,8 +55,8 @@ def test_a_method_of_every_op_may_pass_on_its_arguments(style):
         # From the last one on: the first ones have the defaults. What changes nothing is left out, and calls nothing.
         for case in reversed(list(cases(ROWS[name]))):
             args = [np.asarray(a, np.float32) if getattr(a, "dtype", None) == np.float64 else a for a in case.args]
-            found, wanted = (own.engine.apply_op(name, args) for own in (backend, plain))
-            for one, other in zip(*(v if isinstance(v, tuple) else (v,) for v in (found, wanted)), strict=True):
+            actual, expected = (own.engine.apply_op(name, args) for own in (backend, plain))
+            for one, other in zip(*(v if isinstance(v, tuple) else (v,) for v in (actual, expected)), strict=True):
                 np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6, err_msg=str(case))
             if calls[name]:
                 break
@@ -83,17 +83,17 @@ def test_models_call_them(style):
     sides = [ml.Conv2d(4, 3, padding=1, stride=2, bias=bias)(image) for bias in (True, False)]
     model = ml.Model.create(output=ml.Softmax(1)(ml.MaxPool2d(2, 1)(ml.NumpyBackend().concat(*sides, axis=1))))
     x = np.random.default_rng(0).normal(size=(1, 3, 8, 8)).astype(np.float32)
-    found, wanted = (ml.compile(model, own, shapes={"input": x.shape}) for own in (backend, ml.NumpyBackend()))
-    params = wanted.randomize_params(seed=0)
+    overridden, reference = (ml.compile(model, own, shapes={"input": x.shape}) for own in (backend, ml.NumpyBackend()))
+    params = reference.randomize_params(seed=0)
     np.testing.assert_array_equal(
-        found.evaluate(params, {"input": x})["output"], wanted.evaluate(params, {"input": x})["output"]
+        overridden.evaluate(params, {"input": x})["output"], reference.evaluate(params, {"input": x})["output"]
     )
     assert calls == {"conv2d": 2, "max_pool2d": 1, "softmax": 1, "concat": 1}
     connection = ml.IOKey("x")
     part = ml.Model.create(output=backend.softmax(backend.concat([connection, connection], axis=1), axis=1))
     compiled = ml.compile(part, backend, shapes={"x": [2, 3]})
-    found = compiled.evaluate({}, {"x": x[0, 0, :2, :3]})["output"]
-    np.testing.assert_allclose(found.sum(1), 1, rtol=1e-6)
+    actual = compiled.evaluate({}, {"x": x[0, 0, :2, :3]})["output"]
+    np.testing.assert_allclose(actual.sum(1), 1, rtol=1e-6)
 
 
 def test_parameters_in_front_of_stars_and_lists():

@@ -66,15 +66,15 @@ def test_fit_metrics_and_checkpoints(form, tmp_path):
     inputs, target = random.normal(size=(32, 5)).astype("f4"), random.integers(0, 3, 32)
     backend = OwnBackend()
 
-    def given(array):
+    def batches_of(array):
         data = {"input": array(inputs), "target": array(target)}
         return [{"input": array(inputs[:8]), "target": array(target[:8])}] * 3 if form == "batches" else data
 
-    _, wanted = fit(ml.NumpyBackend(), given(np.asarray), 3)
-    own = given(np.asarray if form == "arrays of NumPy" else backend.tensor)
+    _, expected = fit(ml.NumpyBackend(), batches_of(np.asarray), 3)
+    own = batches_of(np.asarray if form == "arrays of NumPy" else backend.tensor)
     fit(backend, own, 2, checkpoint=tmp_path)
     compiled, rows = fit(backend, own, 3, checkpoint=tmp_path)
-    for ours, theirs in zip(rows, wanted, strict=True):
+    for ours, theirs in zip(rows, expected, strict=True):
         assert ours == pytest.approx(theirs, rel=1e-5)
     ml.save(compiled.parameters, tmp_path / "params.safetensors")
     moved = ml.transfer(compiled.parameters, to=ml.NumpyBackend())

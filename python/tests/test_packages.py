@@ -110,8 +110,8 @@ def test_hints_install_what_the_extras_hold():
     for extra, packages in optional_packages.EXTRAS.items():
         listed = [entry.partition(";") for entry in project["optional-dependencies"][extra]]
         here = [name for name, _, condition in listed if not condition or f"'{sys.platform}'" in condition]
-        wanted = {re.split(r"[>=<]", name)[0] for name in here if not name.startswith(project["name"])}
-        assert set(packages) == wanted, extra
+        expected = {re.split(r"[>=<]", name)[0] for name in here if not name.startswith(project["name"])}
+        assert set(packages) == expected, extra
 
 
 def test_projects_that_are_written_depend_on_this_distribution(tmp_path):

@@ -194,8 +194,8 @@ def test_a_batch_that_does_not_divide_is_computed_by_every_device():
     params = ml.compile(linear(), ml.NumpyBackend(), shapes={"input": [4, 3]}).randomize_params(seed=0)
     assert compiled.evaluate(params, {"input": np.ones((8, 3), np.float32)})["output"].shape == (8, 6)
     x = np.random.default_rng(0).standard_normal((6, 3)).astype(np.float32)
-    wanted = ml.compile(linear(), ml.NumpyBackend()).evaluate(params, {"input": x}, True)
+    expected = ml.compile(linear(), ml.NumpyBackend()).evaluate(params, {"input": x}, True)
     with pytest.warns(errors.PartitionWarning, match="does not divide into 4 parts"):
-        found = compiled.evaluate(params, {"input": x}, True)
-    np.testing.assert_allclose(found[0]["output"], wanted[0]["output"], rtol=1e-5)
-    np.testing.assert_allclose(found[1]["layer.weight"], wanted[1]["layer.weight"], rtol=1e-5)
+        actual = compiled.evaluate(params, {"input": x}, True)
+    np.testing.assert_allclose(actual[0]["output"], expected[0]["output"], rtol=1e-5)
+    np.testing.assert_allclose(actual[1]["layer.weight"], expected[1]["layer.weight"], rtol=1e-5)

@@ -112,12 +112,12 @@ def test_divided_blocks_compute_what_one_device_computes(build, backend):
     params = dict(single.randomize_params(seed=1))
     data = {"input": TOKENS}
     given = {k: RANDOM.standard_normal(v.shape).astype(np.float32) for k, v in single.evaluate(params, data).items()}
-    wanted, gradients = single.evaluate(params, data, given)
+    expected, gradients = single.evaluate(params, data, given)
     own = ml.InterpreterBackend() if backend == "interpreter" else ml.NumpyBackend(devices=["cpu"] * 2)
     compiled = ml.compile(model, own, layout=ml.Layout(ml.Mesh(model=2), divided), shapes=shapes)
-    found, parts = compiled.evaluate(params, data, given)
-    for name, value in wanted.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-4)
+    actual, parts = compiled.evaluate(params, data, given)
+    for name, value in expected.items():
+        np.testing.assert_allclose(actual[name], value, rtol=1e-4, atol=1e-4)
     for name, value in gradients.items():
         np.testing.assert_allclose(
             parts[name], value, rtol=1e-3, atol=2e-4 * max(1.0, np.abs(value).max()), err_msg=name
@@ -147,10 +147,10 @@ def test_tables_and_classes_are_divided_without_gathering_them():
     single = ml.compile(whole, ml.NumpyBackend(), shapes=shapes, dtypes={"target": "int64"})
     params = dict(single.randomize_params(seed=2))
     data = {"input": TOKENS, "target": RANDOM.integers(0, 64, TOKENS.size)}
-    wanted, gradients = single.evaluate(params, data, output_gradients=True)
+    expected, gradients = single.evaluate(params, data, output_gradients=True)
     compiled = ml.compile(whole, ml.InterpreterBackend(), layout=ml.Layout(ml.Mesh(model=4), divided), shapes=shapes)
-    found, parts = compiled.evaluate(params, data, output_gradients=True)
-    np.testing.assert_allclose(found["loss"], wanted["loss"], rtol=1e-5)
+    actual, parts = compiled.evaluate(params, data, output_gradients=True)
+    np.testing.assert_allclose(actual["loss"], expected["loss"], rtol=1e-5)
     for name, value in gradients.items():
         np.testing.assert_allclose(parts[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
 
@@ -161,8 +161,8 @@ def test_a_position_that_no_device_holds_is_an_error():
     layout = ml.Layout(ml.Mesh(model=2), {"table.weight": "model"})
     compiled = ml.compile(model, ml.InterpreterBackend(), layout=layout, shapes={"input": [4]})
     params = compiled.randomize_params(seed=0)
-    wanted = np.asarray(params["table.weight"])[[1, -1, 63, -64]]
-    np.testing.assert_array_equal(compiled.evaluate(params, {"input": np.array([1, -1, 63, -64])})["output"], wanted)
+    expected = np.asarray(params["table.weight"])[[1, -1, 63, -64]]
+    np.testing.assert_array_equal(compiled.evaluate(params, {"input": np.array([1, -1, 63, -64])})["output"], expected)
     with pytest.raises(ml.errors.MithrilError, match="64"):
         compiled.evaluate(params, {"input": np.array([1, 2, 64, 3])})
 

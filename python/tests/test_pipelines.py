@@ -55,7 +55,7 @@ def results(backend, layout=None, placement=None):
 @pytest.mark.parametrize("name", ["numpy", "torch"])
 def test_a_pipeline_computes_what_one_device_does(name):
     pytest.importorskip(name)
-    wanted = results(ml.get_backend(name))
+    expected = results(ml.get_backend(name))
     stages = {"layer1": 0, "layer2": 1}
     for options in (
         {"placement": stages},
@@ -66,21 +66,21 @@ def test_a_pipeline_computes_what_one_device_does(name):
         {"layout": ml.Pipeline({"layer1": 0, "norm": 1, "layer2": 0}, micro_batches=2)},
         {"layout": ml.Pipeline({"layer1": 1, "layer2": 0}, micro_batches=1)},
     ):
-        found = results(ml.get_backend(name, devices=["cpu"] * 2), **options)
-        for key, value in wanted.items():
-            np.testing.assert_allclose(found[key], value, rtol=1e-4, atol=1e-5, err_msg=f"{key}, {options}")
+        actual = results(ml.get_backend(name, devices=["cpu"] * 2), **options)
+        for key, value in expected.items():
+            np.testing.assert_allclose(actual[key], value, rtol=1e-4, atol=1e-5, err_msg=f"{key}, {options}")
 
 
 def test_layers_are_distributed_by_their_size():
     data = {"input": RANDOM.integers(0, 64, (6, 8))}
     single = ml.compile(text(), ml.NumpyBackend(), shapes={"input": [6, 8]})
     params = dict(single.randomize_params(seed=0).items())
-    wanted = single.evaluate(params, data, output_gradients=True)
+    expected = single.evaluate(params, data, output_gradients=True)
     backend = ml.NumpyBackend(devices=["cpu"] * 3, parallel_strategy="pipeline_parallel")
     # Sizes that are left open become known at a call; the last batch has another one.
     compiled = ml.compile(text(), backend)
-    found = compiled.evaluate(params, data, output_gradients=True)
-    for ours, theirs in zip(found, wanted, strict=True):
+    actual = compiled.evaluate(params, data, output_gradients=True)
+    for ours, theirs in zip(actual, expected, strict=True):
         for name, value in theirs.items():
             np.testing.assert_allclose(ours[name], value, rtol=1e-4, atol=1e-4 * np.abs(value).max(), err_msg=name)
     whole = compiled.evaluate(params, {"input": data["input"][:5]})

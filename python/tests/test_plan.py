@@ -176,7 +176,7 @@ def test_models_with_the_layout_found_give_what_one_device_gives(name, devices):
     x = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
     single = ml.compile(model, ml.NumpyBackend(), shapes=shapes)
     params = dict(single.randomize_params(seed=0))
-    wanted, gradients = single.evaluate(params, {"input": x}, output_gradients=True)
+    expected, gradients = single.evaluate(params, {"input": x}, output_gradients=True)
     if name == "jax":
         import jax
 
@@ -186,8 +186,8 @@ def test_models_with_the_layout_found_give_what_one_device_gives(name, devices):
     options = {"layout": ml.Mesh(data=2), "strategy": "auto", "shapes": shapes, "hardware": FAST}
     compiled = ml.compile(model, backend, **options)
     given = {key: backend.array(value) for key, value in params.items()}
-    found, own = compiled.evaluate(given, {"input": x}, output_gradients=True)
-    np.testing.assert_allclose(backend.to_numpy(found["output"]), wanted["output"], rtol=1e-4, atol=1e-5)
+    actual, own = compiled.evaluate(given, {"input": x}, output_gradients=True)
+    np.testing.assert_allclose(backend.to_numpy(actual["output"]), expected["output"], rtol=1e-4, atol=1e-5)
     for key, value in gradients.items():
         np.testing.assert_allclose(backend.to_numpy(own[key]), value, rtol=1e-4, atol=1e-4)
 
@@ -198,8 +198,8 @@ def test_the_option_of_backends():
     assert compiled.parallel_plan.layout.mesh == ml.Mesh(data=2)
     x = np.ones((8, 16), np.float32)
     params = compiled.randomize_params(seed=0)
-    wanted = ml.compile(block(16, 32), ml.NumpyBackend(), shapes={"input": [8, 16]}).evaluate(params, {"input": x})
-    np.testing.assert_allclose(compiled.evaluate(params, {"input": x})["output"], wanted["output"], rtol=1e-4)
+    expected = ml.compile(block(16, 32), ml.NumpyBackend(), shapes={"input": [8, 16]}).evaluate(params, {"input": x})
+    np.testing.assert_allclose(compiled.evaluate(params, {"input": x})["output"], expected["output"], rtol=1e-4)
 
 
 SHAPES = {"input": [64, 16]}

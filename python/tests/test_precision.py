@@ -116,11 +116,11 @@ def test_results_are_near_those_of_float32(name, precision):
     params = exact.randomize_params(seed=1)
     epsilon = {"bfloat16": 2**-8, "float16": 2**-11}[precision]
     results = [m.evaluate(params, data, True) for m in (exact, mixed)]
-    for wanted, found in zip(*results, strict=True):
-        for key in wanted:
+    for expected, actual in zip(*results, strict=True):
+        for key in expected:
             # A handful of roundings on the way, each relative to the largest values that are added up.
-            scale = max(1.0, float(np.abs(wanted[key]).max()))
-            np.testing.assert_allclose(found[key], wanted[key], atol=16 * epsilon * scale, rtol=0)
+            scale = max(1.0, float(np.abs(expected[key]).max()))
+            np.testing.assert_allclose(actual[key], expected[key], atol=16 * epsilon * scale, rtol=0)
     assert any(np.any(results[0][0][key] != results[1][0][key]) for key in results[0][0])
 
 
@@ -134,9 +134,9 @@ def test_all_backends_give_the_same(name, precision, backend):
         both = compiled.evaluate(compiled.randomize_params(seed=2), data, True)
         results.append({key: made.to_numpy(value) for group in both for key, value in group.items()})
     epsilon = {"bfloat16": 2**-8, "float16": 2**-11}[precision]
-    for key, wanted in results[0].items():
-        scale = max(1.0, float(np.abs(wanted).max()))
-        np.testing.assert_allclose(results[1][key], wanted, atol=8 * epsilon * scale, rtol=0)
+    for key, expected in results[0].items():
+        scale = max(1.0, float(np.abs(expected).max()))
+        np.testing.assert_allclose(results[1][key], expected, atol=8 * epsilon * scale, rtol=0)
 
 
 def test_a_product_is_that_of_rounded_operands():
@@ -146,10 +146,10 @@ def test_a_product_is_that_of_rounded_operands():
     params = compiled.randomize_params(seed=0)
     x = np.random.default_rng(0).normal(size=(2, 4)).astype("float32")
     weight, bias = (params[f"linear.{n}"].astype("float16").astype("float64") for n in ("weight", "bias"))
-    wanted = x.astype("float16").astype("float64") @ weight.T + bias
-    found = compiled.evaluate(params, {"input": x})["output"]
-    np.testing.assert_allclose(found, wanted, rtol=2**-9)
-    assert np.all(found == found.astype("float16"))
+    expected = x.astype("float16").astype("float64") @ weight.T + bias
+    actual = compiled.evaluate(params, {"input": x})["output"]
+    np.testing.assert_allclose(actual, expected, rtol=2**-9)
+    assert np.all(actual == actual.astype("float16"))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -55,9 +55,9 @@ def test_products_are_those_of_the_rounded_numbers(scheme, rows):
         sums = (numbers @ whole.T) * (sizes.astype(np.float64) * scales.T)
     else:
         sums = x.astype(np.float64) @ rounded(weight, scheme).T.astype(np.float64)
-    wanted = np.maximum(sums + bias, 0)
-    found = compiled.evaluate(params, {"input": x})["output"]
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=2e-6 * np.abs(wanted).max())
+    expected = np.maximum(sums + bias, 0)
+    actual = compiled.evaluate(params, {"input": x})["output"]
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=2e-6 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -72,9 +72,9 @@ def test_matrices_of_a_batch_are_quantized_one_by_one(scheme):
     w *= np.array([1, 1e-3, 1e3], np.float32)[:, None, None]
     kept = np.stack([rounded(one.T, scheme).T for one in w])
     numbers, sizes = as_bytes(x.reshape(15, 96)) if scheme == "int8" else (x, np.float32(1))
-    wanted = (numbers * sizes.astype(np.float64)).reshape(x.shape) @ kept.astype(np.float64)
-    found = compiled.evaluate({"weight": w}, {"input": x})["output"]
-    for one, other in zip(found, wanted, strict=True):
+    expected = (numbers * sizes.astype(np.float64)).reshape(x.shape) @ kept.astype(np.float64)
+    actual = compiled.evaluate({"weight": w}, {"input": x})["output"]
+    for one, other in zip(actual, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=2e-6 * np.abs(other).max())
     (row,) = ml.quantization_report(compiled, {"weight": w}).rows
     assert row.type == scheme
@@ -225,10 +225,10 @@ def test_convolutions_are_those_of_the_rounded_numbers(layer, shape, scheme):
     function = torch.nn.functional.conv1d if len(shape) == 3 else torch.nn.functional.conv2d
     stride, padding = (2 if len(shape) == 4 else 1), {3: 1, 1: 0, 5: 2}[weight.shape[-1]]
     given = map(torch.from_numpy, (image, weights))
-    wanted = function(*given, stride=stride, padding=padding, groups=groups).numpy()
-    wanted += bias.reshape(-1, *[1] * (len(shape) - 2))
-    found = compiled.evaluate(params, {"input": x})["output"]
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=2e-6 * np.abs(wanted).max())
+    expected = function(*given, stride=stride, padding=padding, groups=groups).numpy()
+    expected += bias.reshape(-1, *[1] * (len(shape) - 2))
+    actual = compiled.evaluate(params, {"input": x})["output"]
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=2e-6 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("is_calibrated", [False, True])
@@ -254,12 +254,12 @@ def test_a_network_of_images_in_whole_numbers(tmp_path):
     exact = ml.compile(model, ml.CBackend(num_threads=2), **given)
     compiled = ml.compile(model, ml.CBackend(quantize="int8", quantize_strict=True, num_threads=2), **given)
     params = compiled.randomize_params(seed=0)
-    wanted = exact.evaluate(params, {"input": x})["output"].reshape(-1).astype(np.float64)
+    expected = exact.evaluate(params, {"input": x})["output"].reshape(-1).astype(np.float64)
     calibrated = ml.calibrate(compiled, params, ({"input": size * x} for size in (0.5, 1)))
     assert len(calibrated.backend.quantize_ranges) == 20
     for each in (compiled, calibrated):
-        found = each.evaluate(params, {"input": x})["output"].reshape(-1)
-        assert found @ wanted > 0.999 * np.linalg.norm(found) * np.linalg.norm(wanted)
+        actual = each.evaluate(params, {"input": x})["output"].reshape(-1)
+        assert actual @ expected > 0.999 * np.linalg.norm(actual) * np.linalg.norm(expected)
     exported = calibrated.export(tmp_path, data={"input": x}, params=params, lanes=4)
     assert "output" in exported.check
     code = (tmp_path / "model.c").read_text()
@@ -336,19 +336,19 @@ def test_convolutions_hand_on_bytes(tmp_path):
     compiled, params, x = chain()
     calibrated = ml.calibrate(compiled, params, {"input": x})
     assert {row.type for row in ml.quantization_report(calibrated, params).rows} == {"int8"}
-    found = calibrated.evaluate(params, {"input": x})["output"]
-    wanted = x.astype(np.float64)
+    actual = calibrated.evaluate(params, {"input": x})["output"]
+    expected = x.astype(np.float64)
     after = {"first": lambda t: t.clip(0, 6), "second": lambda t: t.clip(0, None)}
     strides = {"second": (2, 1), "wide": (1, 2), "first": (1, 1), "last": (1, 0)}
     for name in ("first", "second", "wide", "last"):
         weight, bias = (np.asarray(params[f"{name}.{kind}"]) for kind in ("weight", "bias"))
         whole = rounded(weight.reshape(len(weight), -1), "int8").reshape(weight.shape).astype(np.float64)
-        image = torch.from_numpy(as_known(wanted, *calibrated.backend.quantize_ranges[f"{name}.weight"]))
+        image = torch.from_numpy(as_known(expected, *calibrated.backend.quantize_ranges[f"{name}.weight"]))
         stride, padding = strides[name]
         groups = image.shape[1] // weight.shape[1]
         made = torch.nn.functional.conv2d(image, torch.from_numpy(whole), stride=stride, padding=padding, groups=groups)
-        wanted = after.get(name, lambda t: t)(made.numpy() + bias.reshape(1, -1, 1, 1))
-    error = np.abs(found - wanted) / np.abs(wanted).max()
+        expected = after.get(name, lambda t: t)(made.numpy() + bias.reshape(1, -1, 1, 1))
+    error = np.abs(actual - expected) / np.abs(expected).max()
     # A number in the middle between two bytes may become either.
     assert np.quantile(error, 0.9) < 1e-5
     assert error.max() < 0.02

@@ -64,8 +64,8 @@ def parameters_of(model, data):
     return ml.compile(model, ml.NumpyBackend(), shapes=shapes_of(data), inference=True).randomize_params(seed=0)
 
 
-def error(found, wanted):
-    return np.abs(found - wanted).max() / np.abs(wanted).max()
+def error(actual, expected):
+    return np.abs(actual - expected).max() / np.abs(expected).max()
 
 
 @pytest.mark.parametrize("jit", [False, True], ids=["plain", "jit"])

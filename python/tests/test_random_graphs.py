@@ -164,12 +164,12 @@ def compiled(chosen, model, shapes):
     return ml.compile(model, chosen, shapes={n: shapes[n] for n in names}, trainable_keys=names), names
 
 
-def assert_same(found, wanted, units, scale, label):
-    assert found.dtype == wanted.dtype, label
-    assert found.shape == wanted.shape, label
+def assert_same(actual, expected, units, scale, label):
+    assert actual.dtype == expected.dtype, label
+    assert actual.shape == expected.shape, label
     with np.errstate(invalid="ignore"):
-        close = (found == wanted) | (np.abs(found - wanted) <= units * EPSILON * scale)
-    assert np.all(close | (np.isnan(found) & np.isnan(wanted))), label
+        close = (actual == expected) | (np.abs(actual - expected) <= units * EPSILON * scale)
+    assert np.all(close | (np.isnan(actual) & np.isnan(expected))), label
 
 
 def largest(arrays):
@@ -200,14 +200,14 @@ def test_backends_agree_on_random_graphs(backend_name, data):
     cotangents = {f"output{i}": random.uniform(-1, 1, shape) for i, (_, shape) in enumerate(outputs)}
     native = {name: chosen.array(value) for name, value in params.items()}
     pair = tested.evaluate(native, {}, {name: chosen.array(value) for name, value in cotangents.items()})
-    found, wanted = [on_host(chosen, part) for part in pair], reference.evaluate(params, {}, cotangents)
-    for part, (a, b) in enumerate(zip(found, wanted, strict=True)):
+    actual, expected = [on_host(chosen, part) for part in pair], reference.evaluate(params, {}, cotangents)
+    for part, (a, b) in enumerate(zip(actual, expected, strict=True)):
         assert list(a) == list(b)
         for name in b:
             label = f"{('output', 'gradient')[part]} {name}\n{model}\n{tested.source}"
             assert_same(a[name], np.asarray(b[name]), 512, 1 + largest([b[name]]), label)
     for i, (_, shape) in enumerate(outputs):
-        assert wanted[0][f"output{i}"].shape == shape
+        assert expected[0][f"output{i}"].shape == shape
     plain = on_host(chosen, tested.evaluate(native, {}))
     for name in plain:
-        np.testing.assert_array_equal(plain[name], found[0][name], err_msg=f"{name}: with gradients other numbers")
+        np.testing.assert_array_equal(plain[name], actual[0][name], err_msg=f"{name}: with gradients other numbers")

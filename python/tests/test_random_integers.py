@@ -21,7 +21,7 @@ NUMBERS = ("add", "subtract", "multiply", "maximum", "floor_divide", "remainder"
 
 
 @functools.cache
-def made(name: str) -> Any:
+def backend_named(name: str) -> Any:
     kinds = {"c": ml.CBackend, "ggml": ml.GGMLBackend, "interpreter": ml.InterpreterBackend}
     return kinds[name](dtype="float32") if name in kinds else backend(name, "float32")
 
@@ -92,13 +92,13 @@ def joined(left: str, right: str) -> str:
 
 def check(name: str, seed: int) -> None:
     model, data = program(seed)
-    wanted = ml.compile(model, made("interpreter"), inference=True, data_keys=list(data)).evaluate({}, data)
-    one = made(name)
+    expected = ml.compile(model, backend_named("interpreter"), inference=True, data_keys=list(data)).evaluate({}, data)
+    one = backend_named(name)
     given = {key: one.tensor(value, value.dtype.name) for key, value in data.items()}
     model, _ = program(seed)
-    found = ml.compile(model, one, inference=True, data_keys=list(data)).evaluate({}, given)
-    for key, value in wanted.items():
-        mine, its = np.asarray(one.to_numpy(found[key])), np.asarray(made("interpreter").to_numpy(value))
+    actual = ml.compile(model, one, inference=True, data_keys=list(data)).evaluate({}, given)
+    for key, value in expected.items():
+        mine, its = np.asarray(one.to_numpy(actual[key])), np.asarray(backend_named("interpreter").to_numpy(value))
         assert mine.dtype == its.dtype, (seed, key)
         np.testing.assert_array_equal(mine, its, f"seed {seed}, {key}")
 

@@ -13,23 +13,23 @@ def case(axis, shape):
     random = np.random.default_rng(0)
     x, size = random.standard_normal(shape).astype(np.float32), shape[axis]
     source = np.moveaxis(random.standard_normal((len(AT), *np.delete(shape, axis))), 0, axis).astype(np.float32)
-    wanted = np.moveaxis(x.copy(), axis, 0)
+    expected = np.moveaxis(x.copy(), axis, 0)
     last = {at % size: i for i, at in enumerate(AT)}
     for at, i in last.items():
-        wanted[at] = np.moveaxis(source, axis, 0)[i]
-    return x, source, np.moveaxis(wanted, 0, axis), last
+        expected[at] = np.moveaxis(source, axis, 0)[i]
+    return x, source, np.moveaxis(expected, 0, axis), last
 
 
-def made(name):
+def backend_named(name):
     return backend(name) if name in BACKENDS else ml.get_backend(name)
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint8", "int8"])
 @pytest.mark.parametrize("name", ["interpreter", *BACKENDS, "c"])
 def test_the_last_slice_stays(name, dtype):
-    on = made(name)
+    on = backend_named(name)
     for axis, shape in AXES:
-        x, source, wanted, last = case(axis, shape)
+        x, source, expected_output, last = case(axis, shape)
         size = shape[axis]
         at = AT if dtype != "uint8" else AT % size
         model = ml.IndexCopy(axis=axis)
@@ -43,15 +43,15 @@ def test_the_last_slice_stays(name, dtype):
         cotangent = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
         params = {"input": on.array(x), "source": on.array(source)}
         outputs, gradients = compiled.evaluate(params, {"indices": at.astype(dtype)}, {"output": on.array(cotangent)})
-        np.testing.assert_array_equal(np.asarray(on.to_numpy(outputs["output"])), wanted)
+        np.testing.assert_array_equal(np.asarray(on.to_numpy(outputs["output"])), expected_output)
         lines = np.moveaxis(cotangent, axis, 0)
         of_source = np.zeros((len(at), *lines.shape[1:]), np.float32)
         of_input = lines.copy()
         for place, i in last.items():
             of_source[i], of_input[place] = lines[place], 0
         for key, expected in (("source", of_source), ("input", of_input)):
-            found = np.asarray(on.to_numpy(gradients[key]))
-            np.testing.assert_array_equal(found, np.moveaxis(expected, 0, axis), err_msg=key)
+            actual = np.asarray(on.to_numpy(gradients[key]))
+            np.testing.assert_array_equal(actual, np.moveaxis(expected, 0, axis), err_msg=key)
 
 
 def test_ggml_refuses_them():
@@ -75,7 +75,7 @@ def test_ggml_refuses_them():
         data_keys=["input", "source", "indices"],
         inference=True,
     )
-    found = model.evaluate({}, {"input": x, "source": source[:5], "indices": distinct})["output"]
-    wanted = x.copy()
-    wanted[distinct] = source[:5]
-    np.testing.assert_array_equal(found, wanted)
+    actual = model.evaluate({}, {"input": x, "source": source[:5], "indices": distinct})["output"]
+    expected = x.copy()
+    expected[distinct] = source[:5]
+    np.testing.assert_array_equal(actual, expected)

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from custom_backends import EnhancedNumpyBackend, MyCustomBackend
-from documented import inputs, wanted
+from documented import inputs, reference_results
 from networks import classifier, cnn
 
 
@@ -39,7 +39,7 @@ def test_s000_76_benchmark_loop(make):
     start_time = time.time()
     for _ in range(2):
         outputs = compiled_model.evaluate({}, {"input": backend_input})
-    np.testing.assert_allclose(backend.to_numpy(outputs["output"]), wanted("cnn")[0], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(backend.to_numpy(outputs["output"]), reference_results("cnn")[0], rtol=1e-3, atol=1e-4)
     assert time.time() > start_time
 
 
@@ -49,11 +49,11 @@ def test_s000_139_transfer_of_weights_without_shapes(backend):
         trained = ml.compile(classifier(), backend=numpy_backend, data_keys={"input", "target"})
     params = trained.get_parameters()
     x = np.ones((2, 5), np.float32)
-    found = trained.evaluate(params, {"input": x, "target": np.zeros(2)})["output"]
+    actual = trained.evaluate(params, {"input": x, "target": np.zeros(2)})["output"]
     numpy_params = {k: np.array(v) for k, v in params.items()}
     deployed = ml.compile(classifier(), backend=backend, data_keys={"input"})
     outputs = deployed.evaluate({k: backend.array(v) for k, v in numpy_params.items()}, {"input": x})
-    np.testing.assert_allclose(np.asarray(outputs["output"]), found, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(outputs["output"]), actual, rtol=1e-4, atol=1e-6)
 
 
 # --- 001: comparison ----------------------------------------------------------------------------------------------
@@ -126,9 +126,9 @@ def test_s003_59_a_backend_of_three_methods_runs_models():
     reference = ml.compile(classifier(), ml.NumpyBackend(), shapes={"input": [2, 5]})
     params = compiled.randomize_params(seed=1)
     outputs, gradients = compiled.evaluate(params, {"input": x}, True)
-    wanted = reference.evaluate(reference.randomize_params(seed=1), {"input": x}, True)
-    np.testing.assert_allclose(outputs["output"], wanted[0]["output"], rtol=1e-5)
-    assert list(gradients) == list(wanted[1])
+    expected = reference.evaluate(reference.randomize_params(seed=1), {"input": x}, True)
+    np.testing.assert_allclose(outputs["output"], expected[0]["output"], rtol=1e-5)
+    assert list(gradients) == list(expected[1])
     np.testing.assert_array_equal(backend.add(backend.ones((2,)), [1.0, 2.0]), [2, 3])
 
 
@@ -233,9 +233,9 @@ def test_s004_113_tensors(backend):
 def test_s004_126_numbers_come_back_as_they_went_in(backend):
     for dtype in (np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int64, np.uint8, np.bool_):
         given = np.array([0, 1, 1], dtype)
-        found = backend.to_numpy(backend.tensor(given, dtype))
-        assert found.dtype == given.dtype
-        np.testing.assert_array_equal(found, given)
+        actual = backend.to_numpy(backend.tensor(given, dtype))
+        assert actual.dtype == given.dtype
+        np.testing.assert_array_equal(actual, given)
 
 
 def test_s004_152_output_gradients_in_every_form(backend):
@@ -244,12 +244,12 @@ def test_s004_152_output_gradients_in_every_form(backend):
     params = compiled.get_parameters()
     outputs = compiled.evaluate(params, {"input": x})
     seed = 2 * (outputs["output"] - target)
-    _, found = compiled.evaluate(params, {"input": x}, output_gradients={"output": seed})
+    _, actual = compiled.evaluate(params, {"input": x}, output_gradients={"output": seed})
     forms = [{"output": seed}, seed, backend.to_numpy(seed), lambda out: {"output": 2 * (out["output"] - target)}]
     for form in forms:
         again, gradients = compiled.evaluate(params, {"input": x}, form)
         np.testing.assert_array_equal(np.asarray(again["output"]), np.asarray(outputs["output"]))
-        for name, value in found.items():
+        for name, value in actual.items():
             np.testing.assert_allclose(np.asarray(gradients[name]), np.asarray(value), rtol=1e-6, atol=1e-9)
 
 

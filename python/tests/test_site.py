@@ -49,8 +49,8 @@ def test_links_out_of_docs_lead_to_pages_or_are_words(site):
     text = (
         "[a](docs/c.md#export) [b](ARCHITECTURE.md) [c](tools/site.py) [d](https://x.org/y.md) [e](#here) ![f](g.svg)"
     )
-    wanted = "[a](c.md#export) [b](architecture.md) c [d](https://x.org/y.md) [e](#here) ![f](g.svg)"
-    assert site.adapted(text, ROOT) == wanted
+    expected = "[a](c.md#export) [b](architecture.md) c [d](https://x.org/y.md) [e](#here) ![f](g.svg)"
+    assert site.adapted(text, ROOT) == expected
 
 
 def test_the_version_is_that_of_the_package(site):

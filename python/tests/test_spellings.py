@@ -27,9 +27,9 @@ T = torch.tensor
 backend = ml.NumpyBackend()
 
 
-def same(found, wanted):
-    found, wanted = (v if isinstance(v, (tuple, list)) else [v] for v in (found, wanted))
-    for one, other in zip(found, wanted, strict=True):
+def same(actual, expected):
+    actual, expected = (v if isinstance(v, (tuple, list)) else [v] for v in (actual, expected))
+    for one, other in zip(actual, expected, strict=True):
         np.testing.assert_allclose(one, other.numpy(), rtol=1e-5, atol=1e-5)
 
 
@@ -207,14 +207,14 @@ def test_connections_are_called_like_arrays():
 
 
 def test_sizes_of_the_kernel_may_be_said_and_are_checked():
-    wanted = functional.conv2d(T(IMAGE), T(WEIGHT), padding=1)
-    same(backend.conv2d(IMAGE, WEIGHT, (3, 3), strides=(1, 1), padding="SAME"), wanted)
-    same(backend.conv2d(x=IMAGE, filters=WEIGHT, kernel_size=3, padding="same"), wanted)
-    same(backend.conv2d(IMAGE, WEIGHT, 3, (1, 1), "SAME"), wanted)
+    expected = functional.conv2d(T(IMAGE), T(WEIGHT), padding=1)
+    same(backend.conv2d(IMAGE, WEIGHT, (3, 3), strides=(1, 1), padding="SAME"), expected)
+    same(backend.conv2d(x=IMAGE, filters=WEIGHT, kernel_size=3, padding="same"), expected)
+    same(backend.conv2d(IMAGE, WEIGHT, 3, (1, 1), "SAME"), expected)
     x, w = _core.Connection.input("x"), _core.Connection.input("w")
     for image in (backend.conv2d(x, w, (3, 3), (1, 1), "SAME"), x.conv2d(w, 3, strides=1, padding="SAME")):
         compiled = ml.compile(ml.Model.create(output=image), backend, shapes={"x": IMAGE.shape, "w": WEIGHT.shape})
-        same(compiled.evaluate({}, {"x": IMAGE, "w": WEIGHT})["output"], wanted)
+        same(compiled.evaluate({}, {"x": IMAGE, "w": WEIGHT})["output"], expected)
         with pytest.raises(ml.errors.ShapeError):
             ml.compile(ml.Model.create(output=image), backend, shapes={"x": IMAGE.shape, "w": (5, 4, 1, 9)})
 
@@ -245,9 +245,9 @@ def test_layers_take_the_sizes_of_their_inputs_by_the_words_of_pytorch(layer, ow
     assert {n: tuple(p.shape) for n, p in params.items()} == {
         n: tuple(p.shape) for n, p in compiled.randomize_params().items()
     }
-    wanted = own(T(x))
-    found = compiled.evaluate(params, {"input": x})["output"]
-    same(found, (wanted[0] if isinstance(wanted, tuple) else wanted).detach())
+    expected = own(T(x))
+    actual = compiled.evaluate(params, {"input": x})["output"]
+    same(actual, (expected[0] if isinstance(expected, tuple) else expected).detach())
     other = list(shape)
     other[1 if len(shape) == 4 else -1] += 1
     with pytest.raises(ml.errors.ShapeError):
@@ -453,15 +453,15 @@ def _differences(library, functions, pick, read):
         for first, words in _calls_by_their_words(row, parameters, lambda value: value):
             rest = {word: value for word, value in words.items() if word != first}
             try:
-                wanted = function(pick(words[first]), **{word: pick(value) for word, value in rest.items()})
-                found = getattr(backend, name)(words[first], **rest)
+                expected = function(pick(words[first]), **{word: pick(value) for word, value in rest.items()})
+                actual = getattr(backend, name)(words[first], **rest)
             except Exception:
                 continue
             compared += 1
-            wanted, found = (list(v) if isinstance(v, (tuple, list)) else [v] for v in (wanted, found))
-            if len(wanted) != len(found) or not all(
+            expected, actual = (list(v) if isinstance(v, (tuple, list)) else [v] for v in (expected, actual))
+            if len(expected) != len(actual) or not all(
                 np.shape(f) == np.shape(read(w)) and np.allclose(f, read(w), rtol=1e-3, atol=1e-4, equal_nan=True)
-                for f, w in zip(found, wanted, strict=True)
+                for f, w in zip(actual, expected, strict=True)
             ):
                 wrong.append(f"{name}({', '.join(words)}) gives something else in {library}")
     return compared, sorted(set(wrong))

@@ -146,16 +146,16 @@ def jobs_of(kind, folder):
                 groups["cotangents"] = {
                     key: np.ones(value.shape, "f4") for key, value in outputs.items() if "float" in str(value.dtype)
                 }
-                wanted = {
+                expected = {
                     **{f"0:{key}": value for key, value in outputs.items()},
                     **{f"1:{key}": gradients[key] for key in compiled.parameter_keys},
                 }
             else:
                 outputs = compiled.evaluate(params, data)
-                wanted = {f"0:{key}": value for key, value in outputs.items()}
+                expected = {f"0:{key}": value for key, value in outputs.items()}
             flat = {f"{group}:{key}": value for group, values in groups.items() for key, value in values.items()}
             np.savez(f"{path}.inputs.npz", **flat)
-            yield str(path), {key: np.asarray(backend.to_numpy(value), "f8") for key, value in wanted.items()}
+            yield str(path), {key: np.asarray(backend.to_numpy(value), "f8") for key, value in expected.items()}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -176,11 +176,11 @@ def test_generated_sources_run_without_mithril(kind, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    for path, wanted in jobs.items():
-        found = np.load(f"{path}.found.npz")
-        for key, value in wanted.items():
+    for path, expected in jobs.items():
+        actual = np.load(f"{path}.found.npz")
+        for key, value in expected.items():
             np.testing.assert_allclose(
-                found[key].astype("f8"), value, atol=1e-5 * max(1, np.abs(value).max()), err_msg=f"{path} {key}"
+                actual[key].astype("f8"), value, atol=1e-5 * max(1, np.abs(value).max()), err_msg=f"{path} {key}"
             )
         # Nothing of the generated functions is too long; helpers are written by hand.
         lines = Path(path).read_text().partition("def evaluate")[2].split("\n")

@@ -59,7 +59,7 @@ def test_a_copy_of_all_entries_is_a_copy_of_the_trained_model(name, tmp_path):
     source = trained(backend_of(name))
     host = {key: source.backend.to_numpy(value) for key, value in source.get_parameters().items()}
     state = {key: source.backend.to_numpy(source.state[key]) for key in STATISTICS}
-    wanted = by_hand(host, state)
+    expected = by_hand(host, state)
     assert np.abs(state["norm.running_mean"]).max() > 0.1, "they were trained"
     ml.save(source.get_parameters(), tmp_path / "params.safetensors")
     for other in KINDS:
@@ -70,10 +70,10 @@ def test_a_copy_of_all_entries_is_a_copy_of_the_trained_model(name, tmp_path):
         copied = {key: target.backend.array(value) for key, value in host.items()}
         loaded = ml.load(tmp_path / "params.safetensors")
         for params in (copied, ml.transfer(source.get_parameters(), to=target.backend)):
-            np.testing.assert_allclose(outputs(target, params), wanted, atol=2e-5)
+            np.testing.assert_allclose(outputs(target, params), expected, atol=2e-5)
         for params in (host, loaded, source.get_parameters()):
             fresh = frozen(target.backend)
-            np.testing.assert_allclose(outputs(fresh, fresh.load_params(params)), wanted, atol=2e-5)
+            np.testing.assert_allclose(outputs(fresh, fresh.load_params(params)), expected, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -87,9 +87,9 @@ def test_lost_statistics_are_an_error(name):
         compiled.load_params(without)
     with pytest.raises(ml.errors.ParameterError, match=r"lacks the running statistics 'norm.running_var'"):
         outputs(compiled, {**without, STATISTICS[0]: source.parameters[STATISTICS[0]]})
-    wanted = outputs(compiled, dict(source.parameters))
+    expected = outputs(compiled, dict(source.parameters))
     compiled.state.update(source.state)
-    np.testing.assert_allclose(outputs(compiled, without), wanted)
+    np.testing.assert_allclose(outputs(compiled, without), expected)
 
 
 @pytest.mark.parametrize("how", ["loop", "plain loop", "names of gradients", "optimizer", "plain optimizer"])
@@ -309,13 +309,13 @@ def test_outputs_are_added_to_those_that_were_declared(style):
 @pytest.mark.parametrize("style", ["create", "set_outputs"])
 def test_losses_and_metrics_of_every_kind(style):
     inputs, target = examples()
-    wanted = None
+    expected = None
     for loss in ("cross_entropy", ml.CrossEntropy(), lambda logits, target: ml.CrossEntropy()(logits, target)):
         compiled = ml.compile(declared(style), ml.NumpyBackend())
         metrics = {"accuracy": "accuracy", "smooth": ml.CrossEntropy(label_smoothing=0.1), "again": ml.CrossEntropy()}
         history = ml.train.fit(compiled, (inputs, target), loss=loss, metrics=metrics, progress=False)
-        wanted = wanted or history.epochs[0]
-        assert history["loss"] == [wanted["loss"]] == history["again"] != history["smooth"]
+        expected = expected or history.epochs[0]
+        assert history["loss"] == [expected["loss"]] == history["again"] != history["smooth"]
     smooth = ml.compile(declared(style), ml.NumpyBackend())
     loss = ml.CrossEntropy(label_smoothing=0.1)
     assert ml.train.fit(smooth, (inputs, target), loss=loss, progress=False)["loss"] == history["smooth"]
@@ -356,21 +356,21 @@ def test_a_state_that_was_set_is_used_or_refused(name, assign):
     backend = source.backend
     compiled = frozen(backend)
     measured = {key: source.state[key] for key in STATISTICS}
-    wanted = outputs(frozen(backend), dict(source.parameters))
+    expected = outputs(frozen(backend), dict(source.parameters))
     weights = {key: source.parameters[key] for key in source.parameter_keys}
 
     initial = compiled.randomize_params(seed=1)
     assign(compiled, measured)
     for params in ({**initial, **weights}, {**initial, **weights, **measured}, weights):
         for _ in range(2):
-            np.testing.assert_allclose(outputs(compiled, params), wanted, atol=2e-5)
+            np.testing.assert_allclose(outputs(compiled, params), expected, atol=2e-5)
 
     others = {key: value + 1 for key, value in measured.items()}
     with pytest.raises(ml.errors.ParameterError, match="the state of the model was set to others"):
         outputs(compiled, {**weights, **others})
     compiled.load_params({**weights, **others})
     shifted = outputs(compiled, {**weights, **others})
-    assert not np.allclose(shifted, wanted, atol=1e-3)
+    assert not np.allclose(shifted, expected, atol=1e-3)
 
 
 def test_training_goes_on_from_a_state_that_was_set():

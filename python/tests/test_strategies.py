@@ -57,7 +57,7 @@ def test_each_strategy_and_mixtures_compute_what_one_device_computes():
     shapes = {"input": [4, 8]}
     single = ml.compile(model, ml.NumpyBackend(), shapes=shapes)
     params, data = dict(single.randomize_params(seed=1)), {"input": RANDOM.integers(0, 32, (4, 8))}
-    wanted = single.evaluate(params, data, output_gradients=True)
+    expected = single.evaluate(params, data, output_gradients=True)
     cases = [(ml.Mesh(a=2), {"a": name}) for name in AXES if name != "expert_parallel"]
     cases += [
         (ml.Mesh(a=2, b=2), {"a": "fully_sharded", "b": "tensor_parallel"}),
@@ -65,8 +65,8 @@ def test_each_strategy_and_mixtures_compute_what_one_device_computes():
     ]
     for mesh, strategy in cases:
         compiled = ml.compile(model, ml.InterpreterBackend(), layout=mesh, strategy=strategy, shapes=shapes)
-        found = compiled.evaluate(params, data, output_gradients=True)
-        for own, values in zip(found, wanted, strict=True):
+        actual = compiled.evaluate(params, data, output_gradients=True)
+        for own, values in zip(actual, expected, strict=True):
             for name, value in values.items():
                 np.testing.assert_allclose(own[name], value, rtol=1e-3, atol=1e-4, err_msg=f"{strategy} {name}")
 
@@ -86,12 +86,12 @@ def test_experts_are_divided():
     single = ml.compile(model, ml.NumpyBackend(), **options)
     params = dict(single.randomize_params(seed=0))
     data = {"input": RANDOM.standard_normal((16, 8)).astype(np.float32)}
-    wanted = single.evaluate(params, data, output_gradients=True)
+    expected = single.evaluate(params, data, output_gradients=True)
     mixed = {"data": "data_parallel", "expert": "expert_parallel"}
     for mesh, strategy in ((ml.Mesh(expert=4), "expert_parallel"), (ml.Mesh(data=2, expert=2), mixed)):
         compiled = ml.compile(model, ml.InterpreterBackend(), layout=mesh, strategy=strategy, **options)
-        found = compiled.evaluate(params, data, output_gradients=True)
-        for own, values in zip(found, wanted, strict=True):
+        actual = compiled.evaluate(params, data, output_gradients=True)
+        for own, values in zip(actual, expected, strict=True):
             for name, value in values.items():
                 np.testing.assert_allclose(own[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
 

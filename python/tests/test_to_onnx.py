@@ -54,10 +54,10 @@ def checked(contents):
     return model
 
 
-def assert_same(found, wanted, label, tolerance=2e-5):
-    assert set(found) == set(wanted), label
-    for name, value in wanted.items():
-        a, b = np.asarray(found[name]), np.asarray(value)
+def assert_same(actual, expected, label, tolerance=2e-5):
+    assert set(actual) == set(expected), label
+    for name, value in expected.items():
+        a, b = np.asarray(actual[name]), np.asarray(value)
         assert (a.dtype, a.shape) == (b.dtype, b.shape), f"{label}: {name}"
         if b.dtype.kind in "biu":
             np.testing.assert_array_equal(a, b, err_msg=label)
@@ -89,19 +89,19 @@ def test_ops(family):
                 refused.add(name)
                 continue
             checked(contents)
-            wanted = single.compiled.evaluate(params, data)
-            assert_same(run(contents, data), wanted, str(case))
+            expected = single.compiled.evaluate(params, data)
+            assert_same(run(contents, data), expected, str(case))
             if not ALL:
                 continue
-            floats = {n: v for n, v in wanted.items() if v.dtype.kind == "f"}
+            floats = {n: v for n, v in expected.items() if v.dtype.kind == "f"}
             seeds = {n: RANDOM.uniform(-1, 1, v.shape).astype(v.dtype) for n, v in floats.items()}
             if params and seeds and name not in DECOMPOSITIONS:
                 _, gradients = single.compiled.evaluate(params, data, seeds)
                 contents = ml.to_onnx(single.compiled, gradients=True, **options)
                 checked(contents)
-                found = run(contents, {**data, **{f"cotangent:{n}": v for n, v in seeds.items()}})
-                wanted = {**wanted, **{f"gradient:{n}": v for n, v in gradients.items()}}
-                assert_same(found, wanted, f"gradient of {case}", 3e-4)
+                actual = run(contents, {**data, **{f"cotangent:{n}": v for n, v in seeds.items()}})
+                expected = {**expected, **{f"gradient:{n}": v for n, v in gradients.items()}}
+                assert_same(actual, expected, f"gradient of {case}", 3e-4)
     assert refused == UNSAID & set(rows)
 
 
@@ -226,10 +226,10 @@ def test_states_are_inputs_and_outputs():
     assert {name.removesuffix(".new") for name in kept} <= {i.name for i in model.graph.input}
     state = {}
     for _ in range(3):
-        found = dict(zip([o.name for o in runs.get_outputs()], runs.run(None, {**IMAGES, **state}), strict=True))
-        wanted = compiled.evaluate(params, IMAGES)
-        assert_same({name: found[name] for name in wanted}, wanted, "a call")
-        state = {name.removesuffix(".new"): found[name] for name in kept}
+        actual = dict(zip([o.name for o in runs.get_outputs()], runs.run(None, {**IMAGES, **state}), strict=True))
+        expected = compiled.evaluate(params, IMAGES)
+        assert_same({name: actual[name] for name in expected}, expected, "a call")
+        state = {name.removesuffix(".new"): actual[name] for name in kept}
     # At rest there is no state.
     assert {i.name for i in checked(ml.to_onnx(compiled, params=params, inference=True)).graph.input} == set(IMAGES)
 
@@ -241,12 +241,12 @@ def test_gradients_and_training_steps():
     params = compiled.randomize_params(seed=0)
     contents = ml.to_onnx(compiled, params=params, gradients=True, loss="loss")
     names = {o.name for o in checked(contents).graph.output}
-    found = run(contents, IMAGES)
+    actual = run(contents, IMAGES)
     fresh = ml.compile(model, ml.NumpyBackend(), shapes=shapes, dtypes={"target": "int64"})
-    outputs, wanted = fresh.evaluate(params, IMAGES, {"loss": np.ones((), np.float32)})
-    expected = {"loss": outputs["loss"], **{f"gradient:{name}": value for name, value in wanted.items()}}
+    outputs, expected_gradients = fresh.evaluate(params, IMAGES, {"loss": np.ones((), np.float32)})
+    expected = {"loss": outputs["loss"], **{f"gradient:{name}": value for name, value in expected_gradients.items()}}
     assert set(expected) <= names
-    assert_same({name: found[name] for name in expected}, expected, "gradients", 1e-4)
+    assert_same({name: actual[name] for name in expected}, expected, "gradients", 1e-4)
 
     optimizer = ml.optim.AdamW(0.01)
     contents = ml.to_onnx(compiled, params=params, optimizer=optimizer, loss="loss")
@@ -255,10 +255,10 @@ def test_gradients_and_training_steps():
     fresh = ml.compile(model, ml.NumpyBackend(), shapes=shapes, dtypes={"target": "int64"})
     for _ in range(3):
         data = {**IMAGES, **state, "learning_rate": np.array(0.01, np.float32)}
-        found = dict(zip([o.name for o in runs.get_outputs()], runs.run(None, data), strict=True))
-        state = {name.removesuffix(".new"): value for name, value in found.items() if name.endswith(".new")}
+        actual = dict(zip([o.name for o in runs.get_outputs()], runs.run(None, data), strict=True))
+        state = {name.removesuffix(".new"): value for name, value in actual.items() if name.endswith(".new")}
         outputs, gradients = fresh.evaluate(trained, IMAGES, {"loss": np.ones((), np.float32)})
-        assert_same({"loss": found["loss"]}, {"loss": outputs["loss"]}, "the loss of a step", 1e-4)
+        assert_same({"loss": actual["loss"]}, {"loss": outputs["loss"]}, "the loss of a step", 1e-4)
         trained = {**trained, **own.update(trained, gradients)}
     weights = {name: value for name, value in trained.items() if "weight" in name}
     assert_same({name: state[name] for name in weights}, weights, "trained parameters", 1e-3)
@@ -306,9 +306,9 @@ def test_gradients_of_any_batch():
             "input": RANDOM.standard_normal((rows, 2, 12, 12)).astype(np.float32),
             "target": RANDOM.integers(0, 3, rows),
         }
-        found = run(contents, data)
-        _, wanted = compiled.evaluate(params, data, {"loss": np.ones((), np.float32)})
-        assert_same({n: found[f"gradient:{n}"] for n in wanted}, wanted, f"{rows} rows", 1e-4)
+        actual = run(contents, data)
+        _, expected = compiled.evaluate(params, data, {"loss": np.ones((), np.float32)})
+        assert_same({n: actual[f"gradient:{n}"] for n in expected}, expected, f"{rows} rows", 1e-4)
 
 
 def test_names_that_our_own_layers_have_are_read_again():
@@ -346,10 +346,10 @@ def test_dtypes(dtype, tolerance):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         evaluator = ReferenceEvaluator(onnx.load_from_string(contents))
-        found = dict(zip(evaluator.output_names, evaluator.run(None, data), strict=True))
-    wanted = compiled.evaluate(params, data)
+        actual = dict(zip(evaluator.output_names, evaluator.run(None, data), strict=True))
+    expected = compiled.evaluate(params, data)
     assert_same(
-        {"output": np.asarray(found["output"], float)}, {"output": wanted["output"].astype(float)}, dtype, tolerance
+        {"output": np.asarray(actual["output"], float)}, {"output": expected["output"].astype(float)}, dtype, tolerance
     )
 
 

@@ -41,24 +41,24 @@ def given_dtype(row, case):
     return None if value is None else str(value)
 
 
-def assert_close(found, wanted, dtype, units, label, scale=None):
+def assert_close(actual, expected, dtype, units, label, scale=None):
     """Compare with numbers in float64; the error is ``units`` epsilon of the largest, or of ``scale``."""
-    assert found.shape == tuple(wanted.shape), f"{label}: shape {found.shape}, torch {tuple(wanted.shape)}"
-    wanted = wanted.numpy(force=True)
-    if wanted.dtype.kind != "f":
-        assert found.dtype == wanted.dtype, f"{label}: dtype {found.dtype}, torch {wanted.dtype}"
-        np.testing.assert_array_equal(found, wanted, err_msg=label)
+    assert actual.shape == tuple(expected.shape), f"{label}: shape {actual.shape}, torch {tuple(expected.shape)}"
+    expected = expected.numpy(force=True)
+    if expected.dtype.kind != "f":
+        assert actual.dtype == expected.dtype, f"{label}: dtype {actual.dtype}, torch {expected.dtype}"
+        np.testing.assert_array_equal(actual, expected, err_msg=label)
         return
-    assert str(found.dtype) == dtype, f"{label}: dtype {found.dtype}, wanted {dtype}"
+    assert str(actual.dtype) == dtype, f"{label}: dtype {actual.dtype}, expected {dtype}"
     if units == 0:
-        np.testing.assert_array_equal(found, wanted.astype(dtype), err_msg=label)
+        np.testing.assert_array_equal(actual, expected.astype(dtype), err_msg=label)
         return
-    found, wanted = found.astype(np.float64), wanted.astype(np.float64)
-    finite = np.isfinite(wanted)
-    np.testing.assert_array_equal(found[~finite], wanted[~finite], err_msg=label)
+    actual, expected = actual.astype(np.float64), expected.astype(np.float64)
+    finite = np.isfinite(expected)
+    np.testing.assert_array_equal(actual[~finite], expected[~finite], err_msg=label)
     if finite.any():
-        scale = np.abs(wanted[finite]).max() if scale is None else scale
-        error = np.abs(found[finite] - wanted[finite]) / np.maximum(scale, 1e-30) / EPSILON[dtype]
+        scale = np.abs(expected[finite]).max() if scale is None else scale
+        error = np.abs(actual[finite] - expected[finite]) / np.maximum(scale, 1e-30) / EPSILON[dtype]
         assert error.max() <= units, f"{label}: {error.max():.1f} epsilon, allowed {units}"
 
 
@@ -84,11 +84,11 @@ def test_forward(name, dtype):
     row = ROWS[name]
     for case in every_case(row):
         args = [a.astype(dtype) if isinstance(a, np.ndarray) and a.dtype == np.float64 else a for a in case.args]
-        wanted = torch_ops.run(name, [to_torch(a) for a in case.args], dtype)
-        found = BACKEND(dtype)._op(name, args)
-        found = found if isinstance(found, tuple) else (found,)
-        assert len(found) == len(wanted)
-        for a, b in zip(found, wanted, strict=True):
+        expected = torch_ops.run(name, [to_torch(a) for a in case.args], dtype)
+        actual = BACKEND(dtype)._op(name, args)
+        actual = actual if isinstance(actual, tuple) else (actual,)
+        assert len(actual) == len(expected)
+        for a, b in zip(actual, expected, strict=True):
             assert_close(np.asarray(a), b, given_dtype(row, case) or dtype, UNITS[row["tolerance"]], str(case))
 
 
@@ -118,12 +118,12 @@ def test_integers(name, dtype):
     low, high = (1, 7) if len(ports) == 2 else (0, 50)
     arrays = [random.integers(low, high, 64).astype(dtype) for _ in ports]
     defaults = [p.get("default") for p in row["ports"] if p not in ports]
-    found = np.asarray(BACKEND("float64")._op(name, [*arrays, *defaults]))
-    if found.dtype.kind == "f":
+    actual = np.asarray(BACKEND("float64")._op(name, [*arrays, *defaults]))
+    if actual.dtype.kind == "f":
         arrays = [a.astype(np.float64) for a in arrays]
     with np.errstate(all="ignore"):
-        [wanted] = torch_ops.run(name, [*map(torch.tensor, arrays), *defaults], "float64")
-    assert_close(found, wanted, "float64", 4, f"{name} {dtype}")
+        [expected] = torch_ops.run(name, [*map(torch.tensor, arrays), *defaults], "float64")
+    assert_close(actual, expected, "float64", 4, f"{name} {dtype}")
 
 
 #: Ops that no formula gives exactly far out, where they are nearly 0; there the input is the scale.
@@ -142,22 +142,22 @@ def test_special_values(name, dtype):
     arrays = [SPECIAL] if len(ports) == 1 else [np.repeat(SPECIAL, len(SPECIAL)), np.tile(SPECIAL, len(SPECIAL))]
     defaults = [p.get("default") for p in row["ports"] if p not in ports]
     with np.errstate(all="ignore"):
-        found = np.asarray(BACKEND(dtype)._op(name, [*(a.astype(dtype) for a in arrays), *defaults]))
+        actual = np.asarray(BACKEND(dtype)._op(name, [*(a.astype(dtype) for a in arrays), *defaults]))
         exact = [torch.tensor(a.astype(dtype).astype(np.float64)) for a in arrays]
-        [wanted] = torch_ops.run(name, [*exact, *defaults], dtype)
-        wanted = wanted.numpy()
-        if wanted.dtype.kind == "f":
+        [expected] = torch_ops.run(name, [*exact, *defaults], dtype)
+        expected = expected.numpy()
+        if expected.dtype.kind == "f":
             # What is too large for the dtype is infinite; what is too small, 0.
-            wanted = wanted.astype(dtype).astype(np.float64)
-            finite = np.isfinite(wanted)
-            np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted), err_msg=name)
-            np.testing.assert_array_equal(found[~finite], wanted[~finite], err_msg=name)
-            scale = np.abs(arrays[0] if name in TAILS else wanted)[finite]
+            expected = expected.astype(dtype).astype(np.float64)
+            finite = np.isfinite(expected)
+            np.testing.assert_array_equal(np.isnan(actual), np.isnan(expected), err_msg=name)
+            np.testing.assert_array_equal(actual[~finite], expected[~finite], err_msg=name)
+            scale = np.abs(arrays[0] if name in TAILS else expected)[finite]
             scale = np.maximum(scale, np.finfo(dtype).tiny)
-            error = np.abs(found[finite].astype(np.float64) - wanted[finite]) / scale / EPSILON[dtype]
+            error = np.abs(actual[finite].astype(np.float64) - expected[finite]) / scale / EPSILON[dtype]
             assert error.max() <= 4, (name, [a[finite][error.argmax()] for a in arrays], error.max())
         else:
-            np.testing.assert_array_equal(found, wanted, err_msg=name)
+            np.testing.assert_array_equal(actual, expected, err_msg=name)
 
 
 UNARY = [n for n in ELEMENTWISE if len(tensor_ports(ROWS[n])) == 1 and n not in ("cast", "bitwise_not")]
@@ -177,25 +177,25 @@ def test_every_half(name, dtype):
     x = np.arange(2**16, dtype=np.uint16).view(backend.tensor(0.0).dtype)
     defaults = [p.get("default") for p in row["ports"] if p not in tensor_ports(row)]
     with np.errstate(all="ignore"):
-        found = np.asarray(backend._op(name, [x, *defaults]))
-        [wanted] = torch_ops.run(name, [torch.tensor(x.astype(np.float64)), *defaults], dtype)
-        wanted = wanted.numpy()
-        if wanted.dtype.kind != "f":
-            np.testing.assert_array_equal(found, wanted, err_msg=name)
+        actual = np.asarray(backend._op(name, [x, *defaults]))
+        [expected] = torch_ops.run(name, [torch.tensor(x.astype(np.float64)), *defaults], dtype)
+        expected = expected.numpy()
+        if expected.dtype.kind != "f":
+            np.testing.assert_array_equal(actual, expected, err_msg=name)
             return
-        assert found.dtype == x.dtype
-        rounded = wanted.astype(x.dtype).astype(np.float64)
-        found = found.astype(np.float64)
-        np.testing.assert_array_equal(np.isnan(found), np.isnan(rounded), err_msg=name)
+        assert actual.dtype == x.dtype
+        rounded = expected.astype(x.dtype).astype(np.float64)
+        actual = actual.astype(np.float64)
+        np.testing.assert_array_equal(np.isnan(actual), np.isnan(rounded), err_msg=name)
         # Within the tolerance of the largest number, both it and infinity are right.
-        edge = np.isfinite(wanted) & (np.isfinite(found) != np.isfinite(rounded))
-        assert np.all(np.abs(wanted[edge]) < LARGEST[dtype] * (1 + 4 * EPSILON[dtype])), name
-        assert np.all(np.abs(wanted[edge]) > LARGEST[dtype] * (1 - 4 * EPSILON[dtype])), name
+        edge = np.isfinite(expected) & (np.isfinite(actual) != np.isfinite(rounded))
+        assert np.all(np.abs(expected[edge]) < LARGEST[dtype] * (1 + 4 * EPSILON[dtype])), name
+        assert np.all(np.abs(expected[edge]) > LARGEST[dtype] * (1 - 4 * EPSILON[dtype])), name
         finite = np.isfinite(rounded) & ~edge
         infinite = ~finite & ~edge
-        np.testing.assert_array_equal(found[infinite], rounded[infinite], err_msg=name)
-        error = np.abs(found[finite] - wanted[finite])
-        error /= np.maximum(np.abs(wanted[finite]), NORMAL[dtype]) * EPSILON[dtype]
+        np.testing.assert_array_equal(actual[infinite], rounded[infinite], err_msg=name)
+        error = np.abs(actual[finite] - expected[finite])
+        error /= np.maximum(np.abs(expected[finite]), NORMAL[dtype]) * EPSILON[dtype]
         assert error.max() <= 4, (name, x[finite][error.argmax()], error.max())
 
 
@@ -208,18 +208,18 @@ def random_cotangents(tensors):
 
 def torch_gradients(case, inputs, outputs, cotangents):
     """Gradients from torch; zeros where it knows of no path."""
-    wanted = {f"x{i}": t for i, t in enumerate(inputs) if isinstance(t, torch.Tensor) and t.requires_grad}
+    expected = {f"x{i}": t for i, t in enumerate(inputs) if isinstance(t, torch.Tensor) and t.requires_grad}
     pairs = [(t, torch.tensor(cotangents[f"output{i}"])) for i, t in enumerate(outputs) if t.requires_grad]
-    if not pairs or not wanted:
-        return {name: torch.zeros_like(t) for name, t in wanted.items()}
-    found = torch.autograd.grad(
+    if not pairs or not expected:
+        return {name: torch.zeros_like(t) for name, t in expected.items()}
+    actual = torch.autograd.grad(
         [t for t, _ in pairs],
-        list(wanted.values()),
+        list(expected.values()),
         [g for _, g in pairs],
         allow_unused=True,
         materialize_grads=True,
     )
-    return dict(zip(wanted, found, strict=True))
+    return dict(zip(expected, actual, strict=True))
 
 
 def has_gradient(row, case):
@@ -236,12 +236,12 @@ def test_gradients(name):
         cotangents = random_cotangents(outputs)
         if not has_gradient(row, case) or not cotangents:
             continue
-        _, found = Single(case, BACKEND("float64")).run(cotangents)
-        wanted = torch_gradients(case, inputs, outputs, cotangents)
-        assert set(found) == set(wanted)
-        for key, gradient in wanted.items():
+        _, actual = Single(case, BACKEND("float64")).run(cotangents)
+        expected = torch_gradients(case, inputs, outputs, cotangents)
+        assert set(actual) == set(expected)
+        for key, gradient in expected.items():
             label = f"{case}: gradient of {key}"
-            assert_close(found[key], gradient, "float64", units, label, TERMS.get(label))
+            assert_close(actual[key], gradient, "float64", units, label, TERMS.get(label))
 
 
 #: Ops whose second derivative torch lacks.
@@ -274,17 +274,17 @@ def test_second_derivatives(name):
         terms = [backend.reduce_sum(g * directions[i]) for i, g in zip(places, gradients, strict=True)]
         return functools.reduce(backend.add, terms)
 
-    found = backend.grad(along, range(len(places)))(*(case.args[i] for i in places))
+    actual = backend.grad(along, range(len(places)))(*(case.args[i] for i in places))
     leaves = [inputs[i] for i in places]
-    wanted = [torch.zeros_like(t) for t in leaves]
+    expected = [torch.zeros_like(t) for t in leaves]
     if outputs[0].requires_grad:
         options = {"allow_unused": True, "materialize_grads": True}
         cotangent = torch.tensor(cotangents["output0"])
         first = torch.autograd.grad(outputs[0], leaves, cotangent, create_graph=True, **options)
         total = sum((g * torch.tensor(directions[i])).sum() for i, g in zip(places, first, strict=True))
         if total.requires_grad:
-            wanted = torch.autograd.grad(total, leaves, **options)
-    for i, a, b in zip(places, found, wanted, strict=True):
+            expected = torch.autograd.grad(total, leaves, **options)
+    for i, a, b in zip(places, actual, expected, strict=True):
         scale = 1 + float(b.abs().max()) if b.numel() else None
         assert_close(np.asarray(a), b, "float64", 256, f"{case}: second derivative of {i}", scale)
 
@@ -381,10 +381,10 @@ def test_symbolic_batch(name):
         arrays = [a for a in case.args if isinstance(a, np.ndarray)]
         if str(case) in NUMBERS or not arrays or arrays[0].ndim < 2:
             continue
-        for wanted, found in zip(Batch(case, None).run(), Batch(case, "batch").run(), strict=True):
-            assert set(found) == set(wanted)
-            for key in wanted:
-                np.testing.assert_array_equal(found[key], wanted[key], err_msg=f"{case}: {key}", strict=True)
+        for expected, actual in zip(Batch(case, None).run(), Batch(case, "batch").run(), strict=True):
+            assert set(actual) == set(expected)
+            for key in expected:
+                np.testing.assert_array_equal(actual[key], expected[key], err_msg=f"{case}: {key}", strict=True)
 
 
 def test_what_is_left_out_exists():

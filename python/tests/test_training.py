@@ -82,13 +82,13 @@ def test_mlx_optimizers_return_the_parameters():
     optimizers = pytest.importorskip("mlx.optimizers")
     params = {"w": mx.array([1.0, 2.0]), "fixed": mx.array([3.0])}
     adapted, ours = ml.optim.from_mlx(optimizers.Adam(learning_rate=0.1, bias_correction=True)), ml.optim.Adam(0.1)
-    found, wanted = params, params
+    actual, expected = params, params
     for _ in range(3):
-        found = adapted.update(found, {"w": mx.array([1.0, -2.0])})
-        wanted = ours.update(wanted, {"w": mx.array([1.0, -2.0])})
+        actual = adapted.update(actual, {"w": mx.array([1.0, -2.0])})
+        expected = ours.update(expected, {"w": mx.array([1.0, -2.0])})
     assert params["w"].tolist() == [1.0, 2.0]
-    assert found["fixed"].tolist() == [3.0]
-    np.testing.assert_allclose(np.array(found["w"]), np.array(wanted["w"]), rtol=1e-5)
+    assert actual["fixed"].tolist() == [3.0]
+    np.testing.assert_allclose(np.array(actual["w"]), np.array(expected["w"]), rtol=1e-5)
     with pytest.raises(ml.errors.InvalidValueError, match="is not an optimizer of MLX"):
         ml.optim.from_mlx(optimizers.Adam)
 

@@ -89,9 +89,9 @@ def run(name, op, args):
     return np.asarray(one.to_numpy(found[0] if isinstance(found, tuple) else found))
 
 
-def check(found, wanted):
-    assert found.dtype == wanted.dtype
-    np.testing.assert_array_equal(found, wanted)
+def check(actual, expected):
+    assert actual.dtype == expected.dtype
+    np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -127,8 +127,8 @@ def test_conversions(dtype, name):
         if other != "float16":
             floats = np.concatenate([floats, np.array([65535.5, 65536, 2**31, 2**31 + 512, 2**32, 1e30, -1e30], other)])
         most = np.iinfo(dtype).max
-        wanted = np.trunc(np.clip(np.nan_to_num(floats.astype(np.float64), posinf=most, neginf=0), 0, most))
-        check(run(name, "cast", (floats, ml.DType(dtype))), wanted.astype(dtype))
+        expected = np.trunc(np.clip(np.nan_to_num(floats.astype(np.float64), posinf=most, neginf=0), 0, most))
+        check(run(name, "cast", (floats, ml.DType(dtype))), expected.astype(dtype))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -187,11 +187,11 @@ PROMOTED = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_promotion(name):
-    for (left, right), wanted in PROMOTED.items():
+    for (left, right), expected in PROMOTED.items():
         x, y = pairs(left)[0][:, 0].copy(), np.ones((), right)
         with np.errstate(over="ignore"):
-            check(run(name, "add", (x, y)), (x.astype(wanted) + y.astype(wanted)))
-            check(run(name, "add", (y, x)), (x.astype(wanted) + y.astype(wanted)))
+            check(run(name, "add", (x, y)), (x.astype(expected) + y.astype(expected)))
+            check(run(name, "add", (y, x)), (x.astype(expected) + y.astype(expected)))
 
 
 @pytest.mark.parametrize("name", [*BACKENDS, *COMPILED])

@@ -43,11 +43,11 @@ def test_equals_the_transforms_of_torchvisions_weights(size, name):
     else:
         weights = torchvision.models.get_weight(name)
         ours = Preprocess.imagenet(resize=256 if name.endswith("V1") else 232)
-    wanted = weights.transforms()(image).numpy()
-    found = ours(image)
-    assert found.dtype == np.float32
-    assert found.shape == (1, *wanted.shape)
-    assert np.abs(found[0] - wanted).max() <= 1e-6
+    expected = weights.transforms()(image).numpy()
+    actual = ours(image)
+    assert actual.dtype == np.float32
+    assert actual.shape == (1, *expected.shape)
+    assert np.abs(actual[0] - expected).max() <= 1e-6
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -71,9 +71,9 @@ def test_every_interpolation_and_size(mode, resize, crop):
     image = PIL.Image.fromarray(pixels(61, 83))
     steps = [] if resize is None else [v2.Resize(resize, interpolation=v2.InterpolationMode(mode))]
     steps += [] if crop is None else [v2.CenterCrop(crop)]
-    wanted = v2.Compose([*steps, v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)])(image)
-    found = Preprocess(resize, crop, interpolation=mode)(image)
-    assert np.abs(found[0] - wanted.numpy()).max() <= 1e-6
+    expected = v2.Compose([*steps, v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)])(image)
+    actual = Preprocess(resize, crop, interpolation=mode)(image)
+    assert np.abs(actual[0] - expected.numpy()).max() <= 1e-6
 
 
 CONFIGS = [
@@ -94,11 +94,11 @@ def test_equals_the_processors_of_transformers(kind, options, size, tmp_path):
     processor = processor(**options)
     processor.save_pretrained(tmp_path)
     image = PIL.Image.fromarray(pixels(*size))
-    wanted = processor(image, return_tensors="np")["pixel_values"]
-    found = Preprocess.from_folder(tmp_path)(image)
-    assert found.shape == wanted.shape
+    expected = processor(image, return_tensors="np")["pixel_values"]
+    actual = Preprocess.from_folder(tmp_path)(image)
+    assert actual.shape == expected.shape
     # transformers multiplies by 1/255 and divides by its standard deviations in another order.
-    assert np.abs(found - wanted).max() <= 1e-5 * max(1, np.abs(wanted).max())
+    assert np.abs(actual - expected).max() <= 1e-5 * max(1, np.abs(expected).max())
 
 
 # --- what images may be -----------------------------------------------------------------------------------------
@@ -110,14 +110,14 @@ def test_a_file_an_image_and_an_array_are_the_same(tmp_path):
     path = tmp_path / "image.png"
     image.save(path)
     preprocess = Preprocess(16, 12)
-    wanted = preprocess(image)
+    expected = preprocess(image)
     with open(path, "rb") as file:
         sources = [str(path), path, path.read_bytes(), file, array, array.astype(np.int64), torch.from_numpy(array)]
         sources += [array / 255, (array / 255).astype(np.float32), array.astype(np.uint16) * 257]
         for source in sources:
-            assert np.array_equal(preprocess(source), wanted)
+            assert np.array_equal(preprocess(source), expected)
     batch = preprocess([str(path), image, array])
-    assert np.array_equal(batch, np.repeat(wanted, 3, axis=0))
+    assert np.array_equal(batch, np.repeat(expected, 3, axis=0))
     assert np.array_equal(preprocess(np.stack([array] * 3)), batch)
 
 
@@ -125,8 +125,8 @@ def test_grey_palette_two_colours_and_cmyk():
     gray = PIL.Image.fromarray(pixels(9, 7, 1)[..., 0])
     color = PIL.Image.fromarray(pixels(9, 7))
     for image in (gray, color.quantize(16), gray.convert("1"), color.convert("CMYK"), color.convert("YCbCr")):
-        wanted = np.asarray(image.convert("RGB"))
-        assert np.array_equal(np.asarray(read_image(image)), wanted)
+        expected = np.asarray(image.convert("RGB"))
+        assert np.array_equal(np.asarray(read_image(image)), expected)
     assert np.array_equal(np.asarray(read_image(pixels(9, 7, 1))), np.asarray(gray.convert("RGB")))
     assert np.asarray(read_image(np.array([[True, False]]))).tolist() == [[[255] * 3, [0] * 3]]
     assert np.array_equal(read_image(encoded(color.convert("CMYK"), "TIFF")), color.convert("CMYK").convert("RGB"))
@@ -136,10 +136,10 @@ def test_transparency_shows_the_background():
     rgba = pixels(8, 8, 4, seed=1)
     alpha = rgba[..., 3:].astype(np.float64) / 255
     for background in ((255, 255, 255), (0, 0, 0), (10, 200, 30)):
-        wanted = rgba[..., :3] * alpha + np.array(background) * (1 - alpha)
+        expected = rgba[..., :3] * alpha + np.array(background) * (1 - alpha)
         for source in (PIL.Image.fromarray(rgba), rgba, encoded(PIL.Image.fromarray(rgba))):
-            found = np.asarray(read_image(source, background)).astype(np.float64)
-            assert np.abs(found - wanted).max() <= 1
+            actual = np.asarray(read_image(source, background)).astype(np.float64)
+            assert np.abs(actual - expected).max() <= 1
     opaque = rgba.copy()
     opaque[..., 3] = 255
     assert np.array_equal(np.asarray(read_image(opaque)), opaque[..., :3])
@@ -305,11 +305,11 @@ def test_classification_equals_that_of_torchvision(name, resnet):
     transform = v2.Compose([v2.Resize(52), v2.CenterCrop(48), v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)])
     transform = v2.Compose([transform, v2.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))])
     with torch.no_grad():
-        wanted = torch.softmax(resnet(torch.stack([transform(image) for image in images])), 1)
-    found = classifier.classify(images, top=3, batch_size=2)
-    values, order = wanted.sort(dim=1, descending=True)
-    assert [[p.label for p in row] for row in found] == [["abcdef"[i] for i in row[:3]] for row in order.tolist()]
-    assert np.abs(np.array([[p.probability for p in row] for row in found]) - values[:, :3].numpy()).max() < 1e-4
+        expected = torch.softmax(resnet(torch.stack([transform(image) for image in images])), 1)
+    actual = classifier.classify(images, top=3, batch_size=2)
+    values, order = expected.sort(dim=1, descending=True)
+    assert [[p.label for p in row] for row in actual] == [["abcdef"[i] for i in row[:3]] for row in order.tolist()]
+    assert np.abs(np.array([[p.probability for p in row] for row in actual]) - values[:, :3].numpy()).max() < 1e-4
 
 
 def test_errors_of_classification(resnet):

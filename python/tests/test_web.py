@@ -54,7 +54,7 @@ def text(array):
     return f"new {kind}([{numbers}])"
 
 
-def given(data):
+def as_javascript(data):
     """Data by name as an expression of JavaScript."""
     return "{" + ",".join(f"{json.dumps(name)}: {text(array)}" for name, array in data.items()) + "}"
 
@@ -143,20 +143,20 @@ def test_a_convolutional_network():
     code = f"""
     const seen = [];
     const model = await load(undefined, {{ onProgress: (p) => seen.push(p) }});
-    const data = {given(data)};
+    const data = {as_javascript(data)};
     const first = await model.run(data), again = await model.run({{ image: data.image.map((x) => 2 * x) }});
     result = {{ inputs: model.inputs, outputs: model.outputs, seen, first, again, trains: model.trains }};
     """
-    found = node(folder, code)
-    assert found["inputs"] == [{"name": "image", "dtype": "float32", "shape": [1, 3, 12, 12]}]
-    assert found["outputs"] == [{"name": "output", "dtype": "float32", "shape": [1, 5]}]
-    assert found["trains"] is False
-    wanted = compiled.evaluate(compiled.get_parameters(), data)["output"].ravel()
-    np.testing.assert_allclose(found["first"]["output"], wanted, rtol=1e-4, atol=1e-5)
+    actual = node(folder, code)
+    assert actual["inputs"] == [{"name": "image", "dtype": "float32", "shape": [1, 3, 12, 12]}]
+    assert actual["outputs"] == [{"name": "output", "dtype": "float32", "shape": [1, 5]}]
+    assert actual["trains"] is False
+    expected = compiled.evaluate(compiled.get_parameters(), data)["output"].ravel()
+    np.testing.assert_allclose(actual["first"]["output"], expected, rtol=1e-4, atol=1e-5)
     # The arrays of a call are its own.
     twice = compiled.evaluate(compiled.get_parameters(), {"image": 2 * data["image"]})["output"].ravel()
-    np.testing.assert_allclose(found["again"]["output"], twice, rtol=1e-4, atol=1e-5)
-    seen = found["seen"]
+    np.testing.assert_allclose(actual["again"]["output"], twice, rtol=1e-4, atol=1e-5)
+    seen = actual["seen"]
     size = (Path(folder) / "weights.bin").stat().st_size
     assert seen[0] == {"loaded": 0, "total": size, "fraction": 0}
     assert seen[-1] == {"loaded": size, "total": size, "fraction": 1}
@@ -178,7 +178,7 @@ def test_wrong_inputs_are_refused():
     await model.close();
     result.push(await failure(() => model.run({ image: right })));
     """
-    wanted = [
+    expected = [
         'there is no input "imgae": did you mean "image"?',
         'input "image" is missing: give a Float32Array for float32 of shape [1, 3, 12, 12]',
         'input "image" is a Float64Array; give a Float32Array',
@@ -194,9 +194,9 @@ def test_wrong_inputs_are_refused():
         "cannot be read",
         "the model was closed",
     ]
-    found = node(folder, code)
-    assert len(found) == len(wanted)
-    for line, message in zip(found, wanted, strict=True):
+    actual = node(folder, code)
+    assert len(actual) == len(expected)
+    for line, message in zip(actual, expected, strict=True):
         assert line.startswith("ModelError: ")
         assert message in line
 
@@ -206,14 +206,14 @@ def test_integers_and_errors_of_the_code():
     tokens = np.array([[1, 5, 10, 0, 3, 3, 7]])
     code = f"""
     const model = await load({json.dumps(folder)});
-    const outputs = await model.run({given({"tokens": tokens})});
-    const wrong = await failure(() => model.run({given({"tokens": tokens + 1})}));
+    const outputs = await model.run({as_javascript({"tokens": tokens})});
+    const wrong = await failure(() => model.run({as_javascript({"tokens": tokens + 1})}));
     const kind = await failure(() => model.run({{ tokens: new Int32Array(7) }}));
-    result = [outputs, wrong, kind, await model.run({given({"tokens": tokens})})];
+    result = [outputs, wrong, kind, await model.run({as_javascript({"tokens": tokens})})];
     """
     outputs, wrong, kind, again = node(folder, code)
-    wanted = compiled.evaluate(compiled.get_parameters(), {"tokens": tokens})["logits"].ravel()
-    np.testing.assert_allclose(outputs["logits"], wanted, rtol=1e-4, atol=1e-5)
+    expected = compiled.evaluate(compiled.get_parameters(), {"tokens": tokens})["logits"].ravel()
+    np.testing.assert_allclose(outputs["logits"], expected, rtol=1e-4, atol=1e-5)
     assert "index" in wrong
     assert outputs == again
     assert "is an Int32Array; give a BigInt64Array for int64" in kind
@@ -239,7 +239,7 @@ def test_the_worker_has_the_same_interface():
     code = f"""
     const seen = [];
     const model = await loadInWorker(undefined, {{ onProgress: (p) => seen.push(p.fraction) }});
-    const data = {given(data)};
+    const data = {as_javascript(data)};
     const [first, second] = await Promise.all([model.run(data), model.run(data)]);
     const wrong = await failure(() => model.run({{ imgae: data.image }}));
     const here = await load();
@@ -249,17 +249,17 @@ def test_the_worker_has_the_same_interface():
     await model.close();
     result.closed = await failure(() => model.run(data));
     """
-    found = node(folder, code)
-    wanted = compiled.evaluate(compiled.get_parameters(), data)["output"].ravel()
-    np.testing.assert_allclose(found["first"]["output"], wanted, rtol=1e-4, atol=1e-5)
-    assert found["first"] == found["second"]
-    assert found["same"]
-    assert found["length"] == 432
-    assert 'did you mean "image"?' in found["wrong"]
-    assert found["seen"][0] == 0
-    assert found["seen"][-1] == 1
-    assert "cannot be read" in found["nowhere"]
-    assert "closed" in found["closed"]
+    actual = node(folder, code)
+    expected = compiled.evaluate(compiled.get_parameters(), data)["output"].ravel()
+    np.testing.assert_allclose(actual["first"]["output"], expected, rtol=1e-4, atol=1e-5)
+    assert actual["first"] == actual["second"]
+    assert actual["same"]
+    assert actual["length"] == 432
+    assert 'did you mean "image"?' in actual["wrong"]
+    assert actual["seen"][0] == 0
+    assert actual["seen"][-1] == 1
+    assert "cannot be read" in actual["nowhere"]
+    assert "closed" in actual["closed"]
 
 
 def test_a_training_step(tmp_path):
@@ -275,7 +275,7 @@ def test_a_training_step(tmp_path):
     compiled.export(tmp_path, target="web", optimizer=ml.optim.Adam(0.05), loss="loss", params=params, data=data)
     code = f"""
     const model = await load();
-    const data = {given(data)};
+    const data = {as_javascript(data)};
     result = {{ inputs: model.inputs, losses: [], slower: [], before: await model.parameters() }};
     for (let i = 0; i < 5; i++) result.losses.push((await model.step(data)).loss[0]);
     result.after = await model.parameters();
@@ -319,7 +319,7 @@ def test_states_stay_in_the_model_until_reset(tmp_path):
     compiled.export(tmp_path, target="web", optimizer=ml.optim.SGD(0.1), loss="loss")
     code = f"""
     const model = await load();
-    const data = {given({"input": draw(4, 1, 6, 6)})};
+    const data = {as_javascript({"input": draw(4, 1, 6, 6)})};
     result = {{ states: [await model.states()], losses: [] }};
     for (let i = 0; i < 4; i++) {{
       if (i === 2) await model.reset();
@@ -355,7 +355,7 @@ def test_arrays_of_other_dtypes(tmp_path):
     compiled.export(tmp_path, target="web", data=values)
     code = f"""
     const model = await load();
-    const data = {given(values)};
+    const data = {as_javascript(values)};
     const outputs = await model.run(data);
     result = [outputs.doubled, Array.from(outputs.picked, String), outputs.doubled.constructor.name,
               await failure(() => model.run({{ ...data, is_chosen: new Uint8Array([0, 1, 2]) }}))];
@@ -397,7 +397,7 @@ def test_any_number_of_rows_and_quantized_weights(tmp_path):
     open_size.export(tmp_path / "rows", target="web", batch="batch", block=4, params=params)
     code = f"""
     const model = await load();
-    const data = {given(data)}.input;
+    const data = {as_javascript(data)}.input;
     result = [model.inputs[0].shape, model.outputs[0].shape];
     for (const rows of [9, 1, 4]) result.push((await model.run({{ input: data.slice(0, 64 * rows) }})).output);
     result.push(await failure(() => model.run({{ input: data.slice(1) }})));
@@ -405,15 +405,15 @@ def test_any_number_of_rows_and_quantized_weights(tmp_path):
     taken, made, *outputs, wrong = node(tmp_path / "rows", code)
     assert (taken, made) == (["batch", 64], ["batch", 64])
     assert "a multiple of 64" in wrong
-    wanted = np.asarray(open_size.evaluate(params, data)["output"])
+    expected = np.asarray(open_size.evaluate(params, data)["output"])
     for rows, output in zip([9, 1, 4], outputs, strict=True):
-        np.testing.assert_allclose(output, wanted[:rows].ravel(), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(output, expected[:rows].ravel(), rtol=1e-4, atol=1e-5)
 
     quantized = ml.compile(model, backend, shapes={"input": [9, 64]}, inference=True)
-    found = quantized.export(tmp_path / "int8", target="web", params=params)
-    assert found.packed_bytes < 0.5 * sum(array.nbytes for array in params.values())
-    ((small),) = node(tmp_path / "int8", f"result = [(await (await load()).run({given(data)})).output];")
-    assert np.abs(np.array(small) - wanted.ravel()).max() < 0.03 * np.abs(wanted).max()
+    actual = quantized.export(tmp_path / "int8", target="web", params=params)
+    assert actual.packed_bytes < 0.5 * sum(array.nbytes for array in params.values())
+    ((small),) = node(tmp_path / "int8", f"result = [(await (await load()).run({as_javascript(data)})).output];")
+    assert np.abs(np.array(small) - expected.ravel()).max() < 0.03 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize(

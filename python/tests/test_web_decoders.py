@@ -105,11 +105,11 @@ def test_the_likeliest_tokens_are_those_of_python():
       result.push([tokens, text, finishReason, again.tokens, anew.tokens]);
     }}
     """
-    context, vocabulary, has_tokenizer, *found = node(folder, code)
+    context, vocabulary, has_tokenizer, *actual = node(folder, code)
     assert (context, vocabulary, has_tokenizer) == (CONTEXT, 600, True)
-    wanted = [generator.generate(prompt, 12) for prompt in prompts]
-    assert {answer.finish_reason for answer in wanted} == {"length", "context"}
-    for answer, (tokens, text, reason, again, anew) in zip(wanted, found, strict=True):
+    expected = [generator.generate(prompt, 12) for prompt in prompts]
+    assert {answer.finish_reason for answer in expected} == {"length", "context"}
+    for answer, (tokens, text, reason, again, anew) in zip(expected, actual, strict=True):
         assert tokens == list(answer.tokens)
         assert (text, reason) == (answer.text, answer.finish_reason)
         assert again == anew == tokens
@@ -132,16 +132,16 @@ def test_texts_are_those_of_python():
     result.push((await model.generate("", {{ maxTokens: 3, stopTokens: [] }})).tokens);
     await model.close();
     """
-    *found, stopped, empty = node(folder, code)
-    for text, (tokens, back, written, pieces) in zip(TEXTS, found, strict=True):
+    *actual, stopped, empty = node(folder, code)
+    for text, (tokens, back, written, pieces) in zip(TEXTS, actual, strict=True):
         assert tokens == generator.tokenizer.encode(text)
         assert back == text
         answer = generator.generate(text, 9, stop_tokens=[])
         assert written == answer.text
         assert "".join(piece["text"] for piece in pieces) == written
         assert [piece["token"] for piece in pieces] == list(answer.tokens)
-    wanted = generator.generate("Hello", 20, stop_tokens=[], stop_strings=[found[0][2][4:7]])
-    assert (stopped["text"], stopped["finishReason"]) == (wanted.text, wanted.finish_reason)
+    expected = generator.generate("Hello", 20, stop_tokens=[], stop_strings=[actual[0][2][4:7]])
+    assert (stopped["text"], stopped["finishReason"]) == (expected.text, expected.finish_reason)
     assert empty == list(generator.generate("", 3, stop_tokens=[]).tokens)
 
 
@@ -162,10 +162,10 @@ def test_sampling_is_that_of_python():
     first, again, other, logits, counts = node(folder, code)
     assert first == again != other
     sampling = ml.generation.Sampling(temperature=1.5, top_k=6, top_p=0.9, min_p=0.02, repetition_penalty=1.2)
-    wanted = sampling.probabilities(np.array(logits), [9, 10, 11])
-    assert {int(token) for token in counts} == set(np.flatnonzero(wanted))
+    expected = sampling.probabilities(np.array(logits), [9, 10, 11])
+    assert {int(token) for token in counts} == set(np.flatnonzero(expected))
     for token, count in counts.items():
-        assert count / 20000 == pytest.approx(wanted[int(token)], abs=0.015)
+        assert count / 20000 == pytest.approx(expected[int(token)], abs=0.015)
 
 
 def test_a_signal_ends_the_text_and_mistakes_are_refused():
@@ -204,7 +204,7 @@ def test_a_signal_ends_the_text_and_mistakes_are_refused():
     assert length >= count == 3
     assert never == ["aborted", 0]
     assert undisturbed
-    wanted = [
+    expected = [
         "holds the token 600; the model knows 0 to 599",
         None,
         "has 49 tokens, and the model reads at most 48",
@@ -216,7 +216,7 @@ def test_a_signal_ends_the_text_and_mistakes_are_refused():
         "stopStrings is x: give a list of strings",
         "the model was closed",
     ]
-    for message, part in zip(wrong, wanted, strict=True):
+    for message, part in zip(wrong, expected, strict=True):
         assert (message is None) if part is None else part in message
 
 
@@ -283,9 +283,11 @@ def test_without_a_tokenizer_tokens_are_taken(tmp_path):
     result = [await model.generate([1, 2, 3, 4, 5, 6], { maxTokens: 5 }), await failure(() => model.generate("text")),
               await failure(() => model.decode([1]))];
     """
-    found, *wrong = node(tmp_path, code)
-    [wanted] = (run := generate_tokens(decoder, [[1, 2, 3, 4, 5, 6]], 5, context=16)) and [list(run) and run.tokens[0]]
-    assert (found["tokens"], found["text"], found["finishReason"]) == (wanted, "", "length")
+    actual, *wrong = node(tmp_path, code)
+    [expected] = (run := generate_tokens(decoder, [[1, 2, 3, 4, 5, 6]], 5, context=16)) and [
+        list(run) and run.tokens[0]
+    ]
+    assert (actual["tokens"], actual["text"], actual["finishReason"]) == (expected, "", "length")
     assert all("without a tokenizer" in message for message in wrong)
 
 

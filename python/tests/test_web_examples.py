@@ -148,7 +148,7 @@ def test_pictures_are_preprocessed_as_in_python(tmp_path):
         ((30, 28), {"resize": None}),
         ((70, 90), {"resize": (50, 31), "crop_rounding": "down"}),
     ]
-    given, wanted = [], []
+    given, expected = [], []
     for number, ((height, width), options) in enumerate(cases):
         pixels = random.integers(0, 256, (height, width, 4), np.uint8)
         pixels[..., 3] = 255
@@ -156,13 +156,13 @@ def test_pictures_are_preprocessed_as_in_python(tmp_path):
         changed = {"rounding" if name == "crop_rounding" else name: value for name, value in options.items()}
         given.append({"name": f"{number}.rgba", "width": width, "height": height, **changed})
         settings = {name: getattr(usual, name) for name in ("resize", "crop", "mean", "std")} | options
-        wanted.append(Preprocess(**settings)(library.fromarray(pixels[..., :3]))[0])
+        expected.append(Preprocess(**settings)(library.fromarray(pixels[..., :3]))[0])
     (tmp_path / "given.json").write_text(json.dumps(given))
     (tmp_path / "test.mjs").write_text(IMAGE.replace("await load()", 'await load("model")'))
     done = subprocess.run([NODE, "test.mjs"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    found, best = json.loads(done.stdout)
-    for case, one, other in zip(cases, found, wanted, strict=True):
+    actual, best = json.loads(done.stdout)
+    for case, one, other in zip(cases, actual, expected, strict=True):
         np.testing.assert_allclose(one, other.ravel(), atol=1e-6, err_msg=str(case))
     assert len(best) == 3
     assert best[0]["label"] in names.read_text().split()

@@ -49,18 +49,18 @@ def files(net, folder):
 @pytest.mark.parametrize("backend", [ml.NumpyBackend(), ml.TorchBackend(), ml.CBackend(num_threads=1)], ids=str)
 def test_a_sequential_network_gives_its_answers(backend, tmp_path):
     net, data = of_torch(), torch.randn(2, 2, 6, 6)
-    wanted = net(data).detach().numpy()
+    expected = net(data).detach().numpy()
     for label, source in files(net, tmp_path):
         model = of_mithril(backend)
         report = ml.load_weights(model, source, names=NAMES if label != "a wrapped model" else behind("module", NAMES))
         assert (report.is_complete, report.layout, len(report.loaded)) == (True, None, 10), label
         assert "with the names given" in str(report)
-        found = model.evaluate(model.get_parameters(), {"input": backend.array(data.numpy())})["output"]
-        np.testing.assert_allclose(backend.to_numpy(found), wanted, rtol=1e-5, atol=1e-5, err_msg=label)
+        actual = model.evaluate(model.get_parameters(), {"input": backend.array(data.numpy())})["output"]
+        np.testing.assert_allclose(backend.to_numpy(actual), expected, rtol=1e-5, atol=1e-5, err_msg=label)
     packed = ml.CBackend(num_threads=1)
     model = of_mithril(packed)
-    found = model.evaluate(model.pack(tmp_path / "a.pt", names=NAMES), {"input": data.numpy()})["output"]
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    actual = model.evaluate(model.pack(tmp_path / "a.pt", names=NAMES), {"input": data.numpy()})["output"]
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 def behind(prefix, names):

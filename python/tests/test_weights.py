@@ -54,31 +54,31 @@ def agree(found: np.ndarray, tensor: torch.Tensor) -> None:
 @pytest.mark.parametrize("options", [{}, {"_use_new_zipfile_serialization": False}, {"pickle_protocol": 4}])
 @pytest.mark.parametrize("wrap", [lambda d: d, lambda d: {"epoch": 3, "state_dict": collections.OrderedDict(d)}])
 def test_files_of_torch(tmp_path, options, wrap):
-    wanted = tensors()
+    expected = tensors()
     if "_use_new_zipfile_serialization" in options:
         # That old form has no such dtype.
-        del wanted["unsigned"]
+        del expected["unsigned"]
     path = tmp_path / "x.pt"
-    torch.save(wrap(wanted), path, **options)
-    found = ml.weights.open(path)
-    assert list(found) == list(wanted)
+    torch.save(wrap(expected), path, **options)
+    opened = ml.weights.open(path)
+    assert list(opened) == list(expected)
     if "_use_new_zipfile_serialization" not in options:
         # The old form does not align numbers.
-        assert found["turned"].strides == (4, 16)
-    for name, tensor in wanted.items():
-        agree(found[name], tensor)
-    assert set(ml.load(path)) == set(wanted)
+        assert opened["turned"].strides == (4, 16)
+    for name, tensor in expected.items():
+        agree(opened[name], tensor)
+    assert set(ml.load(path)) == set(expected)
 
 
 def test_files_of_safetensors(tmp_path):
-    wanted = {name: tensor.detach().contiguous().clone() for name, tensor in tensors().items()}
+    expected = {name: tensor.detach().contiguous().clone() for name, tensor in tensors().items()}
     path = tmp_path / "x.safetensors"
-    safetensors.torch.save_file(wanted, path, metadata={"format": "pt"})
-    found = ml.weights.open(path)
-    assert set(found) == set(wanted)
-    assert found.metadata == {"format": "pt"}
-    for name, tensor in wanted.items():
-        agree(found[name], tensor)
+    safetensors.torch.save_file(expected, path, metadata={"format": "pt"})
+    opened = ml.weights.open(path)
+    assert set(opened) == set(expected)
+    assert opened.metadata == {"format": "pt"}
+    for name, tensor in expected.items():
+        agree(opened[name], tensor)
 
 
 def test_arrays_are_views_that_outlive_everything(tmp_path):
@@ -86,15 +86,15 @@ def test_arrays_are_views_that_outlive_everything(tmp_path):
     values = np.arange(1 << 20, dtype=np.float32)
     ml.save({"w": values, "b": np.ones(3)}, path)
     before = path.read_bytes()
-    found = ml.weights.open(path)
-    array, other = found["w"], found["w"]
+    opened = ml.weights.open(path)
+    array, other = opened["w"], opened["w"]
     assert np.shares_memory(array, other)
     array[:2] = 7
     assert other[0] == 7
     assert path.read_bytes() == before
     assert ml.weights.open(path)["w"][0] == 0
     ml.save({"new": np.zeros(1)}, path)
-    del found, other
+    del opened, other
     gc.collect()
     np.testing.assert_array_equal(array[2:], values[2:])
     with pytest.raises(ml.errors.KeyNotFoundError, match="did you mean"):
@@ -118,20 +118,20 @@ def test_truth_values_and_unaligned_numbers_are_made_good(tmp_path):
 
 @pytest.mark.parametrize("ending", ["safetensors", "bin"])
 def test_shards(tmp_path, ending):
-    wanted = {f"layer{i}.weight": torch.full((2, 3), float(i)) for i in range(4)}
-    names = list(wanted)
+    expected = {f"layer{i}.weight": torch.full((2, 3), float(i)) for i in range(4)}
+    names = list(expected)
     parts = {f"model-0000{i + 1}-of-00002.{ending}": names[2 * i : 2 * i + 2] for i in range(2)}
     for file, part in parts.items():
-        values = {name: wanted[name] for name in part}
+        values = {name: expected[name] for name in part}
         (safetensors.torch.save_file if ending == "safetensors" else torch.save)(values, tmp_path / file)
     stem = "model" if ending == "safetensors" else "pytorch_model"
     index = tmp_path / f"{stem}.{ending}.index.json"
     index.write_text(json.dumps({"metadata": {}, "weight_map": {n: f for f, part in parts.items() for n in part}}))
     for source in (tmp_path, index):
-        found = ml.weights.open(source)
-        assert list(found) == names
-        for name, tensor in wanted.items():
-            agree(found[name], tensor)
+        opened = ml.weights.open(source)
+        assert list(opened) == names
+        for name, tensor in expected.items():
+            agree(opened[name], tensor)
     index.write_text(json.dumps({"weight_map": {"a": "../a.safetensors"}}))
     with pytest.raises(ml.errors.ModelFileError, match="outside of its folder") as caught:
         ml.weights.open(tmp_path)
@@ -250,16 +250,16 @@ def test_views_that_repeat_take_no_memory(tmp_path):
 
 def test_what_we_write_the_library_reads(tmp_path):
     path = tmp_path / "x.safetensors"
-    wanted = {name: tensor for name, tensor in tensors().items() if name != "unsigned"}
-    ml.save(wanted, path, metadata={"b": "2", "a": "é"})
+    expected = {name: tensor for name, tensor in tensors().items() if name != "unsigned"}
+    ml.save(expected, path, metadata={"b": "2", "a": "é"})
     theirs = safetensors.torch.load_file(path)
-    assert set(theirs) == set(wanted)
-    for name, tensor in wanted.items():
+    assert set(theirs) == set(expected)
+    for name, tensor in expected.items():
         assert torch.equal(theirs[name], tensor), name
     with safetensors.safe_open(path, "pt") as opened:
         assert opened.metadata() == {"a": "é", "b": "2"}
     first = path.read_bytes()
-    ml.save(wanted, path, metadata={"a": "é", "b": "2"})
+    ml.save(expected, path, metadata={"a": "é", "b": "2"})
     assert path.read_bytes() == first
 
 
@@ -324,8 +324,8 @@ def test_a_published_network_gives_its_answers(backend, tmp_path, source):
     assert len(report.loaded) + len(report.ignored) == len(state)
     gc.collect()
     image = torch.rand(1, 3, 32, 32)
-    wanted = original(image).detach().numpy()
-    np.testing.assert_allclose(backend.to_numpy(compiled(image.numpy())), wanted, rtol=1e-4, atol=1e-4)
+    expected = original(image).detach().numpy()
+    np.testing.assert_allclose(backend.to_numpy(compiled(image.numpy())), expected, rtol=1e-4, atol=1e-4)
 
 
 def line(**options):
@@ -374,14 +374,14 @@ def test_weights_take_the_dtype_of_the_model(dtype, tmp_path):
     for stored in FLOATS:
         tensor = weight.to(getattr(torch, stored))
         safetensors.torch.save_file({"weight": tensor, "bias": tensor[:, 0].clone()}, tmp_path / "x.safetensors")
-        wanted = tensor.to(getattr(torch, dtype)).double().numpy()
+        expected = tensor.to(getattr(torch, dtype)).double().numpy()
         for name in BACKENDS:
             backend = find(name, dtype)
             compiled = line(backend=backend)
             ml.load_weights(compiled, tmp_path / "x.safetensors")
-            found = compiled.parameters["weight"]
-            assert str(found.dtype).rpartition(".")[2] == dtype
-            np.testing.assert_array_equal(backend.to_numpy(found).astype(np.float64), wanted)
+            actual = compiled.parameters["weight"]
+            assert str(actual.dtype).rpartition(".")[2] == dtype
+            np.testing.assert_array_equal(backend.to_numpy(actual).astype(np.float64), expected)
 
 
 def test_misfits_are_reported(tmp_path):
@@ -459,8 +459,8 @@ def test_weights_of_a_model_of_other_sizes(tmp_path, form):
         assert "transformer.h.0.attn.c_attn.weight ([96, 32] in the model, [144, 48] in the weights" in text
         # 96 and 128 are so, too: they are multiples.
         assert "32 in the model is 48 in the weights, 64 in the model is 65 in the weights" in text
-        wanted = "ml.models.from_config(" if form == "gguf" else "build the model with the sizes of the weights"
-        assert problem.value.hint.startswith(wanted)
+        expected = "ml.models.from_config(" if form == "gguf" else "build the model with the sizes of the weights"
+        assert problem.value.hint.startswith(expected)
     for name, value in before.items():
         np.testing.assert_array_equal(model.parameters[name], value)
     # One size alone: the rest can be loaded.
@@ -564,8 +564,8 @@ def test_layouts_are_found_and_written(tmp_path, head):
     report = ml.load_weights(compiled, tmp_path)
     assert report.layout == "transformers"
     tokens = np.arange(8)[None]
-    wanted = original(torch.from_numpy(tokens)).logits.detach().numpy()
-    np.testing.assert_allclose(compiled(tokens), wanted, rtol=1e-4, atol=1e-5)
+    expected = original(torch.from_numpy(tokens)).logits.detach().numpy()
+    np.testing.assert_allclose(compiled(tokens), expected, rtol=1e-4, atol=1e-5)
 
     # Matrices that the file has the other way round stay so in memory, but where training must be repeatable.
     name = "transformer.h.0.attn.c_attn.weight"
@@ -602,8 +602,8 @@ def test_a_part_of_a_larger_model_is_found_or_named():
     whole = ml.compile(model, ml.NumpyBackend(), shapes={"input": [1, 8]})
     report = ml.load_weights(whole, state)
     assert (report.prefix, report.layout, report.is_complete) == ("net", "transformers", True)
-    wanted = state["transformer.h.1.mlp.c_fc.weight"].numpy().T
-    np.testing.assert_array_equal(whole.parameters["net.transformer.h.1.mlp.c_fc.weight"], wanted)
+    expected = state["transformer.h.1.mlp.c_fc.weight"].numpy().T
+    np.testing.assert_array_equal(whole.parameters["net.transformer.h.1.mlp.c_fc.weight"], expected)
 
     model |= ml.Linear(3, name="head")(input="logits", output="output")
     larger = ml.compile(model, ml.NumpyBackend(), shapes={"input": [1, 8]})
@@ -614,7 +614,7 @@ def test_a_part_of_a_larger_model_is_found_or_named():
     report = ml.load_weights(larger, state, prefix="net")
     assert report.is_complete
     assert "loaded into 'net'" in str(report)
-    np.testing.assert_array_equal(larger.parameters["net.transformer.h.1.mlp.c_fc.weight"], wanted)
+    np.testing.assert_array_equal(larger.parameters["net.transformer.h.1.mlp.c_fc.weight"], expected)
     np.testing.assert_array_equal(larger.parameters["head.weight"], before)
     with pytest.raises(ml.errors.InvalidValueError, match="nett"):
         ml.load_weights(larger, state, prefix="nett")
@@ -629,7 +629,7 @@ def test_what_no_output_needs_is_not_asked_for():
     params = whole.get_parameters()
     rng = np.random.default_rng(0)
     data = {"image": rng.normal(size=(2, 3, 16, 16)).astype("float32"), "text": rng.integers(0, 20, (3, 8))}
-    wanted = whole.evaluate(params, data)
+    expected = whole.evaluate(params, data)
     for name, other in (("image", "text"), ("text", "image")):
         discarded = [key for key in model.output_keys if key != f"{name}_features"]
         tower = ml.compile(model, backend, discard_keys=discarded, inference=True)
@@ -640,6 +640,6 @@ def test_what_no_output_needs_is_not_asked_for():
         assert "logit_scale" in report.ignored
         tower.load_params(params)
         for given in ({name: data[name]}, data):
-            found = tower.evaluate({}, given)
-            assert list(found) == [f"{name}_features"]
-            np.testing.assert_array_equal(found[f"{name}_features"], wanted[f"{name}_features"], err_msg=other)
+            actual = tower.evaluate({}, given)
+            assert list(actual) == [f"{name}_features"]
+            np.testing.assert_array_equal(actual[f"{name}_features"], expected[f"{name}_features"], err_msg=other)

@@ -67,9 +67,9 @@ def test_a_script_of_pytorch_trains_as_on_one_device():
     ours = {"0.weight": "first.weight", "0.bias": "first.bias", "2.weight": "last.weight", "2.bias": "last.bias"}
     module.load_state_dict({key: params[name] for key, name in ours.items()})
     outputs, gradients = compiled.evaluate(params, {"input": data["input"]}, {"output": torch.ones(8, 3)})
-    wanted = module(data["input"])
-    wanted.backward(torch.ones(8, 3))
-    torch.testing.assert_close(outputs["output"], wanted.detach())
+    expected = module(data["input"])
+    expected.backward(torch.ones(8, 3))
+    torch.testing.assert_close(outputs["output"], expected.detach())
     for key, name in ours.items():
         torch.testing.assert_close(gradients[name], module.get_parameter(key).grad)
 
@@ -85,20 +85,20 @@ def test_a_script_of_pytorch_trains_as_on_one_device():
         optimizer.step()
         torch.testing.assert_close(step(data)[step.loss], sum(losses).detach() / 2)
     for key, name in ours.items():
-        found = step.params[name]
-        assert isinstance(found, RemoteArray)
-        torch.testing.assert_close(found.full_tensor(), module.get_parameter(key).detach())
+        actual = step.params[name]
+        assert isinstance(actual, RemoteArray)
+        torch.testing.assert_close(actual.full_tensor(), module.get_parameter(key).detach())
 
     # Arrays on workers can be looked at and computed with as others, and are not changed in place.
-    found, whole = step.params["first.weight"], step.params["first.weight"].full_tensor()
-    assert (found.shape, found.dtype, len(found), found.ndim) == (whole.shape, whole.dtype, 5, 2)
-    torch.testing.assert_close(torch.add(2.0 * found - 1.0, found), 2.0 * whole - 1.0 + whole)
-    np.testing.assert_array_equal(np.asarray(found), whole.numpy())
-    assert float(found.sum()) == float(whole.sum())
-    torch.testing.assert_close(pickle.loads(pickle.dumps(found)), whole)
-    torch.testing.assert_close(copy.deepcopy(found), whole)
+    actual, whole = step.params["first.weight"], step.params["first.weight"].full_tensor()
+    assert (actual.shape, actual.dtype, len(actual), actual.ndim) == (whole.shape, whole.dtype, 5, 2)
+    torch.testing.assert_close(torch.add(2.0 * actual - 1.0, actual), 2.0 * whole - 1.0 + whole)
+    np.testing.assert_array_equal(np.asarray(actual), whole.numpy())
+    assert float(actual.sum()) == float(whole.sum())
+    torch.testing.assert_close(pickle.loads(pickle.dumps(actual)), whole)
+    torch.testing.assert_close(copy.deepcopy(actual), whole)
     with pytest.raises(AttributeError, match="full_tensor"):
-        found.add_(1.0)
+        actual.add_(1.0)
 
 
 def test_the_example_finds_equal_losses(capsys):
@@ -137,7 +137,7 @@ def compiled(monkeypatch):
 )
 def test_a_fault_ends_the_call_and_the_workers(compiled, fault, kind, text):
     params = compiled.get_parameters()
-    wanted = compiled.evaluate(params, {"input": IDS})["output"]
+    expected = compiled.evaluate(params, {"input": IDS})["output"]
     before = processes(compiled.backend)
     start = time.monotonic()
     if fault != "index":
@@ -148,7 +148,7 @@ def test_a_fault_ends_the_call_and_the_workers(compiled, fault, kind, text):
     assert time.monotonic() - start < 20
     assert not any(map(is_there, before))
     # The parameters are those of this process: new workers start.
-    np.testing.assert_array_equal(compiled.evaluate(params, {"input": IDS})["output"], wanted)
+    np.testing.assert_array_equal(compiled.evaluate(params, {"input": IDS})["output"], expected)
 
 
 def test_what_lay_on_workers_that_ended_is_an_error_and_no_other_number(compiled):
@@ -168,12 +168,12 @@ def forever(call):
 
 def test_an_interrupt_waits_until_workers_are_in_step(compiled):
     params = compiled.get_parameters()
-    wanted = compiled.evaluate(params, {"input": IDS})["output"]
+    expected = compiled.evaluate(params, {"input": IDS})["output"]
     before = processes(compiled.backend)
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         forever(lambda: compiled.evaluate(params, {"input": IDS}))
-    np.testing.assert_array_equal(compiled.evaluate(params, {"input": IDS})["output"], wanted)
+    np.testing.assert_array_equal(compiled.evaluate(params, {"input": IDS})["output"], expected)
     assert processes(compiled.backend) == before
 
 

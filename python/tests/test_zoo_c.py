@@ -21,10 +21,10 @@ def pair(name, **options):
     return c, reference, reference.randomize_params(seed=1), data
 
 
-def worst(found, wanted):
+def worst(actual, expected):
     """Largest distance, in parts of the largest element."""
-    assert list(found) == list(wanted)
-    return max(np.abs(found[k] - wanted[k]).max() / (np.abs(wanted[k]).max() + 1e-12) for k in wanted)
+    assert list(actual) == list(expected)
+    return max(np.abs(actual[k] - expected[k]).max() / (np.abs(expected[k]).max() + 1e-12) for k in expected)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -38,9 +38,9 @@ def test_gradients(name):
     c, reference, params, data = pair(name)
     outputs = reference.evaluate(params, data)
     cotangents = {key: RANDOM.standard_normal(value.shape).astype(np.float32) for key, value in outputs.items()}
-    found, wanted = (p.evaluate_gradients(params, data, output_gradients=cotangents) for p in (c, reference))
+    actual, expected = (p.evaluate_gradients(params, data, output_gradients=cotangents) for p in (c, reference))
     # Gradients behind batch norm of two images are small differences of large sums.
-    assert worst(found, wanted) < (1e-3 if name == "resnet18" else 1e-5)
+    assert worst(actual, expected) < (1e-3 if name == "resnet18" else 1e-5)
 
 
 #: Shapes of query, key and value, a mask, options.
@@ -66,9 +66,9 @@ def test_attention_goes_part_by_part():
         "inference": True,
     }
     c = ml.compile(model, ml.CBackend(num_threads=3, flags="-O1"), **options)
-    wanted = ml.compile(model, ml.NumpyBackend(), **options).evaluate({}, data)
+    expected = ml.compile(model, ml.NumpyBackend(), **options).evaluate({}, data)
     assert str(c.stages["kernel_selection"]).count("for each of") == len(ATTENTION)
-    assert worst(c.evaluate({}, data), wanted) < 1e-5
+    assert worst(c.evaluate({}, data), expected) < 1e-5
 
 
 def test_caches_that_are_given_away_are_written_in_place():
@@ -78,13 +78,13 @@ def test_caches_that_are_given_away_are_written_in_place():
     options = {"shapes": {name: list(value.shape) for name, value in {**data, **caches}.items()}, "inference": True}
     reference = ml.compile(model, ml.NumpyBackend(), **options)
     params = reference.randomize_params(seed=1)
-    wanted = reference.evaluate(params, {**data, **caches})
+    expected = reference.evaluate(params, {**data, **caches})
     backend = ml.CBackend(num_threads=2, flags="-O1")
     for donate in ([], list(caches)):
         given = {name: value.copy() for name, value in caches.items()}
         c = ml.compile(model, backend, donate=donate, **options)
-        found = c.evaluate(params, {**data, **given})
-        assert worst(found, wanted) < 1e-5
+        actual = c.evaluate(params, {**data, **given})
+        assert worst(actual, expected) < 1e-5
         for name, old in given.items():
-            assert (found[name.removeprefix("past_")] is old) == bool(donate)
+            assert (actual[name.removeprefix("past_")] is old) == bool(donate)
             assert donate or np.array_equal(old, caches[name])

@@ -42,14 +42,14 @@ def compiled(model, backend, network, **shapes):
     return made
 
 
-def difference(found, wanted, where=None):
+def difference(actual, expected, where=None):
     """Largest difference of two arrays relative to the largest number, where there is no padding."""
-    found, wanted = np.asarray(found, np.float64), wanted.detach().double().numpy()
-    assert found.shape == wanted.shape
-    gap = np.abs(found - wanted)
+    actual, expected = np.asarray(actual, np.float64), expected.detach().double().numpy()
+    assert actual.shape == expected.shape
+    gap = np.abs(actual - expected)
     if where is not None:
         gap = gap[where.numpy() == 1]
-    return float(gap.max() / np.abs(wanted).max())
+    return float(gap.max() / np.abs(expected).max())
 
 
 def randomized(network, seed=0):
@@ -112,21 +112,21 @@ def test_bert_is_that_of_transformers(backend, kind, options):
     network, config = bert(kind, **options)
     tokens, mask = texts(50)
     plain = compiled(from_config(config), backend, network, input=["batch", "length"])
-    found, wanted = plain.evaluate({}, numpy(input=tokens)), bert_outputs(network, tokens)
-    assert found.keys() == wanted.keys()
-    for name, array in found.items():
-        assert difference(backend.to_numpy(array), wanted[name]) < WITHIN
+    actual, expected = plain.evaluate({}, numpy(input=tokens)), bert_outputs(network, tokens)
+    assert actual.keys() == expected.keys()
+    for name, array in actual.items():
+        assert difference(backend.to_numpy(array), expected[name]) < WITHIN
 
     kinds = torch.randint(0, 3, tokens.shape, generator=torch.Generator().manual_seed(2))
     masked = compiled(from_config(config, mask=True, types=True), backend, network)
-    found = masked.evaluate({}, numpy(input=tokens, mask=mask, types=kinds))
-    wanted = bert_outputs(network, tokens, attention_mask=mask, token_type_ids=kinds)
-    for name, array in found.items():
+    actual = masked.evaluate({}, numpy(input=tokens, mask=mask, types=kinds))
+    expected = bert_outputs(network, tokens, attention_mask=mask, token_type_ids=kinds)
+    for name, array in actual.items():
         array, at = backend.to_numpy(array), mask
         if array.shape[:2] != mask.shape:
             # The pooled token of a text with padding at the left is padding itself.
-            array, wanted[name], at = array[[0, 2]], wanted[name][[0, 2]], None
-        assert difference(array, wanted[name], at) < WITHIN
+            array, expected[name], at = array[[0, 2]], expected[name][[0, 2]], None
+        assert difference(array, expected[name], at) < WITHIN
 
 
 def test_bert_reads_older_names_and_files_with_more():
@@ -139,13 +139,13 @@ def test_bert_reads_older_names_and_files_with_more():
     made = ml.compile(from_config(config), ml.NumpyBackend(), inference=True, shapes={"input": ["batch", "length"]})
     report = ml.load_weights(made, old)
     assert set(report.loaded) == set(made.parameter_keys)
-    found = made.evaluate({}, numpy(input=tokens))["output"]
-    assert difference(found, bert_outputs(network, tokens)["output"]) < WITHIN
+    actual = made.evaluate({}, numpy(input=tokens))["output"]
+    assert difference(actual, bert_outputs(network, tokens)["output"]) < WITHIN
     # The stack alone, of the same file: the head of the language model is not looked at.
     stack = compiled(from_config(config, head="none"), ml.NumpyBackend(), network, input=["batch", "length"])
     with torch.no_grad():
-        wanted = network.double().bert(tokens).last_hidden_state
-    assert difference(stack.evaluate({}, numpy(input=tokens))["output"], wanted) < WITHIN
+        expected = network.double().bert(tokens).last_hidden_state
+    assert difference(stack.evaluate({}, numpy(input=tokens))["output"], expected) < WITHIN
 
 
 def test_bert_says_what_is_wrong():
@@ -223,12 +223,12 @@ def test_t5_is_that_of_transformers(backend, version, masked):
     decoder = compiled(from_config(config, part="decoder", memory_mask=masked), backend, network, **shapes)
     data = {"input": answer.numpy(), "memory": memory, **({"memory_mask": mask.numpy()} if masked else {})}
     assert decoder.output_keys == ("output",)
-    found = decoder.evaluate({}, data)["output"]
+    actual = decoder.evaluate({}, data)["output"]
     with torch.no_grad():
-        wanted = network.double()(tokens, attention_mask=mask if masked else None, decoder_input_ids=answer)
+        expected = network.double()(tokens, attention_mask=mask if masked else None, decoder_input_ids=answer)
     at = mask if masked else None
-    assert difference(backend.to_numpy(memory), wanted.encoder_last_hidden_state, at) < WITHIN
-    assert difference(backend.to_numpy(found), wanted.logits) < WITHIN
+    assert difference(backend.to_numpy(memory), expected.encoder_last_hidden_state, at) < WITHIN
+    assert difference(backend.to_numpy(actual), expected.logits) < WITHIN
 
 
 @pytest.mark.parametrize(
@@ -252,13 +252,13 @@ def test_t5_puts_distances_into_the_buckets_of_transformers(exact, buckets, fart
         model, data = t5_decode(**sizes), numpy(input=tokens, memory=torch.ones(1, 1, 4, dtype=torch.float64))
     made = ml.compile(model, backend, shapes={name: value.shape for name, value in data.items()}, inference=True)
     ml.load_weights(made, network.state_dict())
-    found = made.evaluate({}, data)["output"]
+    actual = made.evaluate({}, data)["output"]
     with torch.no_grad():
         if part == "encoder":
-            wanted = network.encoder(tokens).last_hidden_state
+            expected = network.encoder(tokens).last_hidden_state
         else:
-            wanted = network(encoder_outputs=(torch.ones(1, 1, 4).double(),), decoder_input_ids=tokens).logits
-    assert difference(found, wanted) < 1e-12
+            expected = network(encoder_outputs=(torch.ones(1, 1, 4).double(),), decoder_input_ids=tokens).logits
+    assert difference(actual, expected) < 1e-12
 
 
 @pytest.mark.parametrize("cache", [True, False])
@@ -267,7 +267,7 @@ def test_t5_writes_what_transformers_writes(backend, version, cache):
     network, config = t5(version)
     tokens, mask = texts(41, length=8)
     with torch.no_grad():
-        wanted = network.generate(
+        expected = network.generate(
             tokens,
             attention_mask=mask,
             do_sample=False,
@@ -292,7 +292,7 @@ def test_t5_writes_what_transformers_writes(backend, version, cache):
     written = generate_tokens(decoder, [[0]] * 3, 32, further={"memory": memory, "memory_mask": mask.numpy()})
     for _ in written:
         pass
-    assert np.array_equal(np.array(written.tokens), wanted[:, 1:].numpy())
+    assert np.array_equal(np.array(written.tokens), expected[:, 1:].numpy())
 
 
 def test_t5_learns_as_that_of_transformers(exact):
@@ -309,10 +309,10 @@ def test_t5_learns_as_that_of_transformers(exact):
     ml.load_weights(made, network.state_dict())
     _, gradients = made.evaluate({}, numpy(input=answer, memory=memory), {"output": given.numpy()})
     network(encoder_outputs=(memory,), decoder_input_ids=answer).logits.backward(given)
-    wanted = dict(network.named_parameters())
+    expected = dict(network.named_parameters())
     assert "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight" in gradients
     for name, gradient in gradients.items():
-        assert difference(gradient, wanted[name].grad) < 1e-10, name
+        assert difference(gradient, expected[name].grad) < 1e-10, name
 
 
 def test_t5_in_bfloat16_rounds_no_more_than_transformers():
@@ -321,13 +321,13 @@ def test_t5_in_bfloat16_rounds_no_more_than_transformers():
     tokens, mask = texts(41)
     backend = ml.TorchBackend(dtype="bfloat16")
     made = compiled(from_config(config, part="encoder", mask=True), backend, network)
-    found = made.evaluate({}, numpy(input=tokens, mask=mask))["output"]
-    assert found.dtype == torch.bfloat16
+    actual = made.evaluate({}, numpy(input=tokens, mask=mask))["output"]
+    assert actual.dtype == torch.bfloat16
     with torch.no_grad():
         theirs = network.encoder(tokens, attention_mask=mask).last_hidden_state
-        wanted = network.double().encoder(tokens, attention_mask=mask).last_hidden_state
-    ours = difference(found.float().numpy(), wanted, mask)
-    assert ours < 2 * difference(theirs.float().numpy(), wanted, mask)
+        expected = network.double().encoder(tokens, attention_mask=mask).last_hidden_state
+    ours = difference(actual.float().numpy(), expected, mask)
+    assert ours < 2 * difference(theirs.float().numpy(), expected, mask)
 
 
 def test_t5_reads_files_of_the_encoder_alone():
@@ -341,9 +341,9 @@ def test_t5_reads_files_of_the_encoder_alone():
         )
         ml.load_weights(made, state)
         with torch.no_grad():
-            wanted = network.double()(tokens).last_hidden_state
+            expected = network.double()(tokens).last_hidden_state
         network.float()
-        assert difference(made.evaluate({}, numpy(input=tokens))["output"], wanted) < WITHIN
+        assert difference(made.evaluate({}, numpy(input=tokens))["output"], expected) < WITHIN
 
 
 @pytest.mark.parametrize("where", ["dict", "folder", "object", "transformers"])

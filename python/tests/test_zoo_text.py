@@ -28,13 +28,13 @@ def get_backend(name, **options):
         pytest.skip(str(error))
 
 
-def difference(backend, found, wanted):
+def difference(backend, actual, expected):
     """Largest difference of two dicts of arrays, each relative to the largest number of its array."""
-    assert set(found) == set(wanted)
+    assert set(actual) == set(expected)
     worst = 0.0
-    for name, reference in wanted.items():
+    for name, reference in expected.items():
         reference = reference.detach().numpy()
-        array = backend.to_numpy(found[name])
+        array = backend.to_numpy(actual[name])
         assert array.shape == reference.shape, name
         worst = max(worst, float(np.abs(array - reference).max() / np.abs(reference).max()))
     return worst
@@ -114,9 +114,9 @@ def logits(compiled, tokens, **data):
     return compiled.backend.to_numpy(found["output"])
 
 
-def relative(found, wanted):
-    assert found.shape == wanted.shape
-    return np.abs(found - wanted).max() / np.abs(wanted).max()
+def relative(actual, expected):
+    assert actual.shape == expected.shape
+    return np.abs(actual - expected).max() / np.abs(expected).max()
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_logits_are_those_of_transformers(backend, name):
     tokens = torch.randint(0, reference.config.vocab_size, (2, 40))
     compiled = loaded(reference, get_backend(backend))
     with torch.no_grad():
-        wanted = reference(tokens).logits.numpy()
-    assert relative(logits(compiled, tokens.numpy()), wanted) < 1e-5
+        expected = reference(tokens).logits.numpy()
+    assert relative(logits(compiled, tokens.numpy()), expected) < 1e-5
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
@@ -136,9 +136,9 @@ def test_half_precision_is_as_near_as_that_of_transformers(name):
     reference = network(name)
     tokens = torch.randint(0, reference.config.vocab_size, (2, 40))
     with torch.no_grad():
-        wanted = reference(tokens).logits.numpy()
-        theirs = relative(reference.bfloat16()(tokens).logits.float().numpy(), wanted)
-    ours = relative(logits(loaded(reference, get_backend("torch", dtype="bfloat16")), tokens.numpy()), wanted)
+        expected = reference(tokens).logits.numpy()
+        theirs = relative(reference.bfloat16()(tokens).logits.float().numpy(), expected)
+    ours = relative(logits(loaded(reference, get_backend("torch", dtype="bfloat16")), tokens.numpy()), expected)
     assert 1e-4 < ours < 2 * theirs
 
 
@@ -186,7 +186,7 @@ def test_cache_is_filled_in_pieces(name, capacity):
     tokens = np.random.default_rng(1).integers(0, reference.config.vocab_size, (2, 12))
     padding = np.array([2, 0])
     whole = loaded(reference, backend)
-    wanted = [logits(whole, tokens[row : row + 1, padding[row] :])[0] for row in range(2)]
+    expected = [logits(whole, tokens[row : row + 1, padding[row] :])[0] for row in range(2)]
     compiled = loaded(reference, backend, cache=True)
     data, position = past(from_config(reference.config.to_dict(), cache=True), 2, capacity), 0
     for length in (5, 1, 1, 3, 2):
@@ -194,9 +194,9 @@ def test_cache_is_filled_in_pieces(name, capacity):
         outputs = compiled.evaluate(compiled.get_parameters(), data)
         for row in range(2):
             start = max(position, padding[row])
-            found = backend.to_numpy(outputs["output"])[row, start - position :]
+            actual = backend.to_numpy(outputs["output"])[row, start - position :]
             there = slice(start - padding[row], position + length - padding[row])
-            assert relative(found, wanted[row][there]) < 1e-5
+            assert relative(actual, expected[row][there]) < 1e-5
         for key in [key for key in outputs if key != "output"]:
             assert tuple(outputs[key].shape) == tuple(data[f"past_{key}"].shape)
             data[f"past_{key}"] = outputs[key]
@@ -272,8 +272,8 @@ def test_a_window_that_masks_nothing_is_accepted(name, entry):
     reference = transformers.AutoModelForCausalLM.from_config(config).eval()
     tokens = torch.randint(0, config.vocab_size, (1, 20))
     with torch.no_grad():
-        wanted = reference(tokens).logits.numpy()
-    assert relative(logits(loaded(reference, get_backend("numpy")), tokens.numpy()), wanted) < 1e-4
+        expected = reference(tokens).logits.numpy()
+    assert relative(logits(loaded(reference, get_backend("numpy")), tokens.numpy()), expected) < 1e-4
 
 
 def test_a_window_that_a_file_leaves_out_is_the_one_of_transformers():

@@ -43,13 +43,13 @@ def backend_and_dtype(request):
     return get_backend(*request.param)
 
 
-def difference(backend, found, wanted):
+def difference(backend, actual, expected):
     """Largest difference of two dicts of arrays, each relative to the largest number of its array."""
-    assert set(found) == set(wanted)
+    assert set(actual) == set(expected)
     worst = 0.0
-    for name, reference in wanted.items():
+    for name, reference in expected.items():
         reference = reference.detach().to(torch.float64).numpy()
-        array = np.asarray(backend.to_numpy(found[name]), np.float64)
+        array = np.asarray(backend.to_numpy(actual[name]), np.float64)
         assert array.shape == reference.shape, name
         worst = max(worst, float(np.abs(array - reference).max() / np.abs(reference).max()))
     return worst
@@ -80,14 +80,14 @@ def compiled_for(backend, model, shapes=None, **options):
     return ml.compile(model, backend, shapes=shapes, jit=backend.name in COMPILED, inference=True, **options)
 
 
-def agrees(backend, model, source, data, wanted, shapes=None):
+def agrees(backend, model, source, data, expected, shapes=None):
     """Whether the outputs of a model with the weights of a checkpoint are the wanted ones; returns the report."""
     compiled = compiled_for(backend, model, shapes)
     report = ml.load_weights(compiled, source)
     assert report.is_complete
-    found = difference(backend, compiled.evaluate({}, data), wanted)
-    print("difference:", found)
-    assert found < TOLERANCE[str(backend.default_dtype)][0]
+    actual = difference(backend, compiled.evaluate({}, data), expected)
+    print("difference:", actual)
+    assert actual < TOLERANCE[str(backend.default_dtype)][0]
     return report
 
 
@@ -153,35 +153,35 @@ def test_resnet18_trains_as_that_of_torchvision(backend_and_dtype):
     compiled = ml.compile(with_loss(resnet18(num_classes=10)), backend, **options)
     # Where rounding takes a number across the kink of relu, the gradients of this batch jump, those of PyTorch too; a
     # defect would show in every batch.
-    found = []
+    actual = []
     for seed in range(1 if backend.default_dtype == "float64" else 5):
         x, y = batch(seed)
         assert ml.load_weights(compiled, network18().state_dict()).is_complete
         outputs, gradients = compiled.evaluate(compiled.get_parameters(), {"input": x, "target": y}, {"loss": 1.0})
-        wanted = trained18(seed)
-        assert difference(backend, outputs, wanted[0]) < within[0]
-        assert difference(backend, compiled.state, wanted[2]) < within[0]
-        found.append(difference(backend, gradients, wanted[1]))
-        if found[-1] < within[1]:
+        expected = trained18(seed)
+        assert difference(backend, outputs, expected[0]) < within[0]
+        assert difference(backend, compiled.state, expected[2]) < within[0]
+        actual.append(difference(backend, gradients, expected[1]))
+        if actual[-1] < within[1]:
             break
-    print("difference:", min(found))
-    assert min(found) < within[1], found
+    print("difference:", min(actual))
+    assert min(actual) < within[1], actual
 
 
 @pytest.mark.parametrize("shapes", [None, {"input": ["batch", 3, 64, 64]}, {"input": [2, 3, 64, 64]}])
 def test_resnet18_infers_as_that_of_torchvision(backend, shapes):
     x = pixels(2, 3, 64, 64)
-    wanted = {"output": exact(network18())(torch.from_numpy(x).double())}
+    expected = {"output": exact(network18())(torch.from_numpy(x).double())}
     model = resnet18(n_classes=10)
-    agrees(backend, model, network18().state_dict(), {"input": x}, wanted, shapes)
+    agrees(backend, model, network18().state_dict(), {"input": x}, expected, shapes)
 
 
 def test_bottlenecks_are_those_of_torchvision(backend):
     block = torchvision.models.resnet.Bottleneck
     network = randomized(torchvision.models.ResNet(block, [1, 2, 1, 1], num_classes=7))
     x = pixels(3, 3, 41, 33)
-    wanted = {"output": exact(network)(torch.from_numpy(x).double())}
-    agrees(backend, resnet((1, 2, 1, 1), num_classes=7), network.state_dict(), {"input": x}, wanted)
+    expected = {"output": exact(network)(torch.from_numpy(x).double())}
+    agrees(backend, resnet((1, 2, 1, 1), num_classes=7), network.state_dict(), {"input": x}, expected)
 
 
 @pytest.mark.parametrize(
@@ -195,8 +195,8 @@ def test_residual_networks_of_transformers(backend, block, width, depths, tmp_pa
     network = randomized(transformers.ResNetForImageClassification(config))
     network.save_pretrained(tmp_path)
     x = pixels(2, 3, 50, 37)
-    wanted = {"output": exact(network)(torch.from_numpy(x).double()).logits}
-    report = agrees(backend, from_config(tmp_path), tmp_path, {"input": x}, wanted)
+    expected = {"output": exact(network)(torch.from_numpy(x).double()).logits}
+    report = agrees(backend, from_config(tmp_path), tmp_path, {"input": x}, expected)
     assert report.layout == "transformers"
 
 
@@ -212,11 +212,11 @@ def test_residual_networks_of_odd_images(backend, shape):
     x = pixels(*shape)
     compiled = compiled_for(backend, resnet18(num_classes=10), {"input": list(shape)})
     ml.load_weights(compiled, network18().state_dict())
-    found = backend.to_numpy(compiled(x))
-    assert found.shape == (shape[0], 10)
+    actual = backend.to_numpy(compiled(x))
+    assert actual.shape == (shape[0], 10)
     if shape[0]:
-        wanted = {"output": exact(network18())(torch.from_numpy(x).double())}
-        assert difference(backend, {"output": found}, wanted) < TOLERANCE["float32"][0]
+        expected = {"output": exact(network18())(torch.from_numpy(x).double())}
+        assert difference(backend, {"output": actual}, expected) < TOLERANCE["float32"][0]
 
 
 # --- Vision transformers ----------------------------------------------------------------------------------------
@@ -246,10 +246,10 @@ def as_in_files(state_dict):
 def test_vit_is_that_of_torchvision(backend, rename):
     x = pixels(3, 3, 35, 35)
     network = network_of_patches()
-    wanted = {"output": exact(network)(torch.from_numpy(x).double())}
+    expected = {"output": exact(network)(torch.from_numpy(x).double())}
     shapes = {"input": ["batch", 3, 35, 35]}
     source = rename(network.state_dict())
-    agrees(backend, vit(**SIZES), source, {"input": x}, wanted, shapes)
+    agrees(backend, vit(**SIZES), source, {"input": x}, expected, shapes)
 
 
 def test_vit_is_that_of_transformers(backend, tmp_path):
@@ -265,10 +265,10 @@ def test_vit_is_that_of_transformers(backend, tmp_path):
     network = randomized(transformers.ViTForImageClassification(config))
     network.save_pretrained(tmp_path)
     x = pixels(2, 3, 38, 38)
-    wanted = {"output": exact(network)(torch.from_numpy(x).double()).logits}
+    expected = {"output": exact(network)(torch.from_numpy(x).double()).logits}
     # Names in memory and in files are not the same.
     for source in (network.state_dict(), tmp_path):
-        report = agrees(backend, from_config(tmp_path), source, {"input": x}, wanted)
+        report = agrees(backend, from_config(tmp_path), source, {"input": x}, expected)
         assert report.layout == "transformers"
 
 
@@ -285,9 +285,9 @@ def test_gradients_of_vit_are_those_of_torchvision():
     compiled = ml.compile(with_loss(vit(**SIZES)), backend, shapes={"input": [2, 3, 35, 35]})
     ml.load_weights(compiled, network_of_patches().state_dict())
     outputs, gradients = compiled.evaluate(compiled.get_parameters(), {"input": x, "target": y}, {"loss": 1.0})
-    wanted = trained(network_of_patches(), x, y)
-    assert difference(backend, outputs, wanted[0]) < TOLERANCE["float32"][0]
-    assert difference(backend, gradients, wanted[1]) < TOLERANCE["float32"][1]
+    expected = trained(network_of_patches(), x, y)
+    assert difference(backend, outputs, expected[0]) < TOLERANCE["float32"][0]
+    assert difference(backend, gradients, expected[1]) < TOLERANCE["float32"][1]
 
 
 # --- CLIP -------------------------------------------------------------------------------------------------------
@@ -351,8 +351,8 @@ def test_clip_is_that_of_its_paper(backend, tower):
     data = images_and_texts(config["image_resolution"], TEXTS["context_length"])
     # What stands in the published files beside the weights.
     source = {**network.state_dict(), "input_resolution": torch.tensor(config["image_resolution"])}
-    wanted = wanted_of_clip(network, data)
-    agrees(backend, clip(**config), source, data, wanted)
+    expected = wanted_of_clip(network, data)
+    agrees(backend, clip(**config), source, data, expected)
 
 
 def test_clip_takes_shorter_texts_and_any_number_of_them():
@@ -365,8 +365,8 @@ def test_clip_takes_shorter_texts_and_any_number_of_them():
     for length in (1, 6, 9):
         data = images_and_texts(40, max(length, 5))
         data["text"] = data["text"][:, :length]
-        wanted = wanted_of_clip(network, data)
-        assert difference(backend, compiled.evaluate({}, data), wanted) < TOLERANCE["float32"][0]
+        expected = wanted_of_clip(network, data)
+        assert difference(backend, compiled.evaluate({}, data), expected) < TOLERANCE["float32"][0]
     empty = compiled.evaluate({}, {"image": data["image"][:0], "text": data["text"]})
     assert empty["logits_per_text"].shape == (3, 0)
     with pytest.raises((ml.errors.ShapeError, ml.errors.InvalidValueError), match="10"):
@@ -401,17 +401,17 @@ def test_clip_is_that_of_transformers(backend, activation, tmp_path):
     data = images_and_texts(33, 8)
     # Its end of a text is the first token of that number; ours is the largest.
     data["text"][1:, 5] = TEXTS["vocab_size"] - 1
-    found = exact(network)(
+    actual = exact(network)(
         input_ids=torch.from_numpy(data["text"]), pixel_values=torch.from_numpy(data["image"]).double()
     )
-    wanted = {
-        "logits_per_image": found.logits_per_image,
-        "logits_per_text": found.logits_per_text,
-        "image_features": found.image_embeds,
-        "text_features": found.text_embeds,
+    expected = {
+        "logits_per_image": actual.logits_per_image,
+        "logits_per_text": actual.logits_per_text,
+        "image_features": actual.image_embeds,
+        "text_features": actual.text_embeds,
     }
     for source in (network.state_dict(), tmp_path):
-        report = agrees(backend, from_config(tmp_path), source, data, wanted)
+        report = agrees(backend, from_config(tmp_path), source, data, expected)
         assert report.layout == "transformers"
 
 
@@ -425,13 +425,13 @@ def test_gradients_of_clip_are_those_of_its_paper(tower):
     ml.load_weights(compiled, network.state_dict())
     given = np.random.default_rng(0).normal(size=(2, 3))
     _, gradients = compiled.evaluate(compiled.get_parameters(), data, {"logits_per_image": given})
-    found = network(torch.from_numpy(data["image"]).double(), torch.from_numpy(data["text"]))
-    found["logits_per_image"].backward(torch.from_numpy(given))
-    wanted = {name: value.grad for name, value in network.named_parameters()}
+    actual = network(torch.from_numpy(data["image"]).double(), torch.from_numpy(data["text"]))
+    actual["logits_per_image"].backward(torch.from_numpy(given))
+    expected = {name: value.grad for name, value in network.named_parameters()}
     # Attention is the same whatever is added to all keys: their gradient is rounding alone.
-    flat = {name for name in wanted if name.endswith("k_proj.bias")}
+    flat = {name for name in expected if name.endswith("k_proj.bias")}
     assert all(np.abs(gradients[name]).max() < 1e-12 for name in flat)
-    kept = {name: value for name, value in wanted.items() if name not in flat}
+    kept = {name: value for name, value in expected.items() if name not in flat}
     assert difference(backend, {name: gradients[name] for name in kept}, kept) < TOLERANCE["float64"][1]
 
 
@@ -490,17 +490,17 @@ def test_bfloat16_is_as_near_as_that_of_torch(name, kind):
 
     def run(network, dtype):
         arguments = (torch.from_numpy(x) for x in data.values())
-        found = network.eval()(*(x.to(dtype) if x.is_floating_point() else x for x in arguments))
-        return found if isinstance(found, dict) else {"output": found}
+        actual = network.eval()(*(x.to(dtype) if x.is_floating_point() else x for x in arguments))
+        return actual if isinstance(actual, dict) else {"output": actual}
 
     rounded = copy.deepcopy(network).to(torch.bfloat16)
     # The same rounded weights in float64: what is left is the rounding of the computation.
-    wanted = run(copy.deepcopy(rounded).double(), torch.float64)
-    found = {name: value.detach().double() for name, value in run(rounded, torch.bfloat16).items()}
-    theirs = difference(ml.NumpyBackend(), found, wanted)
+    expected = run(copy.deepcopy(rounded).double(), torch.float64)
+    actual = {name: value.detach().double() for name, value in run(rounded, torch.bfloat16).items()}
+    theirs = difference(ml.NumpyBackend(), actual, expected)
     compiled = compiled_for(backend, model)
     ml.load_weights(compiled, rounded.state_dict())
-    ours = difference(backend, compiled.evaluate({}, data), wanted)
+    ours = difference(backend, compiled.evaluate({}, data), expected)
     print("difference:", ours)
     print("difference of torch:", theirs)
     assert ours < BEYOND.get((name, kind), 2) * theirs
