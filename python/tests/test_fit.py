@@ -499,7 +499,7 @@ def test_models_with_several_outputs_give_metrics_dicts():
 
     data = {"input": np.ones((4, 3)), "expected": np.ones((4, 2))}
     ml.train.fit(compiled, data, batch_size=4, metrics=[look], progress=False)
-    assert seen == [(["output", "positive"], ["input", "expected"])]
+    assert seen == [(["output", "positive"], ["expected", "input"])]
 
 
 def test_validation_is_inference():
