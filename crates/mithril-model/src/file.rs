@@ -6,7 +6,7 @@ use mithril_ir::dim::DimFactor;
 use mithril_ir::{Code, DType, Dim, Error, Lit, Result, Role, Symbol, Tensor, text};
 use serde::{Deserialize, Serialize};
 
-use crate::init::{Init, Values};
+use crate::init::{Distribution, Fan, Init, Values, VarianceScaling};
 use crate::key::{Declared, Size};
 use crate::limits::Limit;
 
@@ -138,10 +138,14 @@ enum InitFile {
     Constant(FloatFile),
     Uniform(FloatFile),
     Normal(FloatFile),
-    KaimingUniform,
+    TruncatedNormal(FloatFile),
+    #[serde(rename = "kaiming_uniform")]
+    FanIn,
     FanInOf(String),
     XavierUniform,
     XavierNormal,
+    VarianceScaling(FloatFile, Fan, Distribution),
+    Orthogonal(FloatFile),
     Value(TensorFile),
     Key,
 }
@@ -276,10 +280,15 @@ impl InitFile {
             Init::Constant(x) => Self::Constant(FloatFile::of(*x)),
             Init::Uniform(x) => Self::Uniform(FloatFile::of(*x)),
             Init::Normal(x) => Self::Normal(FloatFile::of(*x)),
-            Init::KaimingUniform => Self::KaimingUniform,
+            Init::TruncatedNormal(x) => Self::TruncatedNormal(FloatFile::of(*x)),
+            Init::FanIn => Self::FanIn,
             Init::FanInOf(port) => Self::FanInOf(port.to_string()),
-            Init::XavierUniform => Self::XavierUniform,
-            Init::XavierNormal => Self::XavierNormal,
+            Init::VarianceScaling(VarianceScaling::XAVIER_UNIFORM) => Self::XavierUniform,
+            Init::VarianceScaling(VarianceScaling::XAVIER_NORMAL) => Self::XavierNormal,
+            Init::VarianceScaling(VarianceScaling { scale, fan, distribution }) => {
+                Self::VarianceScaling(FloatFile::of(*scale), *fan, *distribution)
+            }
+            Init::Orthogonal(x) => Self::Orthogonal(FloatFile::of(*x)),
             Init::Value(Values(tensor)) => Self::Value(TensorFile::of(tensor)),
             Init::Key => Self::Key,
         }
@@ -291,10 +300,15 @@ impl InitFile {
             Self::Constant(x) => Init::Constant(x.read()),
             Self::Uniform(x) => Init::Uniform(x.read()),
             Self::Normal(x) => Init::Normal(x.read()),
-            Self::KaimingUniform => Init::KaimingUniform,
+            Self::TruncatedNormal(x) => Init::TruncatedNormal(x.read()),
+            Self::FanIn => Init::FanIn,
             Self::FanInOf(port) => Init::FanInOf(port.into()),
-            Self::XavierUniform => Init::XavierUniform,
-            Self::XavierNormal => Init::XavierNormal,
+            Self::XavierUniform => Init::VarianceScaling(VarianceScaling::XAVIER_UNIFORM),
+            Self::XavierNormal => Init::VarianceScaling(VarianceScaling::XAVIER_NORMAL),
+            Self::VarianceScaling(scale, fan, distribution) => {
+                Init::VarianceScaling(VarianceScaling { scale: scale.read(), fan, distribution })
+            }
+            Self::Orthogonal(x) => Init::Orthogonal(x.read()),
             Self::Value(tensor) => Init::Value(Values(tensor.read()?.into())),
             Self::Key => Init::Key,
         })

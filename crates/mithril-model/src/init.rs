@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use mithril_ir::{Code, DType, Error, Lit, Result, Tensor, TensorType, memory, random};
+use mithril_ir::{Code, DType, Error, Lit, Result, Tensor, TensorType, memory, ops, random};
+use serde::{Deserialize, Serialize};
 
 /// The initial values of a parameter.
 #[derive(Clone, Debug)]
@@ -27,19 +28,80 @@ pub enum Init {
     Uniform(f64),
     /// Normal with mean 0 and that standard deviation.
     Normal(f64),
-    /// Uniform with bound `1/√fan_in`, the default of linear and convolution layers (Kaiming uniform, a = √5).
-    KaimingUniform,
+    /// Normal with mean 0 and that standard deviation, drawn again beyond two standard deviations.
+    TruncatedNormal(f64),
+    /// Uniform with bound `1/√fan_in`, the default of linear and convolution layers.
+    FanIn,
     /// Uniform with bound `1/√fan_in` of the parameter at that port of the same layer, for biases.
     FanInOf(Arc<str>),
-    /// Uniform with bound `√(6/(fan_in + fan_out))` (Glorot and Bengio 2010).
-    XavierUniform,
-    /// Normal with standard deviation `√(2/(fan_in + fan_out))`.
-    XavierNormal,
+    /// With a variance that depends on the sizes.
+    VarianceScaling(VarianceScaling),
+    /// A matrix `[out, …]` whose rows, or columns if there are fewer of them, are orthogonal vectors of that length, uniform
+    /// among all of these (Saxe et al. 2013).
+    Orthogonal(f64),
     /// These values, whatever the seed.
     Value(Values),
     /// The key of the random ops: the seed, and stream 0.
     Key,
 }
+
+/// Random numbers with mean 0 and variance `scale/fan`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct VarianceScaling {
+    /// Times the reciprocal of the fan, the variance.
+    pub scale: f64,
+    /// The size that keeps signals (of inputs) or gradients (of outputs) at their scale.
+    pub fan: Fan,
+    /// How numbers are distributed.
+    pub distribution: Distribution,
+}
+
+/// How many numbers are summed; a weight is `[out, in, window…]`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fan {
+    /// Inputs of an output.
+    In,
+    /// Outputs that an input reaches.
+    Out,
+    /// The mean of both.
+    Average,
+}
+
+/// The shape of a distribution with mean 0.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Distribution {
+    /// Uniform.
+    Uniform,
+    /// Normal.
+    Normal,
+    /// Normal, drawn again beyond two standard deviations; the variance is that of what is left.
+    TruncatedNormal,
+}
+
+/// The standard deviation of a normal distribution that is cut at two standard deviations.
+const TRUNCATED_DEVIATION: f64 = 0.879_625_661_034_239_8;
+
+impl VarianceScaling {
+    /// Uniform with bound `√(6/(fan_in + fan_out))` (Glorot and Bengio 2010).
+    pub const XAVIER_UNIFORM: Self =
+        Self { scale: 1.0, fan: Fan::Average, distribution: Distribution::Uniform };
+    /// Normal with standard deviation `√(2/(fan_in + fan_out))`.
+    pub const XAVIER_NORMAL: Self =
+        Self { scale: 1.0, fan: Fan::Average, distribution: Distribution::Normal };
+
+    fn variance(self, shape: &[usize]) -> f64 {
+        let (fan_in, fan_out) = fans(shape);
+        let fan = match self.fan {
+            Fan::In => fan_in as f64,
+            Fan::Out => fan_out as f64,
+            Fan::Average => (fan_in + fan_out) as f64 / 2.0,
+        };
+        if fan == 0.0 { 0.0 } else { self.scale / fan }
+    }
+}
+
 impl Init {
     /// The initial value that a literal describes: a number, which fills any shape, or a tensor.
     pub(crate) fn of(lit: &Lit) -> Option<Self> {
@@ -62,7 +124,18 @@ impl Init {
         }
     }
     fn check(&self) -> Result<()> {
-        let (Self::Constant(x) | Self::Uniform(x) | Self::Normal(x)) = self else { return Ok(()) };
+        let (Self::Constant(x)
+        | Self::Uniform(x)
+        | Self::Normal(x)
+        | Self::TruncatedNormal(x)
+        | Self::Orthogonal(x)
+        | Self::VarianceScaling(VarianceScaling { scale: x, .. })) = self
+        else {
+            return Ok(());
+        };
+        if matches!(self, Self::VarianceScaling(_)) && *x < 0.0 {
+            return Err(Error::new(Code::BadArgument, format!("the scale {x} of a variance is negative")));
+        }
         if x.is_finite() {
             return Ok(());
         }
@@ -115,8 +188,6 @@ fn initial(name: &str, ty: &TensorType, init: &Init, seed: u64) -> Result<Tensor
     })?;
     ty.shape.check()?;
     memory::check(ty.dtype, &shape)?;
-    let (fan_in, fan_out) = fans(&shape);
-    let sum = ((fan_in + fan_out) as f64).max(1.0);
     let mut stream = stream(name, seed);
     Ok(match init {
         Init::Zeros => Tensor::full(ty.dtype, &shape, 0.0),
@@ -124,9 +195,19 @@ fn initial(name: &str, ty: &TensorType, init: &Init, seed: u64) -> Result<Tensor
         Init::Constant(x) => Tensor::full(ty.dtype, &shape, *x),
         Init::Uniform(bound) => stream.uniform(ty, &shape, *bound),
         Init::Normal(std) => stream.normal(ty, &shape, *std),
-        Init::KaimingUniform | Init::FanInOf(_) => stream.uniform(ty, &shape, fan_in_bound(&shape)),
-        Init::XavierUniform => stream.uniform(ty, &shape, (6.0 / sum).sqrt()),
-        Init::XavierNormal => stream.normal(ty, &shape, (2.0 / sum).sqrt()),
+        Init::TruncatedNormal(std) => stream.truncated_normal(ty, &shape, *std),
+        Init::VarianceScaling(scaling) => {
+            let variance = scaling.variance(&shape);
+            match scaling.distribution {
+                Distribution::Uniform => stream.uniform(ty, &shape, (3.0 * variance).sqrt()),
+                Distribution::Normal => stream.normal(ty, &shape, variance.sqrt()),
+                Distribution::TruncatedNormal => {
+                    stream.truncated_normal(ty, &shape, variance.sqrt() / TRUNCATED_DEVIATION)
+                }
+            }
+        }
+        Init::Orthogonal(gain) => stream.orthogonal(name, ty, &shape, *gain)?,
+        Init::FanIn | Init::FanInOf(_) => stream.uniform(ty, &shape, fan_in_bound(&shape)),
         Init::Value(Values(value)) => {
             if value.shape() != shape {
                 return Err(Error::new(
@@ -163,17 +244,59 @@ impl<I: Iterator<Item = u32>> Stream<I> {
     fn uniform(&mut self, ty: &TensorType, shape: &[usize], bound: f64) -> Tensor {
         Tensor::build(ty.dtype, shape, |_| ((self.next() * 2.0 - 1.0) * bound).into())
     }
-    fn normal(&mut self, ty: &TensorType, shape: &[usize], std: f64) -> Tensor {
+    /// Numbers of the standard normal distribution.
+    fn standard_normal(&mut self) -> impl FnMut() -> f64 {
         let mut second = None;
-        Tensor::build(ty.dtype, shape, |_| {
-            let x = second.take().unwrap_or_else(|| {
+        move || {
+            second.take().unwrap_or_else(|| {
                 let (x, y) = random::normal_pair(self.next(), self.next());
                 second = Some(y);
                 x
-            });
+            })
+        }
+    }
+    fn normal(&mut self, ty: &TensorType, shape: &[usize], std: f64) -> Tensor {
+        let mut next = self.standard_normal();
+        Tensor::build(ty.dtype, shape, |_| (std * next()).into())
+    }
+    fn truncated_normal(&mut self, ty: &TensorType, shape: &[usize], std: f64) -> Tensor {
+        let mut next = self.standard_normal();
+        Tensor::build(ty.dtype, shape, |_| {
+            let mut x = next();
+            while x.abs() > 2.0 {
+                x = next();
+            }
             (std * x).into()
         })
     }
+    /// The first factor of a random matrix, whose second one has a positive diagonal, is uniform among orthogonal ones
+    /// (Mezzadri 2007).
+    fn orthogonal(&mut self, name: &str, ty: &TensorType, shape: &[usize], gain: f64) -> Result<Tensor> {
+        let [rows, rest @ ..] = shape else { return Err(no_matrix(name, ty)) };
+        if rest.is_empty() {
+            return Err(no_matrix(name, ty));
+        }
+        let (rows, columns) = (*rows, rest.iter().product::<usize>());
+        let (long, short) = (rows.max(columns), rows.min(columns));
+        let mut next = self.standard_normal();
+        let normal: Vec<f64> = (0..long * short).map(|_| next()).collect();
+        let q = ops::factor::qr(&normal, long, short, false)
+            .and_then(|factors| factors.into_iter().next())
+            .ok_or_else(|| Error::internal("a random matrix has no QR decomposition"))?;
+        let at = |i: usize| if rows >= columns { q[i] } else { q[i % columns * short + i / columns] };
+        Ok(Tensor::build(ty.dtype, shape, |i| (gain * at(i)).into()))
+    }
+}
+
+fn no_matrix(name: &str, ty: &TensorType) -> Error {
+    Error::new(
+        Code::BadArgument,
+        format!(
+            "the initial value of `{name}` is orthogonal, but its shape {} has fewer than 2 axes",
+            ty.shape
+        ),
+    )
+    .help("choose another initial value for it: patterns in front of others take precedence")
 }
 
 #[cfg(test)]
@@ -185,7 +308,7 @@ mod tests {
         use mithril_ir::{DType, Shape};
         let ty = TensorType { dtype: DType::F32, shape: Shape::of([64, 32]) };
         let one = |name: &str, seed| {
-            init_parameters(&[(name.into(), ty.clone(), Init::KaimingUniform)], seed).unwrap().remove(0)
+            init_parameters(&[(name.into(), ty.clone(), Init::FanIn)], seed).unwrap().remove(0)
         };
         let w = one("weight", 7);
         assert!(

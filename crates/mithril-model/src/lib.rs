@@ -31,7 +31,7 @@ pub mod zoo;
 pub use connection::{Arg, Connection, Spec};
 pub use extend::Child;
 pub use flatten::{Flat, FlattenOptions, Input, flatten, unneeded_inputs};
-pub use init::{Init, Values, init_parameters};
+pub use init::{Distribution, Fan, Init, Values, VarianceScaling, init_parameters};
 pub use key::{Declared, IOKey, Size};
 pub use limits::{Limit, SizeLimit};
 pub use literal_fn::LiteralFn;

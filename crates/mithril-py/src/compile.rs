@@ -16,7 +16,9 @@ use mithril::ir::dim::Dim;
 use mithril::ir::error::{Code, Error};
 use mithril::ir::graph::{Graph, Role, TensorType, ValueId};
 use mithril::ir::{Builder, DType, Lit, Shape, Tensor, interp, ops, text};
-use mithril::model::{Arg, Connection, FlattenOptions, Init, Values, unneeded_inputs};
+use mithril::model::{
+    Arg, Connection, Distribution, Fan, FlattenOptions, Init, Values, VarianceScaling, unneeded_inputs,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -97,9 +99,25 @@ fn initial(given: &Bound<'_, PyAny>) -> Outcome<Init> {
         "constant" => Init::Constant(value.extract()?),
         "uniform" => Init::Uniform(value.extract()?),
         "normal" => Init::Normal(value.extract()?),
-        "kaiming_uniform" => Init::KaimingUniform,
-        "xavier_uniform" => Init::XavierUniform,
-        "xavier_normal" => Init::XavierNormal,
+        "truncated_normal" => Init::TruncatedNormal(value.extract()?),
+        "fan_in" => Init::FanIn,
+        "variance_scaling" => {
+            let (scale, fan, distribution): (f64, String, String) = value.extract()?;
+            let fan = match &*fan {
+                "fan_in" => Fan::In,
+                "fan_out" => Fan::Out,
+                "fan_avg" => Fan::Average,
+                other => return Err(Error::internal(format!("a fan is {other:?}")).into()),
+            };
+            let distribution = match &*distribution {
+                "uniform" => Distribution::Uniform,
+                "normal" => Distribution::Normal,
+                "truncated_normal" => Distribution::TruncatedNormal,
+                other => return Err(Error::internal(format!("a distribution is {other:?}")).into()),
+            };
+            Init::VarianceScaling(VarianceScaling { scale, fan, distribution })
+        }
+        "orthogonal" => Init::Orthogonal(value.extract()?),
         "value" => Init::Value(Values(Arc::new(tensor(&value, None)?))),
         other => return Err(Error::internal(format!("an initializer is {other:?}")).into()),
     })

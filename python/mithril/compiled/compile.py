@@ -91,9 +91,12 @@ def compile(
         Name patterns of parameters that training does not change: ``["encoder.*"]``, or ``["encoder"]`` for all
         parameters of that layer. They are saved and loaded like others, but have no gradients.
     initializers : mapping, optional
-        Name pattern to initial value: ``"zeros"``, ``"ones"``, ``"kaiming_uniform"``, ``"xavier_uniform"``,
-        ``"xavier_normal"``, ``("uniform", bound)``, ``("normal", deviation)``, a number, or an array. The first
-        matching pattern counts. Default: the initial values of the layers.
+        Name pattern to initial value: a number, an array, ``"zeros"``, ``"ones"``, ``("uniform", bound)``,
+        ``("normal", deviation)``, ``("truncated_normal", deviation)``, ``"orthogonal"`` or ``("orthogonal", gain)``,
+        ``"kaiming_uniform"``, ``"kaiming_normal"``, ``"xavier_uniform"``, ``"xavier_normal"`` (as in PyTorch), ``he_``,
+        ``glorot_`` and ``lecun_`` in front of ``uniform`` and ``normal`` (as in JAX and Keras),
+        ``("variance_scaling", scale, fan, distribution)``, or ``"fan_in"``, with which linear and convolution layers
+        start. The first matching pattern counts. Default: the initial values of the layers.
     discard_keys : iterable of str, optional
         Outputs that are not computed.
     donate : iterable of str, optional

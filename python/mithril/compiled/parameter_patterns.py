@@ -13,9 +13,31 @@ from ..suggestions import nearest
 
 __all__ = ["fits", "matching", "no_parameter", "read_initializers", "refuse_both"]
 
+_FANS = ("fan_in", "fan_out", "fan_avg")
+_DISTRIBUTIONS = ("uniform", "normal", "truncated_normal")
+#: Initializers whose variance is a number by a fan. Those of Kaiming and Xavier draw as in PyTorch, the others as in
+#: JAX and Keras, which cut normal distributions at two standard deviations.
+_VARIANCE_SCALING = {
+    "kaiming_uniform": (2.0, "fan_in", "uniform"),
+    "kaiming_normal": (2.0, "fan_in", "normal"),
+    "he_uniform": (2.0, "fan_in", "uniform"),
+    "he_normal": (2.0, "fan_in", "truncated_normal"),
+    "xavier_uniform": (1.0, "fan_avg", "uniform"),
+    "xavier_normal": (1.0, "fan_avg", "normal"),
+    "glorot_uniform": (1.0, "fan_avg", "uniform"),
+    "glorot_normal": (1.0, "fan_avg", "truncated_normal"),
+    "lecun_uniform": (1.0, "fan_in", "uniform"),
+    "lecun_normal": (1.0, "fan_in", "truncated_normal"),
+}
 #: Initializers that are said by their name, and those that take a number.
-_PLAIN = ("zeros", "ones", "kaiming_uniform", "xavier_uniform", "xavier_normal")
-_SCALED = {"constant": "the value", "uniform": "the bound", "normal": "the standard deviation"}
+_PLAIN = ("zeros", "ones", "fan_in", *_VARIANCE_SCALING, "orthogonal")
+_SCALED = {
+    "constant": "the value",
+    "uniform": "the bound",
+    "normal": "the standard deviation",
+    "truncated_normal": "the standard deviation",
+    "orthogonal": "the gain",
+}
 
 
 def fits(name: str, pattern: str) -> bool:
@@ -85,16 +107,22 @@ def read_initializers(given: Any, names: Iterable[str]) -> dict[str, tuple[str, 
 def _initializer(pattern: str, given: Any) -> tuple[str, Any]:
     hint = f"give one of {', '.join(_PLAIN)}, a pair such as ('normal', 0.02), a number, or an array"
     if isinstance(given, str) and given in _PLAIN:
-        return given, None
+        return _plain(given)
     if isinstance(given, str) and given in _SCALED:
         raise InvalidValueError(
             f"the initializer of {pattern!r} is {given!r}, without {_SCALED[given]}",
             hint=f"give a pair: ({given!r}, 0.02)",
         )
+    if isinstance(given, str) and given == "variance_scaling":
+        raise InvalidValueError(
+            f"the initializer of {pattern!r} is {given!r}, without scale, fan and distribution", hint=_EXAMPLE
+        )
+    if isinstance(given, tuple) and given and given[0] == "variance_scaling":
+        return given[0], _variance_scaling(pattern, given[1:])
     if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str):
         kind, value = given
         if kind in _PLAIN and value is None:
-            return given
+            return _plain(kind)
         if kind == "value":
             return given
         if kind in _SCALED and _is_number(value) and np.isfinite(value) and (kind == "constant" or value >= 0):
@@ -104,10 +132,32 @@ def _initializer(pattern: str, given: Any) -> tuple[str, Any]:
     elif hasattr(given, "shape") and hasattr(given, "dtype"):
         return "value", given
     shown = f"{given!r}" if len(repr(given)) < 80 else f"a {type(given).__name__}"
-    near = nearest(given, (*_PLAIN, *_SCALED)) if isinstance(given, str) else None
+    name = given[0] if isinstance(given, tuple) and given else given
+    near = nearest(name, (*_PLAIN, *_SCALED)) if isinstance(name, str) and name not in (*_PLAIN, *_SCALED) else None
     raise InvalidValueError(
         f"the initializer of {pattern!r} is {shown}", hint=f"did you mean {near!r}?" if near else hint
     )
+
+
+_EXAMPLE = f"""write ("variance_scaling", 2.0, "fan_in", "normal"): a number, one of {", ".join(_FANS)}, and one of {
+    ", ".join(_DISTRIBUTIONS)
+}"""
+
+
+def _plain(name: str) -> tuple[str, Any]:
+    """Return what is computed for an initializer that is said by its name."""
+    if name in _VARIANCE_SCALING:
+        return "variance_scaling", _VARIANCE_SCALING[name]
+    return name, 1.0 if name == "orthogonal" else None
+
+
+def _variance_scaling(pattern: str, values: tuple[Any, ...]) -> tuple[float, str, str]:
+    if len(values) == 3:
+        scale, fan, distribution = values
+        is_scale = _is_number(scale) and np.isfinite(scale) and scale >= 0
+        if is_scale and fan in _FANS and distribution in _DISTRIBUTIONS:
+            return float(scale), fan, distribution
+    raise InvalidValueError(f"the initializer of {pattern!r} is {('variance_scaling', *values)!r}", hint=_EXAMPLE)
 
 
 def _is_number(value: Any) -> bool:

@@ -7,7 +7,7 @@ use mithril_ir::{Lit, Result};
 use super::expr::{call, input, layer, op, optional, parameter, size, split, tuple};
 use super::{LayerArg, LayerArgs, LayerDef, arg};
 use crate::connection::{Arg, Connection};
-use crate::init::Init;
+use crate::init::{Init, VarianceScaling};
 use crate::key::{IOKey, Size};
 use crate::model::Model;
 
@@ -134,8 +134,11 @@ impl Heads {
     }
     fn in_proj(&self) -> (Connection, Option<Connection>) {
         let rows = Size::from(self.features.saturating_mul(3));
-        let weight =
-            parameter("in_proj_weight", [rows.clone(), Size::from(self.features)], Init::XavierUniform);
+        let weight = parameter(
+            "in_proj_weight",
+            [rows.clone(), Size::from(self.features)],
+            Init::VarianceScaling(VarianceScaling::XAVIER_UNIFORM),
+        );
         (weight, self.bias.then(|| parameter("in_proj_bias", [rows], Init::Zeros)))
     }
     /// `[n, length, features]` as `[n, heads, length, features / heads]`.

@@ -91,7 +91,7 @@ fn linear_layer(dimension: i64, bias: bool, features: Size) -> Result<Model> {
     let model = Model::leaf(op("linear")?, 0).of_class("Linear").learned(
         "weight",
         [Size::from(dimension), features],
-        Init::KaimingUniform,
+        Init::FanIn,
     )?;
     if bias {
         model.learned("bias", [Size::from(dimension)], Init::FanInOf("weight".into()))

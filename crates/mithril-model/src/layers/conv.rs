@@ -138,7 +138,7 @@ fn conv(a: &LayerArgs<'_>, name: &str, n: usize) -> Result<Model> {
     }
     let shape =
         [Size::from(filters), in_channels(a, groups)?].into_iter().chain(kernel.into_iter().map(Size::from));
-    let model = Model::leaf(op(name)?, 0).learned("weight", shape, Init::KaimingUniform)?;
+    let model = Model::leaf(op(name)?, 0).learned("weight", shape, Init::FanIn)?;
     let model = settings(model, a, &["stride", "padding", "dilation", "groups"])?;
     bias(model, a, filters)
 }
@@ -151,7 +151,7 @@ fn transposed(a: &LayerArgs<'_>, name: &str, n: usize) -> Result<Model> {
     let shape = [a.opt_size("in_channels")?, Size::from(filters / groups)]
         .into_iter()
         .chain(kernel.into_iter().map(Size::from));
-    let model = Model::leaf(op(name)?, 0).learned("weight", shape, Init::KaimingUniform)?;
+    let model = Model::leaf(op(name)?, 0).learned("weight", shape, Init::FanIn)?;
     let model = settings(model, a, &["stride", "padding", "output_padding", "groups", "dilation"])?;
     bias(model, a, filters)
 }
