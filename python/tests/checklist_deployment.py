@@ -199,8 +199,8 @@ def weights_move():
         other = ml.compile(classifier(), backend(name), shapes={"input": [2, 5]}, data_keys={"input"})
         moved = ml.transfer(params, to=backend(name))
         other.load_params(params)
-        for given in (moved, {k: backend(name).array(v) for k, v in params.items()}, {}):
-            actual = other.evaluate(given, x)
+        for arrays in (moved, {k: backend(name).array(v) for k, v in params.items()}, {}):
+            actual = other.evaluate(arrays, x)
             assert list(actual) == ["output"]
             np.testing.assert_allclose(
                 np.asarray(actual["output"]), reference_results("classifier")[0], rtol=1e-4, atol=1e-6

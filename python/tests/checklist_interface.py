@@ -15,9 +15,9 @@ from networks import classifier
 
 def import_path(path, name):
     def program():
-        found = getattr(importlib.import_module(f"mithril.backends.{path}"), name)
-        assert found is getattr(ml, name) is getattr(ml.backends, name)
-        assert issubclass(found, ml.backends.backend.Backend)
+        kind = getattr(importlib.import_module(f"mithril.backends.{path}"), name)
+        assert kind is getattr(ml, name) is getattr(ml.backends, name)
+        assert issubclass(kind, ml.backends.backend.Backend)
 
     return program
 

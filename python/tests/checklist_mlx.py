@@ -228,8 +228,8 @@ def ignored(option):
 
 
 def precision():
-    for given in ("float32", "float16"):
-        constructs("mlx", compute_precision=given)
+    for precision in ("float32", "float16"):
+        constructs("mlx", compute_precision=precision)
     assert constructs("mlx", dtype="float32", compute_precision="float32").precision is None
 
 

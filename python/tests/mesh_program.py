@@ -80,10 +80,10 @@ def check(name, devices, every=True):
         reference = ml.compile(model, ml.NumpyBackend(), shapes=shapes)
         params = dict(reference.randomize_params(seed=1).items())
         state = dict(reference.state)
-        given = {
+        seeds = {
             k: RANDOM.standard_normal(v.shape).astype(np.float32) for k, v in reference.evaluate(params, data).items()
         }
-        outputs, gradients = reference.evaluate(params, data, given)
+        outputs, gradients = reference.evaluate(params, data, seeds)
         after = None if build is text else trained(model, data, ml.NumpyBackend(), {**params, **state}, None)
         chosen = list(layouts(devices, name != "mlx"))
         for layout in chosen if every else [chosen[-1 - number % len(chosen)]]:
@@ -91,12 +91,12 @@ def check(name, devices, every=True):
             # Sizes that are left open become known at the first call.
             compiled = ml.compile(model, backend, layout=layout, shapes={} if build is perceptron else shapes)
             arrays = {key: backend.array(value) for key, value in params.items()}
-            cotangents = {key: backend.array(value) for key, value in given.items()}
-            found = compiled.evaluate(arrays, data, cotangents)
+            cotangents = {key: backend.array(value) for key, value in seeds.items()}
+            results = compiled.evaluate(arrays, data, cotangents)
             where = f"{build.__name__} on {name}, {layout}"
             assert worst(compiled.evaluate(arrays, data), outputs) < 1e-5, where
-            assert worst(found[0], outputs) < 1e-5, where
-            assert worst(found[1], gradients) < 1e-4, where
+            assert worst(results[0], outputs) < 1e-5, where
+            assert worst(results[1], gradients) < 1e-4, where
             if after is not None:
                 losses, new = trained(model, data, backend_of(name, devices), {**params, **state}, layout)
                 np.testing.assert_allclose(losses, after[0], rtol=1e-4, err_msg=where)

@@ -80,12 +80,12 @@ def read(proto, values):
         constants = {name: value for name, value in values.items() if chosen(value)}
         try:
             return ml.from_onnx(data, constants=constants)
-        except ml.errors.UnsupportedOpError as found:
-            error = found
+        except ml.errors.UnsupportedOpError as raised:
+            error = raised
             if not re.search("must be known|depends on data|must match the data", str(error)):
                 break
-        except ml.errors.ShapeError as found:
-            error = found
+        except ml.errors.ShapeError as raised:
+            error = raised
     raise error
 
 
@@ -93,7 +93,7 @@ def datasets(case):
     """The inputs and outputs of a case."""
     if case.data_sets:
         return case.data_sets
-    found = []
+    datasets = []
     for folder in sorted(Path(case.model_dir).glob("test_data_set_*")):
         pair = []
         for kind in ("input", "output"):
@@ -103,8 +103,8 @@ def datasets(case):
                 tensor.ParseFromString((folder / f"{kind}_{i}.pb").read_bytes())
                 tensors.append(tensor)
             pair.append(tensors)
-        found.append(tuple(pair))
-    return found
+        datasets.append(tuple(pair))
+    return datasets
 
 
 def model_of(case):
@@ -117,9 +117,9 @@ def run(case, backend):
     proto = model_of(case)
     inputs, outputs = datasets(case)[0]
     graph = proto.graph
-    given = [*inputs, *outputs]
-    if any(isinstance(value, (list, dict)) or value is None for value in given):
-        raise NotRun(False, "sequences" if any(isinstance(value, list) for value in given) else "optionals")
+    operands = [*inputs, *outputs]
+    if any(isinstance(value, (list, dict)) or value is None for value in operands):
+        raise NotRun(False, "sequences" if any(isinstance(value, list) for value in operands) else "optionals")
     stored = {tensor.name for tensor in graph.initializer}
     names = [i.name for i in graph.input if i.name not in stored]
     values = {name: array_of(value) for name, value in zip(names, inputs, strict=False)}
@@ -169,8 +169,8 @@ def counted(cases, backend=None):
         try:
             run(case, backend)
             passed += 1
-        except NotRun as found:
-            (unread if found.counts else outside)[found.reason] += 1
+        except NotRun as reason:
+            (unread if reason.counts else outside)[reason.reason] += 1
         except Exception as error:
             failed[name] = f"{type(error).__name__}: {error}"
     return passed, unread, outside, failed

@@ -153,13 +153,13 @@ class Single:
     def __init__(self, case, backend, shapes=None, **options):
         self.arrays = {f"x{i}": a for i, a in enumerate(case.args) if isinstance(a, np.ndarray)}
         args = [ml.IOKey(f"x{i}") if isinstance(a, np.ndarray) else a for i, a in enumerate(case.args)]
-        found = _core.apply_op(case.op, args)
-        found = found if isinstance(found, (tuple, list)) else (found,)
-        self.names = [f"output{i}" for i in range(len(found))]
+        outputs = _core.apply_op(case.op, args)
+        outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+        self.names = [f"output{i}" for i in range(len(outputs))]
         self.trainable = [name for name, a in self.arrays.items() if a.dtype == np.float64]
         self.backend = backend
         self.compiled = ml.compile(
-            ml.Model.create(**dict(zip(self.names, found, strict=True))),
+            ml.Model.create(**dict(zip(self.names, outputs, strict=True))),
             backend,
             shapes={name: a.shape for name, a in self.arrays.items()} | (shapes or {}),
             dtypes={name: str(a.dtype) for name, a in self.arrays.items() if name not in self.trainable},

@@ -53,8 +53,8 @@ def row_name(info):
     """Name of the row that an entry is put to; None if there is none."""
     names = [name.rpartition(".")[2] for name in (info.name, *(alias.name for alias in info.aliases))]
     plain = {name.replace("_", ""): name for row in ROWS.values() for name in (row["name"], *row["aliases"])}
-    found = (canonical(plain[name.replace("_", "")]) for name in names if name.replace("_", "") in plain)
-    return next(found, None)
+    matches = (canonical(plain[name.replace("_", "")]) for name in names if name.replace("_", "") in plain)
+    return next(matches, None)
 
 
 def reason_against(label):
@@ -102,10 +102,10 @@ def named(info, args, kwargs):
         known = {a.name: a for a in schema.arguments}
         if len(args) > len(places) or not set(kwargs) <= set(known):
             continue
-        given = {a.name: value for a, value in zip(places, args, strict=False)} | kwargs
+        by_name = {a.name: value for a, value in zip(places, args, strict=False)} | kwargs
         needed = {a.name for a in schema.arguments if not a.has_default_value()}
-        if needed <= set(given) and all(_takes(known[name], value) for name, value in given.items()):
-            return given, {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
+        if needed <= set(by_name) and all(_takes(known[name], value) for name, value in by_name.items()):
+            return by_name, {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
     raise Unmapped(f"no schema of {info.name} takes these arguments")
 
 
@@ -122,18 +122,18 @@ def our_arguments(label, args, kwargs):
     info = entries()[label]
     adapt = ADAPTED.get(label) or ADAPTED.get(info.name)
     if isinstance(adapt, str):
-        op, given, defaults = adapt, *named(info, args, kwargs)
+        op, arguments, defaults = adapt, *named(info, args, kwargs)
     elif adapt is not None:
-        op, given = adapt(*args, **kwargs)
+        op, arguments = adapt(*args, **kwargs)
         defaults = {}
     else:
         op = row_name(info)
-        given, defaults = named(info, args, kwargs)
+        arguments, defaults = named(info, args, kwargs)
     known = ports(op)
-    found = [known.default(i) for i in range(len(known.names)) if known.rows[i]["kind"] != "variadic"]
+    values = [known.default(i) for i in range(len(known.names)) if known.rows[i]["kind"] != "variadic"]
     rest = []
     first = next((i for i in range(len(known.names)) if known.is_tensor(i)), 0)
-    for name, value in given.items():
+    for name, value in arguments.items():
         words = [word for word in WORDS.get(name, ()) if word in known.names]
         port = first if name == "self" else known.names.index(words[0]) if words else known.find(name)
         if port is None:
@@ -145,8 +145,8 @@ def our_arguments(label, args, kwargs):
         elif value is None and known.rows[port].get("default") is not None:
             continue
         else:
-            found[port] = _literal(value)
-    return op, found + rest
+            values[port] = _literal(value)
+    return op, values + rest
 
 
 # --- uses --------------------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ class Use:
     args: tuple
     kwargs: dict
     op: str
-    given: list
+    op_args: list
     is_extremal: bool = False
 
     def __str__(self):
@@ -207,12 +207,12 @@ def _mapped(change, value):
 
 def _arrays(result):
     results = list(result) if isinstance(result, (tuple, list)) else [result]
-    found = []
+    arrays = []
     for x in results:
         x = torch.as_tensor(x).detach()
         parts = [x.real, x.imag] if x.is_complex() else [x]
-        found += [_host(part) for part in parts]
-    return found
+        arrays += [_host(part) for part in parts]
+    return arrays
 
 
 def _host(x):
@@ -222,7 +222,7 @@ def _host(x):
 
 def uses(label, dtype, limit=None, seed=0):
     """Uses of an entry in a dtype: its sample inputs and, of functions of elements, extremal values."""
-    info, found = entries()[label], []
+    info, collected = entries()[label], []
     torch.manual_seed(seed)
     np.random.seed(seed)
     native = getattr(torch, dtype)
@@ -236,12 +236,12 @@ def uses(label, dtype, limit=None, seed=0):
     for sample, is_extremal in samples:
         args, kwargs = (sample.input, *sample.args), dict(sample.kwargs)
         try:
-            op, given = our_arguments(label, args, kwargs)
+            op, arguments = our_arguments(label, args, kwargs)
         except Unmapped as reason:
             unmapped[str(reason)] += 1
             continue
-        found.append(Use(label, dtype, args, kwargs, op, given, is_extremal))
-    return found, unmapped
+        collected.append(Use(label, dtype, args, kwargs, op, arguments, is_extremal))
+    return collected, unmapped
 
 
 def _extremal(info, dtype):
@@ -263,8 +263,8 @@ def _extremal(info, dtype):
 
 
 def _case(use):
-    given = [_host(x).copy() if isinstance(x, torch.Tensor) else x for x in use.given]
-    return Case(use.op, "", tuple(given))
+    arguments = [_host(x).copy() if isinstance(x, torch.Tensor) else x for x in use.op_args]
+    return Case(use.op, "", tuple(arguments))
 
 
 def compare_values(backend, use):
@@ -363,7 +363,7 @@ def compare_gradients(backend, use, autodiff=None):
     )
     by_id = dict(zip(leaves, expected, strict=True))
     inputs, arrays, trained = [], {}, {}
-    for i, x in enumerate(use.given):
+    for i, x in enumerate(use.op_args):
         if isinstance(x, torch.Tensor):
             name = f"x{i}"
             arrays[name] = _host(x).copy()
@@ -399,14 +399,14 @@ def compare_gradients(backend, use, autodiff=None):
     return None
 
 
-def _gradient_error(found, exact, dtype):
-    if found.shape != exact.shape or not np.array_equal(np.isfinite(found), np.isfinite(exact)):
+def _gradient_error(actual, exact, dtype):
+    if actual.shape != exact.shape or not np.array_equal(np.isfinite(actual), np.isfinite(exact)):
         return np.inf
     finite = np.isfinite(exact)
     if not finite.any():
         return 0.0
     scale = max(float(np.abs(exact[finite]).max()), 1.0)
-    return float(np.abs(found[finite].astype(np.float64) - exact[finite]).max()) / scale / EPSILON[dtype]
+    return float(np.abs(actual[finite].astype(np.float64) - exact[finite]).max()) / scale / EPSILON[dtype]
 
 
 # --- running -----------------------------------------------------------------------------------------------------
@@ -460,13 +460,13 @@ def known_difference(backend, name, label, use):
 def run(names, pairs, limit=None, seed=0, gradients=True, values=True, say=None):
     """Compare uses on backends."""
     tally = Tally()
-    made = {name: ml.get_backend(name) for name in names}
+    backends = {name: ml.get_backend(name) for name in names}
     for label, dtype in pairs:
-        found, unmapped = uses(label, dtype, limit, seed)
+        cases, unmapped = uses(label, dtype, limit, seed)
         tally.counts["unmapped"] += unmapped.total()
-        for name, backend in made.items():
+        for name, backend in backends.items():
             start, before = time.time(), len(tally.problems)
-            for use in found:
+            for use in cases:
                 with warnings.catch_warnings(), np.errstate(all="ignore"):
                     warnings.simplefilter("ignore")
                     if values:
@@ -475,7 +475,7 @@ def run(names, pairs, limit=None, seed=0, gradients=True, values=True, say=None)
                     if is_smooth and entries()[label].supports_autograd:
                         tally.add(backend, name, use, compare_gradients(backend, use), "gradient:")
             if say:
-                say(f"{label} of {dtype} on {name}: {len(found)} uses, {time.time() - start:.1f} s")
+                say(f"{label} of {dtype} on {name}: {len(cases)} uses, {time.time() - start:.1f} s")
                 for problem in tally.problems[before:]:
                     say(f"PROBLEM {problem}")
     return tally

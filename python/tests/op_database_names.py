@@ -115,8 +115,8 @@ def _softmax(op):
 def _layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
     if np.prod(normalized_shape) == 1:
         raise Unmapped("the gradient over one element is 0, of which PyTorch computes the rounding")
-    given = {"input": x, "weight": weight, "bias": bias, "eps": eps}
-    return "layer_norm", given | {"normalized_shape": tuple(normalized_shape)}
+    arguments = {"input": x, "weight": weight, "bias": bias, "eps": eps}
+    return "layer_norm", arguments | {"normalized_shape": tuple(normalized_shape)}
 
 
 def _rms_norm(x, normalized_shape, weight=None, eps=None):
@@ -182,7 +182,7 @@ def _solve_triangular(matrix, right, *, upper, left=True, unitriangular=False):
 
 def _getitem(x, key):
     items = key if isinstance(key, tuple) else (key,)
-    tensors, found = [], []
+    tensors, kinds = [], []
     for item in items:
         if isinstance(item, list):
             item = torch.tensor(item)
@@ -190,10 +190,10 @@ def _getitem(x, key):
             if item.dtype == torch.bool:
                 raise Unmapped("the shape of what a mask takes depends on it")
             tensors.append(item)
-            found.append("tensor")
+            kinds.append("tensor")
         else:
-            found.append(item)
-    return "getitem", {"input": x, "key": tuple(found), "indices": tensors}
+            kinds.append(item)
+    return "getitem", {"input": x, "key": tuple(kinds), "indices": tensors}
 
 
 def _sorted(use, actual, expected):
@@ -201,7 +201,7 @@ def _sorted(use, actual, expected):
     x = use.args[0].detach()
     if x.dtype == torch.bfloat16:
         return actual, expected
-    axis = use.given[1] if use.op == "argsort" else use.given[2]
+    axis = use.op_args[1] if use.op == "argsort" else use.op_args[2]
     x = x.numpy()
     if x.ndim == 0:
         return actual[:1], expected[:1]

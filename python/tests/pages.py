@@ -88,21 +88,21 @@ def installed():
 
 def has_gpu(code):
     """Whether the frameworks that a block speaks of find a GPU."""
-    found, code = [], code.lower()
+    available, code = [], code.lower()
     if "torch" in code:
         import torch
 
-        found.append(torch.cuda.is_available() or torch.backends.mps.is_available())
+        available.append(torch.cuda.is_available() or torch.backends.mps.is_available())
     if "jax" in code:
         import jax
 
-        found.append(jax.default_backend() != "cpu")
+        available.append(jax.default_backend() != "cpu")
     if "mlx" in code or "mx." in code:
         import mlx.core as mx
 
-        found.append(mx.is_available(mx.gpu))
-    assert found, "a block with `without GPU` names a framework"
-    return all(found)
+        available.append(mx.is_available(mx.gpu))
+    assert available, "a block with `without GPU` names a framework"
+    return all(available)
 
 
 def run_page(path):

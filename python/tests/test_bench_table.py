@@ -23,7 +23,7 @@ QUICK = {"batch": 2, "quick": True, "jit": False}
 
 def outputs(make, model, backend, table, calls):
     spec = {"model": model, "backend": backend, "table": table, **QUICK}
-    _, run, _ = make(WORKLOADS[model], spec, lambda **found: None)
+    _, run, _ = make(WORKLOADS[model], spec, lambda **_entries: None)
     return np.concatenate([np.ravel(np.asarray(run()[0], np.float64)) for _ in range(calls)])
 
 
@@ -73,10 +73,10 @@ def test_cells(table):
 
 
 def test_the_same_by_hand_stands_beside_it():
-    found = ml.benchmark_table(models=["gpt2_decode"], backends=["torch"], against="native", quick=True)
-    ours, theirs = (found.cell("inference", "gpt2_decode", "torch", by_hand=by_hand) for by_hand in (False, True))
+    table = ml.benchmark_table(models=["gpt2_decode"], backends=["torch"], against="native", quick=True)
+    ours, theirs = (table.cell("inference", "gpt2_decode", "torch", by_hand=by_hand) for by_hand in (False, True))
     assert min(ours.value, theirs.value) > 0
-    assert "| torch | torch by hand |" in found.to_markdown()
+    assert "| torch | torch by hand |" in table.to_markdown()
 
 
 def test_forms(table, tmp_path):
@@ -87,12 +87,12 @@ def test_forms(table, tmp_path):
     assert page.startswith("# Benchmarks\n\n")
     assert "## Inference\n\nExamples or tokens" in page
     assert page.count("| Model | unit | batch | numpy |") == 3
-    found = json.loads(table.to_json())
-    assert found["schema"] == "mithril.bench-table/1"
-    assert {"processor", "cores", "memory_gb", "system", "used_by_others"} == set(found["machine"])
-    assert {"mithril", "Python", "numpy"} == set(found["versions"])
-    assert len(found["cells"]) == 3 * 2
-    assert found["cells"][0]["value"] == table.cells[0].value
+    report = json.loads(table.to_json())
+    assert report["schema"] == "mithril.bench-table/1"
+    assert {"processor", "cores", "memory_gb", "system", "used_by_others"} == set(report["machine"])
+    assert {"mithril", "Python", "numpy"} == set(report["versions"])
+    assert len(report["cells"]) == 3 * 2
+    assert report["cells"][0]["value"] == table.cells[0].value
     for name in ("page.md", "page.json", "page.svg"):
         table.save(tmp_path / name)
     picture = ET.parse(tmp_path / "page.svg").getroot()
@@ -113,11 +113,11 @@ def test_names_of_the_machine_and_its_user_are_not_told(table):
 
 def test_what_does_not_fit_or_ends_says_why(monkeypatch):
     start = time.monotonic()
-    found = ml.benchmark_table(models=["vit_b_16", "clip"], backends=["numpy"], minutes=0.02)
+    table = ml.benchmark_table(models=["vit_b_16", "clip"], backends=["numpy"], minutes=0.02)
     assert time.monotonic() - start < 8
     for model in ("vit_b_16", "clip"):
-        assert "--minutes" in found.cell("inference", model, "numpy").reason
-    assert "(1)" in str(found)
+        assert "--minutes" in table.cell("inference", model, "numpy").reason
+    assert "(1)" in str(table)
     real = schedule._run
 
     def killed(command, limit, folder):
@@ -128,9 +128,9 @@ def test_what_does_not_fit_or_ends_says_why(monkeypatch):
         return real(command, limit, folder)
 
     monkeypatch.setattr(schedule, "_run", killed)
-    found = ml.benchmark_table(models=["bert", "gpt2"], backends=["numpy"], quick=True)
-    assert "SIGKILL" in found.cell("inference", "bert", "numpy").reason
-    assert found.cell("inference", "gpt2", "numpy").value > 0
+    table = ml.benchmark_table(models=["bert", "gpt2"], backends=["numpy"], quick=True)
+    assert "SIGKILL" in table.cell("inference", "bert", "numpy").reason
+    assert table.cell("inference", "gpt2", "numpy").value > 0
 
 
 def test_an_interrupt_ends_the_process_of_a_cell(tmp_path):

@@ -33,8 +33,8 @@ def cache(tmp_path_factory):
 
 
 def test_what_c_can_do_is_told_by_its_own_rows():
-    found = ml.check(classifier(), "c", shapes={"input": [2, 5]}, gradients=True)
-    assert found.ok
+    report = ml.check(classifier(), "c", shapes={"input": [2, 5]}, gradients=True)
+    assert report.ok
     assert ml.CBackend().capabilities()["ops"]["matmul"] == "native"
 
 
@@ -64,9 +64,9 @@ def test_parameters_of_a_model_for_inference_cannot_change_unnoticed():
         with pytest.raises(ValueError, match="read-only"):
             next(iter(params.values()))[...] = 0
     changed = {name: -value for name, value in params.items()}
-    for given in (changed, params, {k: np.asfortranarray(v) for k, v in changed.items()}):
+    for arrays in (changed, params, {k: np.asfortranarray(v) for k, v in changed.items()}):
         np.testing.assert_allclose(
-            compiled.evaluate(given, data)["output"], reference.evaluate(given, data)["output"], rtol=1e-5, atol=1e-6
+            compiled.evaluate(arrays, data)["output"], reference.evaluate(arrays, data)["output"], rtol=1e-5, atol=1e-6
         )
 
 
@@ -110,19 +110,19 @@ def test_packed_parameters_stand_for_their_arrays():
     np.testing.assert_allclose(compiled.evaluate(packed, data)["output"], expected, rtol=1e-5, atol=1e-6)
     assert list(packed) == names
     assert 0 < packed.bytes < 1 << 20
-    for model, given, message in (
+    for model, array, message in (
         (compiled, normal(7, 5), "another size of `input`"),
         (other, normal(6, 5), "packed for another model"),
         (plain, normal(6, 5), "packed for a model in C"),
     ):
         with pytest.raises(ml.errors.ParameterError, match=message):
-            model.evaluate(packed, {"input": given})
+            model.evaluate(packed, {"input": array})
     with pytest.raises(ml.errors.UnsupportedOpError, match="only models for inference in C"):
         plain.pack()
     # Packed parameters, and none: those that belong to the model.
     compiled.load_params(plain.randomize_params(seed=1))
-    for given in (packed, {}, None):
-        profile = compiled.profile(given, data, runs=1)
+    for array in (packed, {}, None):
+        profile = compiled.profile(array, data, runs=1)
         assert sum(row.operations or 0 for row in profile) > 0
     with pytest.raises(ml.errors.ParameterError, match="packed for another model"):
         other.profile(packed, data, runs=1)
@@ -163,8 +163,8 @@ def test_arrays_of_all_kinds_are_taken():
     misaligned = np.frombuffer(b"\0" + whole.tobytes(), np.uint8)[1:].view(np.float32).reshape(8, 6)
     special = np.array([[np.nan, np.inf, -np.inf], [-0.0, 1e-42, -1e-42]], np.float32)
     for x in (whole[::2, ::2], whole.T[:3].T, misaligned[:, :3], whole[:0, :3], whole[:, :3].astype(">f4"), special):
-        found = compiled.evaluate({}, {"input": x})["output"]
-        np.testing.assert_array_equal(found, np.where(np.isnan(x), x, np.maximum(x, 0)))
+        output = compiled.evaluate({}, {"input": x})["output"]
+        np.testing.assert_array_equal(output, np.where(np.isnan(x), x, np.maximum(x, 0)))
 
 
 def test_parameters_that_were_copied_are_read_again_when_others_are_replaced():
@@ -207,12 +207,12 @@ def test_memory_of_large_outputs_is_used_again_when_no_array_has_it():
     weight, bias = (params[name] for name in ("linear.weight", "linear.bias"))
 
     def call(factor):
-        found = compiled.evaluate(params, {"input": factor * data})["output"]
-        assert (found.shape, found.dtype, found.flags.writeable) == ((512, 1024), np.float32, True)
-        return found
+        output = compiled.evaluate(params, {"input": factor * data})["output"]
+        assert (output.shape, output.dtype, output.flags.writeable) == ((512, 1024), np.float32, True)
+        return output
 
-    def is_right(found, factor, rows=slice(None)):
-        return np.allclose(found, (factor * data @ weight.T + bias)[rows], atol=1e-4)
+    def is_right(output, factor, rows=slice(None)):
+        return np.allclose(output, (factor * data @ weight.T + bias)[rows], atol=1e-4)
 
     def start(array):
         return array.__array_interface__["data"][0]
@@ -233,7 +233,7 @@ def test_memory_of_large_outputs_is_used_again_when_no_array_has_it():
     tracemalloc.start()
     try:
         several = [call(factor) for factor in range(6)]
-        assert all(is_right(found, factor) for factor, found in enumerate(several))
+        assert all(is_right(output, factor) for factor, output in enumerate(several))
         assert not any(np.shares_memory(a, b) for a, b in itertools.combinations(several, 2))
         del several
         # What is kept is at most what one call needs.
@@ -300,8 +300,8 @@ def test_the_first_comment_names_what_the_file_has():
     for layer in (ml.Relu(), ml.Conv2d(16, 3), ml.Relu()):
         convolutions += layer
     convolutions += ml.Conv2d(16, 3)(output="output")
-    found = set(explained(convolutions, [1, 16, 60, 60]))
-    assert found == {"model_run", "model_run_thread", "model_pack", "model_", "mithril_"}
+    actual = set(explained(convolutions, [1, 16, 60, 60]))
+    assert actual == {"model_run", "model_run_thread", "model_pack", "model_", "mithril_"}
     element = ml.Model()
     element |= ml.Relu()(input="input", output="output")
     assert explained(element, [2, 3]) == ["model_run", "model_", "mithril_"]
@@ -334,8 +334,8 @@ def test_what_is_exported_is_portable_c(tmp_path, inside):
     model |= ml.BatchNorm1d(5)(input="input", output="normal")
     model += ml.Linear(3)(output="output")
     compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [2, 5]}, inference=True)
-    found = compiled.export(tmp_path, prefix="tiny", weights_inside=inside)
-    assert found.check.splitlines()[-1] == "ok"
+    exported = compiled.export(tmp_path, prefix="tiny", weights_inside=inside)
+    assert exported.check.splitlines()[-1] == "ok"
     assert (tmp_path / "tiny.weights").exists() is not inside
     strict = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g"]
     build = [*strict, "main.c", "tiny.c", "-o", "check", "-lm", "-lpthread"]
@@ -399,19 +399,19 @@ def test_c_callers_that_pass_wrong_pointers_are_refused(tmp_path):
     memory, pointer = np.zeros(64, np.float32), ctypes.c_void_p * 1
     start = memory.ctypes.data
 
-    def run(given, taken):
-        return library.net_run(pointer(given), pointer(taken), None, None, None)
+    def run(source, taken):
+        return library.net_run(pointer(source), pointer(taken), None, None, None)
 
     assert run(start, start + 64) == 0
     # Missing, misaligned, partly the same memory.
-    for given, taken in (
+    for inputs_pointer, taken in (
         (None, start),
         (start, None),
         (start + 1, start + 64),
         (start, start + 66),
         (start, start + 12),
     ):
-        assert b"not aligned, or overlaps" in library.net_error(run(given, taken))
+        assert b"not aligned, or overlaps" in library.net_error(run(inputs_pointer, taken))
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("ziglang"), reason="the package ziglang is not installed")
@@ -433,9 +433,9 @@ def test_an_export_is_built_by_cmake(tmp_path, inside):
     compiled.export(tmp_path, prefix="check", weights_inside=inside)
     build = str(tmp_path / "build")
     for words in (["-S", str(tmp_path), "-B", build, "-DCMAKE_BUILD_TYPE=Release"], ["--build", build]):
-        found = subprocess.run(["cmake", *words], capture_output=True, text=True)
-        assert found.returncode == 0, found.stdout + found.stderr
-        assert "warning" not in found.stderr, found.stderr
+        completed = subprocess.run(["cmake", *words], capture_output=True, text=True)
+        assert completed.returncode == 0, completed.stdout + completed.stderr
+        assert "warning" not in completed.stderr, completed.stderr
     subprocess.run([f"{build}/check", "2"], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
 
 
@@ -481,17 +481,17 @@ def test_weights_are_exported_as_they_are_read(tmp_path):
     model |= ml.Linear(256)(input="input", output="output")
     # Enough work for threads.
     compiled = ml.compile(model, ml.CBackend(num_threads=2), shapes={"input": [128, 256]}, inference=True)
-    found = compiled.export(tmp_path, prefix="wide")
-    assert found.packed_bytes == 4 * 256 * 256
+    exported = compiled.export(tmp_path, prefix="wide")
+    assert exported.packed_bytes == 4 * 256 * 256
     # A mark, the packed weights, the bias.
-    assert (tmp_path / "wide.weights").stat().st_size == 64 + found.packed_bytes + 4 * 256
+    assert (tmp_path / "wide.weights").stat().st_size == 64 + exported.packed_bytes + 4 * 256
 
 
 def test_gradients_are_exported(tmp_path):
     compiled = ml.compile(classifier(), ml.CBackend(), shapes={"input": [4, 5]})
-    found = compiled.export(tmp_path, prefix="training", gradients=True)
-    assert found.packed_bytes == 0
-    assert found.check.count("gradient_") == len(compiled.parameter_keys)
+    exported = compiled.export(tmp_path, prefix="training", gradients=True)
+    assert exported.packed_bytes == 0
+    assert exported.check.count("gradient_") == len(compiled.parameter_keys)
 
 
 def test_export_on_the_command_line(tmp_path, capsys):

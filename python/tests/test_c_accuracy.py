@@ -35,8 +35,8 @@ def check(function, params, data, model):
         near(actual[name], gradient.numpy(), expected[name].numpy(), name)
 
 
-def near(found, theirs, exact, name):
-    error, other = (np.linalg.norm(array - exact) for array in (found, theirs))
+def near(actual, theirs, exact, name):
+    error, other = (np.linalg.norm(array - exact) for array in (actual, theirs))
     assert error <= 2 * other, f"{name}: {error / other:.2f} times the error of torch"
 
 
@@ -90,13 +90,13 @@ def test_convolutions_with_long_sums():
     shapes = {"input": [1, 3, 21, 21]}
     compiled = ml.compile(model, ml.CBackend(num_threads=1), shapes=shapes, inference=True)
     data, params = abs(normal(1, 3, 21, 21)), [abs(normal(512, 3, 1, 1, seed=1)), abs(normal(32, 512, 3, 3, seed=2))]
-    found = compiled.evaluate(dict(zip(compiled.parameters, params, strict=True)), {"input": data})["output"]
+    output = compiled.evaluate(dict(zip(compiled.parameters, params, strict=True)), {"input": data})["output"]
 
     def by_torch(dtype):
         x, first, second = (torch.tensor(a, dtype=dtype) for a in (data, *params))
         return functional.conv2d(functional.conv2d(x, first), second, stride=2).numpy()
 
-    near(found, by_torch(torch.float32), by_torch(torch.float64), "output")
+    near(output, by_torch(torch.float32), by_torch(torch.float64), "output")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -127,8 +127,8 @@ def test_an_exported_model_takes_any_number_of_rows(tmp_path):
     compiled = ml.compile(pictures(), ml.NumpyBackend(), shapes=shapes, inference=True)
     params = compiled.randomize_params(seed=0)
     # It is built, run on more rows than a block has, and compared.
-    found = compiled.export(tmp_path, prefix="net", params=params, batch="batch", block=4)
-    assert "ok" in found.check
+    exported = compiled.export(tmp_path, prefix="net", params=params, batch="batch", block=4)
+    assert "ok" in exported.check
     flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-fsanitize=address,undefined"]
     checked = tmp_path / "sanitized"
     subprocess.run(["gcc", *flags, "main.c", "net.c", "-o", checked, "-lm", "-lpthread"], cwd=tmp_path, check=True)
@@ -142,11 +142,11 @@ def test_an_exported_model_takes_any_number_of_rows(tmp_path):
     pointer = ctypes.c_void_p * 1
     for rows in (0, 1, 4, 11):
         data, output = normal(rows, 3, 8, 8), np.full((rows + 1, 5), 7, np.float32)
-        given, taken = pointer(data.ctypes.data), pointer(output.ctypes.data)
-        assert library.net_call_batch(model, given, taken, ctypes.c_int64(rows)) == 0
+        source, taken = pointer(data.ctypes.data), pointer(output.ctypes.data)
+        assert library.net_call_batch(model, source, taken, ctypes.c_int64(rows)) == 0
         np.testing.assert_allclose(
             output[:rows], compiled.evaluate(params, {"input": data})["output"], rtol=1e-4, atol=1e-5
         )
         assert (output[rows] == 7).all()
-    assert library.net_call_batch(model, given, taken, ctypes.c_int64(-1)) != 0
+    assert library.net_call_batch(model, source, taken, ctypes.c_int64(-1)) != 0
     library.net_close(model)

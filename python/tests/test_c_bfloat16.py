@@ -40,12 +40,12 @@ def test_linear_layers(rows, terms, columns):
     model |= ml.Relu()(input="sums", output="positive")
     model |= ml.Add()(left="positive", right="residual", output="y")
     x, residual = drawn(rows, terms), drawn(rows, columns)
-    made = compiled(model, threads=2, x=x, residual=residual)
+    program = compiled(model, threads=2, x=x, residual=residual)
     weight, bias = drawn(columns, terms), drawn(columns)
-    made.load_params({"linear.weight": weight, "linear.bias": bias})
-    found = made.evaluate({}, {"x": x, "residual": residual})["y"]
+    program.load_params({"linear.weight": weight, "linear.bias": bias})
+    output = program.evaluate({}, {"x": x, "residual": residual})["y"]
     sums = rounded(x).astype(np.float64) @ rounded(weight).T.astype(np.float64) + rounded(bias)
-    check(found, np.maximum(sums, 0) + rounded(residual))
+    check(output, np.maximum(sums, 0) + rounded(residual))
 
 
 @pytest.mark.parametrize(("left", "right"), [((2, 9, 31), (2, 31, 40)), ((3, 1, 65), (65, 7)), ((70, 33), (33, 70))])
@@ -57,17 +57,17 @@ def test_products_of_data(left, right, transposed):
         left = (*left[:-2], left[-1], left[-2])
     model |= ml.MatrixMultiply()(left="across" if transposed else "a", right="b", output="y")
     a, b = drawn(*left), drawn(*right)
-    found = compiled(model, a=a, b=b).evaluate({}, {"a": a, "b": b})["y"]
+    output = compiled(model, a=a, b=b).evaluate({}, {"a": a, "b": b})["y"]
     first = np.swapaxes(rounded(a), -1, -2) if transposed else rounded(a)
-    check(found, first.astype(np.float64) @ rounded(b).astype(np.float64))
+    check(output, first.astype(np.float64) @ rounded(b).astype(np.float64))
 
 
 def test_what_is_not_finite_stays_so():
     x = np.array([[1, np.inf, -2, 0, 5], [1, 2, np.nan, 4, 5], [3e38, 1, 1, 1, 1], [1, 2, 3, 4, 5]], np.float32)
-    made = compiled(ml.Linear(3, bias=False, name="linear"), input=x)
+    program = compiled(ml.Linear(3, bias=False, name="linear"), input=x)
     weight = np.array([[1, 1, 1, 1, 1], [2, -1, 0.5, 0, 1], [0, 0, 0, 1, 0]], np.float32)
-    made.load_params(dict.fromkeys(made.parameter_keys, weight))
-    actual = np.asarray(made.evaluate({}, {"input": x})["output"], np.float32)
+    program.load_params(dict.fromkeys(program.parameter_keys, weight))
+    actual = np.asarray(program.evaluate({}, {"input": x})["output"], np.float32)
     with np.errstate(invalid="ignore", over="ignore"):
         expected = rounded(x).astype(np.float32) @ weight.T
     np.testing.assert_array_equal(np.isnan(actual), np.isnan(expected))
@@ -100,9 +100,11 @@ def test_exports_are_checked_as_exactly_as_they_compute(kind, precision, options
     if "loss" in options:
         model |= ml.Mean()(input="output", output="loss")
     trains = "loss" in options or "gradients" in options
-    made = ml.compile(model, getattr(ml, kind)(), shapes={"input": [4, 64]}, inference=not trains, precision=precision)
-    made.randomize_params(seed=0)
-    assert made.export(tmp_path, **options).check.splitlines()[-1] == "ok"
+    compiled = ml.compile(
+        model, getattr(ml, kind)(), shapes={"input": [4, 64]}, inference=not trains, precision=precision
+    )
+    compiled.randomize_params(seed=0)
+    assert compiled.export(tmp_path, **options).check.splitlines()[-1] == "ok"
 
 
 def test_only_what_is_computed_in_bfloat16_is_checked_less_exactly():
@@ -110,8 +112,8 @@ def test_only_what_is_computed_in_bfloat16_is_checked_less_exactly():
     model |= ml.Tanh()(input="input", output="exact")
     model |= ml.ArgMax(1)(input="active", output="class")
     core = ml.compile(model, ml.NumpyBackend(), shapes={"input": [4, 64]}, precision="bfloat16")._known().core
-    found = {name: core.allowed_distance(name) for name in ("output", "exact", "class")}
-    assert found == {"output": 0.1, "exact": 1e-4, "class": 0}
+    distances = {name: core.allowed_distance(name) for name in ("output", "exact", "class")}
+    assert distances == {"output": 0.1, "exact": 1e-4, "class": 0}
     for dtype, allowed in (("float64", 1e-9), ("float32", 1e-4), ("float16", 0.02), ("bfloat16", 0.1)):
         core = ml.compile(network(), ml.NumpyBackend(dtype=dtype), shapes={"input": [4, 64]})._known().core
         assert core.allowed_distance("output") == allowed

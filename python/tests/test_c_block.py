@@ -173,8 +173,8 @@ def test_no_rows_are_no_error():
     compiled = ml.compile(classifier(), ml.CBackend(num_threads=1, block=2), shapes={"input": ["n", 5]}, inference=True)
     params = compiled.randomize_params(seed=0)
     for rows in (0, 2, 4):
-        found = compiled.evaluate(params, {"input": normal(rows, 5)})
-        assert [len(value) for value in found.values()] == [rows]
+        outputs = compiled.evaluate(params, {"input": normal(rows, 5)})
+        assert [len(value) for value in outputs.values()] == [rows]
 
 
 def test_steps_are_measured_with_all_that_they_do():
@@ -204,10 +204,10 @@ def test_an_exported_model_still_takes_all_rows(tmp_path, threads):
     compiled = ml.compile(pictures(), ml.CBackend(num_threads=1, block=2), **options)
     params = compiled.randomize_params(seed=0)
     # It is built, run on all rows, and compared with NumPy. The block is that of the model.
-    found = compiled.export(tmp_path / "2", prefix="net", params=params)
+    exported = compiled.export(tmp_path / "2", prefix="net", params=params)
     whole = compiled.export(tmp_path / "8", prefix="net", params=params, block=8)
-    assert "ok" in found.check
-    assert found.arena_bytes < whole.arena_bytes / 2
+    assert "ok" in exported.check
+    assert exported.arena_bytes < whole.arena_bytes / 2
     assert "inputs[0]: float[8][3][8][8] input" in (tmp_path / "2" / "net.h").read_text()
     flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-fsanitize=address,undefined"]
     checked = tmp_path / "sanitized"

@@ -26,14 +26,14 @@ def test_an_open_cache_is_left_alone_and_the_warning_says_how_to_mend_it(tmp_pat
     folder.mkdir()
     folder.chmod(mode)
     monkeypatch.setenv("MITHRIL_CACHE_DIR", str(folder))
-    with pytest.warns(BackendWarning) as found:
+    with pytest.warns(BackendWarning) as caught:
         backend = ml.CBackend(autotune=True, num_threads=1)
-    text = str(found[0].message)
+    text = str(caught[0].message)
     assert f"{folder} is not used" in text
     assert f"mode {mode:04o}" in text
     assert f"rm -r {folder}" in text
     assert "MITHRIL_CACHE_DIR" in text
-    assert found[0].filename == __file__
+    assert caught[0].filename == __file__
     np.testing.assert_allclose(evaluate(backend), expected, rtol=1e-5)
     # Neither objects nor tuning records.
     assert list(folder.iterdir()) == []

@@ -63,9 +63,11 @@ def test_wrong_weights_are_named_by_the_program(tmp_path):
         ("classifier.check", "these are not the weights of classifier.c"),
         ("nowhere", "nowhere: No such file"),
     ]:
-        found = subprocess.run(["./check", "1", weights, "classifier.check"], cwd=one, capture_output=True, text=True)
-        assert found.returncode == 1
-        assert problem in found.stderr
+        completed = subprocess.run(
+            ["./check", "1", weights, "classifier.check"], cwd=one, capture_output=True, text=True
+        )
+        assert completed.returncode == 1
+        assert problem in completed.stderr
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])
@@ -90,9 +92,9 @@ def test_a_matrix_without_a_result_says_where(num_threads):
         ({"x": singular, "y": indefinite}, "a matrix is singular: inverse in `block"),
     ]:
         for _ in range(4):
-            with pytest.raises(ml.errors.NumericsError, match=problem) as found:
+            with pytest.raises(ml.errors.NumericsError, match=problem) as caught:
                 compiled.evaluate({}, data)
-            assert "test_c_export_mistakes.py" in found.value.where
+            assert "test_c_export_mistakes.py" in caught.value.where
     assert set(compiled.evaluate({}, {"x": good, "y": good})) >= {"second"}
 
 
@@ -102,8 +104,8 @@ def test_code_in_which_no_step_asks_for_the_number_of_threads_compiles_without_a
         input="input", output="output"
     )
     compiled = ml.compile(model, ml.CBackend(), shapes={"input": [2, 16, 17, 13]}, inference=True)
-    found = compiled.export(tmp_path, flags=["-Wall", "-Wextra", "-Werror"])
-    assert found.check.endswith("ok\n")
+    exported = compiled.export(tmp_path, flags=["-Wall", "-Wextra", "-Werror"])
+    assert exported.check.endswith("ok\n")
 
 
 @pytest.mark.parametrize("shapes", [None, {"input": [2, 5]}])

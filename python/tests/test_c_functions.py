@@ -58,25 +58,25 @@ def test_functions_are_as_exact_as_documented(largest):
         model |= getattr(ml, name)()(input="input", output=name)
     backend = ml.CBackend(num_threads=1)
     compiled = ml.compile(model, backend, shapes={"input": list(x.shape)}, inference=True)
-    found = compiled.evaluate({}, {"input": x})
+    outputs = compiled.evaluate({}, {"input": x})
     with np.errstate(over="ignore", invalid="ignore"):
-        report = [text for name in FUNCTIONS if (text := difference(name, x, found[name]))]
+        report = [text for name in FUNCTIONS if (text := difference(name, x, outputs[name]))]
     assert not report, "\n".join(report)
 
 
-def difference(name, x, found):
+def difference(name, x, actual):
     """What is wrong with the results of a function; nothing if they are as they should be."""
     function, allowed = FUNCTIONS[name]
     exact = function(torch.from_numpy(x.astype(np.float64))).numpy()
     rounded = exact.astype(np.float32)
-    is_special = ~np.isfinite(rounded) | ~np.isfinite(found)
-    is_wrong = is_special & ~((np.isnan(rounded) & np.isnan(found)) | (rounded == found))
+    is_special = ~np.isfinite(rounded) | ~np.isfinite(actual)
+    is_wrong = is_special & ~((np.isnan(rounded) & np.isnan(actual)) | (rounded == actual))
     # Where rounding decides whether it is infinite.
     is_wrong &= ~(abs(exact) > 3.40282e38)
     if is_wrong.any():
-        return f"{name} of {x[is_wrong][0]!r} is {found[is_wrong][0]!r}, not {rounded[is_wrong][0]!r}"
+        return f"{name} of {x[is_wrong][0]!r} is {actual[is_wrong][0]!r}, not {rounded[is_wrong][0]!r}"
     is_normal = ~is_special & (abs(rounded) >= np.finfo(np.float32).tiny)
-    units = abs(found[is_normal] - exact[is_normal]) / np.spacing(abs(rounded[is_normal])).astype(np.float64)
+    units = abs(actual[is_normal] - exact[is_normal]) / np.spacing(abs(rounded[is_normal])).astype(np.float64)
     worst = units.argmax()
     if units[worst] > allowed:
         return f"{name} of {x[is_normal][worst]!r} is off by {units[worst]:.2f} units"

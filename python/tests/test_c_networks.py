@@ -15,14 +15,14 @@ def op(name, *args):
 def evaluate(connection, params, data, **options):
     """Evaluate what is made of these parameters and data, packed where the option `pack` says so."""
     pack = options.pop("pack", True)
-    given = {name: value.shape for name, value in {**params, **data}.items()}
+    shapes = {name: value.shape for name, value in {**params, **data}.items()}
     backend = ml.CBackend(**{"dtype": "float64", "num_threads": 2, "flags": ["-O1"], **options})
     model = ml.Model.create(output=connection)
     data = {name: value for name, value in data.items() if name in model.input_keys}
     compiled = ml.compile(
         model,
         backend,
-        shapes={name: shape for name, shape in given.items() if name in model.input_keys},
+        shapes={name: shape for name, shape in shapes.items() if name in model.input_keys},
         dtypes={name: str(value.dtype) for name, value in data.items()},
         trainable_keys=list(params) if pack else [],
         data_keys=list(data) if pack else [*params, *data],
@@ -82,8 +82,8 @@ def test_sums_side_by_side_are_aligned():
 def test_choices_by_the_loop_around_two_elements(rows, dtype):
     # GCC 12 mixed up which elements are chosen, with AVX-512.
     data = {"x": normal(3, rows, 2).astype(dtype), "y": normal(3, 3 * rows, 2, seed=1).astype(dtype)}
-    found = evaluate(op("concat", 1, *map(ml.IOKey, data)), {}, data, dtype=dtype, flags=[])
-    np.testing.assert_array_equal(found, np.concatenate([*data.values()], 1))
+    output = evaluate(op("concat", 1, *map(ml.IOKey, data)), {}, data, dtype=dtype, flags=[])
+    np.testing.assert_array_equal(output, np.concatenate([*data.values()], 1))
 
 
 def test_gradients_of_loops_of_few_turns():
@@ -94,11 +94,11 @@ def test_gradients_of_loops_of_few_turns():
     weight = normal(2, 6, seed=1)
     backend = ml.CBackend(dtype="float64", num_threads=1)
     compiled = ml.compile(model, backend, shapes={"x": [2, 3], "s": []}, trainable_keys=["x", "s"])
-    found = compiled.evaluate_gradients(params, {}, output_gradients={"output": weight})
+    gradients = compiled.evaluate_gradients(params, {}, output_gradients={"output": weight})
     x, s = (torch.tensor(value, requires_grad=True) for value in params.values())
     (torch.tanh(s - torch.cat([torch.tanh(x - s), -x], 1)) * torch.tensor(weight)).sum().backward()
-    np.testing.assert_allclose(found["x"], x.grad, rtol=1e-12)
-    np.testing.assert_allclose(found["s"], s.grad, rtol=1e-12)
+    np.testing.assert_allclose(gradients["x"], x.grad, rtol=1e-12)
+    np.testing.assert_allclose(gradients["s"], s.grad, rtol=1e-12)
 
 
 def test_a_number_of_a_row_is_read_at_any_position():
@@ -139,18 +139,18 @@ def test_what_becomes_of_sums_in_vectors(tail):
     w = rng.integers(-2, 3, (32, 16, 1, 1)).astype("float32")
     one = np.eye(32, dtype="float32")[:, :, None, None]
     ours, theirs = TAILS[tail]
-    given = {name: ml.IOKey(name) for name in ("x", "w", "one")}
-    made = op("conv2d", given["x"], given["w"], None, 1, 0, 1, 1)
-    other = op("conv2d", given["x"] * 0.5, given["w"], None, 1, 0, 1, 1)
+    keys = {name: ml.IOKey(name) for name in ("x", "w", "one")}
+    convolution = op("conv2d", keys["x"], keys["w"], None, 1, 0, 1, 1)
+    other = op("conv2d", keys["x"] * 0.5, keys["w"], None, 1, 0, 1, 1)
     actual = evaluate(
-        op("conv2d", ours(made, other), given["one"], None, 1, 0, 1, 1),
+        op("conv2d", ours(convolution, other), keys["one"], None, 1, 0, 1, 1),
         {"w": w, "one": one},
         {"x": x, "s": np.array(0.75, "float32")},
         dtype="float32",
     )
-    made = functional.conv2d(torch.tensor(x), torch.tensor(w))
-    made = theirs(made, functional.conv2d(torch.tensor(x * 0.5), torch.tensor(w)))
-    expected = functional.conv2d(made, torch.tensor(one))
+    convolution = functional.conv2d(torch.tensor(x), torch.tensor(w))
+    convolution = theirs(convolution, functional.conv2d(torch.tensor(x * 0.5), torch.tensor(w)))
+    expected = functional.conv2d(convolution, torch.tensor(one))
     np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6)
 
 
@@ -211,8 +211,8 @@ class Network:
         x, value = self.pick()
         g, b, m, v = (self.input(self.params, value.shape[1]) for _ in range(4))
         positive = op("add", op("abs", v[0]), 0.5)
-        found = op("batch_norm", x, g[0], b[0], m[0], positive, False)[0]
-        return found, functional.batch_norm(value, m[1], v[1].abs() + 0.5, g[1], b[1])
+        output = op("batch_norm", x, g[0], b[0], m[0], positive, False)[0]
+        return output, functional.batch_norm(value, m[1], v[1].abs() + 0.5, g[1], b[1])
 
     def activation(self):
         x, value = self.pick()
@@ -223,10 +223,10 @@ class Network:
     def pooling(self):
         x, value = self.pick()
         kernel = self.numbers(1, min(4, *(n + 1 for n in value.shape[2:])))
-        given = kernel, self.numbers(1, 3), tuple(self.random.integers(k // 2 + 1).item() for k in kernel)
+        window = kernel, self.numbers(1, 3), tuple(self.random.integers(k // 2 + 1).item() for k in kernel)
         if self.random.random() < 0.5:
-            return op("max_pool2d", x, *given), functional.max_pool2d(value, *given)
-        return op("avg_pool2d", x, *given), functional.avg_pool2d(value, *given)
+            return op("max_pool2d", x, *window), functional.max_pool2d(value, *window)
+        return op("avg_pool2d", x, *window), functional.avg_pool2d(value, *window)
 
     def part(self):
         x, value = self.pick()
@@ -244,9 +244,9 @@ class Network:
     def grow(self, count):
         ways = [self.convolution] * 5 + [self.activation] * 2 + [self.batch_norm, self.pooling, self.part, self.joined]
         while count:
-            found = ways[self.random.integers(len(ways))]()
-            if found is not None and 0 < found[1].numel() < 1 << 17:
-                self.values.append(found)
+            grown = ways[self.random.integers(len(ways))]()
+            if grown is not None and 0 < grown[1].numel() < 1 << 17:
+                self.values.append(grown)
                 count -= 1
         return self.values[-1]
 
@@ -258,11 +258,11 @@ def test_random_networks(seed):
     scale = max(1.0, expected.abs().max().item())
     model = ml.Model.create(output=root)
     names = set(model.input_keys)
-    params, data = ({k: v for k, v in given.items() if k in names} for given in (network.params, network.data))
+    params, data = ({k: v for k, v in arrays.items() if k in names} for arrays in (network.params, network.data))
     if not params:
         return
     dtype, allowed = [("float64", 1e-11), ("float32", 1e-4)][seed % 2]
-    params, data = ({k: v.astype(dtype) for k, v in given.items()} for given in (params, data))
+    params, data = ({k: v.astype(dtype) for k, v in arrays.items()} for arrays in (params, data))
     result = evaluate(root, params, data, dtype=dtype, pack=seed % 3 > 0, num_threads=1 + seed % 3)
     assert result.shape == tuple(expected.shape)
     assert np.abs(result - expected.numpy()).max() <= allowed * scale

@@ -76,8 +76,8 @@ def in_c(module, x, threads=1):
     model, params = ml.from_torch(module, (x,))
     compiled = ml.compile(model, ml.CBackend(num_threads=threads), inference=True)
     compiled.load_params(params)
-    found = compiled.evaluate({}, {"x": x.numpy()})["output"]
-    np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=2e-4, atol=2e-5)
+    output = compiled.evaluate({}, {"x": x.numpy()})["output"]
+    np.testing.assert_allclose(output, module(x).detach().numpy(), rtol=2e-4, atol=2e-5)
     return compiled
 
 
@@ -124,8 +124,8 @@ def test_steps_of_a_recurrent_network_share_packed_weights():
     model, params = ml.from_torch(module, (x,))
     compiled = ml.compile(model, ml.CBackend(num_threads=1), inference=True)
     packed = compiled.pack(params)
-    found = compiled.evaluate(packed, {"x": x.numpy()})["output"]
-    np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+    output = compiled.evaluate(packed, {"x": x.numpy()})["output"]
+    np.testing.assert_allclose(output, module(x).detach().numpy(), rtol=1e-4, atol=1e-5)
     # Not once for each of the twelve steps.
     assert packed.bytes < 2 * sum(value.numel() for value in lstm.parameters()) * 4
 

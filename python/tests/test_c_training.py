@@ -119,16 +119,16 @@ def test_fit_takes_steps_in_c_and_keeps_what_there_was_if_it_fails():
 def test_a_training_step_is_exported(tmp_path, rule):
     model = compiled(ml.NumpyBackend())
     # With a rate that changes much, so that the loss of the third step tells whether the steps before were right.
-    found = model.export(tmp_path, prefix="step", data=batch(), optimizer=RULES[rule](), loss="loss")
-    assert found.check.splitlines()[-1] == "ok"
+    exported = model.export(tmp_path, prefix="step", data=batch(), optimizer=RULES[rule](), loss="loss")
+    assert exported.check.splitlines()[-1] == "ok"
     # What the optimizer remembers and the parameter are written together, each in one loop.
     source = (tmp_path / "step.c").read_text()
     comments = [" ".join(text.split()) for text in re.findall(r"/\*(.*?)\*/", source, re.S)]
     assert all(text.endswith("element by element in one pass.") for text in comments if text.startswith("new_param_"))
     calls = re.findall(r"step_new_param_\d+\(([^()]*)\);", " ".join(source.split()))
     for name in model.parameter_keys:
-        (given,) = (call for call in calls if f" {name.replace('.', '_')}," in call)
-        assert given.count(f"{name.replace('.', '_')}_") == {"SGD": 1, "Adam": 2}[rule]
+        (update,) = (call for call in calls if f" {name.replace('.', '_')}," in call)
+        assert update.count(f"{name.replace('.', '_')}_") == {"SGD": 1, "Adam": 2}[rule]
     header = (tmp_path / "step.h").read_text()
     listed = re.findall(r"^     (\d+): (\S+), (\w+) (\[.*\])$", header[header.index("parameter or state") :], re.M)
     sizes = [np.dtype(kind).itemsize * int(np.prod(eval(shape))) for _, _, kind, shape in listed]
@@ -160,22 +160,22 @@ def test_gradients_of_largest_elements_go_to_the_first():
         model = ml.Model()
         image = ml.IOKey("image", shape=[*x.shape], differentiable=True)
         model |= ml.MaxPool2d(3, **options)(input=image, output="output")
-        found = []
+        gradients = []
         for backend in (ml.CBackend(), ml.NumpyBackend()):
             pm = ml.compile(model, backend)
             output = pm.evaluate({"image": x})["output"]
             weights = np.arange(output.size, dtype=np.float32).reshape(output.shape) % 7 + 1
-            found.append(pm.evaluate({"image": x}, {}, {"output": weights})[1]["image"])
-        np.testing.assert_array_equal(*found)
+            gradients.append(pm.evaluate({"image": x}, {}, {"output": weights})[1]["image"])
+        np.testing.assert_array_equal(*gradients)
 
 
 def test_places_of_extremes_along_other_axes():
     x = np.random.default_rng(0).integers(-9, 9, (30, 70)).astype(np.float32)
     x[7:9, 3:40] = np.nan
     for kind in (np.float32, np.int32):
-        given = np.nan_to_num(x).astype(kind) if kind == np.int32 else x
+        values = np.nan_to_num(x).astype(kind) if kind == np.int32 else x
         for name, expected in (("argmax", np.argmax), ("argmin", np.argmin)):
-            np.testing.assert_array_equal(getattr(ml.CBackend(), name)(given, axis=0), expected(given, axis=0), name)
+            np.testing.assert_array_equal(getattr(ml.CBackend(), name)(values, axis=0), expected(values, axis=0), name)
 
 
 def test_digits_are_learned_in_c_as_in_numpy(tmp_path):

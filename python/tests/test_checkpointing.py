@@ -32,9 +32,9 @@ def inputs(batch=BATCH):
 
 def gradients(model, batch=16, seed=0):
     params = model.randomize_params(seed)
-    outputs, found = model.evaluate(params, {"input": inputs(batch)}, True)
+    outputs, gradients = model.evaluate(params, {"input": inputs(batch)}, True)
     to_numpy = model.backend.to_numpy
-    return {name: to_numpy(value) for group in (outputs, found) for name, value in group.items()}
+    return {name: to_numpy(value) for group in (outputs, gradients) for name, value in group.items()}
 
 
 #: Backends and options under which gradients are computed.
@@ -212,7 +212,7 @@ def test_the_source_shows_the_segments():
 def test_small_models_have_nothing_to_save():
     model = ml.Model()
     model |= ml.Linear(WIDTH)(input="input", output="output")
-    with_, without = (compiled(ml.NumpyBackend(), given, model).gradient_source for given in (True, False))
+    with_, without = (compiled(ml.NumpyBackend(), is_enabled, model).gradient_source for is_enabled in (True, False))
     assert with_ == without
 
 

@@ -128,10 +128,10 @@ def test_compare_and_benchmark_take_running_statistics():
     compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [4, 3]}, inference=True)
     values = {**compiled.randomize_params(seed=0), **{name: value + 3 for name, value in compiled.state.items()}}
     data = {"input": np.ones((4, 3), np.float32)}
-    found = ml.compare(model, ["numpy", "c"], data=data, params=values, inference=True)
+    comparison = ml.compare(model, ["numpy", "c"], data=data, params=values, inference=True)
     compiled.load_params(values)
     expected = compiled.evaluate(compiled.get_parameters(), data)["output"]
-    for report in found.reports.values():
+    for report in comparison.reports.values():
         np.testing.assert_allclose(report.outputs["output"], expected, rtol=1e-6)
     assert ml.benchmark(model, [4, 3], "numpy", 2, params=values)
     with pytest.raises(ml.errors.MithrilError, match="nobody"):
@@ -140,12 +140,12 @@ def test_compare_and_benchmark_take_running_statistics():
 
 def test_the_api_says_that_weights_are_random_where_nobody_gave_any(tmp_path):
     compiled = ml.compile(classifier(), ml.NumpyBackend(), shapes={"input": [2, 5]}, inference=True)
-    found = compiled.export(tmp_path / "drawn")
-    assert found.is_random
-    assert "weights are random numbers" in str(found)
+    exported = compiled.export(tmp_path / "drawn")
+    assert exported.is_random
+    assert "weights are random numbers" in str(exported)
     assert "weights are random numbers" in (tmp_path / "drawn" / "README.md").read_text()
-    found = compiled.export(tmp_path / "given", params=compiled.randomize_params(seed=1))
-    assert not found.is_random
+    exported = compiled.export(tmp_path / "given", params=compiled.randomize_params(seed=1))
+    assert not exported.is_random
     assert "random" not in (tmp_path / "given" / "README.md").read_text()
 
 
@@ -264,7 +264,7 @@ def test_errors_show_no_line_of_python(tmp_path):
 
 
 def test_a_defect_asks_for_a_report(monkeypatch, capsys):
-    def broken(given):
+    def broken(path):
         raise RuntimeError("what nobody foresaw")
 
     monkeypatch.setitem(sys.modules["mithril.__main__"]._RUN, "doctor", broken)

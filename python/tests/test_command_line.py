@@ -52,31 +52,31 @@ def test_json_of_every_verb_that_prints_a_table(model, tmp_path, capsys):
     }
     takes_json = {row["name"] for row in table() if any("--json" in o["flags"] for o in row["options"])}
     assert set(cases) == takes_json
-    found = {}
+    by_verb = {}
     for verb, (words, key) in cases.items():
         assert main([verb, *words, "--json"]) == 0, verb
-        found[verb] = json.loads(capsys.readouterr().out)
-        assert found[verb]["schema"].startswith("mithril."), verb
-        assert found[verb]["schema"].endswith("/1"), verb
-        assert found[verb][key] or (verb == "plan"), verb
+        by_verb[verb] = json.loads(capsys.readouterr().out)
+        assert by_verb[verb]["schema"].startswith("mithril."), verb
+        assert by_verb[verb]["schema"].endswith("/1"), verb
+        assert by_verb[verb][key] or (verb == "plan"), verb
     # Numbers are numbers.
-    assert found["summary"]["parameters"] == sum(v.size for v in compiled.get_parameters().values())
-    assert [r["depth"] for r in found["summary"]["rows"]] == [1] * len(found["summary"]["rows"])
-    assert [result["backend"] for result in found["check"]["results"]] == ["numpy", "c"]
-    assert all(result["ok"] is True for result in found["check"]["results"])
-    assert found["compare"]["agree"] is True
-    assert 0 < found["bench"]["timings"][0]["median"] < 10
-    assert len(found["bench"]["timings"][0]["times"]) == 3
-    assert "random numbers" in found["bench"]["note"]
-    assert found["profile"]["rows"][0]["operations"] > 0
-    assert found["export"]["is_random"] is True
-    assert found["quantize"]["before"] > 0
-    assert "exp" in found["ops"]["families"]["elementwise"] or any(
-        "exp" in f for f in found["ops"]["families"].values()
+    assert by_verb["summary"]["parameters"] == sum(v.size for v in compiled.get_parameters().values())
+    assert [r["depth"] for r in by_verb["summary"]["rows"]] == [1] * len(by_verb["summary"]["rows"])
+    assert [result["backend"] for result in by_verb["check"]["results"]] == ["numpy", "c"]
+    assert all(result["ok"] is True for result in by_verb["check"]["results"])
+    assert by_verb["compare"]["agree"] is True
+    assert 0 < by_verb["bench"]["timings"][0]["median"] < 10
+    assert len(by_verb["bench"]["timings"][0]["times"]) == 3
+    assert "random numbers" in by_verb["bench"]["note"]
+    assert by_verb["profile"]["rows"][0]["operations"] > 0
+    assert by_verb["export"]["is_random"] is True
+    assert by_verb["quantize"]["before"] > 0
+    assert "exp" in by_verb["ops"]["families"]["elementwise"] or any(
+        "exp" in f for f in by_verb["ops"]["families"].values()
     )
     # What is documented is what there is.
     page = (ROOT / "docs" / "command-line.md").read_text()
-    for verb, answer in found.items():
+    for verb, answer in by_verb.items():
         assert f"`{answer['schema']}`" in page, verb
 
 
@@ -290,7 +290,7 @@ def test_progress_says_nothing_elsewhere(monkeypatch):
 
 
 def test_warnings_are_a_line(capsys, monkeypatch):
-    def warns(given):
+    def warns(options):
         warnings.warn("it is late", UserWarning, stacklevel=1)
         return "done"
 

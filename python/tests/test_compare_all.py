@@ -36,8 +36,8 @@ def chosen(backend: str) -> list[str]:
 def test_backends_agree(backend):
     if importlib.util.find_spec(programs.BACKENDS[backend]) is None:
         pytest.skip(f"{programs.BACKENDS[backend]} is not installed")
-    found = worker.results(chosen(backend), backend)
-    wrong = [f"{r['name']} on {r['backend']}: {r['text']}\n{r['program']}" for r in found if r["text"]]
+    rows = worker.results(chosen(backend), backend)
+    wrong = [f"{r['name']} on {r['backend']}: {r['text']}\n{r['program']}" for r in rows if r["text"]]
     assert not wrong, "\n\n".join(wrong)
 
 
@@ -56,17 +56,17 @@ class Careless(ml.NumpyBackend):
 
 
 def test_a_mistake_is_found():
-    made = programs.program("attention:0")
-    assert "softmax" in made.text
-    result = made.compare(Careless())
+    mutant = programs.program("attention:0")
+    assert "softmax" in mutant.text
+    result = mutant.compare(Careless())
     assert not result.agree
     assert result.first_difference.op == "softmax"
-    assert len(next(iter(result.reports.values())).gradients) == len(made.params)
+    assert len(next(iter(result.reports.values())).gradients) == len(mutant.params)
 
 
 def test_a_process_that_ends_is_a_result():
-    found = worker.results(["layer:99999999", "layer:17"], "interpreter")
-    assert [r["name"] for r in found] == ["layer:99999999", "layer:17"]
-    assert "the process ended (1)" in found[0]["text"]
-    assert "IndexError" in found[0]["text"]
-    assert not found[1]["text"]
+    results = worker.results(["layer:99999999", "layer:17"], "interpreter")
+    assert [r["name"] for r in results] == ["layer:99999999", "layer:17"]
+    assert "the process ended (1)" in results[0]["text"]
+    assert "IndexError" in results[0]["text"]
+    assert not results[1]["text"]

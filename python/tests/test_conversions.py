@@ -31,29 +31,29 @@ SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e300, -1e300, 1e-300]
 
 def converted(name: str, x: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
     if name in COMPILED:
-        found = np.asarray(run_compiled(COMPILED[name](dtype="float32"), Case("cast", "", (x, ml.DType(dtype)))))
+        actual = np.asarray(run_compiled(COMPILED[name](dtype="float32"), Case("cast", "", (x, ml.DType(dtype)))))
     else:
         one = InterpreterBackend() if name == "interpreter" else backend(name, "float64")
-        found = np.asarray(one.to_numpy(one._op("cast", [one.tensor(x, x.dtype.name), ml.DType(dtype)])))
-    assert found.dtype == (ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
-    return found.astype(np.float64)
+        actual = np.asarray(one.to_numpy(one._op("cast", [one.tensor(x, x.dtype.name), ml.DType(dtype)])))
+    assert actual.dtype == (ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    return actual.astype(np.float64)
 
 
 @pytest.mark.parametrize("name", [*BACKENDS, "interpreter", *COMPILED])
 @pytest.mark.parametrize("source", ["int32", "uint32", "int64"])
 def test_integers_are_rounded_once(source, name):
-    found = converted(name, np.array(list(INTEGERS), source), "bfloat16")
-    np.testing.assert_array_equal(found, np.array(list(INTEGERS.values()), np.float64))
+    actual = converted(name, np.array(list(INTEGERS), source), "bfloat16")
+    np.testing.assert_array_equal(actual, np.array(list(INTEGERS.values()), np.float64))
 
 
 @pytest.mark.parametrize("name", [*BACKENDS, "interpreter", *COMPILED])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_doubles_are_rounded_once(dtype, name):
-    found = converted(name, np.array(list(FLOATS[dtype])), dtype)
-    np.testing.assert_allclose(found, np.array(list(FLOATS[dtype].values()), np.float64), rtol=2**-12)
-    found = converted(name, np.array(SPECIAL), dtype)
-    np.testing.assert_array_equal(found, [0, 0, np.inf, -np.inf, np.nan, np.inf, -np.inf, 0])
-    assert list(np.signbit(found[:2])) == [False, True]
+    actual = converted(name, np.array(list(FLOATS[dtype])), dtype)
+    np.testing.assert_allclose(actual, np.array(list(FLOATS[dtype].values()), np.float64), rtol=2**-12)
+    actual = converted(name, np.array(SPECIAL), dtype)
+    np.testing.assert_array_equal(actual, [0, 0, np.inf, -np.inf, np.nan, np.inf, -np.inf, 0])
+    assert list(np.signbit(actual[:2])) == [False, True]
 
 
 @pytest.mark.parametrize("name", [name for name in BACKENDS if name != "numpy"])

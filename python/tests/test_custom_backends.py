@@ -237,9 +237,9 @@ def test_a_pooling_of_ones_own_is_called_for_every_padding():
         backend, layer = Words(), lambda padding=padding: ml.MaxPool2d(2, 2, padding)
         compiled = ml.compile(layer(), backend, shapes={"input": [2, 3, 6, 7]}, strict=True)
         backend.calls.clear()
-        found = compiled(x)
+        actual = compiled(x)
         assert backend.calls == ["SAME" if padding == "same" else "VALID"]
-        np.testing.assert_allclose(found, ml.compile(layer(), ml.NumpyBackend(), shapes={"input": [2, 3, 6, 7]})(x))
+        np.testing.assert_allclose(actual, ml.compile(layer(), ml.NumpyBackend(), shapes={"input": [2, 3, 6, 7]})(x))
 
 
 class Narrow(ml.NumpyBackend):
@@ -340,8 +340,8 @@ def test_overrides_of_the_frameworks_are_compiled_and_checked(name, jit):
 
         def matmul(self, a, b):
             self.calls += 1
-            found = framework.matmul(a, b)
-            return found[None] if self.extra else found
+            product = framework.matmul(a, b)
+            return product[None] if self.extra else product
 
     backend = Overridden()
     compiled = ml.compile(small(), backend, shapes={"input": ["batch", 2]}, jit=jit)
@@ -467,8 +467,8 @@ class WithPlaces(Differences):
         def both(*args):
             self.used += 1
             places = (argnums,) if isinstance(argnums, int) else argnums
-            found = tuple(central(lambda x, i=i: function(*args[:i], x, *args[i + 1 :]), args[i]) for i in places)
-            return function(*args), found[0] if isinstance(argnums, int) else found
+            gradients = tuple(central(lambda x, i=i: function(*args[:i], x, *args[i + 1 :]), args[i]) for i in places)
+            return function(*args), gradients[0] if isinstance(argnums, int) else gradients
 
         return both
 
@@ -606,13 +606,17 @@ def test_backends_of_other_packages_are_found(tmp_path, monkeypatch):
 
 
 def test_capabilities():
-    found = Handful().capabilities()
+    capabilities = Handful().capabilities()
     methods = ["add", "conv2d", "exp", "matmul", "multiply", "ones", "reduce_sum", "transpose", "zeros"]
-    assert found["methods"] == methods
-    assert found["dtypes"] == ["bool", "int32", "int64", "float32", "float64"]
-    assert (found["ops"]["sum"], found["ops"]["linear"], found["ops"]["erf"]) == ("native", "expanded", "reference")
-    assert found["native"] + found["expanded"] + found["reference"] == len(found["ops"])
-    assert (found["autodiff"], found["jit"], found["missing"]) == (["graph"], False, 0)
+    assert capabilities["methods"] == methods
+    assert capabilities["dtypes"] == ["bool", "int32", "int64", "float32", "float64"]
+    assert (capabilities["ops"]["sum"], capabilities["ops"]["linear"], capabilities["ops"]["erf"]) == (
+        "native",
+        "expanded",
+        "reference",
+    )
+    assert capabilities["native"] + capabilities["expanded"] + capabilities["reference"] == len(capabilities["ops"])
+    assert (capabilities["autodiff"], capabilities["jit"], capabilities["missing"]) == (["graph"], False, 0)
     assert Differences().capabilities()["autodiff"] == ["native", "graph"]
     numpy = ml.NumpyBackend().capabilities()
     assert numpy["missing"] == numpy["reference"] == 0
@@ -624,9 +628,9 @@ def test_capabilities():
         def random_normal(self, shape=(), mean=0.0, stddev=1.0):
             return np.zeros(shape)
 
-    found = Listed().capabilities()
-    assert found["limitations"] == {"solve of float16": "too coarse"}
-    assert found["unused_methods"] == {"random_normal": "it takes no `key`"}
+    capabilities = Listed().capabilities()
+    assert capabilities["limitations"] == {"solve of float16": "too coarse"}
+    assert capabilities["unused_methods"] == {"random_normal": "it takes no `key`"}
 
 
 # --- the command line ---------------------------------------------------------------------------------------------

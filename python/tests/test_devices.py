@@ -29,10 +29,10 @@ for placement in ({"layer1": 1, "layer2": 1}, {"layer2": 3}, {"layer1": 0, "laye
     else:
         raise AssertionError(placement)
 assert backend.place_model(model, {"layer1": 0, "layer2": 0}) is model
-for found in (ml.JaxBackend(device="cpu:1"), ml.JaxBackend(devices=["cpu:1"])):
-    assert found.place_model(model, {"layer1": 1, "layer2": 1}) is model
-    compiled = ml.compile(model, found, shapes={"input": [2, 4]})
-    output = compiled.evaluate(compiled.randomize_params(seed=0), {"input": found.ones(2, 4)})["output"]
+for backend in (ml.JaxBackend(device="cpu:1"), ml.JaxBackend(devices=["cpu:1"])):
+    assert backend.place_model(model, {"layer1": 1, "layer2": 1}) is model
+    compiled = ml.compile(model, backend, shapes={"input": [2, 4]})
+    output = compiled.evaluate(compiled.randomize_params(seed=0), {"input": backend.ones(2, 4)})["output"]
     assert output.devices() == {jax.devices()[1]}, output.devices()
 divided = data_parallel(lambda x, factor: (x * factor, x.sum()), backend=backend, num_devices=4)
 x = backend.arange(8.0)
@@ -137,8 +137,11 @@ def test_every_pair_of_spellings_of_an_option_conflicts_if_the_values_differ():
     from mithril.compiled import compile as compiling
 
     for table, call in (
-        (compiling.ALIASES, lambda **given: ml.compile(layers(), ml.NumpyBackend(), shapes={"input": [2, 4]}, **given)),
-        (options.ALIASES, lambda **given: options.normalize("Backend", given, tuple(options.ALIASES.values()))),
+        (
+            compiling.ALIASES,
+            lambda **options: ml.compile(layers(), ml.NumpyBackend(), shapes={"input": [2, 4]}, **options),
+        ),
+        (options.ALIASES, lambda **spelled: options.normalize("Backend", spelled, tuple(options.ALIASES.values()))),
     ):
         for option in set(table.values()):
             spellings = [option, *(alias for alias, of in table.items() if of == option)]

@@ -50,9 +50,9 @@ def test_a_complete_wheel_is_accepted_and_what_is_missing_is_named():
         "mithril/_core.abi3.so",
         METADATA[-1],
     ):
-        found = problems([other for other in complete if other != name])
-        assert len(found) == 1, found
-        assert Path(name).name in found[0]
+        missing = problems([other for other in complete if other != name])
+        assert len(missing) == 1, missing
+        assert Path(name).name in missing[0]
     for other in ("tests/test_x.py", "examples/__init__.py"):
         assert problems([*complete, other]) == [f"{other} does not belong into a wheel"]
     # A module for one version of Python is not the one that is released.
@@ -98,7 +98,7 @@ def test_a_source_distribution_holds_the_package_and_every_crate_that_it_is_buil
 
 
 def test_crates_include_nothing_from_outside_of_themselves():
-    found = []
+    outside = []
     for path in (REPOSITORY / "crates").glob("*/**/*.rs"):
         crate = REPOSITORY / "crates" / path.relative_to(REPOSITORY / "crates").parts[0]
         text = path.read_text(encoding="utf-8")
@@ -107,8 +107,8 @@ def test_crates_include_nothing_from_outside_of_themselves():
         for name in re.findall(r'include_(?:str|bytes)!\("([^"]+)"\)', text):
             target = (path.parent / name).resolve()
             if crate not in target.parents:
-                found.append(f"{path.relative_to(REPOSITORY)}: {name}")
-    assert found == []
+                outside.append(f"{path.relative_to(REPOSITORY)}: {name}")
+    assert outside == []
 
 
 def test_crates_that_are_published_say_what_the_index_asks_for():

@@ -58,10 +58,10 @@ READERS = {
 def test_the_memory_is_left_where_something_else_reads_it(backend, reader):
     past, new, expected = arrays()
     model = compiled(writer(READERS[reader]), backend)
-    given = backend.array(past)
-    actual = model.evaluate({}, {"past": given, "slots": SLOTS, "new": new})
+    past_array = backend.array(past)
+    actual = model.evaluate({}, {"past": past_array, "slots": SLOTS, "new": new})
     np.testing.assert_array_equal(backend.to_numpy(actual["written"]), expected)
-    np.testing.assert_array_equal(backend.to_numpy(given), past)
+    np.testing.assert_array_equal(backend.to_numpy(past_array), past)
     plain = ml.compile(writer(READERS[reader]), backend, data_keys=["past", "slots", "new"], inference=True)
     other = plain.evaluate({}, {"past": past, "slots": SLOTS, "new": new})
     np.testing.assert_array_equal(backend.to_numpy(actual["further"]), backend.to_numpy(other["further"]))
@@ -114,8 +114,8 @@ def test_memory_of_the_call_before_is_looked_at_beside_other_data():
     whole = np.zeros(60, "float32")
     past, new = whole[:30].reshape(2, 5, 3), np.ones((2, 2, 3), "float32")
     for other, is_kept in ((new, True), (new, True), (whole[24:36].reshape(2, 2, 3), False), (new, True)):
-        found = model.evaluate({}, {"past": past, "slots": SLOTS, "new": other})["written"]
-        assert (found is past) == is_kept
+        output = model.evaluate({}, {"past": past, "slots": SLOTS, "new": other})["written"]
+        assert (output is past) == is_kept
     past.flags.writeable = False
     assert model.evaluate({}, {"past": past, "slots": SLOTS, "new": new})["written"] is not past
 

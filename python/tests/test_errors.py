@@ -25,11 +25,11 @@ def compiled():
 def test_wrong_shape_is_an_error_at_its_line():
     model = simple()
     model.set_shapes(input=["batch", 3])
-    with pytest.raises(errors.ShapeError) as found:
+    with pytest.raises(errors.ShapeError) as caught:
         model |= ml.Add()(left="output", right=ml.IOKey("skip", shape=["batch", 5]), output="sum")
-    assert found.value.code == "M0301"
-    assert "test_errors.py" in str(found.value)
-    assert found.value.hint
+    assert caught.value.code == "M0301"
+    assert "test_errors.py" in str(caught.value)
+    assert caught.value.hint
     model |= ml.Relu()(input="output", output="after")
     assert model.output_keys == ["after"]
 
@@ -78,10 +78,10 @@ def test_wrong_shape_is_an_error_at_its_line():
     ],
 )
 def test_defining_and_compiling(make, kind, word):
-    with pytest.raises(kind) as found:
+    with pytest.raises(kind) as caught:
         make(simple())
-    assert word in str(found.value) + str(found.value.hint)
-    assert not isinstance(found.value, errors.InternalError)
+    assert word in str(caught.value) + str(caught.value.hint)
+    assert not isinstance(caught.value, errors.InternalError)
 
 
 @pytest.mark.parametrize(
@@ -109,9 +109,9 @@ def test_defining_and_compiling(make, kind, word):
     ],
 )
 def test_evaluating(params, data, word):
-    with pytest.raises(errors.ParameterError) as found:
+    with pytest.raises(errors.ParameterError) as caught:
         compiled().evaluate(params, data)
-    assert word in str(found.value) + str(found.value.hint)
+    assert word in str(caught.value) + str(caught.value.hint)
 
 
 def test_parameters_are_checked_again_after_a_change():
@@ -250,17 +250,17 @@ def test_data_that_is_no_tensor(value, word, shapes):
 )
 def test_data_of_any_layout(change):
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    given = change(x)
-    if isinstance(given, np.ndarray):
-        given.flags.writeable = False
+    changed = change(x)
+    if isinstance(changed, np.ndarray):
+        changed.flags.writeable = False
     params = compiled().randomize_params(seed=1)
     expected = x @ params["linear.weight"].T + params["linear.bias"]
     for shapes in (None, {"input": ["batch", 3]}):
-        actual = ml.compile(simple(), ml.NumpyBackend(), shapes=shapes).evaluate(params, {"input": given})["output"]
+        actual = ml.compile(simple(), ml.NumpyBackend(), shapes=shapes).evaluate(params, {"input": changed})["output"]
         assert type(actual) is np.ndarray
         assert actual.dtype == np.float32
         np.testing.assert_allclose(actual, expected, rtol=1e-6)
-    np.testing.assert_array_equal(ml.NumpyBackend().add(given, 1), x + 1)
+    np.testing.assert_array_equal(ml.NumpyBackend().add(changed, 1), x + 1)
 
 
 @pytest.mark.parametrize(
@@ -297,9 +297,9 @@ def test_data_of_any_layout(change):
     ],
 )
 def test_backend_ops(use, kind, word):
-    with pytest.raises(kind) as found:
+    with pytest.raises(kind) as caught:
         use(ml.NumpyBackend())
-    assert word in str(found.value) + str(found.value.hint)
+    assert word in str(caught.value) + str(caught.value.hint)
 
 
 def test_arguments_may_be_numbers_of_numpy():
@@ -347,9 +347,9 @@ def test_dtypes_in_any_spelling(dtype):
     ],
 )
 def test_options_of_compile(options, kind, word):
-    with pytest.raises(kind) as found:
+    with pytest.raises(kind) as caught:
         ml.compile(simple(), ml.NumpyBackend(), **{"shapes": {"input": ["batch", 3]}, **options})
-    assert word in str(found.value) + str(found.value.hint)
+    assert word in str(caught.value) + str(caught.value.hint)
 
 
 def test_other_spellings_of_arguments():
@@ -398,9 +398,9 @@ def test_copies(copied):
 
 def test_files_that_cannot_be_read_or_written(tmp_path):
     for path in ("/nonexistent/a.json", str(tmp_path), "/proc/a.json"):
-        with pytest.raises(errors.ModelFileError) as found:
+        with pytest.raises(errors.ModelFileError) as caught:
             ml.save(simple(), path)
-        assert found.value.code == "M0802"
+        assert caught.value.code == "M0802"
     for path in ("/nonexistent", tmp_path, "/dev/null"):
         with pytest.raises(errors.ModelFileError):
             ml.load(path)
@@ -477,10 +477,10 @@ def test_damaged_models():
         text = damaged(texts[number % 3], generator)
         data = {"input": np.ones((2, 3, 4, 4) if number % 3 == 0 else (2, 3))}
         try:
-            found = ml.Model.from_json(text)
+            restored = ml.Model.from_json(text)
             loaded += 1
-            ml.Model.from_json(found.to_json())
-            run = ml.compile(found, ml.NumpyBackend())
+            ml.Model.from_json(restored.to_json())
+            run = ml.compile(restored, ml.NumpyBackend())
             run.evaluate(run.get_parameters(), data)
         except errors.MithrilError as error:
             assert not isinstance(error, errors.InternalError), text

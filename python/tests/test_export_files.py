@@ -44,12 +44,12 @@ def test_a_file_is_the_program(tmp_path, programs, name, layout):
     path = written(tmp_path, layout(program))
     model, params = ml.from_torch(path)
     compiled = ml.compile(model, ml.NumpyBackend())
-    given = [
+    inputs = [
         x.float().numpy() if x.dtype == torch.bfloat16 else x.numpy()
         for x in torch.utils._pytree.tree_leaves((args, kwargs))
     ]
     names = [key for key in model.input_keys if key not in params]
-    actual = compiled.evaluate(params, dict(zip(names, given, strict=True)))
+    actual = compiled.evaluate(params, dict(zip(names, inputs, strict=True)))
     expected = torch.utils._pytree.tree_leaves(program.module()(*args, **kwargs))
     for ours, right in zip(actual.values(), expected, strict=True):
         tolerance = 1e-2 if name == "half" else 1e-6

@@ -85,9 +85,9 @@ def test_resumed_training_gives_the_same_numbers(name, tmp_path):
     for batches in (11, 8):
         with pytest.raises(Killed):
             run(checkpoint=tmp_path, checkpoint_every=3, on_batch=killed_after(batches))
-    parts, found = run(checkpoint=tmp_path, checkpoint_every=3)
-    assert found == expected
-    assert len(found.batches["loss"]) == 3 * (61 // 8)
+    parts, history = run(checkpoint=tmp_path, checkpoint_every=3)
+    assert history == expected
+    assert len(history.batches["loss"]) == 3 * (61 // 8)
     assert numbers(parts) == numbers(whole)
 
 
@@ -129,9 +129,9 @@ def test_averages_accumulated_gradients_and_schedules_go_on_exactly(name, tmp_pa
     whole, expected, averages = run()
     with pytest.raises(Killed):
         run(checkpoint=tmp_path, checkpoint_every=1, on_batch=killed_after(17))
-    parts, found, again = run(checkpoint=tmp_path)
-    assert found == expected
-    assert found["learning_rate"][0] > found["learning_rate"][-1]
+    parts, losses, again = run(checkpoint=tmp_path)
+    assert losses == expected
+    assert losses["learning_rate"][0] > losses["learning_rate"][-1]
     assert numbers(parts) == numbers(whole)
     for key, value in averages.params.items():
         np.testing.assert_array_equal(parts.backend.to_numpy(again.params[key]), whole.backend.to_numpy(value))
@@ -158,8 +158,8 @@ def test_optimizers_of_pytorch_go_on_exactly(tmp_path):
     whole, expected = run()
     with pytest.raises(Killed):
         run(checkpoint=tmp_path, checkpoint_every=2, on_batch=killed_after(9))
-    parts, found = run(checkpoint=tmp_path)
-    assert found == expected
+    parts, history = run(checkpoint=tmp_path)
+    assert history == expected
     assert numbers(parts) == numbers(whole)
 
 

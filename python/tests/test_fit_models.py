@@ -21,8 +21,8 @@ def text():
 
 
 def train_gpt(name, text, **options):
-    given = {"optimizer": ml.optim.AdamW(0.01), "epochs": 1, **OPTIONS, **options}
-    return gpt.train(backend(name, given.pop("dtype", "float64")), text, sizes=SIZES, **given)
+    settings = {"optimizer": ml.optim.AdamW(0.01), "epochs": 1, **OPTIONS, **options}
+    return gpt.train(backend(name, settings.pop("dtype", "float64")), text, sizes=SIZES, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +39,14 @@ def reference(few):
 
 def test_entropies_of_a_text(text):
     """Against the definition, character by character."""
-    found = text.entropies()
+    entropies = text.entropies()
     pairs = [(a, b) for row in text.train.tolist() for a, b in itertools.pairwise(row)]
     share = {pair: pairs.count(pair) / len(pairs) for pair in set(pairs)}
     last = {b: sum(v for (_, other), v in share.items() if other == b) for _, b in share}
     first = {a: sum(v for (other, _), v in share.items() if other == a) for a, _ in share}
-    assert found["entropy"] == pytest.approx(-sum(v * math.log(v) for v in last.values()))
+    assert entropies["entropy"] == pytest.approx(-sum(v * math.log(v) for v in last.values()))
     known = -sum(v * math.log(v / first[a]) for (a, _), v in share.items())
-    assert found["entropy, predecessor known"] == pytest.approx(known)
+    assert entropies["entropy, predecessor known"] == pytest.approx(known)
 
 
 def test_gpt_learns_a_real_text(text):
@@ -94,9 +94,9 @@ def digits():
 
 
 def train_resnet(name, digits, **options):
-    given = {"optimizer": ml.optim.SGD(0.01, momentum=0.9), "epochs": 1, **OPTIONS, **options}
+    settings = {"optimizer": ml.optim.SGD(0.01, momentum=0.9), "epochs": 1, **OPTIONS, **options}
     images, labels = digits
-    return resnet.train(backend(name, "float64"), digits, (images[:16], labels[:16]), **given)
+    return resnet.train(backend(name, "float64"), digits, (images[:16], labels[:16]), **settings)
 
 
 @pytest.fixture(scope="module")

@@ -69,8 +69,8 @@ def test_outputs_and_gradients(own, truth, autodiff, jit):
     compiled = ml.compile(classifier(), own, shapes={"input": ["batch", 5]}, jit=jit, autodiff=autodiff)
     params = compiled.randomize_params(seed=1)
     assert all(own.engine.is_own(value) for value in params.values())
-    found = compiled.evaluate(params, {"input": DATA}, {"output": np.eye(4, 3)})
-    assert_close(own, found, truth)
+    outputs = compiled.evaluate(params, {"input": DATA}, {"output": np.eye(4, 3)})
+    assert_close(own, outputs, truth)
     plain = compiled.evaluate(params, {"input": DATA})["output"]
     np.testing.assert_allclose(own.to_numpy(plain), truth[0]["output"], rtol=2e-5)
 
@@ -125,8 +125,8 @@ def strange_arrays():
 @pytest.mark.parametrize("kind", strange_arrays())
 def test_data_of_any_layout(own, truth, kind):
     compiled = ml.compile(classifier(), own, shapes={"input": [4, 5]})
-    found = compiled.evaluate(compiled.randomize_params(seed=1), {"input": strange_arrays()[kind]})["output"]
-    np.testing.assert_allclose(own.to_numpy(found), truth[0]["output"], rtol=2e-5)
+    output = compiled.evaluate(compiled.randomize_params(seed=1), {"input": strange_arrays()[kind]})["output"]
+    np.testing.assert_allclose(own.to_numpy(output), truth[0]["output"], rtol=2e-5)
 
 
 @pytest.mark.parametrize("other", FRAMEWORKS)
@@ -135,8 +135,8 @@ def test_data_of_another_framework_is_taken_parameters_are_not(own, truth, other
     foreign = FRAMEWORKS[other]()
     compiled = ml.compile(classifier(), own, shapes={"input": [4, 5]})
     params = compiled.randomize_params(seed=1)
-    found = compiled.evaluate(params, {"input": foreign.array(DATA)})["output"]
-    np.testing.assert_allclose(own.to_numpy(found), truth[0]["output"], rtol=2e-5)
+    output = compiled.evaluate(params, {"input": foreign.array(DATA)})["output"]
+    np.testing.assert_allclose(own.to_numpy(output), truth[0]["output"], rtol=2e-5)
     if type(foreign) is not type(own):
         with pytest.raises(errors.ParameterError, match=r"runs on [\s\S]*backend\.array"):
             compiled.evaluate({k: foreign.array(own.to_numpy(v)) for k, v in params.items()}, {"input": DATA})
@@ -209,9 +209,9 @@ def test_gradients_of_functions(own):
     ],
 )
 def test_mistakes_with_ops(own, use, kind, word):
-    with pytest.raises(kind) as found:
+    with pytest.raises(kind) as caught:
         use(own)
-    assert word in str(found.value)
+    assert word in str(caught.value)
 
 
 # --- the frameworks' own transformations --------------------------------------------------------------------------
@@ -254,9 +254,9 @@ def test_jax_users_transform_the_function():
     _, compiled, params, data = compiled_for("jax")
     loss, expected = oracle()
     np.testing.assert_allclose(jax.jit(squared(compiled))(params, data), loss, rtol=1e-5)
-    for given in (params, compiled.randomize_params(seed=1)):
-        actual = jax.jit(jax.grad(squared(compiled)))(given, data)
-        assert type(actual) is type(given)
+    for arrays in (params, compiled.randomize_params(seed=1)):
+        actual = jax.jit(jax.grad(squared(compiled)))(arrays, data)
+        assert type(actual) is type(arrays)
         for name in expected:
             np.testing.assert_allclose(actual[name], expected[name], rtol=2e-5, atol=1e-6)
     stored = compiled.get_parameters()
@@ -366,9 +366,9 @@ def test_missing_device(framework, device):
     ],
 )
 def test_options_that_do_not_fit(framework, own, options, kind, word):
-    with pytest.raises(kind) as found:
+    with pytest.raises(kind) as caught:
         FRAMEWORKS[framework](**options)
-    assert word in str(found.value)
+    assert word in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -383,9 +383,9 @@ def test_devices_that_are_not_there(framework, options, word):
         # It starts a worker for each, when something is computed.
         assert FRAMEWORKS[framework](**options).layout.mesh.devices == int(word[0])
         return
-    with pytest.raises(errors.BackendUnavailableError) as found:
+    with pytest.raises(errors.BackendUnavailableError) as caught:
         FRAMEWORKS[framework](**options)
-    assert word in str(found.value)
+    assert word in str(caught.value)
 
 
 def test_options_mean_something(framework):

@@ -142,8 +142,8 @@ FUNCTIONS = {
 }
 
 
-def as_arrays(found):
-    return [np.asarray(x) for x in jax.tree_util.tree_leaves(found)]
+def as_arrays(tree):
+    return [np.asarray(x) for x in jax.tree_util.tree_leaves(tree)]
 
 
 @pytest.mark.parametrize("backend", ["numpy", "c"])
@@ -301,8 +301,8 @@ def test_networks_and_their_gradients(name, backend):
     direction = np.linspace(-1, 1, right.size, dtype=np.float32).reshape(right.shape)
     (expected,) = back(direction)
     (key,) = [key for key in model.input_keys if key not in params]
-    given = {k: chosen.array(v) for k, v in params.items()}
-    outputs, gradients = compiled.evaluate(given, {key: chosen.array(x)}, {"output": chosen.array(direction)})
+    arrays = {k: chosen.array(v) for k, v in params.items()}
+    outputs, gradients = compiled.evaluate(arrays, {key: chosen.array(x)}, {"output": chosen.array(direction)})
     actual = np.asarray(chosen.to_numpy(outputs["output"]))
     np.testing.assert_allclose(actual, right, rtol=0, atol=3e-5 * np.abs(right).max())
     paths = jax.tree_util.tree_flatten_with_path(expected)[0]
@@ -343,8 +343,8 @@ def test_a_callable_pytree_brings_its_parameters():
     x = np.ones((3, 4), np.float32)
     model, params = ml.from_jax(layer, (x,))
     assert list(params) == [key.name for (key,), _ in jax.tree_util.tree_flatten_with_path(layer)[0]]
-    found = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": x})["output"]
-    np.testing.assert_allclose(found, layer(x))
+    output = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": x})["output"]
+    np.testing.assert_allclose(output, layer(x))
 
 
 def test_all_that_is_missing_is_one_error():
@@ -402,8 +402,8 @@ def test_integers_and_halves_at_their_ends():
     ):
         model, _ = ml.from_jax(function, args)
         for backend in (ml.NumpyBackend(), ml.CBackend()):
-            found = ml.compile(model, backend).evaluate({}, dict(zip(model.input_keys, args, strict=True)))["output"]
-            np.testing.assert_array_equal(backend.to_numpy(found), np.asarray(function(*args)), strict=True)
+            output = ml.compile(model, backend).evaluate({}, dict(zip(model.input_keys, args, strict=True)))["output"]
+            np.testing.assert_array_equal(backend.to_numpy(output), np.asarray(function(*args)), strict=True)
 
 
 def test_bits_are_not_reduced_as_truth_values():

@@ -127,9 +127,9 @@ def test_numbers_are_constants_and_weights_are_parameters():
     assert set(params) == {"bias", "slope", "twice", "vector", "matrix"}
     x = np.array([[1, 2, 3], [-1, 0, 1]], np.float32)
     flag = np.array([[True], [False]])
-    found = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": x, "flag": flag})
-    np.testing.assert_allclose(found["y"], [[(4 * (1 + 4 + 9) * 4 + 2) / 2], [1.0]])
-    np.testing.assert_allclose(found["also"], [4.0])
+    outputs = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": x, "flag": flag})
+    np.testing.assert_allclose(outputs["y"], [[(4 * (1 + 4 + 9) * 4 + 2) / 2], [1.0]])
+    np.testing.assert_allclose(outputs["also"], [4.0])
 
 
 @pytest.mark.parametrize("location", ["../weights.bin", "/etc/hostname"])

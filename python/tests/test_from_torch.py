@@ -131,8 +131,8 @@ def test_values_are_those_of_pytorch(name, backend):
     _, model, params, data, expected = example(name)
     chosen = ml.get_backend(backend)
     compiled = ml.compile(model, chosen)
-    given = {k: chosen.array(v) for k, v in data.items()}
-    results = compiled.evaluate({k: chosen.array(v) for k, v in params.items()}, given)
+    arrays = {k: chosen.array(v) for k, v in data.items()}
+    results = compiled.evaluate({k: chosen.array(v) for k, v in params.items()}, arrays)
     assert len(results) == len(expected)
     for actual, right in zip(results.values(), expected, strict=True):
         actual = np.asarray(chosen.to_numpy(actual))
@@ -184,8 +184,8 @@ def test_a_dimension_stays_open():
     compiled = ml.compile(model, ml.NumpyBackend())
     for shape in [(2, 7), (5, 3), (3, 32)]:
         ids = torch.randint(0, 40, shape)
-        found = compiled.evaluate(params, {"ids": ids.numpy()})["output"]
-        np.testing.assert_allclose(found, module(ids).detach().numpy(), rtol=0, atol=2e-5)
+        output = compiled.evaluate(params, {"ids": ids.numpy()})["output"]
+        np.testing.assert_allclose(output, module(ids).detach().numpy(), rtol=0, atol=2e-5)
     assert list(model.shape_of("ids")) == ["batch", "length"]
 
 
@@ -205,9 +205,9 @@ def test_inputs_stand_in_the_order_of_the_arguments(make):
     names = [k for k in model.input_keys if k not in params]
     assert [name.split("_")[0] for name in names] == ["a", "b", "c", "d", "e", "e"]
     compiled = ml.compile(model, ml.NumpyBackend())
-    given = [x.numpy() for x in (a, b, c, d, *torch.utils._pytree.tree_leaves({"q": q, "p": p}))]
-    found = compiled(*given, params=params)
-    np.testing.assert_allclose(found, module(a, b, c, d=d, e={"q": q, "p": p}).detach().numpy(), rtol=0, atol=1e-5)
+    inputs = [x.numpy() for x in (a, b, c, d, *torch.utils._pytree.tree_leaves({"q": q, "p": p}))]
+    actual = compiled(*inputs, params=params)
+    np.testing.assert_allclose(actual, module(a, b, c, d=d, e={"q": q, "p": p}).detach().numpy(), rtol=0, atol=1e-5)
 
 
 def test_dropout_is_kept_in_train_mode():
@@ -215,9 +215,9 @@ def test_dropout_is_kept_in_train_mode():
     model, params = ml.from_torch(module, (torch.ones(3, 4),))
     (name,) = [k for k in model.input_keys if k not in params]
     compiled = ml.compile(model, ml.NumpyBackend(), inference=False)
-    found = compiled.evaluate(params, {name: np.ones((3, 4), np.float32)})
-    found = (found if isinstance(found, dict) else found[0])["output"]
-    assert 0.2 < (found == 0).mean() < 0.8
+    results = compiled.evaluate(params, {name: np.ones((3, 4), np.float32)})
+    results = (results if isinstance(results, dict) else results[0])["output"]
+    assert 0.2 < (results == 0).mean() < 0.8
 
 
 @pytest.mark.parametrize("last", ["batch norm", "in place"])
@@ -239,8 +239,8 @@ def test_the_output_is_an_op_that_is_replaced(last):
     data = torch.randn(2, 3, 5, 6)
     model, params = ml.from_torch(module, (data,))
     assert list(model.output_keys) == ["output"]
-    found = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": data.numpy()})["output"]
-    np.testing.assert_allclose(found, module(data).detach().numpy(), rtol=1e-5, atol=1e-5)
+    output = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": data.numpy()})["output"]
+    np.testing.assert_allclose(output, module(data).detach().numpy(), rtol=1e-5, atol=1e-5)
 
 
 def test_an_exported_program_and_its_file_are_read(tmp_path):
@@ -250,8 +250,8 @@ def test_an_exported_program_and_its_file_are_read(tmp_path):
     torch.export.save(program, tmp_path / "block.pt2")
     for source in (program, tmp_path / "block.pt2"):
         model, params = ml.from_torch(source)
-        found = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": x.numpy()})["output"]
-        np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=0, atol=2e-5)
+        output = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": x.numpy()})["output"]
+        np.testing.assert_allclose(output, module(x).detach().numpy(), rtol=0, atol=2e-5)
 
 
 class Named(nn.Module):
@@ -339,9 +339,9 @@ def test_other_things_are_refused(tmp_path):
         ml.from_torch(tmp_path / "text.pt2")
     with pytest.raises(ml.errors.InvalidValueError, match="not Model"):
         ml.from_torch(ml.Model())
-    for given in [np.ones((2, 4)), (np.ones((2, 4)),), ([np.float32(1)],)]:
+    for example in [np.ones((2, 4)), (np.ones((2, 4)),), ([np.float32(1)],)]:
         with pytest.raises(ml.errors.InvalidValueError, match=r"array of NumPy.*\n.*torch\.from_numpy"):
-            ml.from_torch(nn.Linear(4, 4), given)
+            ml.from_torch(nn.Linear(4, 4), example)
     with pytest.raises(ml.errors.UnsupportedOpError, match="cannot export Sequential"):
         ml.from_torch(nn.Sequential(nn.Linear(4, 4)), (torch.ones(2, 5),))
 
@@ -365,9 +365,9 @@ def test_networks_of_torchvision(name):
     x = torch.randn(2, 3, size, size)
     model, params = ml.from_torch(module, (x,))
     assert set(params) <= set(module.state_dict())
-    found = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": x.numpy()})["output"]
+    output = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": x.numpy()})["output"]
     right = module(x).detach().numpy()
-    np.testing.assert_allclose(found, right, rtol=0, atol=1e-4 * np.abs(right).max())
+    np.testing.assert_allclose(output, right, rtol=0, atol=1e-4 * np.abs(right).max())
 
 
 SIZES = {
@@ -467,5 +467,5 @@ def test_modules_that_take_no_data_are_models(name):
     assert set(params) == set(module.state_dict())
     compiled = ml.compile(model, backend(name))
     compiled.load_params(params)
-    found = compiled.evaluate({}, {"x": x.numpy()})["output"]
-    np.testing.assert_allclose(compiled.backend.to_numpy(found), module(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+    output = compiled.evaluate({}, {"x": x.numpy()})["output"]
+    np.testing.assert_allclose(compiled.backend.to_numpy(output), module(x).detach().numpy(), rtol=1e-4, atol=1e-5)

@@ -32,9 +32,9 @@ def test_no_gradient_flows_out_of_no_grad(decomposes):
     model, params = ml.from_torch(module, (x,))
     module(x).sum().backward()
     compiled = ml.compile(model, ml.NumpyBackend())
-    found = compiled.evaluate(params, {"x": x.numpy()}, {"output": np.ones((3, 4), np.float32)})[1]
+    gradients = compiled.evaluate(params, {"x": x.numpy()}, {"output": np.ones((3, 4), np.float32)})[1]
     for key, parameter in module.named_parameters():
-        np.testing.assert_allclose(found[key], parameter.grad.numpy(), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(gradients[key], parameter.grad.numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_one_tensor_for_several_arguments_is_several_inputs():
@@ -52,8 +52,8 @@ def test_one_tensor_for_several_arguments_is_several_inputs():
     names = [key for key in model.input_keys if key not in params]
     assert names == ["x", "parts_u", "parts_v_0", "parts_rows", "w", "k"]
     data = {name: np.full((2 if name == "parts_rows" else 3, 4), 10.0**i, np.float32) for i, name in enumerate(names)}
-    found = ml.compile(model, ml.NumpyBackend()).evaluate(params, data)["output"]
-    np.testing.assert_allclose(found, 1 + 2 * 10 + 3 * 100 + 4 * 8 * 1000 + 5 * 1e5 + 6 * 1e4 + 100)
+    output = ml.compile(model, ml.NumpyBackend()).evaluate(params, data)["output"]
+    np.testing.assert_allclose(output, 1 + 2 * 10 + 3 * 100 + 4 * 8 * 1000 + 5 * 1e5 + 6 * 1e4 + 100)
 
 
 def test_a_buffer_that_only_dead_code_reads_is_no_parameter():
@@ -81,8 +81,8 @@ def test_a_buffer_that_only_dead_code_reads_is_no_parameter():
         module, x = Network(is_used).eval(), torch.randn(2, 3)
         model, params = ml.from_torch(module, (x,))
         assert ("rotary.inv_freq" in params) == is_used
-        found = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": x.numpy()})["output"]
-        np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=0, atol=1e-6)
+        output = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": x.numpy()})["output"]
+        np.testing.assert_allclose(output, module(x).detach().numpy(), rtol=0, atol=1e-6)
 
 
 class Ordered(nn.Module):
@@ -127,8 +127,8 @@ def test_a_known_condition_is_its_branch(flag):
 
     module, x = Branching().eval(), torch.randn(2, 3)
     model, params = ml.from_torch(module, (x,))
-    found = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": x.numpy()})["output"]
-    np.testing.assert_allclose(found, module(x).numpy(), rtol=0, atol=1e-6)
+    output = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": x.numpy()})["output"]
+    np.testing.assert_allclose(output, module(x).numpy(), rtol=0, atol=1e-6)
 
 
 def test_errors_name_lines_of_the_module():

@@ -274,10 +274,10 @@ def family(request):
 def test_values_and_gradients_are_those_of_pytorch(family, backend):
     model, params, data, outputs, directions, gradients = family
     compiled = ml.compile(model, ml.get_backend(backend))
-    found, grads = compiled.evaluate(params, data, {name: d.numpy() for name, d in directions.items()})
+    result, grads = compiled.evaluate(params, data, {name: d.numpy() for name, d in directions.items()})
     wrong = []
     for name, right in [*outputs.items(), *gradients.items()]:
-        value = found[name] if name in outputs else grads[name]
+        value = result[name] if name in outputs else grads[name]
         right = (torch.zeros(params[name].shape) if right is None else right).detach().resolve_conj().numpy()
         value = np.asarray(value)
         same = value.shape == right.shape and value.dtype == right.dtype

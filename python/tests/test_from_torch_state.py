@@ -92,21 +92,21 @@ def test_training_goes_along_the_losses_and_statistics_of_pytorch(backend):
         loss = F.cross_entropy(module(x), target)
         loss.backward()
         optimizer.step()
-        found = step({"x": x.numpy(), "target": target.numpy()})[step.loss]
-        np.testing.assert_allclose(float(found), float(loss.detach()), rtol=2e-5, atol=1e-6)
+        actual = step({"x": x.numpy(), "target": target.numpy()})[step.loss]
+        np.testing.assert_allclose(float(actual), float(loss.detach()), rtol=2e-5, atol=1e-6)
         x = x.roll(1, 0) * 1.1
     for name, value in module.named_buffers():
-        found = np.asarray(chosen.to_numpy(compiled.state[name]))
-        assert found.dtype == value.numpy().dtype
-        np.testing.assert_allclose(found, value.numpy(), rtol=1e-4, atol=1e-5, err_msg=name)
+        actual = np.asarray(chosen.to_numpy(compiled.state[name]))
+        assert actual.dtype == value.numpy().dtype
+        np.testing.assert_allclose(actual, value.numpy(), rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 def test_inference_uses_the_statistics_of_training():
     module = prepared(Network)
     x = torch.randn(6, 3, 8, 8)
     model, params = ml.from_torch(module, (x,))
-    found = ml.compile(model, ml.NumpyBackend(), inference=True).evaluate(params, {"x": x.numpy()})["output"]
-    np.testing.assert_allclose(found, module.eval()(x).detach().numpy(), rtol=0, atol=2e-5)
+    output = ml.compile(model, ml.NumpyBackend(), inference=True).evaluate(params, {"x": x.numpy()})["output"]
+    np.testing.assert_allclose(output, module.eval()(x).detach().numpy(), rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -118,15 +118,15 @@ def test_buffers_that_change_are_state(backend):
     params = {k: chosen.array(v) for k, v in copied(params).items()}
     compiled = ml.compile(model, chosen)
     for i in range(4):
-        given = x * (i + 1)
-        result = compiled.evaluate(params, {"x": chosen.array(given.numpy())})
-        found = np.asarray(chosen.to_numpy(result["output"]))
-        np.testing.assert_allclose(found, module(given).detach().numpy(), rtol=0, atol=1e-5)
+        x_scaled = x * (i + 1)
+        result = compiled.evaluate(params, {"x": chosen.array(x_scaled.numpy())})
+        output = np.asarray(chosen.to_numpy(result["output"]))
+        np.testing.assert_allclose(output, module(x_scaled).detach().numpy(), rtol=0, atol=1e-5)
     kept = {name: value for name, value in module.named_buffers() if name != "child.outer"}
     assert set(compiled.state) == set(kept) == set(params) - {"linear.weight", "linear.bias"}
     for name, value in kept.items():
-        found = np.asarray(chosen.to_numpy(compiled.state[name]))
-        np.testing.assert_allclose(found, value.numpy(), rtol=0, atol=1e-5, err_msg=name)
+        output = np.asarray(chosen.to_numpy(compiled.state[name]))
+        np.testing.assert_allclose(output, value.numpy(), rtol=0, atol=1e-5, err_msg=name)
 
 
 def test_state_is_saved_and_loaded_with_the_model(tmp_path):
@@ -136,8 +136,8 @@ def test_state_is_saved_and_loaded_with_the_model(tmp_path):
     params = copied(params)
     ml.save(model, tmp_path / "model.json")
     compiled = ml.compile(ml.load(tmp_path / "model.json"), ml.NumpyBackend())
-    found = compiled.evaluate(params, {"x": x.numpy()})["output"]
-    np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=0, atol=1e-5)
+    output = compiled.evaluate(params, {"x": x.numpy()})["output"]
+    np.testing.assert_allclose(output, module(x).detach().numpy(), rtol=0, atol=1e-5)
 
 
 def test_fit_trains_a_module():
@@ -186,8 +186,8 @@ def test_changes_in_place_are_seen_by_all_that_share_memory():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(export, "_decompositions", None)
         model, params = ml.from_torch(module, (x,))
-    found = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": x.numpy()})
-    for (name, value), right in zip(found.items(), module(x), strict=True):
+    outputs = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": x.numpy()})
+    for (name, value), right in zip(outputs.items(), module(x), strict=True):
         scale = max(1.0, float(right.abs().max()))
         np.testing.assert_allclose(value, right.numpy(), rtol=0, atol=1e-5 * scale, err_msg=name)
 
@@ -209,7 +209,7 @@ def test_a_gradient_passes_by_what_is_written_through_detach():
     y = module(x)
     y.sum().backward()
     compiled = ml.compile(model, ml.NumpyBackend())
-    found, gradients = compiled.evaluate(params, {"x": x.numpy()}, {"output": np.ones((3, 4), np.float32)})
-    np.testing.assert_allclose(found["output"], y.detach().numpy(), rtol=1e-5)
+    outputs, gradients = compiled.evaluate(params, {"x": x.numpy()}, {"output": np.ones((3, 4), np.float32)})
+    np.testing.assert_allclose(outputs["output"], y.detach().numpy(), rtol=1e-5)
     for key, parameter in module.named_parameters():
         np.testing.assert_allclose(gradients[key], parameter.grad.numpy(), rtol=1e-4, atol=1e-5)

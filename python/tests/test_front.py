@@ -34,16 +34,16 @@ def backend(name):
 
 
 def write_tokenizer(folder, size):
-    made = tokenizers.Tokenizer(tokenizers.models.BPE())
-    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = tokenizers.decoders.ByteLevel()
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=size, initial_alphabet=alphabet, special_tokens=["<pad>", "</s>"], show_progress=False
     )
-    made.train_from_iterator(CORPUS * 3, trainer)
-    made.save(str(folder / "tokenizer.json"))
-    return made
+    tokenizer.train_from_iterator(CORPUS * 3, trainer)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return tokenizer
 
 
 SHARED = {"bos_token_id": 1, "pad_token_id": 0, "vocab_size": 300, "initializer_range": 0.4}
@@ -76,16 +76,16 @@ KINDS = {"gpt2": gpt2, "llama": llama, "t5": t5}
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """Folders of checkpoints by kind, and the networks they hold."""
-    made = {}
+    by_kind = {}
 
     def make(kind):
-        if kind not in made:
+        if kind not in by_kind:
             folder = tmp_path_factory.mktemp(kind)
             torch.manual_seed(0)
             network = KINDS[kind]().eval()
             network.save_pretrained(folder)
-            made[kind] = folder, network, write_tokenizer(folder, 300)
-        return made[kind]
+            by_kind[kind] = folder, network, write_tokenizer(folder, 300)
+        return by_kind[kind]
 
     return make
 
@@ -180,12 +180,12 @@ def vit(tmp_path_factory):
 def test_classes_are_those_of_transformers(name, vit):
     folder, network = vit
     images = [picture(seed) for seed in range(3)]
-    found = Classifier.from_folder(folder, backend(name)).classify(images, top=3)
+    actual = Classifier.from_folder(folder, backend(name)).classify(images, top=3)
     with torch.no_grad():
         logits = network(torch.from_numpy(Preprocess.from_folder(folder)(images))).logits
     values, order = torch.softmax(logits, 1).sort(dim=1, descending=True)
-    assert [[p.label for p in row] for row in found] == [[f"class {i}" for i in row[:3]] for row in order.tolist()]
-    assert np.abs(np.array([[p.probability for p in row] for row in found]) - values[:, :3].numpy()).max() < 1e-4
+    assert [[p.label for p in row] for row in actual] == [[f"class {i}" for i in row[:3]] for row in order.tolist()]
+    assert np.abs(np.array([[p.probability for p in row] for row in actual]) - values[:, :3].numpy()).max() < 1e-4
 
 
 @pytest.fixture(scope="module")
@@ -201,15 +201,15 @@ def clip(tmp_path_factory):
     )
     network = transformers.CLIPModel(config).eval()
     network.save_pretrained(folder)
-    made = write_tokenizer(folder, 298)
-    made.add_special_tokens(["<|startoftext|>", "<|endoftext|>"])
-    ends = [(token, made.token_to_id(token)) for token in ("<|startoftext|>", "<|endoftext|>")]
+    tokenizer = write_tokenizer(folder, 298)
+    tokenizer.add_special_tokens(["<|startoftext|>", "<|endoftext|>"])
+    ends = [(token, tokenizer.token_to_id(token)) for token in ("<|startoftext|>", "<|endoftext|>")]
     assert [number for _, number in ends] == [298, 299]
-    made.post_processor = tokenizers.processors.TemplateProcessing(
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
         single="<|startoftext|> $A <|endoftext|>", special_tokens=ends
     )
-    made.save(str(folder / "tokenizer.json"))
-    return folder, network, made
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder, network, tokenizer
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -293,7 +293,7 @@ def test_gpt_with_cache_in_one_run_of_torch_compile():
     plain.load_params(decoders.weights())
     compiled = ml.generation.compile_decoder(decoders.tiny_decoder(cache=True), ml.TorchBackend(), jit=True)
     compiled.load_params(decoders.weights())
-    found = [ml.generation.generate_tokens(model, [[1, 2, 3]], 16) for model in (plain, compiled)]
-    for continuation in found:
+    continuations = [ml.generation.generate_tokens(model, [[1, 2, 3]], 16) for model in (plain, compiled)]
+    for continuation in continuations:
         list(continuation)
-    assert found[0].tokens == found[1].tokens
+    assert continuations[0].tokens == continuations[1].tokens

@@ -23,12 +23,12 @@ MORE = [*TEXTS, "", " ", "a", "  leading and trailing  ", "tabs\tand\nlines", "æ
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    made = tmp_path_factory.mktemp("gpt2")
+    path = tmp_path_factory.mktemp("gpt2")
     torch.manual_seed(0)
     config = transformers.GPT2Config(n_positions=64, n_embd=64, n_head=4, n_layer=2, eos_token_id=1, **SHARED)
-    transformers.GPT2LMHeadModel(config).save_pretrained(made)
-    write_tokenizer(made, 300)
-    return made
+    transformers.GPT2LMHeadModel(config).save_pretrained(path)
+    write_tokenizer(path, 300)
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +74,9 @@ def test_sentence_pieces_are_those_of_the_library(tmp_path):
     metadata = llama_tokenizer.metadata(tmp_path, 345)
     ours = tokenizer_of(metadata | {"tokenizer.ggml.add_bos_token": False}, "x.gguf")
     for text in MORE:
-        found = ours.encode(text).ids
-        assert found == theirs.encode(text) or not text, text
-        assert ours.decode(found) == theirs.decode(theirs.encode(text)), text
+        ids = ours.encode(text).ids
+        assert ids == theirs.encode(text) or not text, text
+        assert ours.decode(ids) == theirs.decode(theirs.encode(text)), text
     begun = tokenizer_of(metadata, "x.gguf").encode("the cat").ids
     assert begun == [theirs.bos_id(), *theirs.encode("the cat")]
 

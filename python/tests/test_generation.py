@@ -207,15 +207,15 @@ def test_texts_end_where_they_should(cache):
     assert [len(tokens) for tokens in free.tokens] == [3, 30, 30]
     assert free.finish_reasons == ["context", "length", "length"]
     stop = {free.tokens[1][10], free.tokens[2][20]}
-    found = generate_tokens(compiled, prompts, 30, context=200, stop_tokens=stop)
-    steps = list(found)
-    for tokens, all_tokens, reason in zip(found.tokens, free.tokens, found.finish_reasons, strict=True):
+    continuation = generate_tokens(compiled, prompts, 30, context=200, stop_tokens=stop)
+    steps = list(continuation)
+    for tokens, all_tokens, reason in zip(continuation.tokens, free.tokens, continuation.finish_reasons, strict=True):
         end = next((i + 1 for i, token in enumerate(all_tokens) if token in stop), len(all_tokens))
         assert tokens == all_tokens[:end]
         assert (reason == "stop") == (tokens[-1] in stop)
-    assert len(steps) == max(map(len, found.tokens))
+    assert len(steps) == max(map(len, continuation.tokens))
     with pytest.raises(StopIteration):
-        next(found)
+        next(continuation)
 
 
 def test_what_others_write_does_not_matter():
@@ -266,27 +266,27 @@ CORPUS = ["Hello world, hello there!", "Grüße aus Köln, 日本語 and 🙂�
 
 
 def byte_level(vocab_size=330):
-    made = tokenizers.Tokenizer(tokenizers.models.BPE())
-    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = tokenizers.decoders.ByteLevel()
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=vocab_size, initial_alphabet=alphabet, special_tokens=["<|endoftext|>"], show_progress=False
     )
-    made.train_from_iterator(CORPUS, trainer)
-    return made
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    return tokenizer
 
 
 def sentence_piece():
     """Words begin with a mark, as in T5 and Llama; what is not known is written byte by byte."""
     pieces = [("<unk>", 0.0), ("<s>", 0.0), ("▁hello", -1.0), ("▁world", -1.0), ("▁", -2.0), ("lo", -2.0)]
     pieces += [(f"<0x{i:02X}>", -9.0) for i in range(256)]
-    made = tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, unk_id=0, byte_fallback=True))
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, unk_id=0, byte_fallback=True))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
     decoders_ = tokenizers.decoders
-    made.decoder = decoders_.Sequence([decoders_.ByteFallback(), decoders_.Metaspace()])
-    made.add_special_tokens(["<s>"])
-    return made
+    tokenizer.decoder = decoders_.Sequence([decoders_.ByteFallback(), decoders_.Metaspace()])
+    tokenizer.add_special_tokens(["<s>"])
+    return tokenizer
 
 
 TEXTS = ["", "Hello world", "it's we'll 123", "Grüße 日本語 🙂", "  two  spaces\n\tnew", "a<|endoftext|>b", "\0\x7f"]
@@ -294,25 +294,25 @@ TEXTS = ["", "Hello world", "it's we'll 123", "Grüße 日本語 🙂", "  two  
 
 def test_gpt2_from_lists_of_tokens_and_merges(tmp_path):
     byte_level().model.save(str(tmp_path))
-    made = transformers.GPT2TokenizerFast(
+    fast = transformers.GPT2TokenizerFast(
         vocab=str(tmp_path / "vocab.json"), merges=str(tmp_path / "merges.txt"), add_prefix_space=False
     )
     ours = Tokenizer.from_folder(tmp_path)
     for text in TEXTS:
-        assert ours.encode(text) == made.encode(text)
-        assert ours.decode(ours.encode(text)) == made.decode(made.encode(text), skip_special_tokens=True)
+        assert ours.encode(text) == fast.encode(text)
+        assert ours.decode(ours.encode(text)) == fast.decode(fast.encode(text), skip_special_tokens=True)
 
 
 def test_clip_from_lists_of_tokens_and_merges(tmp_path):
-    made = tokenizers.Tokenizer(tokenizers.models.BPE(end_of_word_suffix="</w>"))
-    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(end_of_word_suffix="</w>"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     ends = [f"{letter}</w>" for letter in alphabet]
     trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=600, initial_alphabet=alphabet, end_of_word_suffix="</w>", show_progress=False
     )
-    made.train_from_iterator([text.lower() for text in CORPUS], trainer)
-    made.model.save(str(tmp_path))
+    tokenizer.train_from_iterator([text.lower() for text in CORPUS], trainer)
+    tokenizer.model.save(str(tmp_path))
     words = json.loads((tmp_path / "vocab.json").read_text())
     for word in [*ends, "<|startoftext|>", "<|endoftext|>"]:
         words.setdefault(word, len(words))
@@ -332,14 +332,14 @@ def test_clip_from_lists_of_tokens_and_merges(tmp_path):
 
 
 def test_tokenizer_file(tmp_path):
-    made = byte_level()
-    made.enable_truncation(3)
-    made.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = byte_level()
+    tokenizer.enable_truncation(3)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
     ours = Tokenizer.from_folder(tmp_path)
-    made.no_truncation()
+    tokenizer.no_truncation()
     for text in TEXTS:
-        assert ours.encode(text) == made.encode(text).ids
-    assert ours.vocab_size == made.get_vocab_size()
+        assert ours.encode(text) == tokenizer.encode(text).ids
+    assert ours.vocab_size == tokenizer.get_vocab_size()
     assert ours.token("<|endoftext|>") == 0
     with pytest.raises(ml.errors.KeyNotFoundError, match="<pad>"):
         ours.token("<pad>")
@@ -409,10 +409,10 @@ def test_text_is_held_back_while_it_may_be_a_stop():
     for _ in range(300):
         text, stops = "".join(rng.choice(list("ab"), 12)), ["".join(rng.choice(list("ab"), 4)) for _ in range(2)]
         held = Held(stops)
-        found = "".join(held.push(letter) for letter in text) + held.end()
+        actual = "".join(held.push(letter) for letter in text) + held.end()
         ends = [place for place in map(text.find, stops) if place >= 0]
         # Both have four letters: the first that is complete is the first that begins.
-        assert found == text[: min(ends, default=len(text))]
+        assert actual == text[: min(ends, default=len(text))]
 
 
 # --- texts ------------------------------------------------------------------------------------------------------
@@ -429,13 +429,13 @@ def generator():
 
 
 def test_text_in_text_out(generator):
-    found = generator.generate("Hello", 20, temperature=1.0, seed=4)
-    assert found == generator.generate(generator.tokenizer.encode("Hello"), 20, temperature=1.0, seed=4)
-    assert found.finish_reason in ("stop", "length")
-    assert found.text == generator.tokenizer.decode(found.tokens)
-    assert "".join(generator.stream("Hello", 20, temperature=1.0, seed=4)) == found.text
+    continuation = generator.generate("Hello", 20, temperature=1.0, seed=4)
+    assert continuation == generator.generate(generator.tokenizer.encode("Hello"), 20, temperature=1.0, seed=4)
+    assert continuation.finish_reason in ("stop", "length")
+    assert continuation.text == generator.tokenizer.decode(continuation.tokens)
+    assert "".join(generator.stream("Hello", 20, temperature=1.0, seed=4)) == continuation.text
     several = generator.generate(["Hello", "it's 日本", ""], 20, temperature=1.0, seed=4)
-    assert several[0] == found
+    assert several[0] == continuation
     assert len(several) == 3
 
 
@@ -446,11 +446,11 @@ def test_stop_strings(generator):
     # Cut within and across tokens.
     for start in range(2, 30, 3):
         stop = free.text[start : start + 3]
-        found = generator.generate("Hello", **options, stop_strings=["never to come", stop])
-        assert found.text == free.text[: free.text.find(stop)]
-        assert found.finish_reason == "stop"
-        assert found.tokens == free.tokens[: len(found.tokens)]
-        assert "".join(generator.stream("Hello", **options, stop_strings=stop)) == found.text
+        continuation = generator.generate("Hello", **options, stop_strings=["never to come", stop])
+        assert continuation.text == free.text[: free.text.find(stop)]
+        assert continuation.finish_reason == "stop"
+        assert continuation.tokens == free.tokens[: len(continuation.tokens)]
+        assert "".join(generator.stream("Hello", **options, stop_strings=stop)) == continuation.text
 
 
 def test_errors_of_texts(generator):

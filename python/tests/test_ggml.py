@@ -39,9 +39,9 @@ def pair(name, **options):
     build, data = MODELS[name]
     model = build()
     shapes = {key: list(value.shape) for key, value in data.items()}
-    found = ml.compile(model, ml.GGMLBackend(num_threads=2), shapes=shapes, **options)
+    compiled = ml.compile(model, ml.GGMLBackend(num_threads=2), shapes=shapes, **options)
     reference = ml.compile(model, ml.NumpyBackend(), shapes=shapes, **options)
-    return found, reference, reference.randomize_params(seed=1), data
+    return compiled, reference, reference.randomize_params(seed=1), data
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -86,9 +86,9 @@ def test_training_and_states():
     for _ in range(3):
         gradients = [m.evaluate({}, {"input": x}, {"output": cotangent})[1] for m in (ours, numpy)]
         assert worst(*gradients) < 1e-4
-        for model, found in zip((ours, numpy), gradients, strict=True):
+        for model, gradient in zip((ours, numpy), gradients, strict=True):
             for name, value in model.get_parameters().items():
-                model.get_parameters()[name] = value - np.float32(0.1) * found[name]
+                model.get_parameters()[name] = value - np.float32(0.1) * gradient[name]
     assert worst(dict(ours.get_parameters()), dict(numpy.get_parameters())) < 1e-4
     assert worst(ours.state, numpy.state) < 1e-5 if numpy.state else True
 
@@ -176,18 +176,18 @@ DECODERS = {
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_tokens_stream(name):
-    model, found = DECODERS[name](), []
+    model, pieces = DECODERS[name](), []
     for backend in (ml.NumpyBackend(), ml.GGMLBackend(num_threads=2)):
         compiled = compile_decoder(model, backend)
-        if not found:
+        if not pieces:
             params = {key: 8 * value for key, value in compiled.randomize_params(seed=3).items()}
         compiled.load_params(params)
         tokens = generate_tokens(compiled, [[1, 2, 3], [5]], 8, sampling=Sampling(temperature=1.0, seed=3))
         streamed = list(tokens)
         assert len(streamed) >= 8
-        found.append(tokens.tokens)
-    assert found[0] == found[1]
-    assert len(set(found[0][0])) > 4
+        pieces.append(tokens.tokens)
+    assert pieces[0] == pieces[1]
+    assert len(set(pieces[0][0])) > 4
 
 
 def test_caches_that_are_given_away_are_written_in_place():
@@ -200,12 +200,12 @@ def test_caches_that_are_given_away_are_written_in_place():
     params = reference.randomize_params(seed=1)
     expected = reference.evaluate(params, {**data, **caches})
     for donate in ([], list(caches)):
-        given = {name: value.copy() for name, value in caches.items()}
+        donated = {name: value.copy() for name, value in caches.items()}
         compiled = ml.compile(model, ml.GGMLBackend(), donate=donate, **options)
-        actual = compiled.evaluate(params, {**data, **given})
+        actual = compiled.evaluate(params, {**data, **donated})
         for name, value in expected.items():
             np.testing.assert_allclose(actual[name], value, atol=1e-5)
-        for name, old in given.items():
+        for name, old in donated.items():
             assert (actual[name.removeprefix("past_")] is old) == bool(donate)
             assert donate or np.array_equal(old, caches[name])
 
@@ -225,9 +225,9 @@ def test_how_ops_run():
     model += ml.Relu()
     model += ml.Sort()(output="output")
     result = ml.check(model, "ggml", shapes={"input": [2, 3]})
-    found = {row.op: row.support for row in result}
-    assert found["relu"] == "native"
-    assert found["sort"] == "reference"
+    support = {row.op: row.support for row in result}
+    assert support["relu"] == "native"
+    assert support["sort"] == "reference"
     assert result.ok
 
 

@@ -50,10 +50,10 @@ def cosine(actual, expected):
 def test_blocks_are_read_as_they_are(form):
     compiled, exact = linear(), linear(ml.NumpyBackend())
     params = dict(exact.randomize_params(seed=0))
-    given = {**params, "up.weight": blocks_of(form, 64, 256)}
+    quantized = {**params, "up.weight": blocks_of(form, 64, 256)}
     x = normal(3, 256)
-    actual = compiled.evaluate(given, {"input": x})["output"]
-    expected = exact.evaluate({**params, "up.weight": np.asarray(given["up.weight"])}, {"input": x})["output"]
+    actual = compiled.evaluate(quantized, {"input": x})["output"]
+    expected = exact.evaluate({**params, "up.weight": np.asarray(quantized["up.weight"])}, {"input": x})["output"]
     # ggml rounds what is multiplied with them to 8 bits.
     assert cosine(actual, expected) > 0.999
     if form in GGML:
@@ -61,9 +61,9 @@ def test_blocks_are_read_as_they_are(form):
         same = linear(ml.GGMLBackend(quantize={"up.weight": form}, num_threads=2))
         values = {**params, "up.weight": normal(64, 256) / 16}
         np.testing.assert_array_equal(same.evaluate(values, {"input": x})["output"], actual)
-    report = ml.quantization_report(compiled, given, {"input": x})
+    report = ml.quantization_report(compiled, quantized, {"input": x})
     kept = [(row.path, row.type, row.after, row.rmse) for row in report.rows]
-    assert kept == ([] if form in UNKNOWN else [("up.weight", form, given["up.weight"].nbytes, 0.0)])
+    assert kept == ([] if form in UNKNOWN else [("up.weight", form, quantized["up.weight"].nbytes, 0.0)])
     assert abs(report.outputs[0].cosine - cosine(actual, expected)) < 1e-6
 
 
@@ -75,10 +75,10 @@ def test_forms_may_change_from_call_to_call():
     bits = blocks_of("q4_0", 64, 256).blocks
     for form in ("q4_0", "iq4_nl", None, "q4_0"):
         weight = normal(64, 256) if form is None else QuantizedArray(bits.copy(), form)
-        found = compiled.evaluate({**params, "up.weight": weight}, {"input": x})["output"]
+        output = compiled.evaluate({**params, "up.weight": weight}, {"input": x})["output"]
         packed = compiled.pack({**params, "up.weight": weight})
-        np.testing.assert_array_equal(compiled.evaluate(packed, {"input": x})["output"], found)
-        np.testing.assert_array_equal(outputs.setdefault(form, found), found)
+        np.testing.assert_array_equal(compiled.evaluate(packed, {"input": x})["output"], output)
+        np.testing.assert_array_equal(outputs.setdefault(form, output), output)
     assert np.abs(outputs["q4_0"] - outputs["iq4_nl"]).max() > 1e-3
     for shape in ((64, 288), (32, 256)):
         with pytest.raises(MithrilError, match=r"up\.weight"):
@@ -93,8 +93,8 @@ def test_columns_that_are_read_as_rows_are_made_anew():
     x = normal(2, 256)
     for form in ("q8_0", "q6_k"):
         weight = blocks_of(form, 256, 256)
-        found = compiled.evaluate({"weight": weight}, {"input": x})["output"]
-        assert cosine(found, x @ np.asarray(weight)) > 0.999
+        output = compiled.evaluate({"weight": weight}, {"input": x})["output"]
+        assert cosine(output, x @ np.asarray(weight)) > 0.999
         report = ml.quantization_report(compiled, {"weight": weight}, {"input": x})
         assert (report.rows[0].type, report.rows[0].rmse > 0) == (form, True)
 
@@ -155,8 +155,8 @@ def test_floats_of_16_bits_of_a_file_stay_so(form, tmp_path):
         ml.load_weights(compiled, source)
         weight = compiled.get_parameters()["up.weight"]
         assert weight.dtype.name == {"f16": "float16", "bf16": "bfloat16"}[form]
-        found = compiled.evaluate({}, {"input": x})["output"]
-        assert cosine(found, exact.evaluate({}, {"input": x})["output"]) > 0.9999
+        output = compiled.evaluate({}, {"input": x})["output"]
+        assert cosine(output, exact.evaluate({}, {"input": x})["output"]) > 0.9999
         report = ml.quantization_report(compiled)
         kept = {row.path: (row.type, row.bits, row.rmse) for row in report.rows}
         assert kept == dict.fromkeys(("up.weight", "down.weight"), (form, 16, 0.0))
@@ -175,12 +175,12 @@ def test_weights_of_a_file_stay_as_they_are(tmp_path):
     options = {"shapes": {"input": [1, 12]}, "inference": True}
     exact = ml.compile(models.create_llama(**LLAMA), ml.NumpyBackend(), **options)
     exact.load_params(exact.randomize_params(seed=0))
-    made = ml.quantize(exact.get_parameters(), MIXED)
-    ml.save_gguf(exact, path, params=made)
+    quantized = ml.quantize(exact.get_parameters(), MIXED)
+    ml.save_gguf(exact, path, params=quantized)
     compiled = ml.compile(models.create_llama(**LLAMA), ml.GGMLBackend(), **options)
     ml.load_weights(compiled, path)
     loaded = compiled.get_parameters()
-    for name, value in made.items():
+    for name, value in quantized.items():
         if isinstance(value, QuantizedArray):
             assert loaded[name].format == value.format
             np.testing.assert_array_equal(loaded[name].blocks, value.blocks)
@@ -188,18 +188,18 @@ def test_weights_of_a_file_stay_as_they_are(tmp_path):
             is_paired = "q_proj" in name or "k_proj" in name
             assert owner(loaded[name].blocks).flags.owndata == is_paired
     report = ml.quantization_report(compiled)
-    assert {row.path: row.type for row in report.rows} == {row.path: row.type for row in made.report.rows}
-    assert report.after == made.report.after
+    assert {row.path: row.type for row in report.rows} == {row.path: row.type for row in quantized.report.rows}
+    assert report.after == quantized.report.after
     ml.load_weights(exact, path)
     expected = exact(tokens)
     assert cosine(compiled(tokens), expected) > 0.999
     # An open file, and a mapping of arrays, give the same.
     actual = compiled(tokens)
-    for source in (ml.weights.open(path), made):
+    for source in (ml.weights.open(path), quantized):
         other = ml.compile(models.create_llama(**LLAMA), ml.GGMLBackend(), **options)
         ml.load_weights(other, source)
         np.testing.assert_array_equal(other(tokens), actual)
-    other.load_params(made)
+    other.load_params(quantized)
     np.testing.assert_array_equal(other(tokens), actual)
     # The blocks go back to a file as they came.
     again = tmp_path / "again.gguf"

@@ -15,12 +15,12 @@ from test_front import SHARED, write_tokenizer
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A GPT-2 whose rows are whole blocks of 32."""
-    made = tmp_path_factory.mktemp("gpt2")
+    path = tmp_path_factory.mktemp("gpt2")
     torch.manual_seed(0)
     config = transformers.GPT2Config(n_positions=64, n_embd=64, n_head=4, n_layer=2, eos_token_id=1, **SHARED)
-    transformers.GPT2LMHeadModel(config).save_pretrained(made)
-    write_tokenizer(made, 300)
-    return made
+    transformers.GPT2LMHeadModel(config).save_pretrained(path)
+    write_tokenizer(path, 300)
+    return path
 
 
 def generate(folder, *words):

@@ -25,8 +25,8 @@ def peak(work):
     # The peak so far is forgotten.
     Path("/proc/self/clear_refs").write_text("5")
     before = status("VmRSS")
-    made = work()
-    print(status("VmHWM") - before, made.memory.total, made.memory.weights)
+    compiled = work()
+    print(status("VmHWM") - before, compiled.memory.total, compiled.memory.weights)
 
 def load(name, size):
     x = np.ones((1, size, 6, 6), np.float32)
@@ -79,11 +79,11 @@ def test_weights_are_there_once(tmp_path: Path) -> None:
         ml.save(model, tmp_path / f"{name}.json")
         ml.save_gguf(compiled, tmp_path / f"{name}.gguf", layout=None)
     done = subprocess.run([sys.executable, "-c", RUN, str(tmp_path)], check=True, capture_output=True, text=True)
-    (folded, planned, given), (quantized, small, _) = (map(int, line.split()) for line in done.stdout.splitlines())
+    (folded, planned, from_file), (quantized, small, _) = (map(int, line.split()) for line in done.stdout.splitlines())
     weights = 384 * 384 * 9 * 4 * 7
     # Nothing but the folded weights is kept.
     assert weights < planned
-    assert given < weights / 100
+    assert from_file < weights / 100
     assert folded <= 1.1 * planned + SLACK, done.stdout
     # Beside the array in memory its blocks.
     assert 4096 * 2048 < small < 1.2 * 4096 * 2048

@@ -29,9 +29,9 @@ WITHIN = 1e-5
 
 def compiled(model, weights, data):
     shapes = {name: list(value.shape) for name, value in data.items()}
-    made = ml.compile(model, ml.GGMLBackend(num_threads=2), shapes=shapes, inference=True)
-    ml.load_weights(made, weights)
-    return made
+    compiled = ml.compile(model, ml.GGMLBackend(num_threads=2), shapes=shapes, inference=True)
+    ml.load_weights(compiled, weights)
+    return compiled
 
 
 def relative(actual, expected):
@@ -44,10 +44,10 @@ def relative(actual, expected):
 def test_decoders(name):
     reference = network(name)
     tokens = torch.randint(0, reference.config.vocab_size, (2, 40))
-    made = loaded(reference, ml.GGMLBackend(num_threads=2))
+    program = loaded(reference, ml.GGMLBackend(num_threads=2))
     with torch.no_grad():
         expected = reference.double()(tokens).logits
-    actual = made.evaluate({}, {"input": tokens.numpy()})["output"]
+    actual = program.evaluate({}, {"input": tokens.numpy()})["output"]
     assert relative(actual, expected) < WITHIN
 
 
@@ -74,27 +74,27 @@ def test_bert():
     reference, config = bert(BertModel)
     tokens, _ = texts(50)
     data = {"input": tokens.numpy()}
-    made = compiled(from_config(config), reference.state_dict(), data)
+    compiled_bert = compiled(from_config(config), reference.state_dict(), data)
     expected = bert_outputs(reference, tokens)
-    for name, array in made.evaluate({}, data).items():
+    for name, array in compiled_bert.evaluate({}, data).items():
         assert relative(array, expected[name]) < WITHIN, name
 
 
 def test_vit():
     data, reference = {"input": pixels(3, 3, 35, 35)}, network_of_patches()
-    made = compiled(vit(**SIZES), reference.state_dict(), data)
+    program = compiled(vit(**SIZES), reference.state_dict(), data)
     expected = exact(reference)(torch.from_numpy(data["input"]).double())
-    assert relative(made.evaluate({}, data)["output"], expected) < WITHIN
+    assert relative(program.evaluate({}, data)["output"], expected) < WITHIN
 
 
 @pytest.mark.parametrize("tower", TOWERS)
 def test_clip(tower):
     config, reference = {**TOWERS[tower], **TEXTS}, network_of_clip(tower)
     data = images_and_texts(config["image_resolution"], TEXTS["context_length"])
-    made = compiled(clip(**config), reference.state_dict(), data)
-    actual, expected = made.evaluate({}, data), wanted_of_clip(reference, data)
+    program = compiled(clip(**config), reference.state_dict(), data)
+    actual, expected = program.evaluate({}, data), wanted_of_clip(reference, data)
     assert set(actual) == set(expected)
     for name, array in actual.items():
         assert relative(array, expected[name]) < WITHIN, name
     # Also the search for the end of each text, in integers, is part of ggml's graph.
-    assert not made._known().module.source.hosted
+    assert not program._known().module.source.hosted

@@ -159,10 +159,10 @@ def test_blocks_are_those_of_the_package(form):
     ours = np.frombuffer(_core.quantize_blocks(form, values.tobytes()), np.uint8).reshape(theirs.shape)
     np.testing.assert_array_equal(ours, theirs)
     # What ggml makes is nearer, or the same.
-    made = ml.quantize({"w": values}, form)["w"]
+    quantized = ml.quantize({"w": values}, form)["w"]
     plain = np.square(dequantize(theirs, known) - values).sum()
-    assert np.square(np.asarray(made) - values).sum() <= plain
-    assert form not in ("q4_0", "q4_1", "q5_0", "q5_1") or (made.blocks != theirs).any()
+    assert np.square(np.asarray(quantized) - values).sum() <= plain
+    assert form not in ("q4_0", "q4_1", "q5_0", "q5_1") or (quantized.blocks != theirs).any()
 
 
 def test_every_form_goes_through_files(tmp_path):
@@ -189,9 +189,9 @@ def test_every_form_goes_through_files(tmp_path):
     writer.close()
     opened = ml.weights.open(theirs)
     for name, value in arrays.items():
-        found = opened.quantized(name)
-        assert (found.format, found.shape) == (value.format, value.shape)
-        np.testing.assert_array_equal(found.blocks, value.blocks, err_msg=name)
+        restored = opened.quantized(name)
+        assert (restored.format, restored.shape) == (value.format, value.shape)
+        np.testing.assert_array_equal(restored.blocks, value.blocks, err_msg=name)
 
 
 # --- quantizing -------------------------------------------------------------------------------------------------
@@ -206,27 +206,27 @@ def test_report_of_quantizing():
         "ids": np.arange(64).reshape(2, 32),
         "half": random(2, 32).astype(np.float16),
     }
-    made = ml.quantize(params, {"a.*": "q4_k", "half": "bf16", "*": "q8_0"})
-    rows = {row.path: row for row in made.report.rows}
+    quantized = ml.quantize(params, {"a.*": "q4_k", "half": "bf16", "*": "q8_0"})
+    rows = {row.path: row for row in quantized.report.rows}
     assert {path: row.type for path, row in rows.items()} == {
         "a.weight": "q4_k",
         "b.weight": "q8_0",
         "half": "bfloat16",
     }
     for path, row in rows.items():
-        exact, found = np.float64(params[path]).ravel(), np.asarray(made[path], np.float64).ravel()
-        np.testing.assert_allclose(row.rmse, np.sqrt(np.mean((exact - found) ** 2)), rtol=1e-12)
-        cosine = exact @ found / np.linalg.norm(exact) / np.linalg.norm(found)
+        exact, approximate = np.float64(params[path]).ravel(), np.asarray(quantized[path], np.float64).ravel()
+        np.testing.assert_allclose(row.rmse, np.sqrt(np.mean((exact - approximate) ** 2)), rtol=1e-12)
+        cosine = exact @ approximate / np.linalg.norm(exact) / np.linalg.norm(approximate)
         np.testing.assert_allclose(row.cosine, cosine, rtol=1e-12)
-        assert (row.before, row.after) == (params[path].nbytes, made[path].nbytes)
+        assert (row.before, row.after) == (params[path].nbytes, quantized[path].nbytes)
     assert (rows["a.weight"].bits, rows["b.weight"].bits) == (4.5, 8.5)
-    assert [(skip.path, skip.type) for skip in made.report.skipped] == [("conv", "q8_0")]
-    assert "rows of 3 cannot be cut into blocks of 32" in str(made.report)
-    assert made["bias"] is params["bias"]
-    assert made["ids"] is params["ids"]
-    assert made.report.before == sum(value.nbytes for value in params.values())
-    assert made.report.after == sum(value.nbytes for value in made.values())
-    assert "| a.weight | q4_k | 8192 | 1152 | 4.5 |" in made.report.to_markdown()
+    assert [(skip.path, skip.type) for skip in quantized.report.skipped] == [("conv", "q8_0")]
+    assert "rows of 3 cannot be cut into blocks of 32" in str(quantized.report)
+    assert quantized["bias"] is params["bias"]
+    assert quantized["ids"] is params["ids"]
+    assert quantized.report.before == sum(value.nbytes for value in params.values())
+    assert quantized.report.after == sum(value.nbytes for value in quantized.values())
+    assert "| a.weight | q4_k | 8192 | 1152 | 4.5 |" in quantized.report.to_markdown()
     with pytest.raises(ml.errors.ParameterError, match="conv stays as it is"):
         ml.quantize(params, "q8_0", strict=True)
     ml.quantize(params, "q8_0", exclude="conv", strict=True)
@@ -326,15 +326,15 @@ def test_models_go_to_llama_cpp_and_back(name, tmp_path):
 def test_quantized_models_stay_close(name, form, least, tmp_path):
     model, path = compiled(name, 0), tmp_path / "model.gguf"
     expected = model(TOKENS).ravel()
-    made = ml.quantize(model.get_parameters(), form, strict=True)
-    assert ml.save_gguf(model, path, params=made) is made.report
-    assert path.stat().st_size < 1.05 * made.report.after + 4096
+    quantized = ml.quantize(model.get_parameters(), form, strict=True)
+    assert ml.save_gguf(model, path, params=quantized) is quantized.report
+    assert path.stat().st_size < 1.05 * quantized.report.after + 4096
     ml.load_weights(model, path)
-    for key, value in made.items():
+    for key, value in quantized.items():
         np.testing.assert_array_equal(model.get_parameters()[key], np.asarray(value), err_msg=key)
     actual = model(TOKENS).ravel()
     assert actual @ expected / np.linalg.norm(actual) / np.linalg.norm(expected) > least
-    model.load_params(made)
+    model.load_params(quantized)
     np.testing.assert_array_equal(model(TOKENS).ravel(), actual)
 
 
@@ -343,12 +343,12 @@ def test_mixtures_are_those_of_llama_cpp(tmp_path):
     names = ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"]
     shapes = {f"blk.{i}.{name}.weight": (256, 256) for i in range(32) for name in names}
     shapes |= {"token_embd.weight": (96, 256), "output.weight": (96, 256), "output_norm.weight": (256,)}
-    found = assigned("q4_k_m", shapes)
-    six = {i for i in range(32) if found[f"blk.{i}.ffn_down.weight"] == "q6_k"}
+    formats = assigned("q4_k_m", shapes)
+    six = {i for i in range(32) if formats[f"blk.{i}.ffn_down.weight"] == "q6_k"}
     assert six == {0, 1, 2, 3, 6, 9, 12, 15, 18, 21, 24, 27, 28, 29, 30, 31}
-    assert six == {i for i in range(32) if found[f"blk.{i}.attn_v.weight"] == "q6_k"}
-    assert (found["token_embd.weight"], found["output.weight"]) == ("q4_k", "q6_k")
-    assert sum(form == "q6_k" for form in found.values()) == 33
+    assert six == {i for i in range(32) if formats[f"blk.{i}.attn_v.weight"] == "q6_k"}
+    assert (formats["token_embd.weight"], formats["output.weight"]) == ("q4_k", "q6_k")
+    assert sum(form == "q6_k" for form in formats.values()) == 33
     # Names of published checkpoints mean the same.
     ends = {"attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "ffn_down": "mlp.down_proj"}
     ours = {f"model.layers.{i}.{theirs}.weight": (256, 256) for i in range(32) for theirs in ends.values()}
@@ -386,7 +386,7 @@ def test_slowed_rotary_embedding_is_told(tmp_path):
     model = ml.compile(create_llama(**options), ml.NumpyBackend(), shapes={"input": [1, 4]}, inference=True)
     path = tmp_path / "model.gguf"
     ml.save_gguf(model, path)
-    found = ml.weights.open(path)["rope_freqs.weight"]
+    factors = ml.weights.open(path)["rope_freqs.weight"]
     # Speeds of transformers, by which those without slowing down are divided.
     rope = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
     rope |= {"original_max_position_embeddings": 64, "rope_theta": 10000.0}
@@ -395,7 +395,7 @@ def test_slowed_rotary_embedding_is_told(tmp_path):
     )
     speeds, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))
     plain = 10000.0 ** (-np.arange(0, 32, 2) / 32)
-    np.testing.assert_allclose(found, plain / speeds.numpy(), rtol=1e-5)
+    np.testing.assert_allclose(factors, plain / speeds.numpy(), rtol=1e-5)
     assert ml.load_weights(model, path).ignored == ("rope_freqs.weight",)
     with pytest.raises(ml.errors.InvalidValueError, match="does not say by what"):
         from_config(path)
@@ -456,12 +456,12 @@ def test_command_line(tmp_path, capsys):
     assert main(["quantize", str(source), str(target), "--type", "q8_0", "--type", "a.*=q4_k"]) == 0
     told = capsys.readouterr().out
     assert "2 arrays quantized" in told
-    found = ml.weights.open(target)
-    assert {name: str(found.quantized(name)) for name in found if found.quantized(name)} == {
+    opened = ml.weights.open(target)
+    assert {name: str(opened.quantized(name)) for name in opened if opened.quantized(name)} == {
         "a.weight": "QuantizedArray([2, 256], q4_k, 288 bytes)",
         "b.weight": "QuantizedArray([2, 64], q8_0, 136 bytes)",
     }
-    assert found.metadata["license"] == "MIT"
+    assert opened.metadata["license"] == "MIT"
     assert main(["quantize", str(target), str(again), "--type", "q8_0"]) == 0
     assert "a.weight stays as it is: it is quantized already, as q4_k" in capsys.readouterr().out
     assert again.read_bytes() == target.read_bytes()
@@ -476,9 +476,9 @@ def test_command_line_on_a_folder(tmp_path, capsys):
     target = tmp_path / "out.gguf"
     assert main(["quantize", str(tmp_path), str(target), "--type", "q8_0", "--strict", "--markdown"]) == 0
     assert "| transformer.wte.weight | q8_0 |" in capsys.readouterr().out
-    found = ml.weights.open(target)
-    assert found.metadata["gpt2.block_count"] == 1
-    assert found.quantized("blk.0.attn_qkv.weight").shape == (96, 32)
+    opened = ml.weights.open(target)
+    assert opened.metadata["gpt2.block_count"] == 1
+    assert opened.quantized("blk.0.attn_qkv.weight").shape == (96, 32)
 
 
 def test_the_report_tells_how_far_outputs_are():
@@ -487,17 +487,17 @@ def test_the_report_tells_how_far_outputs_are():
     compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [3, 96]})
     params = compiled.randomize_params(seed=0)
     x = np.random.default_rng(0).standard_normal((3, 96)).astype(np.float32)
-    made = ml.quantize(params, "q4_0", model=compiled, data={"input": x})
-    [output] = made.report.outputs
-    expected, actual = (x @ np.asarray(p["linear.weight"]).T for p in (params, made))
+    quantized = ml.quantize(params, "q4_0", model=compiled, data={"input": x})
+    [output] = quantized.report.outputs
+    expected, actual = (x @ np.asarray(p["linear.weight"]).T for p in (params, quantized))
     bias = np.asarray(params["linear.bias"])
     error = actual - expected
     assert output.name == "output"
     np.testing.assert_allclose(output.rmse, np.sqrt((error**2).mean()), rtol=1e-4)
     np.testing.assert_allclose(output.largest, np.abs(error).max() / np.abs(expected + bias).max(), rtol=1e-4)
     assert 0.9 < output.cosine < 1
-    assert "output output: largest error" in str(made.report)
-    assert "- output output" in made.report.to_markdown()
+    assert "output output: largest error" in str(quantized.report)
+    assert "- output output" in quantized.report.to_markdown()
 
 
 def test_samples_tell_which_columns_count():
@@ -509,9 +509,9 @@ def test_samples_tell_which_columns_count():
     samples = [random(16, 256, seed=seed) * np.where(np.arange(256) % 16 == 0, 20, 1).astype("f4") for seed in range(3)]
     errors = []
     for calibration in (None, [{"input": x} for x in samples[:2]]):
-        given = {"model": compiled, "data": {"input": samples[2]}, "calibration": calibration}
+        options = {"model": compiled, "data": {"input": samples[2]}, "calibration": calibration}
         errors.append(
-            [ml.quantize(params, form, **given).report.outputs[0].rmse for form in ("q4_0", "q3_k", "iq2_xs")]
+            [ml.quantize(params, form, **options).report.outputs[0].rmse for form in ("q4_0", "q3_k", "iq2_xs")]
         )
     assert (np.array(errors[1]) < 0.8 * np.array(errors[0])).all(), errors
     with pytest.raises(ml.errors.InvalidValueError, match="calibration runs a model"):

@@ -22,8 +22,8 @@ MISSING = np.array(
 
 def run(chosen, name, *args):
     """Result of an op as NumPy arrays."""
-    found = chosen._op(name, [chosen.array(a) if isinstance(a, np.ndarray) else a for a in args])
-    parts = [np.asarray(chosen.to_numpy(part)) for part in (found if isinstance(found, tuple) else (found,))]
+    outputs = chosen._op(name, [chosen.array(a) if isinstance(a, np.ndarray) else a for a in args])
+    parts = [np.asarray(chosen.to_numpy(part)) for part in (outputs if isinstance(outputs, tuple) else (outputs,))]
     return parts[0] if len(parts) == 1 else parts
 
 
@@ -155,21 +155,23 @@ class TestMissing:
     @pytest.mark.parametrize("op", ["nanargmax", "nanargmin"])
     def test_positions(self, name, op):
         x = np.array([[np.nan, -np.inf, np.nan], [2.0, np.nan, 2.0], [np.nan, 5.0, 1.0]])
-        found = run(backend(name, "float64"), op, x, 1, False)
+        actual = run(backend(name, "float64"), op, x, 1, False)
         # NumPy's own gives the place of the NaN for minus infinity beside it.
-        np.testing.assert_array_equal(found, [1, 0, 1] if op == "nanargmax" else [1, 0, 2])
+        np.testing.assert_array_equal(actual, [1, 0, 1] if op == "nanargmax" else [1, 0, 2])
         assert run(backend(name, "float64"), op, np.full(3, np.nan), 0, False) == 0
 
     @pytest.mark.parametrize("interpolation", ["linear", "lower", "higher", "nearest", "midpoint"])
     def test_quantiles(self, name, interpolation):
         x, q = RANDOM.normal(size=(5, 6, 3)), np.array([0.0, 0.1, 0.5, 0.77, 1.0])
-        found = run(backend(name, "float64"), "quantile", x, q, (0, 2), True, interpolation)
-        np.testing.assert_allclose(found, np.quantile(x, q, (0, 2), keepdims=True, method=interpolation), rtol=1e-12)
+        actual = run(backend(name, "float64"), "quantile", x, q, (0, 2), True, interpolation)
+        np.testing.assert_allclose(actual, np.quantile(x, q, (0, 2), keepdims=True, method=interpolation), rtol=1e-12)
 
     def test_quantiles_of_infinities(self, name):
         x = np.array([np.inf, 1.0, -np.inf, np.inf, -np.inf])
-        found = run(backend(name, "float64"), "quantile", x, np.array([0.0, 0.2, 0.5, 0.8, 1.0]), None, False, "linear")
-        np.testing.assert_array_equal(found, [-np.inf, -np.inf, 1.0, np.inf, np.inf])
+        actual = run(
+            backend(name, "float64"), "quantile", x, np.array([0.0, 0.2, 0.5, 0.8, 1.0]), None, False, "linear"
+        )
+        np.testing.assert_array_equal(actual, [-np.inf, -np.inf, 1.0, np.inf, np.inf])
         outside = run(backend(name, "float64"), "quantile", x, np.array([-0.1, 1.1, np.nan]), None, False, "linear")
         assert np.isnan(outside).all()
 
@@ -196,10 +198,10 @@ class TestCounting:
         values = np.array([*RANDOM.integers(-2, 33, 20), np.inf, -np.inf, np.nan, 29.5], np.float32)
         if size:
             sequence[-1] = np.nan
-        found = run(backend(name, "float32"), "searchsorted", sequence, values, right)
-        np.testing.assert_array_equal(found, np.searchsorted(sequence, values, "right" if right else "left"))
+        actual = run(backend(name, "float32"), "searchsorted", sequence, values, right)
+        np.testing.assert_array_equal(actual, np.searchsorted(sequence, values, "right" if right else "left"))
         bucket = run(backend(name, "float32"), "bucketize", values.reshape(4, 6), sequence, right)
-        np.testing.assert_array_equal(bucket, found.reshape(4, 6))
+        np.testing.assert_array_equal(bucket, actual.reshape(4, 6))
 
     @pytest.mark.parametrize("size", [4, 50])
     def test_searching_in_lines(self, name, size):
@@ -220,14 +222,14 @@ class TestCounting:
     def test_histc(self, name, bounds):
         x = np.array([*RANDOM.normal(size=200), -1.0, 2.0, np.inf, np.nan], np.float32)
         x = x[:200] if bounds == (0, 0) else x
-        found = run(backend(name, "float32"), "histc", x, 10, *bounds)
-        np.testing.assert_array_equal(found, torch.histc(torch.tensor(x), 10, *bounds))
+        actual = run(backend(name, "float32"), "histc", x, 10, *bounds)
+        np.testing.assert_array_equal(actual, torch.histc(torch.tensor(x), 10, *bounds))
 
     def test_tokens_of_experts(self, name):
         # What routers of mixtures of experts count: integers, one part for each.
         x = RANDOM.integers(0, 64, 500)
-        found = run(backend(name, "float32"), "histc", x, 64, 0, 63)
-        np.testing.assert_array_equal(found, np.bincount(x, minlength=64))
+        actual = run(backend(name, "float32"), "histc", x, 64, 0, 63)
+        np.testing.assert_array_equal(actual, np.bincount(x, minlength=64))
 
     def test_histogram(self, name):
         x = RANDOM.normal(size=300)
@@ -275,13 +277,13 @@ def gradients(name, op, args, autodiff):
     chosen = backend(name, "float64")
     arrays = {f"x{i}": a for i, a in enumerate(args) if isinstance(a, np.ndarray)}
     trained = [key for key, a in arrays.items() if a.dtype == np.float64]
-    given = [ml.IOKey(f"x{i}") if isinstance(a, np.ndarray) else a for i, a in enumerate(args)]
+    connections = [ml.IOKey(f"x{i}") if isinstance(a, np.ndarray) else a for i, a in enumerate(args)]
     from mithril import _core
 
-    found = _core.apply_op(op, given)
-    found = found[0] if isinstance(found, (tuple, list)) else found
+    output = _core.apply_op(op, connections)
+    output = output[0] if isinstance(output, (tuple, list)) else output
     compiled = ml.compile(
-        ml.Model.create(output=found),
+        ml.Model.create(output=output),
         chosen,
         shapes={key: a.shape for key, a in arrays.items()},
         dtypes={key: str(a.dtype) for key, a in arrays.items()},
@@ -292,8 +294,8 @@ def gradients(name, op, args, autodiff):
     data = {key: chosen.array(a) for key, a in arrays.items() if key not in params}
     outputs = compiled.evaluate(params, data)
     cotangent = np.random.default_rng(5).normal(size=np.shape(chosen.to_numpy(outputs["output"])))
-    _, found = compiled.evaluate(params, data, {"output": chosen.array(cotangent)})
-    return [np.asarray(chosen.to_numpy(found[key])) for key in trained]
+    _, output = compiled.evaluate(params, data, {"output": chosen.array(cotangent)})
+    return [np.asarray(chosen.to_numpy(output[key])) for key in trained]
 
 
 PLACES = np.array([[0, 2, 1], [2, 2, 1], [0, -1, 1], [2, 0, 3]])

@@ -21,19 +21,19 @@ def ends(dtype: str) -> np.ndarray[Any, Any]:
 
 def scattered(function):
     def oracle(x):
-        found = x.copy()
+        expected = x.copy()
         for i, j in np.ndindex(PLACES.shape):
             at = PLACES[i, j], j
-            found[at] = function(found[at], x[2 + i, j])
-        return found
+            expected[at] = function(expected[at], x[2 + i, j])
+        return expected
 
     return oracle
 
 
 def index_added(x):
-    found = x.copy()
-    np.add.at(found, COLUMNS, x[2:])
-    return found
+    expected = x.copy()
+    np.add.at(expected, COLUMNS, x[2:])
+    return expected
 
 
 def pooled(x):
@@ -70,14 +70,14 @@ def along(axis):
     def plain(name, **options):
         return lambda x: (x, axis, False), lambda x: getattr(np, name)(x, axis=axis, **options)
 
-    found = {name: plain(name) for name in ("max", "min", "argmax", "argmin")}
-    found |= {name: plain(name, dtype=np.int64) for name in ("sum", "prod", "cumsum", "cumprod")}
-    found["cummax"] = (lambda x: (x, axis), lambda x: np.maximum.accumulate(x, axis=axis))
-    found["cummin"] = (lambda x: (x, axis), lambda x: np.minimum.accumulate(x, axis=axis))
-    found["sort"] = (lambda x: (x, axis, True), lambda x: np.flip(np.sort(x, axis=axis), axis))
-    found["argsort"] = (lambda x: (x, axis), lambda x: np.argsort(x, axis=axis, kind="stable"))
-    found["topk"] = (lambda x: (x, 3, axis), lambda x: np.take(found["sort"][1](x), range(3), axis))
-    return {f"{name} along {axis}": (name, *pair) for name, pair in found.items()}
+    by_op = {name: plain(name) for name in ("max", "min", "argmax", "argmin")}
+    by_op |= {name: plain(name, dtype=np.int64) for name in ("sum", "prod", "cumsum", "cumprod")}
+    by_op["cummax"] = (lambda x: (x, axis), lambda x: np.maximum.accumulate(x, axis=axis))
+    by_op["cummin"] = (lambda x: (x, axis), lambda x: np.minimum.accumulate(x, axis=axis))
+    by_op["sort"] = (lambda x: (x, axis, True), lambda x: np.flip(np.sort(x, axis=axis), axis))
+    by_op["argsort"] = (lambda x: (x, axis), lambda x: np.argsort(x, axis=axis, kind="stable"))
+    by_op["topk"] = (lambda x: (x, 3, axis), lambda x: np.take(by_op["sort"][1](x), range(3), axis))
+    return {f"{name} along {axis}": (name, *pair) for name, pair in by_op.items()}
 
 
 CASES |= along(0) | along(1)

@@ -230,14 +230,14 @@ def test_a_compiled_training_is_the_same_training(autodiff):
 def test_gpt_is_compiled_with_its_dropout():
     model = create_gpt(vocab_size=11, block_size=6, num_layers=1, num_heads=2, dims=8)
     model += ml.Dropout(0.2)(output="dropped")
-    found = []
+    runs = []
     for jit in (False, True):
         compiled = ml.compile(model, ml.JaxBackend(), shapes={"input": ["batch", 6]}, jit=jit)
         params = compiled.randomize_params(seed=0)
         for size in (2, 3):
             data = {"input": np.arange(6 * size).reshape(size, 6) % 11}
-            found.append(compiled.evaluate(params, data, True))
-    for plain, fast in zip(found[:2], found[2:], strict=True):
+            runs.append(compiled.evaluate(params, data, True))
+    for plain, fast in zip(runs[:2], runs[2:], strict=True):
         for a, b in zip(plain, fast, strict=True):
             for name in a:
                 scale = float(jnp.abs(a[name]).max()) + 1e-6
@@ -275,9 +275,9 @@ def test_vmap_over_examples_and_over_parameters():
 def test_jacobian():
     backend = ml.JaxBackend(dtype="float64")
     x = backend.array([1.0, 2.0])
-    found = backend.jacobian(lambda x: backend.multiply(x, backend.sum(x)))(x)
-    np.testing.assert_allclose(found, [[4.0, 1.0], [2.0, 5.0]])
-    assert found.dtype == jnp.float64
+    actual = backend.jacobian(lambda x: backend.multiply(x, backend.sum(x)))(x)
+    np.testing.assert_allclose(actual, [[4.0, 1.0], [2.0, 5.0]])
+    assert actual.dtype == jnp.float64
 
 
 def test_parameters_are_a_tree():

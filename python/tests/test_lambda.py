@@ -35,8 +35,8 @@ def test_an_opaque_function_runs_where_python_runs(name):
     one = backend(name)
     compiled = ml.compile(dense(sinc, opaque=True), one, shapes={"input": ["batch", 4]})
     params = compiled.randomize_params(seed=0)
-    found = one.to_numpy(compiled.evaluate(params, {"input": X})["output"])
-    np.testing.assert_allclose(found, np.sinc(X @ one.to_numpy(params["w"]).T), rtol=1e-4, atol=1e-6)
+    outputs = one.to_numpy(compiled.evaluate(params, {"input": X})["output"])
+    np.testing.assert_allclose(outputs, np.sinc(X @ one.to_numpy(params["w"]).T), rtol=1e-4, atol=1e-6)
     assert 'host_call("sinc_' in compiled.source
 
 
@@ -138,8 +138,8 @@ def test_shapes_and_dtypes_are_declared_and_checked():
 def test_a_function_that_cannot_be_traced_is_called_with_a_warning_or_refused():
     with pytest.warns(BackendWarning, match="Lambda calls sinc as it is, since it cannot be traced"):
         model = ml.Lambda(sinc)
-    found = ml.compile(model, ml.NumpyBackend(), shapes={"input": [3]})([0.0, 0.5, 1.0])
-    np.testing.assert_allclose(found, np.sinc([0.0, 0.5, 1.0]), atol=1e-6)
+    output = ml.compile(model, ml.NumpyBackend(), shapes={"input": [3]})([0.0, 0.5, 1.0])
+    np.testing.assert_allclose(output, np.sinc([0.0, 0.5, 1.0]), atol=1e-6)
     with pytest.raises(InvalidValueError, match="sinc cannot be traced"):
         ml.Lambda(sinc, opaque=False)
     backend = ml.NumpyBackend()

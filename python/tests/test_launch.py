@@ -15,8 +15,8 @@ from mithril.command.launch import engine_of
 SETTINGS = """
 import json, os, sys
 names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES")
-found = {name: os.environ[name] for name in names if name in os.environ}
-print("settings", json.dumps([found, sys.argv[1:]]))
+variables = {name: os.environ[name] for name in names if name in os.environ}
+print("settings", json.dumps([variables, sys.argv[1:]]))
 """
 #: The second process does what its argument says while the others sleep, with a process of their own.
 FAULT = """
@@ -129,9 +129,9 @@ def test_signals_end_all(number, what, tmp_path):
     process.send_signal(number)
     process.communicate(timeout=60)
     assert process.returncode == 128 + number
-    found = pids("\n".join(started))
-    assert len(found) == 4
-    assert not any(map(is_there, found))
+    processes = pids("\n".join(started))
+    assert len(processes) == 4
+    assert not any(map(is_there, processes))
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks for processes in /proc")
@@ -144,16 +144,16 @@ def test_processes_end_with_a_launcher_that_is_killed(what, tmp_path):
         command("-n", 2, script, what), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     started = [process.stdout.readline() for _ in range(2)]
-    found = pids("\n".join(started))
-    assert len(found) == 4
-    watching = [pid for pid in children(process.pid) if pid not in found]
+    processes = pids("\n".join(started))
+    assert len(processes) == 4
+    watching = [pid for pid in children(process.pid) if pid not in processes]
     assert len(watching) == 1
     process.kill()
     process.wait()
     until = time.monotonic() + 20
-    while any(map(is_there, [*found, *watching])) and time.monotonic() < until:
+    while any(map(is_there, [*processes, *watching])) and time.monotonic() < until:
         time.sleep(0.05)
-    assert not any(map(is_there, [*found, *watching]))
+    assert not any(map(is_there, [*processes, *watching]))
     process.communicate(timeout=10)
 
 

@@ -26,8 +26,8 @@ def compiled(layer, backend, data):
         dtypes={n: v.dtype.name for n, v in rest.items()},
         trainable_keys=floats,
     )
-    given = {n: backend.array(v) for n, v in floats.items()}
-    return model, {**model.randomize_params(seed=0), **given}, rest
+    arrays = {n: backend.array(v) for n, v in floats.items()}
+    return model, {**model.randomize_params(seed=0), **arrays}, rest
 
 
 def total(outputs):

@@ -34,8 +34,8 @@ def run(name, op, *args, dtype="float64"):
     """Outputs of an op in a compiled model, as NumPy arrays in float64."""
     target = chosen(name, dtype)
     single = Single(Case(op, op, args), target)
-    found, _ = single.run(None)
-    return [np.asarray(target.to_numpy(found[key]), np.float64) for key in single.names]
+    outputs, _ = single.run(None)
+    return [np.asarray(target.to_numpy(outputs[key]), np.float64) for key in single.names]
 
 
 def matrix(*shape, rank=None, seed=0):
@@ -194,8 +194,8 @@ def test_empty_matrices_end_on_mlx():
     pytest.importorskip("mlx.core")
     single = Single(Case("svd", "svd", (np.zeros((0, 3)), True)), chosen("mlx", "float64"))
     for _ in range(500):
-        found, _ = single.run(None)
-        np.testing.assert_array_equal(np.asarray(chosen("mlx", "float64").to_numpy(found["output2"])), np.eye(3))
+        outputs, _ = single.run(None)
+        np.testing.assert_array_equal(np.asarray(chosen("mlx", "float64").to_numpy(outputs["output2"])), np.eye(3))
 
 
 def gradient_of(name, op, x, cotangents, *args, autodiff="graph"):
@@ -205,8 +205,8 @@ def gradient_of(name, op, x, cotangents, *args, autodiff="graph"):
         if name in BACKENDS
         else Single(Case(op, op, (x, *args)), target)
     )
-    _, found = single.run({f"output{i}": g for i, g in cotangents.items()})
-    return np.asarray(target.to_numpy(found["x0"]))
+    _, gradients = single.run({f"output{i}": g for i, g in cotangents.items()})
+    return np.asarray(target.to_numpy(gradients["x0"]))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -243,9 +243,9 @@ def test_triangular_systems(name):
     spd = a @ a.T
     factor = np.linalg.cholesky(spd)
     for upper in (True, False):
-        given = factor.T if upper else factor
-        close(run(name, "cholesky_solve", b, given, upper)[0], scipy.linalg.solve(spd, b), units=2**14)
-        close(run(name, "cholesky_inverse", given, upper)[0], np.linalg.inv(spd), units=2**14)
+        triangle = factor.T if upper else factor
+        close(run(name, "cholesky_solve", b, triangle, upper)[0], scipy.linalg.solve(spd, b), units=2**14)
+        close(run(name, "cholesky_inverse", triangle, upper)[0], np.linalg.inv(spd), units=2**14)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -36,8 +36,8 @@ def history():
 
 def test_the_best_epoch():
     rows = [{"epoch": e, "loss": 1.0, "val_accuracy": v} for e, v in ((1, 0.5), (2, 0.9), (3, float("nan")), (4, 0.9))]
-    found = ml.train.History(rows, monitor="val_accuracy", higher_is_better=True)
-    assert found.best["epoch"] == 2
+    history = ml.train.History(rows, monitor="val_accuracy", higher_is_better=True)
+    assert history.best["epoch"] == 2
     assert ml.train.History(rows, monitor="val_accuracy").best["epoch"] == 1
     assert ml.train.History(rows).best is None
     assert ml.train.History([], monitor="loss").best is None
@@ -57,15 +57,15 @@ def test_fit_says_what_it_watched(history, tmp_path):
 
 
 def test_panels(history):
-    found = {panel.title: panel for panel in plots.panels(history)}
-    assert list(found) == ["loss", "mae", "learning rate"]
-    assert [curve.name for curve in found["loss"].curves] == ["loss of batches", "loss", "val_loss"]
-    batches, epochs, _ = found["loss"].curves
+    by_title = {panel.title: panel for panel in plots.panels(history)}
+    assert list(by_title) == ["loss", "mae", "learning rate"]
+    assert [curve.name for curve in by_title["loss"].curves] == ["loss of batches", "loss", "val_loss"]
+    batches, epochs, _ = by_title["loss"].curves
     assert [x for x, _ in batches.points][:4] == [0.25, 0.5, 0.75, 1.0]
     assert [y for _, y in epochs.points] == history["loss"]
-    assert found["loss"].marked == (history.best["epoch"], history.best["val_loss"])
-    assert found["mae"].marked is None
-    assert len(found["learning rate"].curves[0].points) == 16
+    assert by_title["loss"].marked == (history.best["epoch"], history.best["val_loss"])
+    assert by_title["mae"].marked is None
+    assert len(by_title["learning rate"].curves[0].points) == 16
     assert [panel.title for panel in plots.panels(history, ["val_mae"])] == ["mae"]
     with pytest.raises(MithrilError, match="did you mean 'val_mae'"):
         history.plot(names=["val_mea"])
@@ -112,11 +112,11 @@ def test_plots_without_matplotlib(history, tmp_path, monkeypatch):
 
 def test_curves_that_hold_no_numbers_or_one(monkeypatch):
     rows = [{"epoch": 1, "loss": 2.0, HOSTILE: float("inf")}]
-    found = ml.train.History(rows, monitor=HOSTILE)
-    text = plots.svg(plots.panels(found))
+    history = ml.train.History(rows, monitor=HOSTILE)
+    text = plots.svg(plots.panels(history))
     assert "no finite numbers" in text
     assert "<script>" not in text
-    assert "<script>" not in found._repr_html_()
+    assert "<script>" not in history._repr_html_()
     ET.fromstring(text)
     rows = [{"epoch": 1, "loss": 0.0}, {"epoch": 2, "loss": 0.0}]
     ET.fromstring(plots.svg(plots.panels(ml.train.History(rows))))
@@ -187,7 +187,7 @@ def events(folder):
     """Scalars of all files of a folder as TensorBoard reads them: later files purge what they say."""
     from tensorboardX.proto.event_pb2 import Event
 
-    found = {}
+    by_tag = {}
     for path in sorted(Path(folder).glob("events*"), key=lambda p: p.stat().st_mtime_ns):
         data = path.read_bytes()
         while data:
@@ -197,20 +197,20 @@ def events(folder):
             data = data[16 + size :]
             for value in event.summary.value:
                 if value.WhichOneof("value") == "simple_value":
-                    found.setdefault(value.tag, {})[event.step] = value.simple_value
-    return found
+                    by_tag.setdefault(value.tag, {})[event.step] = value.simple_value
+    return by_tag
 
 
 def test_tensorboard(tmp_path):
     pytest.importorskip("tensorboardX")
     history = train(callbacks=[ml.train.TensorBoard(tmp_path / "run")])
-    found = events(tmp_path / "run")
-    assert set(found) == {
+    logged = events(tmp_path / "run")
+    assert set(logged) == {
         "batch/loss", "batch/learning_rate", "epoch/loss", "epoch/mae", "epoch/loss/validation",
         "epoch/mae/validation", "epoch/learning_rate", "epoch/seconds",
     }  # fmt: skip
-    np.testing.assert_allclose([found["epoch/loss/validation"][e] for e in (1, 2, 3)], history["val_loss"], rtol=1e-6)
-    np.testing.assert_allclose([found["batch/loss"][i + 1] for i in range(12)], history.batches["loss"], rtol=1e-6)
+    np.testing.assert_allclose([logged["epoch/loss/validation"][e] for e in (1, 2, 3)], history["val_loss"], rtol=1e-6)
+    np.testing.assert_allclose([logged["batch/loss"][i + 1] for i in range(12)], history.batches["loss"], rtol=1e-6)
     train(callbacks=[ml.train.TensorBoard(tmp_path / "few", batches=False)], epochs=1)
     assert "batch/loss" not in events(tmp_path / "few")
     with pytest.raises(MithrilError, match="folder is ''"):
@@ -222,9 +222,9 @@ def test_tensorboard_of_a_training_that_resumes(tmp_path):
     options = {"checkpoint": tmp_path / "checkpoints", "callbacks": ml.train.TensorBoard(tmp_path / "run")}
     train(epochs=2, **options)
     history = train(epochs=4, **options)
-    found = events(tmp_path / "run")
-    assert sorted(found["batch/loss"]) == list(range(1, 17))
-    np.testing.assert_allclose([found["epoch/loss"][e] for e in (1, 2, 3, 4)], history["loss"], rtol=1e-6)
+    logged = events(tmp_path / "run")
+    assert sorted(logged["batch/loss"]) == list(range(1, 17))
+    np.testing.assert_allclose([logged["epoch/loss"][e] for e in (1, 2, 3, 4)], history["loss"], rtol=1e-6)
 
 
 def test_a_package_that_is_not_there(monkeypatch):

@@ -273,11 +273,11 @@ def test_the_peak_of_memory_is_never_less_than_what_is_used():
         thread.start()
     try:
         for _ in range(500):
-            found = backend.get_memory_info()
-            assert found["used_bytes"] <= found["peak_bytes"]
-            assert found["used"] <= found["peak"]
-            assert seen <= found["peak_bytes"]
-            seen = found["peak_bytes"]
+            info = backend.get_memory_info()
+            assert info["used_bytes"] <= info["peak_bytes"]
+            assert info["used"] <= info["peak"]
+            assert seen <= info["peak_bytes"]
+            seen = info["peak_bytes"]
     finally:
         stop.set()
         for thread in threads:
@@ -347,8 +347,10 @@ def test_a_loss_that_can_be_meant_for_several_outputs_says_how_to_choose():
 
 
 def test_initializers_are_patterns():
-    for given, words in (({ml.Linear: "zeros"}, '{"encoder.*": "zeros"}'), ("zeros", '{"*.bias": "zeros"}')):
-        assert words in message(lambda given=given: ml.compile(ml.Linear(2), ml.NumpyBackend(), initializers=given))
+    for initializers, words in (({ml.Linear: "zeros"}, '{"encoder.*": "zeros"}'), ("zeros", '{"*.bias": "zeros"}')):
+        assert words in message(
+            lambda initializers=initializers: ml.compile(ml.Linear(2), ml.NumpyBackend(), initializers=initializers)
+        )
 
 
 def test_an_export_says_that_nothing_is_quantized(tmp_path):

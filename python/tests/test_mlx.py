@@ -64,10 +64,10 @@ def test_conversions_between_frameworks_keep_the_dtype():
     assert backend.from_torch(torch.ones(2, dtype=torch.bfloat16)).dtype == mx.bfloat16
     assert backend.from_jax(jax.numpy.ones(2, dtype="int32")).dtype == mx.int32
     for other in (ml.TorchBackend(), ml.JaxBackend(), ml.NumpyBackend()):
-        given = other.from_mlx(own)
-        assert other.dtype(given) == "float16"
-        assert other.engine.is_own(given)
-        assert other.to_mlx(given).dtype == mx.float16
+        converted = other.from_mlx(own)
+        assert other.dtype(converted) == "float16"
+        assert other.engine.is_own(converted)
+        assert other.to_mlx(converted).dtype == mx.float16
 
 
 def test_objects_with_an_array_inside():
@@ -85,10 +85,10 @@ def test_objects_with_an_array_inside():
         def __dlpack_device__(self):
             return self._array.__dlpack_device__()
 
-    for given in (Holder(), Capsule(np.array([1, 2, 3]))):
-        found = ml.MlxBackend().from_mlx(given)
-        assert isinstance(found, mx.array)
-        assert found.tolist() == [1, 2, 3]
+    for value in (Holder(), Capsule(np.array([1, 2, 3]))):
+        converted = ml.MlxBackend().from_mlx(value)
+        assert isinstance(converted, mx.array)
+        assert converted.tolist() == [1, 2, 3]
 
 
 # --- devices and threads ------------------------------------------------------------------------------------------
@@ -212,14 +212,14 @@ def test_compiled_models_give_the_numbers_of_eager_ones(name, autodiff):
     for jit in (False, True):
         compiled = ml.compile(make(), backend, shapes=shapes, jit=jit, autodiff=autodiff)
         params = compiled.randomize_params(seed=0)
-        found = []
+        runs = []
         for data in calls:
             if params:
                 outputs, gradients = compiled.evaluate(params, data, True)
             else:
                 outputs, gradients = compiled.evaluate({}, data), {}
-            found.append({**outputs, **gradients, **compiled.state})
-        results.append(found)
+            runs.append({**outputs, **gradients, **compiled.state})
+        results.append(runs)
     for eager, fused in zip(*results, strict=True):
         assert list(eager) == list(fused)
         for key, value in eager.items():
@@ -295,8 +295,8 @@ def test_the_causal_mask_counts_from_the_first(length):
     """MLX counts from the last query and key; the two differ when there are more keys than queries."""
     backend, reference = ml.MlxBackend(), ml.NumpyBackend()
     q, k, v = (RANDOM.normal(size=(1, 2, n, 4)).astype(np.float32) for n in (3, length, length))
-    found = backend.scaled_dot_product_attention(*map(backend.array, (q, k, v)), is_causal=True)
-    assert_near(found, reference.scaled_dot_product_attention(q, k, v, is_causal=True))
+    actual = backend.scaled_dot_product_attention(*map(backend.array, (q, k, v)), is_causal=True)
+    assert_near(actual, reference.scaled_dot_product_attention(q, k, v, is_causal=True))
 
 
 # --- what MLX leaves to us ----------------------------------------------------------------------------------------
@@ -321,14 +321,14 @@ def test_gradients_of_look_ups_in_nothing(op):
     backend = ml.MlxBackend()
     x = ml.IOKey("x")
     if op == "take":
-        made, shape = _core.apply_op("take", [x, np.array([0, 1]), 1]), ("batch", 3)
+        connection, shape = _core.apply_op("take", [x, np.array([0, 1]), 1]), ("batch", 3)
     elif op == "diagonal":
-        made, shape = _core.apply_op("diagonal", [x, 0, 1, 2]), ("batch", 3, 3)
+        connection, shape = _core.apply_op("diagonal", [x, 0, 1, 2]), ("batch", 3, 3)
     else:
-        made, shape = _core.apply_op("embedding", [ml.IOKey("index"), x]), (3, 0)
+        connection, shape = _core.apply_op("embedding", [ml.IOKey("index"), x]), (3, 0)
     sizes = tuple(0 if size == "batch" else size for size in shape)
     compiled = ml.compile(
-        ml.Model.create(output=made),
+        ml.Model.create(output=connection),
         backend,
         shapes={"x": sizes, **({"index": [2]} if op == "embedding" else {})},
         dtypes={"index": "int64"} if op == "embedding" else {},
@@ -358,16 +358,16 @@ def test_reductions_of_nothing_end(name):
 def test_singular_matrices_are_an_error_when_the_result_is_read():
     backend = ml.MlxBackend()
     matrix = backend.array([[1.0, 2.0], [2.0, 4.0]])
-    for found in (backend.inv(matrix), backend.solve(matrix, backend.ones(2))):
+    for result in (backend.inv(matrix), backend.solve(matrix, backend.ones(2))):
         with pytest.raises(errors.NumericsError, match="singular"):
-            backend.to_numpy(found)
+            backend.to_numpy(result)
 
 
 def test_factors_of_indefinite_matrices_are_nan():
     backend = ml.MlxBackend()
-    found = backend.to_numpy(backend.cholesky(backend.array([[[1.0, 2.0], [2.0, 1.0]], [[4.0, 0.0], [0.0, 9.0]]])))
-    assert np.isnan(found[0]).all()
-    np.testing.assert_array_equal(found[1], [[2, 0], [0, 3]])
+    actual = backend.to_numpy(backend.cholesky(backend.array([[[1.0, 2.0], [2.0, 1.0]], [[4.0, 0.0], [0.0, 9.0]]])))
+    assert np.isnan(actual[0]).all()
+    np.testing.assert_array_equal(actual[1], [[2, 0], [0, 3]])
 
 
 def test_doubles_have_all_their_digits():

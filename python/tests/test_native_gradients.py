@@ -55,8 +55,8 @@ def random_cotangents(outputs):
 def gradients_of(case, chosen, cotangents, autodiff):
     """Gradients of a case as NumPy arrays."""
     options = {"jit_options": jit_options()} if isinstance(chosen, ml.JaxBackend) else {}
-    _, found = Single(case, chosen, autodiff=autodiff, **options).run(cotangents)
-    return {key: np.asarray(chosen.to_numpy(value)) for key, value in found.items()}
+    _, gradients = Single(case, chosen, autodiff=autodiff, **options).run(cotangents)
+    return {key: np.asarray(chosen.to_numpy(value)) for key, value in gradients.items()}
 
 
 def assert_same(actual, expected, dtype, units, label):
@@ -77,13 +77,13 @@ def assert_same(actual, expected, dtype, units, label):
 @functools.lru_cache(8)
 def references(op):
     """The cases of an op that have gradients, with cotangents and the gradients on NumPy."""
-    found = []
+    references = []
     for case in every_case(ROWS[op]):
         outputs, _ = Single(case, REFERENCE()).run(None)
         cotangents = random_cotangents(outputs)
         if cotangents and any(isinstance(a, np.ndarray) and a.dtype == np.float64 for a in case.args):
-            found.append((case, cotangents, gradients_of(case, REFERENCE(), cotangents, "graph")))
-    return found
+            references.append((case, cotangents, gradients_of(case, REFERENCE(), cotangents, "graph")))
+    return references
 
 
 @pytest.mark.parametrize(("name", "dtype"), CHOSEN)

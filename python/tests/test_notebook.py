@@ -81,10 +81,10 @@ def test_a_model_is_a_tree_with_shapes(model):
 def test_a_tree_has_the_parts_of_the_summary():
     sizes = {"embed_dim": 16, "image_resolution": 32, "vision_layers": 2, "vision_width": 64, "vision_patch_size": 8}
     sizes |= {"context_length": 8, "vocab_size": 100, "transformer_width": 32, "transformer_heads": 4}
-    made = clip(**sizes, transformer_layers=2)
-    found = ml.compile(made, ml.NumpyBackend(), shapes={"image": [1, 3, 32, 32], "text": [1, 8]}, inference=True)
-    rows = found.summary_rows()
-    page = Page(found._repr_html_())
+    model = clip(**sizes, transformer_layers=2)
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"image": [1, 3, 32, 32], "text": [1, 8]}, inference=True)
+    rows = compiled.summary_rows()
+    page = Page(compiled._repr_html_())
     assert max(depth for _, depth, *_ in rows) > 3
     # A part with parts opens: the next row is deeper.
     opens = sum(later[1] > row[1] for row, later in pairwise(rows))
@@ -106,8 +106,8 @@ def reports(model):
     yield ml.backends.table(), "gradients"
     nan = ml.Model()
     nan |= ml.Log(name=HOSTILE)(input="input", output="output")
-    found = ml.compile(nan, ml.NumpyBackend(), shapes={"input": [2]}, inference=True)
-    yield found.find_nans({}, {"input": -np.ones(2, np.float32)}), HOSTILE
+    result = ml.compile(nan, ml.NumpyBackend(), shapes={"input": [2]}, inference=True)
+    yield result.find_nans({}, {"input": -np.ones(2, np.float32)}), HOSTILE
 
 
 def test_reports_are_tables(model):

@@ -44,20 +44,20 @@ def test_numbers_that_do_not_fit_are_refused(name, dtype, number):
 def test_the_error_is_at_its_line(dtype, number):
     for op, layer in ARITHMETIC.items():
         model = ml.Model()
-        with pytest.raises(errors.NumericsError, match=f"{op} is {number}") as found:
+        with pytest.raises(errors.NumericsError, match=f"{op} is {number}") as caught:
             model |= layer(name="part")(left=ml.IOKey("x", dtype=dtype), right=number, output="y")
-        assert found.value.code == "M0901"
-        assert "test_numbers.py" in str(found.value)
-        assert f"{dtype} holds numbers" in found.value.notes[0]
-        assert "cast" in found.value.hint
+        assert caught.value.code == "M0901"
+        assert "test_numbers.py" in str(caught.value)
+        assert f"{dtype} holds numbers" in caught.value.notes[0]
+        assert "cast" in caught.value.hint
 
 
 def test_a_dtype_that_is_told_later_is_an_error_when_compiling():
     model = ml.Model()
     model |= ml.Add(name="part")(left="x", right=300, output="y")
-    with pytest.raises(errors.NumericsError, match="which uint8 cannot hold") as found:
+    with pytest.raises(errors.NumericsError, match="which uint8 cannot hold") as caught:
         ml.compile(model, ml.NumpyBackend(), dtypes={"x": "uint8"}, shapes={"x": [3]})
-    assert found.value.path == "part"
+    assert caught.value.path == "part"
     # A size that is known when running only.
     model = ml.Model()
     model |= ml.Abs()(input=ml.IOKey("x", dtype="uint8", shape=["n"]), output="positive")

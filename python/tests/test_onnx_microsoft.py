@@ -143,7 +143,7 @@ def _model(op, inputs, attributes, outputs):
     """A model with one node; integers that shapes depend on are as constant as in real files."""
     kind = helper.np_dtype_to_tensor_dtype
     known = [onnx.numpy_helper.from_array(v, n) for n, v in inputs.items() if n == "total"]
-    given = [
+    input_infos = [
         helper.make_tensor_value_info(n, kind(np.asarray(v).dtype), np.shape(v))
         for n, v in inputs.items()
         if v is not None and n != "total"
@@ -156,7 +156,7 @@ def _model(op, inputs, attributes, outputs):
         results[1] = helper.make_tensor_value_info("y1", onnx.TensorProto.INT32, None)
     node = helper.make_node(op, [n if v is not None else "" for n, v in inputs.items()], names, **attributes)
     node.domain = "com.microsoft"
-    graph = helper.make_graph([node], "net", given, results, known)
+    graph = helper.make_graph([node], "net", input_infos, results, known)
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
 

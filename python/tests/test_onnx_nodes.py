@@ -25,22 +25,22 @@ def _sample():
 
 @pytest.fixture(scope="module")
 def backends():
-    made = {}
+    by_name = {}
     for name, kind in BACKENDS.items():
         try:
-            made[name] = kind()
+            by_name[name] = kind()
         except ml.errors.MithrilError as error:
-            made[name] = error
-    return made
+            by_name[name] = error
+    return by_name
 
 
 @pytest.mark.parametrize(("backend", "name"), list(_sample()))
 def test_backend_tests(backends, backend, name):
-    found = backends[backend]
-    if isinstance(found, ml.errors.MithrilError):
-        pytest.skip(f"{backend} does not run here: {found}")
+    own = backends[backend]
+    if isinstance(own, ml.errors.MithrilError):
+        pytest.skip(f"{backend} does not run here: {own}")
     try:
-        run(ALL[name], found)
+        run(ALL[name], own)
     except NotRun as reason:
         pytest.skip(reason.reason)
 

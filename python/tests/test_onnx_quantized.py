@@ -73,22 +73,22 @@ def graph_of(seed):
     is_image = op.endswith("Conv")
     g.shape = [int(rng.integers(1, 3)), channels, 9, 8] if is_image else [int(rng.choice([1, 5, 17])), 64]
     into, out = g.grid(dtype, 1.5), g.grid(dtype, 10)
-    found = g.quantize("x", *into)
+    quantized = g.quantize("x", *into)
     other = (g.constant(np.float32(0.031)), into[1]) if near == "other scale" else into
     if op.startswith("QLinear"):
         shape = (filters, channels, 3, 3) if is_image else (64, filters)
         if not is_image and kind == "channel":
             kind = g.kind = "tensor"
         (w, scale, zero), scales = weights(g, shape, kind, filters)
-        inputs = [found, *into, w, scale, zero, *out]
+        inputs = [quantized, *into, w, scale, zero, *out]
         if is_image and rng.integers(2):
             bias = rng.integers(-2000, 2000, filters).astype(np.int32)
             inputs.append(g.constant(bias))
         pads = {"pads": [1, 1, 1, 1]} if is_image else {}
-        found = g.dequantize(g.node(op, *inputs, **pads), *out)
-        g.output, g.unit = found, numpy_helper.to_array(g.constants[int(out[0][1:])])
+        quantized = g.dequantize(g.node(op, *inputs, **pads), *out)
+        g.output, g.unit = quantized, numpy_helper.to_array(g.constants[int(out[0][1:])])
         return g
-    x = g.dequantize(found, *other)
+    x = g.dequantize(quantized, *other)
     if is_image:
         groups = int(rng.choice([1, 1, 1, channels if channels < filters and filters % channels == 0 else 1]))
         size = int(rng.choice([1, 3]))
@@ -122,8 +122,8 @@ def graph_of(seed):
 
 def results(model, params, data, backend):
     compiled = ml.compile(model, backend, shapes={"x": list(data["x"].shape)}, inference=True)
-    (found,) = compiled.evaluate(params, data).values()
-    return np.asarray(found), compiled
+    (output,) = compiled.evaluate(params, data).values()
+    return np.asarray(output), compiled
 
 
 COUNT = 400 if os.environ.get("MITHRIL_TEST_ALL") else 24
@@ -171,8 +171,8 @@ def one(kind, op):
     for seed in range(2000):
         g = graph_of(seed)
         if (g.kind, g.op, g.near) == (kind, op, "") and g.shape[1] in (32, 64) and np.prod(g.shape) > 64:
-            found = next(c for c in g.constants if len(c.dims) > 1)
-            if found.dims[0] % 32 == 0 and found.dims[1] in (32, 64):
+            weights = next(c for c in g.constants if len(c.dims) > 1)
+            if weights.dims[0] % 32 == 0 and weights.dims[1] in (32, 64):
                 return g
     raise AssertionError("no such graph")
 

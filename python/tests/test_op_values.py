@@ -25,8 +25,8 @@ ELEMENTWISE = [
 
 def run(chosen, name, args):
     """Results as NumPy arrays."""
-    found = chosen._op(name, [chosen.tensor(a, a.dtype.name) if isinstance(a, np.ndarray) else a for a in args])
-    return [np.asarray(chosen.to_numpy(part)) for part in (found if isinstance(found, tuple) else (found,))]
+    outputs = chosen._op(name, [chosen.tensor(a, a.dtype.name) if isinstance(a, np.ndarray) else a for a in args])
+    return [np.asarray(chosen.to_numpy(part)) for part in (outputs if isinstance(outputs, tuple) else (outputs,))]
 
 
 @pytest.mark.parametrize("op", MORE)
@@ -93,19 +93,19 @@ def test_special_values(name, op, dtype):
         np.testing.assert_array_equal(actual, expected)
         return
     a, b = actual.astype(np.float64), expected.astype(np.float64)
-    given = [x.astype(np.float64) for x in args if isinstance(x, np.ndarray)]
+    exact_inputs = [x.astype(np.float64) for x in args if isinstance(x, np.ndarray)]
     finite = np.isfinite(b)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
-    scale = np.maximum(np.abs(b), np.abs(given[0]) if op in TAILS else 0)
+    scale = np.maximum(np.abs(b), np.abs(exact_inputs[0]) if op in TAILS else 0)
     tiny = float(np.finfo("float32" if dtype in ("bfloat16", "float32") else dtype).tiny)
     with np.errstate(all="ignore"):
         close = finite & (np.abs(a - b) <= 4 * EPSILON[dtype] * np.maximum(scale, tiny))
     wrong = ~(same | close)
     if (name, op) in OTHER:
-        wrong &= ~OTHER[name, op][0](given[0])
+        wrong &= ~OTHER[name, op][0](exact_inputs[0])
     if (name, dtype) in FLUSHED:
         wrong &= ~((a == 0) & (np.abs(b) < LEAST))
-    assert not wrong.any(), [(*(x[i] for x in given), a[i], b[i]) for i in np.flatnonzero(wrong)][:5]
+    assert not wrong.any(), [(*(x[i] for x in exact_inputs), a[i], b[i]) for i in np.flatnonzero(wrong)][:5]
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
@@ -182,8 +182,8 @@ def test_every_half(name, op, dtype):
                 exact = ~(np.abs(x.astype(np.float64)) < LEAST) | (x == 0)
             np.testing.assert_array_equal(actual[exact], expected[exact])
             return
-        a, b, given = (part.astype(np.float64) for part in (actual, expected, x))
-        scale = np.maximum(np.maximum(np.abs(b), np.abs(given) if op in TAILS else 0), NORMAL[dtype])
+        a, b, argument = (part.astype(np.float64) for part in (actual, expected, x))
+        scale = np.maximum(np.maximum(np.abs(b), np.abs(argument) if op in TAILS else 0), NORMAL[dtype])
         close = (a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= 4 * EPSILON[dtype] * scale)
         # Subnormal numbers may be flushed to 0.
         close |= (a == 0) & (np.abs(b) <= NORMAL[dtype])
@@ -191,9 +191,9 @@ def test_every_half(name, op, dtype):
         edge = LARGEST[dtype] * (1 - 4 * EPSILON[dtype])
         close |= (np.sign(a) == np.sign(b)) & (np.abs(a) >= edge) & (np.abs(b) >= edge)
     if (name, op) in OTHER:
-        close |= OTHER[name, op][0](given)
+        close |= OTHER[name, op][0](argument)
     if (name, dtype) in FLUSHED:
         # A number that is barely normal becomes subnormal on the way.
-        close |= np.abs(given) < 4 * LEAST
+        close |= np.abs(argument) < 4 * LEAST
     wrong = np.flatnonzero(~close)
-    assert not wrong.size, [(given[i], a[i], b[i]) for i in wrong[:5]]
+    assert not wrong.size, [(argument[i], a[i], b[i]) for i in wrong[:5]]

@@ -40,8 +40,8 @@ def test_load_reads_a_program_with_its_weights(program):
     module, path = program
     model, params = ml.load(path)
     x = torch.linspace(-1, 1, 12).reshape(3, 4)
-    found = ml.compile(model, ml.CBackend()).evaluate(params, {"input": x.numpy()})["output"]
-    np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=0, atol=1e-5)
+    output = ml.compile(model, ml.CBackend()).evaluate(params, {"input": x.numpy()})["output"]
+    np.testing.assert_allclose(output, module(x).detach().numpy(), rtol=0, atol=1e-5)
 
 
 def test_load_reads_a_folder_of_an_unknown_architecture(folder):
@@ -49,8 +49,8 @@ def test_load_reads_a_folder_of_an_unknown_architecture(folder):
     model, params = ml.load(path)
     ids = (torch.arange(16) * 7 % 40)[None]
     for backend in (ml.NumpyBackend(), ml.CBackend()):
-        found = ml.compile(model, backend).evaluate(params, {"input_ids": ids.numpy()})["logits"]
-        np.testing.assert_allclose(found, module(ids).logits.detach().numpy(), rtol=0, atol=1e-5)
+        output = ml.compile(model, backend).evaluate(params, {"input_ids": ids.numpy()})["logits"]
+        np.testing.assert_allclose(output, module(ids).logits.detach().numpy(), rtol=0, atol=1e-5)
 
 
 def test_load_reads_a_folder_of_the_zoo(tmp_path):
@@ -60,8 +60,8 @@ def test_load_reads_a_folder_of_the_zoo(tmp_path):
     module.save_pretrained(tmp_path)
     model, params = ml.load(tmp_path)
     ids = torch.arange(10)[None]
-    found = ml.compile(model, ml.NumpyBackend(), inference=True)(ids.numpy(), params=params)
-    np.testing.assert_allclose(found, module(ids).logits.detach().numpy(), rtol=0, atol=1e-5)
+    output = ml.compile(model, ml.NumpyBackend(), inference=True)(ids.numpy(), params=params)
+    np.testing.assert_allclose(output, module(ids).logits.detach().numpy(), rtol=0, atol=1e-5)
 
 
 def test_load_knows_the_names_of_the_zoo(tmp_path):

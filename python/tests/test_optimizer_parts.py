@@ -18,12 +18,12 @@ lr_scheduler = torch.optim.lr_scheduler
 
 def rates_of_torch(make, steps, rate=0.5):
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], rate)
-    schedule, found = make(optimizer), []
+    schedule, rates = make(optimizer), []
     for _ in range(steps):
-        found.append(optimizer.param_groups[0]["lr"])
+        rates.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
         schedule.step()
-    return found
+    return rates
 
 
 @pytest.mark.parametrize(
@@ -113,12 +113,12 @@ def test_plateau_starts_anew_with_a_fresh_state():
 def test_optimizers_follow_schedules():
     schedule = schedules.Step(1.0, every=2, factor=0.5)
     optimizer, params = optim.SGD(schedule), {"w": np.zeros(1)}
-    found = []
+    steps = []
     for _ in range(5):
         new = optimizer.update(params, {"w": np.ones(1)})
-        found.append(params["w"][0] - new["w"][0])
+        steps.append(params["w"][0] - new["w"][0])
         params = new
-    assert found == [1.0, 1.0, 0.5, 0.5, 0.25]
+    assert steps == [1.0, 1.0, 0.5, 0.5, 0.25]
 
 
 @pytest.mark.parametrize(
@@ -159,13 +159,13 @@ def test_ema_is_that_of_torch(name):
                 p.copy_(torch.tensor(drawn[n]))
         reference.update_parameters(module)
         params = {n: backend.tensor(v, "float32") for n, v in drawn.items()}
-        found = average.update(params)
+        actual = average.update(params)
         if step == 3:
             state = {n: v if isinstance(v, int) else backend.to_numpy(v) for n, v in average.state_dict().items()}
             average = optim.EMA(0.8)
             average.load_state_dict(state)
     for n, p in reference.module.named_parameters():
-        np.testing.assert_allclose(backend.to_numpy(found[n]), p.detach().numpy(), rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(backend.to_numpy(actual[n]), p.detach().numpy(), rtol=1e-6, atol=1e-7)
 
 
 def test_ema_of_bfloat16_adds_up():
@@ -173,17 +173,17 @@ def test_ema_of_bfloat16_adds_up():
     average = optim.EMA(0.999)
     average.update({"w": backend.zeros(1)})
     for _ in range(200):
-        found = average.update({"w": backend.ones(1)})["w"]
-    assert found.dtype == torch.bfloat16
+        actual = average.update({"w": backend.ones(1)})["w"]
+    assert actual.dtype == torch.bfloat16
     # In bfloat16 itself, steps stop to count at 0.125 or so.
-    np.testing.assert_allclose(found.float().numpy(), [1 - 0.999**200], rtol=2**-8)
+    np.testing.assert_allclose(actual.float().numpy(), [1 - 0.999**200], rtol=2**-8)
 
 
 def test_ema_warms_up():
     average = optim.EMA(0.9, warm_up=True)
-    found = [average.update({"w": np.array([float(v)])})["w"][0] for v in (1, 2, 3)]
+    actual = [average.update({"w": np.array([float(v)])})["w"][0] for v in (1, 2, 3)]
     second = 2 + (1 - 2) * 2 / 11
-    np.testing.assert_allclose(found, [1.0, second, 3 + (second - 3) * 3 / 12])
+    np.testing.assert_allclose(actual, [1.0, second, 3 + (second - 3) * 3 / 12])
 
 
 def test_ema_says_what_is_wrong():
@@ -245,8 +245,8 @@ def test_adapters_have_the_interface_of_ours(name, pair):
     assert adapted.steps == 8
     for n in expected:
         np.testing.assert_allclose(backend.to_numpy(actual[n]), backend.to_numpy(expected[n]), rtol=2e-5, atol=1e-6)
-    for given, copies in kept:
-        for n, value in given.items():
+    for arrays, copies in kept:
+        for n, value in arrays.items():
             np.testing.assert_array_equal(backend.to_numpy(value), copies[n])
     adapted.init(start)
     fresh = pair()[0].update(start, gradients[0])

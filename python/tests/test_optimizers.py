@@ -165,11 +165,11 @@ def test_parameters_without_gradient_stay_and_keep_their_own_steps(backend):
     reference = torch.optim.Adam(leaves.values(), 0.1)
     for step in range(6):
         names = "a" if step in (1, 2) else "ab"
-        given = {n: np.array([step - 2.5, 1.0 + step], np.float32) for n in names}
+        gradients = {n: np.array([step - 2.5, 1.0 + step], np.float32) for n in names}
         for n, leaf in leaves.items():
-            leaf.grad = torch.tensor(given[n]) if n in given else None
+            leaf.grad = torch.tensor(gradients[n]) if n in gradients else None
         reference.step()
-        params = optimizer.update(params, {n: backend.tensor(g, "float32") for n, g in given.items()})
+        params = optimizer.update(params, {n: backend.tensor(g, "float32") for n, g in gradients.items()})
     for n, leaf in leaves.items():
         np.testing.assert_allclose(backend.to_numpy(params[n]), leaf.detach().numpy(), rtol=1e-5)
 

@@ -125,11 +125,11 @@ def test_parameters_in_front_of_stars_and_lists():
     )
     x = np.array([[1, -2, 3], [-4, 5, -6]], np.float32)
     compiled = ml.compile(model, Own(), shapes={"x": [2, 3], "y": [2, 3]}, data_keys={"x", "y"})
-    found = compiled.evaluate({}, {"x": x, "y": x + 1})
-    np.testing.assert_array_equal(found["joined"], np.concatenate([x, x + 1], 1))
-    np.testing.assert_array_equal(found["stacked"], np.stack([x, x + 1], 1))
-    np.testing.assert_array_equal(found["chosen"], np.where(x > 0, x, x + 1))
-    np.testing.assert_array_equal(found["part"], x[0, 1:])
+    outputs = compiled.evaluate({}, {"x": x, "y": x + 1})
+    np.testing.assert_array_equal(outputs["joined"], np.concatenate([x, x + 1], 1))
+    np.testing.assert_array_equal(outputs["stacked"], np.stack([x, x + 1], 1))
+    np.testing.assert_array_equal(outputs["chosen"], np.where(x > 0, x, x + 1))
+    np.testing.assert_array_equal(outputs["part"], x[0, 1:])
     assert list in seen
     assert seen.count(1) == 1
     assert 2 in seen

@@ -26,9 +26,9 @@ def test_pickles_of_the_former_modules_load():
         # Protocol 0 writes module names as lines of text.
         loaded = pickle.loads(content.replace(new, old))
         assert type(loaded) is type(what)
-        found = loaded if old.endswith(b"parameters") else loaded.get_parameters()
+        actual = loaded if old.endswith(b"parameters") else loaded.get_parameters()
         np.testing.assert_array_equal(
-            compiled.evaluate(found, {"input": x})["output"], compiled.evaluate(params, {"input": x})["output"]
+            compiled.evaluate(actual, {"input": x})["output"], compiled.evaluate(params, {"input": x})["output"]
         )
 
 
@@ -119,6 +119,6 @@ def test_projects_that_are_written_depend_on_this_distribution(tmp_path):
     ours = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
     assert ours == optional_packages.DISTRIBUTION
     for name, autograd in (("one_backend", False), ("other_backend", True)):
-        made = new_backend(name, tmp_path, autograd)[0]
-        project = tomllib.loads(made.read_text(encoding="utf-8"))["project"]
+        path = new_backend(name, tmp_path, autograd)[0]
+        project = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
         assert project["dependencies"][0] == ours

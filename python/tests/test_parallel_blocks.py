@@ -111,11 +111,11 @@ def test_divided_blocks_compute_what_one_device_computes(build, backend):
     single = ml.compile(model, ml.NumpyBackend(), shapes=shapes)
     params = dict(single.randomize_params(seed=1))
     data = {"input": TOKENS}
-    given = {k: RANDOM.standard_normal(v.shape).astype(np.float32) for k, v in single.evaluate(params, data).items()}
-    expected, gradients = single.evaluate(params, data, given)
+    seeds = {k: RANDOM.standard_normal(v.shape).astype(np.float32) for k, v in single.evaluate(params, data).items()}
+    expected, gradients = single.evaluate(params, data, seeds)
     own = ml.InterpreterBackend() if backend == "interpreter" else ml.NumpyBackend(devices=["cpu"] * 2)
     compiled = ml.compile(model, own, layout=ml.Layout(ml.Mesh(model=2), divided), shapes=shapes)
-    actual, parts = compiled.evaluate(params, data, given)
+    actual, parts = compiled.evaluate(params, data, seeds)
     for name, value in expected.items():
         np.testing.assert_allclose(actual[name], value, rtol=1e-4, atol=1e-4)
     for name, value in gradients.items():
@@ -187,12 +187,12 @@ def test_tensor_parallelism_finds_the_layout_of_megatron(kind):
     else:
         model = ml.models.create_llama(num_heads=16, num_kv_heads=8, hidden=2816, **sizes)
     shapes = {"input": [8, 256]}
-    found = ml.plan(model, ml.Mesh(model=4), shapes=shapes, gradients=True, strategy="tensor_parallel")
+    plan = ml.plan(model, ml.Mesh(model=4), shapes=shapes, gradients=True, strategy="tensor_parallel")
     features = 8 * 256 * 1024 * 4
-    assert {c.op for c in found.communications} == {"all_reduce"}, found
+    assert {c.op for c in plan.communications} == {"all_reduce"}, plan
     # Two layers, what the head sends back, and the lookup, where the table is that of the head.
-    assert [c.bytes for c in found.communications] == [2 * features * 3 // 4] * (10 if kind == "gpt" else 9), found
-    divided = found.layout.tensors
+    assert [c.bytes for c in plan.communications] == [2 * features * 3 // 4] * (10 if kind == "gpt" else 9), plan
+    divided = plan.layout.tensors
     names = {"gpt": ["c_attn", "c_fc", "wte"], "llama": ["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"]}[kind]
     rows = [spec for pattern, spec in divided.items() if any(name in pattern for name in names)]
     assert len(rows) >= len(names)

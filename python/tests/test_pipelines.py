@@ -19,8 +19,8 @@ TARGET = RANDOM.standard_normal((8, 4)).astype(np.float32)
 @pytest.fixture(scope="module", autouse=True)
 def no_workers_are_left():
     yield
-    for found in list(workers._all.values()):
-        found.close()
+    for pool in list(workers._all.values()):
+        pool.close()
 
 
 def layers():
@@ -46,10 +46,10 @@ def results(backend, layout=None, placement=None):
     compiled = ml.compile(model, backend, shapes={"input": [8, 6]}, layout=layout)
     params = compiled.randomize_params(seed=0)
     outputs, gradients = compiled.evaluate(params, {"input": X}, output_gradients=True)
-    found = {**outputs, **gradients, "mean": compiled.state["norm.running_mean"]}
+    computed = {**outputs, **gradients, "mean": compiled.state["norm.running_mean"]}
     step = ml.train.TrainingStep(compiled, ml.optim.AdamW(0.01, clip_norm=0.5), loss="mse")
     losses = [step({"input": X, "target": TARGET})[step.loss] for _ in range(3)]
-    return {name: backend.to_numpy(value) for name, value in {**found, "losses": backend.stack(losses)}.items()}
+    return {name: backend.to_numpy(value) for name, value in {**computed, "losses": backend.stack(losses)}.items()}
 
 
 @pytest.mark.parametrize("name", ["numpy", "torch"])
@@ -98,13 +98,13 @@ def test_the_largest_device_is_small():
     for _ in range(50):
         sizes = [int(n) for n in random.integers(1, 20, random.integers(1, 8))]
         devices = int(random.integers(1, 5))
-        found = balanced([(f"h.{i}.weight", size) for i, size in enumerate(sizes)], devices)
-        loads = [sum(s for i, s in enumerate(sizes) if found[f"h.{i}"] == d) for d in range(devices)]
+        placement = balanced([(f"h.{i}.weight", size) for i, size in enumerate(sizes)], devices)
+        loads = [sum(s for i, s in enumerate(sizes) if placement[f"h.{i}"] == d) for d in range(devices)]
         cuts = itertools.combinations_with_replacement(range(len(sizes) + 1), devices - 1)
         ends = ([0, *cut, len(sizes)] for cut in cuts)
         best = min(max(sum(sizes[a:b]) for a, b in itertools.pairwise(end)) for end in ends)
         assert max(loads) == best
-        assert list(found.values()) == sorted(found.values())
+        assert list(placement.values()) == sorted(placement.values())
 
 
 def chain(devices):

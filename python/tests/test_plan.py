@@ -133,12 +133,12 @@ def test_memory_decides_between_whole_and_divided_parameters():
 
 
 def test_the_search_is_deterministic_and_looks_at_equal_layers_once():
-    found = [auto(transformer(2), ml.Mesh(data=2, model=4), {"input": [16, 64]}) for _ in range(2)]
-    assert repr(found[0].layout) == repr(found[1].layout)
-    assert found[0].search.candidates == found[1].search.candidates
+    plans = [auto(transformer(2), ml.Mesh(data=2, model=4), {"input": [16, 64]}) for _ in range(2)]
+    assert repr(plans[0].layout) == repr(plans[1].layout)
+    assert plans[0].search.candidates == plans[1].search.candidates
     deep = auto(transformer(4), ml.Mesh(data=2, model=4), {"input": [16, 64]})
     assert isinstance(deep.search, Search)
-    assert deep.search.evaluated < 2 * found[0].search.evaluated
+    assert deep.search.evaluated < 2 * plans[0].search.evaluated
     assert "chosen" in str(deep)
     # What is printed can be pasted.
     pasted = eval(repr(deep.layout), {"Layout": ml.Layout, "Mesh": ml.Mesh})
@@ -155,11 +155,13 @@ STRATEGIES = {
 @pytest.mark.parametrize("options", [{}, {"gradients": True}, {"gradients": True, "gradient_checkpointing": True}])
 def test_what_the_search_costs_of_equal_layers_is_what_the_whole_program_costs(options):
     mesh, shapes = ml.Mesh(data=2, model=4), {"input": [16, 64]}
-    given = {"shapes": shapes, "hardware": FAST, "optimizer": ml.optim.AdamW(0.1), **options}
-    plan = ml.plan(transformer(7), mesh, strategy="auto", **given)
+    arguments = {"shapes": shapes, "hardware": FAST, "optimizer": ml.optim.AdamW(0.1), **options}
+    plan = ml.plan(transformer(7), mesh, strategy="auto", **arguments)
     costs = {c.name: c for c in plan.search.candidates}
     # The plan of the layout is that of the program with all its layers.
-    plans = {name: ml.plan(transformer(7), ml.Layout(mesh, **layout), **given) for name, layout in STRATEGIES.items()}
+    plans = {
+        name: ml.plan(transformer(7), ml.Layout(mesh, **layout), **arguments) for name, layout in STRATEGIES.items()
+    }
     for name, whole in {**plans, "chosen": plan}.items():
         assert costs[name].seconds == pytest.approx(whole.estimate.seconds, rel=1e-9), name
         assert costs[name].memory == whole.bytes_held, name
@@ -185,8 +187,8 @@ def test_models_with_the_layout_found_give_what_one_device_gives(name, devices):
     backend = ml.get_backend(name, **({} if devices is None else {"devices": devices}))
     options = {"layout": ml.Mesh(data=2), "strategy": "auto", "shapes": shapes, "hardware": FAST}
     compiled = ml.compile(model, backend, **options)
-    given = {key: backend.array(value) for key, value in params.items()}
-    actual, own = compiled.evaluate(given, {"input": x}, output_gradients=True)
+    arrays = {key: backend.array(value) for key, value in params.items()}
+    actual, own = compiled.evaluate(arrays, {"input": x}, output_gradients=True)
     np.testing.assert_allclose(backend.to_numpy(actual["output"]), expected["output"], rtol=1e-4, atol=1e-5)
     for key, value in gradients.items():
         np.testing.assert_allclose(backend.to_numpy(own[key]), value, rtol=1e-4, atol=1e-4)
@@ -316,7 +318,7 @@ def test_the_exchanges_that_run_are_those_of_the_plan():
     counting = Counting()
     namespace = {"mesh": counting}
     exec(source.text, namespace)
-    given = {"params": "param", "data": "data", "state": "state", "cotangents": "cotangent"}
+    roles = {"params": "param", "data": "data", "state": "state", "cotangents": "cotangent"}
     function = namespace["evaluate_gradients"]
-    function(*(arguments[given[name]] for name in inspect.signature(function).parameters))
+    function(*(arguments[roles[name]] for name in inspect.signature(function).parameters))
     assert counting.sent == plan.bytes_sent > 0

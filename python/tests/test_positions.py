@@ -34,11 +34,11 @@ def refused(call, *parts):
     """Call what fails; the error holds these parts."""
     with pytest.raises(errors.InvalidValueError) as problem:
         call()
-    found = problem.value
-    assert found.code == "M0504"
+    error = problem.value
+    assert error.code == "M0504"
     for part in parts:
-        assert part in str(found), str(found)
-    return found
+        assert part in str(error), str(error)
+    return error
 
 
 @pytest.mark.parametrize("inference", [True, False])
@@ -47,11 +47,11 @@ def test_a_table_of_words(backend, inference):
     params = run.get_parameters()
     for index in (5, 7, -6, 2**40):
         data = {"input": np.array([0, index, 1])}
-        found = refused(lambda data=data: run.evaluate(params, data), f"given index {index}", "the axis has size 5")
-        assert found.path == "words"
-        assert "test_positions.py" in found.where
-        assert found.hint.startswith("give numbers from 0 to 4")
-        assert found.notes == ("it is element [1] of `input`",)
+        error = refused(lambda data=data: run.evaluate(params, data), f"given index {index}", "the axis has size 5")
+        assert error.path == "words"
+        assert "test_positions.py" in error.where
+        assert error.hint.startswith("give numbers from 0 to 4")
+        assert error.notes == ("it is element [1] of `input`",)
     # The next call works, with other sizes too; negative indices count from the end, which torch has not in this op.
     table = backend.to_numpy(params["words.weight"])
     for good in ([4, 0], [0, 1, 2, 2 if backend.name == "torch" else -1]):
@@ -64,8 +64,8 @@ def test_gradients(backend):
     run = words(backend, ("n", 2))
     data = {"input": np.array([[0, 1], [2, 9]])}
     for gradients in (True, lambda outputs: {"output": outputs["output"]}):
-        found = refused(lambda g=gradients: run.evaluate({}, data, output_gradients=g), "embedding is given index 9")
-        assert (found.path, found.notes) == ("words", ("it is element [1, 1] of `input`",))
+        error = refused(lambda g=gradients: run.evaluate({}, data, output_gradients=g), "embedding is given index 9")
+        assert (error.path, error.notes) == ("words", ("it is element [1, 1] of `input`",))
 
 
 @pytest.mark.parametrize("padding", [1, -4])
@@ -80,18 +80,18 @@ def test_the_padding_row_gets_no_gradient_from_either_end(make, autodiff, paddin
     model |= ml.Embedding(5, 2, padding_idx=padding, name="words")(input="input", output="output")
     run = ml.compile(model, backend, shapes={"input": [5]}, autodiff=autodiff)
     _, gradients = run.evaluate(run.get_parameters(), {"input": np.array([1, -4, 0, -5, -1])}, output_gradients=True)
-    found = backend.to_numpy(gradients["words.weight"])
-    np.testing.assert_array_equal(found[:, 0], [2, 0, 0, 0, 1])
+    gradient = backend.to_numpy(gradients["words.weight"])
+    np.testing.assert_array_equal(gradient[:, 0], [2, 0, 0, 0, 1])
 
 
 def test_a_token_that_a_model_of_the_zoo_does_not_know(backend):
     run = ml.compile(create_gpt(**SIZES), backend, shapes={"input": ["batch", "length"]}, inference=True)
     for batch in (1, 3):
         data = {"input": np.full((batch, 4), 10)}
-        found = refused(
+        error = refused(
             lambda data=data: run.evaluate({}, data), "index 10, but the axis has size 10", "[0, 0] of `input`"
         )
-        assert (found.path, found.hint[:26]) == ("transformer.wte", "give numbers from 0 to 9; ")
+        assert (error.path, error.hint[:26]) == ("transformer.wte", "give numbers from 0 to 9; ")
 
 
 @pytest.mark.parametrize("name", ["numpy", "interpreter", "c", "ggml"])
@@ -104,12 +104,12 @@ def test_classes_in_a_training_step(name):
     good = {"input": x, "target": np.array([0, 3, -100])}
     step(good)
     before = {key: np.array(value) for key, value in step.params.items()}
-    found = refused(
+    error = refused(
         lambda: step({"input": x, "target": np.array([0, -100, 4])}),
         "cross_entropy is given index 4, but the axis has size 4",
     )
-    assert found.notes == ("it is element [2] of `target`",)
-    assert "test_positions.py" in found.where
+    assert error.notes == ("it is element [2] of `target`",)
+    assert "test_positions.py" in error.where
     # Nothing was learnt from it.
     for key, value in before.items():
         np.testing.assert_array_equal(step.params[key], value)
@@ -156,8 +156,8 @@ def test_indices_that_follow_from_data(make):
     model |= ml.Embedding(3, 2, name="words")(input="best", output="output")
     run = ml.compile(model, backend, shapes={"input": [2, 5]}, inference=True)
     data = {"input": np.eye(5, dtype=np.float32)[2:4]}
-    found = refused(lambda: run.evaluate({}, data), "embedding is given index 3, but the axis has size 3")
-    assert (found.path, found.notes) == ("words", ("it follows from `input`",))
+    error = refused(lambda: run.evaluate({}, data), "embedding is given index 3, but the axis has size 3")
+    assert (error.path, error.notes) == ("words", ("it follows from `input`",))
 
 
 @pytest.mark.parametrize("tables", [1, 2])
@@ -173,12 +173,12 @@ def test_indices_that_the_model_computes(name, tables):
     run = ml.compile(model, backend, shapes={"input": [1, 5]}, inference=True)
     params = {**run.get_parameters(), "fc.weight": np.eye(5, dtype=np.float32)}
     run.evaluate(params, {"input": np.eye(5, dtype=np.float32)[2:3]})
-    found = refused(lambda: run.evaluate(params, {"input": np.eye(5, dtype=np.float32)[4:]}), "InterpreterBackend")
+    error = refused(lambda: run.evaluate(params, {"input": np.eye(5, dtype=np.float32)[4:]}), "InterpreterBackend")
     if tables == 1:
-        assert (found.path, found.notes) == ("words0", ("the axis has size 3",))
+        assert (error.path, error.notes) == ("words0", ("the axis has size 3",))
     else:
-        assert found.path is None
-        assert found.notes == ("it is of one of these: embedding in `words0`, embedding in `words1`",)
+        assert error.path is None
+        assert error.notes == ("it is of one of these: embedding in `words0`, embedding in `words1`",)
 
 
 @pytest.mark.parametrize("jit", [False, True])
@@ -190,11 +190,11 @@ def test_classes_of_a_loss_on_frameworks_that_take_any(make, jit):
     step = ml.train.TrainingStep(run, ml.optim.Adam(0.1), loss="cross_entropy")
     x = np.ones((3, 3), np.float32)
     step({"input": x, "target": np.array([0, 3, -100])})
-    found = refused(
+    error = refused(
         lambda: step({"input": x, "target": np.array([0, -100, 4])}),
         "cross_entropy is given index 4, but the axis has size 4",
     )
-    assert found.notes == ("it is element [2] of `target`",)
+    assert error.notes == ("it is element [2] of `target`",)
 
 
 @pytest.mark.parametrize("make", list(FIRST.values()))
@@ -223,8 +223,8 @@ def test_an_index_behind_a_function_of_the_users():
     run = ml.compile(model, ml.NumpyBackend(), shapes={"input": [2]}, inference=True)
     calls.clear()
     data = {"input": np.array([0.0, 1.0], np.float32)}
-    found = refused(lambda: run.evaluate({}, data), "embedding failed in `words`: index 3 is out of bounds")
-    assert found.path == "words"
+    error = refused(lambda: run.evaluate({}, data), "embedding failed in `words`: index 3 is out of bounds")
+    assert error.path == "words"
     assert len(calls) == 1
 
 

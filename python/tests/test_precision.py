@@ -14,20 +14,20 @@ WIDE = {"softmax", "cross_entropy", "layer_norm", "batch_norm", "mean", "sum", "
 
 def operands(compiled):
     """Op name -> dtypes of its float operands, over all of the nodes of the typed graph."""
-    dtypes, found = {}, {}
+    dtypes, by_op = {}, {}
     for line in compiled.stages["precision"].splitlines():
         for value, dtype in re.findall(r'(%\d+)(?: "[^"]*")?: (\w+)\[', line):
             dtypes[value] = dtype
         if match := re.search(r" = (\w+)\((.*)\) in ", line):
             read = {dtypes[value] for value in re.findall(r"%\d+", match[2])}
-            found.setdefault(match[1], set()).update(d for d in read if "f" in d)
-    return found
+            by_op.setdefault(match[1], set()).update(d for d in read if "f" in d)
+    return by_op
 
 
 def check_dtypes(compiled, low, expected):
-    found = operands(compiled)
-    assert expected <= set(found)
-    for op, dtypes in found.items():
+    actual = operands(compiled)
+    assert expected <= set(actual)
+    for op, dtypes in actual.items():
         if op in LOW:
             assert dtypes == {low}, op
         elif op in WIDE:
@@ -129,10 +129,10 @@ def test_results_are_near_those_of_float32(name, precision):
 @pytest.mark.parametrize("name", CASES)
 def test_all_backends_give_the_same(name, precision, backend):
     results = []
-    for made in (ml.NumpyBackend(), construct(backend)):
-        compiled, data = compile_case(name, made, precision=precision)
+    for backend_instance in (ml.NumpyBackend(), construct(backend)):
+        compiled, data = compile_case(name, backend_instance, precision=precision)
         both = compiled.evaluate(compiled.randomize_params(seed=2), data, True)
-        results.append({key: made.to_numpy(value) for group in both for key, value in group.items()})
+        results.append({key: backend_instance.to_numpy(value) for group in both for key, value in group.items()})
     epsilon = {"bfloat16": 2**-8, "float16": 2**-11}[precision]
     for key, expected in results[0].items():
         scale = max(1.0, float(np.abs(expected).max()))
@@ -216,8 +216,8 @@ def test_stored_half_computed_half_has_islands_and_float32_is_the_widest():
     model, shapes = classifier(), {"input": [2, 8], "target": [2]}
     options = {"shapes": shapes, "dtypes": {"target": "int64"}}
     compiled = ml.compile(model, ml.NumpyBackend(dtype="bfloat16"), precision="float32", **options)
-    found = operands(compiled)
-    assert found["linear"] == found["softmax"] == found["relu"] == {"f32"}
+    dtypes = operands(compiled)
+    assert dtypes["linear"] == dtypes["softmax"] == dtypes["relu"] == {"f32"}
     params = compiled.randomize_params(seed=0)
     assert {str(p.dtype) for p in params.values()} == {"bfloat16"}
     outputs = compiled.evaluate(params, data_for(shapes) | {"input": np.ones((2, 8)), "target": np.array([0, 1])})
@@ -229,9 +229,9 @@ def test_double_precision_keeps_its_islands_double():
     compiled = ml.compile(
         classifier(), ml.NumpyBackend(dtype="float64"), shapes=shapes, dtypes={"target": "int64"}, precision="float16"
     )
-    found = operands(compiled)
-    assert found["linear"] == {"f16"}
-    assert found["softmax"] == {"f64"}
+    dtypes = operands(compiled)
+    assert dtypes["linear"] == {"f16"}
+    assert dtypes["softmax"] == {"f64"}
 
 
 def test_the_backend_gives_the_default():

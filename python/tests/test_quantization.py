@@ -67,8 +67,8 @@ def test_matrices_of_a_batch_are_quantized_one_by_one(scheme):
     model |= ml.MatrixMultiply()(left="input", right=weight, output="output")
     backend = ml.CBackend(quantize=scheme, quantize_strict=True, num_threads=2)
     compiled = ml.compile(model, backend, shapes={"input": [3, 5, 96]}, inference=True)
-    given = np.random.default_rng(0)
-    w, x = (given.standard_normal(shape).astype(np.float32) for shape in ([3, 96, 40], [3, 5, 96]))
+    rng = np.random.default_rng(0)
+    w, x = (rng.standard_normal(shape).astype(np.float32) for shape in ([3, 96, 40], [3, 5, 96]))
     w *= np.array([1, 1e-3, 1e3], np.float32)[:, None, None]
     kept = np.stack([rounded(one.T, scheme).T for one in w])
     numbers, sizes = as_bytes(x.reshape(15, 96)) if scheme == "int8" else (x, np.float32(1))
@@ -85,17 +85,17 @@ def test_what_is_not_finite_stays_so():
     compiled, params, x = linear("int8", 5, 40, 33)
     clean = compiled.evaluate(params, {"input": x})["output"]
     x[1, 3], x[2, 5], x[3, 7] = np.nan, np.inf, -np.inf
-    found = compiled.evaluate(params, {"input": x})["output"]
-    assert np.isnan(found[1:4]).all()
-    np.testing.assert_array_equal(found[[0, 4]], clean[[0, 4]])
+    output = compiled.evaluate(params, {"input": x})["output"]
+    assert np.isnan(output[1:4]).all()
+    np.testing.assert_array_equal(output[[0, 4]], clean[[0, 4]])
     for scheme in SCHEMES:
         compiled, params, x = linear(scheme, 4, 40, 33)
         broken = {name: np.array(value) for name, value in params.items()}
         name = next(n for n in broken if n.endswith("weight"))
         broken[name][7, 3], broken[name][9, 39] = np.nan, np.inf
-        found = compiled.evaluate(broken, {"input": x})["output"]
-        assert np.isnan(found[:, [7, 9]]).all(), scheme
-        assert np.isfinite(np.delete(found, [7, 9], 1)).all(), scheme
+        output = compiled.evaluate(broken, {"input": x})["output"]
+        assert np.isnan(output[:, [7, 9]]).all(), scheme
+        assert np.isfinite(np.delete(output, [7, 9], 1)).all(), scheme
 
 
 @pytest.mark.parametrize(("scheme", "least"), [("int8", 0.999), ("int8_weights", 0.9999), ("int4_weights", 0.98)])
@@ -150,19 +150,19 @@ def test_options_that_do_not_work():
         ml.compile(model, ml.CBackend(quantize="int8"), shapes={"input": [4, 64]})
     grouped = ml.Model()
     grouped |= ml.Convolution2D(16, 3, groups=2)(input="input", output="output")
-    given = {"shapes": {"input": [1, 8, 16, 16]}, "inference": True}
+    settings = {"shapes": {"input": [1, 8, 16, 16]}, "inference": True}
     transposed = ml.Model()
     transposed |= ml.ConvTranspose2d(16, 4, stride=2)(input="input", output="output")
     with pytest.raises(MithrilError, match="weight: parts of it are brought into another order"):
-        ml.compile(transposed, ml.CBackend(quantize="int8", quantize_strict=True), **given)
+        ml.compile(transposed, ml.CBackend(quantize="int8", quantize_strict=True), **settings)
     with pytest.raises(MithrilError, match="weight: it is not of float32"):
-        ml.compile(grouped, ml.CBackend(dtype=ml.float64, quantize="int8", quantize_strict=True), **given)
+        ml.compile(grouped, ml.CBackend(dtype=ml.float64, quantize="int8", quantize_strict=True), **settings)
     for options, message in [
         ({"quantize": {"conv.*": "int8"}}, 'no parameter of the model has a name like "conv.*"'),
         ({"quantize": "int8", "quantize_ranges": {"weight": (0, 1)}}, 'the model has no parameter "weight"'),
     ]:
         with pytest.raises(MithrilError, match=message):
-            ml.compile(grouped, ml.CBackend(**options), **given)
+            ml.compile(grouped, ml.CBackend(**options), **settings)
     for wrong in ({"weight": (1, 0)}, {"weight": (0, np.nan)}, {"weight": 3}, [1, 2]):
         with pytest.raises(InvalidValueError, match="quantize_ranges"):
             ml.CBackend(quantize="int8", quantize_ranges=wrong)
@@ -224,8 +224,8 @@ def test_convolutions_are_those_of_the_rounded_numbers(layer, shape, scheme):
     weights = rounded(weight.reshape(len(weight), -1), found_scheme).reshape(weight.shape).astype(np.float64)
     function = torch.nn.functional.conv1d if len(shape) == 3 else torch.nn.functional.conv2d
     stride, padding = (2 if len(shape) == 4 else 1), {3: 1, 1: 0, 5: 2}[weight.shape[-1]]
-    given = map(torch.from_numpy, (image, weights))
-    expected = function(*given, stride=stride, padding=padding, groups=groups).numpy()
+    tensors = map(torch.from_numpy, (image, weights))
+    expected = function(*tensors, stride=stride, padding=padding, groups=groups).numpy()
     expected += bias.reshape(-1, *[1] * (len(shape) - 2))
     actual = compiled.evaluate(params, {"input": x})["output"]
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=2e-6 * np.abs(expected).max())
@@ -239,20 +239,20 @@ def test_images_that_are_not_finite(is_calibrated):
         compiled = ml.calibrate(compiled, params, {"input": x})
     clean = compiled.evaluate(params, {"input": x})["output"]
     x[1, 3, 4, 4], x[2, 5, 0, 0] = np.nan, np.inf
-    found = compiled.evaluate(params, {"input": x})["output"]
-    assert np.isnan(found[1]).all()
+    output = compiled.evaluate(params, {"input": x})["output"]
+    assert np.isnan(output[1]).all()
     # What is beyond the known range is cut off.
-    assert np.isfinite(found[2]).all() if is_calibrated else np.isnan(found[2]).all()
-    np.testing.assert_array_equal(found[[0, 3]], clean[[0, 3]])
+    assert np.isfinite(output[2]).all() if is_calibrated else np.isnan(output[2]).all()
+    np.testing.assert_array_equal(output[[0, 3]], clean[[0, 3]])
 
 
 def test_a_network_of_images_in_whole_numbers(tmp_path):
     needs_whole_numbers(*images(ml.Convolution2D(16, 3), (1, 8, 8, 8))[:2])
     model = models.resnet18(num_classes=50)
-    given = {"shapes": {"input": [1, 3, 64, 64]}, "inference": True}
+    options = {"shapes": {"input": [1, 3, 64, 64]}, "inference": True}
     x = np.random.default_rng(0).standard_normal((1, 3, 64, 64)).astype(np.float32)
-    exact = ml.compile(model, ml.CBackend(num_threads=2), **given)
-    compiled = ml.compile(model, ml.CBackend(quantize="int8", quantize_strict=True, num_threads=2), **given)
+    exact = ml.compile(model, ml.CBackend(num_threads=2), **options)
+    compiled = ml.compile(model, ml.CBackend(quantize="int8", quantize_strict=True, num_threads=2), **options)
     params = compiled.randomize_params(seed=0)
     expected = exact.evaluate(params, {"input": x})["output"].reshape(-1).astype(np.float64)
     calibrated = ml.calibrate(compiled, params, ({"input": size * x} for size in (0.5, 1)))
@@ -322,8 +322,8 @@ def chain():
     model += ml.Relu()
     model += ml.Convolution2D(96, 5, padding=2, name="wide")
     model += ml.Convolution2D(24, 1, name="last")(output="output")
-    given = {"shapes": {"input": [3, 8, 21, 19]}, "inference": True}
-    compiled = ml.compile(model, ml.CBackend(quantize="int8", num_threads=2), **given)
+    options = {"shapes": {"input": [3, 8, 21, 19]}, "inference": True}
+    compiled = ml.compile(model, ml.CBackend(quantize="int8", num_threads=2), **options)
     params = compiled.randomize_params(seed=5)
     x = np.random.default_rng(0).standard_normal((3, 8, 21, 19)).astype(np.float32)
     needs_whole_numbers(compiled, params)
@@ -346,8 +346,10 @@ def test_convolutions_hand_on_bytes(tmp_path):
         image = torch.from_numpy(as_known(expected, *calibrated.backend.quantize_ranges[f"{name}.weight"]))
         stride, padding = strides[name]
         groups = image.shape[1] // weight.shape[1]
-        made = torch.nn.functional.conv2d(image, torch.from_numpy(whole), stride=stride, padding=padding, groups=groups)
-        expected = after.get(name, lambda t: t)(made.numpy() + bias.reshape(1, -1, 1, 1))
+        convolution = torch.nn.functional.conv2d(
+            image, torch.from_numpy(whole), stride=stride, padding=padding, groups=groups
+        )
+        expected = after.get(name, lambda t: t)(convolution.numpy() + bias.reshape(1, -1, 1, 1))
     error = np.abs(actual - expected) / np.abs(expected).max()
     # A number in the middle between two bytes may become either.
     assert np.quantile(error, 0.9) < 1e-5
@@ -363,9 +365,9 @@ def test_bytes_tell_which_images_are_not_finite():
     calibrated = ml.calibrate(compiled, params, {"input": x})
     clean = calibrated.evaluate(params, {"input": x})["output"]
     x[1, 3, 20, 18] = np.nan
-    found = calibrated.evaluate(params, {"input": x})["output"]
-    assert np.isnan(found[1]).all()
-    np.testing.assert_array_equal(found[[0, 2]], clean[[0, 2]])
+    output = calibrated.evaluate(params, {"input": x})["output"]
+    assert np.isnan(output[1]).all()
+    np.testing.assert_array_equal(output[[0, 2]], clean[[0, 2]])
     # A filter that is not finite makes NaN of its channel, and so of all that is made of it.
     broken = {name: np.array(value) for name, value in params.items()}
     broken["second.weight"][5, 0, 1, 1] = np.inf
@@ -409,9 +411,9 @@ def test_a_report_looks_at_the_parameters_of_the_model():
     model |= ml.Convolution2D(16, 3)(input="input", output="output")
     backend = ml.CBackend(quantize="int8_weights", num_threads=1, dtype=ml.float16)
     half = ml.compile(model, backend, shapes={"input": [1, 8, 12, 12]}, inference=True)
-    report = ml.quantization_report(half, given := half.randomize_params(seed=0))
-    assert report.before == params_bytes(given)
-    assert {row.path for row in report.rows} | {skip.path for skip in report.skipped} == set(given)
+    report = ml.quantization_report(half, drawn := half.randomize_params(seed=0))
+    assert report.before == params_bytes(drawn)
+    assert {row.path for row in report.rows} | {skip.path for skip in report.skipped} == set(drawn)
 
 
 def params_bytes(params):

@@ -80,15 +80,15 @@ def test_int8_agrees_with_c_and_with_floats(name, network, jit):
     in_c = evaluated(ml.CBackend(quantize="int8", num_threads=1), model, data, params)[2]
     for scheme in ("int8", "int8_weights"):
         backend = backend_of(name, quantize=scheme, jit=jit)
-        compiled, own, found = evaluated(backend, model, data, params)
-        assert 1e-5 < error(found, exact) < 0.05
+        compiled, own, output = evaluated(backend, model, data, params)
+        assert 1e-5 < error(output, exact) < 0.05
         if scheme == "int8":
             # The same roundings, but for convolutions, which C does in integers where the processor is made for it.
-            assert error(found, in_c) < (1e-5 if network == "mlp" else 0.05)
+            assert error(output, in_c) < (1e-5 if network == "mlp" else 0.05)
             assert "_matmul_integer(" in compiled.source
         packed = compiled.pack(own)
         again = next(iter(compiled.evaluate(packed, data).values()))
-        np.testing.assert_array_equal(backend.to_numpy(again), found.astype("f4"))
+        np.testing.assert_array_equal(backend.to_numpy(again), output.astype("f4"))
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -106,8 +106,8 @@ def test_packed_weights_are_bytes(name):
     assert "linear.weight" not in packed
     # Any number of rows, one included.
     for rows in (1, 6):
-        found = compiled.evaluate(packed, {"input": data["input"][:rows]})["output"]
-        assert tuple(found.shape) == (rows, 64)
+        output = compiled.evaluate(packed, {"input": data["input"][:rows]})["output"]
+        assert tuple(output.shape) == (rows, 64)
     other = ml.compile(ml.Linear(3), backend, shapes={"input": [2, 4]}, inference=True)
     with pytest.raises(ml.errors.ParameterError, match="packed for another model"):
         other.evaluate(packed, {"input": np.ones((2, 4), "f4")})
@@ -133,8 +133,8 @@ def test_other_parameters_are_quantized_again(name):
             first["linear.weight"][0] = 0
     if name == "torch":
         first["linear_1.weight"].zero_()
-        found = backend.to_numpy(compiled.evaluate(first, data)["output"])
-        np.testing.assert_allclose(found, np.broadcast_to(backend.to_numpy(first["linear_1.bias"]), found.shape))
+        actual = backend.to_numpy(compiled.evaluate(first, data)["output"])
+        np.testing.assert_allclose(actual, np.broadcast_to(backend.to_numpy(first["linear_1.bias"]), actual.shape))
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -147,7 +147,7 @@ def test_names_choose_what_is_quantized(name):
     report = ml.quantization_report(compiled, compiled.get_parameters(), data)
     assert [(row.path, row.type) for row in report.rows] == [("linear_1.weight", "int8_weights")]
     assert report.outputs[0].largest < 0.05
-    for duplicate in (copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))):
+    for duplicate in (copy.deepcopy, lambda program: pickle.loads(pickle.dumps(program))):
         assert "linear_1.weight.int8" in duplicate(compiled).source
 
 
@@ -159,14 +159,14 @@ def test_rows_that_are_not_finite(name):
     params = compiled.randomize_params(seed=0)
     whole = data["input"].copy()
     whole[0, 3], whole[1, 4], whole[2] = np.nan, np.inf, 0
-    found = backend.to_numpy(compiled.evaluate(params, {"input": whole})["output"])
-    np.testing.assert_array_equal(np.isfinite(found).all(1), [False, False, True, True, True, True])
-    assert np.isnan(found[:2]).all()
+    output = backend.to_numpy(compiled.evaluate(params, {"input": whole})["output"])
+    np.testing.assert_array_equal(np.isfinite(output).all(1), [False, False, True, True, True, True])
+    assert np.isnan(output[:2]).all()
     weight = np.array(backend.to_numpy(params["linear_1.weight"]))
     weight[5, 0] = np.inf
-    found = compiled.evaluate({**params, "linear_1.weight": backend.array(weight)}, data)["output"]
-    np.testing.assert_array_equal(np.isnan(backend.to_numpy(found)).all(0), np.arange(64) == 5)
-    assert np.isfinite(backend.to_numpy(found)[:, :5]).all()
+    output = compiled.evaluate({**params, "linear_1.weight": backend.array(weight)}, data)["output"]
+    np.testing.assert_array_equal(np.isnan(backend.to_numpy(output)).all(0), np.arange(64) == 5)
+    assert np.isfinite(backend.to_numpy(output)[:, :5]).all()
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -24,8 +24,8 @@ def check_jax(function, x):
     """The ops that an imported function became, after its values were compared with JAX."""
     model, params = ml.from_jax(function, (jnp.asarray(x),))
     compiled = ml.compile(model, ml.NumpyBackend(), inference=True)
-    found = compiled.evaluate(params, {"x": x})["output"]
-    np.testing.assert_allclose(found, np.asarray(function(jnp.asarray(x))), rtol=2e-5, atol=2e-5)
+    output = compiled.evaluate(params, {"x": x})["output"]
+    np.testing.assert_allclose(output, np.asarray(function(jnp.asarray(x))), rtol=2e-5, atol=2e-5)
     return ops_of(compiled)
 
 
@@ -88,7 +88,7 @@ FORMS = {
 
 @pytest.mark.parametrize(("op", "function"), [(op, f) for op, functions in FORMS.items() for f in functions])
 def test_pieces_become_one_op(op, function):
-    assert [found for found in check_jax(function, X) if found not in {"add"} or op == "add"] == [op]
+    assert [op_name for op_name in check_jax(function, X) if op_name not in {"add"} or op == "add"] == [op]
 
 
 NEAR_MISSES = {
@@ -144,9 +144,9 @@ def test_pieces_that_something_else_reads_stay():
 
 
 def test_two_norms_of_one_input_share_what_they_have_in_common():
-    found = check_jax(lambda x: layer_norm(x) * W + layer_norm(x) * B, X)
-    assert found.count("layer_norm") == 1
-    assert "mean" not in found
+    ops = check_jax(lambda x: layer_norm(x) * W + layer_norm(x) * B, X)
+    assert ops.count("layer_norm") == 1
+    assert "mean" not in ops
 
 
 @pytest.mark.parametrize("op", ["gelu", "softmax", "log_softmax", "layer_norm", "rms_norm", "silu", "softplus", "mish"])
@@ -154,10 +154,10 @@ def test_gradients_are_those_of_the_pieces(op):
     for function in FORMS[op]:
         model, _ = ml.from_jax(function, (jnp.asarray(X),))
         compiled = ml.compile(model, ml.NumpyBackend(), trainable_keys=["x"])
-        _, found = compiled.evaluate({"x": X}, {}, {"output": X})
+        _, gradients = compiled.evaluate({"x": X}, {}, {"output": X})
         assert op in ops_of(compiled)
         expected = jax.grad(lambda x, function=function: (function(x) * X).sum())(jnp.asarray(X))
-        np.testing.assert_allclose(found["x"], np.asarray(expected), rtol=2e-4, atol=2e-5)
+        np.testing.assert_allclose(gradients["x"], np.asarray(expected), rtol=2e-4, atol=2e-5)
 
 
 class Block(torch.nn.Module):
@@ -215,11 +215,11 @@ def test_a_decomposed_block_becomes_what_it_was_written_with(mask):
     for backend in (ml.NumpyBackend(), ml.CBackend()):
         compiled = ml.compile(model, backend, inference=True)
         np.testing.assert_allclose(compiled.evaluate(params, data)["output"], expected, rtol=2e-5, atol=2e-5)
-    found = ops_of(compiled)
-    assert found.count("scaled_dot_product_attention") == 1
-    assert found.count("linear") == 6
-    assert {"layer_norm", "rms_norm", "gelu"} <= set(found)
-    assert not {"matmul", "softmax", "mean", "rsqrt", "erf", "where"} & set(found)
+    ops = ops_of(compiled)
+    assert ops.count("scaled_dot_product_attention") == 1
+    assert ops.count("linear") == 6
+    assert {"layer_norm", "rms_norm", "gelu"} <= set(ops)
+    assert not {"matmul", "softmax", "mean", "rsqrt", "erf", "where"} & set(ops)
 
 
 class Similar(torch.nn.Module):
@@ -248,8 +248,8 @@ def test_similar_attention_stays(kind):
     q, k, v = (torch.randn(2, 5, 5) for _ in range(3))
     model, params = ml.from_torch(torch.export.export(Similar(kind), (q, k, v)).run_decompositions())
     compiled = ml.compile(model, ml.NumpyBackend(), inference=True)
-    found = compiled.evaluate(params, {"q": q.numpy(), "k": k.numpy(), "v": v.numpy()})
+    outputs = compiled.evaluate(params, {"q": q.numpy(), "k": k.numpy(), "v": v.numpy()})
     expected = Similar(kind)(q, k, v)
     first = expected[0] if isinstance(expected, tuple) else expected
-    np.testing.assert_allclose(next(iter(found.values())), first.numpy(), rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(next(iter(outputs.values())), first.numpy(), rtol=2e-5, atol=2e-5)
     assert ("scaled_dot_product_attention" in ops_of(compiled)) == (kind == "none")

@@ -44,8 +44,8 @@ class Graph:
             self.nodes.append((ml.IOKey(f"x{i}"), shape))
 
     def pick(self, accepts=lambda shape: True):
-        found = [node for node in self.nodes if accepts(node[1])]
-        return self.draw(st.sampled_from(found)) if found else None
+        candidates = [node for node in self.nodes if accepts(node[1])]
+        return self.draw(st.sampled_from(candidates)) if candidates else None
 
     def apply(self, name, shape, *args):
         self.nodes.append((_core.apply_op(name, list(args)), tuple(shape)))
@@ -88,21 +88,21 @@ class Graph:
         self.apply("where", together, condition, x, self.draw(st.sampled_from([y, 0.25])))
 
     def softmax(self):
-        found = self.pick(lambda shape: shape and 0 not in shape)
-        if found is not None:
+        node = self.pick(lambda shape: shape and 0 not in shape)
+        if node is not None:
             self.apply(
                 self.draw(st.sampled_from(["softmax", "log_softmax", "cumsum", "sort"])),
-                found[1],
-                found[0],
-                self.axis(found[1]),
+                node[1],
+                node[0],
+                self.axis(node[1]),
             )
 
     def reduce(self):
         name = self.draw(st.sampled_from(REDUCE))
-        found = self.pick(lambda shape: shape and (name not in NON_EMPTY or 0 not in shape))
-        if found is None:
+        node = self.pick(lambda shape: shape and (name not in NON_EMPTY or 0 not in shape))
+        if node is None:
             return
-        x, shape = found
+        x, shape = node
         axis, keepdim = self.axis(shape), self.draw(st.booleans())
         rest = [(1 if keepdim else None) if i == axis % len(shape) else n for i, n in enumerate(shape)]
         rest = [n for n in rest if n is not None]
@@ -113,10 +113,10 @@ class Graph:
             self.apply(name, rest, x, axis, keepdim)
 
     def matmul(self):
-        found = self.pick(lambda shape: len(shape) >= 2)
-        if found is None:
+        node = self.pick(lambda shape: len(shape) >= 2)
+        if node is None:
             return
-        x, shape = found
+        x, shape = node
         other = self.pick(lambda s: len(s) == 2 and s[0] == shape[-1])
         if other is None:
             turned = _core.apply_op("matrix_transpose", [x])
@@ -187,10 +187,10 @@ def test_backends_agree_on_random_graphs(backend_name, data):
     graph = Graph(data.draw)
     for _ in range(data.draw(st.integers(2, 16))):
         graph.grow()
-    made = graph.nodes[len(graph.shapes) :]
-    assume(made)
+    computed = graph.nodes[len(graph.shapes) :]
+    assume(computed)
     # Several outputs, duplicates among them; nodes that nothing reads are dead.
-    outputs = [*data.draw(st.lists(st.sampled_from(made), max_size=2)), made[-1]]
+    outputs = [*data.draw(st.lists(st.sampled_from(computed), max_size=2)), computed[-1]]
     model = ml.Model.create(**{f"output{i}": node for i, (node, _) in enumerate(outputs)})
     random = np.random.default_rng(data.draw(st.integers(0, 2**16)))
     chosen = backend(backend_name, "float64")

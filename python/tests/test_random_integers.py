@@ -44,8 +44,8 @@ def program(seed: int) -> tuple[ml.Model, dict[str, np.ndarray[Any, Any]]]:
         pool.append((_core.Connection.input(f"x{i}", [3, 4], str(dtype)), str(dtype)))
 
     def pick(numbers: bool = False) -> tuple[Any, str]:
-        found = [pair for pair in pool if not numbers or pair[1] != "bool"]
-        return found[random.integers(len(found))] if found else cast(*pool[0])
+        candidates = [pair for pair in pool if not numbers or pair[1] != "bool"]
+        return candidates[random.integers(len(candidates))] if candidates else cast(*pool[0])
 
     def cast(x: Any, _: str) -> tuple[Any, str]:
         to = str(random.choice(DTYPES[:-1]))
@@ -58,31 +58,31 @@ def program(seed: int) -> tuple[ml.Model, dict[str, np.ndarray[Any, Any]]]:
         (x, left), (y, right) = pick(numbers=kind != "cast"), pick(numbers=True)
         common = joined(left, right)
         if kind == "arithmetic":
-            found = _core.apply_op(str(random.choice(ARITHMETIC)), [x, y]), common
+            connection = _core.apply_op(str(random.choice(ARITHMETIC)), [x, y]), common
         elif kind == "bits":
-            found = _core.apply_op(str(random.choice(BITS)), [x, y]), common
+            connection = _core.apply_op(str(random.choice(BITS)), [x, y]), common
         elif kind == "compare":
-            found = _core.apply_op(str(random.choice(COMPARISONS)), [x, y]), "bool"
+            connection = _core.apply_op(str(random.choice(COMPARISONS)), [x, y]), "bool"
         elif kind == "unary":
             op = str(random.choice(UNARY))
-            found = _core.apply_op(op, [x]), "bool" if op == "logical_not" else left
+            connection = _core.apply_op(op, [x]), "bool" if op == "logical_not" else left
         elif kind == "number":
             number = int(random.choice([0, 1, 3, 100, 127]))
-            found = _core.apply_op(str(random.choice(NUMBERS)), [x, number]), left
+            connection = _core.apply_op(str(random.choice(NUMBERS)), [x, number]), left
         elif kind == "where":
-            found = _core.apply_op("where", [_core.apply_op("less", [x, y]), x, y]), common
+            connection = _core.apply_op("where", [_core.apply_op("less", [x, y]), x, y]), common
         elif kind == "take":
             at = _core.apply_op("remainder", [y, 3])
-            found = _core.apply_op("take_along_axis", [x, at, 0]), left
+            connection = _core.apply_op("take_along_axis", [x, at, 0]), left
         elif kind == "along":
             op = str(random.choice(REDUCTIONS))
             result = _core.apply_op(op, [x, 1] if op in ("cumsum", "cumprod", "sort", "argsort") else [x, 1, True])
             kept = op in ("max", "min", "sort")
-            found = _core.apply_op("add", [result, _core.apply_op("multiply", [x, 0])]), left if kept else "int64"
+            connection = _core.apply_op("add", [result, _core.apply_op("multiply", [x, 0])]), left if kept else "int64"
         else:
-            found = cast(x, left)
-        pool.append(found)
-        outputs[f"y{i}"] = found[0]
+            connection = cast(x, left)
+        pool.append(connection)
+        outputs[f"y{i}"] = connection[0]
     return ml.Model.create(**outputs), data
 
 
@@ -94,9 +94,9 @@ def check(name: str, seed: int) -> None:
     model, data = program(seed)
     expected = ml.compile(model, backend_named("interpreter"), inference=True, data_keys=list(data)).evaluate({}, data)
     one = backend_named(name)
-    given = {key: one.tensor(value, value.dtype.name) for key, value in data.items()}
+    arrays = {key: one.tensor(value, value.dtype.name) for key, value in data.items()}
     model, _ = program(seed)
-    actual = ml.compile(model, one, inference=True, data_keys=list(data)).evaluate({}, given)
+    actual = ml.compile(model, one, inference=True, data_keys=list(data)).evaluate({}, arrays)
     for key, value in expected.items():
         mine, its = np.asarray(one.to_numpy(actual[key])), np.asarray(backend_named("interpreter").to_numpy(value))
         assert mine.dtype == its.dtype, (seed, key)

@@ -34,8 +34,8 @@ OTHERS = {"numpy": ("numpy", 12), "torch": ("torch", 8), "jax": ("jax", 4), "mlx
 
 
 def check(seeds, backend):
-    found = results([(seed, backend) for seed in seeds], minimize=True)
-    wrong = [f"seed {r['seed']}: {r['setting']}\n{r['text']}\n{r['program']}" for r in found if r["text"]]
+    rows = results([(seed, backend) for seed in seeds], minimize=True)
+    wrong = [f"seed {r['seed']}: {r['setting']}\n{r['text']}\n{r['program']}" for r in rows if r["text"]]
     assert not wrong, "\n\n".join(wrong)
 
 
@@ -87,8 +87,10 @@ class Careless(ml.NumpyBackend):
     """A backend with a mistake that a test of this op with few numbers may not find."""
 
     def tanh(self, input):
-        found = super().tanh(input)
-        return np.where(np.arange(found.size).reshape(found.shape) < 300, found, 0.0) if found.size > 300 else found
+        output = super().tanh(input)
+        return (
+            np.where(np.arange(output.size).reshape(output.shape) < 300, output, 0.0) if output.size > 300 else output
+        )
 
 
 def test_what_is_wrong_is_found_and_made_smaller(monkeypatch):
@@ -109,5 +111,5 @@ def test_what_is_wrong_is_found_and_made_smaller(monkeypatch):
     assert len(small.calls) <= 2
     # What is printed is a program; the mistake is not in the backend that it names.
     program = minimize.program(small, setting, seed)
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "off by 0.0" in found.stdout
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "off by 0.0" in completed.stdout

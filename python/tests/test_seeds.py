@@ -232,10 +232,10 @@ def test_s004_113_tensors(backend):
 
 def test_s004_126_numbers_come_back_as_they_went_in(backend):
     for dtype in (np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int64, np.uint8, np.bool_):
-        given = np.array([0, 1, 1], dtype)
-        actual = backend.to_numpy(backend.tensor(given, dtype))
-        assert actual.dtype == given.dtype
-        np.testing.assert_array_equal(actual, given)
+        values = np.array([0, 1, 1], dtype)
+        actual = backend.to_numpy(backend.tensor(values, dtype))
+        assert actual.dtype == values.dtype
+        np.testing.assert_array_equal(actual, values)
 
 
 def test_s004_152_output_gradients_in_every_form(backend):

@@ -22,8 +22,8 @@ CLASSES = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.MlxBackend, ml.CB
 def parameters(function):
     """Names and defaults of the parameters of a function, without those that collect others."""
     collecting = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    found = list(inspect.signature(function).parameters.values())
-    return {p.name: p.default for p in found if p.kind not in collecting}
+    signature_parameters = list(inspect.signature(function).parameters.values())
+    return {p.name: p.default for p in signature_parameters if p.kind not in collecting}
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
@@ -96,8 +96,8 @@ def test_public_functions_do_not_hide_their_options():
             function = getattr(module, name)
             if not inspect.isfunction(function) or name in OPEN:
                 continue
-            found = inspect.signature(function).parameters.values()
-            if any(p.kind is p.VAR_KEYWORD for p in found) and not any(p.kind is p.KEYWORD_ONLY for p in found):
+            listed = inspect.signature(function).parameters.values()
+            if any(p.kind is p.VAR_KEYWORD for p in listed) and not any(p.kind is p.KEYWORD_ONLY for p in listed):
                 hiding.append(f"{module.__name__}.{name}")
     assert hiding == []
     assert {"lr", "weight_decay"} <= parameters(ml.optim.from_torch).keys()

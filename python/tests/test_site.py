@@ -61,9 +61,9 @@ def test_the_reference_has_what_is_public():
     """Functions and classes of the package that are no layer, dtype or second name."""
     named = set(re.findall(r"^::: mithril\.(\S+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE))
     for name in named:
-        found = ml
+        obj = ml
         for part in name.split("."):
-            found = getattr(found, part)
+            obj = getattr(obj, part)
     from mithril._generated import layers
 
     aliases = {"LogicalModel", "MLXBackend", "GGMLBackend", "RawCBackend"}

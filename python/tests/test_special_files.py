@@ -12,9 +12,9 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="links and pipes of P
 
 
 def model():
-    made = ml.Model()
-    made |= ml.Linear(3)(input="input", output="output")
-    return made
+    model = ml.Model()
+    model |= ml.Linear(3)(input="input", output="output")
+    return model
 
 
 @pytest.fixture(scope="module")
@@ -66,14 +66,14 @@ def test_pipes_get_the_content(name, writers, tmp_path):
     pipe, copy = tmp_path / "pipe" / name, tmp_path / name
     pipe.parent.mkdir()
     os.mkfifo(pipe)
-    found = []
-    reader = threading.Thread(target=lambda: found.append(pipe.read_bytes()), daemon=True)
+    contents = []
+    reader = threading.Thread(target=lambda: contents.append(pipe.read_bytes()), daemon=True)
     reader.start()
     write(pipe)
     reader.join(timeout=60)
     assert stat.S_ISFIFO(os.stat(pipe).st_mode)
     assert os.listdir(pipe.parent) == [name]
-    copy.write_bytes(found[0])
+    copy.write_bytes(contents[0])
     assert holds(copy)
 
 

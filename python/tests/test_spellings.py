@@ -55,9 +55,9 @@ def same(actual, expected):
     ],
 )
 def test_calls_in_the_order_of_pytorch_are_those_of_pytorch(name, args, own):
-    given = [T(a) if isinstance(a, np.ndarray) else [T(i) for i in a] if isinstance(a, list) else a for a in args]
-    given = [tuple(T(i) for i in a) if isinstance(a, tuple) and isinstance(a[0], np.ndarray) else a for a in given]
-    same(getattr(backend, name)(*args), own(*given))
+    tensors = [T(a) if isinstance(a, np.ndarray) else [T(i) for i in a] if isinstance(a, list) else a for a in args]
+    tensors = [tuple(T(i) for i in a) if isinstance(a, tuple) and isinstance(a[0], np.ndarray) else a for a in tensors]
+    same(getattr(backend, name)(*args), own(*tensors))
 
 
 @pytest.mark.parametrize(
@@ -81,10 +81,10 @@ def test_calls_in_the_order_of_pytorch_are_those_of_pytorch(name, args, own):
 def test_words_of_pytorch_name_the_arguments(name, args, options, own):
     if name == "batch_norm":
         options |= {"running_var": np.abs(FOUR[3])}
-        found = backend.batch_norm(*args, **options, training=False)[0]
-        return same(found, functional.batch_norm(T(args[0]), **{k: T(v) for k, v in options.items()}))
-    given = {k: T(v) if isinstance(v, np.ndarray) else v for k, v in options.items()}
-    return same(getattr(backend, name)(*args, **options), own(T(args[0]), *args[1:], **given))
+        actual = backend.batch_norm(*args, **options, training=False)[0]
+        return same(actual, functional.batch_norm(T(args[0]), **{k: T(v) for k, v in options.items()}))
+    tensors = {k: T(v) if isinstance(v, np.ndarray) else v for k, v in options.items()}
+    return same(getattr(backend, name)(*args, **options), own(T(args[0]), *args[1:], **tensors))
 
 
 @pytest.mark.parametrize(
@@ -197,10 +197,10 @@ def test_connections_are_called_like_arrays():
     x, index = _core.Connection.input("x"), _core.Connection.input("index")
     model = ml.Model.create(gathered=x.gather(1, index), summed=x.sum(dim=2), turned=x.permute(2, 0, 1))
     compiled = ml.compile(model, backend, shapes={"x": [2, 3, 4], "index": [2, 3, 4]}, data_keys={"x", "index"})
-    found = compiled.evaluate({}, {"x": X, "index": INDEX})
-    same(found["gathered"], torch.gather(T(X), 1, T(INDEX)))
-    same(found["summed"], T(X).sum(2))
-    same(found["turned"], T(X).permute(2, 0, 1))
+    outputs = compiled.evaluate({}, {"x": X, "index": INDEX})
+    same(outputs["gathered"], torch.gather(T(X), 1, T(INDEX)))
+    same(outputs["summed"], T(X).sum(2))
+    same(outputs["turned"], T(X).permute(2, 0, 1))
     for call in (lambda: x.transpose(0, 1), lambda: x.repeat(2, 1), lambda: x.std(0, True), lambda: x.pad((1, 1))):
         with pytest.raises(ml.errors.InvalidValueError, match="PyTorch"):
             call()

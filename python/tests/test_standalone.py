@@ -119,7 +119,7 @@ def arrays_of(kinds):
 def jobs_of(kind, folder):
     """Write all sources of a backend; path, and what the compiled model computes."""
     for name, (build, kinds) in MODELS.items():
-        for option, given in OPTIONS.items():
+        for option, setting in OPTIONS.items():
             if name.startswith("zoo") and option != ("gradients" if name in DIFFERENTIATED else "inference"):
                 continue
             if kind == "jax" and name != "gpt" and option not in QUICK and "MITHRIL_TEST_ALL" not in os.environ:
@@ -132,7 +132,7 @@ def jobs_of(kind, folder):
             data = kinds if name.startswith("zoo") else arrays_of(kinds)
             path = folder / f"{name} {option}.py".replace(" ", "_")
             shapes = {key: list(value.shape) for key, value in data.items()}
-            compiled = ml.compile(build(), backend, shapes=shapes, file_path=str(path), **given)
+            compiled = ml.compile(build(), backend, shapes=shapes, file_path=str(path), **setting)
             params = compiled.randomize_params(seed=0)
             state = {key: backend.to_numpy(value) for key, value in compiled.state.items()}
             arrays = {key: backend.to_numpy(value) for key, value in params.items() if key not in state}

@@ -144,11 +144,11 @@ def test_parameters_of_two_kinds_keep_their_own_statistics():
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda c: pickle.loads(pickle.dumps(c))])
 def test_copies_of_models_have_statistics_of_their_own(duplicate):
     source = trained(ml.NumpyBackend())
-    made = duplicate(source)
+    copied = duplicate(source)
     for key in STATISTICS:
-        np.testing.assert_array_equal(made.parameters[key], source.parameters[key])
-    made.parameters["norm.running_mean"] = np.full(4, 7.0)
-    assert made.state["norm.running_mean"][0] == 7 != source.state["norm.running_mean"][0]
+        np.testing.assert_array_equal(copied.parameters[key], source.parameters[key])
+    copied.parameters["norm.running_mean"] = np.full(4, 7.0)
+    assert copied.state["norm.running_mean"][0] == 7 != source.state["norm.running_mean"][0]
     assert isinstance(copy.copy(source.parameters), ml.Parameters)
     assert list(pickle.loads(pickle.dumps(source.parameters))) == list(source.parameters)
 
@@ -237,7 +237,7 @@ def test_orthogonal_initial_values(shape):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("initializers", "message"),
     [
         ({"lst.*": "zeros"}, "fits no parameter"),
         ({"last": "zero"}, "did you mean 'zeros'"),
@@ -254,9 +254,9 @@ def test_orthogonal_initial_values(shape):
         ({"first.weight": np.zeros((2, 2))}, "has shape"),
     ],
 )
-def test_mistakes_in_initializers(given, message):
+def test_mistakes_in_initializers(initializers, message):
     with pytest.raises(ml.errors.MithrilError, match=message):
-        ml.compile(network(), ml.NumpyBackend(), shapes=SHAPES, initializers=given).get_parameters()
+        ml.compile(network(), ml.NumpyBackend(), shapes=SHAPES, initializers=initializers).get_parameters()
 
 
 # --- freezing ---------------------------------------------------------------------------------------------------

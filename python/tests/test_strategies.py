@@ -131,18 +131,18 @@ def resnet():
 @pytest.mark.parametrize("build", [gpt, llama, vit, resnet])
 def test_no_mixture_of_strategies_beats_what_is_chosen(build):
     model, shape = build()
-    given = {"shapes": {"input": shape}, "gradients": True, "hardware": HARDWARE, "optimizer": ml.optim.AdamW(0.1)}
+    options = {"shapes": {"input": shape}, "gradients": True, "hardware": HARDWARE, "optimizer": ml.optim.AdamW(0.1)}
     kinds = [name for name in AXES if name != "expert_parallel"]
     tried = 0
     for mesh in (ml.Mesh(a=2), ml.Mesh(a=4), ml.Mesh(a=2, b=2)):
-        chosen = ml.plan(model, mesh, strategy="auto", **given)
+        chosen = ml.plan(model, mesh, strategy="auto", **options)
         assert chosen.fits
         for names in itertools.product(kinds, repeat=len(mesh.axes)):
             strategy = dict(zip(mesh.axes, names, strict=True))
             if {"model_parallel", "tensor_parallel"} <= set(names):
                 continue
             try:
-                plan = ml.plan(model, mesh, strategy=strategy, **given)
+                plan = ml.plan(model, mesh, strategy=strategy, **options)
             except ml.errors.InvalidValueError as error:
                 assert "does not divide" in str(error)
                 continue

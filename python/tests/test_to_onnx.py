@@ -44,8 +44,8 @@ def run(contents, data):
             evaluator = ReferenceEvaluator(onnx.load_from_string(contents))
             return dict(zip(evaluator.output_names, evaluator.run(None, data), strict=True))
     inputs = {i.name for i in runs.get_inputs()}
-    found = runs.run(None, {name: value for name, value in data.items() if name in inputs})
-    return dict(zip([o.name for o in runs.get_outputs()], found, strict=True))
+    outputs = runs.run(None, {name: value for name, value in data.items() if name in inputs})
+    return dict(zip([o.name for o in runs.get_outputs()], outputs, strict=True))
 
 
 def checked(contents):
@@ -189,8 +189,8 @@ def test_zoo(name):
     runs = session(contents)
     for rows in (1, 2, 3):
         part = {key: np.resize(value, (rows, *value.shape[1:])) for key, value in data.items()}
-        found = dict(zip([o.name for o in runs.get_outputs()], runs.run(None, part), strict=True))
-        assert_same(found, compiled.evaluate(params, part), name, 1e-5)
+        actual = dict(zip([o.name for o in runs.get_outputs()], runs.run(None, part), strict=True))
+        assert_same(actual, compiled.evaluate(params, part), name, 1e-5)
     again, weights = ml.from_onnx(contents)
     back = ml.compile(again, ml.NumpyBackend(), inference=True)
     assert_same(back.evaluate(weights, data), compiled.evaluate(params, data), f"{name} read again", 1e-5)
@@ -321,8 +321,8 @@ def test_names_that_our_own_layers_have_are_read_again():
     again, weights = ml.from_onnx(ml.to_onnx(compiled, params=params))
     assert set(weights) == set(params)
     data = {"input": IMAGES["input"][:, :, :5, :5]}
-    found = ml.compile(again, ml.NumpyBackend(), inference=True).evaluate(weights, data)
-    assert_same(found, compiled.evaluate(params, data), "read again", 1e-5)
+    outputs = ml.compile(again, ml.NumpyBackend(), inference=True).evaluate(weights, data)
+    assert_same(outputs, compiled.evaluate(params, data), "read again", 1e-5)
 
 
 @pytest.mark.parametrize("opset", [17, 18, 21, 23, 24])
@@ -362,8 +362,8 @@ def test_files(tmp_path):
     ml.to_onnx(compiled, path, params=params, external_data=True)
     assert {file.name for file in tmp_path.iterdir()} == {"net.onnx", "net.onnx.data"}
     onnx.checker.check_model(path, full_check=True)
-    found = session(str(path)).run(None, X)[0]
-    np.testing.assert_allclose(found, compiled.evaluate(params, X)["output"], rtol=1e-5, atol=1e-6)
+    actual = session(str(path)).run(None, X)[0]
+    np.testing.assert_allclose(actual, compiled.evaluate(params, X)["output"], rtol=1e-5, atol=1e-6)
     _, weights = ml.from_onnx(path)
     assert {name: value.tolist() for name, value in weights.items()} == {n: v.tolist() for n, v in params.items()}
     # A model that is not compiled takes the options of ml.compile.
@@ -388,9 +388,9 @@ def test_command(tmp_path, capsys):
     graph = checked((tmp_path / "net.onnx").read_bytes())
     assert graph.opset_import[0].version == 18
     assert "weights are random numbers" in graph.doc_string
-    given = ["--weights", str(tmp_path / "net.safetensors")]
-    ml.save({"linear.weight": np.ones((2, 3), np.float32), "linear.bias": np.ones(2, np.float32)}, given[1])
-    assert main([*words[:2], str(tmp_path / "given.onnx"), *words[3:], *given]) == 0
+    options = ["--weights", str(tmp_path / "net.safetensors")]
+    ml.save({"linear.weight": np.ones((2, 3), np.float32), "linear.bias": np.ones(2, np.float32)}, options[1])
+    assert main([*words[:2], str(tmp_path / "given.onnx"), *words[3:], *options]) == 0
     assert "random" not in checked((tmp_path / "given.onnx").read_bytes()).doc_string
     # What is read is written with its own weights.
     again = [str(tmp_path / "net.onnx"), str(tmp_path / "other"), "--format", "onnx", "--external-data"]
@@ -437,8 +437,8 @@ def test_torch_to_onnx_runtime():
     model, params = ml.from_torch(module, (images,))
     contents = ml.to_onnx(model, params=params)
     checked(contents)
-    found = next(iter(run(contents, {session(contents).get_inputs()[0].name: IMAGES["input"]}).values()))
-    np.testing.assert_allclose(found, module(images).detach().numpy(), rtol=1e-4, atol=1e-5)
+    actual = next(iter(run(contents, {session(contents).get_inputs()[0].name: IMAGES["input"]}).values()))
+    np.testing.assert_allclose(actual, module(images).detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
 # --- mistakes -------------------------------------------------------------------------------------------------------

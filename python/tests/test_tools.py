@@ -102,11 +102,11 @@ def test_compare_agrees_with_itself_and_the_interpreter():
 def test_compare_finds_an_op_that_is_off_in_the_sixth_digit():
     result = ml.compare(squashed(), {"numpy": "numpy", "mine": WrongForward()}, SHAPES)
     assert not result.agree
-    found = result.first_difference
-    assert (found.backend, found.op, found.path) == ("mine", "tanh", "squash")
-    assert "test_tools.py" in found.where
+    difference = result.first_difference
+    assert (difference.backend, difference.op, difference.path) == ("mine", "tanh", "squash")
+    assert "test_tools.py" in difference.where
     # 2e-6 is 16.8 units; the layers after it are right, and are not blamed.
-    assert 15 < found.local < 20
+    assert 15 < difference.local < 20
     assert {d.op for d in result.reports["mine"].defects} == {"tanh"}
     assert "defect in op `tanh` in `squash`" in str(result)
     assert "defect" in result.to_markdown(values=True)
@@ -150,8 +150,8 @@ def test_compare_finds_a_wrong_gradient_of_a_framework():
                 return module
 
     result = ml.compare(squashed(), WrongBackward(), SHAPES)
-    found = result.first_difference
-    assert (found.kind, found.op, found.path) == ("gradient", "tanh", "squash")
+    difference = result.first_difference
+    assert (difference.kind, difference.op, difference.path) == ("gradient", "tanh", "squash")
     kinds = {d.kind for d in result.reports["torch"].defects}
     assert kinds == {"gradient", "parameter gradient"}
     assert not result.reports["numpy (reference)"].defects
@@ -358,10 +358,10 @@ def test_the_overview_names_every_backend_and_imports_none():
     for name in BUILT_IN:
         assert any(line.split()[0] == name for line in done.stdout.splitlines()), name
     assert not {"torch", "jax", "mlx.core"} & set(done.stderr.split())
-    found = ml.backends.table()
-    assert found["ggml"]["gradients"] == "gradient graph"
-    assert found["numpy"]["jit"] == "no"
-    assert "| torch |" in found.to_markdown()
+    table = ml.backends.table()
+    assert table["ggml"]["gradients"] == "gradient graph"
+    assert table["numpy"]["jit"] == "no"
+    assert "| torch |" in table.to_markdown()
 
 
 def test_dtypes_and_gradients_of_the_overview_are_true():
@@ -401,11 +401,11 @@ def test_doctor_names_what_is_missing(monkeypatch):
 
     monkeypatch.setattr(overview, "available", unavailable)
     monkeypatch.setattr(overview, "found_hardware", lambda: "nvidia")
-    found = overview.doctor()
-    assert ("torch", "torch is not installed (pip install ...)") in found.facts
-    assert any(line.startswith("jax does not see the nvidia accelerator") for line in found.advice)
-    assert "Python" in str(found)
-    assert "| Python |" in found.to_markdown()
+    report = overview.doctor()
+    assert ("torch", "torch is not installed (pip install ...)") in report.facts
+    assert any(line.startswith("jax does not see the nvidia accelerator") for line in report.advice)
+    assert "Python" in str(report)
+    assert "| Python |" in report.to_markdown()
 
 
 def run_command(capsys, *arguments):
@@ -421,11 +421,11 @@ def test_command_line(tmp_path, capsys):
     code, said = run_command(capsys, "check", path, "--shape", "input=4,5", "--backend", "numpy", "--backend", "mlx")
     assert code == 0
     assert said.out.count("tanh") == 2
-    given = (path, "--shape", "input=4,5", "--random-weights")
-    code, said = run_command(capsys, "compare", *given, "--backend", "interpreter", "--markdown")
+    arguments = (path, "--shape", "input=4,5", "--random-weights")
+    code, said = run_command(capsys, "compare", *arguments, "--backend", "interpreter", "--markdown")
     assert code == 0
     assert "rounding-level" in said.out
-    code, said = run_command(capsys, "bench", *given, "--backend", "numpy", "--num-runs", "2")
+    code, said = run_command(capsys, "bench", *arguments, "--backend", "numpy", "--num-runs", "2")
     assert code == 0
     assert "median" in said.out
     code, said = run_command(capsys, "summary", path)

@@ -304,12 +304,12 @@ def test_gradients_where_functions_bend(bend):
     outputs = torch_ops.run(name, inputs, "float64")
     cotangents = random_cotangents(outputs)
     with np.errstate(all="ignore"):
-        _, found = Single(case, BACKEND("float64")).run(cotangents)
+        _, gradients = Single(case, BACKEND("float64")).run(cotangents)
     for key, gradient in torch_gradients(case, inputs, outputs, cotangents).items():
         if (name, key) in OWN:
-            assert np.isfinite(found[key]).all()
+            assert np.isfinite(gradients[key]).all()
         else:
-            assert_close(found[key], gradient, "float64", 64, f"{case}: gradient of {key}")
+            assert_close(gradients[key], gradient, "float64", 64, f"{case}: gradient of {key}")
 
 
 #: Ops, or single cases, that need the first size of their first tensor as a number.
@@ -353,10 +353,10 @@ class Batch:
             else:
                 self.params[name] = a
         args = [inputs.get(f"x{i}", a) for i, a in enumerate(case.args)]
-        found = _core.apply_op(case.op, args)
-        found = found if isinstance(found, (tuple, list)) else (found,)
+        outputs = _core.apply_op(case.op, args)
+        outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
         self.compiled = ml.compile(
-            ml.Model.create(**{f"output{i}": o for i, o in enumerate(found)}),
+            ml.Model.create(**{f"output{i}": o for i, o in enumerate(outputs)}),
             BACKEND("float64"),
             shapes=shapes,
             dtypes={name: str(a.dtype) for name, a in arrays.items()},

@@ -18,8 +18,8 @@ def test_everything_is_created_on_the_device(row):
     """On the device "meta" nothing is computed, and tensors of any other device are refused."""
     for case in cases(row):
         args = [META.tensor(a) if isinstance(a, np.ndarray) else a for a in case.args]
-        found = META._op(case.op, args)
-        for tensor in found if isinstance(found, tuple) else (found,):
+        outputs = META._op(case.op, args)
+        for tensor in outputs if isinstance(outputs, tuple) else (outputs,):
             assert tensor.device.type == "meta", str(case)
 
 
@@ -60,12 +60,12 @@ def test_compiled_models_are_one_graph(name):
         options = {"jit_options": {"backend": "aot_eager"}} if jit else {}
         model = ml.compile(make(), backend, shapes=shapes, jit=jit, **options)
         params = model.randomize_params(seed=0)
-        found = []
+        runs = []
         for data in calls:
-            given = {key: backend.array(value) for key, value in data.items()}
-            outputs, gradients = model.evaluate(params, given, True) if params else (model.evaluate({}, given), {})
-            found.append({**outputs, **gradients, **model.state})
-        results.append(found)
+            arrays = {key: backend.array(value) for key, value in data.items()}
+            outputs, gradients = model.evaluate(params, arrays, True) if params else (model.evaluate({}, arrays), {})
+            runs.append({**outputs, **gradients, **model.state})
+        results.append(runs)
     for eager, compiled in zip(*results, strict=True):
         assert list(eager) == list(compiled)
         for key, value in eager.items():

@@ -210,8 +210,8 @@ def test_transfer_to_every_backend(backend):
     moved = ml.transfer(params, to=backend)
     target = ml.compile(line(), backend, shapes={"input": [2, 3]})
     x = line_data(2)[0]
-    found = backend.to_numpy(target.evaluate(moved, {"input": x})["output"])
-    np.testing.assert_allclose(found, source.evaluate(params, {"input": x})["output"], rtol=1e-5, atol=1e-6)
+    output = backend.to_numpy(target.evaluate(moved, {"input": x})["output"])
+    np.testing.assert_allclose(output, source.evaluate(params, {"input": x})["output"], rtol=1e-5, atol=1e-6)
     for name, value in ml.transfer(moved, to=ml.NumpyBackend()).items():
         np.testing.assert_array_equal(value, params[name])
         assert value is not params[name]
@@ -230,8 +230,8 @@ def test_load_params(backend, shapes):
     compiled = ml.compile(line(), backend, shapes=shapes)
     params = compiled.load_params(weights)
     assert params is compiled.get_parameters()
-    found = backend.to_numpy(compiled.evaluate({}, {"input": np.ones((2, 3))})["output"])
-    np.testing.assert_array_equal(found, [[4, 14]] * 2)
+    output = backend.to_numpy(compiled.evaluate({}, {"input": np.ones((2, 3))})["output"])
+    np.testing.assert_array_equal(output, [[4, 14]] * 2)
     with pytest.raises(ml.errors.ParameterError, match=r"did you mean 'linear\.bias'"):
         compiled.load_params({**weights, "linear.bia": [1, 2]})
     with pytest.raises(ml.errors.ParameterError, match=r"lacks 'linear\.weight'"):

@@ -82,11 +82,11 @@ UNARY = {
 def run(name, op, args):
     one = chosen(name)
     if name in COMPILED:
-        found = run_compiled(one, Case(op, "", tuple(args)))
-        return np.asarray(found[0] if isinstance(found, tuple) else found)
-    given = [one.tensor(a, a.dtype.name) if isinstance(a, np.ndarray) else a for a in args]
-    found = one._op(op, given)
-    return np.asarray(one.to_numpy(found[0] if isinstance(found, tuple) else found))
+        outputs = run_compiled(one, Case(op, "", tuple(args)))
+        return np.asarray(outputs[0] if isinstance(outputs, tuple) else outputs)
+    arrays = [one.tensor(a, a.dtype.name) if isinstance(a, np.ndarray) else a for a in args]
+    outputs = one._op(op, arrays)
+    return np.asarray(one.to_numpy(outputs[0] if isinstance(outputs, tuple) else outputs))
 
 
 def check(actual, expected):
@@ -165,8 +165,8 @@ def test_movement_and_creation(dtype, name):
 def test_windows_are_padded_with_numbers_that_wrap_around(dtype, name):
     x = np.ones((1, 1, 2, 2), dtype)
     padding = np.array(-1).astype(dtype)
-    found = run(name, "windows", (x, 2, 1, ((1, 0), (1, 0)), 1, -1.5))
-    check(found[0, 0, 0, 0], np.array([[padding, padding], [padding, 1]], dtype))
+    actual = run(name, "windows", (x, 2, 1, ((1, 0), (1, 0)), 1, -1.5))
+    check(actual[0, 0, 0, 0], np.array([[padding, padding], [padding, 1]], dtype))
 
 
 PROMOTED = {
@@ -207,9 +207,9 @@ def test_models_take_and_give_them(dtype, name, tmp_path):
     for each in (model, ml.load(tmp_path / "model.json")):
         compiled = ml.compile(each, one)
         params = compiled.randomize_params(seed=0)
-        given = np.array([8, 0, 1, 5], dtype)
-        outputs = compiled.evaluate(params, {"ids": one.array(given)})
-        check(np.asarray(one.to_numpy(outputs["next"])), given + np.array([1, 2, 3, 4], dtype))
+        numbers = np.array([8, 0, 1, 5], dtype)
+        outputs = compiled.evaluate(params, {"ids": one.array(numbers)})
+        check(np.asarray(one.to_numpy(outputs["next"])), numbers + np.array([1, 2, 3, 4], dtype))
         assert tuple(outputs["rows"].shape) == (4, 3)
 
 
@@ -232,9 +232,9 @@ def test_files_hold_them(name, tmp_path):
     for dtype in DTYPES:
         x = pairs(dtype)[0]
         ml.save({"x": one.tensor(x, dtype)}, tmp_path / "x.safetensors")
-        found = ml.load(tmp_path / "x.safetensors")["x"]
-        check(np.asarray(one.to_numpy(one.tensor(found, dtype))), x)
-        check(np.asarray(one.to_numpy(one.array(found))), x)
+        loaded = ml.load(tmp_path / "x.safetensors")["x"]
+        check(np.asarray(one.to_numpy(one.tensor(loaded, dtype))), x)
+        check(np.asarray(one.to_numpy(one.array(loaded))), x)
 
 
 def test_exported_c_names_the_types(tmp_path):
@@ -245,9 +245,9 @@ def test_exported_c_names_the_types(tmp_path):
     source = compiled.source
     assert "uint16_t" in source
     assert "uint32_t" in source
-    found = compiled.evaluate({}, {"a": np.array([65535, 1], np.uint16), "c": np.array([2, 3], np.uint32)})
-    check(found["b"], np.array([0, 2], np.uint16))
-    check(found["d"], np.array([2**32 - 2, 2**32 - 3], np.uint32))
+    outputs = compiled.evaluate({}, {"a": np.array([65535, 1], np.uint16), "c": np.array([2, 3], np.uint32)})
+    check(outputs["b"], np.array([0, 2], np.uint16))
+    check(outputs["d"], np.array([2**32 - 2, 2**32 - 3], np.uint32))
 
 
 @pytest.mark.parametrize("options", [{"jit": True}, {"autodiff": "graph"}])
@@ -262,15 +262,15 @@ def test_beside_what_is_differentiated(name, options):
     model |= ml.Reshape(shape=(4, 1))(input="weights", output="column")
     model |= ml.Multiply()(left="rows", right="column", output="scaled")
     model |= ml.Sum()(input="scaled", output=ml.IOKey("loss"))
-    found = []
+    gradients_by_mode = []
     for dtype in ("int64", *DTYPES):
         compiled = ml.compile(model, one, data_keys=["ids"], shapes={"ids": [4]}, dtypes={"ids": dtype}, **options)
         params = {key: one.array(np.ones((9, 3), np.float32)) for key in compiled.randomize_params(seed=0)}
         gradients = compiled.evaluate_gradients(params, {"ids": one.tensor([8, 0, 1, 8], dtype)})
-        found.append(np.asarray(one.to_numpy(next(iter(gradients.values())))))
-    for each in found[1:]:
-        check(each, found[0])
-    assert found[0][8, 0] == 18
+        gradients_by_mode.append(np.asarray(one.to_numpy(next(iter(gradients.values())))))
+    for each in gradients_by_mode[1:]:
+        check(each, gradients_by_mode[0])
+    assert gradients_by_mode[0][8, 0] == 18
 
 
 def test_methods_of_a_torch_subclass_compute_in_what_torch_has():

@@ -84,7 +84,7 @@ def test_the_page_holds_every_node_and_edge(resnet, shown):
         assert len(data["texts"][text]["links"]) == len(data["texts"][text]["lines"])
         if not stages[name].startswith("graph {"):
             continue
-        found = data["graphs"][graph]
+        drawn = data["graphs"][graph]
         weights = set(re.findall(r"^  (?:param|state) (%\d+) ", stages[name], re.MULTILINE))
         ops, reads = [], []
         for line in stages[name].splitlines():
@@ -94,12 +94,12 @@ def test_the_page_holds_every_node_and_edge(resnet, shown):
                 used = re.findall(r"%\d+", right)
                 reads.append(([v for v in used if v not in weights], [v for v in used if v in weights]))
                 assert re.search(r"%\d+", left)
-        assert [(node["op"], node["path"]) for node in found["nodes"]] == ops
-        assert [len(node["inputs"]) for node in found["nodes"]] == [len(data) for data, _ in reads]
-        assert [len(node["params"]) for node in found["nodes"]] == [len(weights) for _, weights in reads]
-        made = {value for value, *_ in found["inputs"]} | {v for n in found["nodes"] for v, *_ in n["outputs"]}
-        assert {v for node in found["nodes"] for v in node["inputs"]} <= made
-        assert {v for _, v in found["outputs"]} <= made
+        assert [(node["op"], node["path"]) for node in drawn["nodes"]] == ops
+        assert [len(node["inputs"]) for node in drawn["nodes"]] == [len(data) for data, _ in reads]
+        assert [len(node["params"]) for node in drawn["nodes"]] == [len(weights) for _, weights in reads]
+        defined = {value for value, *_ in drawn["inputs"]} | {v for n in drawn["nodes"] for v, *_ in n["outputs"]}
+        assert {v for node in drawn["nodes"] for v in node["inputs"]} <= defined
+        assert {v for _, v in drawn["outputs"]} <= defined
     first = data["graphs"][data["stages"][0][1]]
     assert sum(node["weights"] for node in first["nodes"]) == 11_689_512  # what torchvision's ResNet-18 has
 
@@ -158,13 +158,13 @@ def test_the_memory_plan_has_no_two_tensors_in_the_same_place_at_the_same_time(s
 
 
 def test_the_stage_that_is_asked_for_is_shown(resnet):
-    found = ml.view(resnet, stage="prune")  # formerly, dce
-    assert found.stage == "dce"
-    assert _embedded(found.html())["stage"] == "dce"
+    view = ml.view(resnet, stage="prune")  # formerly, dce
+    assert view.stage == "dce"
+    assert _embedded(view.html())["stage"] == "dce"
     legalized = ml.view(resnet, stage="legalize")
-    assert legalized.mermaid(9) != found.mermaid(9)
-    assert "prelude" not in repr(found)
-    assert "<iframe srcdoc=" in found._repr_html_()
+    assert legalized.mermaid(9) != view.mermaid(9)
+    assert "prelude" not in repr(view)
+    assert "<iframe srcdoc=" in view._repr_html_()
 
 
 # --- names --------------------------------------------------------------------------------------------------------
@@ -189,9 +189,9 @@ def test_hostile_names_stay_text():
         parts = _Parts(text)
         assert [tag for tag, _ in parts.elements] == [tag for tag, _ in harmless.elements]
         assert not re.search("[\u202e\u2028]", text)
-    found = _embedded(text)
+    embedded = _embedded(text)
     expected = [name.replace("\u202e", "\\u202e").replace("\u2028", "\\u2028") for name in HOSTILE]
-    assert [node["op"] for node in found["graphs"][0]["nodes"]] == expected
+    assert [node["op"] for node in embedded["graphs"][0]["nodes"]] == expected
     for depth in (1, 2):
         closed = close(graph, depth)
         picture = ElementTree.fromstring(svg(closed))
@@ -204,10 +204,10 @@ def test_hostile_names_stay_text():
 def test_hostile_names_of_a_model_stay_text():
     model = ml.Model()
     model |= ml.Linear(2)(input="</script>", output="a'<b>&")
-    found = ml.view(model, shapes={"</script>": [2, 3]}, title="</title>")
-    assert len([tag for tag, _ in _Parts(found.html()).elements if tag == "script"]) == 2
-    ElementTree.fromstring(found.svg())
-    _check_mermaid(found.mermaid())
+    view = ml.view(model, shapes={"</script>": [2, 3]}, title="</title>")
+    assert len([tag for tag, _ in _Parts(view.html()).elements if tag == "script"]) == 2
+    ElementTree.fromstring(view.svg())
+    _check_mermaid(view.mermaid())
 
 
 # --- pictures -----------------------------------------------------------------------------------------------------
@@ -263,47 +263,47 @@ CHECKS = r"""
 const { buildTree, openAtFirst, layout, texts } = require(process.argv[1]);
 const graph = JSON.parse(require("fs").readFileSync(0, "utf8"));
 const tree = buildTree(graph);
-const found = { first: openAtFirst(tree), repeats: [], problems: [] };
+const report = { first: openAtFirst(tree), repeats: [], problems: [] };
 function check(open) {
   const { boxes, edges } = layout(tree, open);
   const of = new Map(boxes.map((box) => [box.item, box]));
   const meets = (a, b) => a.x < b.x + b.w && b.x < a.x + a.w && a.y < b.y + b.h && b.y < a.y + a.h;
   for (const box of boxes) {
-    if (![box.x, box.y, box.w, box.h].every(Number.isFinite)) found.problems.push("no number: " + box.item.id);
+    if (![box.x, box.y, box.w, box.h].every(Number.isFinite)) report.problems.push("no number: " + box.item.id);
     if (!box.isOpen) continue;
     const children = box.item.children.map((child) => of.get(child)).sort((a, b) => a.y - b.y);
     children.forEach((child, i) => {
       const isRight = child.x >= box.x && child.x + child.w <= box.x + box.w;
       if (!isRight || child.y < box.y || child.y + child.h > box.y + box.h) {
-        found.problems.push(child.item.id + " leaves " + box.item.id);
+        report.problems.push(child.item.id + " leaves " + box.item.id);
       }
       for (let j = i + 1; j < children.length && children[j].y < child.y + child.h; j++) {
-        if (meets(child, children[j])) found.problems.push(child.item.id + " meets " + children[j].item.id);
+        if (meets(child, children[j])) report.problems.push(child.item.id + " meets " + children[j].item.id);
       }
     });
   }
   for (const edge of edges) {
-    if (!edge.points.flat().every(Number.isFinite)) found.problems.push("edge without a place");
-    if (!of.has(edge.from) || !of.has(edge.to)) found.problems.push("edge to what is not visible");
-    if (of.get(edge.from).isOpen || of.get(edge.to).isOpen) found.problems.push("edge to an open box");
+    if (!edge.points.flat().every(Number.isFinite)) report.problems.push("edge without a place");
+    if (!of.has(edge.from) || !of.has(edge.to)) report.problems.push("edge to what is not visible");
+    if (of.get(edge.from).isOpen || of.get(edge.to).isOpen) report.problems.push("edge to an open box");
   }
   return [boxes.length, edges.length];
 }
-found.closed = check(new Set([tree.root.id]));
-found.start = check(found.first);
+report.closed = check(new Set([tree.root.id]));
+report.start = check(report.first);
 const all = new Set(tree.groups.map((at) => at.id));
-found.whole = check(all);
+report.whole = check(all);
 const times = [];
 for (let i = 0; i < 5; i++) {
   const begin = performance.now();
   layout(tree, all);
   times.push(performance.now() - begin);
 }
-found.time = Math.min(...times);
-found.leaves = tree.leaves.length;
-found.repeats = tree.groups.filter((at) => at.repeats).map((at) => texts(at)[0]);
-delete found.first;
-console.log(JSON.stringify({ ...found, problems: found.problems.slice(0, 5) }));
+report.time = Math.min(...times);
+report.leaves = tree.leaves.length;
+report.repeats = tree.groups.filter((at) => at.repeats).map((at) => texts(at)[0]);
+delete report.first;
+console.log(JSON.stringify({ ...report, problems: report.problems.slice(0, 5) }));
 """
 
 
@@ -314,9 +314,9 @@ def _laid_out(graph):
     command = [node, "-e", CHECKS, str(FOLDER / "layout.js")]
     done = subprocess.run(command, input=json.dumps(graph), capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["problems"] == []
-    return found
+    result = json.loads(done.stdout)
+    assert result["problems"] == []
+    return result
 
 
 def _large(is_nested, count=5000):
@@ -334,22 +334,22 @@ def _large(is_nested, count=5000):
 
 @pytest.mark.parametrize("is_nested", [True, False], ids=["nested", "flat"])
 def test_boxes_of_5000_nodes_do_not_overlap(is_nested):
-    found = _laid_out(_large(is_nested))
-    assert found["leaves"] == 5002
-    assert found["whole"][0] >= 5002
+    layout = _laid_out(_large(is_nested))
+    assert layout["leaves"] == 5002
+    assert layout["whole"][0] >= 5002
     if is_nested:
-        assert found["closed"][0] < 15
-        assert found["start"][0] < 60
+        assert layout["closed"][0] < 15
+        assert layout["start"][0] < 60
     # 100 ms on a machine that does nothing else.
-    assert found["time"] < 1500
+    assert layout["time"] < 1500
 
 
 def test_equal_blocks_are_folded(shown):
     model = ml.models.create_gpt(num_layers=6, dims=16, num_heads=2, vocab_size=32, block_size=8)
     graph = ml.view(model, shapes={"input": [1, 4]}).data["graphs"][0]
-    found = _laid_out(graph)
-    assert [text for text in found["repeats"] if re.match("6 . h", text)]
-    assert found["start"][0] < 25
+    layout = _laid_out(graph)
+    assert [text for text in layout["repeats"] if re.match("6 . h", text)]
+    assert layout["start"][0] < 25
     # Nothing that differs: ResNet-18 has no three equal blocks in a row.
     assert _laid_out(shown.data["graphs"][0])["repeats"] == []
 
@@ -419,10 +419,10 @@ def test_mistakes_of_the_command(options, message, tmp_path, monkeypatch, capsys
 def test_a_graph_is_read_back_from_its_text():
     text = 'graph {\n  data %0 "x": f32[n, 2]\n  param %1 "a.w": f32[2]\n'
     text += '  %2 "y": f32[n, 2] = add(%0, %1) in "a"\n  return "y" = %2\n}\n'
-    found = graph_of(text)
-    assert found["inputs"] == [[0, "x", "data", "float32[n, 2]"]]
-    assert found["nodes"][0]["params"] == [["a.w", "float32[2]"]]
-    assert found["nodes"][0]["weights"] == 2
-    assert found["outputs"] == [["y", 2]]
+    parsed = graph_of(text)
+    assert parsed["inputs"] == [[0, "x", "data", "float32[n, 2]"]]
+    assert parsed["nodes"][0]["params"] == [["a.w", "float32[2]"]]
+    assert parsed["nodes"][0]["weights"] == 2
+    assert parsed["outputs"] == [["y", 2]]
     with pytest.raises(ml.MithrilError):
         graph_of("graph { nonsense }")

@@ -25,11 +25,11 @@ HOSTILE = ["</script><script>alert(1)</script>", "a&b<c>", "'\"", "a\u202eb", "]
 
 
 def model():
-    made = ml.Model()
-    made |= ml.Linear(64)(input="input", output="hidden")
-    made += ml.Relu()()
-    made += ml.Linear(10)(output="logits")
-    return made
+    model = ml.Model()
+    model |= ml.Linear(64)(input="input", output="hidden")
+    model += ml.Relu()()
+    model += ml.Linear(10)(output="logits")
+    return model
 
 
 def row(path, seconds, operations=1000, size=100):
@@ -42,8 +42,8 @@ def profile_of(*rows):
 
 @pytest.fixture(scope="module")
 def gpt():
-    made = ml.models.create_gpt(num_layers=2, dims=32, num_heads=2, vocab_size=50, block_size=8)
-    return ml.compile(made, ml.CBackend(num_threads=1), shapes={"input": [1, 8]}, inference=True)
+    model = ml.models.create_gpt(num_layers=2, dims=32, num_heads=2, vocab_size=50, block_size=8)
+    return ml.compile(model, ml.CBackend(num_threads=1), shapes={"input": [1, 8]}, inference=True)
 
 
 @pytest.fixture(scope="module")
@@ -54,18 +54,18 @@ def measured(gpt):
 # --- the data -----------------------------------------------------------------------------------------------------
 
 
-def check_frames(found, rows):
+def check_frames(rows_of_frames, rows):
     """Frames cover their children, which neither overlap nor leave gaps; each step is in exactly one of them."""
-    assert found[0].depth == 0
+    assert rows_of_frames[0].depth == 0
     for measure in ("seconds", "operations", "bytes"):
         total = math.fsum(getattr(r, measure) or 0 for r in rows)
-        assert getattr(found[0], measure) == pytest.approx(total, rel=1e-9)
-        leaves = math.fsum(getattr(frame, measure) for frame in found if frame.row is not None)
+        assert getattr(rows_of_frames[0], measure) == pytest.approx(total, rel=1e-9)
+        leaves = math.fsum(getattr(frame, measure) for frame in rows_of_frames if frame.row is not None)
         assert leaves == pytest.approx(total, rel=1e-9)
-    assert sorted(frame.row for frame in found if frame.row is not None) == list(range(len(rows)))
-    for i, frame in enumerate(found):
+    assert sorted(frame.row for frame in rows_of_frames if frame.row is not None) == list(range(len(rows)))
+    for i, frame in enumerate(rows_of_frames):
         inside = []
-        for other in found[i + 1 :]:
+        for other in rows_of_frames[i + 1 :]:
             if other.depth <= frame.depth:
                 break
             if other.depth == frame.depth + 1:
@@ -80,20 +80,20 @@ def check_frames(found, rows):
 
 
 def test_widths_of_frames_are_sums_of_steps(measured):
-    found = frames(measured.rows, "gpt")
-    check_frames(found, measured.rows)
-    assert found[0].label == "gpt"
-    assert {"transformer", "transformer.h", "transformer.h.1"} <= {f.path for f in found if f.row is None}
-    for frame in found:
+    laid_out = frames(measured.rows, "gpt")
+    check_frames(laid_out, measured.rows)
+    assert laid_out[0].label == "gpt"
+    assert {"transformer", "transformer.h", "transformer.h.1"} <= {f.path for f in laid_out if f.row is None}
+    for frame in laid_out:
         if frame.row is not None:
             assert frame.path == measured.rows[frame.row].path
 
 
 def test_steps_of_a_submodel_are_merged_and_those_of_one_path_stay_apart():
     rows = [row("a.x", 1.0), row("b", 2.0), row("a.y", 4.0, None), row("b", 8.0), row("", 16.0), row("a", 32.0)]
-    found = frames(rows)
-    check_frames(found, rows)
-    assert [(f.path, f.depth, f.start, f.seconds, f.unknown) for f in found] == [
+    laid_out = frames(rows)
+    check_frames(laid_out, rows)
+    assert [(f.path, f.depth, f.start, f.seconds, f.unknown) for f in laid_out] == [
         ("", 0, 0.0, 63.0, 1),
         ("a", 1, 0.0, 37.0, 1),
         ("a.x", 2, 0.0, 1.0, 0),
@@ -104,7 +104,7 @@ def test_steps_of_a_submodel_are_merged_and_those_of_one_path_stay_apart():
         ("b", 2, 39.0, 8.0, 0),
         ("", 1, 47.0, 16.0, 0),
     ]
-    text = describe(profile_of(*rows), found[1])
+    text = describe(profile_of(*rows), laid_out[1])
     assert text.startswith("a: 37.00 s, 58.7%")
     assert "depend on data" in text
     # Deeper than Python's stack.
@@ -120,19 +120,19 @@ def test_dots_lie_where_the_steps_say():
         row("none", 1.0, 0),
         row("data", 1.0, None),
     ]
-    found = roofline(profile_of(*rows))
-    assert found["left_out"] == 2
-    assert [(pytest.approx(x), pytest.approx(y), i) for x, y, _, i in found["dots"]] == [
+    plot = roofline(profile_of(*rows))
+    assert plot["left_out"] == 2
+    assert [(pytest.approx(x), pytest.approx(y), i) for x, y, _, i in plot["dots"]] == [
         (0.0, math.log10(1e9 / 3), 0),
         (2.0, 10.0, 1),
     ]
     # Areas are as the times.
-    assert (found["dots"][0][2] / found["dots"][1][2]) ** 2 == pytest.approx(3)
-    assert found["ridge"] == pytest.approx(1.0)
-    assert found["peak"] == pytest.approx(11.0)
+    assert (plot["dots"][0][2] / plot["dots"][1][2]) ** 2 == pytest.approx(3)
+    assert plot["ridge"] == pytest.approx(1.0)
+    assert plot["peak"] == pytest.approx(11.0)
     for axis, values in (("x", [0, 2, 1]), ("y", [math.log10(1e9 / 3), 10, 11])):
-        assert found[axis][0] < min(values)
-        assert max(values) < found[axis][1]
+        assert plot[axis][0] < min(values)
+        assert max(values) < plot[axis][1]
 
 
 def test_the_page_holds_the_profile(gpt, measured):
@@ -226,12 +226,12 @@ def test_thousands_of_steps_are_a_few_elements():
     command = [node, "-e", CHECKS, str(SCRIPTS / "profile.js")]
     done = subprocess.run(command, input=json.dumps(data), capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["problems"] == []
-    assert found["most"] < 2500
+    result = json.loads(done.stdout)
+    assert result["problems"] == []
+    assert result["most"] < 2500
     # One millisecond on a machine that does nothing else.
-    assert found["time"] < 50
-    assert found["texts"] == ["12.3 ms", "50.0 ns", "2.5 G", "0.01 "]
+    assert result["time"] < 50
+    assert result["texts"] == ["12.3 ms", "50.0 ns", "2.5 G", "0.01 "]
 
 
 class _Body(HTMLParser):
@@ -258,11 +258,11 @@ const problems = [];
 window.addEventListener("error", (event) => problems.push(event.message));
 setTimeout(() => {
   const rects = () => [...document.querySelectorAll(".flame [data-frame]")];
-  const click = (made) => made.dispatchEvent(new MouseEvent("click", { bubbles: true }));
+  const click = (rect) => rect.dispatchEvent(new MouseEvent("click", { bubbles: true }));
   const first = rects().length, dots = document.querySelectorAll(".roofline circle").length;
-  const inner = rects().find((made) => made.dataset.path === "linear");
+  const inner = rects().find((rect) => rect.dataset.path === "linear");
   click(inner);
-  const zoomed = rects().map((made) => [made.dataset.path, Number(made.getAttribute("width"))]);
+  const zoomed = rects().map((rect) => [rect.dataset.path, Number(rect.getAttribute("width"))]);
   const said = document.querySelector(".readout").textContent, details = document.getElementById("details").textContent;
   const outside = document.querySelectorAll("circle.outside").length;
   click(rects()[0]);
@@ -288,17 +288,17 @@ def test_in_chromium(tmp_path):
     options = ["--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'user'}"]
     options += ["--virtual-time-budget=3000", "--dump-dom", (tmp_path / "page.html").as_uri()]
     done = subprocess.run([CHROMIUM, *options], capture_output=True, text=True, timeout=60)
-    found = json.loads(_Body(done.stdout).report)
-    assert found["problems"] == []
-    assert found["first"] == found["again"] == 1 + 3 + 1 + 2 * len(HOSTILE) - sum("." in name for name in HOSTILE)
-    assert found["dots"] == len(rows) - 1
-    widths = [width for path, width in found["zoomed"] if path in ("", "linear")]
+    result = json.loads(_Body(done.stdout).report)
+    assert result["problems"] == []
+    assert result["first"] == result["again"] == 1 + 3 + 1 + 2 * len(HOSTILE) - sum("." in name for name in HOSTILE)
+    assert result["dots"] == len(rows) - 1
+    widths = [width for path, width in result["zoomed"] if path in ("", "linear")]
     assert widths[0] == widths[1] == pytest.approx(widths[2] + widths[3])
     assert widths[3] == pytest.approx(3 * widths[2])
-    assert "4.00 s, 30.8 % of the model" in found["said"]
-    assert "linear" in found["details"]
-    assert found["outside"] == len(HOSTILE)
-    assert found["selected"] == "true"
+    assert "4.00 s, 30.8 % of the model" in result["said"]
+    assert "linear" in result["details"]
+    assert result["outside"] == len(HOSTILE)
+    assert result["selected"] == "true"
 
 
 # --- calls --------------------------------------------------------------------------------------------------------

@@ -174,14 +174,14 @@ def test_orientation_of_cameras(orientation):
     stored = PIL.Image.fromarray(np.ascontiguousarray(undo[orientation](upright)))
     exif = PIL.Image.Exif()
     exif[0x0112] = orientation
-    found = read_image(encoded(stored, exif=exif))
-    assert np.array_equal(np.asarray(found), upright)
+    image = read_image(encoded(stored, exif=exif))
+    assert np.array_equal(np.asarray(image), upright)
 
 
 def test_one_pixel():
-    found = Preprocess.imagenet()(np.full((1, 1, 3), 255, np.uint8))
-    assert found.shape == (1, 3, 224, 224)
-    assert np.allclose(found[0, :, 0, 0], (1 - np.array([0.485, 0.456, 0.406])) / np.array([0.229, 0.224, 0.225]))
+    image = Preprocess.imagenet()(np.full((1, 1, 3), 255, np.uint8))
+    assert image.shape == (1, 3, 224, 224)
+    assert np.allclose(image[0, :, 0, 0], (1 - np.array([0.485, 0.456, 0.406])) / np.array([0.229, 0.224, 0.225]))
 
 
 # --- what is wrong ----------------------------------------------------------------------------------------------
@@ -201,11 +201,11 @@ def test_damaged_files(form, tmp_path):
         where = rng.integers(0, min(len(data), 200), 4)
         data[where] = rng.integers(0, 256, 4)
         try:
-            found = read_image(data.tobytes())
+            image = read_image(data.tobytes())
         except (ModelFileError, InvalidValueError) as error:
             assert error.message
         else:
-            assert found.mode == "RGB"
+            assert image.mode == "RGB"
 
 
 def test_a_file_that_lies_about_its_size():

@@ -70,9 +70,9 @@ def node(folder, code):
     )
     path = Path(folder) / "test.mjs"
     path.write_text(program)
-    found = subprocess.run([NODE, path.name], cwd=folder, capture_output=True, text=True, timeout=60)
-    assert found.returncode == 0, found.stderr
-    return json.loads(found.stdout)
+    completed = subprocess.run([NODE, path.name], cwd=folder, capture_output=True, text=True, timeout=60)
+    assert completed.returncode == 0, completed.stderr
+    return json.loads(completed.stdout)
 
 
 def draw(*shape, seed=0):
@@ -107,21 +107,21 @@ def place(name):
     folder = tempfile.mkdtemp(prefix="mithril-web-")
     params = compiled.get_parameters()
     data = {"tokens": np.arange(7)[None] * 3 % 11} if name == "text" else None
-    found = compiled.export(folder, target="web", prefix=name, data=data, params=params)
-    return compiled, folder, found
+    exported = compiled.export(folder, target="web", prefix=name, data=data, params=params)
+    return compiled, folder, exported
 
 
 def test_the_folder_is_an_npm_package():
-    _, folder, found = place("conv")
+    _, folder, package = place("conv")
     manifest = json.loads((Path(folder) / "package.json").read_text())
     assert manifest["name"] == "conv"
     assert manifest["type"] == "module"
     assert manifest["main"] == "model.mjs"
-    assert {path.name for path in found.files} == {p.name for p in Path(folder).iterdir()} - {"test.mjs"}
+    assert {path.name for path in package.files} == {p.name for p in Path(folder).iterdir()} - {"test.mjs"}
     assert all((Path(folder) / name).is_file() for name in manifest["files"])
-    assert found.code_bytes < 20_000
-    assert found.check.splitlines()[-1] == "ok"
-    assert "model.wasm" in str(found)
+    assert package.code_bytes < 20_000
+    assert package.check.splitlines()[-1] == "ok"
+    assert "model.wasm" in str(package)
     types = (Path(folder) / "model.d.ts").read_text()
     assert '"image": Float32Array;' in types
     assert "@" not in types
@@ -224,13 +224,13 @@ def test_files_that_do_not_belong_together(tmp_path):
     mixed = shutil.copytree(folder, tmp_path / "mixed")
     weights = mixed / "weights.bin"
     whole = weights.read_bytes()
-    found = []
+    failures = []
     for content in (whole[:-1], whole + b"0", bytes(64) + whole[64:]):
         weights.write_bytes(content)
-        found.append(node(mixed, "result = await failure(() => load());"))
-    assert "ends after" in found[0]
-    assert "more than" in found[1]
-    assert "another export" in found[2]
+        failures.append(node(mixed, "result = await failure(() => load());"))
+    assert "ends after" in failures[0]
+    assert "more than" in failures[1]
+    assert "another export" in failures[2]
 
 
 def test_the_worker_has_the_same_interface():
@@ -289,23 +289,23 @@ def test_a_training_step(tmp_path):
     await model.assign(Object.fromEntries(Object.entries(result.after).map(([k, v]) => [k, Float32Array.from(v)])));
     result.assigned = (await model.step(data)).loss[0];
     """
-    found = node(tmp_path, code)
+    result = node(tmp_path, code)
     step = ml.train.TrainingStep(compiled, ml.optim.Adam(0.05), loss="loss")
     losses = [float(step(data)["loss"]) for _ in range(5)]
-    np.testing.assert_allclose(found["losses"], losses, rtol=1e-4)
+    np.testing.assert_allclose(result["losses"], losses, rtol=1e-4)
     trained = compiled.get_parameters()
-    assert found["after"].keys() == trained.keys()
+    assert result["after"].keys() == trained.keys()
     for name, array in trained.items():
-        np.testing.assert_allclose(found["before"][name], np.ravel(params[name]), rtol=1e-6)
-        np.testing.assert_allclose(found["after"][name], np.ravel(array), rtol=1e-3, atol=1e-5)
-    rate = next(port for port in found["inputs"] if port["name"] == "learning_rate")
+        np.testing.assert_allclose(result["before"][name], np.ravel(params[name]), rtol=1e-6)
+        np.testing.assert_allclose(result["after"][name], np.ravel(array), rtol=1e-3, atol=1e-5)
+    rate = next(port for port in result["inputs"] if port["name"] == "learning_rate")
     assert rate["default"] == pytest.approx(0.05)
-    assert "step(…)" in found["run"]
-    assert "step" in found["states"]
-    assert found["reset"] == found["before"]
-    assert found["again"] == found["losses"][0]
-    assert found["slower"][0] == found["slower"][1]
-    assert found["assigned"] == pytest.approx(float(step(data)["loss"]), rel=1e-4)
+    assert "step(…)" in result["run"]
+    assert "step" in result["states"]
+    assert result["reset"] == result["before"]
+    assert result["again"] == result["losses"][0]
+    assert result["slower"][0] == result["slower"][1]
+    assert result["assigned"] == pytest.approx(float(step(data)["loss"]), rel=1e-4)
 
 
 def test_states_stay_in_the_model_until_reset(tmp_path):
@@ -327,14 +327,14 @@ def test_states_stay_in_the_model_until_reset(tmp_path):
       result.states.push(await model.states());
     }}
     """
-    found = node(tmp_path, code)
-    start, first, second, again, once_more = found["states"]
+    result = node(tmp_path, code)
+    start, first, second, again, once_more = result["states"]
     assert any(name.endswith("running_mean") for name in start)
     assert start != first
     assert first != second
     assert (again, once_more) == (first, second)
-    assert found["losses"][:2] == found["losses"][2:]
-    assert found["losses"][0] != found["losses"][1]
+    assert result["losses"][:2] == result["losses"][2:]
+    assert result["losses"][0] != result["losses"][1]
 
 
 def test_arrays_of_other_dtypes(tmp_path):
@@ -380,9 +380,9 @@ def test_mixed_precision_is_checked_as_exactly_as_it_computes(tmp_path):
     const { check } = await import("./check.mjs");
     result = await check(await load());
     """
-    found = node(tmp_path, code)
-    assert found["ok"]
-    assert 0 <= found["errors"]["output"] <= 0.1
+    result = node(tmp_path, code)
+    assert result["ok"]
+    assert 0 <= result["errors"]["output"] <= 0.1
 
 
 def test_any_number_of_rows_and_quantized_weights(tmp_path):
@@ -402,8 +402,8 @@ def test_any_number_of_rows_and_quantized_weights(tmp_path):
     for (const rows of [9, 1, 4]) result.push((await model.run({{ input: data.slice(0, 64 * rows) }})).output);
     result.push(await failure(() => model.run({{ input: data.slice(1) }})));
     """
-    taken, made, *outputs, wrong = node(tmp_path / "rows", code)
-    assert (taken, made) == (["batch", 64], ["batch", 64])
+    taken, output_shape, *outputs, wrong = node(tmp_path / "rows", code)
+    assert (taken, output_shape) == (["batch", 64], ["batch", 64])
     assert "a multiple of 64" in wrong
     expected = np.asarray(open_size.evaluate(params, data)["output"])
     for rows, output in zip([9, 1, 4], outputs, strict=True):
@@ -490,17 +490,17 @@ def test_in_chromium(tmp_path):
             browser.terminate()
     server.shutdown()
     server.server_close()
-    found = json.loads(posted[0])
-    assert found["ok"]
-    assert found["workerOk"]
-    assert found["same"]
-    assert found["wrong"] == 'there is no input "x": available: image'
+    result = json.loads(posted[0])
+    assert result["ok"]
+    assert result["workerOk"]
+    assert result["same"]
+    assert result["wrong"] == 'there is no input "x": available: image'
     # The weights were asked for once, though they were loaded twice.
     assert len([path for path in asked[: asked.index("/index.html")] if path.startswith("/weights.bin")]) == 1
-    assert found["progress"][0] == 0
-    assert found["progress"][-1] == 1
-    assert "output: " in found["example"]
-    assert " ms" in found["example"]
+    assert result["progress"][0] == 0
+    assert result["progress"][-1] == 1
+    assert "output: " in result["example"]
+    assert " ms" in result["example"]
 
 
 PAGE = """<!doctype html><body><script type="module">

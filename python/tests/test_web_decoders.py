@@ -48,9 +48,9 @@ def node(folder, code):
     )
     path = Path(folder) / "test.mjs"
     path.write_text(program)
-    found = subprocess.run([NODE, path.name], cwd=folder, capture_output=True, text=True, timeout=60)
-    assert found.returncode == 0, found.stderr
-    return json.loads(found.stdout)
+    completed = subprocess.run([NODE, path.name], cwd=folder, capture_output=True, text=True, timeout=60)
+    assert completed.returncode == 0, completed.stderr
+    return json.loads(completed.stdout)
 
 
 @functools.cache
@@ -71,13 +71,13 @@ def writer():
 
 
 def test_the_package_and_what_it_says():
-    _, folder, found = writer()
+    _, folder, package = writer()
     manifest = json.loads((Path(folder) / "package.json").read_text())
     assert manifest["name"] == "writer"
-    assert {path.name for path in found.files} == {p.name for p in Path(folder).iterdir()} - {"test.mjs"}
+    assert {path.name for path in package.files} == {p.name for p in Path(folder).iterdir()} - {"test.mjs"}
     assert all((Path(folder) / name).is_file() for name in manifest["files"])
-    assert found.code_bytes < 120_000
-    assert found.check.splitlines()[-1] == "ok"
+    assert package.code_bytes < 120_000
+    assert package.check.splitlines()[-1] == "ok"
     for name in ("model.mjs", "model.d.ts", "check.mjs", "index.html", "README.md"):
         words = (Path(folder) / name).read_text()
         assert "@title@" not in words
@@ -124,8 +124,8 @@ def test_texts_are_those_of_python():
       const tokens = await model.encode(text);
       const pieces = [];
       const onToken = (step) => pieces.push(step);
-      const found = await model.generate(text, {{ maxTokens: 9, stopTokens: [], onToken }});
-      result.push([tokens, await model.decode(tokens), found.text, pieces]);
+      const generated = await model.generate(text, {{ maxTokens: 9, stopTokens: [], onToken }});
+      result.push([tokens, await model.decode(tokens), generated.text, pieces]);
     }}
     const stopStrings = [result[0][2].slice(4, 7)];
     result.push(await model.generate("Hello", {{ maxTokens: 20, stopTokens: [], stopStrings }}));
@@ -233,14 +233,16 @@ def llama_tokenizer():
         fuse_unk=True,
         byte_fallback=True,
     )
-    made = tokenizers.Tokenizer(model)
+    tokenizer = tokenizers.Tokenizer(model)
     forms = tokenizers.normalizers
-    made.normalizer = forms.Sequence([forms.Prepend("▁"), forms.Replace(" ", "▁")])
+    tokenizer.normalizer = forms.Sequence([forms.Prepend("▁"), forms.Replace(" ", "▁")])
     steps = tokenizers.decoders
-    made.decoder = steps.Sequence([steps.Replace("▁", " "), steps.ByteFallback(), steps.Fuse(), steps.Strip(" ", 1, 0)])
-    made.post_processor = tokenizers.processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
-    made.add_special_tokens(["<unk>", "<s>", "</s>"])
-    return Tokenizer(made)
+    tokenizer.decoder = steps.Sequence(
+        [steps.Replace("▁", " "), steps.ByteFallback(), steps.Fuse(), steps.Strip(" ", 1, 0)]
+    )
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
+    return Tokenizer(tokenizer)
 
 
 @pytest.mark.parametrize("quantize", [None, "int8_weights"])
@@ -253,8 +255,8 @@ def test_llama_with_bytes_for_unknown_letters(quantize, tmp_path):
     params = {name: np.array(array) for name, array in decoder.randomize_params(seed=1).items()}
     decoder.load_params(params)
     generator = TextGenerator(decoder, tokenizer, context=32, stop_tokens=[2])
-    found = generator.export(tmp_path, prefix="llama", chunk=4)
-    assert found.packed_bytes < (0.5 if quantize else 1.1) * sum(array.nbytes for array in params.values())
+    exported = generator.export(tmp_path, prefix="llama", chunk=4)
+    assert exported.packed_bytes < (0.5 if quantize else 1.1) * sum(array.nbytes for array in params.values())
     texts = ["Hello to a cat", "été 日本", " two  spaces "]
     code = f"""
     const model = await load();
@@ -317,8 +319,8 @@ def test_the_command(tmp_path, capsys):
     ml.save(generator.model.get_parameters(), folder / "model.safetensors")
     words = ["export", str(folder), str(tmp_path / "out"), "--context", "32"]
     assert main([*words, "--target", "web", "--prefix", "tiny"]) == 0
-    found = node(tmp_path / "out", 'result = await (await load()).generate("Hello", { maxTokens: 6 });')
-    assert found["tokens"] == list(generator.generate("Hello", 6).tokens)
+    result = node(tmp_path / "out", 'result = await (await load()).generate("Hello", { maxTokens: 6 });')
+    assert result["tokens"] == list(generator.generate("Hello", 6).tokens)
     assert main(words) == 1
     assert "--context is for the web" in capsys.readouterr().err
     assert main([*words, "--target", "web", "--lanes", "4"]) == 1

@@ -79,19 +79,19 @@ def test_digits_are_learned_in_the_page(tmp_path):
     (folder / "test.mjs").write_text(DIGITS)
     done = subprocess.run([NODE, "test.mjs"], cwd=folder, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["before"] < 0.3
-    assert found["after"] > 0.93
-    assert found["losses"][-1] < found["losses"][0] / 5
-    assert found["changed"]
-    assert found["kept"]
-    assert found["sum"] == pytest.approx(1, abs=1e-6)
-    assert found["answer"] == found["label"]
-    assert found["squares"] == [[1] * 64] * 2
-    assert found["line"] == [0, 0, 0, 1 / 2, 1 / 2, 0, 0, 0] * 8
-    assert found["empty"] == [0] * 64
-    assert found["learned"] == 7
-    assert found["accuracy"] > 0.85
+    result = json.loads(done.stdout)
+    assert result["before"] < 0.3
+    assert result["after"] > 0.93
+    assert result["losses"][-1] < result["losses"][0] / 5
+    assert result["changed"]
+    assert result["kept"]
+    assert result["sum"] == pytest.approx(1, abs=1e-6)
+    assert result["answer"] == result["label"]
+    assert result["squares"] == [[1] * 64] * 2
+    assert result["line"] == [0, 0, 0, 1 / 2, 1 / 2, 0, 0, 0] * 8
+    assert result["empty"] == [0] * 64
+    assert result["learned"] == 7
+    assert result["accuracy"] > 0.85
 
 
 def needs_compiler():
@@ -115,15 +115,15 @@ import { readFileSync } from "node:fs";
 import { load } from "./model/model.mjs";
 import { likeliest, preprocess } from "./image.mjs";
 
-const found = [];
+const pictures = [];
 const options = JSON.parse(readFileSync("image.json"));
 for (const { name, width, height, ...others } of JSON.parse(readFileSync("given.json"))) {
   const data = new Uint8ClampedArray(readFileSync(name));
-  found.push(Array.from(preprocess({ data, width, height }, { ...options, ...others })));
+  pictures.push(Array.from(preprocess({ data, width, height }, { ...options, ...others })));
 }
 const model = await load();
-const outputs = await model.run({ [options.input]: Float32Array.from(found[0]) });
-console.log(JSON.stringify([found, likeliest(outputs[options.output], options.labels, 3)]));
+const outputs = await model.run({ [options.input]: Float32Array.from(pictures[0]) });
+console.log(JSON.stringify([pictures, likeliest(outputs[options.output], options.labels, 3)]));
 """
 
 
@@ -148,16 +148,16 @@ def test_pictures_are_preprocessed_as_in_python(tmp_path):
         ((30, 28), {"resize": None}),
         ((70, 90), {"resize": (50, 31), "crop_rounding": "down"}),
     ]
-    given, expected = [], []
+    pictures, expected = [], []
     for number, ((height, width), options) in enumerate(cases):
         pixels = random.integers(0, 256, (height, width, 4), np.uint8)
         pixels[..., 3] = 255
         (tmp_path / f"{number}.rgba").write_bytes(pixels.tobytes())
         changed = {"rounding" if name == "crop_rounding" else name: value for name, value in options.items()}
-        given.append({"name": f"{number}.rgba", "width": width, "height": height, **changed})
+        pictures.append({"name": f"{number}.rgba", "width": width, "height": height, **changed})
         settings = {name: getattr(usual, name) for name in ("resize", "crop", "mean", "std")} | options
         expected.append(Preprocess(**settings)(library.fromarray(pixels[..., :3]))[0])
-    (tmp_path / "given.json").write_text(json.dumps(given))
+    (tmp_path / "given.json").write_text(json.dumps(pictures))
     (tmp_path / "test.mjs").write_text(IMAGE.replace("await load()", 'await load("model")'))
     done = subprocess.run([NODE, "test.mjs"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -189,8 +189,8 @@ SIZES = {"block_size": 32, "dims": 64, "num_heads": 2, "num_layers": 1, "vocab_s
 def test_the_page_of_texts_writes_what_python_writes(tmp_path):
     pytest.importorskip("tokenizers")
     needs_compiler()
-    found = text.write(tmp_path, sizes=SIZES, context=24)
-    assert found.is_random
+    exported = text.write(tmp_path, sizes=SIZES, context=24)
+    assert exported.is_random
     page = (tmp_path / "index.html").read_text()
     assert "Once upon a time" in page
     code = """

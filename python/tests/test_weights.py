@@ -27,8 +27,8 @@ DTYPES = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int16"
 def tensors() -> dict[str, torch.Tensor]:
     """One of each dtype, and views, scalars, parameters, what is empty."""
     base = torch.arange(-6.0, 6.0).reshape(3, 4)
-    found = {name: base.to(getattr(torch, name)) for name in DTYPES}
-    return found | {
+    by_name = {name: base.to(getattr(torch, name)) for name in DTYPES}
+    return by_name | {
         "turned": base.T,
         "row": base[1],
         "strided": base[:, ::2],
@@ -41,11 +41,11 @@ def tensors() -> dict[str, torch.Tensor]:
     }
 
 
-def agree(found: np.ndarray, tensor: torch.Tensor) -> None:
+def agree(actual: np.ndarray, tensor: torch.Tensor) -> None:
     tensor = tensor.detach()
-    assert found.dtype.name == str(tensor.dtype).removeprefix("torch.")
-    assert found.shape == tuple(tensor.shape)
-    np.testing.assert_array_equal(found.astype(np.float64), tensor.double().numpy())
+    assert actual.dtype.name == str(tensor.dtype).removeprefix("torch.")
+    assert actual.shape == tuple(tensor.shape)
+    np.testing.assert_array_equal(actual.astype(np.float64), tensor.double().numpy())
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
@@ -110,10 +110,10 @@ def test_truth_values_and_unaligned_numbers_are_made_good(tmp_path):
     ).encode()
     path = tmp_path / "x.safetensors"
     path.write_bytes(struct.pack("<Q", len(header)) + header + bytes([0, 1, 255]) + struct.pack("<f", 1.5))
-    found = ml.weights.open(path)
-    assert found["yes"].view(np.uint8).tolist() == [0, 1, 1]
-    assert found["w"].tolist() == [1.5]
-    assert found["w"].flags.aligned
+    opened = ml.weights.open(path)
+    assert opened["yes"].view(np.uint8).tolist() == [0, 1, 1]
+    assert opened["w"].tolist() == [1.5]
+    assert opened["w"].flags.aligned
 
 
 @pytest.mark.parametrize("ending", ["safetensors", "bin"])
@@ -237,9 +237,9 @@ def test_views_that_repeat_take_no_memory(tmp_path):
     for new in (True, False):
         for tensor in (torch.ones(1), torch.ones(1, dtype=torch.bool), torch.ones(1, dtype=torch.bfloat16)):
             torch.save({"w": tensor.expand(1 << 40)}, path, _use_new_zipfile_serialization=new)
-            found = ml.weights.open(path)["w"]
-            assert found.shape == (1 << 40,)
-            assert found[-1] == 1
+            opened = ml.weights.open(path)["w"]
+            assert opened.shape == (1 << 40,)
+            assert opened[-1] == 1
     torch.save({"w": torch.ones(9).as_strided((5, 5), (1, 1))}, path)
     with pytest.raises(ml.errors.ModelFileError, match="overlap"):
         ml.weights.open(path)
@@ -295,11 +295,11 @@ def test_a_file_is_replaced_as_a_whole(tmp_path):
 def network(classes: int = 5):
     torchvision = pytest.importorskip("torchvision", reason="needs torchvision as the original")
     torch.manual_seed(0)
-    made = torchvision.models.resnet18(num_classes=classes)
-    for name, buffer in made.named_buffers():
+    model = torchvision.models.resnet18(num_classes=classes)
+    for name, buffer in model.named_buffers():
         if "running" in name:
             torch.nn.init.uniform_(buffer, 0.5, 1.5)
-    return made.eval()
+    return model.eval()
 
 
 @pytest.fixture(params=BACKENDS)
@@ -316,10 +316,10 @@ def test_a_published_network_gives_its_answers(backend, tmp_path, source):
         torch.save(state, tmp_path / "x.pth")
     elif source == "safetensors":
         safetensors.torch.save_file(state, tmp_path / "x.safetensors")
-    given = {"pth": tmp_path / "x.pth", "safetensors": tmp_path, "mapping": state}
-    given["module"] = {f"module.{name}": tensor for name, tensor in state.items()}
+    sources = {"pth": tmp_path / "x.pth", "safetensors": tmp_path, "mapping": state}
+    sources["module"] = {f"module.{name}": tensor for name, tensor in state.items()}
     compiled = ml.compile(resnet18(num_classes=5), backend, shapes={"input": [1, 3, 32, 32]}, inference=True)
-    report = ml.load_weights(compiled, given[source])
+    report = ml.load_weights(compiled, sources[source])
     assert report.is_complete
     assert len(report.loaded) + len(report.ignored) == len(state)
     gc.collect()
@@ -639,7 +639,7 @@ def test_what_no_output_needs_is_not_asked_for():
         assert report.is_complete
         assert "logit_scale" in report.ignored
         tower.load_params(params)
-        for given in ({name: data[name]}, data):
-            actual = tower.evaluate({}, given)
+        for inputs in ({name: data[name]}, data):
+            actual = tower.evaluate({}, inputs)
             assert list(actual) == [f"{name}_features"]
             np.testing.assert_array_equal(actual[f"{name}_features"], expected[f"{name}_features"], err_msg=other)

@@ -24,8 +24,8 @@ IDS = np.array([1, 2, 3, 4])
 @pytest.fixture(scope="module", autouse=True)
 def no_workers_are_left():
     yield
-    for found in list(workers._all.values()):
-        found.close()
+    for pool in list(workers._all.values()):
+        pool.close()
 
 
 def lookup():
@@ -185,8 +185,8 @@ model = ml.Model()
 model |= ml.Linear(4)(input="input", output="output")
 compiled = ml.compile(model, ml.NumpyBackend(device_mesh=(3,)))
 compiled.evaluate(compiled.get_parameters(), {"input": [[1.0, 2.0]] * 6})
-found = workers_on("numpy", ["cpu"] * 3)
-print(found._folder, *(process.pid for process in found._processes), flush=True)
+pool = workers_on("numpy", ["cpu"] * 3)
+print(pool._folder, *(process.pid for process in pool._processes), flush=True)
 if sys.argv[1] == "kill":
     os.kill(os.getpid(), 9)
 if sys.argv[1] == "raise":

@@ -55,10 +55,12 @@ ATTENTION = [
 def test_attention_goes_part_by_part():
     model, data = ml.Model(), {}
     for i, (sizes, mask, options) in enumerate(ATTENTION):
-        given = {name: RANDOM.standard_normal(size).astype(np.float32) for name, size in zip(PORTS, sizes, strict=True)}
-        given.update({} if mask is None else {"mask": mask})
-        data.update({f"{name}{i}": value for name, value in given.items()})
-        ports = {name: f"{name}{i}" for name in given}
+        arrays = {
+            name: RANDOM.standard_normal(size).astype(np.float32) for name, size in zip(PORTS, sizes, strict=True)
+        }
+        arrays.update({} if mask is None else {"mask": mask})
+        data.update({f"{name}{i}": value for name, value in arrays.items()})
+        ports = {name: f"{name}{i}" for name in arrays}
         model |= ml.ScaledDotProductAttention(**options)(**ports, output=f"output{i}")
     options = {
         "shapes": {name: list(value.shape) for name, value in data.items()},
@@ -81,10 +83,10 @@ def test_caches_that_are_given_away_are_written_in_place():
     expected = reference.evaluate(params, {**data, **caches})
     backend = ml.CBackend(num_threads=2, flags="-O1")
     for donate in ([], list(caches)):
-        given = {name: value.copy() for name, value in caches.items()}
+        donated = {name: value.copy() for name, value in caches.items()}
         c = ml.compile(model, backend, donate=donate, **options)
-        actual = c.evaluate(params, {**data, **given})
+        actual = c.evaluate(params, {**data, **donated})
         assert worst(actual, expected) < 1e-5
-        for name, old in given.items():
+        for name, old in donated.items():
             assert (actual[name.removeprefix("past_")] is old) == bool(donate)
             assert donate or np.array_equal(old, caches[name])

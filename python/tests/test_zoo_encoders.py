@@ -37,9 +37,9 @@ def backend(request):
 
 def compiled(model, backend, network, **shapes):
     """Compile for inference with the weights of a network. JAX would compile each op alone, which takes longer."""
-    made = ml.compile(model, backend, shapes=shapes or None, inference=True, jit=backend.name == "jax")
-    ml.load_weights(made, network.state_dict())
-    return made
+    compiled = ml.compile(model, backend, shapes=shapes or None, inference=True, jit=backend.name == "jax")
+    ml.load_weights(compiled, network.state_dict())
+    return compiled
 
 
 def difference(actual, expected, where=None):
@@ -136,10 +136,12 @@ def test_bert_reads_older_names_and_files_with_more():
         name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value
         for name, value in network.state_dict().items()
     }
-    made = ml.compile(from_config(config), ml.NumpyBackend(), inference=True, shapes={"input": ["batch", "length"]})
-    report = ml.load_weights(made, old)
-    assert set(report.loaded) == set(made.parameter_keys)
-    actual = made.evaluate({}, numpy(input=tokens))["output"]
+    compiled_model = ml.compile(
+        from_config(config), ml.NumpyBackend(), inference=True, shapes={"input": ["batch", "length"]}
+    )
+    report = ml.load_weights(compiled_model, old)
+    assert set(report.loaded) == set(compiled_model.parameter_keys)
+    actual = compiled_model.evaluate({}, numpy(input=tokens))["output"]
     assert difference(actual, bert_outputs(network, tokens)["output"]) < WITHIN
     # The stack alone, of the same file: the head of the language model is not looked at.
     stack = compiled(from_config(config, head="none"), ml.NumpyBackend(), network, input=["batch", "length"])
@@ -250,9 +252,9 @@ def test_t5_puts_distances_into_the_buckets_of_transformers(exact, buckets, fart
                 t5_decode(**sizes)
             return
         model, data = t5_decode(**sizes), numpy(input=tokens, memory=torch.ones(1, 1, 4, dtype=torch.float64))
-    made = ml.compile(model, backend, shapes={name: value.shape for name, value in data.items()}, inference=True)
-    ml.load_weights(made, network.state_dict())
-    actual = made.evaluate({}, data)["output"]
+    compiled = ml.compile(model, backend, shapes={name: value.shape for name, value in data.items()}, inference=True)
+    ml.load_weights(compiled, network.state_dict())
+    actual = compiled.evaluate({}, data)["output"]
     with torch.no_grad():
         if part == "encoder":
             expected = network.encoder(tokens).last_hidden_state
@@ -300,15 +302,15 @@ def test_t5_learns_as_that_of_transformers(exact):
     network.double()
     answer, _ = texts(41, length=9)
     memory = torch.randn(3, 6, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    given = torch.randn(3, 9, 41, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
-    made = ml.compile(
+    direction = torch.randn(3, 9, 41, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    program = ml.compile(
         from_config({"model_type": "t5", **config}, part="decoder"),
         ml.NumpyBackend(dtype="float64"),
         shapes={"input": [3, 9], "memory": [3, 6, 16]},
     )
-    ml.load_weights(made, network.state_dict())
-    _, gradients = made.evaluate({}, numpy(input=answer, memory=memory), {"output": given.numpy()})
-    network(encoder_outputs=(memory,), decoder_input_ids=answer).logits.backward(given)
+    ml.load_weights(program, network.state_dict())
+    _, gradients = program.evaluate({}, numpy(input=answer, memory=memory), {"output": direction.numpy()})
+    network(encoder_outputs=(memory,), decoder_input_ids=answer).logits.backward(direction)
     expected = dict(network.named_parameters())
     assert "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight" in gradients
     for name, gradient in gradients.items():
@@ -320,8 +322,8 @@ def test_t5_in_bfloat16_rounds_no_more_than_transformers():
     network.bfloat16()
     tokens, mask = texts(41)
     backend = ml.TorchBackend(dtype="bfloat16")
-    made = compiled(from_config(config, part="encoder", mask=True), backend, network)
-    actual = made.evaluate({}, numpy(input=tokens, mask=mask))["output"]
+    program = compiled(from_config(config, part="encoder", mask=True), backend, network)
+    actual = program.evaluate({}, numpy(input=tokens, mask=mask))["output"]
     assert actual.dtype == torch.bfloat16
     with torch.no_grad():
         theirs = network.encoder(tokens, attention_mask=mask).last_hidden_state
@@ -336,14 +338,14 @@ def test_t5_reads_files_of_the_encoder_alone():
     for names in ({}, {"shared.weight": "encoder.embed_tokens.weight"}):
         state = {n: v for n, v in network.state_dict().items() if n != "encoder.embed_tokens.weight"}
         state = {names.get(name, name): value for name, value in state.items()}
-        made = ml.compile(
+        compiled = ml.compile(
             t5_encode(**T5["first"]), ml.NumpyBackend(), shapes={"input": ["batch", "length"]}, inference=True
         )
-        ml.load_weights(made, state)
+        ml.load_weights(compiled, state)
         with torch.no_grad():
             expected = network.double()(tokens).last_hidden_state
         network.float()
-        assert difference(made.evaluate({}, numpy(input=tokens))["output"], expected) < WITHIN
+        assert difference(compiled.evaluate({}, numpy(input=tokens))["output"], expected) < WITHIN
 
 
 @pytest.mark.parametrize("where", ["dict", "folder", "object", "transformers"])

@@ -89,10 +89,10 @@ def network(name):
     make, sizes = NETWORKS[name]
     torch.manual_seed(0)
     config = make(**sizes, bos_token_id=None, eos_token_id=None, pad_token_id=None)
-    made = transformers.AutoModelForCausalLM.from_config(config).eval()
-    for parameter in made.parameters():
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    for parameter in model.parameters():
         parameter.data.normal_(0, 0.3) if parameter.ndim > 1 else parameter.data.add_(torch.randn_like(parameter) * 0.1)
-    return made
+    return model
 
 
 def loaded(network, backend, **options):
@@ -110,8 +110,8 @@ def loaded(network, backend, **options):
 
 
 def logits(compiled, tokens, **data):
-    found = compiled.evaluate(compiled.get_parameters(), {"input": tokens, **data})
-    return compiled.backend.to_numpy(found["output"])
+    outputs = compiled.evaluate(compiled.get_parameters(), {"input": tokens, **data})
+    return compiled.backend.to_numpy(outputs["output"])
 
 
 def relative(actual, expected):
@@ -150,14 +150,14 @@ PROMPTS = [[3, 1, 4, 1, 5], [9, 2], [6, 5, 3, 5, 8, 9, 7, 9, 3]]
 @pytest.fixture(scope="module")
 def continued():
     """32 tokens behind each prompt by transformers, which pads on the left."""
-    found = {}
+    by_name = {}
     for name in ("gpt2", "llama3"):
         length = max(map(len, PROMPTS))
         tokens = torch.tensor([[0] * (length - len(prompt)) + prompt for prompt in PROMPTS])
         real = torch.tensor([[0] * (length - len(prompt)) + [1] * len(prompt) for prompt in PROMPTS])
         options = {"max_new_tokens": 32, "do_sample": False, "pad_token_id": 0}
-        found[name] = network(name).generate(tokens, attention_mask=real, **options)[:, length:].tolist()
-    return found
+        by_name[name] = network(name).generate(tokens, attention_mask=real, **options)[:, length:].tolist()
+    return by_name
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama3"])
@@ -207,8 +207,8 @@ def test_cache_is_filled_in_pieces(name, capacity):
 def test_logits_of_the_last_token_alone(name):
     reference, backend = network(name), get_backend("numpy")
     tokens = np.array([[1, 2, 3, 4], [4, 5, 6, 7]])
-    found = logits(loaded(reference, backend, last_only=True), tokens)
-    assert relative(found, logits(loaded(reference, backend), tokens)[:, -1:]) < 1e-6
+    actual = logits(loaded(reference, backend, last_only=True), tokens)
+    assert relative(actual, logits(loaded(reference, backend), tokens)[:, -1:]) < 1e-6
 
 
 def test_mask_and_angles_are_computed_once():
@@ -331,12 +331,12 @@ def test_gpt_is_gpt2(name, dtype, bias, tied):
     compiled.evaluate(params, {"input": tokens})
     for name, value in params.items():
         params[name] = backend.array(rng.normal(size=value.shape) * 0.3 + ("ln_" in name and "weight" in name))
-    given = rng.normal(size=(2, 10, SIZES["vocab_size"]))
-    outputs, gradients = compiled.evaluate(params, {"input": tokens}, {"output": given})
+    direction = rng.normal(size=(2, 10, SIZES["vocab_size"]))
+    outputs, gradients = compiled.evaluate(params, {"input": tokens}, {"output": direction})
 
     weights = {n: torch.tensor(backend.to_numpy(v), dtype=torch.float64).requires_grad_() for n, v in params.items()}
     logits = gpt2(weights, torch.from_numpy(tokens), SIZES["num_heads"], SIZES["num_layers"], tied)
-    logits.backward(torch.from_numpy(given))
+    logits.backward(torch.from_numpy(direction))
     outputs_within, gradients_within = TOLERANCE[dtype]
     assert difference(backend, outputs, {"output": logits}) < outputs_within
     assert difference(backend, gradients, {n: w.grad for n, w in weights.items()}) < gradients_within

@@ -423,10 +423,10 @@ def test_gradients_of_clip_are_those_of_its_paper(tower):
     network = copy.deepcopy(network_of_clip(tower)).double().train()
     compiled = ml.compile(clip(**config), backend)
     ml.load_weights(compiled, network.state_dict())
-    given = np.random.default_rng(0).normal(size=(2, 3))
-    _, gradients = compiled.evaluate(compiled.get_parameters(), data, {"logits_per_image": given})
+    direction = np.random.default_rng(0).normal(size=(2, 3))
+    _, gradients = compiled.evaluate(compiled.get_parameters(), data, {"logits_per_image": direction})
     actual = network(torch.from_numpy(data["image"]).double(), torch.from_numpy(data["text"]))
-    actual["logits_per_image"].backward(torch.from_numpy(given))
+    actual["logits_per_image"].backward(torch.from_numpy(direction))
     expected = {name: value.grad for name, value in network.named_parameters()}
     # Attention is the same whatever is added to all keys: their gradient is rounding alone.
     flat = {name for name in expected if name.endswith("k_proj.bias")}
@@ -453,11 +453,11 @@ def test_clip_of_the_documentation():
         transformer_layers=12,
     )
     shapes = {"image": [1, 3, 224, 224], "text": [1, 77]}
-    found = names(model, shapes)
-    assert found["visual.attnpool.positional_embedding"] == (50, 2048)
-    assert found["visual.layer4.0.downsample.0.weight"] == (2048, 1024, 1, 1)
+    shapes_by_name = names(model, shapes)
+    assert shapes_by_name["visual.attnpool.positional_embedding"] == (50, 2048)
+    assert shapes_by_name["visual.layer4.0.downsample.0.weight"] == (2048, 1024, 1, 1)
     # 102 million with an embedding of 1024, as published; half of each projection less with 512.
-    total = sum(math.prod(shape) for name, shape in found.items() if "running" not in name)
+    total = sum(math.prod(shape) for name, shape in shapes_by_name.items() if "running" not in name)
     assert total == 102_007_137 - 512 * (512 + 2048 + 1)
 
 
@@ -465,8 +465,8 @@ def test_clip_has_as_many_parameters_as_the_published_ones():
     texts = {"context_length": 77, "vocab_size": 49408, "transformer_heads": 8, "transformer_layers": 12}
     sizes = {"embed_dim": 512, "image_resolution": 224, "vision_layers": 12, "vision_width": 768}
     model = clip(**sizes, vision_patch_size=32, transformer_width=512, **texts)
-    found = names(model, {"image": [1, 3, 224, 224], "text": [1, 77]})
-    assert sum(map(math.prod, found.values())) == 151_277_313
+    parameters = names(model, {"image": [1, 3, 224, 224], "text": [1, 77]})
+    assert sum(map(math.prod, parameters.values())) == 151_277_313
 
 
 # --- In bfloat16, and what is wrong -----------------------------------------------------------------------------

@@ -73,8 +73,8 @@ def diff(x, n, axis, prepend, append):
 def meshgrid(indexing, *inputs):
     # torch's own wants one dtype.
     sizes = [x.numel() for x in inputs]
-    found = [x.reshape([-1 if i == k else 1 for k in range(len(inputs))]).expand(sizes) for i, x in enumerate(inputs)]
-    return [x.swapaxes(0, 1) if indexing == "xy" and len(inputs) > 1 else x for x in found]
+    grids = [x.reshape([-1 if i == k else 1 for k in range(len(inputs))]).expand(sizes) for i, x in enumerate(inputs)]
+    return [x.swapaxes(0, 1) if indexing == "xy" and len(inputs) > 1 else x for x in grids]
 
 
 def patches(function):
@@ -103,9 +103,9 @@ def quantiles(function):
         rest = [i for i in range(x.ndim) if i not in axes]
         lines = x.permute((*rest, *axes)).reshape([*(x.shape[i] for i in rest), -1])
         q = torch.as_tensor(q, dtype=torch.float64)
-        found = function(lines, q, dim=-1, interpolation=interpolation)
+        quantiles = function(lines, q, dim=-1, interpolation=interpolation)
         kept = [1 if i in axes else n for i, n in enumerate(x.shape)]
-        return found.reshape((*q.shape, *kept)) if keepdim else found
+        return quantiles.reshape((*q.shape, *kept)) if keepdim else quantiles
 
     return run
 
@@ -117,8 +117,8 @@ def median(function):
 def running(function):
     def run(x, axis, reverse):
         x = x.flip(axis) if reverse else x
-        found = function(x, axis).values
-        return found.flip(axis) if reverse else found
+        result = function(x, axis).values
+        return result.flip(axis) if reverse else result
 
     return run
 
@@ -181,11 +181,11 @@ def histogram(x, bins, low, high, weights, density):
 
 def unique(x, size, fill_value):
     flat = x.reshape(-1)
-    found, inverse, counts = np.unique(flat.numpy(force=True), return_inverse=True, return_counts=True)
+    distinct, inverse, counts = np.unique(flat.numpy(force=True), return_inverse=True, return_counts=True)
     last = {int(rank): i for i, rank in enumerate(inverse)}
-    values = flat[torch.tensor([last[rank] for rank in range(len(found))], dtype=torch.int64)]
-    room = max(size - len(found), 0)
-    least = values[:1] if len(found) else torch.zeros(1, dtype=x.dtype)
+    values = flat[torch.tensor([last[rank] for rank in range(len(distinct))], dtype=torch.int64)]
+    room = max(size - len(distinct), 0)
+    least = values[:1] if len(distinct) else torch.zeros(1, dtype=x.dtype)
     fill = least if fill_value is None else torch.full((1,), fill_value, dtype=x.dtype)
     counts = np.concatenate([counts[:size], np.zeros(room, np.int64)])
     values = torch.cat([values[:size], fill.expand(room)])
@@ -199,15 +199,15 @@ def pair(function):
     """A function of complex tensors, of which each is given as two."""
 
     def run(*parts):
-        given = [torch.complex(*torch.broadcast_tensors(*parts[i : i + 2])) for i in range(0, len(parts), 2)]
-        found = function(*given)
-        return found.real, found.imag
+        complex_args = [torch.complex(*torch.broadcast_tensors(*parts[i : i + 2])) for i in range(0, len(parts), 2)]
+        result = function(*complex_args)
+        return result.real, result.imag
 
     return run
 
 
-def split(found):
-    return found.real, found.imag
+def split(complex_values):
+    return complex_values.real, complex_values.imag
 
 
 def angle(real, imag):

@@ -5,15 +5,15 @@ import torch
 
 def signs(columns):
     """The sign of the first element of each column that is not small, written out one by one."""
-    found = torch.ones(*columns.shape[:-2], 1, columns.shape[-1], dtype=columns.dtype)
+    factors = torch.ones(*columns.shape[:-2], 1, columns.shape[-1], dtype=columns.dtype)
     if columns.numel() == 0:
-        return found
+        return factors
     m, n = columns.shape[-2:]
-    for matrix, sign in zip(columns.detach().reshape(-1, m, n), found.reshape(-1, n), strict=True):
+    for matrix, sign in zip(columns.detach().reshape(-1, m, n), factors.reshape(-1, n), strict=True):
         for j in range(n):
             large = [x for x in matrix[:, j].tolist() if abs(x) > 0.63 / m**0.5]
             sign[j] = -1.0 if large[0] < 0 else 1.0
-    return found
+    return factors
 
 
 def qr(x, mode):
@@ -54,8 +54,8 @@ def matrix_norm(x, order, keepdim):
     if order in (2, -2, "nuc"):
         # torch.linalg.matrix_norm of symmetric tiny matrices and of empty ones has gradients of its own.
         s = torch.linalg.svdvals(x)
-        found = s.sum(-1) if order == "nuc" else s.amax(-1) if order == 2 else s.amin(-1)
-        return found[..., None, None] if keepdim else found
+        result = s.sum(-1) if order == "nuc" else s.amax(-1) if order == 2 else s.amin(-1)
+        return result[..., None, None] if keepdim else result
     return torch.linalg.matrix_norm(x, order, keepdim=keepdim)
 
 

@@ -57,20 +57,20 @@ def conv_transpose(x, weight, bias, stride, padding, output_padding, groups, dil
     else:
         pairs = spatial_pairs(padding, x.shape[2:], weight.shape[2:], stride, dilation)
     whole = CONV_TRANSPOSE[n](x, weight, None, stride, 0, 0, groups, dilation)
-    found = spatial_pad(whole, [(-a, o - b) for (a, b), o in zip(pairs, more, strict=True)])
-    return found if bias is None else found + bias.reshape(-1, *(1,) * n)
+    result = spatial_pad(whole, [(-a, o - b) for (a, b), o in zip(pairs, more, strict=True)])
+    return result if bias is None else result + bias.reshape(-1, *(1,) * n)
 
 
 def window_positions(sizes, window, stride, dilation):
     """One array of positions per axis, which broadcast to all positions, then all places in the window."""
     n = len(sizes)
-    found = []
+    results = []
     for axis, (size, k, s, d) in enumerate(zip(sizes, window, stride, dilation, strict=True)):
         many = (size - d * (k - 1) - 1) // s + 1
         shape = [1] * (2 * n)
         shape[axis], shape[n + axis] = many, k
-        found.append((torch.arange(many)[:, None] * s + torch.arange(k) * d).reshape(shape))
-    return tuple(found)
+        results.append((torch.arange(many)[:, None] * s + torch.arange(k) * d).reshape(shape))
+    return tuple(results)
 
 
 def windows(x, window, stride, pads, dilation, value):

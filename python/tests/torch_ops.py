@@ -145,8 +145,8 @@ def take(x, indices, axis):
     if axis is None:
         x, axis = x.reshape(-1), 0
     axis %= x.ndim
-    found = x.index_select(axis, counted(indices, x.shape[axis]).reshape(-1))
-    return found.reshape(x.shape[:axis] + indices.shape + x.shape[axis + 1 :])
+    result = x.index_select(axis, counted(indices, x.shape[axis]).reshape(-1))
+    return result.reshape(x.shape[:axis] + indices.shape + x.shape[axis + 1 :])
 
 
 def take_along_axis(x, indices, axis):
@@ -211,11 +211,11 @@ def philox(counter, key):
 
 def words(key, count):
     seed, stream = (int(n) % 2**64 for n in key)
-    found = []
+    numbers = []
     for block in range((count + 3) // 4):
         counter = [block % 2**32, block >> 32, stream % 2**32, stream >> 32]
-        found += philox(counter, [seed % 2**32, seed >> 32])
-    return np.array(found[:count], dtype=np.int64)
+        numbers += philox(counter, [seed % 2**32, seed >> 32])
+    return np.array(numbers[:count], dtype=np.int64)
 
 
 def random_bits(key, shape):
@@ -289,15 +289,15 @@ def columns(function):
 
 def transform(function):
     def both_parts(real, imag, axis, norm):
-        found = function(torch.complex(real, torch.zeros_like(real) if imag is None else imag), dim=axis, norm=norm)
-        return found.real, found.imag
+        result = function(torch.complex(real, torch.zeros_like(real) if imag is None else imag), dim=axis, norm=norm)
+        return result.real, result.imag
 
     return both_parts
 
 
 def rfft(x, axis, norm):
-    found = torch.fft.rfft(x, dim=axis, norm=norm)
-    return found.real, found.imag
+    result = torch.fft.rfft(x, dim=axis, norm=norm)
+    return result.real, result.imag
 
 
 def irfft(real, imag, n, axis, norm):
@@ -342,11 +342,11 @@ def norm(x, p, axis, keepdim):
 def scan(function, neutral):
     def run(x, axis, exclusive, reverse):
         x = x.flip(axis) if reverse else x
-        found = function(x, axis)
+        result = function(x, axis)
         if exclusive:
-            first = torch.full_like(found.narrow(axis, 0, 1), neutral)
-            found = torch.cat([first, found.narrow(axis, 0, x.shape[axis] - 1)], axis)
-        return found.flip(axis) if reverse else found
+            first = torch.full_like(result.narrow(axis, 0, 1), neutral)
+            result = torch.cat([first, result.narrow(axis, 0, x.shape[axis] - 1)], axis)
+        return result.flip(axis) if reverse else result
 
     return run
 
@@ -607,5 +607,5 @@ EXCEPTIONS: dict[str, str] = {}
 
 def run(name, args, default):
     """Apply the oracle; results as a tuple."""
-    found = OPS[name](*args, **({"default": default} if name in WITH_DEFAULT else {}))
-    return tuple(found) if isinstance(found, (tuple, list)) else (found,)
+    result = OPS[name](*args, **({"default": default} if name in WITH_DEFAULT else {}))
+    return tuple(result) if isinstance(result, (tuple, list)) else (result,)
