@@ -104,10 +104,10 @@ def measure(name: str, batch: int, threads: int, peers: Iterable[str]) -> dict[s
     module, inputs = build(name, batch)
     arrays = [tensor.numpy() for tensor in inputs]
     with torch.inference_mode():
-        wanted = module(*inputs)
-    if isinstance(wanted, dict):
-        wanted = next(iter(wanted.values()))
-    wanted = (wanted[0] if isinstance(wanted, tuple | list) else wanted).numpy()
+        expected = module(*inputs)
+    if isinstance(expected, dict):
+        expected = next(iter(expected.values()))
+    expected = (expected[0] if isinstance(expected, tuple | list) else expected).numpy()
     model, params = ml.from_torch(module, inputs)
     keys = list(model.input_keys)
     weights = sum(value.nbytes for value in map(np.asarray, params.values()))
@@ -125,7 +125,7 @@ def measure(name: str, batch: int, threads: int, peers: Iterable[str]) -> dict[s
         "first": time.perf_counter() - start,
         "memory": max(0, _children_and_self() - before) / 1e6,
         "weights": weights / 1e6,
-        "distance": float(np.abs(first - wanted).max() / max(np.abs(wanted).max(), 1e-9)),
+        "distance": float(np.abs(first - expected).max() / max(np.abs(expected).max(), 1e-9)),
     }
     if not result["distance"] < CLOSE:
         raise AssertionError(f"differs from PyTorch by {result['distance']:.2g} of the largest output")
@@ -181,8 +181,8 @@ def measured(name: str, batch: int, threads: int, peers: list[str]) -> dict[str,
             return {"error": f"more than {LIMIT} seconds"}
     if done.returncode:
         return {"error": (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1][:300]}
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
 
 
 def ratio(result: dict[str, Any]) -> float | None:

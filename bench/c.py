@@ -55,13 +55,13 @@ def _compiled(workload: Workload, backend: Any, **options: Any) -> Any:
 
     shapes: dict[str, list[Any]] = {name: list(array.shape) for name, array in workload.data.items()}
     compiled = ml.compile(workload.model, backend, shapes=shapes, inference=True, donate=workload.donate, **options)
-    found = {n: v for n, v in workload.module.state_dict().items() if not n.endswith("num_batches_tracked")}
+    weights = {n: v for n, v in workload.module.state_dict().items() if not n.endswith("num_batches_tracked")}
     if workload.layout:
-        ml.load_weights(compiled, found, layout=workload.layout)
+        ml.load_weights(compiled, weights, layout=workload.layout)
         return compiled
-    if not set(compiled.parameter_keys) <= set(found):
-        found = dict(zip(compiled.parameter_keys, found.values(), strict=True))
-    compiled.load_params({name: value.numpy() for name, value in found.items()})
+    if not set(compiled.parameter_keys) <= set(weights):
+        weights = dict(zip(compiled.parameter_keys, weights.values(), strict=True))
+    compiled.load_params({name: value.numpy() for name, value in weights.items()})
     return compiled
 
 
@@ -71,16 +71,16 @@ def peer(name: str, workload: Workload, threads: int) -> Callable[[], Any]:
 
     if name == WHOLE:
         return ours(workload, threads, len(next(iter(workload.data.values()))))
-    given = workload.given
+    inputs = workload.given
     if name in ("PyTorch", "torch.compile"):
         torch.set_num_threads(threads)
         function = torch.compile(workload.module) if name == "torch.compile" else workload.module
-        tensors = [torch.from_numpy(array) for array in given.values()]
+        tensors = [torch.from_numpy(array) for array in inputs.values()]
 
         def run() -> Any:
             with torch.inference_mode():
-                found = function(*tensors)
-                return (found[0] if isinstance(found, tuple) else found).numpy()
+                outputs = function(*tensors)
+                return (outputs[0] if isinstance(outputs, tuple) else outputs).numpy()
 
         return run
     if name == "ONNX Runtime":
@@ -90,7 +90,7 @@ def peer(name: str, workload: Workload, threads: int) -> Callable[[], Any]:
         options.intra_op_num_threads = threads
         options.log_severity_level = 3
         session = onnxruntime.InferenceSession(_onnx(workload), options, providers=["CPUExecutionProvider"])
-        return lambda: session.run(None, given)[0]
+        return lambda: session.run(None, inputs)[0]
     if name == "OpenVINO":
         import openvino
 
@@ -99,7 +99,7 @@ def peer(name: str, workload: Workload, threads: int) -> Callable[[], Any]:
         converted = core.read_model(io.BytesIO(_onnx(workload)))
         config = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
         request = core.compile_model(converted, "CPU", config).create_infer_request()
-        for key, array in given.items():
+        for key, array in inputs.items():
             request.set_tensor(key, openvino.Tensor(array, shared_memory=True))
 
         def infer() -> Any:
@@ -135,16 +135,16 @@ def pair(workload: str, name: str, threads: int) -> None:
     work = WORKLOADS[workload]()
     work.module.eval()
     first, second = ours(work, threads), peer(name, work, threads)
-    wanted = second()
-    distance = float(np.abs(first() - wanted).max() / np.abs(wanted).max())
+    expected = second()
+    distance = float(np.abs(first() - expected).max() / np.abs(expected).max())
     if not distance < CLOSE:
         raise AssertionError(f"{workload}: ours and {name} differ by {distance:.2g}")
     third = [reading(work.reads, threads)] if work.reads else []
     mine, theirs, *read = turns(first, second, *third, pause=0.05)
-    found = {"ours": mine, "peer": theirs}
+    row = {"ours": mine, "peer": theirs}
     if read:
-        found["share"] = read[0] / mine
-    print(json.dumps(found))
+        row["share"] = read[0] / mine
+    print(json.dumps(row))
 
 
 def _measured(workload: str, name: str, threads: int) -> dict[str, float] | str:
@@ -161,8 +161,8 @@ def _measured(workload: str, name: str, threads: int) -> dict[str, float] | str:
     )
     if done.returncode:
         return (done.stderr.strip().splitlines() or ["failed"])[-1]
-    found: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
+    result: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
 
 
 def _time(seconds: float) -> str:
@@ -180,33 +180,33 @@ def main() -> None:
     parser.add_argument("--peer", action="append", choices=[*PEERS, WHOLE], help="default: all that are installed")
     parser.add_argument("--threads", action="append", type=int, help="default: 1 and 2")
     parser.add_argument("--memory", action="store_true", help="peak memory instead of time: see bench.peak")
-    given = parser.parse_args()
-    if given.memory:
+    args = parser.parse_args()
+    if args.memory:
         from .peak import table
 
-        return table(given.workload or list(WORKLOADS)[:2])
-    if given.pair:
-        workload, name, threads = given.pair
+        return table(args.workload or list(WORKLOADS)[:2])
+    if args.pair:
+        workload, name, threads = args.pair
         return pair(workload, name, int(threads))
-    known = given.peer or [name for name, module in PEERS.items() if importlib.util.find_spec(module)]
+    known = args.peer or [name for name, module in PEERS.items() if importlib.util.find_spec(module)]
     print("| workload | threads | peer | ours | peer's | ours is faster by |\n|---|---|---|---|---|---|")
     chosen = [*list(WORKLOADS)[:2], next(iter(training.WORKLOADS))]
-    if given.all or given.training:
-        chosen = [*(WORKLOADS if given.all else ()), *training.WORKLOADS]
-    for workload in given.workload or chosen:
+    if args.all or args.training:
+        chosen = [*(WORKLOADS if args.all else ()), *training.WORKLOADS]
+    for workload in args.workload or chosen:
         peers = [name for name in known if workload not in training.WORKLOADS or name in training.PEERS]
-        for threads in given.threads or (1, 2):
+        for threads in args.threads or (1, 2):
             if threads > len(os.sched_getaffinity(0)):
                 continue
             for name in peers:
-                found = _measured(workload, name, threads)
+                result = _measured(workload, name, threads)
                 row = f"| {workload} | {threads} | {name} | "
-                if isinstance(found, str):
-                    print(f"{row}{found} | | |", flush=True)
+                if isinstance(result, str):
+                    print(f"{row}{result} | | |", flush=True)
                     continue
-                times = f"{_time(found['ours'])} | {_time(found['peer'])}"
-                share = f", {found['share']:.0%} of what memory gives" if "share" in found else ""
-                print(f"{row}{times} | {found['peer'] / found['ours']:.2f} times{share} |", flush=True)
+                times = f"{_time(result['ours'])} | {_time(result['peer'])}"
+                share = f", {result['share']:.0%} of what memory gives" if "share" in result else ""
+                print(f"{row}{times} | {result['peer'] / result['ours']:.2f} times{share} |", flush=True)
 
 
 if __name__ == "__main__":

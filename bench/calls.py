@@ -47,9 +47,9 @@ def memory(size: int) -> np.ndarray[Any, Any]:
     block = mmap.mmap(-1, size + (4 << 20))
     if hasattr(mmap, "MADV_HUGEPAGE"):
         block.madvise(mmap.MADV_HUGEPAGE)
-    found = np.frombuffer(block, np.uint8)
-    start = -found.ctypes.data % (2 << 20)
-    return found[start : start + size]
+    array = np.frombuffer(block, np.uint8)
+    start = -array.ctypes.data % (2 << 20)
+    return array[start : start + size]
 
 
 def load(source: str, folder: Path) -> ctypes.CDLL:
@@ -82,14 +82,14 @@ def main() -> None:
     blocks = [memory(int(size) + 64) for size in sizes]
     packed, scratch, arena = (ctypes.c_void_p(block.ctypes.data) for block in blocks)
     library.model_pack(inputs, packed, scratch)
-    given = (inputs, addresses([output]), packed, arena)
-    if library.repeat(ctypes.c_long(1), *given) or not np.allclose(output, expected, atol=1e-5):
+    arguments = (inputs, addresses([output]), packed, arena)
+    if library.repeat(ctypes.c_long(1), *arguments) or not np.allclose(output, expected, atol=1e-5):
         raise AssertionError("C and Python differ")
     times: tuple[list[float], ...] = ([], [], [])
     library.read_often.restype = ctypes.c_float
     for _ in range(TURNS):
         start = time.perf_counter()
-        library.repeat(ctypes.c_long(CALLS), *given)
+        library.repeat(ctypes.c_long(CALLS), *arguments)
         middle = time.perf_counter()
         for _ in range(CALLS):
             compiled.evaluate(params, data)
@@ -100,8 +100,8 @@ def main() -> None:
         times[2].append(time.perf_counter() - last)
     print(f"{'MLP 784-128-64-10, µs a call':30}{'median':>8}{'best':>8}{'aim':>8}")
     names = ("from C", "from Python", f"reading {sizes[0] / 1e3:.0f} KB of weights")
-    for name, found, aim in zip(names, times, ("3.0", "5.0", ""), strict=True):
-        each = [seconds / CALLS * 1e6 for seconds in found]
+    for name, measured, aim in zip(names, times, ("3.0", "5.0", ""), strict=True):
+        each = [seconds / CALLS * 1e6 for seconds in measured]
         print(f"{name:30}{statistics.median(each):8.2f}{min(each):8.2f}{aim:>8}")
 
 

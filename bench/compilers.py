@@ -43,10 +43,10 @@ def main() -> None:
     there = [compiler for compiler in COMPILERS if shutil.which(compiler)]
     print("| model | compiler | to compile | a call |\n|---|---|---|---|")
     for name in models:
-        made = {compiler: timed_compile(name, compiler) for compiler in there}
-        calls = [call for _, call in made.values()]
+        compiled = {compiler: timed_compile(name, compiler) for compiler in there}
+        calls = [call for _, call in compiled.values()]
         times = turns(calls[0], calls[-1])
-        for (compiler, (seconds, _)), once in zip(made.items(), times, strict=False):
+        for (compiler, (seconds, _)), once in zip(compiled.items(), times, strict=False):
             print(f"| {name} | {compiler} | {seconds:.1f} s | {once * 1e3:.1f} ms |", flush=True)
 
 

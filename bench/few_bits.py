@@ -80,17 +80,17 @@ def few_bits(steps: int) -> None:
     print("| type | bits | RMSE | without search | GPT-2 | Llama | least of both | trained GPT |")
     print("|---|---|---|---|---|---|---|---|")
     for form in (*(name for name in types() if name != "f32"), *MIXTURES):
-        found = []
-        for (model, data, several), wanted in zip(cases, exact, strict=True):
-            made = compiled(model, ml.GGMLBackend(quantize=form), data)
-            each = zip(several, wanted, strict=True)
-            found.append([distance(outputs(made, params, data), right)[1] for params, right in each])
+        distances = []
+        for (model, data, several), expected in zip(cases, exact, strict=True):
+            program = compiled(model, ml.GGMLBackend(quantize=form), data)
+            each = zip(several, expected, strict=True)
+            distances.append([distance(outputs(program, params, data), right)[1] for params, right in each])
         matrices = {name: value for name, value in cases[0][2][0].items() if np.ndim(value) > 1}
         bits, error = cost(matrices, form)
-        means = " | ".join(f"{np.mean(some):.5f}" for some in found[:2])
-        least = min(*found[0], *found[1])
+        means = " | ".join(f"{np.mean(some):.5f}" for some in distances[:2])
+        least = min(*distances[0], *distances[1])
         costs = f"{bits:.4g} | {error:.4f} | {plain(matrices, form)}"
-        print(f"| `{form}` | {costs} | {means} | {least:.5f} | {found[2][0]:.5f} |", flush=True)
+        print(f"| `{form}` | {costs} | {means} | {least:.5f} | {distances[2][0]:.5f} |", flush=True)
 
 
 def other_models() -> None:
@@ -114,28 +114,30 @@ def other_models() -> None:
     for name, (model, data) in networks.items():
         exact = compiled(model, ml.GGMLBackend(), data)
         drawn = [dict(exact.randomize_params(seed=seed)) for seed in range(SEEDS)]
-        wanted = [outputs(exact, params, data) for params in drawn]
+        expected = [outputs(exact, params, data) for params in drawn]
         least = []
         for form in forms:
-            made = compiled(model, ml.GGMLBackend(quantize=form), data)
-            pairs = zip(drawn, wanted, strict=True)
-            least.append(min(distance(outputs(made, params, data), right)[1] for params, right in pairs))
+            program = compiled(model, ml.GGMLBackend(quantize=form), data)
+            pairs = zip(drawn, expected, strict=True)
+            least.append(min(distance(outputs(program, params, data), right)[1] for params, right in pairs))
         print(f"| {name} | {' | '.join(f'{cosine:.5f}' for cosine in least)} |", flush=True)
 
 
 def outputs(model: ml.PhysicalModel, params: dict[str, Any], data: dict[str, Any]) -> np.ndarray[Any, Any]:
     """Return the outputs of a model as one vector."""
-    given = {name: np.array(value) for name, value in params.items()}
-    found = model.evaluate(given, data)
-    return np.concatenate([np.asarray(value, np.float64).ravel() for value in found.values()])
+    arrays = {name: np.array(value) for name, value in params.items()}
+    results = model.evaluate(arrays, data)
+    return np.concatenate([np.asarray(value, np.float64).ravel() for value in results.values()])
 
 
 def cost(matrices: dict[str, Any], form: str) -> tuple[float, float]:
     """Bits per weight, and the error in parts of the root mean square of the weights."""
-    made = ml.quantize(matrices, form, strict=True)
-    squares = sum(float(np.square(np.asarray(made[name], "f8") - value).sum()) for name, value in matrices.items())
+    quantized = ml.quantize(matrices, form, strict=True)
+    squares = sum(float(np.square(np.asarray(quantized[name], "f8") - value).sum()) for name, value in matrices.items())
     size = sum(value.size for value in matrices.values())
-    return 8 * made.report.after / size, (squares / sum(float(np.square(v).sum()) for v in matrices.values())) ** 0.5
+    return 8 * quantized.report.after / size, (
+        squares / sum(float(np.square(v).sum()) for v in matrices.values())
+    ) ** 0.5
 
 
 def plain(matrices: dict[str, Any], form: str) -> str:
@@ -145,8 +147,8 @@ def plain(matrices: dict[str, Any], form: str) -> str:
     errors = sizes = 0.0
     for value in matrices.values():
         blocks = _core.quantize_blocks(form, np.ascontiguousarray(value, np.float32).tobytes())
-        found = np.frombuffer(_core.dequantize_blocks(form, blocks), np.float32)
-        errors += float(np.square(found.astype("f8") - value.ravel()).sum())
+        values = np.frombuffer(_core.dequantize_blocks(form, blocks), np.float32)
+        errors += float(np.square(values.astype("f8") - value.ravel()).sum())
         sizes += float(np.square(value.astype("f8")).sum())
     return f"{(errors / sizes) ** 0.5:.4f}"
 
@@ -192,11 +194,11 @@ def rounding() -> None:
         exact = compiled(model, ml.NumpyBackend(dtype="float64"), double)
         params = exact.randomize_params(seed=0)
         narrow = {key: np.asarray(value, np.float32) for key, value in params.items()}
-        wanted = outputs(exact, {key: value.astype(np.float64) for key, value in narrow.items()}, double)
+        expected = outputs(exact, {key: value.astype(np.float64) for key, value in narrow.items()}, double)
         errors = []
         for backend in (ml.GGMLBackend(), ml.NumpyBackend()):
-            found = outputs(compiled(model, backend, data), narrow, data)
-            errors.append(float(np.abs(found - wanted).max() / np.abs(wanted).max()))
+            actual = outputs(compiled(model, backend, data), narrow, data)
+            errors.append(float(np.abs(actual - expected).max() / np.abs(expected).max()))
         print(f"| {name} | {errors[0]:.1e} | {errors[1]:.1e} |", flush=True)
 
 
@@ -207,15 +209,15 @@ def main() -> None:
     parser.add_argument("--models", action="store_true", help="other models than GPT-2 and Llama, and nothing else")
     parser.add_argument("--seconds", action="store_true", help="how long weights take, and nothing else")
     parser.add_argument("--steps", type=int, default=300, help="of training")
-    given = parser.parse_args()
-    if given.rounding:
+    args = parser.parse_args()
+    if args.rounding:
         rounding()
-    elif given.models:
+    elif args.models:
         other_models()
-    elif given.seconds:
+    elif args.seconds:
         seconds()
     else:
-        few_bits(given.steps)
+        few_bits(args.steps)
 
 
 if __name__ == "__main__":

@@ -27,10 +27,10 @@ def ours(network: Any, backend: ml.Backend, jit: bool) -> Any:
     ml.load_weights(compiled, network.state_dict(), layout="transformers")
 
     def run(prompts: np.ndarray[Any, Any], count: int) -> Any:
-        found = generate_tokens(compiled, prompts.tolist(), count, context=config.n_positions)
-        for _ in found:
+        stream = generate_tokens(compiled, prompts.tolist(), count, context=config.n_positions)
+        for _ in stream:
             pass
-        return found.tokens
+        return stream.tokens
 
     return run
 
@@ -42,8 +42,8 @@ def theirs(network: Any, cache: str | None) -> Any:
     def run(prompts: np.ndarray[Any, Any], count: int) -> Any:
         tokens = torch.from_numpy(prompts)
         options = {"max_new_tokens": count, "min_new_tokens": count, "do_sample": False, "cache_implementation": cache}
-        found = network.generate(tokens, attention_mask=torch.ones_like(tokens), **options)
-        return found[:, prompts.shape[1] :].tolist()
+        generated = network.generate(tokens, attention_mask=torch.ones_like(tokens), **options)
+        return generated[:, prompts.shape[1] :].tolist()
 
     return run
 
@@ -67,25 +67,25 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="runs of each side, in turns; the median counts")
     parser.add_argument("--threads", type=int, help="threads of PyTorch; 1 gives steadier numbers on a busy machine")
     parser.add_argument("--jit", action="store_true", help="also by torch.compile")
-    given = parser.parse_args()
+    args = parser.parse_args()
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
     torch.manual_seed(0)
-    if given.threads is not None:
-        torch.set_num_threads(given.threads)
-    config = transformers.GPT2Config(n_layer=given.layers, pad_token_id=0, bos_token_id=None, eos_token_id=None)
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
+    config = transformers.GPT2Config(n_layer=args.layers, pad_token_id=0, bos_token_id=None, eos_token_id=None)
     network = transformers.GPT2LMHeadModel(config).eval()
-    kinds = {"": False, ", jit": True} if given.jit else {"": False}
+    kinds = {"": False, ", jit": True} if args.jit else {"": False}
     print(f"{'':<24}{'batch':>6}{'Mithril':>14}{'transformers':>14}{'ratio':>8}")
     for label, jit in kinds.items():
         mine = ours(network, ml.TorchBackend(), jit)
         for cache in ("static", None):
             other = theirs(network, cache)
             for batch in (1, 8):
-                prompts = np.random.default_rng(0).integers(0, config.vocab_size, (batch, given.prompt))
-                same = mine(prompts, given.tokens) == other(prompts, given.tokens)
-                times = [seconds(run, prompts, given.tokens) for _ in range(given.rounds) for run in (mine, other)]
-                speeds = [batch * given.tokens / statistics.median(times[side::2]) for side in (0, 1)]
+                prompts = np.random.default_rng(0).integers(0, config.vocab_size, (batch, args.prompt))
+                same = mine(prompts, args.tokens) == other(prompts, args.tokens)
+                times = [seconds(run, prompts, args.tokens) for _ in range(args.rounds) for run in (mine, other)]
+                speeds = [batch * args.tokens / statistics.median(times[side::2]) for side in (0, 1)]
                 name = f"{cache or 'dynamic'} cache{label}"
                 print(
                     f"{name:<24}{batch:>6}{speeds[0]:>8.1f} tok/s{speeds[1]:>8.1f} tok/s"

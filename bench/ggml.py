@@ -46,10 +46,10 @@ def compiled_by_hand(name: str, path: Path, *options: str) -> Path:
 
 def library(name: str, folder: Path) -> ctypes.CDLL:
     """Compile a program by hand as a library."""
-    found = ctypes.CDLL(str(compiled_by_hand(name, folder / f"{name}.so", "-shared", "-fPIC")))
-    found.make.restype = ctypes.c_void_p
-    found.weight_bytes.restype = found.work_bytes.restype = ctypes.c_size_t
-    return found
+    loaded = ctypes.CDLL(str(compiled_by_hand(name, folder / f"{name}.so", "-shared", "-fPIC")))
+    loaded.make.restype = ctypes.c_void_p
+    loaded.weight_bytes.restype = loaded.work_bytes.restype = ctypes.c_size_t
+    return loaded
 
 
 def _pointers(arrays: list[np.ndarray[Any, Any]]) -> Any:
@@ -58,8 +58,8 @@ def _pointers(arrays: list[np.ndarray[Any, Any]]) -> Any:
 
 def values_of(workload: str, compiled: Any) -> list[np.ndarray[Any, Any]]:
     """Weights in the order in which the program by hand makes them."""
-    given = list(compiled.get_parameters().values()) if HAND[workload][0] == "gpt2" else _folded(compiled)
-    return [np.ascontiguousarray(value, np.float32) for value in given]
+    arrays = list(compiled.get_parameters().values()) if HAND[workload][0] == "gpt2" else _folded(compiled)
+    return [np.ascontiguousarray(value, np.float32) for value in arrays]
 
 
 class ByHand:
@@ -74,8 +74,8 @@ class ByHand:
         is_text = name == "gpt2"
         sizes = [len(values[0]), len(values[1]), LAYERS, LENGTH - 1] if is_text else [1, 224]
         make = self.library.make
-        made = make(_pointers(values), (ctypes.c_int * len(sizes))(*sizes), TYPES[type], threads)
-        self.program = ctypes.c_void_p(made)
+        program = make(_pointers(values), (ctypes.c_int * len(sizes))(*sizes), TYPES[type], threads)
+        self.program = ctypes.c_void_p(program)
         self.inputs = [data["input"]]
         if is_text:
             self.inputs = [data["input"].astype(np.int32), np.array([LENGTH - 1], np.int32)]
@@ -101,15 +101,15 @@ class ByHand:
 def _folded(compiled: Any) -> list[np.ndarray[Any, Any]]:
     """Kernel and bias of each convolution of a ResNet with its norm in it, and the last layer."""
     params, state = compiled.get_parameters(), compiled.state
-    found = []
+    arrays = []
     for name in params:
         if "conv" not in name and "downsample.0" not in name:
             continue
         norm = name.removesuffix(".weight").replace("conv", "bn").replace("downsample.0", "downsample.1")
         mean, variance = state[f"{norm}.running_mean"], state[f"{norm}.running_var"]
         scale = params[f"{norm}.weight"] / np.sqrt(variance + 1e-5)
-        found += [params[name] * scale[:, None, None, None], params[f"{norm}.bias"] - mean * scale]
-    return [*found, params["fc.weight"], params["fc.bias"]]
+        arrays += [params[name] * scale[:, None, None, None], params[f"{norm}.bias"] - mean * scale]
+    return [*arrays, params["fc.weight"], params["fc.bias"]]
 
 
 def ours(work: Workload, type: str, threads: int) -> tuple[Callable[[], Any], Any]:
@@ -127,8 +127,8 @@ def measure(workload: str, type: str, threads: int) -> None:
     work.module.eval()
     call, compiled = ours(work, type, threads)
     hand = ByHand(workload, work.data, values_of(workload, compiled), type, threads)
-    found, wanted = np.asarray(call()).reshape(-1), hand.run().copy()
-    distance = float(np.abs(found - wanted).max() / np.abs(wanted).max())
+    actual, expected = np.asarray(call()).reshape(-1), hand.run().copy()
+    distance = float(np.abs(actual - expected).max() / np.abs(expected).max())
     # Both round activations in their own order before products of few bits.
     if not distance < (5e-3 if type == "f32" else 0.1):
         raise AssertionError(f"{workload}, {type}: ours and that by hand differ by {distance:.2g}")
@@ -200,12 +200,12 @@ def memory(workload: str, type: str, threads: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "bench.ggml", "--peak", workload, type]
         subprocess.run([*command, "prepare", folder, str(threads)], check=True)
-        found = []
+        figures = []
         for side in ("ours", "hand"):
             printed = subprocess.check_output([*command, side, folder, str(threads)], text=True)
-            found.append([int(word) for word in printed.splitlines()[-1].split()])
+            figures.append([int(word) for word in printed.splitlines()[-1].split()])
         size = (Path(folder) / "model.gguf").stat().st_size
-    (ours, planned), (hand, _) = found
+    (ours, planned), (hand, _) = figures
     sizes = " | ".join(f"{size / 1e6:.1f}" for size in (size, planned, ours, hand))
     row = f"{sizes} | {ours / planned:.3f} | {ours / hand:.3f}"
     print(f"| {workload} | {type} | {row} |", flush=True)
@@ -220,35 +220,35 @@ def main() -> None:
     parser.add_argument("--calls", action="store_true", help="single functions of ggml beside what stands for them")
     parser.add_argument("--workload", action="append", choices=list(HAND))
     parser.add_argument("--threads", type=int, default=2)
-    given = parser.parse_args()
-    if given.one:
-        workload, type, threads = given.one
+    args = parser.parse_args()
+    if args.one:
+        workload, type, threads = args.one
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(threads)])
         return measure(workload, type, int(threads))
-    if given.peak:
-        workload, type, side, folder, threads = given.peak
+    if args.peak:
+        workload, type, side, folder, threads = args.peak
         if side == "prepare":
             return prepare(workload, type, Path(folder))
         return print(*peak(workload, type, side, Path(folder), int(threads)))
-    if given.calls:
+    if args.calls:
         with tempfile.TemporaryDirectory() as folder:
             subprocess.run([str(compiled_by_hand("calls", Path(folder) / "calls"))], check=True)
         return None
-    if given.memory:
+    if args.memory:
         print(
             "| workload | weights | file, MB | planned, MB | ours, MB | by hand, MB | ours to plan | to by hand |\n"
             "|---|---|---|---|---|---|---|---|",
             flush=True,
         )
-        for workload in given.workload or HAND:
+        for workload in args.workload or HAND:
             for type in HAND[workload][1]:
-                memory(workload, type, given.threads)
+                memory(workload, type, args.threads)
         return None
     print("| workload | weights | threads | ours, ms | by hand, ms | ratio | weights, MB | work, MB | by hand | |")
     print("|---|---|---|---|---|---|---|---|---|---|", flush=True)
-    for workload in given.workload or HAND:
+    for workload in args.workload or HAND:
         for type in HAND[workload][1]:
-            command = [sys.executable, "-m", "bench.ggml", "--one", workload, type, str(given.threads)]
+            command = [sys.executable, "-m", "bench.ggml", "--one", workload, type, str(args.threads)]
             done = subprocess.run(command, capture_output=True, text=True)
             lines = (done.stdout if not done.returncode else done.stderr).strip().splitlines()
             print(lines[-1] if lines else "failed", flush=True)

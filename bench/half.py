@@ -31,8 +31,8 @@ def openvino(workload: Workload) -> Callable[[], Any]:
     core = ov.Core()
     settings = {"INFERENCE_PRECISION_HINT": "bf16", "INFERENCE_NUM_THREADS": 1, "PERFORMANCE_HINT": "LATENCY"}
     network = core.compile_model(core.read_model(_onnx(workload), b""), "CPU", settings)
-    request, given = network.create_infer_request(), list(workload.given.values())
-    return lambda: request.infer(given)[0]
+    request, arrays = network.create_infer_request(), list(workload.given.values())
+    return lambda: request.infer(arrays)[0]
 
 
 def measure(name: str, peers: bool) -> None:
@@ -59,21 +59,21 @@ def main() -> None:
     parser.add_argument("--workload", action="append", help="a part of the name of networks to measure")
     parser.add_argument("--peers", action="store_true", help="OpenVINO in bfloat16 too")
     parser.add_argument("--one", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.one:
-        return measure(given.one, given.peers)
-    names = [name for name in WORKLOADS if any(part in name for part in given.workload)] if given.workload else NAMES
-    peer = (" OpenVINO bfloat16, ms |", "---|") if given.peers else ("", "")
+    args = parser.parse_args()
+    if args.one:
+        return measure(args.one, args.peers)
+    names = [name for name in WORKLOADS if any(part in name for part in args.workload)] if args.workload else NAMES
+    peer = (" OpenVINO bfloat16, ms |", "---|") if args.peers else ("", "")
     print(f"| network | float32, ms | bfloat16, ms | gain |{peer[0]} cosine | largest error |")
     print(f"|---|---|---|---|{peer[1]}---|---|")
     for name in names:
-        command = [sys.executable, "-m", "bench.half", "--one", name, *(["--peers"] if given.peers else [])]
-        found = json.loads(
+        command = [sys.executable, "-m", "bench.half", "--one", name, *(["--peers"] if args.peers else [])]
+        times = json.loads(
             subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1]
         )
-        whole, half, *other = (1e3 * time for time in found["times"])
+        whole, half, *other = (1e3 * time for time in times["times"])
         theirs = "".join(f" {time:.1f} |" for time in other)
-        closeness = f"{found['cosine']:.6f} | {found['error']:.4f}"
+        closeness = f"{times['cosine']:.6f} | {times['error']:.4f}"
         print(f"| {name} | {whole:.1f} | {half:.1f} | {whole / half:.2f} |{theirs} {closeness} |", flush=True)
 
 

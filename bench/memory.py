@@ -24,9 +24,9 @@ def of_torch(function: Callable[[], Any]) -> int:
     """Return the peak of what PyTorch allocates in a call, in bytes."""
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         function()
-    events = [e for e in found.profiler.kineto_results.events() if e.name() == "[memory]"]
+    events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
     now = most = 0
     for event in sorted(events, key=lambda e: e.start_ns()):
         now += event.nbytes()

@@ -40,8 +40,8 @@ def build_and_compile(
         model = make()
         built = time.perf_counter()
         ml.compile(model, backend, shapes=shapes)
-        for found, seconds in zip(times, (built - start, time.perf_counter() - built), strict=True):
-            found.append(seconds * 1e3)
+        for series, seconds in zip(times, (built - start, time.perf_counter() - built), strict=True):
+            series.append(seconds * 1e3)
     return statistics.median(times[0]), statistics.median(times[1])
 
 

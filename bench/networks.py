@@ -41,14 +41,14 @@ def mobilenet_v2() -> ml.Model:
 
 
 def _block(name: str, channels: list[int], factor: int, step: int) -> ml.Model:
-    given, filters = channels
-    wide = factor * given
+    in_channels, filters = channels
+    wide = factor * in_channels
     layers = [_active(wide, 1, 1, "0")] if factor > 1 else []
     layers.append(_active(wide, 3, step, str(len(layers)), groups=wide))
     layers.append(ml.Convolution2D(filters, 1, bias=False, name=str(len(layers))))
     layers.append(ml.BatchNorm2d(name=str(len(layers))))
     block = ml.Model(name=name)
-    if step > 1 or given != filters:
+    if step > 1 or in_channels != filters:
         block |= _chain(layers, "conv")(input="input", output="output")
         return block
     block |= _chain(layers, "conv")(input="input", output="made")

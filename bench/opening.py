@@ -52,7 +52,7 @@ def main() -> None:
     model = getattr(ml.models, name)()
     compiled = ml.compile(model, ml.CBackend(num_threads=1), shapes={"input": [1, 3, 224, 224]}, inference=True)
     with tempfile.TemporaryDirectory() as folder:
-        found = compiled.export(folder, params=compiled.randomize_params(seed=0), weights_inside=False)
+        exported = compiled.export(folder, params=compiled.randomize_params(seed=0), weights_inside=False)
         (Path(folder) / "opening.c").write_text(PROGRAM)
         # Where __unix__ is not defined, weights are read.
         builds: dict[str, list[str]] = {"mapped": [], "read": ["-U__unix__"]}
@@ -65,7 +65,7 @@ def main() -> None:
             for build, rows in times.items():
                 printed = subprocess.run([f"./{build}"], cwd=folder, check=True, capture_output=True, text=True).stdout
                 rows.append([float(word) for word in printed.split()])
-    print(f"{name}, {found.weight_bytes / 1e6:.0f} MB of weights, ms")
+    print(f"{name}, {exported.weight_bytes / 1e6:.0f} MB of weights, ms")
     print(f"{'':10}{'open':>10}{'first call':>12}{'next call':>12}{'open + call':>14}")
     for build, rows in times.items():
         opened, first, again = (statistics.median(column) for column in zip(*rows, strict=True))

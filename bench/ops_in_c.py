@@ -56,7 +56,7 @@ def cases() -> dict[str, tuple[Any, tuple[Any, ...], Callable[..., Any], Callabl
 
     vector, million = floats(1 << 20), (floats(1024, 1024),)
     square, batch = (floats(1024, 1024), floats(1024, 1024)), floats(256, 1024)
-    found: dict[str, tuple[Any, tuple[Any, ...], Any, Any]] = {}
+    entries: dict[str, tuple[Any, tuple[Any, ...], Any, Any]] = {}
     for name, layer, theirs, numpy in [
         ("exp", ml.Exp(), torch.exp, np.exp),
         ("tanh", ml.Tanh(), torch.tanh, np.tanh),
@@ -68,55 +68,55 @@ def cases() -> dict[str, tuple[Any, tuple[Any, ...], Callable[..., Any], Callabl
         ("silu", ml.Silu(), functional.silu, None),
         ("softplus", ml.Softplus(), functional.softplus, None),
     ]:
-        found[name] = (layer, (vector,), theirs, numpy)
-    found["log"] = (ml.Log(), (positive(1 << 20),), torch.log, np.log)
-    found["power"] = (ml.Power(), (positive(1 << 20), floats(1 << 20)), torch.pow, np.power)
-    found["add"] = (ml.Add(), (vector, floats(1 << 20)), torch.add, np.add)
+        entries[name] = (layer, (vector,), theirs, numpy)
+    entries["log"] = (ml.Log(), (positive(1 << 20),), torch.log, np.log)
+    entries["power"] = (ml.Power(), (positive(1 << 20), floats(1 << 20)), torch.pow, np.power)
+    entries["add"] = (ml.Add(), (vector, floats(1 << 20)), torch.add, np.add)
     big = floats(10_000_000)
-    found["sum of all"] = (ml.Sum(), (big,), torch.sum, np.sum)
-    found["sum of 4 long rows"] = (ml.Sum(axis=1), (floats(4, 1 << 20),), lambda x: x.sum(1), lambda x: x.sum(1))
-    found["sum of columns"] = (ml.Sum(axis=0), (floats(4096, 1024),), lambda x: x.sum(0), lambda x: x.sum(0))
-    found["max of all"] = (ml.Max(), (big,), torch.max, np.max)
-    found["max of rows"] = (ml.Max(axis=1), million, lambda x: x.amax(1), lambda x: x.max(1))
-    found["variance of rows"] = (ml.Var(axis=1), million, lambda x: x.var(1, correction=0), lambda x: x.var(1))
-    found["argmax of rows"] = (ml.ArgMax(axis=1), million, lambda x: x.argmax(1), lambda x: x.argmax(1))
-    found["argmax of columns"] = (ml.ArgMax(axis=0), million, lambda x: x.argmax(0), lambda x: x.argmax(0))
-    found["softmax"] = (ml.Softmax(axis=-1), million, lambda x: x.softmax(-1), None)
-    found["cumsum"] = (ml.CumSum(axis=1), million, lambda x: x.cumsum(1), lambda x: x.cumsum(1))
-    found["cumsum of columns"] = (ml.CumSum(axis=0), million, lambda x: x.cumsum(0), lambda x: x.cumsum(0))
-    found["sort"] = (ml.Sort(), (batch,), lambda x: torch.sort(x).values, np.sort)
-    found["sort of all"] = (ml.Sort(), (vector,), lambda x: torch.sort(x).values, np.sort)
-    found["argsort"] = (ml.ArgSort(), (batch,), torch.argsort, np.argsort)
-    found["topk"] = (ml.TopK(k=8), (batch,), lambda x: x.topk(8).values, None)
+    entries["sum of all"] = (ml.Sum(), (big,), torch.sum, np.sum)
+    entries["sum of 4 long rows"] = (ml.Sum(axis=1), (floats(4, 1 << 20),), lambda x: x.sum(1), lambda x: x.sum(1))
+    entries["sum of columns"] = (ml.Sum(axis=0), (floats(4096, 1024),), lambda x: x.sum(0), lambda x: x.sum(0))
+    entries["max of all"] = (ml.Max(), (big,), torch.max, np.max)
+    entries["max of rows"] = (ml.Max(axis=1), million, lambda x: x.amax(1), lambda x: x.max(1))
+    entries["variance of rows"] = (ml.Var(axis=1), million, lambda x: x.var(1, correction=0), lambda x: x.var(1))
+    entries["argmax of rows"] = (ml.ArgMax(axis=1), million, lambda x: x.argmax(1), lambda x: x.argmax(1))
+    entries["argmax of columns"] = (ml.ArgMax(axis=0), million, lambda x: x.argmax(0), lambda x: x.argmax(0))
+    entries["softmax"] = (ml.Softmax(axis=-1), million, lambda x: x.softmax(-1), None)
+    entries["cumsum"] = (ml.CumSum(axis=1), million, lambda x: x.cumsum(1), lambda x: x.cumsum(1))
+    entries["cumsum of columns"] = (ml.CumSum(axis=0), million, lambda x: x.cumsum(0), lambda x: x.cumsum(0))
+    entries["sort"] = (ml.Sort(), (batch,), lambda x: torch.sort(x).values, np.sort)
+    entries["sort of all"] = (ml.Sort(), (vector,), lambda x: torch.sort(x).values, np.sort)
+    entries["argsort"] = (ml.ArgSort(), (batch,), torch.argsort, np.argsort)
+    entries["topk"] = (ml.TopK(k=8), (batch,), lambda x: x.topk(8).values, None)
     table = floats(32_000, 256)
-    found["take"] = (ml.Take(axis=0), (table, places(32_000, 4096)), lambda x, i: x[i], lambda x, i: x[i])
+    entries["take"] = (ml.Take(axis=0), (table, places(32_000, 4096)), lambda x, i: x[i], lambda x, i: x[i])
     along = places(1024, 1024, 1024)
     take = (lambda x, i: x.gather(1, i), lambda x, i: np.take_along_axis(x, i, 1))
-    found["take along axis"] = (ml.TakeAlongAxis(axis=1), (*million, along), *take)
+    entries["take along axis"] = (ml.TakeAlongAxis(axis=1), (*million, along), *take)
     source = (floats(1024, 1024), along, floats(1024, 1024))
-    found["scatter add"] = (ml.ScatterAdd(axis=1), source, lambda x, i, s: x.scatter_add(1, i, s), None)
+    entries["scatter add"] = (ml.ScatterAdd(axis=1), source, lambda x, i, s: x.scatter_add(1, i, s), None)
     rows = (floats(4096, 256), places(4096, 4096), floats(4096, 256))
-    found["index add"] = (ml.IndexAdd(axis=0), rows, lambda x, i, s: x.index_add(0, i, s), None)
+    entries["index add"] = (ml.IndexAdd(axis=0), rows, lambda x, i, s: x.index_add(0, i, s), None)
     for size in (256, 1000, 1024):
         data = (floats(512, size),)
-        found[f"rfft {size}"] = (ml.RealFft(), data, torch.fft.rfft, np.fft.rfft)
-    found["matmul"] = (ml.MatrixMultiply(), square, torch.matmul, np.matmul)
+        entries[f"rfft {size}"] = (ml.RealFft(), data, torch.fft.rfft, np.fft.rfft)
+    entries["matmul"] = (ml.MatrixMultiply(), square, torch.matmul, np.matmul)
     for size, count in ((16, 512), (256, 4)):
         a, b = definite(count, size), floats(count, size, 8)
-        found[f"cholesky {size}"] = (ml.Cholesky(), (a,), torch.linalg.cholesky, np.linalg.cholesky)
-        found[f"solve {size}"] = (ml.Solve(), (a, b), torch.linalg.solve, np.linalg.solve)
-        found[f"inverse {size}"] = (ml.Inverse(), (a,), torch.linalg.inv, np.linalg.inv)
-        found[f"determinant {size}"] = (ml.Determinant(), (a,), torch.linalg.det, np.linalg.det)
+        entries[f"cholesky {size}"] = (ml.Cholesky(), (a,), torch.linalg.cholesky, np.linalg.cholesky)
+        entries[f"solve {size}"] = (ml.Solve(), (a, b), torch.linalg.solve, np.linalg.solve)
+        entries[f"inverse {size}"] = (ml.Inverse(), (a,), torch.linalg.inv, np.linalg.inv)
+        entries[f"determinant {size}"] = (ml.Determinant(), (a,), torch.linalg.det, np.linalg.det)
     small = [RANDOM.integers(-9, 9, (512, 512)) for _ in range(2)]
     for dtype in ("int8", "int32", "int64"):
         pair = tuple(x.astype(dtype) for x in small)
-        found[f"matmul {dtype}"] = (ml.MatrixMultiply(), pair, torch.matmul, np.matmul)
+        entries[f"matmul {dtype}"] = (ml.MatrixMultiply(), pair, torch.matmul, np.matmul)
     for dtype in HALVES:
         pair = tuple(torch.from_numpy(x).to(getattr(torch, dtype)) for x in square)
-        found[f"matmul {dtype}"] = (ml.MatrixMultiply(), pair, torch.matmul, None)
+        entries[f"matmul {dtype}"] = (ml.MatrixMultiply(), pair, torch.matmul, None)
         image = torch.from_numpy(floats(1, 64, 56, 56)).to(getattr(torch, dtype))
-        found[f"gelu {dtype}"] = (ml.Gelu(), (image,), functional.gelu, None)
-    return found
+        entries[f"gelu {dtype}"] = (ml.Gelu(), (image,), functional.gelu, None)
+    return entries
 
 
 def arrays(values: tuple[Any, ...]) -> list[np.ndarray]:
@@ -139,11 +139,11 @@ def measure(name: str, threads: int) -> str:
 
     torch.set_num_threads(threads)
     layer, values, theirs, numpy = cases()[name]
-    given = arrays(values)
-    inputs = list(layer.input_keys)[: len(given)]
+    arguments = arrays(values)
+    inputs = list(layer.input_keys)[: len(arguments)]
     model = ml.Model()
     model |= layer(**dict(zip(inputs, inputs, strict=True)))
-    data = dict(zip(inputs, given, strict=True))
+    data = dict(zip(inputs, arguments, strict=True))
     compiled = ml.compile(
         model,
         ml.CBackend(num_threads=threads),
@@ -159,7 +159,7 @@ def measure(name: str, threads: int) -> str:
     mine, torch_time = turns(ours, lambda: theirs(*tensors), pause=PAUSE if threads > 1 else 0.0, rounds=ROUNDS)
     line = f"{name:24} {mine * 1e6:10.1f} {torch_time / mine:8.2f}"
     if numpy is not None and threads == 1:
-        again, numpy_time = turns(ours, lambda: numpy(*given), rounds=ROUNDS)
+        again, numpy_time = turns(ours, lambda: numpy(*arguments), rounds=ROUNDS)
         line += f" {numpy_time / again:8.2f}"
     return line
 

@@ -89,12 +89,12 @@ def ours(folder: Path) -> int:
 
 def steps(name: str, workload: str, folder: Path) -> None:
     """Print by how many bytes the peak of this process has grown when a library takes training steps."""
-    given = training.WORKLOADS[workload]
+    setup = training.WORKLOADS[workload]
     params, state = (dict(np.load(folder / f"{file}.npz")) for file in ("params", "state"))
     # What is imported counts as it does for the models.
     importlib.import_module({"ours": "mithril", "JAX": "jax"}.get(name, "torch"))
     before = status("VmRSS")
-    step = training.mine(given, params, state, 1) if name == "ours" else training.peer(given, params, state, name, 1)
+    step = training.mine(setup, params, state, 1) if name == "ours" else training.peer(setup, params, state, name, 1)
     for _ in range(3):
         step()
     gc.collect()
@@ -136,7 +136,7 @@ def _jax(folder: Path) -> Callable[[], Any]:
 
 def peer(name: str, folder: Path) -> None:
     """Print by how many bytes the peak of this process grows when a library reads a model and runs it."""
-    given = dict(np.load(folder / "given.npz"))
+    inputs = dict(np.load(folder / "given.npz"))
     if name in ("ours, Python", "JAX"):
         # What is imported does not count.
         importlib.import_module("mithril")
@@ -156,7 +156,7 @@ def peer(name: str, folder: Path) -> None:
             module.compile()
         with torch.inference_mode():
             for _ in range(3):
-                module(*map(torch.from_numpy, given.values()))
+                module(*map(torch.from_numpy, inputs.values()))
     elif name == "ONNX Runtime":
         import onnxruntime
 
@@ -165,7 +165,7 @@ def peer(name: str, folder: Path) -> None:
         before = status("VmRSS")
         session = onnxruntime.InferenceSession(folder / "model.onnx", options, providers=["CPUExecutionProvider"])
         for _ in range(3):
-            session.run(None, given)
+            session.run(None, inputs)
     else:
         import openvino
 
@@ -173,7 +173,7 @@ def peer(name: str, folder: Path) -> None:
         before = status("VmRSS")
         model = core.compile_model(folder / "model.onnx", "CPU", {"INFERENCE_NUM_THREADS": 1})
         for _ in range(3):
-            model(given)
+            model(inputs)
     print(json.dumps(status("VmHWM") - before))
 
 
@@ -206,12 +206,12 @@ def _row(name: str, others: tuple[str, ...]) -> None:
         return json.loads(done.stdout.splitlines()[-1])
 
     with tempfile.TemporaryDirectory() as place:
-        found = list(printed("prepare", name, place).values())
+        row = list(printed("prepare", name, place).values())
         if name in training.WORKLOADS:
-            found += [printed("steps", other, name, place) for other in others]
+            row += [printed("steps", other, name, place) for other in others]
         else:
-            found += [ours(Path(place)), *(printed("peer", other, place) for other in others)]
-    print(f"| {name} | " + " | ".join(f"{size / 1e6:.0f} MB" for size in found) + " |", flush=True)
+            row += [ours(Path(place)), *(printed("peer", other, place) for other in others)]
+    print(f"| {name} | " + " | ".join(f"{size / 1e6:.0f} MB" for size in row) + " |", flush=True)
 
 
 if __name__ == "__main__":

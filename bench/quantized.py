@@ -46,15 +46,15 @@ def quantized_file(workload: Workload, is_static: bool) -> bytes:
     file = io.BytesIO()
     torch.onnx.export(workload.module, tuple(values), file, input_names=names, dynamo=False)
     with tempfile.TemporaryDirectory() as folder:
-        given, made = Path(folder, "float.onnx"), Path(folder, "int8.onnx")
-        given.write_bytes(file.getvalue())
-        quant_pre_process(given, given, skip_symbolic_shape=True)
+        float_file, int8_file = Path(folder, "float.onnx"), Path(folder, "int8.onnx")
+        float_file.write_bytes(file.getvalue())
+        quant_pre_process(float_file, float_file, skip_symbolic_shape=True)
         if is_static:
             types = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
-            quantize_static(given, made, _Samples([dict(data)]), per_channel=True, **types)
+            quantize_static(float_file, int8_file, _Samples([dict(data)]), per_channel=True, **types)
         else:
-            quantize_dynamic(given, made, per_channel=True)
-        return made.read_bytes()
+            quantize_dynamic(float_file, int8_file, per_channel=True)
+        return int8_file.read_bytes()
 
 
 def onnx(workload: Workload, threads: int, file: bytes | None = None) -> Callable[[], Any]:
@@ -120,30 +120,30 @@ def main() -> None:
     parser.add_argument("--scheme", action="append", choices=SCHEMES)
     parser.add_argument("--onnx", action="store_true", help="also measure ONNX Runtime in int8")
     parser.add_argument("--file", action="store_true", help="compare one QDQ file in C and in ONNX Runtime instead")
-    given = parser.parse_args()
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.threads])
-    if given.file:
-        return compare_files(given.workload or ["ResNet-18", "ResNet-50"], given.threads)
+    args = parser.parse_args()
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.threads])
+    if args.file:
+        return compare_files(args.workload or ["ResNet-18", "ResNet-50"], args.threads)
     print("| workload | threads | scheme | float32, ms | in low precision, ms | faster by | cosine |")
     print("|---|---|---|---|---|---|---|")
-    for name in given.workload or ["MLP 784-128-64-10", "ResNet-18", "GPT-2, one token", "BERT-base"]:
+    for name in args.workload or ["MLP 784-128-64-10", "ResNet-18", "GPT-2, one token", "BERT-base"]:
         workload = WORKLOADS[name]()
-        schemes = [s for s in given.scheme or SCHEMES if _is_image(workload) or "calibrated" not in s]
-        exact = ours(workload, given.threads, None)
-        peers = {scheme: ours(workload, given.threads, scheme) for scheme in schemes}
-        if given.onnx:
-            peers["ONNX Runtime int8"] = onnx(workload, given.threads)
+        schemes = [s for s in args.scheme or SCHEMES if _is_image(workload) or "calibrated" not in s]
+        exact = ours(workload, args.threads, None)
+        peers = {scheme: ours(workload, args.threads, scheme) for scheme in schemes}
+        if args.onnx:
+            peers["ONNX Runtime int8"] = onnx(workload, args.threads)
         for scheme, quick in peers.items():
             first, second = turns(exact, quick, pause=0.05)
             cosine = "" if scheme not in SCHEMES else f"{_cosine(exact(), quick()):.5f}"
             times = f"{first * 1e3:.3g} | {second * 1e3:.3g} | {first / second:.2f} times"
-            print(f"| {name} | {given.threads} | {scheme} | {times} | {cosine} |", flush=True)
+            print(f"| {name} | {args.threads} | {scheme} | {times} | {cosine} |", flush=True)
 
 
 def _cosine(first: dict[str, Any], second: dict[str, Any]) -> float:
     largest = max(first, key=lambda name: first[name].size)
     name = "output" if "output" in first else largest
-    a, b = (np.asarray(found[name], np.float64).reshape(-1) for found in (first, second))
+    a, b = (np.asarray(outputs[name], np.float64).reshape(-1) for outputs in (first, second))
     return float(a @ b / np.sqrt(float(a @ a) * float(b @ b)))
 
 

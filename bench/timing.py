@@ -34,11 +34,11 @@ def turns(*functions: Callable[[], Any], pause: float = 0.0, rounds: int = 41) -
     functions[1]()
     once = time.perf_counter() - start
     calls, rounds = max(1, int(0.01 / once)), max(5, min(rounds, int(4 / max(once, 0.01))))
-    found: tuple[list[float], ...] = tuple([] for _ in functions)
+    seconds: tuple[list[float], ...] = tuple([] for _ in functions)
     gc.collect()
     gc.disable()
     for i in range(rounds):
-        sides = list(zip(functions, found, strict=True))
+        sides = list(zip(functions, seconds, strict=True))
         # Who goes first changes: the second finds the caches of the first.
         for function, times in sides if i % 2 else reversed(sides):
             if pause:
@@ -49,4 +49,4 @@ def turns(*functions: Callable[[], Any], pause: float = 0.0, rounds: int = 41) -
                 function()
             times.append((time.perf_counter() - start) / calls)
     gc.enable()
-    return tuple(map(statistics.median, found))
+    return tuple(map(statistics.median, seconds))

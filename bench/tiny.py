@@ -98,19 +98,19 @@ def measure(module: Any, shape: tuple[int, ...], quantize: str | None) -> tuple[
 
     x = torch.randn(shape)
     with torch.inference_mode():
-        wanted = module(x).numpy()
+        expected = module(x).numpy()
     model, params = ml.from_torch(module, (x,))
     compiled = ml.compile(model, ml.CBackend(quantize=quantize), inference=True)
     compiled.load_params(params)
     name = next(key for key in model.input_keys if key not in params)
-    found = next(iter(compiled.evaluate({}, {name: x.numpy()}).values()))
-    distance = float(np.abs(found - wanted).max() / np.abs(wanted).max())
+    output = next(iter(compiled.evaluate({}, {name: x.numpy()}).values()))
+    distance = float(np.abs(output - expected).max() / np.abs(expected).max())
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work)
         compiled.export(folder, prefix="net", lanes=1, params=params, weights_inside=True)
         header = (folder / "net.h").read_text()
         packed = "net_packed" if "net_packed[" in header else "0"
-        text = PROGRAM.format(inputs=x.numel(), outputs=wanted.size, packed=packed)
+        text = PROGRAM.format(inputs=x.numel(), outputs=expected.size, packed=packed)
         (folder / "program.c").write_text(text)
         sources = [str(folder / "program.c"), str(folder / "net.c")]
         command = ["arm-none-eabi-gcc", *FLAGS, *sources, "-o", str(folder / "program"), "-lm"]

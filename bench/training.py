@@ -104,59 +104,59 @@ PEERS = ("PyTorch", "torch.compile", "JAX")
 
 def pair(workload: str, name: str, threads: int) -> tuple[Step, Step]:
     """Return a training step of ours and one of a peer; both have taken some, whose losses agreed."""
-    given = WORKLOADS[workload]
-    params, state = start(given)
-    theirs = peer(given, params, state, name, threads)
-    ours = mine(given, params, state, threads)
+    case = WORKLOADS[workload]
+    params, state = start(case)
+    theirs = peer(case, params, state, name, threads)
+    ours = mine(case, params, state, threads)
     for number in range(STEPS):
-        found, wanted = ours(), theirs()
-        if not abs(found - wanted) <= CLOSE * abs(wanted):
-            raise AssertionError(f"{workload}: the loss of step {number + 1} is {found}, with {name} {wanted}")
+        actual, expected = ours(), theirs()
+        if not abs(actual - expected) <= CLOSE * abs(expected):
+            raise AssertionError(f"{workload}: the loss of step {number + 1} is {actual}, with {name} {expected}")
     return ours, theirs
 
 
-def start(given: Workload) -> tuple[dict[str, Any], dict[str, Any]]:
+def start(case: Workload) -> tuple[dict[str, Any], dict[str, Any]]:
     """Draw the parameters and the statistics that all frameworks start with."""
-    compiled = _compiled(given, 1)
+    compiled = _compiled(case, 1)
     return ({k: v.copy() for k, v in compiled.parameters.items()}, {k: v.copy() for k, v in compiled.state.items()})
 
 
-def _compiled(given: Workload, threads: int) -> Any:
-    data = given.data()
+def _compiled(case: Workload, threads: int) -> Any:
+    data = case.data()
     shapes = {key: array.shape for key, array in data.items()}
     dtypes = {key: str(array.dtype) for key, array in data.items()}
-    return ml.compile(given.model(), ml.CBackend(num_threads=threads), shapes=shapes, dtypes=dtypes)
+    return ml.compile(case.model(), ml.CBackend(num_threads=threads), shapes=shapes, dtypes=dtypes)
 
 
-def mine(given: Workload, params: Any, state: Any, threads: int) -> Step:
+def mine(case: Workload, params: Any, state: Any, threads: int) -> Step:
     """Return a training step of ours."""
-    compiled, data = _compiled(given, threads), given.data()
+    compiled, data = _compiled(case, threads), case.data()
     compiled.load_params({**params, **state})
-    rules = {"adam": ml.optim.Adam(given.rate), "sgd": ml.optim.SGD(given.rate, momentum=0.9)}
-    step = ml.train.TrainingStep(compiled, rules[given.optimizer], loss="loss")
+    rules = {"adam": ml.optim.Adam(case.rate), "sgd": ml.optim.SGD(case.rate, momentum=0.9)}
+    step = ml.train.TrainingStep(compiled, rules[case.optimizer], loss="loss")
     return lambda: float(step(data)["loss"])
 
 
-def peer(given: Workload, params: Any, state: Any, name: str, threads: int) -> Step:
+def peer(case: Workload, params: Any, state: Any, name: str, threads: int) -> Step:
     """Return a training step of another framework."""
-    return (_jax if name == "JAX" else _torch)(given, params, state, given.data(), name, threads)
+    return (_jax if name == "JAX" else _torch)(case, params, state, case.data(), name, threads)
 
 
-def _torch(given: Workload, params: Any, state: Any, data: Any, name: str, threads: int) -> Step:
+def _torch(case: Workload, params: Any, state: Any, data: Any, name: str, threads: int) -> Step:
     import torch
 
     torch.set_num_threads(threads)
     leaves = {key: torch.nn.Parameter(torch.tensor(value)) for key, value in params.items()}
     buffers = {key: torch.tensor(value) for key, value in state.items()}
     batch = [torch.from_numpy(value) for value in data.values()]
-    loss = given.loss(by_hand.Torch())
+    loss = case.loss(by_hand.Torch())
     if name == "torch.compile":
         loss = torch.compile(loss)
     rules: dict[str, Callable[..., Any]] = {
-        "adam": lambda leaves: torch.optim.Adam(leaves, given.rate, fused=True),
-        "sgd": lambda leaves: torch.optim.SGD(leaves, given.rate, momentum=0.9, fused=True),
+        "adam": lambda leaves: torch.optim.Adam(leaves, case.rate, fused=True),
+        "sgd": lambda leaves: torch.optim.SGD(leaves, case.rate, momentum=0.9, fused=True),
     }
-    optimizer = rules[given.optimizer](leaves.values())
+    optimizer = rules[case.optimizer](leaves.values())
 
     def step() -> float:
         optimizer.zero_grad()
@@ -168,12 +168,12 @@ def _torch(given: Workload, params: Any, state: Any, data: Any, name: str, threa
     return step
 
 
-def _jax(given: Workload, params: Any, state: Any, data: Any, name: str, threads: int) -> Step:
+def _jax(case: Workload, params: Any, state: Any, data: Any, name: str, threads: int) -> Step:
     import jax
     import optax
 
-    loss = given.loss(by_hand.Jax())
-    rule = {"adam": optax.adam(given.rate), "sgd": optax.sgd(given.rate, momentum=0.9)}[given.optimizer]
+    loss = case.loss(by_hand.Jax())
+    rule = {"adam": optax.adam(case.rate), "sgd": optax.sgd(case.rate, momentum=0.9)}[case.optimizer]
 
     def update(params: Any, slots: Any, state: Any, *batch: Any) -> Any:
         (value, updates), gradients = jax.value_and_grad(loss, has_aux=True)(params, state, *batch)

@@ -71,9 +71,9 @@ def _write(name: str, folder: Path) -> int:
     compiled.load_params(params)
     arrays = [tensor.numpy() for tensor in inputs]
     data = dict(zip([key for key in model.input_keys if key not in params], arrays, strict=True))
-    found = compiled.export(folder / "ours", target="web", data=data)
+    exported = compiled.export(folder / "ours", target="web", data=data)
     _describe(folder, arrays, {"decodes": False, "tokens": []})
-    return _code(found.folder)
+    return _code(exported.folder)
 
 
 def _write_decoder(folder: Path) -> int:
@@ -91,10 +91,10 @@ def _write_decoder(folder: Path) -> int:
         block_size=1024, dims=768, num_heads=12, num_layers=12, vocab_size=50257, cache=True, last_only=True
     )
     decoder = compile_decoder(gpt, ml.NumpyBackend())
-    found = export_decoder(decoder, folder / "ours", context=LENGTH)
+    exported = export_decoder(decoder, folder / "ours", context=LENGTH)
     tokens = np.random.default_rng(0).integers(0, 50257, LENGTH - 1).tolist()
     _describe(folder, arrays, {"decodes": True, "tokens": tokens})
-    return _code(found.folder)
+    return _code(exported.folder)
 
 
 def _describe(folder: Path, arrays: list[Any], further: dict[str, Any]) -> None:
@@ -119,10 +119,10 @@ def _their_code(modules: Path) -> int:
 def _run(folder: Path, what: str, threads: int, modules: Path) -> dict[str, Any]:
     program = Path(__file__).with_name("web.mjs")
     words = ["node", str(program), str(folder), what, str(threads), str(modules)]
-    found = subprocess.run(words, capture_output=True, text=True, check=False)
-    if found.returncode:
-        raise SystemExit(f"{' '.join(words)}\n{found.stdout}{found.stderr}")
-    result: dict[str, Any] = json.loads(found.stdout.splitlines()[-1])
+    completed = subprocess.run(words, capture_output=True, text=True, check=False)
+    if completed.returncode:
+        raise SystemExit(f"{' '.join(words)}\n{completed.stdout}{completed.stderr}")
+    result: dict[str, Any] = json.loads(completed.stdout.splitlines()[-1])
     return result
 
 
@@ -133,12 +133,12 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=names, default=names, help="default: all")
     parser.add_argument("--threads", type=int, default=1, help="of ONNX Runtime Web (default 1)")
     parser.add_argument("--modules", type=Path, help="a folder whose node_modules has onnxruntime-web")
-    given = parser.parse_args()
+    args = parser.parse_args()
     if shutil.which("node") is None or shutil.which("npm") is None:
         sys.exit("Node.js and npm are needed: apt-get install nodejs npm")
     with tempfile.TemporaryDirectory() as work:
-        modules = given.modules or Path(work)
-        if given.modules is None:
+        modules = args.modules or Path(work)
+        if args.modules is None:
             subprocess.run(
                 ["npm", "install", "--no-fund", "--no-audit", PEER], cwd=work, check=True, capture_output=True
             )
@@ -155,16 +155,16 @@ def main() -> None:
         print(f"| {' | '.join((*heads, 'code, bytes'))} |")
         print("|---|---|---|---|---|---|---|---|")
         ratios, shares = [], []
-        for name in given.models:
+        for name in args.models:
             folder = Path(work) / name
             folder.mkdir()
             code = _write_decoder(folder) if name == "gpt2" else _write(name, folder)
-            found = _run(folder, "turns", given.threads, modules)
-            if not found["distance"] < 1e-3:
-                sys.exit(f"{name}: outputs differ by {found['distance']:.1e} of the largest")
-            ours, theirs = found["times"]
+            row = _run(folder, "turns", args.threads, modules)
+            if not row["distance"] < 1e-3:
+                sys.exit(f"{name}: outputs differ by {row['distance']:.1e} of the largest")
+            ours, theirs = row["times"]
             starts = [
-                [_run(folder, side, given.threads, modules)["first"] for side in ("ours", "theirs")]
+                [_run(folder, side, args.threads, modules)["first"] for side in ("ours", "theirs")]
                 for _ in range(STARTS)
             ]
             first, their_first = (statistics.median(column) for column in zip(*starts, strict=True))

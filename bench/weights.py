@@ -53,11 +53,11 @@ def cases(path: Path) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
 
 def model(backend: Any) -> Any:
     """Compile a chain of matrices that wants what the file holds."""
-    made = ml.Model()
+    network = ml.Model()
     for i in range(COUNT):
         ends = {"input": "input"} if i == 0 else {"input": f"h{i - 1}"}
-        made |= ml.Linear(SIZE, bias=False, name=f"layer{i}")(**ends, output=f"h{i}" if i < COUNT - 1 else "output")
-    return ml.compile(made, backend, shapes={"input": [1, SIZE]})
+        network |= ml.Linear(SIZE, bias=False, name=f"layer{i}")(**ends, output=f"h{i}" if i < COUNT - 1 else "output")
+    return ml.compile(network, backend, shapes={"input": [1, SIZE]})
 
 
 def main() -> None:

@@ -105,14 +105,14 @@ def command(*words: str | Path, cwd: Path, text: str | None = None) -> str:
     # Leaks count too.
     environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=1", "LC_ALL": "C"}
     try:
-        found = subprocess.run(
+        completed = subprocess.run(
             [str(w) for w in words], cwd=cwd, input=text, env=environment, capture_output=True, text=True, timeout=LIMIT
         )
     except subprocess.TimeoutExpired:
         raise WrongError(f"{words[0]} does not end") from None
-    if found.returncode:
-        raise WrongError(f"{words[0]} ends with {found.returncode}\n{found.stderr or found.stdout}")
-    return found.stdout
+    if completed.returncode:
+        raise WrongError(f"{words[0]} ends with {completed.returncode}\n{completed.stderr or completed.stdout}")
+    return completed.stdout
 
 
 def check(machine: Machine, models: Sequence[Model], work: Path) -> Iterator[str]:

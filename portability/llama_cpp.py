@@ -72,9 +72,9 @@ TEXTS = ["Hello world, it's 12345!", "the cat\n\n sat  on 日本 <|end|>the mat"
 
 def program() -> Path:
     """Return the program, which is built if it is not there."""
-    found, own = BUILT / "logits", Path(__file__).with_suffix(".cpp")
-    if found.exists() and found.stat().st_mtime > own.stat().st_mtime:
-        return found
+    binary, own = BUILT / "logits", Path(__file__).with_suffix(".cpp")
+    if binary.exists() and binary.stat().st_mtime > own.stat().st_mtime:
+        return binary
     root = sources()
     BUILT.mkdir(parents=True, exist_ok=True)
     (BUILT / "llama-version.h").write_text('#define LLAMA_VERSION "0.6.0"\n#define LLAMA_COMMIT "unknown"\n')
@@ -93,8 +93,8 @@ def program() -> Path:
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         objects = list(pool.map(build, range(len(units))))
-    subprocess.run(["g++", *objects, *linked(), "-ldl", "-o", str(found)], check=True)
-    return found
+    subprocess.run(["g++", *objects, *linked(), "-ldl", "-o", str(binary)], check=True)
+    return binary
 
 
 def logits(file: Path) -> np.ndarray[Any, Any]:
@@ -116,25 +116,25 @@ def compiled(name: str) -> ml.PhysicalModel:
 
 def bytes_of(name: str, folder: Path) -> Callable[[str], list[int]]:
     """Write a tokenizer of bytes; what the library that it was made with reads."""
-    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     steps = tokenizers.pre_tokenizers
     cut = CUTS[name]
-    made.pre_tokenizer = steps.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = steps.ByteLevel(add_prefix_space=False)
     if cut is not None:
         split = steps.Split(tokenizers.Regex(cut), "isolated")
-        made.pre_tokenizer = steps.Sequence([split, steps.ByteLevel(add_prefix_space=False, use_regex=False)])
+        tokenizer.pre_tokenizer = steps.Sequence([split, steps.ByteLevel(add_prefix_space=False, use_regex=False)])
     alphabet = sorted(steps.ByteLevel.alphabet())
     special = ["<|start|>", "<|end|>"]
     trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=340, initial_alphabet=alphabet, special_tokens=special, show_progress=False
     )
-    made.train_from_iterator(CORPUS, trainer)
+    tokenizer.train_from_iterator(CORPUS, trainer)
     if name == "llama":
         ends = [("<|start|>", 0)]
-        made.post_processor = tokenizers.processors.TemplateProcessing(single="<|start|> $A", special_tokens=ends)
-    made.save(str(folder / "tokenizer.json"))
+        tokenizer.post_processor = tokenizers.processors.TemplateProcessing(single="<|start|> $A", special_tokens=ends)
+    tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "config.json").write_text('{"bos_token_id": 0, "eos_token_id": 1}')
-    return lambda text: list(made.encode(text).ids)
+    return lambda text: list(tokenizer.encode(text).ids)
 
 
 def pieces_of(name: str, folder: Path) -> Callable[[str], list[int]]:
@@ -146,12 +146,12 @@ def pieces_of(name: str, folder: Path) -> Callable[[str], list[int]]:
     )
     file = folder / ("spiece.model" if end else "tokenizer.model")
     file.write_bytes(written.getvalue())
-    made = sentencepiece.SentencePieceProcessor(model_proto=written.getvalue())
+    processor = sentencepiece.SentencePieceProcessor(model_proto=written.getvalue())
     if "json" in name:
         kind = transformers.T5Tokenizer if end else transformers.LlamaTokenizer
         kind.from_pretrained(folder).save_pretrained(folder)
         file.unlink()
-    return lambda text: [*begin, *made.encode(text), *end]
+    return lambda text: [*begin, *processor.encode(text), *end]
 
 
 def texts(name: str) -> tuple[str, str]:
@@ -170,8 +170,8 @@ def texts(name: str) -> tuple[str, str]:
             done = subprocess.run([str(program()), "--text", text, path], capture_output=True, timeout=120)
             if done.returncode:
                 raise RuntimeError(done.stderr.decode()[-2000:])
-            found, wanted = np.frombuffer(done.stdout, np.int32).tolist(), read(text)
-            wrong += [f"{text!r} is {found}, not {wanted}"] if found != wanted else []
+            actual, expected = np.frombuffer(done.stdout, np.int32).tolist(), read(text)
+            wrong += [f"{text!r} is {actual}, not {expected}"] if actual != expected else []
     return "WRONG" if wrong else "ok", "; ".join(wrong)
 
 
@@ -184,16 +184,20 @@ def compare(name: str, type: str | None) -> tuple[float, float, float]:
         ml.save_gguf(model, path, quantize=type, strict=True)
         ml.load_weights(model, path)
         ml.load_weights(ggml, path)
-        found = logits(path)
-    wanted, ours = (np.asarray(each(TOKENS[None]))[0] for each in (model, ggml))
-    if found.shape != wanted.shape:
-        raise RuntimeError(f"{name}: llama.cpp gives logits of shape {found.shape}, not {wanted.shape}")
-    return float(np.abs(found - wanted).max() / np.abs(wanted).max()), cosine(found, wanted), cosine(found, ours)
+        actual = logits(path)
+    expected, ours = (np.asarray(each(TOKENS[None]))[0] for each in (model, ggml))
+    if actual.shape != expected.shape:
+        raise RuntimeError(f"{name}: llama.cpp gives logits of shape {actual.shape}, not {expected.shape}")
+    return (
+        float(np.abs(actual - expected).max() / np.abs(expected).max()),
+        cosine(actual, expected),
+        cosine(actual, ours),
+    )
 
 
-def cosine(found: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> float:
+def cosine(actual: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> float:
     """Cosine of the angle between two arrays."""
-    return float(found.ravel() @ wanted.ravel() / np.linalg.norm(found) / np.linalg.norm(wanted))
+    return float(actual.ravel() @ expected.ravel() / np.linalg.norm(actual) / np.linalg.norm(expected))
 
 
 def main(words: Sequence[str]) -> int:

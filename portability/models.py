@@ -43,7 +43,7 @@ class Model:
 
 def export_all(folder: Path, lanes: int | None) -> list[Model]:
     """Export all models, with their weights in the C files; each into a folder of its own."""
-    found = []
+    entries = []
     for build in MODELS:
         model, shapes, options = build()
         export: dict[str, Any] = {"weights_inside": True, "lanes": lanes, **options.pop("export", {})}
@@ -51,8 +51,8 @@ def export_all(folder: Path, lanes: int | None) -> list[Model]:
         compiled = ml.compile(model, ml.NumpyBackend(), shapes=shapes, inference="optimizer" not in export, **options)
         name = build.__name__
         exported = compiled.export(folder / name, prefix=name, flags=["-O1"], **export)
-        found.append(Model(name, exported, lanes))
-    return found
+        entries.append(Model(name, exported, lanes))
+    return entries
 
 
 def mlp() -> Any:

@@ -42,8 +42,8 @@ def recorded(model: Model) -> tuple[list[Tensor], list[Tensor]]:
 
 def calls(model: Model) -> int:
     """Return after how many calls the outputs were recorded."""
-    (found,) = re.findall(r"\bCALLS = (\d+)", (model.exported.folder / "main.c").read_text())
-    return int(found)
+    (number,) = re.findall(r"\bCALLS = (\d+)", (model.exported.folder / "main.c").read_text())
+    return int(number)
 
 
 def updates(model: Model) -> list[tuple[int, int]]:
@@ -135,16 +135,16 @@ def problems(models: Sequence[Model], printed: str) -> Iterator[str]:
                 yield f"{model.name}.{tensor.name}: the largest error is {error:.2g}, allowed {allowed:.2g}"
 
 
-def distance(tensor: Tensor, found: bytes) -> float:
+def distance(tensor: Tensor, content: bytes) -> float:
     """Return the largest distance from what was recorded, in parts of the largest recorded number."""
-    if found == tensor.recorded:
+    if content == tensor.recorded:
         return 0.0
-    if tensor.kind not in KINDS or len(found) != len(tensor.recorded):
+    if tensor.kind not in KINDS or len(content) != len(tensor.recorded):
         return np.inf
-    got, wanted = (np.frombuffer(b, KINDS[tensor.kind][0]) for b in (found, tensor.recorded))
+    got, expected = (np.frombuffer(b, KINDS[tensor.kind][0]) for b in (content, tensor.recorded))
     if tensor.kind == "b":
-        got, wanted = ((x.astype(np.uint32) << 16).view(np.float32) for x in (got, wanted))
-    got, wanted = got.astype(float), wanted.astype(float)
-    same = (got == wanted) | (np.isnan(got) & np.isnan(wanted))
-    far = np.abs(got - wanted)[~same] / np.abs(wanted[np.isfinite(wanted)]).max(initial=1e-30)
+        got, expected = ((x.astype(np.uint32) << 16).view(np.float32) for x in (got, expected))
+    got, expected = got.astype(float), expected.astype(float)
+    same = (got == expected) | (np.isnan(got) & np.isnan(expected))
+    far = np.abs(got - expected)[~same] / np.abs(expected[np.isfinite(expected)]).max(initial=1e-30)
     return float(np.where(np.isnan(far), np.inf, far).max(initial=0.0))

@@ -57,7 +57,7 @@ def main() -> None:
             family = row["family"]
             lines += [f"\n## {family}\n", f"| op | {' | '.join(backends)} |", "|---" * (len(backends) + 1) + "|"]
         cells = known.get(row["name"]) or " | ".join(
-            " · ".join(_figure(backend, row) for backend in found) for found in backends.values()
+            " · ".join(_figure(backend, row) for backend in errors) for errors in backends.values()
         )
         lines.append(f"| `{row['name']}` | {cells} |")
         print(f"\r{number + 1} of {len(rows)} ops", end="", file=sys.stderr, flush=True)
@@ -87,17 +87,17 @@ def _error(backend: Any, row: dict[str, Any], case: Case) -> float | None:
     if arrays and not any(a.dtype == np.float64 for a in arrays) and dtype != "float32":
         # Nothing in the case depends on the dtype of floats.
         return None
-    given = [_given(backend, a) if isinstance(a, np.ndarray) else a for a in case.args]
+    arguments = [_given(backend, a) if isinstance(a, np.ndarray) else a for a in case.args]
     truth_type = dtype if row["tolerance"] == "Random" else "float64"
     reference = ml.InterpreterBackend(dtype=truth_type)
     try:
-        exact = [_exact(backend, reference, a) for a in given]
-        wanted = reference._op(case.op, exact)
+        exact = [_exact(backend, reference, a) for a in arguments]
+        expected = reference._op(case.op, exact)
     except MithrilError:
         return None
     try:
-        found = backend._op(case.op, given)
-        pairs = zip(found, wanted, strict=True) if isinstance(wanted, tuple) else [(found, wanted)]
+        actual = backend._op(case.op, arguments)
+        pairs = zip(actual, expected, strict=True) if isinstance(expected, tuple) else [(actual, expected)]
         # Some frameworks compute, and fail, when a result is looked at.
         return max(_off(np.asarray(backend.to_numpy(a)), np.asarray(b)) for a, b in pairs)
     except (UnsupportedOpError, TypeInferenceError):
@@ -118,12 +118,12 @@ def _exact(backend: Any, reference: Any, argument: Any) -> Any:
     return reference.tensor(host.astype(np.float64) if host.dtype.name in EPSILON else host)
 
 
-def _off(found: Any, wanted: Any) -> float:
-    if np.iscomplexobj(found):
-        found = np.stack([found.real, found.imag])
-    if np.iscomplexobj(wanted):
-        wanted = np.stack([wanted.real, wanted.imag])
-    return off(found, wanted, found.dtype.name)
+def _off(actual: Any, expected: Any) -> float:
+    if np.iscomplexobj(actual):
+        actual = np.stack([actual.real, actual.imag])
+    if np.iscomplexobj(expected):
+        expected = np.stack([expected.real, expected.imag])
+    return off(actual, expected, actual.dtype.name)
 
 
 if __name__ == "__main__":

@@ -60,8 +60,8 @@ def changed_crates(files: Iterable[str]) -> list[str]:
 def targets(crate: str) -> list[str]:
     """Integration tests of a crate that are quick."""
     folder = ROOT / "crates" / crate / "tests"
-    found = {path.stem for path in folder.glob("*.rs")} | {path.parent.name for path in folder.glob("*/main.rs")}
-    return sorted(found - SLOW.get(crate, set()))
+    names = {path.stem for path in folder.glob("*.rs")} | {path.parent.name for path in folder.glob("*/main.rs")}
+    return sorted(names - SLOW.get(crate, set()))
 
 
 def rust(crates: Sequence[str]) -> list[list[str]]:

@@ -92,21 +92,21 @@ def problems(names: Iterable[str]) -> list[str]:
     'mithril/__init__.py is missing'
     """
     present = set(names)
-    found = [f"{name} is missing" for name in wanted_files() if name not in present]
-    found += [
+    texts = [f"{name} is missing" for name in wanted_files() if name not in present]
+    texts += [
         f"{end} is missing from the metadata"
         for end in METADATA
         if not any(".dist-info/" in name and name.endswith(end) for name in present)
     ]
     if not any(re.fullmatch(r"mithril/_core\.(abi3\.so|pyd)", name) for name in present):
-        found.append("the extension module of the stable ABI is missing: mithril/_core.abi3.so or mithril/_core.pyd")
+        texts.append("the extension module of the stable ABI is missing: mithril/_core.abi3.so or mithril/_core.pyd")
     # Tests, tools and what else lies beside the package belong to the repository.
-    found += [
+    texts += [
         f"{name} does not belong into a wheel"
         for name in sorted(present)
         if name.split("/")[0] != "mithril" and ".dist-info/" not in name
     ]
-    return found
+    return texts
 
 
 def example() -> tuple[str, str]:
@@ -118,8 +118,8 @@ def example() -> tuple[str, str]:
 def programs() -> list[str]:
     """Return the programs of `mithril.examples`, by their names in the package."""
     files = (PACKAGE / "examples").rglob("*.py")
-    found = [path for path in files if '"__main__"' in path.read_text(encoding="utf-8")]
-    return sorted(".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in found)
+    paths = [path for path in files if '"__main__"' in path.read_text(encoding="utf-8")]
+    return sorted(".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in paths)
 
 
 def try_wheel(wheel: Path, python: str, work: Path) -> None:
@@ -151,15 +151,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("wheel", type=Path)
     parser.add_argument("--python", nargs="*", default=[sys.executable], help="interpreters (default: this one)")
-    given = parser.parse_args()
-    with zipfile.ZipFile(given.wheel) as archive:
-        found = problems(archive.namelist())
-    if found:
-        raise SystemExit("\n".join(found))
-    print(f"{given.wheel.name} is complete")
-    for python in given.python:
+    args = parser.parse_args()
+    with zipfile.ZipFile(args.wheel) as archive:
+        missing = problems(archive.namelist())
+    if missing:
+        raise SystemExit("\n".join(missing))
+    print(f"{args.wheel.name} is complete")
+    for python in args.python:
         with tempfile.TemporaryDirectory() as work:
-            try_wheel(given.wheel, python, Path(work))
+            try_wheel(args.wheel, python, Path(work))
         print(f"it works with {python}, where only NumPy is installed")
 
 

@@ -47,12 +47,12 @@ def _inverted(aliases: dict[str, str]) -> dict[str, list[str]]:
 
 def _same(names: dict[str, Any]) -> dict[str, list[str]]:
     """Names of the same object, under the name that it has itself."""
-    found: dict[str, list[str]] = {}
+    by_signature: dict[str, list[str]] = {}
     for name, value in names.items():
         own = getattr(value, "__name__", name)
         if name != own and own in names and names[own] is value:
-            found.setdefault(own, []).append(name)
-    return found
+            by_signature.setdefault(own, []).append(name)
+    return by_signature
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
 
 def version() -> str:
     """Version of the package, which is that of the workspace of Rust."""
-    found = re.search(r'^version = "(.+)"', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(r'^version = "(.+)"', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)
+    return match[1] if match else ""
 
 
 def adapted(text: str, folder: Path) -> str:
@@ -87,12 +87,12 @@ def source_of(name: str) -> Path:
 
 def entries(nav: list[Any]) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return the sections of a nav, each with titles and names of its pages."""
-    found = []
+    sections = []
     for section in nav:
         ((title, pages),) = section.items()
         rows = [(page, page) if isinstance(page, str) else next(iter(page.items())) for page in pages]
-        found.append((title, rows))
-    return found
+        sections.append((title, rows))
+    return sections
 
 
 def llms(nav: list[Any], description: str) -> str:

@@ -55,90 +55,90 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    given = parse(arguments)
-    if given is None:
+    parsed = parse(arguments)
+    if parsed is None:
         return 0
-    if given.command == "launch":
-        return launch(given)
+    if parsed.command == "launch":
+        return launch(parsed)
     # These show their own progress, and text as it comes.
-    stream = io.StringIO() if given.command in ("generate", "classify") else sys.stderr
-    with waiting(given.command, stream) as shown:
-        given.waiting = shown
-        answer = _RUN[given.command](given)
-    text = answer if isinstance(answer, str) else answer.printed(given)
+    stream = io.StringIO() if parsed.command in ("generate", "classify") else sys.stderr
+    with waiting(parsed.command, stream) as shown:
+        parsed.waiting = shown
+        answer = _RUN[parsed.command](parsed)
+    text = answer if isinstance(answer, str) else answer.printed(parsed)
     print(text, flush=True)
     return 0 if isinstance(answer, str) or answer.is_well else 1
 
 
-def _new_backend(given: argparse.Namespace) -> Answer:
-    files = new_backend(given.name, given.folder, given.autograd)
+def _new_backend(args: argparse.Namespace) -> Answer:
+    files = new_backend(args.name, args.folder, args.autograd)
     lines = [f"wrote {path}" for path in files]
     project = files[0].parent
     text = "\n".join([*lines, f"try it: cd {project} && pip install -e . && pytest"])
     return Answer.noted(text, "mithril.new-backend/1", {"folder": str(project), "files": [str(path) for path in files]})
 
 
-def _doctor(given: argparse.Namespace) -> Answer:
-    return Answer.of(doctor(), given)
+def _doctor(args: argparse.Namespace) -> Answer:
+    return Answer.of(doctor(), args)
 
 
-def _backends(given: argparse.Namespace) -> Answer:
-    return Answer.of(overview(), given)
+def _backends(args: argparse.Namespace) -> Answer:
+    return Answer.of(overview(), args)
 
 
-def _summary(given: argparse.Namespace) -> Answer:
-    model, shapes = model_of(given.model, given.shape), shapes_of(given.shape)
+def _summary(args: argparse.Namespace) -> Answer:
+    model, shapes = model_of(args.model, args.shape), shapes_of(args.shape)
     chosen: Any = ml.compile(model, ml.NumpyBackend(), shapes=shapes, inference=True) if shapes else model
     return Answer.noted(chosen.summary(), *summary_facts(model, chosen.summary_rows()))
 
 
-def _view(given: argparse.Namespace) -> Answer:
-    name = Path(given.model).stem if Path(given.model).suffix or Path(given.model).exists() else given.model
-    found = ml.view(
-        model_of(given.model, given.shape),
-        shapes=shapes_of(given.shape) or None,
-        backend=None if given.backend is None else ml.get_backend(given.backend),
-        stage=given.stage,
+def _view(args: argparse.Namespace) -> Answer:
+    name = Path(args.model).stem if Path(args.model).suffix or Path(args.model).exists() else args.model
+    view = ml.view(
+        model_of(args.model, args.shape),
+        shapes=shapes_of(args.shape) or None,
+        backend=None if args.backend is None else ml.get_backend(args.backend),
+        stage=args.stage,
         title=name,
-        depth=given.depth,
-        profile=given.profile,
+        depth=args.depth,
+        profile=args.profile,
     )
-    output = given.output
-    format = "svg" if given.format is None and output is None and given.picture != "graph" else given.format
+    output = args.output
+    format = "svg" if args.format is None and output is None and args.picture != "graph" else args.format
     if output is None and format in ("svg", "mermaid"):
-        text = found.text(format, given.depth, given.picture).rstrip("\n")
+        text = view.text(format, args.depth, args.picture).rstrip("\n")
         return Answer.noted(text, "mithril.view/1", {"format": format, "text": text, "files": []})
     if output is None:
         output = f"{Path(name).name or 'model'}.html"
-    found.save(output, format=format, depth=given.depth, picture=given.picture)
+    view.save(output, format=format, depth=args.depth, picture=args.picture)
     return Answer.noted(f"wrote {output}", "mithril.view/1", {"format": format, "text": None, "files": [output]})
 
 
-def _plan(given: argparse.Namespace) -> Answer:
-    model, shapes = model_of(given.model, given.shape), shapes_of(given.shape)
-    layout = layout_of(given.mesh, given.divide, batch=given.batch, parameters=given.parameters)
-    optimizer = None if given.optimizer is None else optimizer_of(given.optimizer)
-    hardware = None if given.hardware is None else hardware_of(given.hardware)
-    found = ml.plan(
+def _plan(args: argparse.Namespace) -> Answer:
+    model, shapes = model_of(args.model, args.shape), shapes_of(args.shape)
+    layout = layout_of(args.mesh, args.divide, batch=args.batch, parameters=args.parameters)
+    optimizer = None if args.optimizer is None else optimizer_of(args.optimizer)
+    hardware = None if args.hardware is None else hardware_of(args.hardware)
+    plan = ml.plan(
         model,
         layout,
         shapes=shapes,
-        gradients=given.gradients or optimizer is not None,
+        gradients=args.gradients or optimizer is not None,
         hardware=hardware,
         optimizer=optimizer,
-        strategy=strategy_of(given.strategy, layout),
+        strategy=strategy_of(args.strategy, layout),
     )
-    return Answer.of(found, given)
+    return Answer.of(plan, args)
 
 
-def _quantize(given: argparse.Namespace) -> Answer:
+def _quantize(args: argparse.Namespace) -> Answer:
     options: dict[str, Any] = {
-        "quantize": generation.by_pattern(given.type),
-        "include": given.include,
-        "exclude": given.exclude,
-        "strict": given.strict,
+        "quantize": generation.by_pattern(args.type),
+        "include": args.include,
+        "exclude": args.exclude,
+        "strict": args.strict,
     }
-    folder, note = Path(given.source), ""
+    folder, note = Path(args.source), ""
     if (folder / "config.json").is_file():
         model, note = _zoo_model(folder)
         if model is not None and model.kind in llama_cpp.ARCHITECTURES:
@@ -150,19 +150,21 @@ def _quantize(given: argparse.Namespace) -> Answer:
                     entries = llama_tokenizer.metadata(folder, model.arguments["vocab_size"])
             except (llama_tokenizer.UnwrittenTokenizerError, ModelFileError) as error:
                 lacking = f"no tokenizer is written: {error.message}"
-            report = ml.save_gguf(compiled, given.target, metadata=entries, **options)
-            return Answer.of(report, given, note=lacking)
+            report = ml.save_gguf(compiled, args.target, metadata=entries, **options)
+            return Answer.of(report, args, note=lacking)
     foreign = open_foreign(folder) if folder.is_file() else None
     if foreign is not None and foreign.params is not None:
-        made = ml.quantize(foreign.params, options.pop("quantize"), **options)
-        return Answer.of(ml.save_gguf(made, given.target), given)
-    opened = ml.weights.open(given.source)
+        quantized = ml.quantize(foreign.params, options.pop("quantize"), **options)
+        return Answer.of(ml.save_gguf(quantized, args.target), args)
+    opened = ml.weights.open(args.source)
     blocks = {name: opened.quantized(name) for name in opened}
-    arrays = {name: opened[name] if found is None else found for name, found in blocks.items()}
-    made = ml.quantize(arrays, options.pop("quantize"), **options)
+    arrays = {name: opened[name] if packed is None else packed for name, packed in blocks.items()}
+    quantized = ml.quantize(arrays, options.pop("quantize"), **options)
     # What a file said that it is made of is no longer true.
-    entries = {name: v for name, v in opened.metadata.items() if name != "general.file_type" or not made.report.rows}
-    return Answer.of(ml.save_gguf(made, given.target, metadata=entries), given, note=note)
+    entries = {
+        name: v for name, v in opened.metadata.items() if name != "general.file_type" or not quantized.report.rows
+    }
+    return Answer.of(ml.save_gguf(quantized, args.target, metadata=entries), args, note=note)
 
 
 def _zoo_model(folder: Path) -> tuple[ml.Model | None, str]:
@@ -181,45 +183,45 @@ def _zoo_model(folder: Path) -> tuple[ml.Model | None, str]:
         return None, f"config.json names {what}: the arrays keep their names, and llama.cpp does not run the file"
 
 
-def _check(given: argparse.Namespace) -> Answer:
-    if given.inference and given.gradients:
+def _check(args: argparse.Namespace) -> Answer:
+    if args.inference and args.gradients:
         raise ConflictingOptionError("--inference has no --gradients", hint="leave one of them out")
-    model, shapes = model_of(given.model, given.shape), shapes_of(given.shape)
-    options = {"gradients": given.gradients, "inference": given.inference}
-    found = [ml.check(model, name, shapes, **options) for name in given.backend]
-    return Answer.several("mithril.checks/1", found, given, is_well=all(result.ok for result in found))
+    model, shapes = model_of(args.model, args.shape), shapes_of(args.shape)
+    options = {"gradients": args.gradients, "inference": args.inference}
+    reports = [ml.check(model, name, shapes, **options) for name in args.backend]
+    return Answer.several("mithril.checks/1", reports, args, is_well=all(result.ok for result in reports))
 
 
-def _compare(given: argparse.Namespace) -> Answer:
-    source, shapes = Source.of(given), shapes_of(given.shape)
-    options = {"dtype": given.dtype, "jit": given.jit, "inference": given.inference}
-    found = ml.compare(source.model, given.backend, shapes, params=source.arrays(shapes), **options)
-    return Answer.of(found, given, note=source.note, is_well=found.agree)
+def _compare(args: argparse.Namespace) -> Answer:
+    source, shapes = Source.of(args), shapes_of(args.shape)
+    options = {"dtype": args.dtype, "jit": args.jit, "inference": args.inference}
+    comparison = ml.compare(source.model, args.backend, shapes, params=source.arrays(shapes), **options)
+    return Answer.of(comparison, args, note=source.note, is_well=comparison.agree)
 
 
-def _profile(given: argparse.Namespace) -> Answer:
-    backend = ml.CBackend(num_threads=given.threads)
-    source = Source.of(given)
-    compiled = ml.compile(source.model, backend, shapes=shapes_of(given.shape), inference=True)
+def _profile(args: argparse.Namespace) -> Answer:
+    backend = ml.CBackend(num_threads=args.threads)
+    source = Source.of(args)
+    compiled = ml.compile(source.model, backend, shapes=shapes_of(args.shape), inference=True)
     source.load_into(compiled)
-    return Answer.of(compiled.profile(runs=given.num_runs), given, note=source.note)
+    return Answer.of(compiled.profile(runs=args.num_runs), args, note=source.note)
 
 
-def _ops(given: argparse.Namespace) -> Answer:
-    if given.op is None:
+def _ops(args: argparse.Namespace) -> Answer:
+    if args.op is None:
         families = ops.families()
         text = "\n".join(f"{family}: {' '.join(names)}" for family, names in families.items())
         return Answer.noted(text, "mithril.ops/1", {"families": families})
-    found = ops.describe(given.op)
-    head = f"{found['name']}({', '.join(found['inputs'])}) -> {', '.join(found['outputs'])}"
-    return Answer.noted(f"{head}\n\n{found['doc']}", "mithril.op/1", found)
+    description = ops.describe(args.op)
+    head = f"{description['name']}({', '.join(description['inputs'])}) -> {', '.join(description['outputs'])}"
+    return Answer.noted(f"{head}\n\n{description['doc']}", "mithril.op/1", description)
 
 
-def _completions(given: argparse.Namespace) -> str:
-    return completions(given.shell, table())
+def _completions(args: argparse.Namespace) -> str:
+    return completions(args.shell, table())
 
 
-def _version(given: argparse.Namespace) -> Answer:
+def _version(args: argparse.Namespace) -> Answer:
     return Answer.noted(f"mithril {ml.__version__}", "mithril.version/1", {"version": ml.__version__})
 
 

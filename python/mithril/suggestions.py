@@ -31,8 +31,8 @@ def did_you_mean(word: object, known: Iterable[str], otherwise: str = "") -> str
     >>> did_you_mean("gamma", ["weight", "bias"], "leave it out")
     'leave it out'
     """
-    found = nearest(word, known)
-    return otherwise if found is None else f"did you mean {found!r}?"
+    suggestion = nearest(word, known)
+    return otherwise if suggestion is None else f"did you mean {suggestion!r}?"
 
 
 def among(word: object, known: Iterable[str]) -> str:

@@ -49,8 +49,8 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what was found as numbers, strings, lists and dictionaries; ``schema`` says of which form."""
-        found: dict[str, Any] = plain({"schema": self._schema, **self._facts()})
-        return found
+        content: dict[str, Any] = plain({"schema": self._schema, **self._facts()})
+        return content
 
     def to_json(self) -> str:
         """Return `to_dict` as JSON, as the option ``--json`` of the command line prints it."""
@@ -89,9 +89,9 @@ def plain(value: Any) -> Any:
     return value.as_posix() if isinstance(value, PurePath) else str(value)
 
 
-def to_json(found: Mapping[str, Any]) -> str:
+def to_json(content: Mapping[str, Any]) -> str:
     """Write what `plain` gives as indented JSON."""
-    return json.dumps(found, indent=2, allow_nan=False, ensure_ascii=False)
+    return json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False)
 
 
 def html(head: Sequence[str], rows: Sequence[Sequence[str]], sentences: Sequence[str] = ()) -> str:

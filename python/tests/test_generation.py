@@ -402,7 +402,7 @@ def test_streams_end_with_half_a_character():
 def test_text_is_held_back_while_it_may_be_a_stop():
     held = Held(["STOP", "TOO"])
     assert [held.push(text) for text in ("a", "S", "T", "x", "ST", "OO", "b")] == ["a", "", "", "STx", "", "S", ""]
-    assert held.found
+    assert held.is_stopped
     held = Held(["STOP"])
     assert held.push("xSTO") + held.end() == "xSTO"
     rng = np.random.default_rng(0)

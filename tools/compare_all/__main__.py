@@ -24,14 +24,14 @@ def main() -> int:
     parser.add_argument("--backends", help="interpreter, torch, jax, mlx, c, ggml (default: those that are installed)")
     parser.add_argument("--only", help="programs by name instead, such as zoo:bert,layer:17,attention:3")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one per core)")
-    given = parser.parse_args()
-    first, _, end = given.seeds.partition(":")
+    args = parser.parse_args()
+    first, _, end = args.seeds.partition(":")
     installed = [name for name, module in BACKENDS.items() if importlib.util.find_spec(module)]
-    backends = given.backends.split(",") if given.backends else installed
+    backends = args.backends.split(",") if args.backends else installed
     seeds = range(int(first), int(end or int(first) + 1))
-    chosen = given.only.split(",") if given.only else names(given.kinds.split(","), seeds)
+    chosen = args.only.split(",") if args.only else names(args.kinds.split(","), seeds)
     started, done, different, notes = time.time(), Counter[str](), 0, Counter[str]()
-    for result in all_results(chosen, backends, given.jobs):
+    for result in all_results(chosen, backends, args.jobs):
         done[result["backend"]] += 1
         notes.update(f"{result['backend']}: {note[:90]}" for note in result["notes"])
         if result["text"]:

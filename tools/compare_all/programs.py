@@ -35,13 +35,13 @@ class Program:
 
     def compare(self, backend: Any) -> Any:
         """Compare NumPy and another backend."""
-        given = {**self.data, **self.params}
+        arrays = {**self.data, **self.params}
         options: dict[str, Any] = {"trainable_keys": list(self.params)} if self.params else {}
-        dtypes = {name: a.dtype.name for name, a in given.items() if a.dtype.kind != "f"}
+        dtypes = {name: a.dtype.name for name, a in arrays.items() if a.dtype.kind != "f"}
         return ml.compare(
             self.model,
             ["numpy", backend],
-            {name: list(a.shape) for name, a in given.items()},
+            {name: list(a.shape) for name, a in arrays.items()},
             data=self.data,
             params=self.params,
             dtypes=dtypes,
@@ -69,15 +69,15 @@ def program(name: str) -> Program:
         return Program(build(), data, text=which)
     if kind == "layer":
         case = layers.CASES[int(which)]
-        model, given = layers.build(*case)
-        floats = {n: np.asarray(a, np.float32) for n, a in given.items() if a.dtype.kind == "f"}
-        rest = {n: a for n, a in given.items() if n not in floats}
+        model, arrays = layers.build(*case)
+        floats = {n: np.asarray(a, np.float32) for n, a in arrays.items() if a.dtype.kind == "f"}
+        rest = {n: a for n, a in arrays.items() if n not in floats}
         return Program(model, rest, floats, "{}{} {}".format(*case))
     network = attending(int(which)) if kind == "attention" else generate(int(which), "numpy", "gradients")[0]
     network.dtype = "float32"
-    given = {n: a.astype(np.float32) if a.dtype.kind == "f" else a for n, a in network.inputs_now().items()}
-    weights = {n: given.pop(n) for n, kind in network.inputs.items() if kind.is_weight}
-    return Program(network.model(), given, weights, "\n".join(map(str, network.calls)))
+    arrays = {n: a.astype(np.float32) if a.dtype.kind == "f" else a for n, a in network.inputs_now().items()}
+    weights = {n: arrays.pop(n) for n, kind in network.inputs.items() if kind.is_weight}
+    return Program(network.model(), arrays, weights, "\n".join(map(str, network.calls)))
 
 
 def attending(seed: int) -> Network:
@@ -87,8 +87,8 @@ def attending(seed: int) -> Network:
         try:
             y = x = sequences.start(n, "sequence")
             for _ in range(n.choose(1, 1, 2)):
-                found, _ = attempt(n, y, "sequence", n.choose("attention", *ATTENTION))
-                y = found or y
+                attended, _ = attempt(n, y, "sequence", n.choose("attention", *ATTENTION))
+                y = attended or y
         except RejectedError:
             continue
         n.outputs = [y.name]

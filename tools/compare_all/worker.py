@@ -23,31 +23,31 @@ def check(name: str, backend: str) -> dict[str, Any]:
     """Compare a program: what differs, and what could not be compared."""
     from .programs import program
 
-    made = program(name)
+    built = program(name)
     try:
-        result = made.compare(backend)
+        result = built.compare(backend)
     except Exception as error:
-        return {"text": f"{type(error).__name__}: {error}", "program": made.text, "notes": []}
+        return {"text": f"{type(error).__name__}: {error}", "program": built.text, "notes": []}
     report = result.reports[backend]
     # NumPy is judged too: it is the reference of nothing but the order of evaluation.
-    found = [str(d) for r in result.reports.values() for d in r.defects]
+    defects = [str(d) for r in result.reports.values() for d in r.defects]
     has_gradients = bool(report.gradients)
-    return {"text": "\n".join(found[:5]), "program": made.text, "notes": report.notes, "gradients": has_gradients}
+    return {"text": "\n".join(defects[:5]), "program": built.text, "notes": report.notes, "gradients": has_gradients}
 
 
 def results(names: list[str], backend: str) -> list[dict[str, Any]]:
     """Compare programs in a process of their own; one that ends it is a result, too."""
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     path = os.pathsep.join([*filter(None, sys.path), str(ROOT / "python"), str(ROOT)])
-    while len(found) < len(names):
-        command = [sys.executable, "-m", "tools.compare_all.worker", backend, *names[len(found) :]]
+    while len(rows) < len(names):
+        command = [sys.executable, "-m", "tools.compare_all.worker", backend, *names[len(rows) :]]
         process = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
-        found += [json.loads(line) for line in process.stdout.splitlines() if line.startswith('{"text"')]
-        if len(found) < len(names):
+        rows += [json.loads(line) for line in process.stdout.splitlines() if line.startswith('{"text"')]
+        if len(rows) < len(names):
             last = "\n".join(process.stderr.strip().splitlines()[-12:])
             text = f"the process ended ({process.returncode})\n{last}"
-            found.append({"text": text, "program": "", "notes": []})
-    return [{**result, "name": name, "backend": backend} for name, result in zip(names, found, strict=True)]
+            rows.append({"text": text, "program": "", "notes": []})
+    return [{**result, "name": name, "backend": backend} for name, result in zip(names, rows, strict=True)]
 
 
 def all_results(names: list[str], backends: list[str], jobs: int) -> Iterator[dict[str, Any]]:

@@ -22,11 +22,11 @@ def main() -> int:
     parser.add_argument("--backends", default="c", help="c, numpy, torch, jax, mlx, ggml: in turns (default c)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one per core)")
     parser.add_argument("--whole", action="store_true", help="do not look for smaller networks that differ")
-    given = parser.parse_args()
-    backends = given.backends.split(",")
-    pairs = [(s, backends[s % len(backends)]) for s in range(given.seed, given.seed + given.count)]
+    args = parser.parse_args()
+    backends = args.backends.split(",")
+    pairs = [(s, backends[s % len(backends)]) for s in range(args.seed, args.seed + args.count)]
     started, different, notes = time.time(), 0, Counter[str]()
-    for done, result in enumerate(all_results(pairs, given.jobs, not given.whole), 1):
+    for done, result in enumerate(all_results(pairs, args.jobs, not args.whole), 1):
         if result["text"]:
             different += 1
             print(f"\nseed {result['seed']}: {result['setting']}\n{result['text']}\n{result['program']}", flush=True)
@@ -38,7 +38,7 @@ def main() -> int:
             print(f"{done} networks, {different} differ, {(time.time() - started) / done:.2f} s each", flush=True)
     for note, count in notes.most_common(20):
         print(f"{count:5} {note}")
-    print(f"{given.count} networks from seed {given.seed}: {different} differ")
+    print(f"{args.count} networks from seed {args.seed}: {different} differ")
     return 1 if different else 0
 
 

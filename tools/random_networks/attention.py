@@ -137,18 +137,18 @@ def cached(n: Network, k: Value, v: Value) -> list[Value]:
     batch, heads, length, size = k.shape
     past = n.number(1, 20)
     way = n.choose("concat", "concat", "update", "copy")
-    made = []
+    parts = []
     for x in (k, v):
         if way == "concat":
-            made.append(n.concat(n.data(batch, heads, past, size), x, axis=2))
+            parts.append(n.concat(n.data(batch, heads, past, size), x, axis=2))
             continue
         memory = n.data(batch, heads, past + length, size)
         if way == "update":
             before = (None, None)
-            made.append(n.slice_update(memory, x, (*before, past), (*before, past + length), (1, 1, 1)))
+            parts.append(n.slice_update(memory, x, (*before, past), (*before, past + length), (1, 1, 1)))
         else:
-            made.append(n.index_copy(memory, n.data(length, kind="integers", numbers=(0, 1)) + n.arange(length), x, 2))
-    return made
+            parts.append(n.index_copy(memory, n.data(length, kind="integers", numbers=(0, 1)) + n.arange(length), x, 2))
+    return parts
 
 
 def mixed(n: Network, q: Value, k: Value, v: Value, heads: Heads, bias: bool) -> Value:
@@ -268,10 +268,10 @@ def masked(n: Network, q: Value, k: Value, bias: bool) -> tuple[Value | None, bo
         table, count = n.biases(7, heads), length * keys
         places = n.data(count, kind="integers", numbers=(0, 7))
         rows = n.take(table, places, 0) if n.chance(0.5) else n.embedding(places, table)
-        made = n.transpose(n.reshape(rows, length, keys, heads), (2, 0, 1))
+        mask = n.transpose(n.reshape(rows, length, keys, heads), (2, 0, 1))
         if n.chance(0.3):
-            made = n.sigmoid(made) * 4.0
-        return n.expand_dims(made, 0), False, False
+            mask = n.sigmoid(mask) * 4.0
+        return n.expand_dims(mask, 0), False, False
     return None, n.chance(0.1), False
 
 
@@ -284,10 +284,12 @@ def attention(n: Network, x: Value) -> Value:
 
 @block("sequence", weight=1.5)
 def cross_attention(n: Network, x: Value) -> Value:
-    found = [m for m, a in n.values.items() if a.ndim == 3 and m[0] == "v" and a.shape[0] == x.shape[0]]
-    found = [m for m in found if n.values[m].dtype.kind == "f" and n.values[m].shape[1] <= 128]
+    memories = [m for m, a in n.values.items() if a.ndim == 3 and m[0] == "v" and a.shape[0] == x.shape[0]]
+    memories = [m for m in memories if n.values[m].dtype.kind == "f" and n.values[m].shape[1] <= 128]
     other = (
-        Value(n, n.choose(*found)) if found and n.chance(0.7) else n.data(x.shape[0], n.number(1, 40), n.choose(16, 32))
+        Value(n, n.choose(*memories))
+        if memories and n.chance(0.7)
+        else n.data(x.shape[0], n.number(1, 40), n.choose(16, 32))
     )
     y = attended(n, last_norm(n, x), other, x.shape[2])
     return x + y if n.chance(0.7) else y

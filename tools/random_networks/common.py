@@ -129,9 +129,9 @@ def normalized(n: Network, x: Value, kind: str) -> Value:
 
 def like(n: Network, x: Value) -> Value:
     """Return a value of the same shape: one that is there, or data."""
-    found = [name for name, array in n.values.items() if array.shape == x.shape and array.dtype.kind == "f"]
-    found = [name for name in found if name != x.name and name[0] == "v"]
-    return Value(n, n.choose(*found)) if found and n.chance(0.8) else n.data(*x.shape)
+    candidates = [name for name, array in n.values.items() if array.shape == x.shape and array.dtype.kind == "f"]
+    candidates = [name for name in candidates if name != x.name and name[0] == "v"]
+    return Value(n, n.choose(*candidates)) if candidates and n.chance(0.8) else n.data(*x.shape)
 
 
 @block("image", "signal", "volume", "sequence", "vector", weight=2)
@@ -250,9 +250,9 @@ def grown(n: Network, x: Value, kind: str, *, keep: bool = False) -> Value:
     """Add a block whose result is of the same kind and, to keep it, of the same shape."""
     for _ in range(12):
         mark = n.mark()
-        _, made, of = step(n, x, kind)
-        if made is not None and of == kind and (not keep or made.shape == x.shape):
-            return made
+        _, value, of = step(n, x, kind)
+        if value is not None and of == kind and (not keep or value.shape == x.shape):
+            return value
         n.back(mark)
     raise RejectedError("no block keeps the shape")
 
@@ -276,11 +276,11 @@ def attempt(n: Network, x: Value, kind: str, name: str) -> tuple[Value | None, s
     mark = n.mark()
     _depth += 1
     try:
-        made = BLOCKS[kind][name][0](n, x)
-        of, made = made if isinstance(made, tuple) else (kind, made)
-        made = scaled(n, made)
+        value = BLOCKS[kind][name][0](n, x)
+        of, value = value if isinstance(value, tuple) else (kind, value)
+        value = scaled(n, value)
         n.blocks.append((f"{kind}.{name}", len(n.calls)))
-        return made, of
+        return value, of
     except RejectedError:
         n.back(mark)
         return None, kind

@@ -118,12 +118,12 @@ def run(
         return steps(model, network, setting, weights, data)
     on_device = {name: backend.array(a) for name, a in weights.items()}
     if setting.mode == "gradients":
-        given = {name: backend.array(a.astype(native(dtype))) for name, a in cotangents(network, seed).items()}
-        outputs, gradients = model.evaluate(on_device, data, given)
-        found = {**outputs, **{f"gradient of {name}": g for name, g in gradients.items()}}
+        seeds = {name: backend.array(a.astype(native(dtype))) for name, a in cotangents(network, seed).items()}
+        outputs, gradients = model.evaluate(on_device, data, seeds)
+        results = {**outputs, **{f"gradient of {name}": g for name, g in gradients.items()}}
     else:
-        found = model.evaluate(on_device, data)
-    return {name: np.asarray(backend.to_numpy(value)).astype(np.float64) for name, value in found.items()}
+        results = model.evaluate(on_device, data)
+    return {name: np.asarray(backend.to_numpy(value)).astype(np.float64) for name, value in results.items()}
 
 
 def steps(model: Any, network: Network, setting: Setting, weights: Any, data: Any) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def references(network: Network, setting: Setting, inputs: dict[str, Any], seed:
     return tuple({f"out_{n}": np.asarray(values[n], np.float64) for n in network.outputs} for values in (exact, near))
 
 
-def judged(found: Any, exact: Any, near: Any, setting: Setting) -> list[Difference]:
+def judged(actual: Any, exact: Any, near: Any, setting: Setting) -> list[Difference]:
     """Compare results; the first is the one that is furthest off."""
     unit = EPSILON[setting.precision or setting.dtype]
     units = UNITS_OF_HALVES if unit > 1e-4 else UNITS
@@ -162,11 +162,11 @@ def judged(found: Any, exact: Any, near: Any, setting: Setting) -> list[Differen
     # Gradients that are noise are measured by the others.
     sizes = [np.abs(v).max(initial=0) for name, v in exact.items() if not name.startswith("out_")]
     usual = float(np.median(sizes)) if sizes else 0.0
-    made = []
+    differences = []
     for name, right in exact.items():
-        value = found.get(name)
+        value = actual.get(name)
         if value is None or value.shape != right.shape:
-            made.append(Difference(f"the shape of {name}"))
+            differences.append(Difference(f"the shape of {name}"))
             continue
         size = max(float(np.abs(right).max(initial=0)), 0.05 * usual, 1e-30)
         with np.errstate(invalid="ignore"):
@@ -176,8 +176,8 @@ def judged(found: Any, exact: Any, near: Any, setting: Setting) -> list[Differen
         worst = float(np.where(both, 0.0, np.nan_to_num(error, nan=np.inf)).max(initial=0)) / size
         # What NumPy computes badly says nothing.
         allowed = np.inf if rounding > WORTHLESS else min(max(TIMES * rounding, units * unit), 0.5)
-        made.append(Difference(name, worst, allowed))
-    return sorted(made, key=lambda d: -d.error / d.allowed if d.allowed else -np.inf)
+        differences.append(Difference(name, worst, allowed))
+    return sorted(differences, key=lambda d: -d.error / d.allowed if d.allowed else -np.inf)
 
 
 def compare(network: Network, setting: Setting, seed: int = 0, redraws: int = 2) -> Outcome:
@@ -196,8 +196,8 @@ def compare(network: Network, setting: Setting, seed: int = 0, redraws: int = 2)
         return Outcome([Difference("compiling", message=f"{type(error).__name__}: {text}")])
     except Exception as error:
         return Outcome([Difference("running", message=f"{type(error).__name__}: {error}")])
-    found = judged(first, *references(network, setting, network.inputs_now(), seed), setting)
-    outcome.ratio = max((d.error / d.allowed for d in found), default=0.0)
+    differences = judged(first, *references(network, setting, network.inputs_now(), seed), setting)
+    outcome.ratio = max((d.error / d.allowed for d in differences), default=0.0)
     if outcome.ratio <= 1:
         return outcome
     # Where a number lies on an edge (of a relu, of a maximum), rounding decides: not in most draws.
@@ -208,7 +208,7 @@ def compare(network: Network, setting: Setting, seed: int = 0, redraws: int = 2)
         other = judged(values, *references(network, setting, inputs, seed), setting)
         again += other[0].error > other[0].allowed
     if again * 2 >= redraws:
-        outcome.differences = [d for d in found if d.error > d.allowed]
+        outcome.differences = [d for d in differences if d.error > d.allowed]
     else:
-        outcome.refused = f"once: {found[0]}"
+        outcome.refused = f"once: {differences[0]}"
     return outcome

@@ -278,14 +278,14 @@ def separable(n: Network, x: Value) -> Value:
 @block("image")
 def branches(n: Network, x: Value) -> Value:
     """Several ways side by side, joined."""
-    made = []
+    parts = []
     for _ in range(n.number(2, 4)):
         y = convolved(n, x, keep=True) if n.chance(0.7) else n.avg_pool2d(x, 3, 1, 1)
-        made.append(activated(n, y) if n.chance(0.7) else y)
-    if n.chance(0.2) and len({v.shape for v in made}) == 1:
-        weights = n.softmax(n.biases(len(made), 1, 1, 1, 1), 0)
-        return n.sum(n.stack(*made, axis=0) * weights, 0)
-    return n.concat(*made, axis=1)
+        parts.append(activated(n, y) if n.chance(0.7) else y)
+    if n.chance(0.2) and len({v.shape for v in parts}) == 1:
+        weights = n.softmax(n.biases(len(parts), 1, 1, 1, 1), 0)
+        return n.sum(n.stack(*parts, axis=0) * weights, 0)
+    return n.concat(*parts, axis=1)
 
 
 @block("image")

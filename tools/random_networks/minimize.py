@@ -95,10 +95,10 @@ def smaller_networks(network: Network) -> Iterator[Network]:
 
 def without(network: Network, left_out: list[Call]) -> Network | None:
     """Return the network in which what these calls made is data."""
-    made = {name for call in left_out for name in call.names}
+    produced = {name for call in left_out for name in call.names}
     kept = [call for call in network.calls if call not in left_out]
-    needed = {name for call in kept for name in call.reads()} & made
-    if not kept or made & set(network.outputs):
+    needed = {name for call in kept for name in call.reads()} & produced
+    if not kept or produced & set(network.outputs):
         return None
     inputs = dict(network.inputs)
     for name in needed:
@@ -128,10 +128,10 @@ def program(network: Network, setting: Setting, seed: int) -> str:
         "ops = ml.NumpyBackend()",
         f"random = np.random.default_rng({seed})",
         "arrays = {",
-        *(f'    "{name}": {given.source("random")},' for name, given in network.inputs.items()),
+        *(f'    "{name}": {shape.source("random")},' for name, shape in network.inputs.items()),
         "}",
         f'arrays = {{name: a.astype("{setting.dtype}") if a.dtype.kind == "f" else a for name, a in arrays.items()}}',
-        f"weights = {[name for name, given in network.inputs.items() if given.is_weight]}",
+        f"weights = {[name for name, shape in network.inputs.items() if shape.is_weight]}",
         "values = {name: ml.IOKey(name, dtype=str(a.dtype)) for name, a in arrays.items()}",
         "",
         "",

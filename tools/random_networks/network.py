@@ -237,8 +237,8 @@ class Network:
             self.fixed.update(names)
         self.calls.append(replace(call, names=names))
         self.values |= dict(zip(names, map(np.asarray, results), strict=True))
-        made = [Value(self, name) for name in names]
-        return made if several else made[0]
+        values = [Value(self, name) for name in names]
+        return values if several else values[0]
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):

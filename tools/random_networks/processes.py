@@ -19,25 +19,25 @@ EACH = 25
 
 def results(pairs: list[tuple[int, str]], minimize: bool) -> list[dict[str, Any]]:
     """Run networks in a process of their own; one that ends it is a result, too."""
-    made: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([*filter(None, sys.path), str(ROOT / "python"), str(ROOT)]),
     }
-    while len(made) < len(pairs):
-        rest = pairs[len(made) :]
+    while len(rows) < len(pairs):
+        rest = pairs[len(rows) :]
         command = [sys.executable, "-m", "tools.random_networks.worker", "yes" if minimize else "no"]
         command += [f"{seed}:{backend}" for seed, backend in rest]
         process = subprocess.run(command, env=environment, capture_output=True, text=True)
         lines = [json.loads(line) for line in process.stdout.splitlines() if line.startswith("{")]
-        made += [line for line in lines if "text" in line]
-        if len(made) < len(pairs):
+        rows += [line for line in lines if "text" in line]
+        if len(rows) < len(pairs):
             message = process.stderr.strip().splitlines()[-12:]
             text = f"the process ended ({process.returncode})\n" + "\n".join(message)
-            made.append(
-                {"setting": pairs[len(made)][1], "text": text, "ratio": 0.0, "note": "", "program": "", "blocks": []}
+            rows.append(
+                {"setting": pairs[len(rows)][1], "text": text, "ratio": 0.0, "note": "", "program": "", "blocks": []}
             )
-    return [{**result, "seed": seed} for result, (seed, _) in zip(made, pairs, strict=True)]
+    return [{**result, "seed": seed} for result, (seed, _) in zip(rows, pairs, strict=True)]
 
 
 def all_results(pairs: list[tuple[int, str]], jobs: int, minimize: bool) -> Iterator[dict[str, Any]]:

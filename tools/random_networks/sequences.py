@@ -98,24 +98,24 @@ def recurrence(n: Network, x: Value) -> Value:
     bias = n.biases(gates * hidden)
     all_places = n.linear(x, outer, bias) if together else None
     state = cell = n.data(batch, hidden) if n.chance(0.5) else linear(n, n.mean(x, 1), hidden)
-    made = []
+    states = []
     for i in range(length):
         if all_places is not None:
-            given = n.take(all_places, i, 1)
+            inputs = n.take(all_places, i, 1)
         else:
             place = n.squeeze(n.slice(x, (None, i), (None, i + 1), (1, 1)), 1)
-            given = n.linear(place, outer, bias)
+            inputs = n.linear(place, outer, bias)
         if is_lstm:
-            a, f, o, g = n.split(given + n.linear(state, inner), 4, 1)
+            a, f, o, g = n.split(inputs + n.linear(state, inner), 4, 1)
             cell = n.sigmoid(f) * cell + n.sigmoid(a) * n.tanh(g)
             state = n.sigmoid(o) * n.tanh(cell)
         else:
-            (r, z, g), (hr, hz, hg) = n.split(given, 3, 1), n.split(n.linear(state, inner), 3, 1)
+            (r, z, g), (hr, hz, hg) = n.split(inputs, 3, 1), n.split(n.linear(state, inner), 3, 1)
             update = n.sigmoid(z + hz)
             new = n.tanh(g + n.sigmoid(r + hr) * hg)
             state = (update * -1.0 + 1.0) * new + update * state
-        made.append(state)
-    return n.stack(*made, axis=1) if n.chance(0.5) else n.concat(*[n.expand_dims(s, 1) for s in made], axis=1)
+        states.append(state)
+    return n.stack(*states, axis=1) if n.chance(0.5) else n.concat(*[n.expand_dims(s, 1) for s in states], axis=1)
 
 
 @block("sequence", weight=1.5)
@@ -139,14 +139,14 @@ def state_space(n: Network, x: Value) -> Value:
         between = n.expand_dims(decay, 1) - n.expand_dims(decay, 2)
         matrix = n.tril(n.exp(n.minimum(between * -1.0, 0.0) if not n.is_smooth else between * -0.2), 0)
         scores = (c @ n.transpose(b, (0, 2, 1))) * matrix
-        made = scores @ (y * steps)
+        output = scores @ (y * steps)
     elif way == "cumsum":
         total = n.expand_dims(n.cumsum(steps, 1), -1)
         rate = n.exp(n.biases(inner, states))
         growth = n.exp(total * rate * 0.2)
         terms = n.expand_dims(y * steps, -1) * n.expand_dims(b, 2)
         state = n.cumsum(terms * growth, 1) / growth
-        made = n.einsum("blis,bls->bli", state, c) if n.chance(0.5) else n.sum(state * n.expand_dims(c, 2), -1)
+        output = n.einsum("blis,bls->bli", state, c) if n.chance(0.5) else n.sum(state * n.expand_dims(c, 2), -1)
     else:
         rate = n.negative(n.exp(n.biases(inner, states)))
         state, made_at = None, []
@@ -155,10 +155,10 @@ def state_space(n: Network, x: Value) -> Value:
             term = n.expand_dims(at[0] * at[1], -1) * n.expand_dims(at[2], 1)
             state = term if state is None else state * n.exp(n.expand_dims(at[1], -1) * rate) + term
             made_at.append(n.sum(state * n.expand_dims(at[3], 1), -1))
-        made = n.stack(*made_at, axis=1)
-    made = made + y * n.factors(inner)
-    made = last_norm(n, made) if n.chance(0.3) else made
-    return linear(n, made * n.silu(gate), size)
+        output = n.stack(*made_at, axis=1)
+    output = output + y * n.factors(inner)
+    output = last_norm(n, output) if n.chance(0.3) else output
+    return linear(n, output * n.silu(gate), size)
 
 
 @block("sequence", weight=0.7)

@@ -130,16 +130,16 @@ def grow(network: Network, setting: Setting) -> bool:
             values.insert(0, (kind, sequences.start(n, kind)))
     except RejectedError:
         return False
-    made = 0
+    added = 0
     for _ in range(count * 3):
         kind, x = values[-1] if n.chance(0.8) else values[int(n.random.integers(len(values)))]
         _, y, of = step(n, x, kind)
         if y is not None:
             values.append((of, y))
-            made += 1
-        if made >= count:
+            added += 1
+        if added >= count:
             break
-    if not made:
+    if not added:
         return False
     last = values[-1][1]
     if setting.mode == "steps" or (setting.mode != "data" and n.chance(0.15)):

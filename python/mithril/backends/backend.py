@@ -86,28 +86,28 @@ class Backend(RegisteredFunctions, Conversions, EagerOps, Ops, ABC):
         custom.adopt(cls)
 
     @accepts(BackendOptions)
-    def __init__(self, **given: Any) -> None:
-        found = options.normalize(type(self).__name__, given, self._options, self._ignored)
-        self.ignored_options: tuple[str, ...] = tuple(name for name in found if name in self._ignored)
-        self.default_dtype: DType = dtypes.normalize(found.get("dtype", dtypes.float32))
+    def __init__(self, **keywords: Any) -> None:
+        settings = options.normalize(type(self).__name__, keywords, self._options, self._ignored)
+        self.ignored_options: tuple[str, ...] = tuple(name for name in settings if name in self._ignored)
+        self.default_dtype: DType = dtypes.normalize(settings.get("dtype", dtypes.float32))
         if not self.default_dtype.is_floating:
             raise InvalidValueError(
                 f"the dtype of a backend is that of its floats, not {self.default_dtype}",
                 hint="use float16, bfloat16, float32 or float64",
             )
-        self.jit: bool = options.switch("jit", found.get("jit", False))
-        self.device: str = self._find_device(options.one_of(type(self).__name__, found))
+        self.jit: bool = options.switch("jit", settings.get("jit", False))
+        self.device: str = self._find_device(options.one_of(type(self).__name__, settings))
         #: Dtype of the products of matrices and convolutions inside a model; None: that of the backend.
-        self.precision: DType | None = self._find_precision(found)
+        self.precision: DType | None = self._find_precision(settings)
         self._stream = 0
         self._seed = 0
-        self.set_seed(found.get("seed", 0))
+        self.set_seed(settings.get("seed", 0))
         self._eager: dict[Any, Callable[..., Any]] = {}
         self._told: set[str] = set()
-        self.listed_devices = tuple(options.listed(found.get("devices", ())))
+        self.listed_devices = tuple(options.listed(settings.get("devices", ())))
         #: The strategy that was asked for by name.
-        self.parallel_strategy: Any = found.get("parallel_strategy")
-        self.layout = options.layout(found, lambda: self.engine.device_count())
+        self.parallel_strategy: Any = settings.get("parallel_strategy")
+        self.layout = options.layout(settings, lambda: self.engine.device_count())
         #: Models that were placed on several devices, by identity, and where.
         self.placements: dict[int, tuple[_core.Model, Pipeline]] = {}
         if self.layout is not None:
@@ -159,8 +159,8 @@ class Backend(RegisteredFunctions, Conversions, EagerOps, Ops, ABC):
         Examples
         --------
         >>> import mithril as ml
-        >>> found = ml.NumpyBackend().capabilities()
-        >>> found["autodiff"], found["missing"], found["ops"]["matmul"]
+        >>> capabilities = ml.NumpyBackend().capabilities()
+        >>> capabilities["autodiff"], capabilities["missing"], capabilities["ops"]["matmul"]
         (['graph'], 0, 'native')
         """
         from .capabilities import capabilities
@@ -204,13 +204,13 @@ class Backend(RegisteredFunctions, Conversions, EagerOps, Ops, ABC):
     set_platform = set_device
     set_default_device = set_device
 
-    def _find_precision(self, found: Mapping[str, Any]) -> DType | None:
+    def _find_precision(self, settings: Mapping[str, Any]) -> DType | None:
         """Dtype to compute in, from the options ``precision`` and ``amp``."""
-        given = found.get("precision")
-        precision = None if given is None else dtypes.normalize(given)
+        requested = settings.get("precision")
+        precision = None if requested is None else dtypes.normalize(requested)
         if precision is not None and not precision.is_floating:
             raise InvalidValueError(f"precision is {precision}, which is not a float", hint='for example "bfloat16"')
-        if options.switch("amp", found.get("amp", False)):
+        if options.switch("amp", settings.get("amp", False)):
             if precision is not None and precision.itemsize > 2:
                 raise ConflictingOptionError(
                     f"amp=True asks for mixed precision, but precision is {precision}",
@@ -361,10 +361,10 @@ class Backend(RegisteredFunctions, Conversions, EagerOps, Ops, ABC):
         True
         """
         told = self._memory()
-        found = {name: int(told.get(name, 0)) for name in ("used", "peak", "limit", "cache")}
+        info = {name: int(told.get(name, 0)) for name in ("used", "peak", "limit", "cache")}
         # Allocators of frameworks update the two one after the other.
-        found["peak"] = max(found["peak"], found["used"])
-        return {name: n / 1e6 for name, n in found.items()} | {f"{name}_bytes": n for name, n in found.items()}
+        info["peak"] = max(info["peak"], info["used"])
+        return {name: n / 1e6 for name, n in info.items()} | {f"{name}_bytes": n for name, n in info.items()}
 
     def _memory(self) -> dict[str, int]:
         return process_memory()

@@ -47,7 +47,7 @@ def capabilities(backend: Backend) -> dict[str, Any]:
 
 def _has(backend: Backend, dtype: dtypes.DType) -> bool:
     try:
-        found = backend.engine.native_dtype(dtype)
-        return found is not None and str(backend.dtype(backend.zeros((1,), dtype=dtype))) == dtype
+        native = backend.engine.native_dtype(dtype)
+        return native is not None and str(backend.dtype(backend.zeros((1,), dtype=dtype))) == dtype
     except (MithrilError, TypeError, ValueError, NotImplementedError, RuntimeError):
         return False

@@ -84,8 +84,8 @@ def _adopted(backend: Any, array: Any) -> Any:
 def _dtype(array: Any) -> Any:
     """Dtype of an array of any framework; that of NumPy for what has none that we know."""
     name = str(getattr(array, "dtype", "")).rpartition(".")[2]
-    found = name if name in dtypes.ALL else to_host(array).dtype.name
-    return dtypes.normalize(found)
+    dtype_of_array = name if name in dtypes.ALL else to_host(array).dtype.name
+    return dtypes.normalize(dtype_of_array)
 
 
 def _given_to(framework: str, backend: Any, array: Any) -> Any:

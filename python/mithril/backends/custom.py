@@ -149,7 +149,7 @@ def _adopt_method(cls: Any, name: str, value: Any) -> None:
 
 
 def _find(cls: Any) -> dict[str, Override]:
-    found: dict[str, Override] = {}
+    overrides: dict[str, Override] = {}
     for parent in cls.__mro__:
         if is_own(parent):
             break
@@ -158,20 +158,20 @@ def _find(cls: Any) -> dict[str, Override]:
             raw = getattr(value, "_mithril_raw", None)
             if op is None or raw is None or name != getattr(value, "_mithril_name", name):
                 continue
-            if op not in found:
-                found[op] = Override(op, name, signatures.read(op, functools.partial(raw, None)))
-    return found
+            if op not in overrides:
+                overrides[op] = Override(op, name, signatures.read(op, functools.partial(raw, None)))
+    return overrides
 
 
 def _find_backwards(cls: Any) -> dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]]:
     """Op -> method, ports that it does not take, ports that it is given by name."""
-    found: dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]] = {}
+    backwards: dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]] = {}
     for parent in cls.__mro__:
         if is_own(parent):
             break
         for name, value in vars(parent).items():
             op = signatures.canonical(name.removeprefix("backward_")) if name.startswith("backward_") else None
-            if op is None or not callable(value) or op in found:
+            if op is None or not callable(value) or op in backwards:
                 continue
             taken = list(inspect.signature(value).parameters.values())[4:]
             known = signatures.ports(op)
@@ -179,8 +179,8 @@ def _find_backwards(cls: Any) -> dict[str, tuple[str, tuple[int, ...], tuple[int
             everything = any(p.kind is p.VAR_KEYWORD for p in taken)
             attrs = [i for i in range(len(known.names)) if not known.is_tensor(i)]
             options = tuple(i for i in attrs if everything or known.names[i] in named)
-            found[op] = (name, tuple(i for i in attrs if i not in options), options)
-    return found
+            backwards[op] = (name, tuple(i for i in attrs if i not in options), options)
+    return backwards
 
 
 def _target(cls: Any, base: str, overrides: Mapping[str, Override]) -> _core.Target:
@@ -190,8 +190,8 @@ def _target(cls: Any, base: str, overrides: Mapping[str, Override]) -> _core.Tar
         if isinstance(o.signature, signatures.Signature)
     ]
     backwards = [(op, name, list(absent), list(options)) for op, (name, absent, options) in cls._backwards.items()]
-    found: _core.Target = _core.Target.over(base, cls.__name__, methods, backwards)
-    return found
+    target: _core.Target = _core.Target.over(base, cls.__name__, methods, backwards)
+    return target
 
 
 def target_without(cls: Any, op: str) -> _core.Target:
@@ -202,8 +202,8 @@ def target_without(cls: Any, op: str) -> _core.Target:
     if op not in known:
         base = str(getattr(cls.target, "base", cls.target))
         known[op] = _target(cls, base, {name: o for name, o in cls._overrides.items() if name != op})
-    found: _core.Target = known[op]
-    return found
+    target: _core.Target = known[op]
+    return target
 
 
 # --- methods that users wrote -------------------------------------------------------------------------------------
@@ -242,9 +242,9 @@ def _plain_function(value: Any) -> Callable[..., Any]:
         def without_self(self: Any, *args: Any, **kwargs: Any) -> Any:
             return inner(*args, **kwargs)
 
-        given = inspect.signature(inner)
+        signature = inspect.signature(inner)
         this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-        without_self.__signature__ = given.replace(parameters=[this, *given.parameters.values()])  # type: ignore[attr-defined]
+        without_self.__signature__ = signature.replace(parameters=[this, *signature.parameters.values()])  # type: ignore[attr-defined]
         return without_self
     function: Callable[..., Any] = value
     return function
@@ -302,9 +302,9 @@ def _creator(name: str, value: Any) -> Any:
     def filled_by_name(self: Any, *shape: Any, dtype: Any = None, **named: Any) -> Any:
         return filled(self, *(shape or (named.pop("shape", ()),)), dtype=dtype, **named)
 
-    made = tensor if name == "tensor" else filled_by_name
-    made._mithril_raw = raw  # type: ignore[attr-defined]
-    return made
+    creator = tensor if name == "tensor" else filled_by_name
+    creator._mithril_raw = raw  # type: ignore[attr-defined]
+    return creator
 
 
 def _dtype_name(dtype: Any) -> str | None:
@@ -314,39 +314,39 @@ def _dtype_name(dtype: Any) -> str | None:
 # --- what generated code is given ---------------------------------------------------------------------------------
 
 
-def given(backend: Backend) -> dict[str, Any]:
+def namespace_of(backend: Backend) -> dict[str, Any]:
     """Globals of generated code of a backend."""
-    found: dict[str, Any] = {"host_call": functools.partial(host_functions.host_call, backend)}
+    values: dict[str, Any] = {"host_call": functools.partial(host_functions.host_call, backend)}
     if isinstance(backend.target, _core.Target):
-        found["backend"] = Calls(backend)
-        found["reference"] = Reference(backend)
-    return found
+        values["backend"] = Calls(backend)
+        values["reference"] = Reference(backend)
+    return values
 
 
 def make(backend: Backend, data: Any, dtype: Any) -> Any:
     """Create an array with the user's `tensor`, and check what comes."""
-    wanted, shape = dtypes.normalize(dtype), tuple(np.shape(data))
-    found = backend.tensor(data, wanted)
-    _check(backend, "tensor", found, str(wanted), shape)
-    return found
+    target_dtype, shape = dtypes.normalize(dtype), tuple(np.shape(data))
+    array = backend.tensor(data, target_dtype)
+    _check(backend, "tensor", array, str(target_dtype), shape)
+    return array
 
 
-def _check(backend: Backend, op: str, found: Any, dtype: str, shape: tuple[int, ...]) -> None:
+def _check(backend: Backend, op: str, array: Any, dtype: str, shape: tuple[int, ...]) -> None:
     owner = type(backend).__name__
-    if not hasattr(found, "shape") or not hasattr(found, "dtype"):
+    if not hasattr(array, "shape") or not hasattr(array, "dtype"):
         raise TypeInferenceError(
-            f"{owner}.{op} returns a {type(found).__name__}, not an array",
+            f"{owner}.{op} returns a {type(array).__name__}, not an array",
             hint="return an array with the attributes `shape` and `dtype`",
         )
-    if backend.shape(found) != shape:
+    if backend.shape(array) != shape:
         raise ShapeError(
-            f"{owner}.{op} returns shape {list(backend.shape(found))}, but must return {list(shape)}",
+            f"{owner}.{op} returns shape {list(backend.shape(array))}, but must return {list(shape)}",
             hint=f"see `help(ml.NumpyBackend.{op})` for what the op is",
         )
     native = backend.engine.native_dtype(dtype)
-    if found.dtype is not native and found.dtype != native:
+    if array.dtype is not native and array.dtype != native:
         raise TypeInferenceError(
-            f"{owner}.{op} returns {found.dtype}, but must return {dtype}",
+            f"{owner}.{op} returns {array.dtype}, but must return {dtype}",
             hint=f'convert the result, e.g. result.astype(self._convert_dtype("{dtype}"))',
         )
 
@@ -386,23 +386,23 @@ def _checked(backend: Backend, override: Override) -> Callable[..., Any]:
             return raw(backend, *args, **kwargs)
         result = method(*args, **kwargs)
         key = tuple(map(_key, args)) + tuple(map(_key, kwargs.values()))
-        wanted = known.get(key)
-        if wanted is None:
+        cached = known.get(key)
+        if cached is None:
             described = [backend._signature(a, []) for a in signature.to_ports(args, kwargs)]
             types = _core.eager_types(override.op, described, str(backend.default_dtype))
-            wanted = known[key] = [(dtype, tuple(shape)) for dtype, shape in types]
-        if len(wanted) == 1:
-            _check(backend, override.method, result, *wanted[0])
+            cached = known[key] = [(dtype, tuple(shape)) for dtype, shape in types]
+        if len(cached) == 1:
+            _check(backend, override.method, result, *cached[0])
             return result
         if "complex" in str(getattr(result, "dtype", "")) and signature.ports.outputs[:1] == ("output_real",):
             # Complex numbers are pairs of real tensors.
             result = (result.real, result.imag)
-        if not isinstance(result, (tuple, list)) or len(result) != len(wanted):
+        if not isinstance(result, (tuple, list)) or len(result) != len(cached):
             raise InvalidValueError(
-                f"{type(backend).__name__}.{override.method} must return {len(wanted)} arrays",
+                f"{type(backend).__name__}.{override.method} must return {len(cached)} arrays",
                 hint=f"they are {', '.join(signature.ports.outputs)}",
             )
-        for one, (dtype, shape) in zip(result, wanted, strict=True):
+        for one, (dtype, shape) in zip(result, cached, strict=True):
             _check(backend, override.method, one, dtype, shape)
         return tuple(result)
 
@@ -412,8 +412,8 @@ def _checked(backend: Backend, override: Override) -> Callable[..., Any]:
 def _is_traced(backend: Backend) -> Callable[[], bool]:
     """Return a function that tells whether PyTorch's compiler is looking, which cannot look into our checks."""
     torch = sys.modules.get("torch") if backend.name == "torch" else None
-    found: Callable[[], bool] = (lambda: False) if torch is None else torch.compiler.is_compiling
-    return found
+    is_compiling: Callable[[], bool] = (lambda: False) if torch is None else torch.compiler.is_compiling
+    return is_compiling
 
 
 def _key(arg: Any) -> Any:

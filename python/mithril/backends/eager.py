@@ -61,12 +61,12 @@ class EagerOps:
                 key.append(self._signature(self.array(arg), arrays))
             else:
                 key.append(self._signature(arg, arrays))
-        found = self._eager.get(signature := tuple(key))
-        if found is None:
+        program = self._eager.get(signature := tuple(key))
+        if program is None:
             if len(self._eager) > _LIMIT:
                 self._eager.clear()
-            found = self._eager[signature] = self._build(name, key[2:], inherited)
-        return found(arrays)
+            program = self._eager[signature] = self._build(name, key[2:], inherited)
+        return program(arrays)
 
     def _signature(self, arg: Any, arrays: list[Any]) -> Any:
         """Return what of an argument decides the code; gather arrays in ``arrays``."""

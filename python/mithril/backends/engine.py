@@ -68,20 +68,20 @@ class Engine:
     @property
     def autodiff(self) -> tuple[str, ...]:
         """Where gradients can come from; the first is the default."""
-        found: tuple[str, ...] = self.backend._autodiff
-        return found
+        modes: tuple[str, ...] = self.backend._autodiff
+        return modes
 
     @property
     def overrides(self) -> Mapping[str, custom.Override]:
         """Ops that a class of a user's own defines, by canonical name."""
-        found: Mapping[str, custom.Override] = self.backend._overrides
-        return found
+        outputs: Mapping[str, custom.Override] = self.backend._overrides
+        return outputs
 
     @property
     def seed(self) -> int:
         """Seed of the random numbers."""
-        found: int = self.backend._seed
-        return found
+        own: int = self.backend._seed
+        return own
 
     @property
     def seeding(self) -> object:
@@ -125,13 +125,13 @@ class Engine:
     def native_dtype(self, dtype: str) -> Any:
         """Dtype of the framework's arrays for a dtype of ours."""
         if dtype not in self._natives:
-            found = self.backend.zeros((), dtype=dtype).dtype
-            if dtypes.normalize(found) != dtype:
+            dtype_of_zeros = self.backend.zeros((), dtype=dtype).dtype
+            if dtypes.normalize(dtype_of_zeros) != dtype:
                 raise UnsupportedOpError(
-                    f"{type(self.backend).__name__} has no {dtype}: zeros((), {str(dtype)!r}) returns {found}",
+                    f"{type(self.backend).__name__} has no {dtype}: zeros((), {str(dtype)!r}) returns {dtype_of_zeros}",
                     hint="add it to what `zeros`, `ones` and `tensor` know, or use another dtype",
                 )
-            self._natives[dtype] = found
+            self._natives[dtype] = dtype_of_zeros
         return self._natives[dtype]
 
     def as_array(self, data: Any, dtype: Any) -> Any:
@@ -248,7 +248,7 @@ class Engine:
 
     def load_source(self, source: _core.Source, name: str) -> Any:
         """Load generated source; the name is shown in tracebacks."""
-        return load(source, name, self.constant, custom.given(self.backend))
+        return load(source, name, self.constant, custom.namespace_of(self.backend))
 
     def report_fallbacks(self, module: Any, told: set[str], strict: bool) -> None:
         """Warn about ops that run on the host since the backend lacks them, once each; refuse them if strict."""

@@ -64,22 +64,22 @@ def to_host(data: Any) -> np.ndarray[Any, Any]:
     if isinstance(data, type) or data is None:
         raise InvalidValueError(f"the data cannot be converted to an array: it is {data!r}", hint="give numbers")
     try:
-        found = _convert(data)
+        host = _convert(data)
     except ValueError as error:
         raise InvalidValueError(
             f"the data cannot be converted to an array: {error}", hint="give rows of equal length"
         ) from error
-    if found.dtype.kind not in "biuf" and found.dtype.name != "bfloat16":
-        reason = "complex numbers are not supported" if found.dtype.kind == "c" else "give numbers"
-        raise InvalidValueError(f"the data cannot be converted to an array of numbers: {found.dtype}", hint=reason)
-    wider = _WIDER.get(found.dtype.name)
+    if host.dtype.kind not in "biuf" and host.dtype.name != "bfloat16":
+        reason = "complex numbers are not supported" if host.dtype.kind == "c" else "give numbers"
+        raise InvalidValueError(f"the data cannot be converted to an array of numbers: {host.dtype}", hint=reason)
+    wider = _WIDER.get(host.dtype.name)
     if wider is None:
-        return found
-    if found.size and int(found.max()) > np.iinfo(wider).max:
+        return host
+    if host.size and int(host.max()) > np.iinfo(wider).max:
         raise InvalidValueError(
             f"the data holds integers that do not fit into {wider}", hint=f"{wider} goes to {np.iinfo(wider).max}"
         )
-    return found.astype(wider)
+    return host.astype(wider)
 
 
 def _convert(data: Any) -> np.ndarray[Any, Any]:
@@ -135,6 +135,6 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
             import ml_dtypes
         except ImportError as error:
             raise BackendUnavailableError("NumPy has no bfloat16 of its own", hint=install("bfloat16")) from error
-        found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-        return found
+        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return bfloat16
     return np.dtype(str(name))

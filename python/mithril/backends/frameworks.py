@@ -41,17 +41,17 @@ def require(owner: str, module: str) -> Any:
     distribution, extra, oldest = FRAMEWORKS[module]
     command = install(extra)
     try:
-        found = import_module(module)
+        package = import_module(module)
     except ImportError as error:
         absent = isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] == module.split(".")[0]
         problem = f"{distribution} is not installed" if absent else f"{distribution} cannot be imported: {error}"
         raise BackendUnavailableError(f"{owner}: {problem}", hint=command) from error
-    version = getattr(found, "__version__", None)
+    version = getattr(package, "__version__", None)
     if version is not None and _numbers(version) < _numbers(oldest):
         raise BackendUnavailableError(
             f"{owner}: {distribution} {version} is too old, {oldest} is needed", hint=f"{command} --upgrade"
         )
-    return found
+    return package
 
 
 def _numbers(version: str) -> tuple[int, ...]:

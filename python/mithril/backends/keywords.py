@@ -246,9 +246,9 @@ def passes_on(*sources: Callable[..., Any] | type, without: Iterable[str] = ()) 
             if isinstance(source, type):
                 options = [inspect.Parameter(name, keyword, default=None) for name in names(source)]
             else:
-                found = inspect.signature(source).parameters.values()
-                options = [p for p in found if p.kind is keyword]
-                rest = next((p for p in found if p.kind is collecting), rest)
+                signature_parameters = inspect.signature(source).parameters.values()
+                options = [p for p in signature_parameters if p.kind is keyword]
+                rest = next((p for p in signature_parameters if p.kind is collecting), rest)
             parameters += [p for p in options if p.name not in taken]
             taken |= {p.name for p in options}
         if rest is not None:

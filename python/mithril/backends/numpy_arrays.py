@@ -33,20 +33,20 @@ class NumpyArrays(ComplexTransforms, Backend):
 
     def tensor(self, data: Any, dtype: Any = None) -> Any:
         """Create an array; see `array`."""
-        found = to_host(data)
+        host = to_host(data)
         if dtype is not None:
-            return self._convert(found, dtypes.normalize(dtype))
-        if found.dtype.kind == "f" or found.dtype.name == "bfloat16":
-            return self._convert(found, self.default_dtype)
-        return self._convert(found, dtypes.DType(found.dtype.name))
+            return self._convert(host, dtypes.normalize(dtype))
+        if host.dtype.kind == "f" or host.dtype.name == "bfloat16":
+            return self._convert(host, self.default_dtype)
+        return self._convert(host, dtypes.DType(host.dtype.name))
 
-    def _convert(self, found: np.ndarray[Any, Any], dtype: dtypes.DType) -> Any:
-        wanted = numpy_dtype(dtype)
-        if found.dtype.kind == "f" and wanted.kind in "iu":
-            return self.cast(found, dtype)
-        if found.dtype.kind in "iu" and wanted.kind in "iu" and found.dtype != wanted:
-            check_range(found, wanted)
-        return np.array(found, dtype=wanted)
+    def _convert(self, array: np.ndarray[Any, Any], dtype: dtypes.DType) -> Any:
+        target = numpy_dtype(dtype)
+        if array.dtype.kind == "f" and target.kind in "iu":
+            return self.cast(array, dtype)
+        if array.dtype.kind in "iu" and target.kind in "iu" and array.dtype != target:
+            check_range(array, target)
+        return np.array(array, dtype=target)
 
     def zeros(self, *shape: Any, dtype: Any = None) -> Any:
         """Create an array of zeros: ``zeros(3, 4)`` or ``zeros((3, 4), dtype="int64")``.

@@ -18,8 +18,8 @@ __all__ = ["ComplexTransforms"]
 def _parts(real: Any, imag: Any) -> tuple[Any, Any]:
     """Split a complex array into its parts."""
     if imag is None and not isinstance(real, _core.Connection) and np.iscomplexobj(real):
-        found = np.asarray(real)
-        return np.ascontiguousarray(found.real), np.ascontiguousarray(found.imag)
+        real_part = np.asarray(real)
+        return np.ascontiguousarray(real_part.real), np.ascontiguousarray(real_part.imag)
     return real, imag
 
 

@@ -24,9 +24,9 @@ class NumpyEngine(Engine):
         return numpy_dtype(dtype)
 
     def wrap_host(self, host: np.ndarray[Any, Any], dtype: dtypes.DType | None) -> Any:
-        wanted = dtype or (self.backend.default_dtype if "float" in host.dtype.name else host.dtype.name)
+        target = dtype or (self.backend.default_dtype if "float" in host.dtype.name else host.dtype.name)
         is_ours = not custom.is_overridden(self.backend, "tensor")
-        return host if is_ours and host.dtype.name == wanted else self.backend.array(host, dtype)
+        return host if is_ours and host.dtype.name == target else self.backend.array(host, dtype)
 
     def memory_span(self, array: Any) -> tuple[int, int]:
         if array.flags.c_contiguous:

@@ -38,14 +38,16 @@ ALIASES: dict[str, str] = {
 _SEVERAL = ("device_mesh", "devices", "parallel_strategy")
 
 
-def normalize(owner: str, given: Mapping[str, Any], allowed: tuple[str, ...], ignored: tuple[str, ...] = ()) -> Options:
+def normalize(
+    owner: str, options: Mapping[str, Any], allowed: tuple[str, ...], ignored: tuple[str, ...] = ()
+) -> Options:
     """Bring options to their canonical names.
 
     Parameters
     ----------
     owner : str
         Class that takes the options, for messages.
-    given : mapping
+    options : mapping
         Options as the user wrote them; None stands for the default.
     allowed : tuple of str
         Canonical options that mean something here.
@@ -64,31 +66,31 @@ def normalize(owner: str, given: Mapping[str, Any], allowed: tuple[str, ...], ig
     TypeError
         If an option is not known.
     """
-    found: dict[str, tuple[str, Any]] = {}
-    for name, value in given.items():
+    seen: dict[str, tuple[str, Any]] = {}
+    for name, value in options.items():
         canonical = ALIASES.get(name, name)
         if canonical not in allowed and canonical not in ignored:
             raise TypeError(_unknown(owner, name, allowed))
         if value is None:
             continue
-        if canonical in found and found[canonical][1] != value:
-            first = found[canonical][0]
+        if canonical in seen and seen[canonical][1] != value:
+            first = seen[canonical][0]
             raise ConflictingOptionError(
                 f"{owner}: `{first}` and `{name}` are the same option and differ", hint=f"give `{canonical}` once"
             )
-        found[canonical] = (name, value)
-    for canonical, (name, _) in found.items():
+        seen[canonical] = (name, value)
+    for canonical, (name, _) in seen.items():
         if canonical in ignored:
             warn_ignored(owner, name, "it means nothing there")
-    return Options(found)
+    return Options(seen)
 
 
 class Options(dict[str, Any]):
     """Options by their canonical names, which know how the user wrote them."""
 
-    def __init__(self, found: Mapping[str, tuple[str, Any]]) -> None:
-        super().__init__({name: value for name, (_, value) in found.items()})
-        self._spellings = {name: spelling for name, (spelling, _) in found.items()}
+    def __init__(self, entries: Mapping[str, tuple[str, Any]]) -> None:
+        super().__init__({name: value for name, (_, value) in entries.items()})
+        self._spellings = {name: spelling for name, (spelling, _) in entries.items()}
 
     def spelling(self, name: str) -> str:
         """Return the name of an option as the user wrote it."""
@@ -119,11 +121,11 @@ def _unknown(owner: str, name: str, allowed: tuple[str, ...]) -> str:
     return f"{owner} has no option `{name}`{guess} It takes: {', '.join(allowed)}"
 
 
-def switch(name: str, given: Any) -> bool:
+def switch(name: str, value: Any) -> bool:
     """Read an option that is on or off."""
-    if not isinstance(given, (bool, np.bool_)):
-        raise InvalidValueError(f"{name} is {given!r}", hint="give True or False")
-    return bool(given)
+    if not isinstance(value, (bool, np.bool_)):
+        raise InvalidValueError(f"{name} is {value!r}", hint="give True or False")
+    return bool(value)
 
 
 #: Bytes in a unit of memory.
@@ -131,7 +133,7 @@ _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 
-def memory(name: str, given: Any) -> int:
+def memory(name: str, value: Any) -> int:
     """Read an amount of memory in bytes: a number, or a text such as ``"4GB"`` or ``"512MiB"``.
 
     Examples
@@ -140,36 +142,36 @@ def memory(name: str, given: Any) -> int:
     >>> memory("memory_limit", "4GB"), memory("memory_limit", "512 MiB"), memory("memory_limit", 1024)
     (4000000000, 536870912, 1024)
     """
-    found = given
-    if isinstance(given, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", given)
+    size = value
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
         unit = _UNITS.get(match.group(2).upper()) if match else None
-        found = None if match is None or unit is None else float(match.group(1)) * unit
-    if isinstance(found, bool) or not isinstance(found, (int, float, np.integer)) or not 0 < found < 2**63:
+        size = None if match is None or unit is None else float(match.group(1)) * unit
+    if isinstance(size, bool) or not isinstance(size, (int, float, np.integer)) or not 0 < size < 2**63:
         raise InvalidValueError(
-            f"{name} is {given!r}", hint='give a number of bytes, or a string such as "4GB" or "512MiB"'
+            f"{name} is {value!r}", hint='give a number of bytes, or a string such as "4GB" or "512MiB"'
         )
-    return int(found)
+    return int(size)
 
 
-def layout(found: Options, count: Callable[[], int]) -> Layout | None:
+def layout(settings: Options, count: Callable[[], int]) -> Layout | None:
     """Read a layout from ``device_mesh``, ``devices`` and ``parallel_strategy``; None on one device.
 
     Parameters
     ----------
-    found : Options
+    settings : Options
         Options of a backend.
     count : callable
         How many devices there are; asked if nothing else says how many are meant.
     """
-    sizes = _mesh_sizes(found.get("device_mesh"))
-    strategy, given = found.get("parallel_strategy"), found.get("devices")
-    if given is not None and len(listed(given)) > 1:
-        given_names = listed(given)
+    sizes = _mesh_sizes(settings.get("device_mesh"))
+    strategy, devices = settings.get("parallel_strategy"), settings.get("devices")
+    if devices is not None and len(listed(devices)) > 1:
+        given_names = listed(devices)
         if sizes is not None and math.prod(sizes) != len(given_names):
             raise ConflictingOptionError(
-                f"device_mesh={found['device_mesh']!r} has {math.prod(sizes)} devices, and devices={given!r} names "
-                f"{len(given_names)}",
+                f"device_mesh={settings['device_mesh']!r} has {math.prod(sizes)} devices, "
+                f"and devices={devices!r} names {len(given_names)}",
                 hint="give one of them",
             )
         sizes = sizes or (len(given_names),)
@@ -200,7 +202,7 @@ def layout(found: Options, count: Callable[[], int]) -> Layout | None:
             uses = f"parallel_strategy={strategy!r} is for {len(kinds)}"
         example = ("data_parallel", "tensor_parallel", "sequence_parallel", "expert_parallel")[: len(sizes)]
         raise InvalidValueError(
-            f"device_mesh={found.get('device_mesh')!r} has {len(sizes)} axes, and {uses}",
+            f"device_mesh={settings.get('device_mesh')!r} has {len(sizes)} axes, and {uses}",
             hint=f"give one for each axis, e.g. parallel_strategy={example!r}; or an ml.Layout: "
             "ml.compile(..., layout=ml.Layout(ml.Mesh(...), ...))",
         )
@@ -219,8 +221,8 @@ def _listed(strategy: Any) -> tuple[Any, ...]:
 def _mesh(names: Iterable[str], sizes: tuple[int, ...]) -> Mesh:
     """Return the mesh of these sizes; axes of one name are numbered."""
     axes: dict[str, int] = {}
-    given = [*names][: len(sizes)]
-    for i, (name, size) in enumerate(zip_longest(given, sizes, fillvalue="axis")):
+    axis_names = [*names][: len(sizes)]
+    for i, (name, size) in enumerate(zip_longest(axis_names, sizes, fillvalue="axis")):
         axes[name if name not in axes else f"{name}{i}"] = int(size)
     return Mesh(**axes)
 
@@ -234,27 +236,27 @@ def _mesh_sizes(mesh: Any) -> tuple[int, ...] | None:
     return tuple(int(n) for n in sizes)
 
 
-def one_of(owner: str, found: Mapping[str, Any]) -> Any:
+def one_of(owner: str, settings: Mapping[str, Any]) -> Any:
     """Return the device of this process; of several ``devices`` of one kind, that of its rank on this machine."""
-    device, given = found.get("device"), found.get("devices")
-    if given is None or not listed(given):
+    device, devices = settings.get("device"), settings.get("devices")
+    if devices is None or not listed(devices):
         return device
-    names = listed(given)
+    names = listed(devices)
     if device is not None and (len(names) > 1 or device != names[0]):
         raise ConflictingOptionError(
-            f"{owner}: `device` is {device!r} and `devices` {given!r}", hint="give `device` alone"
+            f"{owner}: `device` is {device!r} and `devices` {devices!r}", hint="give `device` alone"
         )
     kinds = {device_key(str(name))[0] for name in names}
     if len(kinds) > 1:
         raise InvalidValueError(
-            f"{owner}: devices={given!r} are of different kinds", hint="give devices of one kind, e.g. ['cpu'] * 4"
+            f"{owner}: devices={devices!r} are of different kinds", hint="give devices of one kind, e.g. ['cpu'] * 4"
         )
     return names[int(os.environ.get("LOCAL_RANK", "0")) % len(names)]
 
 
-def listed(given: Any) -> list[Any]:
+def listed(value: Any) -> list[Any]:
     """Return the devices that ``devices`` names."""
-    return [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+    return [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
 
 
 def device_key(name: str) -> tuple[str, int]:
@@ -269,8 +271,8 @@ def peers(device: str, devices: Iterable[str]) -> list[str]:
     return [name for name in devices if device_key(name)[0] == kind] or [device]
 
 
-def seed(given: Any) -> int:
+def seed(value: Any) -> int:
     """Read a seed: any integer, wrapped around to 64 bits."""
-    if isinstance(given, bool) or not isinstance(given, (int, np.integer)):
-        raise InvalidValueError(f"a seed is an integer, not {given!r}")
-    return (int(given) + 2**63) % 2**64 - 2**63
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise InvalidValueError(f"a seed is an integer, not {value!r}")
+    return (int(value) + 2**63) % 2**64 - 2**63

@@ -50,9 +50,9 @@ def data_parallel(
     if not callable(function) or isinstance(function, type):
         raise InvalidValueError(f"{function!r} is not a function", hint="pass a function of arrays")
     # A graphics card beside a processor does not make two devices.
-    wanted = len(options.peers(backend.device, backend.devices)) if num_devices is None else num_devices
-    found = options.layout(options.Options({"device_mesh": ("num_devices", wanted)}), lambda: 1)
-    return function if found is None else backend.engine.on_mesh(found).data_parallel(function)
+    num_parts = len(options.peers(backend.device, backend.devices)) if num_devices is None else num_devices
+    layout = options.layout(options.Options({"device_mesh": ("num_devices", num_parts)}), lambda: 1)
+    return function if layout is None else backend.engine.on_mesh(layout).data_parallel(function)
 
 
 def place_model(backend: Backend, model: Model, placement: Mapping[str, int]) -> Model:

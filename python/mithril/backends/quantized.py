@@ -35,17 +35,17 @@ class QuantizedWeights:
     #: Whether a weight that cannot be kept as asked is an error.
     quantize_strict: bool = False
 
-    def _read_quantize(self, given: Mapping[str, Any]) -> None:
-        wanted = given.get("quantize")
-        strict = given.get("quantize_strict")
+    def _read_quantize(self, settings: Mapping[str, Any]) -> None:
+        value = settings.get("quantize")
+        strict = settings.get("quantize_strict")
         self.quantize_strict = False if strict is None else options.switch("quantize_strict", strict)
-        if wanted is None:
+        if value is None:
             return
-        rules = list(wanted.items()) if isinstance(wanted, Mapping) else [("*", wanted)]
+        rules = list(value.items()) if isinstance(value, Mapping) else [("*", value)]
         for pattern, scheme in rules:
-            is_left = scheme is None and isinstance(wanted, Mapping)
+            is_left = scheme is None and isinstance(value, Mapping)
             if not isinstance(pattern, str) or not (is_left or (isinstance(scheme, str) and scheme in SCHEMES)):
-                error = unknown_quantization(wanted, pattern, scheme, SCHEMES)
+                error = unknown_quantization(value, pattern, scheme, SCHEMES)
                 if "4" in str(scheme):
                     error = InvalidValueError(
                         f"quantize is {scheme!r}, and {type(self).__name__} keeps weights in 8 bits",
@@ -56,8 +56,8 @@ class QuantizedWeights:
 
     def _quantize_options(self) -> dict[str, Any]:
         """Return the options of a backend that is like this one."""
-        wanted = None if self.quantize is None else dict(self.quantize)
-        return {"quantize": wanted, "quantize_strict": self.quantize_strict or None}
+        schemes = None if self.quantize is None else dict(self.quantize)
+        return {"quantize": schemes, "quantize_strict": self.quantize_strict or None}
 
     def _schemes(self, names: Iterable[str]) -> list[tuple[str, str]]:
         """Return how each weight is to be kept."""
@@ -70,13 +70,13 @@ class QuantizedWeights:
                     f"quantize: no parameter of the model has a name like {pattern!r}",
                     hint=f"its parameters are {some}",
                 )
-        found = []
+        parts = []
         for name in names:
             fits = (scheme for (_, scheme), regex in zip(rules, patterns, strict=True) if regex.fullmatch(name))
             scheme = next(fits, None)
             if scheme is not None:
-                found.append((name, scheme))
-        return found
+                parts.append((name, scheme))
+        return parts
 
 
 def choose_weights(backend: Backend, options: dict[str, Any], names: Iterable[str]) -> None:
@@ -155,8 +155,8 @@ class ByteWeights:
         self._backend = backend
         self.decisions: list[_Decision] = core.decisions()
         self._kept = [(name, kept) for name, kept, _ in self.decisions if kept is not None]
-        made = {name for _, kept in self._kept for name in kept[2]}
-        self._plain = [name for name in source.reads if name not in made]
+        computed = {name for _, kept in self._kept for name in kept[2]}
+        self._plain = [name for name in source.reads if name not in computed]
         self._seen: list[tuple[weakref.ref[Any], int]] = []
         self._cached: dict[str, Any] = {}
         left = [f"{name}: {reason}" for name, _, reason in self.decisions if reason is not None]

@@ -58,8 +58,8 @@ def register_backend(name: str, factory: Callable[..., Any], *, override: bool =
 
 def list_backends() -> list[str]:
     """Names of all backends, those that other packages offer included."""
-    found = {entry.name for entry in metadata.entry_points(group="mithril.backends")}
-    return sorted({*_FACTORIES, *BUILT_IN, *found})
+    names = {entry.name for entry in metadata.entry_points(group="mithril.backends")}
+    return sorted({*_FACTORIES, *BUILT_IN, *names})
 
 
 @passes_on(TorchOptions, JaxOptions, MlxOptions, NumpyOptions, COptions, GgmlOptions)

@@ -31,10 +31,10 @@ def read_shape(shape: Sequence[Any]) -> tuple[int, ...]:
 
 def read_size(n: Any) -> int:
     """Read a size: an integer that is not negative."""
-    found = read_integer(n)
-    if found < 0:
-        raise ShapeError(f"a size is {found}", code="M0303", hint="sizes are not negative")
-    return found
+    size = read_integer(n)
+    if size < 0:
+        raise ShapeError(f"a size is {size}", code="M0303", hint="sizes are not negative")
+    return size
 
 
 def read_integer(n: Any) -> int:
@@ -67,11 +67,11 @@ def _is_size(value: Any) -> bool:
     return hasattr(value, "__index__") and not isinstance(value, type)
 
 
-def check_range(found: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> None:
+def check_range(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> None:
     """Refuse integers that do not fit into a dtype."""
-    limits = np.iinfo(wanted)
-    if found.size and not limits.min <= int(found.min()) <= int(found.max()) <= limits.max:
+    limits = np.iinfo(dtype)
+    if array.size and not limits.min <= int(array.min()) <= int(array.max()) <= limits.max:
         raise InvalidValueError(
-            f"the data holds integers that do not fit into {wanted}",
-            hint=f"{wanted} goes from {limits.min} to {limits.max}; `cast` wraps around",
+            f"the data holds integers that do not fit into {dtype}",
+            hint=f"{dtype} goes from {limits.min} to {limits.max}; `cast` wraps around",
         )

@@ -78,14 +78,14 @@ class Ports:
 
 @cache
 def _rows() -> tuple[dict[str, Ports], dict[str, str]]:
-    found: dict[str, Ports] = {}
+    ports: dict[str, Ports] = {}
     names: dict[str, str] = {}
     for row in _core.op_definitions():
         rows = tuple(row["ports"])
         op = row["name"]
-        found[op] = Ports(op, tuple(p["name"] for p in rows), rows, tuple(row["outputs"]))
+        ports[op] = Ports(op, tuple(p["name"] for p in rows), rows, tuple(row["outputs"]))
         names.update(dict.fromkeys((op, *row["aliases"]), op))
-    return found, names
+    return ports, names
 
 
 def canonical(name: str) -> str | None:
@@ -95,7 +95,7 @@ def canonical(name: str) -> str | None:
 
 def names_of(op: str) -> list[str]:
     """All names of an op."""
-    return [name for name, found in _rows()[1].items() if found == op]
+    return [name for name, candidate in _rows()[1].items() if candidate == op]
 
 
 def spellings() -> list[str]:
@@ -136,7 +136,7 @@ class Signature:
     def of_call(self, method: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """One argument per port, given those of a call of the method as a user makes it."""
         known, signature = self.ports, inspect.signature(method)
-        found = [known.default(i) for i in range(len(known.names)) if i != known.variadic]
+        arguments = [known.default(i) for i in range(len(known.names)) if i != known.variadic]
         rest: list[Any] = []
         for name, value in signature.bind(*args, **kwargs).arguments.items():
             kind = signature.parameters[name].kind
@@ -151,7 +151,7 @@ class Signature:
                     if port == known.variadic:
                         rest.append(one)
                     else:
-                        found[port] = one
+                        arguments[port] = one
             elif kind is inspect.Parameter.VAR_KEYWORD:
                 for word, one in value.items():
                     port = known.find(word)
@@ -159,16 +159,16 @@ class Signature:
                         raise InvalidValueError(
                             f"{known.op} has no argument {word!r}", hint=f"it takes {', '.join(known.names)}"
                         )
-                    found[port] = one
+                    arguments[port] = one
             elif (port := self.parameters.get(name, -1)) == known.variadic:
                 rest += value if isinstance(value, (list, tuple)) else [value]
             elif port >= 0:
-                found[port] = value
-        return found + rest
+                arguments[port] = value
+        return arguments + rest
 
     def to_ports(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """One argument per port, given those of a call of the method as generated code makes it."""
-        found: dict[int, Any] = {}
+        arguments: dict[int, Any] = {}
         rest: list[Any] = []
         places = list(args)
         for keyword, kind, port, _ in self.arguments:
@@ -181,9 +181,9 @@ class Signature:
             if kind == "list":
                 rest = list(value)
             elif kind != "kernel_size":
-                found[port] = value
+                arguments[port] = value
         return [
-            found.get(i, self.ports.default(i)) for i in range(len(self.ports.names)) if i != self.ports.variadic
+            arguments.get(i, self.ports.default(i)) for i in range(len(self.ports.names)) if i != self.ports.variadic
         ] + rest
 
 

@@ -122,13 +122,13 @@ def written(path: Path) -> Iterator[Path]:
         yield path
         return
     with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder) / path.name
-        yield made
+        staged = Path(folder) / path.name
+        yield staged
         try:
-            with made.open("rb") as source, path.open("wb") as target:
+            with staged.open("rb") as source, path.open("wb") as target:
                 shutil.copyfileobj(source, target)
         except OSError as error:
-            raise unusable_file("written", path, error, made.stat().st_size) from error
+            raise unusable_file("written", path, error, staged.stat().st_size) from error
 
 
 def file_path(path: object) -> Path:
@@ -231,10 +231,10 @@ def _load_with_weights(source: Path) -> tuple[Model, dict[str, Any]]:
     from ..frontend.opening import open_foreign
     from ..models.configuration import from_config
 
-    found = open_foreign(source)
-    if found is not None and found.params is not None:
-        return found.model, found.params
-    if found is not None:
+    foreign = open_foreign(source)
+    if foreign is not None and foreign.params is not None:
+        return foreign.model, foreign.params
+    if foreign is not None:
         raise ModelFileError(f"the folder {os.fspath(source)!r} holds no weights", hint="put the checkpoint into it")
     if not (source / "config.json").is_file():
         raise ModelFileError(
@@ -249,12 +249,12 @@ def _load_with_weights(source: Path) -> tuple[Model, dict[str, Any]]:
 def _meant(text: str, path: Path) -> str | None:
     """Say what to do with files of published checkpoints."""
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if isinstance(found, dict) and "model_type" in found:
+    if isinstance(content, dict) and "model_type" in content:
         return f"it is a configuration: ml.models.from_config({os.fspath(path)!r}) builds its model"
-    if isinstance(found, dict) and "weight_map" in found:
+    if isinstance(content, dict) and "weight_map" in content:
         return f"it lists files of weights: ml.load_weights(model, {os.fspath(path)!r}) reads them"
     return None
 
@@ -323,5 +323,5 @@ def little_endian(host: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any
         if host.dtype == np.float32:
             return (host.view(np.uint32) >> 16).astype("<u2")
         return host.view(np.uint16).astype("<u2", copy=False)
-    found: np.ndarray[Any, Any] = host.astype(np.dtype(dtype).newbyteorder("<"), copy=False)
-    return found
+    array: np.ndarray[Any, Any] = host.astype(np.dtype(dtype).newbyteorder("<"), copy=False)
+    return array

@@ -55,7 +55,7 @@ class Folder:
         # Settings of texts: what tells about generating goes first.
         inner = self.config.get("text_config")
         settings = (read_json(self.path / "generation_config.json"), self.config, inner)
-        self._settings = [found for found in settings if isinstance(found, Mapping)]
+        self._settings = [mapping for mapping in settings if isinstance(mapping, Mapping)]
 
     def has(self, name: str) -> bool:
         """Whether there is a file of this name."""
@@ -63,15 +63,15 @@ class Folder:
 
     def integers(self, name: str) -> list[int]:
         """Read a setting that is an integer, or a list of integers; empty if there is none."""
-        found: Any = next((s[name] for s in self._settings if s.get(name) is not None), [])
-        several = found if isinstance(found, list) else [found]
+        result: Any = next((s[name] for s in self._settings if s.get(name) is not None), [])
+        several = result if isinstance(result, list) else [result]
         if not all(isinstance(value, int) and not isinstance(value, bool) for value in several):
-            raise InvalidValueError(f"{name} is {found!r} in {str(self.path)!r}", hint="it must be an integer")
+            raise InvalidValueError(f"{name} is {result!r} in {str(self.path)!r}", hint="it must be an integer")
         return several
 
     def integer(self, *names: str) -> int | None:
         """Read the first of these settings that is there."""
-        return next((found[0] for found in map(self.integers, names) if found), None)
+        return next((several[0] for several in map(self.integers, names) if several), None)
 
     def model(
         self,
@@ -115,12 +115,12 @@ def load(
     return model
 
 
-def backend_of(given: Backend | str) -> Backend:
+def backend_of(name: Backend | str) -> Backend:
     """Return a backend that is given, or the one of a name."""
     from ..backends import get_backend
 
-    found: Backend = get_backend(given) if isinstance(given, str) else given
-    return found
+    backend: Backend = get_backend(name) if isinstance(name, str) else name
+    return backend
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -132,13 +132,13 @@ def read_json(path: Path) -> dict[str, Any]:
         If it cannot be read, or holds no object.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
         raise ModelFileError(f"{str(path)!r} cannot be read: {error.strerror or error}", code="M0802") from error
     except ValueError as error:
         raise ModelFileError(f"{str(path)!r} is not valid JSON: {error}", hint="fetch the file again") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ModelFileError(f"{str(path)!r} holds no object", hint="fetch the file again")
-    return found
+    return content

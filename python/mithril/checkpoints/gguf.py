@@ -80,39 +80,39 @@ def save_gguf(
         )
     if not isinstance(metadata, Mapping | None):
         raise InvalidValueError(f"metadata is a {type(metadata).__name__}", hint="pass a dict of values by name")
-    made = _quantize(
+    quantized = _quantize(
         _parameters(model, params),
         quantize if quantize is not None else {},
         include=include,
         exclude=exclude,
         strict=strict,
     )
-    arrays: Mapping[str, Any] = made
+    arrays: Mapping[str, Any] = quantized
     values: dict[str, Any] = {"general.architecture": "mithril"}
     logical = internals.logical_model(model) if isinstance(model, PhysicalModel) and layout is not None else None
     if logical is not None and logical.kind in llama_cpp.ARCHITECTURES:
-        arrays, values = llama_cpp.published(logical, made)
+        arrays, values = llama_cpp.published(logical, quantized)
     if tokenizer is not None:
         values |= llama_tokenizer.metadata(tokenizer, _vocabulary(values))
     if any(isinstance(value, QuantizedArray) for value in arrays.values()):
         values["general.quantization_version"] = 2
     source = params if isinstance(model, PhysicalModel) else model
     mixtures = source.mixtures if isinstance(source, QuantizedParameters) else ()
-    number = file_type(_counts(arrays), made.mixtures or mixtures)
+    number = file_type(_counts(arrays), quantized.mixtures or mixtures)
     if number is not None:
         values["general.file_type"] = number
     write(arrays, path, {**values, **(metadata or {})})
-    return source.report if quantize is None and isinstance(source, QuantizedParameters) else made.report
+    return source.report if quantize is None and isinstance(source, QuantizedParameters) else quantized.report
 
 
 def _counts(arrays: Mapping[str, Any]) -> dict[str, int]:
     """Count the values of matrices by their types."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for name, value in arrays.items():
         if len(np.shape(value)) > 1:
             form = value.format.name if isinstance(value, QuantizedArray) else files.array_type(name, value)[0]
-            found[form] = found.get(form, 0) + value.size
-    return found
+            counts[form] = counts.get(form, 0) + value.size
+    return counts
 
 
 def _vocabulary(values: Mapping[str, Any]) -> int:
@@ -131,7 +131,7 @@ def _parameters(model: Any, params: Mapping[str, Any] | None) -> Mapping[str, An
         if isinstance(held, Parameters) and not held.is_resolved:
             raise ParameterError("the sizes of the parameters are not known yet", hint="compile with shapes=…")
         state = {name: value for name, value in internals.state_for(model, held).items() if "float" in str(value.dtype)}
-        found = {**state, **held}
+        parameters = {**state, **held}
     elif not isinstance(model, Mapping):
         raise InvalidValueError(
             f"save_gguf takes a compiled model or parameters, not a {type(model).__name__}", hint="ml.compile it first"
@@ -139,11 +139,11 @@ def _parameters(model: Any, params: Mapping[str, Any] | None) -> Mapping[str, An
     elif params is not None:
         raise InvalidValueError("parameters are given twice", hint="give a model and params, or parameters alone")
     else:
-        found = dict(model)
-    for name in found:
+        parameters = dict(model)
+    for name in parameters:
         if not isinstance(name, str):
             raise ParameterError(f"the name {name!r} is a {type(name).__name__}", hint="names are strings")
-    return found
+    return parameters
 
 
 def write(arrays: Mapping[str, Any], path: Any, metadata: Mapping[str, Any]) -> None:

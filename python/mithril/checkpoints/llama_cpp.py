@@ -44,18 +44,18 @@ def configuration(file: weights.Checkpoint) -> tuple[dict[str, Any], dict[str, A
         )
 
     def value(key: str, default: Any = None) -> Any:
-        found = file.metadata.get(f"{kind}.{key}", default)
-        if found is None:
+        entry = file.metadata.get(f"{kind}.{key}", default)
+        if entry is None:
             raise ModelFileError(f"{file.path!r} does not say {kind}.{key}", hint="write it with a current tool")
-        if isinstance(found, list) or np.ndim(found):
+        if isinstance(entry, list) or np.ndim(entry):
             raise InvalidValueError(
                 f"{kind}.{key} of {file.path!r} has a value for each layer", hint="layers of the zoo are all alike"
             )
-        if isinstance(found, np.floating) and not (np.isfinite(found) and found >= 0):
-            raise ModelFileError(f"{kind}.{key} of {file.path!r} is {found}", hint="fetch the file again")
+        if isinstance(entry, np.floating) and not (np.isfinite(entry) and entry >= 0):
+            raise ModelFileError(f"{kind}.{key} of {file.path!r} is {entry}", hint="fetch the file again")
         # The shortest decimal number is the one that was meant: 1e-5, not what float32 makes of it.
         return (
-            float(str(found)) if isinstance(found, np.floating) else found.item() if hasattr(found, "item") else found
+            float(str(entry)) if isinstance(entry, np.floating) else entry.item() if hasattr(entry, "item") else entry
         )
 
     for key, accepted in _ACCEPTED.items():
@@ -63,14 +63,14 @@ def configuration(file: weights.Checkpoint) -> tuple[dict[str, Any], dict[str, A
             raise InvalidValueError(f"{kind}.{key} is {value(key)!r}", hint="the model of the zoo does not have that")
     if "token_embd.weight" not in file:
         raise ModelFileError(f"{file.path!r} holds no token_embd.weight", hint="it is not a complete model")
-    found = {"vocab_size": file.shape("token_embd.weight")[0], "tie_word_embeddings": "output.weight" not in file}
+    entries = {"vocab_size": file.shape("token_embd.weight")[0], "tie_word_embeddings": "output.weight" not in file}
     if kind == "gpt2":
         names = {"n_positions": "context_length", "n_embd": "embedding_length", "n_inner": "feed_forward_length"}
         names |= {"n_head": "attention.head_count", "n_layer": "block_count"}
         names |= {"layer_norm_epsilon": "attention.layer_norm_epsilon"}
-        return {"model_type": kind, **found, **{name: value(key) for name, key in names.items()}}, {}
+        return {"model_type": kind, **entries, **{name: value(key) for name, key in names.items()}}, {}
     head = {"head_dim": value("attention.key_length")} if f"{kind}.attention.key_length" in file.metadata else {}
-    return {"model_type": kind, **found, **head, **_llama_sizes(value)}, _llama_arguments(file)
+    return {"model_type": kind, **entries, **head, **_llama_sizes(value)}, _llama_arguments(file)
 
 
 def _llama_sizes(value: Any) -> dict[str, Any]:
@@ -93,13 +93,13 @@ def _llama_sizes(value: Any) -> dict[str, Any]:
 
 def _llama_arguments(file: weights.Checkpoint) -> dict[str, Any]:
     """Read from the tensors that are there which layers have biases, and whether the rotary embedding is slowed."""
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     if "rope_freqs.weight" in file:
         # By what, no value says, and the model wants its four numbers.
-        found["rope_factor"] = None
+        arguments["rope_factor"] = None
     ends = {"ffn_up": "all", "attn_output": "attention", "attn_q": "qkv"}
     biases = [kind for end, kind in ends.items() if f"blk.0.{end}.bias" in file]
-    return found | ({"biases": biases[0]} if biases else {})
+    return arguments | ({"biases": biases[0]} if biases else {})
 
 
 # --- to a file --------------------------------------------------------------------------------------------------
@@ -108,15 +108,15 @@ def _llama_arguments(file: weights.Checkpoint) -> dict[str, Any]:
 def published(model: Model, arrays: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the tensors of a model by the names of llama.cpp, and what it has to know of the model."""
     metadata, head, further = ARCHITECTURES[model.kind](model.arguments)
-    found: dict[str, Any] = {}
+    published_arrays: dict[str, Any] = {}
     for theirs, ours, _, _, _, paired in _core.publish_weights(list(arrays), "llama.cpp"):
         if theirs == ours:
             raise ParameterError(
                 f"{ours!r} has no counterpart in a llama.cpp file", hint="layout=None writes the model with our names"
             )
-        found[theirs] = _as_expected(ours, arrays[ours], head if paired else None)
+        published_arrays[theirs] = _as_expected(ours, arrays[ours], head if paired else None)
     # Without a tokenizer its tools still load the model.
-    return {**found, **further}, {**metadata, "tokenizer.ggml.model": "no_vocab"}
+    return {**published_arrays, **further}, {**metadata, "tokenizer.ggml.model": "no_vocab"}
 
 
 def _as_expected(name: str, value: Any, head: int | None) -> Any:

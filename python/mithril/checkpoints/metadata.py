@@ -53,17 +53,17 @@ def _fits(value: int, kind: str) -> bool:
 
 
 def _numbers(key: str, value: Any) -> Any:
-    found = np.asarray(value)
-    if found.ndim > 1:
-        return [_numbers(key, row) for row in found]
-    if found.dtype.kind == "b":
-        return found.tolist()
-    if found.dtype.kind not in "iuf" or (found.dtype.itemsize == 2 and found.dtype.kind == "f"):
+    array = np.asarray(value)
+    if array.ndim > 1:
+        return [_numbers(key, row) for row in array]
+    if array.dtype.kind == "b":
+        return array.tolist()
+    if array.dtype.kind not in "iuf" or (array.dtype.itemsize == 2 and array.dtype.kind == "f"):
         raise InvalidValueError(
-            f"metadata {key!r} is of dtype {found.dtype}", hint="give integers, float32 or float64, or strings"
+            f"metadata {key!r} is of dtype {array.dtype}", hint="give integers, float32 or float64, or strings"
         )
-    code = found.dtype.newbyteorder("<")
-    return code.str, found.astype(code).tobytes(), found.ndim == 1
+    code = array.dtype.newbyteorder("<")
+    return code.str, array.astype(code).tobytes(), array.ndim == 1
 
 
 def _items(key: str, items: list[Any]) -> Any:

@@ -199,34 +199,34 @@ def _sizes(arrays: Iterable[MisShaped]) -> list[tuple[int, int]]:
         for pair in zip(one.wanted, one.found, strict=True)
         if pair[0] != pair[1]
     }
-    found: list[tuple[int, int]] = []
+    ratios: list[tuple[int, int]] = []
     for ours, theirs in sorted(pairs):
-        if not any(ours * other == theirs * own for own, other in found):
-            found.append((ours, theirs))
+        if not any(ours * other == theirs * own for own, other in ratios):
+            ratios.append((ours, theirs))
     # Of one size that is several, nothing follows.
-    return found[:_SHOWN] if len({ours for ours, _ in found}) == len(found) else []
+    return ratios[:_SHOWN] if len({ours for ours, _ in ratios}) == len(ratios) else []
 
 
 def _blocks(report: Report, steps: Sequence[Any]) -> list[tuple[str, int, int]]:
     """Return of which repeated parts there are more in the model or in the weights: our name, how many, and theirs."""
     pairs = [(ours, theirs[0]) for ours, theirs, *_ in steps]
     pairs += [(one.name, one.source.split(" + ")[0]) for one in report.mis_shaped]
-    found: dict[str, tuple[str, set[str], set[str]]] = {}
+    blocks: dict[str, tuple[str, set[str], set[str]]] = {}
     for ours, theirs in pairs:
         here, there = _NUMBERED.match(ours), _NUMBERED.match(theirs)
         if here and there and here[2] == there[2]:
-            _, own, others = found.setdefault(here[1], (there[1], set(), set()))
+            _, own, others = blocks.setdefault(here[1], (there[1], set(), set()))
             own.add(here[2])
             others.add(there[2])
     for name in report.missing:
-        if (here := _NUMBERED.match(name)) and here[1] in found:
-            found[here[1]][1].add(here[2])
+        if (here := _NUMBERED.match(name)) and here[1] in blocks:
+            blocks[here[1]][1].add(here[2])
     for name in report.unexpected:
         there = _NUMBERED.match(name)
-        for prefix, _, others in found.values():
+        for prefix, _, others in blocks.values():
             if there and there[1] == prefix:
                 others.add(there[2])
-    return [(name, len(own), len(others)) for name, (_, own, others) in found.items() if len(own) != len(others)]
+    return [(name, len(own), len(others)) for name, (_, own, others) in blocks.items() if len(own) != len(others)]
 
 
 def _builder(source: str) -> str | None:

@@ -68,13 +68,13 @@ class Checkpoint(Mapping[str, Array]):
         if weight.stored in FORMATS:
             return QuantizedArray(np.asarray(weight), weight.stored).dequantize()
         # NumPy holds the object, and with it the map, as long as there is an array of it.
-        found: Array = np.asarray(weight)
+        result: Array = np.asarray(weight)
         if weight.stored == "bool":
             # Bytes may be anything, and booleans of NumPy are 0 or 1.
-            return _converted(found, lambda array: np.asarray(array != 0))
-        if not found.flags.aligned:
-            found = _converted(found, lambda array: array.copy())
-        return _bfloat16(found) if weight.stored == "bfloat16" else found
+            return _converted(result, lambda array: np.asarray(array != 0))
+        if not result.flags.aligned:
+            result = _converted(result, lambda array: array.copy())
+        return _bfloat16(result) if weight.stored == "bfloat16" else result
 
     def __contains__(self, name: object) -> bool:
         return name in self._shapes
@@ -125,13 +125,13 @@ def open(path: str | os.PathLike[str], *, key: str | None = None) -> Checkpoint:
     return Checkpoint(_core.Checkpoint.open(os.path.abspath(os.path.expanduser(path)), key))
 
 
-def _converted(found: Array, convert: Callable[[Array], Array]) -> Array:
+def _converted(array: Array, convert: Callable[[Array], Array]) -> Array:
     """Convert the elements of an array; those that a view repeats are converted once, and repeated again."""
-    repeated = [size > 1 and stride == 0 for size, stride in zip(found.shape, found.strides, strict=True)]
+    repeated = [size > 1 and stride == 0 for size, stride in zip(array.shape, array.strides, strict=True)]
     if not any(repeated):
-        return convert(found)
-    once = convert(found[tuple(slice(0, 1) if again else slice(None) for again in repeated)])
-    return np.broadcast_to(once, found.shape)
+        return convert(array)
+    once = convert(array[tuple(slice(0, 1) if again else slice(None) for again in repeated)])
+    return np.broadcast_to(once, array.shape)
 
 
 def _bfloat16(bits: Array) -> Array:
@@ -204,8 +204,8 @@ def load_weights(
     >>> print(ml.load_weights(compiled, theirs, names={"fc": "0"}))
     2 arrays loaded from a mapping, with the names given
     """
-    found, report = plan(model, source, layout=layout, strict=strict, key=key, prefix=prefix, names=names)
-    values = dict(found)
+    assignment, report = plan(model, source, layout=layout, strict=strict, key=key, prefix=prefix, names=names)
+    values = dict(assignment)
     known = internals.names_by_role(model)["state"]
     params = {name: value for name, value in values.items() if name not in known}
     store(model, params, {name: value for name, value in values.items() if name in known})
@@ -294,18 +294,18 @@ def plan(
     types = _types(model)
     ours = [(n, shape, is_optional) for n, (_, shape, is_optional) in types.items()]
     ours += [(name, None, True) for name in internals.names_by_role(model)["unneeded"]]
-    found = _core.plan_weights(ours, [(name, _shape(name, arrays)) for name in arrays], layout, prefix, pairs)
-    _set_unneeded_aside(found, types)
-    _set_copies_aside(found, arrays)
-    _set_constants_aside(found, arrays, internals.logical_model(model), strict)
-    report = report_of(label, found, dict(pairs))
-    if not found["steps"] or (strict and not report.is_complete):
-        raise misfit(report, found["steps"], list(types), list(arrays))
+    assignment = _core.plan_weights(ours, [(name, _shape(name, arrays)) for name in arrays], layout, prefix, pairs)
+    _set_unneeded_aside(assignment, types)
+    _set_copies_aside(assignment, arrays)
+    _set_constants_aside(assignment, arrays, internals.logical_model(model), strict)
+    report = report_of(label, assignment, dict(pairs))
+    if not assignment["steps"] or (strict and not report.is_complete):
+        raise misfit(report, assignment["steps"], list(types), list(arrays))
     if shared and file is not None:
         # Some may have been compared.
         for name in file:
             file._core.release(name)
-    return Planned(model, arrays, file, found["steps"], shared), report
+    return Planned(model, arrays, file, assignment["steps"], shared), report
 
 
 def _named(names: Mapping[str, str] | None) -> list[tuple[str, str]]:
@@ -342,8 +342,8 @@ def _source(source: Any, key: str | None) -> tuple[Mapping[str, Any], str, Check
 
 
 def _copied(file: Checkpoint, name: str) -> Any:
-    found = file.quantized(name)
-    return file[name] if found is None else QuantizedArray(found.blocks.copy(), found.format.name)
+    quantized = file.quantized(name)
+    return file[name] if quantized is None else QuantizedArray(quantized.blocks.copy(), quantized.format.name)
 
 
 def _pairs(file: Checkpoint | None) -> int | None:
@@ -352,8 +352,8 @@ def _pairs(file: Checkpoint | None) -> int | None:
         raise ParameterError(
             "names of llama.cpp do not say how the rows of queries and keys are ordered", hint="load the file itself"
         )
-    found: int | None = file._core.pairs()
-    return found
+    number: int | None = file._core.pairs()
+    return number
 
 
 def _types(model: PhysicalModel) -> dict[str, tuple[Any, list[int] | None, bool]]:
@@ -363,8 +363,8 @@ def _types(model: PhysicalModel) -> dict[str, tuple[Any, list[int] | None, bool]
         names = internals.names_by_role(model)
         return {n: (None, None, role == "state") for role in ("param", "state") for n in names[role]}
     # Integers are the state of random numbers, which no checkpoint holds.
-    found = {n: (dtype, list(shape), False) for n, dtype, shape in program.params}
-    return found | {n: (dtype, list(shape), "float" not in dtype) for n, dtype, shape in program.state}
+    types = {n: (dtype, list(shape), False) for n, dtype, shape in program.params}
+    return types | {n: (dtype, list(shape), "float" not in dtype) for n, dtype, shape in program.state}
 
 
 def _shape(name: str, arrays: Mapping[str, Any]) -> tuple[int, ...]:
@@ -471,9 +471,9 @@ def _value(
     if len(theirs) == 1 and (as_stored or not transposed):
         if memory is None and not transposed:
             return backend.array(arrays[theirs[0]], dtype)
-        found = to_host(arrays[theirs[0]])
-        found = np.array(found) if memory is None else memory.take(found)
-        return backend.engine.wrap_host(found.T if transposed else found, dtype)
+        array = to_host(arrays[theirs[0]])
+        array = np.array(array) if memory is None else memory.take(array)
+        return backend.engine.wrap_host(array.T if transposed else array, dtype)
     parts = [to_host(arrays[name]).T if transposed else to_host(arrays[name]) for name in theirs]
     joined = np.concatenate(parts) if len(parts) > 1 else np.array(parts[0], order="C")
     return backend.engine.wrap_host(joined, dtype)
@@ -483,18 +483,18 @@ def _few_bits(
     arrays: Mapping[str, Any], file: Checkpoint | None, theirs: list[str], head: int | None
 ) -> QuantizedArray | Array | None:
     """Return the blocks of a source, or the matrices in 16 bits of a file of GGUF; None unless all are of one form."""
-    found = [_stored(arrays, name) for name in theirs]
-    forms = {part.format.name if isinstance(part, QuantizedArray) else _dtype(part) for part in found}
-    in_blocks = all(isinstance(part, QuantizedArray) for part in found)
+    stored = [_stored(arrays, name) for name in theirs]
+    forms = {part.format.name if isinstance(part, QuantizedArray) else _dtype(part) for part in stored}
+    in_blocks = all(isinstance(part, QuantizedArray) for part in stored)
     is_gguf = file is not None and file.path.endswith(".gguf")
-    in_halves = is_gguf and forms <= {"float16", "bfloat16"} and all(part.ndim > 1 for part in found)
+    in_halves = is_gguf and forms <= {"float16", "bfloat16"} and all(part.ndim > 1 for part in stored)
     if len(forms) > 1 or not (in_blocks or in_halves):
         return None
     # What is of an open file may be the user's, too; its blocks were copied before.
-    if head is None and len(found) == 1 and (in_blocks or isinstance(arrays, Checkpoint)):
-        one: QuantizedArray | Array = found[0]
+    if head is None and len(stored) == 1 and (in_blocks or isinstance(arrays, Checkpoint)):
+        one: QuantizedArray | Array = stored[0]
         return one
-    rows: Array = np.concatenate([part.blocks if in_blocks else part for part in found])
+    rows: Array = np.concatenate([part.blocks if in_blocks else part for part in stored])
     rows = rows if head is None else halves(rows, head)
     return QuantizedArray(rows, forms.pop()) if in_blocks else rows
 
@@ -513,15 +513,15 @@ def halves(rows: Array, head: int) -> Array:
     if rows.shape[0] % head:
         raise ValueError(f"{rows.shape[0]} rows cannot be split into heads of {head}")
     paired = rows.reshape(-1, head // 2, 2, *rows.shape[1:])
-    found: Array = np.ascontiguousarray(paired.swapaxes(1, 2)).reshape(rows.shape)
-    return found
+    array: Array = np.ascontiguousarray(paired.swapaxes(1, 2)).reshape(rows.shape)
+    return array
 
 
 def pairs(rows: Array, head: int) -> Array:
     """Reorder the rows of each head the other way round than `halves`."""
     halved = rows.reshape(-1, 2, head // 2, *rows.shape[1:])
-    found: Array = np.ascontiguousarray(halved.swapaxes(1, 2)).reshape(rows.shape)
-    return found
+    array: Array = np.ascontiguousarray(halved.swapaxes(1, 2)).reshape(rows.shape)
+    return array
 
 
 # --- arrays and dicts of them -----------------------------------------------------------------------------------

@@ -31,15 +31,15 @@ class Answer:
     is_well: bool = True
 
     @classmethod
-    def of(cls, report: Any, given: argparse.Namespace, *, note: str = "", is_well: bool = True) -> Answer:
+    def of(cls, report: Any, args: argparse.Namespace, *, note: str = "", is_well: bool = True) -> Answer:
         """Return the answer that is a report, with a line below it."""
-        text = str(report.to_markdown() if given.markdown else report)
+        text = str(report.to_markdown() if args.markdown else report)
         return cls(_with(text, note), {**report.to_dict(), **({"note": note} if note else {})}, is_well)
 
     @classmethod
-    def several(cls, schema: str, reports: Sequence[Any], given: argparse.Namespace, *, is_well: bool) -> Answer:
+    def several(cls, schema: str, reports: Sequence[Any], args: argparse.Namespace, *, is_well: bool) -> Answer:
         """Return the answer that is a list of reports."""
-        text = "\n\n".join(str(report.to_markdown() if given.markdown else report) for report in reports)
+        text = "\n\n".join(str(report.to_markdown() if args.markdown else report) for report in reports)
         return cls(text, {"schema": schema, "results": [report.to_dict() for report in reports]}, is_well)
 
     @classmethod
@@ -47,9 +47,9 @@ class Answer:
         """Return the answer of a command that has no report."""
         return cls(_with(text, note), {"schema": schema, **facts, **({"note": note} if note else {})})
 
-    def printed(self, given: argparse.Namespace) -> str:
+    def printed(self, args: argparse.Namespace) -> str:
         """Return what is printed."""
-        return to_json(plain(self.facts)) if getattr(given, "json", False) else self.text
+        return to_json(plain(self.facts)) if getattr(args, "json", False) else self.text
 
 
 def _with(text: str, note: str) -> str:

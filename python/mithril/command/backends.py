@@ -28,11 +28,11 @@ def chosen(name: str | None, preferred: Sequence[str] = PREFERRED, **options: An
         return get_backend(name, **options)
     for candidate in preferred:
         try:
-            found = get_backend(candidate, **options)
+            backend = get_backend(candidate, **options)
         except BackendUnavailableError:
             if candidate == preferred[-1]:
                 raise
             continue
         print(f"backend: {candidate} (choose another with --backend)", file=sys.stderr)
-        return found
+        return backend
     raise BackendUnavailableError("there is no backend to choose from", hint="name one: --backend numpy")

@@ -55,53 +55,53 @@ def add_arguments(parser: argparse.ArgumentParser, names: type[argparse.Action])
     parser.add_argument("--note", action="append", default=[], metavar="TEXT", help="a sentence below the tables")
 
 
-def run(given: argparse.Namespace) -> Answer:
+def run(args: argparse.Namespace) -> Answer:
     """Measure what the arguments name."""
-    if given.table:
-        return _tables(given)
+    if args.table:
+        return _tables(args)
     for name, usual in _OF_TABLES.items():
-        if getattr(given, name) != usual:
+        if getattr(args, name) != usual:
             raise ConflictingOptionError(f"--{name} is for tables", hint="add --table inference, or leave it out")
-    if given.model is None:
+    if args.model is None:
         hint = "give one: mithril bench resnet18 …, or a table: mithril bench --table inference"
         raise ConflictingOptionError("there is no MODEL to measure", hint=hint)
-    if not given.backend:
+    if not args.backend:
         raise ConflictingOptionError("there is no backend to measure on", hint="name one: --backend numpy")
-    if given.inference and given.training:
+    if args.inference and args.training:
         raise ConflictingOptionError("--inference and --training contradict each other", hint="leave one of them out")
-    source, shapes = Source.of(given), shapes_of(given.shape)
-    runs = 100 if given.num_runs is None else given.num_runs
-    options = {"jit": given.jit, "training": given.training, "params": source.arrays(shapes)}
-    found = benchmark(source.model, shapes, given.backend, runs, **options)
-    return Answer.of(found, given, note=source.note, is_well=bool(found))
+    source, shapes = Source.of(args), shapes_of(args.shape)
+    runs = 100 if args.num_runs is None else args.num_runs
+    options = {"jit": args.jit, "training": args.training, "params": source.arrays(shapes)}
+    table = benchmark(source.model, shapes, args.backend, runs, **options)
+    return Answer.of(table, args, note=source.note, is_well=bool(table))
 
 
-def _tables(given: argparse.Namespace) -> Answer:
+def _tables(args: argparse.Namespace) -> Answer:
     for name, usual in _OF_MODELS.items():
-        if getattr(given, name) != usual:
+        if getattr(args, name) != usual:
             word = "MODEL" if name == "model" else f"--{name.replace('_', '-')}"
             hint = "--models chooses those of the table, with random weights" if name == "model" else "leave it out"
             raise ConflictingOptionError(f"{word} and --table contradict each other", hint=hint)
-    if given.output is not None:
-        check_path(given.output)
-    found = benchmark_table(
-        given.table,
-        models=given.models,
-        backends=given.backend or None,
-        batch=given.batch,
-        minutes=10.0 if given.minutes is None else given.minutes,
-        jit=given.jit,
-        against=given.against,
-        quick=given.quick,
-        notes=given.note,
-        progress=given.waiting.say,
+    if args.output is not None:
+        check_path(args.output)
+    table = benchmark_table(
+        args.table,
+        models=args.models,
+        backends=args.backend or None,
+        batch=args.batch,
+        minutes=10.0 if args.minutes is None else args.minutes,
+        jit=args.jit,
+        against=args.against,
+        quick=args.quick,
+        notes=args.note,
+        progress=args.waiting.say,
     )
-    if given.output is None:
-        return Answer(found.to_markdown(), found.to_dict(), bool(len(found)))
-    _save(found, given)
-    return Answer(f"wrote {given.output}", found.to_dict(), bool(len(found)))
+    if args.output is None:
+        return Answer(table.to_markdown(), table.to_dict(), bool(len(table)))
+    _save(table, args)
+    return Answer(f"wrote {args.output}", table.to_dict(), bool(len(table)))
 
 
-def _save(found: BenchmarkTable, given: argparse.Namespace) -> None:
-    is_page = Path(given.output).suffix.lower() == ".md"
-    found.save(given.output, title="Benchmarks" if is_page else None)
+def _save(table: BenchmarkTable, args: argparse.Namespace) -> None:
+    is_page = Path(args.output).suffix.lower() == ".md"
+    table.save(args.output, title="Benchmarks" if is_page else None)

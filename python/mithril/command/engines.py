@@ -122,8 +122,8 @@ def _mpi(count: int, command: list[str]) -> Iterator[list[Rank]]:
     """Use ``mpiexec``, which starts the processes itself; the one beside this Python comes first."""
     _need("mpi4py", "mpi", "mpi")
     beside = Path(sys.executable).parent / "mpiexec"
-    found = str(beside) if beside.is_file() else shutil.which("mpiexec")
-    if found is None:
+    path = str(beside) if beside.is_file() else shutil.which("mpiexec")
+    if path is None:
         raise BackendUnavailableError("--engine mpi needs mpiexec, which is not installed", hint=install("mpi"))
     with tempfile.TemporaryDirectory(prefix="mithril-launch-") as folder:
         lanes = []
@@ -134,7 +134,7 @@ def _mpi(count: int, command: list[str]) -> Iterator[list[Rank]]:
             os.mkfifo(lane.output)
             os.mkfifo(lane.errors)
             lanes.append(lane)
-        [rank] = _ranks([found, "-n", str(count), sys.executable, "-c", _REDIRECT, folder, *command], [{}])
+        [rank] = _ranks([path, "-n", str(count), sys.executable, "-c", _REDIRECT, folder, *command], [{}])
         threads = max(1, (os.cpu_count() or 1) // count)
         environment = {**rank.environment, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
         # Open MPI starts no more processes than there are cores otherwise.

@@ -95,57 +95,57 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--external-data", action="store_true", default=None, help=text)
 
 
-def run(given: argparse.Namespace) -> Answer:
+def run(args: argparse.Namespace) -> Answer:
     """Export the model that the arguments name."""
-    target = given.target or ("onnx" if given.folder.lower().endswith(".onnx") else "c")
+    target = args.target or ("onnx" if args.folder.lower().endswith(".onnx") else "c")
     if target not in TARGETS:
         raise InvalidValueError(f"--target is {target!r}", hint=among(target, TARGETS))
-    _refuse(given, target)
-    if given.context is not None:
-        return _decoder(given)
+    _refuse(args, target)
+    if args.context is not None:
+        return _decoder(args)
     # Before a large model is read.
-    optimizer = None if given.optimizer is None else optimizer_of(given.optimizer)
-    source = Source.of(given)
-    backend: Any = NumpyBackend(dtype=given.dtype)
-    if given.quantize:
-        backend = CBackend(dtype=given.dtype, quantize=by_pattern(given.quantize), num_threads=1)
-    shapes, loss = shapes_of(given.shape), given.loss
+    optimizer = None if args.optimizer is None else optimizer_of(args.optimizer)
+    source = Source.of(args)
+    backend: Any = NumpyBackend(dtype=args.dtype)
+    if args.quantize:
+        backend = CBackend(dtype=args.dtype, quantize=by_pattern(args.quantize), num_threads=1)
+    shapes, loss = shapes_of(args.shape), args.loss
     model = source.model
     if optimizer is not None and loss is not None:
-        model, loss = _with_loss(model, loss, shapes, given)
-    is_trained = given.gradients or optimizer is not None
+        model, loss = _with_loss(model, loss, shapes, args)
+    is_trained = args.gradients or optimizer is not None
     # Targets that are classes are integers; by themselves they would be floats, as probabilities are.
-    dtypes = {"target": "int64"} if model is not source.model and given.loss in _OF_CLASSES else {}
+    dtypes = {"target": "int64"} if model is not source.model and args.loss in _OF_CLASSES else {}
     options: dict[str, Any] = {"shapes": shapes, "dtypes": dtypes, "inference": not is_trained}
-    compiled = compile(model, backend, **options, precision=given.precision)
+    compiled = compile(model, backend, **options, precision=args.precision)
     if source.weights is not None or target == "onnx":
         source.load_into(compiled)
     if target == "onnx":
-        options = {"opset": given.opset, "external_data": given.external_data, "gradients": given.gradients}
+        options = {"opset": args.opset, "external_data": args.external_data, "gradients": args.gradients}
         if source.is_random:
             options["description"] = f"Its {RANDOM}."
-        to_onnx(compiled, given.folder, **options)
-        beside = f", with its weights in {Path(given.folder).name}.data" if given.external_data else ""
-        names = [given.folder, *([f"{given.folder}.data"] if given.external_data else [])]
+        to_onnx(compiled, args.folder, **options)
+        beside = f", with its weights in {Path(args.folder).name}.data" if args.external_data else ""
+        names = [args.folder, *([f"{args.folder}.data"] if args.external_data else [])]
         facts = {"target": target, "folder": None, "files": names, "is_random": source.is_random}
-        return Answer.noted(f"wrote {given.folder}{beside}", _SCHEMA, facts, source.note)
-    data = None if given.data is None else _data(given.data)
+        return Answer.noted(f"wrote {args.folder}{beside}", _SCHEMA, facts, source.note)
+    data = None if args.data is None else _data(args.data)
     further = ("lanes", "batch", "block", "memory_limit", "weights_inside", "autotune", "cc")
     export = compiled.export if target == "rust" else _with_open_sizes(compiled.export, shapes)
-    found = export(
-        given.folder,
+    exported = export(
+        args.folder,
         target=target,
         data=data,
-        gradients=given.gradients,
+        gradients=args.gradients,
         optimizer=optimizer,
         loss=loss,
-        prefix="model" if given.prefix is None else given.prefix,
-        threads=1 if given.threads is None else given.threads,
-        flags=() if given.flags is None else tuple(shlex.split(given.flags)),
-        **{name: getattr(given, name) for name in further},
+        prefix="model" if args.prefix is None else args.prefix,
+        threads=1 if args.threads is None else args.threads,
+        flags=() if args.flags is None else tuple(shlex.split(args.flags)),
+        **{name: getattr(args, name) for name in further},
     )
     note = "" if source.weights is None else source.note
-    return Answer.noted(str(found), _SCHEMA, {"target": target, **_facts(found)}, note)
+    return Answer.noted(str(exported), _SCHEMA, {"target": target, **_facts(exported)}, note)
 
 
 def _with_open_sizes(export: Callable[..., Exported], shapes: Mapping[str, Any]) -> Callable[..., Exported]:
@@ -172,60 +172,60 @@ def _with_open_sizes(export: Callable[..., Exported], shapes: Mapping[str, Any])
 _OF_DECODERS = ("prefix", "cc", "flags")
 
 
-def _decoder(given: argparse.Namespace) -> Answer:
+def _decoder(args: argparse.Namespace) -> Answer:
     """Export the decoder and the tokenizer of a checkpoint, which generate text."""
-    backend: Any = NumpyBackend(dtype=given.dtype)
-    if given.quantize:
-        backend = CBackend(dtype=given.dtype, quantize=by_pattern(given.quantize), num_threads=1)
-    generator = TextGenerator.from_folder(given.model, backend, progress=True)
-    found = generator.export(
-        given.folder,
-        context=given.context,
-        prefix="model" if given.prefix is None else given.prefix,
-        cc=given.cc,
-        flags=() if given.flags is None else tuple(shlex.split(given.flags)),
+    backend: Any = NumpyBackend(dtype=args.dtype)
+    if args.quantize:
+        backend = CBackend(dtype=args.dtype, quantize=by_pattern(args.quantize), num_threads=1)
+    generator = TextGenerator.from_folder(args.model, backend, progress=True)
+    exported = generator.export(
+        args.folder,
+        context=args.context,
+        prefix="model" if args.prefix is None else args.prefix,
+        cc=args.cc,
+        flags=() if args.flags is None else tuple(shlex.split(args.flags)),
     )
-    facts = {"target": "web", **_facts(found)}
-    return Answer.noted(str(found), _SCHEMA, facts, f"weights: {given.model}")
+    facts = {"target": "web", **_facts(exported)}
+    return Answer.noted(str(exported), _SCHEMA, facts, f"weights: {args.model}")
 
 
-def _facts(found: Exported) -> dict[str, Any]:
+def _facts(exported: Exported) -> dict[str, Any]:
     return {
-        "folder": found.folder,
-        "files": [str(file) for file in found.files],
-        "weight_bytes": found.weight_bytes,
-        "packed_bytes": found.packed_bytes,
-        "pack_bytes": found.pack_bytes,
-        "arena_bytes": found.arena_bytes,
-        "check": found.check,
-        "is_random": found.is_random,
+        "folder": exported.folder,
+        "files": [str(file) for file in exported.files],
+        "weight_bytes": exported.weight_bytes,
+        "packed_bytes": exported.packed_bytes,
+        "pack_bytes": exported.pack_bytes,
+        "arena_bytes": exported.arena_bytes,
+        "check": exported.check,
+        "is_random": exported.is_random,
     }
 
 
-def _refuse(given: argparse.Namespace, target: str) -> None:
+def _refuse(args: argparse.Namespace, target: str) -> None:
     """Raise an error for options that another target has."""
     if target == "onnx":
         for name, usual in _OF_FOLDERS.items():
-            if getattr(given, name) != usual:
+            if getattr(args, name) != usual:
                 hint = "write the name in the shape: --shape input=batch,784" if name == "batch" else "leave it out"
                 raise ConflictingOptionError(f"{_flag(name)} is for C, and the target is onnx", hint=hint)
         return
-    if given.context is not None:
+    if args.context is not None:
         if target != "web":
             raise ConflictingOptionError(
                 f"--context is for the web, and the target is {target}", hint="add --target web"
             )
         own = {**_OF_FOLDERS, "shape": [], "name": [], "weights": None, "random_weights": False, "gradients": False}
         for name, usual in own.items():
-            if name not in _OF_DECODERS and (getattr(given, name, None) or usual) != usual:
+            if name not in _OF_DECODERS and (getattr(args, name, None) or usual) != usual:
                 hint = "leave it out; mithril.generation.export_decoder takes models and parameters of one's own"
                 raise ConflictingOptionError(f"{_flag(name)} does not go with --context", hint=hint)
     for name in ("opset", "external_data"):
-        if getattr(given, name) is not None:
+        if getattr(args, name) is not None:
             raise ConflictingOptionError(
                 f"{_flag(name)} is for files of ONNX", hint="add --format onnx, or leave it out"
             )
-    if given.loss is not None and given.optimizer is None:
+    if args.loss is not None and args.optimizer is None:
         raise ConflictingOptionError(
             "--loss is minimized by an optimizer", hint="add --optimizer adam, or leave it out"
         )
@@ -235,13 +235,13 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _with_loss(model: Model, loss: str, shapes: Mapping[str, Any], given: argparse.Namespace) -> tuple[Model, str]:
+def _with_loss(model: Model, loss: str, shapes: Mapping[str, Any], args: argparse.Namespace) -> tuple[Model, str]:
     """Return the model with a loss by name, unless that is one of its outputs, and the name of the output."""
-    compiled = compile(model, NumpyBackend(dtype=given.dtype))
+    compiled = compile(model, NumpyBackend(dtype=args.dtype))
     if loss in compiled.output_keys:
         return model, loss
     trained, output, _ = add_loss(compiled, loss)
-    if "target" in trained.input_keys and "target" not in shapes and given.data is None:
+    if "target" in trained.input_keys and "target" not in shapes and args.data is None:
         text = f"the loss {loss} compares the output with an input `target`, whose shape is not known"
         raise InvalidValueError(text, hint="add it: --shape target=SIZES")
     return internals.logical_model(trained), output
@@ -251,8 +251,8 @@ def _data(path: str) -> dict[str, Any]:
     """Read arrays by name."""
     if Path(path).suffix == ".npz":
         try:
-            with np.load(path, allow_pickle=False) as found:
-                return dict(found)
+            with np.load(path, allow_pickle=False) as archive:
+                return dict(archive)
         except ValueError as error:
             raise InvalidValueError(f"--data {path} cannot be read: {error}", hint="write it by numpy.savez") from error
     if Path(path).suffix == ".safetensors":

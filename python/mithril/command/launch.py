@@ -69,21 +69,21 @@ def engine_of(source: str) -> str | None:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return None
-    found = set()
+    engines = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.Name, ast.Attribute)):
             name = node.id if isinstance(node, ast.Name) else node.attr
             if name.endswith("Backend"):
-                found.add(_NAMES.get(name))
+                engines.add(_NAMES.get(name))
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             if function == "get_backend":
-                found.add(_NAMES.get(str(node.args[0].value)))
-    found.discard(None)
-    return found.pop() if len(found) == 1 else None
+                engines.add(_NAMES.get(str(node.args[0].value)))
+    engines.discard(None)
+    return engines.pop() if len(engines) == 1 else None
 
 
-def launch(given: argparse.Namespace) -> int:
+def launch(args: argparse.Namespace) -> int:
     """Run a script in several processes.
 
     Returns
@@ -99,19 +99,19 @@ def launch(given: argparse.Namespace) -> int:
     BackendUnavailableError
         If what the engine needs is not installed.
     """
-    if given.processes < 1:
-        raise InvalidValueError(f"-n is {given.processes}", hint="give the number of processes, e.g. -n 4")
-    if not given.module and not Path(given.script).is_file():
-        raise InvalidValueError(f"there is no script {given.script!r}", hint="give the path of a Python file")
+    if args.processes < 1:
+        raise InvalidValueError(f"-n is {args.processes}", hint="give the number of processes, e.g. -n 4")
+    if not args.module and not Path(args.script).is_file():
+        raise InvalidValueError(f"there is no script {args.script!r}", hint="give the path of a Python file")
     if os.name != "posix":
         raise BackendUnavailableError(
             "mithril launch starts processes on Linux and macOS", hint="use torchrun, or mpiexec of your MPI"
         )
-    engine = given.engine
+    engine = args.engine
     if engine is None:
-        engine = "torch" if given.module else engine_of(Path(given.script).read_text("utf-8", "replace")) or "torch"
-    program = [*(["-m"] if given.module else []), given.script, *given.arguments]
-    with ENGINES[engine](given.processes, [sys.executable, *program]) as ranks:
+        engine = "torch" if args.module else engine_of(Path(args.script).read_text("utf-8", "replace")) or "torch"
+    program = [*(["-m"] if args.module else []), args.script, *args.arguments]
+    with ENGINES[engine](args.processes, [sys.executable, *program]) as ranks:
         return _Job(ranks).run()
 
 
@@ -220,9 +220,9 @@ class _Job:
         def forward(number: int, frame: object) -> None:
             self._signal = number
 
-        wanted = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+        signals = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
         is_main = threading.current_thread() is threading.main_thread()
-        before = {number: signal.signal(number, forward) for number in wanted} if is_main else {}
+        before = {number: signal.signal(number, forward) for number in signals} if is_main else {}
         try:
             yield
         finally:

@@ -37,8 +37,8 @@ def layout_of(
         axes[name] = int(size)
     tensors: dict[str, tuple[str | None, ...]] = {}
     for entry in divided:
-        pattern, found, spec = entry.partition("=")
-        if not pattern or not found:
+        pattern, separator, spec = entry.partition("=")
+        if not pattern or not separator:
             raise InvalidValueError(f"--divide {entry} names no axes", hint="write --divide 'down.weight=,model'")
         tensors[pattern] = tuple(axis.strip() or None for axis in spec.split(","))
     if not (tensors or batch or parameters):
@@ -65,16 +65,16 @@ def strategy_of(text: str | None, layout: Layout | Mesh) -> Strategy | None:
         )
     if "=" not in text:
         return text
-    found: dict[str, str] = {}
+    by_axis: dict[str, str] = {}
     for part in text.split(","):
         axis, _, name = (word.strip() for word in part.partition("="))
-        if not axis or not name or axis in found:
+        if not axis or not name or axis in by_axis:
             raise InvalidValueError(
                 f"--strategy {text} has the part {part!r}",
                 hint="write one for each axis: --strategy data=data_parallel,model=tensor_parallel",
             )
-        found[axis] = name
-    return found
+        by_axis[axis] = name
+    return by_axis
 
 
 def hardware_of(text: str) -> Hardware:
@@ -87,7 +87,7 @@ def hardware_of(text: str) -> Hardware:
     40000000000
     """
     name, _, figures = text.partition(":")
-    found = as_hardware(name.strip())
+    hardware = as_hardware(name.strip())
     known = [field.name for field in dataclasses.fields(Hardware)]
     for entry in filter(None, (part.strip() for part in figures.split(","))):
         key, equals, value = (word.strip() for word in entry.partition("="))
@@ -101,5 +101,5 @@ def hardware_of(text: str) -> Hardware:
         if not math.isfinite(number):
             raise InvalidValueError(f"--hardware {text}: {value!r} is not a number", hint=f"write {name}:{key}=1e10")
         figure: dict[str, Any] = {key: int(number) if key == "memory" else number}
-        found = dataclasses.replace(found, **figure)
-    return found
+        hardware = dataclasses.replace(hardware, **figure)
+    return hardware

@@ -20,10 +20,10 @@ def families() -> dict[str, list[str]]:
     >>> "matmul" in families()["linalg"]
     True
     """
-    found: dict[str, list[str]] = {}
+    by_family: dict[str, list[str]] = {}
     for row in _core.op_definitions():
-        found.setdefault(row["family"], []).append(row["name"])
-    return found
+        by_family.setdefault(row["family"], []).append(row["name"])
+    return by_family
 
 
 def describe(name: str) -> dict[str, Any]:

@@ -43,17 +43,17 @@ def optimizer_of(text: str) -> Optimizer:
         hint = among(name.strip().lower(), NAMES)
         raise InvalidValueError(f"--optimizer is {text!r}: there is none called {name!r}", hint=hint)
     known = [n for n, p in inspect.signature(kind).parameters.items() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for entry in filter(None, (part.strip() for part in options.split(","))):
         key, equals, value = (part.strip() for part in entry.partition("="))
         if not equals or key not in known:
             hint = did_you_mean(key, known, f"{name} takes {', '.join(known)}")
             raise InvalidValueError(f"--optimizer is {text!r}: {entry!r} is not an option of {name}", hint=hint)
         try:
-            found[key] = ast.literal_eval(value)
+            result[key] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
             raise InvalidValueError(
                 f"--optimizer is {text!r}: {value!r} is not a number", hint=f"write {name}:{key}=0.01"
             ) from None
-    made: Optimizer = kind(**found)
-    return made
+    optimizer: Optimizer = kind(**result)
+    return optimizer

@@ -76,15 +76,15 @@ class _Names(argparse.Action):
         super().__init__(choices=None, **options)
 
     def __call__(
-        self, parser: argparse.ArgumentParser, given: argparse.Namespace, values: Any, flag: str | None = None
+        self, parser: argparse.ArgumentParser, args: argparse.Namespace, values: Any, flag: str | None = None
     ) -> None:
-        found = [name.strip() for name in str(values).split(",") if name.strip()]
-        if not found:
+        names = [name.strip() for name in str(values).split(",") if name.strip()]
+        if not names:
             parser.error(f"{flag} is {str(values)!r}, which holds no name")
-        for name in found:
+        for name in names:
             if self.names is not None and name not in self.names:
                 parser.error(f"{flag} is {name!r}; {_guess(name, self.names)}")
-        setattr(given, self.dest, [*(getattr(given, self.dest) or ()), *found])
+        setattr(args, self.dest, [*(getattr(args, self.dest) or ()), *names])
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace | None:
@@ -108,15 +108,15 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace | None:
             parser.error(f"there is no command {arguments[1]!r}; {_guess(arguments[1], commands)}")
         chosen.print_help()
         return None
-    given, left = parser.parse_known_args(arguments)
+    args, left = parser.parse_known_args(arguments)
     if left:
-        chosen = commands[given.command]
+        chosen = commands[args.command]
         unknown = next((word for word in left if word.startswith("-")), left[0])
         if unknown.startswith("-"):
             option = unknown.partition("=")[0]
             chosen.error(f"there is no option {option}; {_guess_option(option, chosen.options())}")
         chosen.error(f"what is {unknown!r}? See {chosen.prog} --help")
-    return given
+    return args
 
 
 def table() -> list[dict[str, Any]]:
@@ -149,51 +149,51 @@ def _parser() -> tuple[_Parser, Mapping[str, _Parser]]:
     parser = _Parser(prog="mithril", description="Define a model once, compile it for every target.")
     parser.add_argument("--version", action="version", version=f"mithril {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command", parser_class=_Parser)
-    made: dict[str, _Parser] = {}
+    parsers: dict[str, _Parser] = {}
     for name, text in _TEXTS.items():
-        made[name] = commands.add_parser(name, help=text, description=text)
+        parsers[name] = commands.add_parser(name, help=text, description=text)
         if name in _TABLES:
-            made[name].add_argument("--markdown", action="store_true", help="print tables of Markdown")
+            parsers[name].add_argument("--markdown", action="store_true", help="print tables of Markdown")
         if name in _JSON:
-            made[name].add_argument("--json", action="store_true", help="print JSON, of a form that does not change")
+            parsers[name].add_argument("--json", action="store_true", help="print JSON, of a form that does not change")
     text = "folder with config.json, weights, and what else the model needs"
     for name, add_arguments in (("generate", generation.add_arguments), ("classify", vision.add_arguments)):
         either = ", or a file of GGUF" if name == "generate" else ""
-        made[name].add_argument("weights", metavar="FOLDER", help=text + either)
-        add_arguments(made[name])
-    scaffold = made["new-backend"]
+        parsers[name].add_argument("weights", metavar="FOLDER", help=text + either)
+        add_arguments(parsers[name])
+    scaffold = parsers["new-backend"]
     scaffold.add_argument("name", metavar="NAME", help="name of the package and of the backend, e.g. my_backend")
     scaffold.add_argument("--autograd", action="store_true", help="a backend with gradients of its own framework")
     scaffold.add_argument("--folder", default=".", help="where the folder NAME is made (default: here)")
     for name in ("summary", "view", "plan", "check", "compare", "bench", "profile", "export"):
-        _model_arguments(made[name], is_required=name != "bench")
+        _model_arguments(parsers[name], is_required=name != "bench")
     for name in ("check", "compare", "bench"):
         text = "name of a backend; several with commas, or given several times"
         if name == "bench":
             text += " (default of --table: all that are installed)"
-        made[name].add_argument(
+        parsers[name].add_argument(
             "--backend", "--backends", action=_Names, required=name != "bench", metavar="NAME", help=text
         )
         text = "compile without gradients, dropout and statistics of the batch"
-        made[name].add_argument("--inference", action="store_true", help=text)
+        parsers[name].add_argument("--inference", action="store_true", help=text)
     for name in ("compare", "bench", "profile", "export"):
-        _weights_arguments(made[name])
-    made["check"].add_argument("--gradients", action="store_true", help="look at the gradients too")
-    made["compare"].add_argument("--dtype", metavar="DTYPE", help="dtype of the backends")
+        _weights_arguments(parsers[name])
+    parsers["check"].add_argument("--gradients", action="store_true", help="look at the gradients too")
+    parsers["compare"].add_argument("--dtype", metavar="DTYPE", help="dtype of the backends")
     for name in ("compare", "bench"):
-        made[name].add_argument("--jit", action="store_true", help="compile by the framework's compiler")
-    bench.add_arguments(made["bench"], _Names)
-    made["profile"].add_argument("--threads", type=int, metavar="N", help="threads of a run (default: all)")
-    made["profile"].add_argument("--num-runs", type=int, default=20, metavar="N", help="number of runs (default 20)")
-    _view_arguments(made["view"])
-    _plan_arguments(made["plan"])
-    export.add_arguments(made["export"])
-    _quantize_arguments(made["quantize"])
-    launching.add_arguments(made["launch"])
-    made["ops"].add_argument("op", nargs="?", metavar="NAME", help="an op (default: list all)")
-    made["completions"].add_argument("shell", choices=tuple(SHELLS), metavar="SHELL", help=", ".join(SHELLS))
-    made["help"].add_argument("topic", nargs="?", choices=tuple(_TEXTS), metavar="COMMAND", help="a command")
-    return parser, made
+        parsers[name].add_argument("--jit", action="store_true", help="compile by the framework's compiler")
+    bench.add_arguments(parsers["bench"], _Names)
+    parsers["profile"].add_argument("--threads", type=int, metavar="N", help="threads of a run (default: all)")
+    parsers["profile"].add_argument("--num-runs", type=int, default=20, metavar="N", help="number of runs (default 20)")
+    _view_arguments(parsers["view"])
+    _plan_arguments(parsers["plan"])
+    export.add_arguments(parsers["export"])
+    _quantize_arguments(parsers["quantize"])
+    launching.add_arguments(parsers["launch"])
+    parsers["ops"].add_argument("op", nargs="?", metavar="NAME", help="an op (default: list all)")
+    parsers["completions"].add_argument("shell", choices=tuple(SHELLS), metavar="SHELL", help=", ".join(SHELLS))
+    parsers["help"].add_argument("topic", nargs="?", choices=tuple(_TEXTS), metavar="COMMAND", help="a command")
+    return parser, parsers
 
 
 def _model_arguments(parser: argparse.ArgumentParser, is_required: bool) -> None:

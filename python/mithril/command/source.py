@@ -57,7 +57,7 @@ class Source:
     params: Mapping[str, Any] | None = None
 
     @classmethod
-    def of(cls, given: argparse.Namespace) -> Source:
+    def of(cls, args: argparse.Namespace) -> Source:
         """Find the model and the weights that arguments name.
 
         Raises
@@ -65,33 +65,31 @@ class Source:
         ParameterError
             If the model has parameters, and nothing says where their values are from.
         """
-        path = Path(given.model)
-        foreign = _foreign(given.model, given.shape)
-        model = _native(given.model) if foreign is None else foreign.model
-        names = _names(given.name)
-        if given.weights is not None and given.random_weights:
+        path = Path(args.model)
+        foreign = _foreign(args.model, args.shape)
+        model = _native(args.model) if foreign is None else foreign.model
+        names = _names(args.name)
+        if args.weights is not None and args.random_weights:
             raise ConflictingOptionError(
-                f"--weights {given.weights} and --random-weights contradict each other", hint="leave one of them out"
+                f"--weights {args.weights} and --random-weights contradict each other", hint="leave one of them out"
             )
-        own = None if given.random_weights else Path(given.weights) if given.weights else _own(path)
-        if foreign is not None and foreign.params is not None and not given.random_weights and not given.weights:
+        own = None if args.random_weights else Path(args.weights) if args.weights else _own(path)
+        if foreign is not None and foreign.params is not None and not args.random_weights and not args.weights:
             return cls(model, path, names, foreign.params)
         if names and own is None:
-            raise InvalidValueError(
-                f"--name is {given.name[0]!r}, but no weights are loaded", hint="add --weights PATH"
-            )
-        made = cls(model, own, names)
-        if own is None and not given.random_weights and made._has_parameters():
-            text = f"{given.model!r} holds a model without weights"
+            raise InvalidValueError(f"--name is {args.name[0]!r}, but no weights are loaded", hint="add --weights PATH")
+        source = cls(model, own, names)
+        if own is None and not args.random_weights and source._has_parameters():
+            text = f"{args.model!r} holds a model without weights"
             if path.is_dir():
-                text = f"the folder {given.model!r} holds no weights"
-            elif given.model in zoo.__all__:
-                text = f"{given.model} of the zoo comes without weights"
+                text = f"the folder {args.model!r} holds no weights"
+            elif args.model in zoo.__all__:
+                text = f"{args.model} of the zoo comes without weights"
             hint = "give them: --weights PATH, or ask for random numbers: --random-weights"
             if path.name == "config.json" and _own(path.parent) is not None:
                 hint = f"give the folder {str(path.parent)!r}, which holds weights too; or add --random-weights"
             raise ParameterError(text, hint=hint)
-        return made
+        return source
 
     def _has_parameters(self) -> bool:
         compiled = compile(self.model, NumpyBackend(), inference=True)
@@ -131,10 +129,10 @@ class Source:
 
 def _foreign(name: str, shapes: Sequence[str]) -> Opened | None:
     """Read what another framework has made, and say which way was taken."""
-    found = open_foreign(Path(name), shapes_of(shapes))
-    if found is not None:
-        print(f"model: {found.way}", file=sys.stderr)
-    return found
+    foreign = open_foreign(Path(name), shapes_of(shapes))
+    if foreign is not None:
+        print(f"model: {foreign.way}", file=sys.stderr)
+    return foreign
 
 
 def model_of(name: str, shapes: Sequence[str] = ()) -> Model:
@@ -155,15 +153,15 @@ def _native(name: str) -> Model:
             hint = f"give the folder, whose config.json says which model they are of: {path.parent}"
         raise InvalidValueError(f"{name!r} holds weights, and no model", hint=hint)
     if path.suffix or path.exists():
-        found = load(name)
-        if not isinstance(found, Model):
+        loaded = load(name)
+        if not isinstance(loaded, Model):
             raise InvalidValueError(f"{name!r} holds parameters", hint="give the file of a model")
-        return found
+        return loaded
     if name not in zoo.__all__:
         hint = did_you_mean(name, zoo.__all__, f"give a file of ml.save, or one of {', '.join(zoo.__all__)}")
         raise KeyNotFoundError(f"{name!r} is neither a file nor the name of a model", hint=hint)
-    made: Model = getattr(zoo, name)()
-    return made
+    model: Model = getattr(zoo, name)()
+    return model
 
 
 def _own(path: Path) -> Path | None:
@@ -175,7 +173,7 @@ def _own(path: Path) -> Path | None:
     return None
 
 
-def shapes_of(given: Sequence[str]) -> dict[str, list[int | str]]:
+def shapes_of(texts: Sequence[str]) -> dict[str, list[int | str]]:
     """Read shapes of inputs: ``input=1,3,224,224``; a name instead of a number is a size that stays open.
 
     Raises
@@ -189,12 +187,12 @@ def shapes_of(given: Sequence[str]) -> dict[str, list[int | str]]:
     {'input': ['batch', 784], 'scale': []}
     """
     shapes: dict[str, list[int | str]] = {}
-    for entry in given:
+    for entry in texts:
         name, equals, sizes = (part.strip() for part in entry.partition("="))
         if not equals or not name:
-            found = [word for word in re.findall(r"\w+", entry) if not (word.isdigit() or word == "x")]
+            names = [word for word in re.findall(r"\w+", entry) if not (word.isdigit() or word == "x")]
             usual = ",".join(re.findall(r"\d+", entry)) or "1,3,224,224"
-            hint = f"write it as NAME=SIZES: --shape {found[0] if found else 'input'}={usual}"
+            hint = f"write it as NAME=SIZES: --shape {names[0] if names else 'input'}={usual}"
             raise InvalidValueError(f"--shape is {entry!r}, which has no {'name' if equals else '='}", hint=hint)
         if name in shapes:
             raise InvalidValueError(f"--shape gives {name!r} twice", hint="give each input once")
@@ -225,8 +223,8 @@ def _parts(word: str) -> list[str]:
     return re.split("[xX]", word) if _JOINED.fullmatch(word) else [word]
 
 
-def _names(given: Sequence[str]) -> dict[str, str]:
-    for entry in given:
+def _names(texts: Sequence[str]) -> dict[str, str]:
+    for entry in texts:
         if "=" not in entry:
             raise InvalidValueError(f"--name is {entry!r}", hint="write it as OURS=THEIRS, e.g. linear=0")
-    return dict((ours, theirs) for ours, _, theirs in (entry.partition("=") for entry in given))
+    return dict((ours, theirs) for ours, _, theirs in (entry.partition("=") for entry in texts))

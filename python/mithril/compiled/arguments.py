@@ -67,8 +67,8 @@ class Arguments:
             for value, (name, native, shape) in zip(values, program.param_types, strict=True):
                 self._check_parameter(name, value, native, shape)
         self._check_statistics(program, params)
-        given = dict.__len__(params) if isinstance(params, dict) else len(params)
-        if given != len(values):
+        count = dict.__len__(params) if isinstance(params, dict) else len(params)
+        if count != len(values):
             known = {*self._names["param"], *self._names["state"]}
             for name in params:
                 if name not in known:
@@ -100,9 +100,9 @@ class Arguments:
             )
         if tuple(value.shape) == shape and (in_blocks or value.dtype == native):
             return
-        wanted = f"{native} {list(shape)}"
+        expected = f"{native} {list(shape)}"
         raise ParameterError(
-            f"parameter {name!r} is {value.dtype} {list(value.shape)}, but must be {wanted}",
+            f"parameter {name!r} is {value.dtype} {list(value.shape)}, but must be {expected}",
             hint="convert it with backend.array(...)" if tuple(value.shape) == shape else "check where it comes from",
         )
 
@@ -131,22 +131,22 @@ class Arguments:
         backend = self._backend
         try:
             plain = type(value) is np.ndarray and value.dtype.kind in "biuf"
-            found = value if plain or backend.engine.is_own(value) else backend.array(value)
+            array = value if plain or backend.engine.is_own(value) else backend.array(value)
         except (TypeError, ValueError) as error:
             reason = error.message if isinstance(error, MithrilError) else error
             raise ParameterError(f"data {name!r} is not an array: {reason}", hint="pass an array of numbers") from error
         if dtype is None:
-            return found if backend.engine.is_own(found) else backend.array(found)
-        source, wanted = str(found.dtype), dtype
-        if "float" in source and "int" in wanted:
-            host = backend.to_numpy(found)
+            return array if backend.engine.is_own(array) else backend.array(array)
+        source, target = str(array.dtype), dtype
+        if "float" in source and "int" in target:
+            host = backend.to_numpy(array)
             if not np.all(host == np.trunc(host)):
                 raise ParameterError(
-                    f"data {name!r} is {source}, but must be {wanted}", hint="pass integers, e.g. class indices"
+                    f"data {name!r} is {source}, but must be {target}", hint="pass integers, e.g. class indices"
                 )
-        elif wanted == "bool" and "bool" not in source:
+        elif target == "bool" and "bool" not in source:
             raise ParameterError(f"data {name!r} is {source}, but must be bool", hint="compare it: x != 0")
-        return backend.engine.as_array(found, wanted)
+        return backend.engine.as_array(array, target)
 
     def convert_all(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Make arrays of data before the dtypes of the model are known."""
@@ -157,27 +157,27 @@ def check_declared(declared: Mapping[str, Any], shapes: Mapping[str, tuple[int, 
     """Raise if data does not have the shapes given when compiling, as far as these say anything."""
     sizes: dict[str, int] = {}
     for name, shape in shapes.items():
-        wanted = declared.get(name)
-        if wanted is None:
+        required = declared.get(name)
+        if required is None:
             continue
-        fits = len(wanted) == len(shape)
-        for size, n in zip(wanted, shape, strict=False):
+        fits = len(required) == len(shape)
+        for size, n in zip(required, shape, strict=False):
             # A symbol is the same size wherever it stands.
             expected = sizes.setdefault(size, n) if isinstance(size, str) else size
             fits = fits and (expected is None or expected == n)
         if not fits:
-            bound = tuple(f"{symbol} is {n} in this call" for symbol, n in sizes.items() if symbol in wanted)
-            message = f"data {name!r} has shape {list(shape)}, but must be {list(wanted)}"
+            bound = tuple(f"{symbol} is {n} in this call" for symbol, n in sizes.items() if symbol in required)
+            message = f"data {name!r} has shape {list(shape)}, but must be {list(required)}"
             hint = "give data of the shape that was declared when compiling"
             text = "\n  ".join([f"error[M0701]: {message}", *bound, f"help: {hint}"])
             raise ParameterError(text, message=message, notes=bound, hint=hint)
 
 
-def missing(group: str, name: str, wanted: Any, given: Mapping[str, Any]) -> ParameterError:
+def missing(group: str, name: str, expected: Any, passed: Mapping[str, Any]) -> ParameterError:
     """Make the error that names are missing in data or params."""
-    absent = [n for n, _, _ in wanted if n not in given]
-    known = {n for n, _, _ in wanted}
-    unknown = [n for n in given if n not in known]
+    absent = [n for n, _, _ in expected if n not in passed]
+    known = {n for n, _, _ in expected}
+    unknown = [n for n in passed if n not in known]
     near = nearest(name, unknown) or (unknown[0] if len(unknown) == len(absent) == 1 else None)
     hint = f"you gave {near!r}; is that it?" if near else f"add it to {group}"
     return ParameterError(f"{group} lacks {', '.join(repr(n) for n in absent)}", hint=hint)

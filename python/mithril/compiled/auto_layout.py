@@ -40,5 +40,5 @@ def best_layout(
     mesh = planned.mesh
     if planned.strategies is not None:
         return named(core, mesh, planned.strategies, gradients)
-    found = search(core, mesh, as_hardware(hardware or kind), slots=_SLOTS if gradients else 0.0, gradients=gradients)
-    return found.layout
+    best = search(core, mesh, as_hardware(hardware or kind), slots=_SLOTS if gradients else 0.0, gradients=gradients)
+    return best.layout

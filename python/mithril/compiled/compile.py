@@ -162,13 +162,13 @@ def compile(
     (2, 4)
     """
     # None is what is missing: False and another spelling with True contradict each other.
-    given = {
+    spelled = {
         "dtypes": dtypes,
         "inference": inference,
         "gradient_checkpointing": gradient_checkpointing,
         "precision": precision,
     }
-    dtypes, inference, gradient_checkpointing, precision = _aliases(aliases, given).values()
+    dtypes, inference, gradient_checkpointing, precision = _aliases(aliases, spelled).values()
     inference, gradient_checkpointing = (False if s is None else s for s in (inference, gradient_checkpointing))
     _check_switches(
         inference=inference,
@@ -229,9 +229,9 @@ def compile(
             "donate needs inference=True: gradients read what the data was", hint="add inference=True, or leave it out"
         )
     if planned is not None:
-        found = best_layout(model, options, backend, planned, hardware)
-        backend.engine.on_layout(found)
-        settings = replace(settings, layout=found)
+        best = best_layout(model, options, backend, planned, hardware)
+        backend.engine.on_layout(best)
+        settings = replace(settings, layout=best)
     return PhysicalModel(
         model, backend, options, settings, static_shapes=static_shapes, file_path=file_path, verbose=verbose
     )
@@ -243,8 +243,8 @@ def _check_switches(**switches: Any) -> None:
             raise InvalidValueError(f"{name} is {value!r}", hint="give True or False")
 
 
-def _aliases(given: dict[str, Any], canonical: dict[str, Any]) -> dict[str, Any]:
-    for name, value in given.items():
+def _aliases(aliases: dict[str, Any], canonical: dict[str, Any]) -> dict[str, Any]:
+    for name, value in aliases.items():
         if name not in ALIASES:
             known = [n for n in compile.__kwdefaults__ or {}] + list(ALIASES)
             owners = _backends_with(name)
@@ -298,10 +298,10 @@ def _asked(model: Model, backend: Backend, layout: Any, strategy: Any) -> Any:
     if isinstance(layout, ArrayLayout):
         return layout
     own = backend.parallel_strategy
-    for name, given in (("layout", layout), ("strategy", strategy)):
-        if own is not None and given is not None:
+    for name, requested in (("layout", layout), ("strategy", strategy)):
+        if own is not None and requested is not None:
             raise ConflictingOptionError(
-                f"the backend has parallel_strategy={own!r}, and {name} is {given!r}", hint="leave out one of them"
+                f"the backend has parallel_strategy={own!r}, and {name} is {requested!r}", hint="leave out one of them"
             )
     placed, pipeline = backend.placements.get(id(model), (None, None))
     if placed is not model:
@@ -316,11 +316,11 @@ def _asked(model: Model, backend: Backend, layout: Any, strategy: Any) -> Any:
     return pipeline
 
 
-def _layout(model: Model, given: Any, backend: Backend, autodiff: str | None) -> Layout | None:
+def _layout(model: Model, requested: Any, backend: Backend, autodiff: str | None) -> Layout | None:
     """Return how programs are divided, if they are."""
-    if given is None:
+    if requested is None:
         return None
-    layout = as_layout(given)
+    layout = as_layout(requested)
     if autodiff == "native":
         raise ConflictingOptionError(
             'a layout needs the gradient graph: autodiff="native" differentiates on one device',
@@ -336,12 +336,12 @@ def _layout(model: Model, given: Any, backend: Backend, autodiff: str | None) ->
     return layout
 
 
-def _precision(given: Any, backend: Backend) -> dtypes.DType | None:
-    """Return the dtype to compute in: what is given here, else that of the backend."""
-    found = given if given is not None else backend.precision
-    if found is None:
+def _precision(requested: Any, backend: Backend) -> dtypes.DType | None:
+    """Return the dtype to compute in: what is requested here, else that of the backend."""
+    precision = requested if requested is not None else backend.precision
+    if precision is None:
         return None
-    compute = _dtype(found)
+    compute = _dtype(precision)
     if not compute.is_floating:
         raise InvalidValueError(f"precision is {compute}", hint="use float16, bfloat16, float32 or float64")
     return compute
@@ -351,22 +351,22 @@ def _dtype(dtype: Any) -> dtypes.DType:
     return dtypes.normalize(dtype)
 
 
-def _by_name(option: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
-    if given is None:
+def _by_name(option: str, mapping: Mapping[str, Any] | None) -> dict[str, Any]:
+    if mapping is None:
         return {}
-    if not isinstance(given, Mapping):
-        raise InvalidValueError(f"{option} is a {type(given).__name__}", hint=f"pass {option}={{'input': ...}}")
-    return {str(name): value for name, value in given.items()}
+    if not isinstance(mapping, Mapping):
+        raise InvalidValueError(f"{option} is a {type(mapping).__name__}", hint=f"pass {option}={{'input': ...}}")
+    return {str(name): value for name, value in mapping.items()}
 
 
-def _names(option: str, given: Iterable[str] | None) -> list[str]:
-    if given is None:
+def _names(option: str, names: Iterable[str] | None) -> list[str]:
+    if names is None:
         return []
-    if isinstance(given, str):
-        raise InvalidValueError(f"{option} is a string", hint=f"pass a set: {option}={{{given!r}}}")
-    if not isinstance(given, Iterable):
-        raise InvalidValueError(f"{option} is a {type(given).__name__}", hint=f"pass a set of names: {option}={{...}}")
-    return sorted(str(name) for name in given)
+    if isinstance(names, str):
+        raise InvalidValueError(f"{option} is a string", hint=f"pass a set: {option}={{{names!r}}}")
+    if not isinstance(names, Iterable):
+        raise InvalidValueError(f"{option} is a {type(names).__name__}", hint=f"pass a set of names: {option}={{...}}")
+    return sorted(str(name) for name in names)
 
 
 def _sizes(shape: Any) -> Any:
@@ -378,13 +378,13 @@ def _constant(name: str, value: Any) -> Any:
     if hasattr(value, "detach"):
         return value
     try:
-        found = np.asarray(value)
+        array = np.asarray(value)
     except ValueError as error:
         raise InvalidValueError(
             f"the constant {name!r} is not an array: {error}", hint="give rows of equal length"
         ) from error
-    if found.dtype.kind not in "biuf" and found.dtype.name != "bfloat16":
-        raise InvalidValueError(f"the constant {name!r} is of {found.dtype}", hint="give numbers")
+    if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
+        raise InvalidValueError(f"the constant {name!r} is of {array.dtype}", hint="give numbers")
     return value
 
 

@@ -62,15 +62,15 @@ class CompileStats:
 
     def note(self, what: str, seconds: float, groups: Mapping[str, Mapping[str, Any]]) -> None:
         """Record a compilation for arguments, given as groups such as ``data`` of arrays by name."""
-        found = {
+        signature = {
             f"{group} {name!r}": f"{_plain(value.dtype)} {list(value.shape)}"
             for group, arrays in groups.items()
             for name, value in arrays.items()
             if hasattr(value, "shape")
         }
         before = self._seen.get(what)
-        self._seen[what] = found
-        self.compilations.append(Compilation(what, seconds, _reason(before, found)))
+        self._seen[what] = signature
+        self.compilations.append(Compilation(what, seconds, _reason(before, signature)))
 
     def __str__(self) -> str:
         rows = [(c.what, f"{c.seconds * 1e3:.1f} ms", c.reason) for c in self.compilations]

@@ -88,8 +88,8 @@ def cotangents_of(
     model: PhysicalModel, program: Program, params: Any, data: Mapping[str, Any], output_gradients: Any
 ) -> dict[str, Any]:
     """Return the gradients of outputs as arrays by name, of what `PhysicalModel.evaluate` takes."""
-    given = model._cotangents(program, params, data, output_gradients)
-    return {name: model._cotangent(program, name, value, data) for name, value in given.items()}
+    cotangents = model._cotangents(program, params, data, output_gradients)
+    return {name: model._cotangent(program, name, value, data) for name, value in cotangents.items()}
 
 
 def communicator(model: PhysicalModel) -> Processes | None:

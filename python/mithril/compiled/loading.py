@@ -40,7 +40,7 @@ class Module:
         source: _core.Source,
         name: str,
         constant: Callable[[np.ndarray[Any, Any]], Any],
-        given: Mapping[str, Any],
+        namespace: Mapping[str, Any],
     ) -> None:
         self.source = source
         #: Wraps every function, in what a backend needs around a call.
@@ -49,9 +49,9 @@ class Module:
         self.filename = f"<mithril {name} {digest}>"
         constants = {key: constant(value) for key, value in source.constants().items()}
         self.namespace: dict[str, Any] = {"__name__": f"mithril_generated_{digest}", "_CONSTANTS": constants}
-        self.namespace.update(given)
+        self.namespace.update(namespace)
         # What users wrote may call generated code again, for which a thread's context could not be entered twice.
-        self._calls_users = "backend" in given or "host_call(" in source.text
+        self._calls_users = "backend" in namespace or "host_call(" in source.text
         code = compile(source.text, self.filename, "exec")
         # Without a modification time the entry is never dropped as stale.
         linecache.cache[self.filename] = (len(source.text), None, source.text.splitlines(keepends=True), self.filename)
@@ -148,7 +148,7 @@ def load(
     source: _core.Source,
     name: str,
     constant: Callable[[np.ndarray[Any, Any]], Any] = lambda host: host,
-    given: Mapping[str, Any] | None = None,
+    namespace: Mapping[str, Any] | None = None,
 ) -> Module:
     """Execute generated source.
 
@@ -160,11 +160,11 @@ def load(
         Shown in tracebacks.
     constant : callable, optional
         Makes an array of the framework of a NumPy array that is too large to be written into the source.
-    given : mapping, optional
+    namespace : mapping, optional
         Globals that it reads besides ``_CONSTANTS``.
 
     Returns
     -------
     Module
     """
-    return Module(source, name, constant, given or {})
+    return Module(source, name, constant, namespace or {})

@@ -84,10 +84,10 @@ def plan_memory(model: PhysicalModel) -> MemoryPlan:
     source = getattr(model._known().module, "source", None)
     if not isinstance(source, _core.GgmlProgram):
         raise UnsupportedOpError("only models on ggml plan their memory", hint="compile with GGMLBackend")
-    found = source.memory
-    if found is None:
+    plan = source.memory
+    if plan is None:
         raise UnresolvedShapeError(
             "the shapes of the inputs are not known yet",
             hint="pass shapes={'input': [...]} to compile, or call evaluate once",
         )
-    return MemoryPlan(**found)
+    return MemoryPlan(**plan)

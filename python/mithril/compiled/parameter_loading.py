@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 __all__ = ["read", "store"]
 
 
-def read(model: PhysicalModel, given: Mapping[str, Any], strict: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
+def read(model: PhysicalModel, arrays: Mapping[str, Any], strict: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
     """Check a dict of weights against a compiled model and copy them to its backend.
 
     Parameters
     ----------
     model : PhysicalModel
         Says which names, shapes and dtypes are wanted.
-    given : mapping
+    arrays : mapping
         Name to array of any kind: every parameter, and the running statistics.
     strict : bool, optional
         Whether everything must be there, and nothing else.
@@ -35,12 +35,12 @@ def read(model: PhysicalModel, given: Mapping[str, Any], strict: bool = True) ->
     (dict, dict)
         Parameters and state.
     """
-    if not isinstance(given, Mapping):
-        raise ParameterError(f"params is a {type(given).__name__}", hint="pass a dict of arrays by name")
+    if not isinstance(arrays, Mapping):
+        raise ParameterError(f"params is a {type(arrays).__name__}", hint="pass a dict of arrays by name")
     groups = {role: model._names[role] for role in ("param", "state")}
     known = {name for names in groups.values() for name in names}
-    unknown = [name for name in given if name not in known and name not in model._names["unneeded"]]
-    if unknown and (strict or not known & given.keys()):
+    unknown = [name for name in arrays if name not in known and name not in model._names["unneeded"]]
+    if unknown and (strict or not known & arrays.keys()):
         hint = did_you_mean(unknown[0], known, "leave it out")
         raise ParameterError(f"params holds {unknown[0]!r}, which is not in the model", hint=hint)
     if unknown:
@@ -48,7 +48,7 @@ def read(model: PhysicalModel, given: Mapping[str, Any], strict: bool = True) ->
         warnings.warn(f"params holds {shown}, which the model does not have", UnusedKeyWarning, stacklevel=4)
     # Statistics that were measured or loaded before may stay.
     lacking = model._lacks_statistics()
-    absent = [name for name in (*groups["param"], *lacking) if name not in given]
+    absent = [name for name in (*groups["param"], *lacking) if name not in arrays]
     if absent and strict:
         more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
         raise ParameterError(
@@ -62,36 +62,36 @@ def read(model: PhysicalModel, given: Mapping[str, Any], strict: bool = True) ->
 
     def take(name: str) -> Any:
         dtype, shape = types.get(name, (None, None))
-        is_kept = keeps_blocks and isinstance(given[name], QuantizedArray)
-        found = given[name] if is_kept else converted(f"parameter {name!r}", given[name], model.backend, dtype)
-        if shape is not None and tuple(found.shape) != tuple(shape):
+        is_kept = keeps_blocks and isinstance(arrays[name], QuantizedArray)
+        array = arrays[name] if is_kept else converted(f"parameter {name!r}", arrays[name], model.backend, dtype)
+        if shape is not None and tuple(array.shape) != tuple(shape):
             raise ParameterError(
-                f"parameter {name!r} has shape {list(found.shape)}, but must be {list(shape)}",
+                f"parameter {name!r} has shape {list(array.shape)}, but must be {list(shape)}",
                 hint="check which model it comes from",
             )
-        return found
+        return array
 
-    params, state = ({name: take(name) for name in names if name in given} for names in groups.values())
+    params, state = ({name: take(name) for name in names if name in arrays} for names in groups.values())
     return params, state
 
 
 def store(model: PhysicalModel, params: Mapping[str, Any], state: Mapping[str, Any]) -> Parameters:
     """Make arrays of its backend the parameters and the state of a model; what is missing stays, or is drawn."""
     with model._lock:
-        found = model._store if model._store is not None else model._parameters(None, model)
-        found._link(model)
-        found.update(params)
+        parameters = model._store if model._store is not None else model._parameters(None, model)
+        parameters._link(model)
+        parameters.update(params)
         program = model._current
-        absent = [name for name in model._names["param"] if not dict.__contains__(found, name)]
+        absent = [name for name in model._names["param"] if not dict.__contains__(parameters, name)]
         if not absent:
-            found._resolve({})
-        elif program is not None and not found._resolved:
+            parameters._resolve({})
+        elif program is not None and not parameters._resolved:
             fresh = program.core.initial(absent, model.backend.engine.seed)
             types = {name: dtype for name, dtype, _ in program.params}
-            found._resolve({name: model.backend.tensor(fresh[name], types[name]) for name in absent})
-        model._store = found
+            parameters._resolve({name: model.backend.tensor(fresh[name], types[name]) for name in absent})
+        model._store = parameters
         model._update_state(state)
-        return found
+        return parameters
 
 
 def converted(label: str, value: Any, to: Backend, dtype: str | None) -> Any:

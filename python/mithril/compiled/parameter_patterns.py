@@ -56,7 +56,7 @@ def matching(option: str, patterns: Any, names: Iterable[str] | None) -> list[st
         raise InvalidValueError(f"{option} is a {type(patterns).__name__}", hint=hint)
     is_known = names is not None
     example = '["encoder.*"]' if option != "initializers" else '{"encoder.*": "zeros"}'
-    names, found = list(names or ()), set()
+    names, matched = list(names or ()), set()
     for pattern in patterns:
         if not isinstance(pattern, str):
             shown = pattern.__name__ if isinstance(pattern, type) else repr(pattern)
@@ -67,8 +67,8 @@ def matching(option: str, patterns: Any, names: Iterable[str] | None) -> list[st
         meant = [name for name in names if fits(name, pattern)]
         if not meant and is_known:
             raise no_parameter(f"{option} holds {pattern!r}, which fits no parameter", pattern, names)
-        found.update(meant)
-    return [name for name in names if name in found]
+        matched.update(meant)
+    return [name for name in names if name in matched]
 
 
 def refuse_both(trainable: Iterable[str], frozen: Iterable[str]) -> None:
@@ -90,49 +90,49 @@ def no_parameter(message: str, pattern: str, names: Iterable[str]) -> ParameterE
     return ParameterError(message, hint=f"did you mean {near!r}?" if near else known)
 
 
-def read_initializers(given: Any, names: Iterable[str]) -> dict[str, tuple[str, Any]]:
+def read_initializers(initializers: Any, names: Iterable[str]) -> dict[str, tuple[str, Any]]:
     """Return how parameters start, by name, where that is chosen; the first pattern that fits a name counts."""
-    if not isinstance(given, Mapping):
+    if not isinstance(initializers, Mapping):
         hint = 'pass a dict of patterns: initializers={"*.bias": "zeros"}'
-        raise InvalidValueError(f"initializers is a {type(given).__name__}", hint=hint)
-    found: dict[str, tuple[str, Any]] = {}
-    for pattern, value in given.items():
+        raise InvalidValueError(f"initializers is a {type(initializers).__name__}", hint=hint)
+    by_name: dict[str, tuple[str, Any]] = {}
+    for pattern, value in initializers.items():
         meant = matching("initializers", [pattern], names)
         initializer = _initializer(pattern, value)
         for name in meant:
-            found.setdefault(name, initializer)
-    return found
+            by_name.setdefault(name, initializer)
+    return by_name
 
 
-def _initializer(pattern: str, given: Any) -> tuple[str, Any]:
+def _initializer(pattern: str, initializer: Any) -> tuple[str, Any]:
     hint = f"give one of {', '.join(_PLAIN)}, a pair such as ('normal', 0.02), a number, or an array"
-    if isinstance(given, str) and given in _PLAIN:
-        return _plain(given)
-    if isinstance(given, str) and given in _SCALED:
+    if isinstance(initializer, str) and initializer in _PLAIN:
+        return _plain(initializer)
+    if isinstance(initializer, str) and initializer in _SCALED:
         raise InvalidValueError(
-            f"the initializer of {pattern!r} is {given!r}, without {_SCALED[given]}",
-            hint=f"give a pair: ({given!r}, 0.02)",
+            f"the initializer of {pattern!r} is {initializer!r}, without {_SCALED[initializer]}",
+            hint=f"give a pair: ({initializer!r}, 0.02)",
         )
-    if isinstance(given, str) and given == "variance_scaling":
+    if isinstance(initializer, str) and initializer == "variance_scaling":
         raise InvalidValueError(
-            f"the initializer of {pattern!r} is {given!r}, without scale, fan and distribution", hint=_EXAMPLE
+            f"the initializer of {pattern!r} is {initializer!r}, without scale, fan and distribution", hint=_EXAMPLE
         )
-    if isinstance(given, tuple) and given and given[0] == "variance_scaling":
-        return given[0], _variance_scaling(pattern, given[1:])
-    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str):
-        kind, value = given
+    if isinstance(initializer, tuple) and initializer and initializer[0] == "variance_scaling":
+        return initializer[0], _variance_scaling(pattern, initializer[1:])
+    if isinstance(initializer, tuple) and len(initializer) == 2 and isinstance(initializer[0], str):
+        kind, value = initializer
         if kind in _PLAIN and value is None:
             return _plain(kind)
         if kind == "value":
-            return given
+            return initializer
         if kind in _SCALED and _is_number(value) and np.isfinite(value) and (kind == "constant" or value >= 0):
             return kind, float(value)
-    elif _is_number(given) and np.isfinite(given):
-        return "constant", float(given)
-    elif hasattr(given, "shape") and hasattr(given, "dtype"):
-        return "value", given
-    shown = f"{given!r}" if len(repr(given)) < 80 else f"a {type(given).__name__}"
-    name = given[0] if isinstance(given, tuple) and given else given
+    elif _is_number(initializer) and np.isfinite(initializer):
+        return "constant", float(initializer)
+    elif hasattr(initializer, "shape") and hasattr(initializer, "dtype"):
+        return "value", initializer
+    shown = f"{initializer!r}" if len(repr(initializer)) < 80 else f"a {type(initializer).__name__}"
+    name = initializer[0] if isinstance(initializer, tuple) and initializer else initializer
     near = nearest(name, (*_PLAIN, *_SCALED)) if isinstance(name, str) and name not in (*_PLAIN, *_SCALED) else None
     raise InvalidValueError(
         f"the initializer of {pattern!r} is {shown}", hint=f"did you mean {near!r}?" if near else hint

@@ -65,10 +65,10 @@ class Parameters(dict[str, Any]):
         cls, values: Mapping[str, Any], statistics: tuple[str, ...] = (), frozen: tuple[str, ...] = ()
     ) -> Parameters:
         """Make parameters whose values are there."""
-        made = cls(tuple(name for name in values if name not in statistics), None, statistics, frozen)
-        dict.update(made, values)
-        made._resolved = True
-        return made
+        parameters = cls(tuple(name for name in values if name not in statistics), None, statistics, frozen)
+        dict.update(parameters, values)
+        parameters._resolved = True
+        return parameters
 
     @property
     def is_resolved(self) -> bool:
@@ -236,9 +236,9 @@ def _restore(
     statistics: tuple[str, ...] = (),
     frozen: tuple[str, ...] = (),
 ) -> Parameters:
-    made = Parameters(names, seed, statistics, frozen)
-    made._resolve(values)
-    return made
+    parameters = Parameters(names, seed, statistics, frozen)
+    parameters._resolve(values)
+    return parameters
 
 
 # --- gradients --------------------------------------------------------------------------------------------------
@@ -266,17 +266,17 @@ def gradients_like(
     order = tuple(params)
     others = [name for name in order if name not in gradients]
     if type(params) is Parameters:
-        made = Parameters.of(gradients, frozen=params._frozen)
-        made._statistics = params._statistics
+        wrapped = Parameters.of(gradients, frozen=params._frozen)
+        wrapped._statistics = params._statistics
     elif not others:
         return gradients
     elif is_tree:
         return {name: gradients[name] if name in gradients else _marked(zeros(name)) for name in order}
     else:
-        made = Parameters.of(gradients, frozen=tuple(others))
+        wrapped = Parameters.of(gradients, frozen=tuple(others))
     if others or type(params) is Parameters:
-        made._order, made._zeros = order, zeros
-    return made
+        wrapped._order, wrapped._zeros = order, zeros
+    return wrapped
 
 
 def gradient_order(params: Parameters) -> tuple[str, ...] | None:
@@ -289,15 +289,15 @@ def _marked(zeros: Any) -> Any:
     return zeros
 
 
-def untrained(*given: Mapping[str, Any]) -> frozenset[str]:
+def untrained(*mappings: Mapping[str, Any]) -> frozenset[str]:
     """Return the names of what an optimizer leaves alone: running statistics, and what is frozen."""
-    found: set[str] = set()
-    for mapping in given:
+    names: set[str] = set()
+    for mapping in mappings:
         if isinstance(mapping, Parameters):
-            found.update(mapping._statistics, mapping._frozen)
+            names.update(mapping._statistics, mapping._frozen)
         elif _ZEROS:
-            found.update(name for name, value in mapping.items() if _ZEROS.get(id(value)) is value)
-    return frozenset(found)
+            names.update(name for name, value in mapping.items() if _ZEROS.get(id(value)) is value)
+    return frozenset(names)
 
 
 def like(params: Mapping[str, Any], new: dict[str, Any]) -> dict[str, Any]:

@@ -153,9 +153,9 @@ class PhysicalModel(Stateful, Sources, Tools):
         program = Program(core, self.backend, self._settings, self.compile_stats)
         if self._file_path is not None:
             save(self._file_path, program.module.source)
-        if wanted := os.environ.get("MITHRIL_DUMP"):
+        if stages := os.environ.get("MITHRIL_DUMP"):
             texts = Stages(self.backend.engine.stages(core, program.module))
-            for stage in texts if wanted == "all" else wanted.split(","):
+            for stage in texts if stages == "all" else stages.split(","):
                 print(f"--- {stage}\n{texts.get(stage.strip(), 'there is no such stage')}", file=sys.stderr)
         end = time.perf_counter()
         self.compile_stats.note(
@@ -219,16 +219,16 @@ class PhysicalModel(Stateful, Sources, Tools):
         check_declared(self._options["shapes"], shapes)
         key = tuple(sorted(shapes.items()))
         with self._lock:
-            found = self._programs.get(key)
-            if found is None:
-                given = params if _is_resolved(params) else {}
+            program = self._programs.get(key)
+            if program is None:
+                resolved = params if _is_resolved(params) else {}
                 known = {
-                    n: tuple(v.shape) for n, v in given.items() if n in self._names["param"] and hasattr(v, "shape")
+                    n: tuple(v.shape) for n, v in resolved.items() if n in self._names["param"] and hasattr(v, "shape")
                 }
-                found = self._generalized(shapes, known) or self._compile({**known, **shapes})
-                self._adopt(found, key)
-            self._current = found
-            return found
+                program = self._generalized(shapes, known) or self._compile({**known, **shapes})
+                self._adopt(program, key)
+            self._current = program
+            return program
 
     def _generalized(self, shapes: dict[str, tuple[int, ...]], known: dict[str, Any]) -> Program | None:
         """After two different sizes, a program for any size: the axes that changed become symbols."""
@@ -527,24 +527,24 @@ class PhysicalModel(Stateful, Sources, Tools):
             outputs = {name: value for name, value in outputs.items() if name in self._names["output"]}
         return outputs, gradients
 
-    def _cotangents(self, program: Program, params: Any, data: Any, given: Any) -> dict[str, Any]:
-        if callable(given):
+    def _cotangents(self, program: Program, params: Any, data: Any, gradients: Any) -> dict[str, Any]:
+        if callable(gradients):
             # The state is not kept: the gradients are of this very call, with the same random numbers.
             outputs = program.run(program.module, program.evaluate, params, data, self._state_for(params))
-            given = given(outputs[0] if program.updates else outputs)
+            gradients = gradients(outputs[0] if program.updates else outputs)
         outputs = [n for n in self._names["output"] if "float" in program.output_types[n][0]]
-        if given is True:
+        if gradients is True:
             return {name: None for name in outputs}
-        if isinstance(given, Mapping):
-            if not given:
+        if isinstance(gradients, Mapping):
+            if not gradients:
                 raise InvalidValueError("output_gradients is empty", hint=f"give one of {', '.join(outputs)}")
-            return dict(given)
+            return dict(gradients)
         if len(outputs) != 1:
             raise InvalidValueError(
                 "output_gradients is one array, but there are several outputs",
                 hint=f"pass a dict with some of {', '.join(outputs)}",
             )
-        return {outputs[0]: given}
+        return {outputs[0]: gradients}
 
     def _with_edges(self, names: list[str], params: Any, data: Any) -> Program:
         """Compile again with further connections as outputs, so that they take gradients."""
@@ -566,15 +566,15 @@ class PhysicalModel(Stateful, Sources, Tools):
             return self._current
 
     def _cotangent(self, program: Program, name: str, value: Any, data: Any) -> Any:
-        dtype, wanted = program.output_types[name]
-        if not all(isinstance(size, int) for size in wanted):
-            wanted = tuple(program.core.output_shape(name, {n: tuple(data[n].shape) for n, _, _ in program.data}))
+        dtype, expected = program.output_types[name]
+        if not all(isinstance(size, int) for size in expected):
+            expected = tuple(program.core.output_shape(name, {n: tuple(data[n].shape) for n, _, _ in program.data}))
         if value is None:
-            return self.backend.ones(wanted, dtype=dtype)
+            return self.backend.ones(expected, dtype=dtype)
         value = self.backend.engine.as_array(value, dtypes.normalize(dtype))
-        if tuple(value.shape) != wanted:
+        if tuple(value.shape) != expected:
             raise ParameterError(
-                f"the gradient of output {name!r} has shape {list(value.shape)}, but must be {list(wanted)}",
+                f"the gradient of output {name!r} has shape {list(value.shape)}, but must be {list(expected)}",
                 hint="an output gradient has the shape of its output",
             )
         return value
@@ -679,12 +679,12 @@ class PhysicalModel(Stateful, Sources, Tools):
 def _restore(
     model: Any, backend: Any, options: Any, settings: Settings, further: Any, state: Any, store: Any
 ) -> PhysicalModel:
-    made = PhysicalModel(model, backend, options, settings, **further)
-    made._restore_state(state)
+    physical = PhysicalModel(model, backend, options, settings, **further)
+    physical._restore_state(state)
     if store is not None:
-        store._link(made)
-        made._store = store
-    return made
+        store._link(physical)
+        physical._store = store
+    return physical
 
 
 def _is_resolved(params: Any) -> bool:

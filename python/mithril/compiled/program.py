@@ -148,10 +148,10 @@ class Program:
             values = None if positions is None else self._values(data, positions.inputs)
             if values is None:
                 return None
-            found: Exception | None = positions.check(values)
+            problem: Exception | None = positions.check(values)
         except MithrilError:
             return None  # A function of the user's stands before the index: what is known stays.
-        return positions.guess() if found is None and error.path is None else found
+        return positions.guess() if problem is None and error.path is None else problem
 
     def _values(self, data: Mapping[str, Any], names: Sequence[str]) -> list[Any] | None:
         """Return data as arrays of NumPy; None while a framework is tracing: there are no values yet."""
@@ -198,32 +198,32 @@ class Program:
     def gradient(self, outputs: tuple[str, ...]) -> tuple[Module | Runner, Callable[..., Any]]:
         """Return the module and function that give the gradients of these outputs; made at the first call."""
         names = self.float_params
-        found = self.gradients.get((outputs, names))
-        if found is None:
+        program = self.gradients.get((outputs, names))
+        if program is None:
             if not (outputs and names) and (self.settings.layout is not None or self.settings.autodiff == "native"):
-                found = (self.module, self._constant_gradients(names))
+                program = (self.module, self._constant_gradients(names))
             elif self.settings.layout is not None:
-                found = (self.module, self.module.gradients(outputs, names))
+                program = (self.module, self.module.gradients(outputs, names))
             elif self.settings.autodiff == "native":
                 function = self.backend.engine.differentiator(self, outputs, names)
                 calls_host = "host_call(" in self.module.source.text
                 function = self._checked(self.module, function)
-                found = (self.differentiable, differentiated(function) if calls_host else function)
+                program = (self.differentiable, differentiated(function) if calls_host else function)
             else:
                 module = self.backend.engine.load_gradients(self.core, list(outputs), list(names))
                 self.backend.engine.report_fallbacks(module, self.stats.referred, self.settings.strict)
                 compiled = self.backend.engine.compile_graph_gradients(self, module)
-                found = (module, self._checked(module, compiled, "evaluate_gradients"))
-            self.gradients[(outputs, names)] = found
-        return found
+                program = (module, self._checked(module, compiled, "evaluate_gradients"))
+            self.gradients[(outputs, names)] = program
+        return program
 
     def _constant_gradients(self, names: tuple[str, ...]) -> Callable[..., Any]:
         """Return the function where there is nothing to differentiate, or nothing by which: frameworks refuse that."""
         kinds = {name: dtype for name, dtype, _ in self.params}
 
         def evaluate_gradients(params: Any, data: Any, state: Any, cotangents: Any) -> Any:
-            found = self.evaluate(params, data, state)
-            outputs, *updated = found if self.updates else (found,)
+            results = self.evaluate(params, data, state)
+            outputs, *updated = results if self.updates else (results,)
             zeros = {name: self.backend.zeros(tuple(params[name].shape), dtype=kinds[name]) for name in names}
             return (outputs, zeros, *updated)
 

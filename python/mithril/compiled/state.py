@@ -104,33 +104,34 @@ class Stateful:
         """Put statistics into the state, after a look at them."""
         program = self._current
         types = {} if program is None else {name: (dtype, shape) for name, dtype, shape in program.state}
-        found = {}
+        statistics = {}
         for name, value in values.items():
             dtype, shape = types.get(name, (None, None))
             is_kept = dtype is None and self.backend.engine.is_own(value)
-            found[name] = value if is_kept else self.backend.array(value, dtype)
-            if shape is not None and tuple(found[name].shape) != tuple(shape):
+            statistics[name] = value if is_kept else self.backend.array(value, dtype)
+            if shape is not None and tuple(statistics[name].shape) != tuple(shape):
                 raise ParameterError(
-                    f"the running statistic {name!r} has shape {list(found[name].shape)}, but must be {list(shape)}",
+                    f"the running statistic {name!r} has shape {list(statistics[name].shape)}, "
+                    f"but must be {list(shape)}",
                     hint="check which model it comes from",
                 )
         with self._lock:
-            self._update_state(found)
+            self._update_state(statistics)
 
     def _held(self, params: Any) -> bool:
         """Whether parameters bring statistics along that are not simply those in `state`."""
         names = self._names["state"]
         if not names or isinstance(params, _PACKED) or (type(params) is Parameters and params._model is self):
             return False
-        given = [name for name in names if name in params]
-        if given and len(given) < len(names):
+        held = [name for name in names if name in params]
+        if held and len(held) < len(names):
             absent = [name for name in names if name not in params]
             more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
             raise ParameterError(
                 f"params lacks the running statistics {', '.join(map(repr, absent[:5]))}{more}",
                 hint="copy all entries of get_parameters(), or none of the statistics",
             )
-        return bool(given)
+        return bool(held)
 
     def _state_for(self, params: Any) -> dict[str, Any]:
         """Return the state that goes with parameters.

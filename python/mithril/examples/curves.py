@@ -22,24 +22,24 @@ Train = Callable[[ml.Backend, argparse.Namespace], tuple[ml.train.History, ml.Ph
 
 def installed(names: Sequence[str], dtype: str) -> list[ml.Backend]:
     """Create the backends; say which are left out, and why."""
-    found: list[ml.Backend] = []
+    backends: list[ml.Backend] = []
     for name in names:
         try:
-            found.append(ml.get_backend(name, dtype=dtype))
+            backends.append(ml.get_backend(name, dtype=dtype))
         except ml.errors.BackendUnavailableError as error:
             print(f"{name} is left out: {error.message}; {error.hint}")
-    return found
+    return backends
 
 
 def parser(description: str, epochs: int, dtype: str = "float32") -> argparse.ArgumentParser:
     """Make the options that all of them have."""
-    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--epochs", type=int, default=epochs, help=f"passes over the data (default {epochs})")
-    made.add_argument("--backends", nargs="+", default=BACKENDS, help=f"default: {' '.join(BACKENDS)}")
-    made.add_argument("--dtype", default=dtype, help=f"dtype of the floats (default {dtype})")
-    made.add_argument("--checkpoint", type=Path, help="folder of checkpoints, from which the program also goes on")
-    made.add_argument("--out", type=Path, default=Path("out"), help="folder of the picture (default out)")
-    return made
+    result = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    result.add_argument("--epochs", type=int, default=epochs, help=f"passes over the data (default {epochs})")
+    result.add_argument("--backends", nargs="+", default=BACKENDS, help=f"default: {' '.join(BACKENDS)}")
+    result.add_argument("--dtype", default=dtype, help=f"dtype of the floats (default {dtype})")
+    result.add_argument("--checkpoint", type=Path, help="folder of checkpoints, from which the program also goes on")
+    result.add_argument("--out", type=Path, default=Path("out"), help="folder of the picture (default out)")
+    return result
 
 
 def train_everywhere(

@@ -75,12 +75,12 @@ def train_in_c(folder: Path, train: list[dict[str, Array]]) -> Trained:
     subprocess.run(build.split(), cwd=folder, check=True)
     run = subprocess.run(["./train", str(EPOCHS), str(RATE)], cwd=folder, check=True, stdout=subprocess.PIPE, text=True)
     numbers = np.fromfile(folder / "digits.trained", np.float32)
-    found = []
+    updated = []
     for name in params:
         count = params[name].size
-        found.append(numbers[:count].reshape(params[name].shape))
+        updated.append(numbers[:count].reshape(params[name].shape))
         numbers = numbers[count:]
-    return Trained(np.array(run.stdout.split(), np.float32), found)
+    return Trained(np.array(run.stdout.split(), np.float32), updated)
 
 
 def train_in_python(train: list[dict[str, Array]]) -> Trained:
@@ -109,17 +109,17 @@ def main() -> None:
     """Train in both ways, and print what comes out."""
     parser = argparse.ArgumentParser(prog="python -m mithril.examples.digits_in_c", description=_DESCRIPTION)
     parser.add_argument("folder", nargs="?", help="where the C files go (default: a temporary folder)")
-    given = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         train, test = batches()
-        found = train_in_c(Path(given.folder or temporary), train)
-        wanted = train_in_python(train)
+        in_c = train_in_c(Path(args.folder or temporary), train)
+        expected = train_in_python(train)
     for epoch in range(EPOCHS):
         place = slice(epoch * BATCHES, (epoch + 1) * BATCHES)
         print(
-            f"epoch {epoch + 1:2}: loss in C {found.losses[place].mean():.6f}, NumPy {wanted.losses[place].mean():.6f}"
+            f"epoch {epoch + 1:2}: loss in C {in_c.losses[place].mean():.6f}, NumPy {expected.losses[place].mean():.6f}"
         )
-    print(f"accuracy: in C {accuracy(found.params, test):.4f}, NumPy {accuracy(wanted.params, test):.4f}")
+    print(f"accuracy: in C {accuracy(in_c.params, test):.4f}, NumPy {accuracy(expected.params, test):.4f}")
 
 
 if __name__ == "__main__":

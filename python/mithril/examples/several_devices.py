@@ -52,12 +52,12 @@ def losses(model: ml.Model, data: dict[str, Any], backend: ml.Backend, layout: m
     shapes = {"input": [BATCH, *data["input"].shape[1:]]}
     compiled = ml.compile(model, backend, shapes=shapes, layout=layout)
     step = ml.train.TrainingStep(compiled, ml.optim.AdamW(0.003, clip_norm=1.0), loss="cross_entropy")
-    found = []
+    results = []
     for number in range(steps):
         rows = np.arange(BATCH * number, BATCH * (number + 1)) % len(data["target"])
         outputs = step({name: array[rows] for name, array in data.items()})
-        found.append(float(backend.to_numpy(outputs[step.loss])))
-    return np.array(found)
+        results.append(float(backend.to_numpy(outputs[step.loss])))
+    return np.array(results)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,26 +66,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--backend", default="torch", choices=("torch", "numpy", "jax"))
     parser.add_argument("--steps", type=int, default=20, help="training steps (default 20)")
     parser.add_argument("--devices", type=int, nargs="+", default=[1, 2, 4], help="numbers of devices (default 1 2 4)")
-    given = parser.parse_args(arguments)
-    if given.backend == "jax":
+    args = parser.parse_args(arguments)
+    if args.backend == "jax":
         # JAX reads it when it starts.
-        flag = f"--xla_force_host_platform_device_count={max(given.devices)}"
+        flag = f"--xla_force_host_platform_device_count={max(args.devices)}"
         os.environ["XLA_FLAGS"] = f"{flag} {os.environ.get('XLA_FLAGS', '')}"
     is_equal = True
     for build, parameters in ((digits, None), (gpt, "data")):
         model, data = build()
         rows = {}
-        for count in given.devices:
-            options = {} if given.backend == "jax" else {"devices": ["cpu"] * count}
-            backend = ml.get_backend(given.backend, device="cpu" if count == 1 else None, **options, seed=0)
+        for count in args.devices:
+            options = {} if args.backend == "jax" else {"devices": ["cpu"] * count}
+            backend = ml.get_backend(args.backend, device="cpu" if count == 1 else None, **options, seed=0)
             layout = ml.Layout(ml.Mesh(data=count), batch="data", parameters=parameters) if count > 1 else None
-            rows[count] = losses(model, data, backend, layout, given.steps)
-        first = rows[given.devices[0]]
+            rows[count] = losses(model, data, backend, layout, args.steps)
+        first = rows[args.devices[0]]
         distance = max(float(np.abs(row / first - 1.0).max()) for row in rows.values())
         is_equal &= distance < ROUNDING
-        print(f"{build.__name__}: losses of steps 1, {given.steps // 2} and {given.steps}")
+        print(f"{build.__name__}: losses of steps 1, {args.steps // 2} and {args.steps}")
         for count, row in rows.items():
-            shown = "  ".join(f"{row[i]:.6f}" for i in (0, max(given.steps // 2 - 1, 0), -1))
+            shown = "  ".join(f"{row[i]:.6f}" for i in (0, max(args.steps // 2 - 1, 0), -1))
             print(f"  {count} device{'s' if count > 1 else ' '}  {shown}")
         print(f"  {'equal' if distance < ROUNDING else 'NOT EQUAL'}: largest relative difference {distance:.1e}")
     return 0 if is_equal else 1

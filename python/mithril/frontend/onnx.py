@@ -68,7 +68,7 @@ def from_onnx(
     >>> ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": [[1.0, 0.0, 0.0]]})["y"].tolist()
     [[1.0, 4.0]]
     """
-    given = source if isinstance(source, bytes) else os.fspath(source)
+    content = source if isinstance(source, bytes) else os.fspath(source)
     arrays = {name: np.asarray(value) for name, value in (constants or {}).items()}
-    model, parameters = _core.read_onnx(given, shapes, arrays)
+    model, parameters = _core.read_onnx(content, shapes, arrays)
     return model, dict(Checkpoint(parameters))

@@ -95,8 +95,8 @@ def _folder(path: Path, shapes: Mapping[str, Any]) -> Opened | None:
 
 
 def _architectures(path: Path) -> list[str]:
-    found = json.loads((path / "config.json").read_text(encoding="utf-8"))
-    names = found.get("architectures") if isinstance(found, dict) else None
+    content = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    names = content.get("architectures") if isinstance(content, dict) else None
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
@@ -109,8 +109,8 @@ def _by_transformers(path: Path, name: str, shapes: Mapping[str, Any], reason: M
             f"the zoo has no {name}, and it cannot be read through transformers: {error}",
             hint="pip install torch transformers, and its own class is used",
         ) from reason
-    made = getattr(transformers, name, None)
-    if made is None or not hasattr(made, "from_pretrained"):
+    model_class = getattr(transformers, name, None)
+    if model_class is None or not hasattr(model_class, "from_pretrained"):
         raise InvalidValueError(
             f"neither the zoo nor transformers {transformers.__version__} has {name}",
             hint="code in the folder is not run; convert the module yourself: ml.from_torch(module, args)",
@@ -120,7 +120,11 @@ def _by_transformers(path: Path, name: str, shapes: Mapping[str, Any], reason: M
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
-            module = made.from_pretrained(path, config=config, local_files_only=True) if has_weights else made(config)
+            module = (
+                model_class.from_pretrained(path, config=config, local_files_only=True)
+                if has_weights
+                else model_class(config)
+            )
     except Exception as error:
         text = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ModelFileError(f"transformers cannot read {os.fspath(path)!r}: {text}") from error
@@ -141,20 +145,20 @@ def _by_transformers(path: Path, name: str, shapes: Mapping[str, Any], reason: M
 def _examples(module: Any, shapes: Mapping[str, Any], torch: Any) -> dict[str, Any]:
     """Make example inputs: of the shapes that are given, else small ones that the configuration allows."""
     main, config = module.main_input_name, module.config
-    wanted = {name: list(sizes) for name, sizes in shapes.items()}
-    if main not in wanted:
-        wanted = {main: _usual(main, config), **wanted}
+    sizes_by_name = {name: list(sizes) for name, sizes in shapes.items()}
+    if main not in sizes_by_name:
+        sizes_by_name = {main: _usual(main, config), **sizes_by_name}
     if getattr(config, "is_encoder_decoder", False) and main == "input_ids":
-        wanted.setdefault("decoder_input_ids", wanted[main])
-    for name, sizes in wanted.items():
+        sizes_by_name.setdefault("decoder_input_ids", sizes_by_name[main])
+    for name, sizes in sizes_by_name.items():
         if not all(isinstance(n, int) for n in sizes):
             raise InvalidValueError(
                 f"the shape of {name} is {sizes}: the module is traced with numbers", hint=f"write --shape {name}=1,16"
             )
-    is_whole = {name: name.endswith(("ids", "mask", "positions")) for name in wanted}
+    is_whole = {name: name.endswith(("ids", "mask", "positions")) for name in sizes_by_name}
     return {
         name: torch.ones(sizes, dtype=torch.int64) if is_whole[name] else torch.zeros(sizes)
-        for name, sizes in wanted.items()
+        for name, sizes in sizes_by_name.items()
     }
 
 

@@ -48,13 +48,13 @@ def with_state(model: Model, updates: Sequence[tuple[str, str, Any]]) -> Model:
 
 def ordered(model: Model, names: Sequence[str]) -> Model:
     """Put inputs of a model into this order, where they stand in another one."""
-    wanted = [name for name in names if name in model.input_keys]
-    if [name for name in model.input_keys if name in set(wanted)] == wanted:
+    inputs = [name for name in names if name in model.input_keys]
+    if [name for name in model.input_keys if name in set(inputs)] == inputs:
         return model
     file = json.loads(model.to_json())
     parts = file["models"][-1]["body"]["parts"]
     by_name = {edge.get("name"): i for i, edge in enumerate(parts["connections"])}
-    places = [by_name[name] for name in wanted]
+    places = [by_name[name] for name in inputs]
     moved = dict(zip(places, sorted(places), strict=True))
     parts["connections"] = _permuted(parts["connections"], moved)
     for child in parts["children"]:

@@ -37,12 +37,12 @@ def main(description: str, arguments: Sequence[str] | None = None) -> int:
         "--weights", required=True, metavar="FOLDER", help="config.json, weights and tokenizer; or a GGUF"
     )
     add_arguments(parser)
-    given = parser.parse_args(arguments)
-    return guarded(lambda: _printed(given))
+    args = parser.parse_args(arguments)
+    return guarded(lambda: _printed(args))
 
 
-def _printed(given: argparse.Namespace) -> int:
-    print(generate(given))
+def _printed(args: argparse.Namespace) -> int:
+    print(generate(args))
     return 0
 
 
@@ -85,25 +85,25 @@ def by_pattern(entries: Sequence[str]) -> str | dict[str, str]:
     return {pattern or "*": form for pattern, _, form in sorted(pairs, key=lambda pair: not pair[0])}
 
 
-def generate(given: argparse.Namespace) -> str:
+def generate(args: argparse.Namespace) -> str:
     """Write what a model answers to the standard output, piece by piece; return what is left to print."""
-    forms = None if given.quantize is None else by_pattern(given.quantize)
-    own = {"quantize": forms, "num_threads": given.threads, "memory_limit": given.memory_limit}
+    forms = None if args.quantize is None else by_pattern(args.quantize)
+    own = {"quantize": forms, "num_threads": args.threads, "memory_limit": args.memory_limit}
     own = {name: value for name, value in own.items() if value is not None}
-    is_gguf = Path(given.weights).suffix == ".gguf"
+    is_gguf = Path(args.weights).suffix == ".gguf"
     # Low-bit weights stay so on ggml.
-    preferred = ("ggml",) if own or (is_gguf and given.dtype == "float32") else PREFERRED
+    preferred = ("ggml",) if own or (is_gguf and args.dtype == "float32") else PREFERRED
     try:
-        backend = chosen(given.backend, preferred, dtype=given.dtype, **own)
+        backend = chosen(args.backend, preferred, dtype=args.dtype, **own)
     except TypeError as error:
         hint = "--quantize, --threads and --memory-limit are for ggml and c"
         raise InvalidValueError(str(error), hint=hint) from error
-    is_pair = not is_gguf and Folder(given.weights).config.get("is_encoder_decoder", False)
+    is_pair = not is_gguf and Folder(args.weights).config.get("is_encoder_decoder", False)
     kind: Any = EncoderDecoder if is_pair else TextGenerator
-    generator = kind.from_folder(given.weights, backend, cache=not given.no_cache, progress=True, jit=given.jit)
-    prompt = sys.stdin.read() if given.prompt == "-" else given.prompt
+    generator = kind.from_folder(args.weights, backend, cache=not args.no_cache, progress=True, jit=args.jit)
+    prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
     options = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
-    sampling = {name: getattr(given, name) for name in options}
-    for piece in generator.stream(prompt, given.max_new_tokens, stop_strings=given.stop, **sampling):
+    sampling = {name: getattr(args, name) for name in options}
+    for piece in generator.stream(prompt, args.max_new_tokens, stop_strings=args.stop, **sampling):
         print(piece, end="", flush=True)
     return ""

@@ -169,17 +169,17 @@ class PlainRun:
         for row, text in zip(tokens, self._texts, strict=True):
             row[: len(text)] = text
         outputs = evaluate(self._model, {"input": tokens, **self._further})
-        found = outputs["output"]
-        if found.shape[1] != length:
+        logits = outputs["output"]
+        if logits.shape[1] != length:
             raise ParameterError(
-                f"the decoder gives logits of {found.shape[1]} tokens of {length}",
+                f"the decoder gives logits of {logits.shape[1]} tokens of {length}",
                 hint="build it without last_only, or with cache=True",
             )
         ends = np.array([len(text) - 1 for text in self._texts])
         # Only those that are wanted come to the host, where the framework lets them be chosen before.
         if len(ends) == 1:
-            return to_host(self._model, found[:, int(ends[0])])
-        rows: _Numbers = to_host(self._model, found)[np.arange(len(ends)), ends]
+            return to_host(self._model, logits[:, int(ends[0])])
+        rows: _Numbers = to_host(self._model, logits)[np.arange(len(ends)), ends]
         return rows
 
 
@@ -220,9 +220,9 @@ class CachedRun:
             self._grow()
         # A text that has ended stays as long as it is, so that it does not run out of positions.
         self._padding = self._padding + ~np.array(active, bool)
-        found = self._call(np.array(tokens, np.int64)[:, None], self._length)
+        logits = self._call(np.array(tokens, np.int64)[:, None], self._length)
         self._length += 1
-        return found
+        return logits
 
     def _call(self, tokens: _Numbers, position: int) -> _Numbers:
         data = {"input": tokens, "position": np.array(position, np.int64), "padding": self._padding}
@@ -239,22 +239,22 @@ class CachedRun:
 
 def evaluate(model: PhysicalModel, data: dict[str, Any]) -> dict[str, Any]:
     """Run a model with the parameters that belong to it."""
-    found: dict[str, Any] = model.evaluate(model.get_parameters(), data)
-    return found
+    outputs: dict[str, Any] = model.evaluate(model.get_parameters(), data)
+    return outputs
 
 
 def to_host(model: PhysicalModel, logits: Any) -> _Numbers:
     """Bring logits to the host, as float32 or wider."""
-    found = model.backend.to_numpy(logits)
-    found = found if found.dtype in (np.float32, np.float64) else found.astype(np.float32)
+    host = model.backend.to_numpy(logits)
+    host = host if host.dtype in (np.float32, np.float64) else host.astype(np.float32)
     # NaN is the largest number for NumPy.
-    highest = found.max(axis=-1)
+    highest = host.max(axis=-1)
     if not np.isfinite(highest).all():
         raise NumericsError(
             "the logits of the model are not finite",
             hint="check the weights, or use a wider dtype; model.find_nans finds the op",
         )
-    return found
+    return host
 
 
 def check_tokens(prompts: Iterable[Sequence[int]], vocabulary: int | None, context: int | None) -> None:

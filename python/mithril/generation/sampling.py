@@ -81,21 +81,21 @@ class Sampling:
         seen : sequence of int, optional
             The tokens of the text so far, for the repetition penalty.
         """
-        found = np.array(logits, np.float64)
+        result = np.array(logits, np.float64)
         if self.repetition_penalty != 1 and len(seen):
             tokens = np.unique(np.asarray(seen))
-            scores = found[tokens]
-            found[tokens] = np.where(scores < 0, scores * self.repetition_penalty, scores / self.repetition_penalty)
+            scores = result[tokens]
+            result[tokens] = np.where(scores < 0, scores * self.repetition_penalty, scores / self.repetition_penalty)
         if self.temperature == 0:
-            return found
-        found /= self.temperature
-        if self.top_k is not None and self.top_k < len(found):
-            found[found < np.partition(found, -self.top_k)[-self.top_k]] = -np.inf
+            return result
+        result /= self.temperature
+        if self.top_k is not None and self.top_k < len(result):
+            result[result < np.partition(result, -self.top_k)[-self.top_k]] = -np.inf
         if self.top_p is not None and self.top_p < 1:
-            self._keep_top_p(found)
+            self._keep_top_p(result)
         if self.min_p:
-            found[found < found.max() + math.log(self.min_p)] = -np.inf
-        return found
+            result[result < result.max() + math.log(self.min_p)] = -np.inf
+        return result
 
     def _keep_top_p(self, scores: _Numbers) -> None:
         assert self.top_p is not None
@@ -141,16 +141,16 @@ class Sampling:
                 return int(np.argmax(logits if plain else self.processed(logits, seen)))
             below = np.cumsum(self.probabilities(logits, seen))
             # Never beyond the last token that has a probability, however the sum is rounded.
-            found = int(np.searchsorted(below, random.random() * below[-1], side="right"))
-            return min(found, int(np.searchsorted(below, below[-1], side="left")))
+            index = int(np.searchsorted(below, random.random() * below[-1], side="right"))
+            return min(index, int(np.searchsorted(below, below[-1], side="left")))
 
         return choose
 
 
 def _softmax(scores: _Numbers) -> _Numbers:
     exponentials = np.exp(scores - scores.max())
-    found: _Numbers = exponentials / exponentials.sum()
-    return found
+    probabilities: _Numbers = exponentials / exponentials.sum()
+    return probabilities
 
 
 def _check(name: str, value: Any, allowed: Callable[[float], bool], hint: str) -> None:

@@ -104,11 +104,11 @@ class _Generator:
         for pieces in streams:
             for row, piece in enumerate(pieces):
                 texts[row] += piece
-        found = [
+        results = [
             Generated(text, tuple(tokens), str(reason))
             for text, tokens, reason in zip(texts, streams.run.tokens, streams.run.finish_reasons, strict=True)
         ]
-        return found[0] if is_one else found
+        return results[0] if is_one else results
 
     def stream(
         self,
@@ -183,10 +183,10 @@ class TextGenerator(_Generator):
     >>> tokenizer.decoder = tokenizers.decoders.Fuse()
     >>> gpt = create_gpt(block_size=16, dims=8, num_heads=2, num_layers=1, vocab_size=8)
     >>> generator = TextGenerator(compile_decoder(gpt, ml.NumpyBackend()), tokenizer, context=16)
-    >>> found = generator.generate("abc", 5, temperature=1.0, seed=1)
-    >>> len(found.text), len(found.tokens), found.finish_reason
+    >>> result = generator.generate("abc", 5, temperature=1.0, seed=1)
+    >>> len(result.text), len(result.tokens), result.finish_reason
     (5, 5, 'length')
-    >>> "".join(generator.stream("abc", 5, temperature=1.0, seed=1)) == found.text
+    >>> "".join(generator.stream("abc", 5, temperature=1.0, seed=1)) == result.text
     True
     """
 
@@ -237,17 +237,17 @@ class TextGenerator(_Generator):
         arguments: dict[str, Any] = {"cache": True, "last_only": True} if cache else {}
         if Path(folder).suffix == ".gguf":
             return cls._from_gguf(folder, where, progress, arguments, options)
-        found = Folder(folder)
+        source = Folder(folder)
         # A model that there is not is the reason that matters, whatever else is missing.
-        logical = from_config(found.path, **arguments)
+        logical = from_config(source.path, **arguments)
         tokenizer = Tokenizer.from_folder(folder)
-        model = load(lambda: compile_decoder(logical, where, **options), found.path, progress)
+        model = load(lambda: compile_decoder(logical, where, **options), source.path, progress)
         return cls(
             model,
             tokenizer,
-            context=found.integer("n_positions", "max_position_embeddings"),
-            stop_tokens=found.integers("eos_token_id"),
-            start_token=found.integer("bos_token_id"),
+            context=source.integer("n_positions", "max_position_embeddings"),
+            stop_tokens=source.integers("eos_token_id"),
+            start_token=source.integer("bos_token_id"),
         )
 
     @passes_on(export_decoder)
@@ -379,15 +379,15 @@ class EncoderDecoder(_Generator):
         ModelFileError
             If a file is missing or malformed.
         """
-        found, where = Folder(folder), backend_of(backend)
+        source, where = Folder(folder), backend_of(backend)
         arguments: dict[str, Any] = {"cache": True, "last_only": True, "memory_cache": True} if cache else {}
         # A model that there is not is the reason that matters, whatever else is missing.
-        from_config(found.path, part="encoder", mask=True)
+        from_config(source.path, part="encoder", mask=True)
         tokenizer = Tokenizer.from_folder(folder)
-        encoder = found.model(
+        encoder = source.model(
             lambda m: compile_encoder(m, where, **options), part="encoder", progress=progress, mask=True
         )
-        decoder = found.model(
+        decoder = source.model(
             lambda m: compile_decoder(m, where, **options),
             part="decoder",
             progress=progress,
@@ -396,15 +396,15 @@ class EncoderDecoder(_Generator):
         )
         memory = None
         if cache:
-            memory = found.model(lambda m: compile_encoder(m, where, **options), part="memory", progress=progress)
-        start = found.integer("decoder_start_token_id", "pad_token_id")
+            memory = source.model(lambda m: compile_encoder(m, where, **options), part="memory", progress=progress)
+        start = source.integer("decoder_start_token_id", "pad_token_id")
         return cls(
             encoder,
             decoder,
             tokenizer,
             start_token=0 if start is None else start,
             memory=memory,
-            stop_tokens=found.integers("eos_token_id"),
+            stop_tokens=source.integers("eos_token_id"),
         )
 
     def _begin(self, prompts: list[list[int]], max_new_tokens: int, **options: Any) -> Continuation:
@@ -464,10 +464,10 @@ class _Streams(Iterator[list[str]]):
         # A stop token is not a part of the text, whether the tokenizer calls it special or not.
         text = "" if token in self._stops else stream.push(token)
         piece = held.push(text)
-        if not held.found and self.run.finish_reasons[row] is not None:
+        if not held.is_stopped and self.run.finish_reasons[row] is not None:
             piece += held.push(stream.end())
             piece += held.end()
-        if held.found:
+        if held.is_stopped:
             self.run.stop(row)
         return piece
 
@@ -478,18 +478,18 @@ class Held:
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = stops
         self._text = ""
-        self.found = False
+        self.is_stopped = False
 
     def push(self, text: str) -> str:
         """Add text; return what is not a part of a stop string."""
-        if self.found:
+        if self.is_stopped:
             return ""
         self._text += text
         places = [place for place in map(self._text.find, self._stops) if place >= 0]
-        self.found = bool(places)
-        length = min(places) if self.found else len(self._text) - self._beginning()
-        found, self._text = self._text[:length], self._text[length:]
-        return found
+        self.is_stopped = bool(places)
+        length = min(places) if self.is_stopped else len(self._text) - self._beginning()
+        piece, self._text = self._text[:length], self._text[length:]
+        return piece
 
     def _beginning(self) -> int:
         """Length of the longest end of the text that begins a stop string."""
@@ -499,8 +499,8 @@ class Held:
 
     def end(self) -> str:
         """Return what was held back."""
-        found, self._text = ("" if self.found else self._text), ""
-        return found
+        text, self._text = ("" if self.is_stopped else self._text), ""
+        return text
 
 
 def _several(prompts: Any) -> tuple[list[Any], bool]:
@@ -509,24 +509,24 @@ def _several(prompts: Any) -> tuple[list[Any], bool]:
         return [prompts], True
     if isinstance(prompts, bytes) or not isinstance(prompts, Iterable):
         raise InvalidValueError(f"the prompt is a {type(prompts).__name__}", hint="give text, or a list of tokens")
-    found = list(prompts)
-    if not found:
+    several = list(prompts)
+    if not several:
         raise InvalidValueError("there are no prompts", hint="give at least one")
-    return ([found], True) if all(hasattr(token, "__index__") for token in found) else (found, False)
+    return ([several], True) if all(hasattr(token, "__index__") for token in several) else (several, False)
 
 
-def _strings(given: str | Iterable[str]) -> list[str]:
-    found = [given] if isinstance(given, str) else list(given)
-    if not all(isinstance(string, str) and string for string in found):
-        raise InvalidValueError(f"stop_strings is {given!r}", hint="give strings that are not empty")
-    return found
+def _strings(value: str | Iterable[str]) -> list[str]:
+    strings = [value] if isinstance(value, str) else list(value)
+    if not all(isinstance(string, str) and string for string in strings):
+        raise InvalidValueError(f"stop_strings is {value!r}", hint="give strings that are not empty")
+    return strings
 
 
-def _sampling(given: dict[str, Any]) -> Sampling:
+def _sampling(options: dict[str, Any]) -> Sampling:
     known = [entry.name for entry in fields(Sampling)]
-    for name in given:
+    for name in options:
         if name not in known:
             near = nearest(name, known)
             guess = f"; did you mean `{near}`?" if near else ""
             raise TypeError(f"there is no option `{name}`{guess} It takes: {', '.join(known)}")
-    return Sampling(**given)
+    return Sampling(**options)

@@ -64,13 +64,13 @@ class Continuation(Iterator["list[int | None]"]):
             self._run, logits = start(self._model, self._prompts, self._further, self._context)
         else:
             logits = self._run.step([seen[-1] for seen in self._seen], active)
-        found: list[int | None] = []
+        tokens: list[int | None] = []
         for row, is_active in enumerate(active):
             token = self._choosers[row](logits[row], self._seen[row]) if is_active else None
-            found.append(token)
+            tokens.append(token)
             if token is not None:
                 self._append(row, token)
-        return found
+        return tokens
 
     def _append(self, row: int, token: int) -> None:
         self._seen[row].append(token)
@@ -130,8 +130,8 @@ def generate_tokens(
     >>> from mithril.generation import compile_decoder, generate_tokens
     >>> from mithril.models import create_gpt
     >>> gpt = create_gpt(block_size=16, dims=8, num_heads=2, num_layers=1, vocab_size=10)
-    >>> found = generate_tokens(compile_decoder(gpt, ml.NumpyBackend()), [[1, 2], [3]], 4, context=16)
-    >>> len(list(found)), [len(tokens) for tokens in found.tokens], found.finish_reasons
+    >>> result = generate_tokens(compile_decoder(gpt, ml.NumpyBackend()), [[1, 2], [3]], 4, context=16)
+    >>> len(list(result)), [len(tokens) for tokens in result.tokens], result.finish_reasons
     (4, [4, 4], ['length', 'length'])
     """
     for name, number in (("max_new_tokens", max_new_tokens), ("context", context)):

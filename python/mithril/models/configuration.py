@@ -95,10 +95,10 @@ def _from_gguf(path: Path, arguments: dict[str, Any], name: str | None) -> Model
     # Files of weights know compiled models, which know this module.
     from ..checkpoints import llama_cpp, weights
 
-    found, further = llama_cpp.configuration(weights.open(path))
+    settings, further = llama_cpp.configuration(weights.open(path))
     if "rope_factor" in further and "rope_factor" not in arguments:
         raise InvalidValueError(
             f"the rotary embedding of {os.fspath(path)!r} is scaled, but the file does not say by what factor",
             hint="give rope_factor, rope_low_frequency, rope_high_frequency and rope_length as it was published",
         )
-    return _core.zoo_from_config(json.dumps(found), None, {**further, **arguments}, name)
+    return _core.zoo_from_config(json.dumps(settings), None, {**further, **arguments}, name)

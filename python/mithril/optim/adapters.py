@@ -61,9 +61,9 @@ class AdaptedOptimizer(ABC):
             self._restore(pending)
         if not gradients:
             return dict(whole)
-        found = self._step(params, {name: gradients[name] for name in params if name in gradients})
+        updated = self._step(params, {name: gradients[name] for name in params if name in gradients})
         self.steps += 1
-        return like(whole, {name: found.get(name, value) for name, value in whole.items()})
+        return like(whole, {name: updated.get(name, value) for name, value in whole.items()})
 
     def apply_gradients(self, gradients: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
         """As `update`, with the arguments in the order of ``mlx.optimizers``."""
@@ -255,12 +255,12 @@ class _FromOptax(AdaptedOptimizer):
         import jax
 
         leaves, tree = jax.tree_util.tree_flatten(self._inner)
-        wanted = {f"leaf/{i}": leaf for i, leaf in enumerate(leaves)}
-        if wanted.keys() != state.keys() or any(np.shape(state[k]) != np.shape(v) for k, v in wanted.items()):
+        expected = {f"leaf/{i}": leaf for i, leaf in enumerate(leaves)}
+        if expected.keys() != state.keys() or any(np.shape(state[k]) != np.shape(v) for k, v in expected.items()):
             raise ParameterError("the state is not that of this optimizer and these parameters", hint=_SAME)
         with jax.enable_x64(True):
-            found = [jax.numpy.asarray(to_host(state[k]), dtype=np.asarray(v).dtype) for k, v in wanted.items()]
-        self._inner = jax.tree_util.tree_unflatten(tree, found)
+            values = [jax.numpy.asarray(to_host(state[k]), dtype=np.asarray(v).dtype) for k, v in expected.items()]
+        self._inner = jax.tree_util.tree_unflatten(tree, values)
 
 
 def from_optax(transformation: Any) -> AdaptedOptimizer:
@@ -326,28 +326,28 @@ class _FromMlx(AdaptedOptimizer):
         return self.optimizer.apply_gradients(gradients, trained)  # type: ignore[no-any-return]
 
     def _state(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        entries: dict[str, Any] = {}
         for name, value in self.optimizer.state.items():
             if isinstance(value, dict):
-                found |= {f"slot/{slot}/{name}": array for slot, array in value.items()}
+                entries |= {f"slot/{slot}/{name}": array for slot, array in value.items()}
             else:
-                found[f"number/{name}"] = value
-        return found
+                entries[f"number/{name}"] = value
+        return entries
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         import mlx.core as mx
 
         current = self.optimizer.state
         known = {name for name, value in current.items() if isinstance(value, dict)}
-        found: dict[str, Any] = {name: {} for name in known}
+        by_part: dict[str, Any] = {name: {} for name in known}
         for key, value in state.items():
             kind, _, rest = key.partition("/")
             if kind == "number":
-                found[rest] = mx.array(to_host(value)).astype(current[rest].dtype)
+                by_part[rest] = mx.array(to_host(value)).astype(current[rest].dtype)
             else:
                 _, slot, name = _split(key, known)
-                found[name][slot] = value if isinstance(value, mx.array) else mx.array(to_host(value))
-        self.optimizer.state = found
+                by_part[name][slot] = value if isinstance(value, mx.array) else mx.array(to_host(value))
+        self.optimizer.state = by_part
 
 
 def from_mlx(optimizer: Any) -> AdaptedOptimizer:

@@ -266,10 +266,10 @@ class Lion(Optimizer):
         super().__init__(learning_rate, {**_pair("beta", betas), "weight_decay": weight_decay}, **common)
 
 
-def _pair(name: str, given: Any) -> dict[str, Any]:
+def _pair(name: str, pair: Any) -> dict[str, Any]:
     plural = "betas" if name == "beta" else name
-    if not isinstance(given, (tuple, list)) or len(given) != 2:
-        raise InvalidValueError(f"{plural} is {given!r}", hint="give two numbers")
-    for value in given:
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise InvalidValueError(f"{plural} is {pair!r}", hint="give two numbers")
+    for value in pair:
         between(plural, value, 0.0, 1.0 if name == "beta" else None)
-    return {f"{name}1": given[0], f"{name}2": given[1]}
+    return {f"{name}1": pair[0], f"{name}2": pair[1]}

@@ -107,9 +107,9 @@ class EMA:
         check_arrays(old, params)
         n = self.steps
         kept = min(self.decay, (1 + n) / (10 + n)) if self.warm_up else self.decay
-        found, self._slots = program(old, params, slots, [1.0 - kept if before else 1.0], [1])
+        averaged, self._slots = program(old, params, slots, [1.0 - kept if before else 1.0], [1])
         self.steps += 1
-        return found
+        return averaged
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that is needed to go on exactly: arrays and plain numbers by name."""

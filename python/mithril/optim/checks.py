@@ -42,10 +42,10 @@ def check_switch(name: str, value: Any) -> None:
         raise InvalidValueError(f"{name} is {value!r}", hint="give True or False")
 
 
-def check_mapping(label: str, given: Any) -> None:
+def check_mapping(label: str, value: Any) -> None:
     """Refuse what is not a dict of arrays."""
-    if not isinstance(given, Mapping):
-        raise ParameterError(f"{label} is a {type(given).__name__}", hint="pass a dict of arrays by name")
+    if not isinstance(value, Mapping):
+        raise ParameterError(f"{label} is a {type(value).__name__}", hint="pass a dict of arrays by name")
 
 
 def check_arrays(params: Mapping[str, Any], gradients: Mapping[str, Any]) -> None:

@@ -26,21 +26,22 @@ class Groups:
         Name of the row.
     options : dict
         Arguments of the rule.
-    given : mapping, optional
+    options_by_group : mapping, optional
         Pattern of names (``"*.bias"``) to arguments of the rule that differ, and ``learning_rate_factor``. The first
         pattern that fits a name counts.
     """
 
     def __init__(
-        self, optimizer: str, options: Mapping[str, Any], given: Mapping[str, Mapping[str, Any]] | None
+        self, optimizer: str, options: Mapping[str, Any], options_by_group: Mapping[str, Mapping[str, Any]] | None
     ) -> None:
-        if given is not None and not isinstance(given, Mapping):
+        if options_by_group is not None and not isinstance(options_by_group, Mapping):
             raise InvalidValueError(
-                f"groups is a {type(given).__name__}", hint='pass e.g. groups={"*.bias": {"weight_decay": 0.0}}'
+                f"groups is a {type(options_by_group).__name__}",
+                hint='pass e.g. groups={"*.bias": {"weight_decay": 0.0}}',
             )
         _core.optimizer_rule(optimizer, dict(options))
         self._patterns: list[tuple[str, tuple[tuple[str, Any], ...], float]] = []
-        for pattern, changes in (given or {}).items():
+        for pattern, changes in (options_by_group or {}).items():
             if not isinstance(changes, Mapping):
                 raise InvalidValueError(
                     f"the group {pattern!r} is a {type(changes).__name__}", hint='pass e.g. {"weight_decay": 0.0}'
@@ -65,10 +66,10 @@ class Groups:
         counters = {step: k for k, step in enumerate(dict.fromkeys(steps.values()))}
         members = {}
         for name, step in steps.items():
-            found = self._known.get(name)
-            if found is None:
-                found = self._known[name] = self._find(name)
-            members[name] = Member(*found, counters[step])
+            group = self._known.get(name)
+            if group is None:
+                group = self._known[name] = self._find(name)
+            members[name] = Member(*group, counters[step])
         return members, list(counters)
 
     def rates(self, rate: float) -> list[float]:

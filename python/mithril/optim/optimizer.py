@@ -231,13 +231,13 @@ class Optimizer:
         >>> optimizer.state_dict()
         {'steps': 1, 'step/w': 1, 'slot/momentum/w': array([ 1., -1.])}
         """
-        found: dict[str, Any] = {"steps": self.steps}
-        found |= {f"step/{name}": steps for name, steps in self._own_steps.items()}
-        found |= flat("slot", self.state)
-        found |= self._accumulator.state_dict()
+        state: dict[str, Any] = {"steps": self.steps}
+        state |= {f"step/{name}": steps for name, steps in self._own_steps.items()}
+        state |= flat("slot", self.state)
+        state |= self._accumulator.state_dict()
         if hasattr(self.learning_rate, "state_dict"):
-            found |= {f"schedule/{name}": value for name, value in self.learning_rate.state_dict().items()}
-        return found
+            state |= {f"schedule/{name}": value for name, value in self.learning_rate.state_dict().items()}
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `state_dict` returned, in place of what there is.

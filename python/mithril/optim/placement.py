@@ -29,11 +29,11 @@ def backend_of(name: str, array: Any) -> Backend:
             hint="give arrays of NumPy, PyTorch, JAX or MLX; for others name the backend: backend=...",
         )
     device = _device(package, array)
-    found = _known.get((package, device))
-    if found is None:
+    backend = _known.get((package, device))
+    if backend is None:
         options = {} if device is None else {"device": device}
-        found = _known[package, device] = get_backend(package, **options)
-    return found
+        backend = _known[package, device] = get_backend(package, **options)
+    return backend
 
 
 def _device(package: str, array: Any) -> Any:

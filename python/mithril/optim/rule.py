@@ -87,13 +87,13 @@ class Rule:
         if divided is not None:
             key = (*key, repr(divided))
         programs = self._programs
-        found = programs.get((backend, key))
-        if found is None:
+        cached = programs.get((backend, key))
+        if cached is None:
             # A training loop needs few; what changes at every step would fill the memory.
             if len(programs) >= 64:
                 programs.clear()
-            found = programs[backend, key] = Program(self, backend, params, gradients, members)
-        return found
+            cached = programs[backend, key] = Program(self, backend, params, gradients, members)
+        return cached
 
     def backend_for(self, arrays: Mapping[str, Any]) -> Backend:
         """Return where these arrays are updated."""
@@ -182,15 +182,18 @@ class Program:
 
     def fit(self, name: str, slots: Mapping[str, Any]) -> dict[str, Any]:
         """Return the slots of a parameter as arrays of this backend; refuse those of another parameter or rule."""
-        wanted = self.slots[name]
-        if set(slots) != {slot.name for slot in wanted}:
-            given, names = ", ".join(sorted(slots)) or "nothing", ", ".join(slot.name for slot in wanted) or "nothing"
+        expected = self.slots[name]
+        if set(slots) != {slot.name for slot in expected}:
+            present, names = (
+                ", ".join(sorted(slots)) or "nothing",
+                ", ".join(slot.name for slot in expected) or "nothing",
+            )
             raise ParameterError(
-                f"the state of {name!r} holds {given}, but the optimizer keeps {names}",
+                f"the state of {name!r} holds {present}, but the optimizer keeps {names}",
                 hint="load the state of an optimizer of the same kind and options; or start again with init(params)",
             )
-        found = {}
-        for slot in wanted:
+        arrays = {}
+        for slot in expected:
             value = slots[slot.name]
             shape = list(np.shape(value))
             if shape != slot.shape:
@@ -198,8 +201,8 @@ class Program:
                     f"the state {slot.name!r} of {name!r} has shape {shape}, but must be {slot.shape}",
                     hint="load the state that belongs to these parameters; or start again with init(params)",
                 )
-            found[slot.name] = self.backend.engine.as_array(value, slot.dtype)
-        return found
+            arrays[slot.name] = self.backend.engine.as_array(value, slot.dtype)
+        return arrays
 
     def __call__(
         self,
@@ -244,12 +247,12 @@ class Program:
         return new, slots
 
     def _number(self, value: float) -> Any:
-        found = self._scalars.get(value)
-        if found is None:
+        scalar = self._scalars.get(value)
+        if scalar is None:
             if len(self._scalars) >= 16:
                 self._scalars.clear()
-            found = self._scalars[value] = self.backend.tensor(np.asarray(value, self._scalar), self._scalar)
-        return found
+            scalar = self._scalars[value] = self.backend.tensor(np.asarray(value, self._scalar), self._scalar)
+        return scalar
 
 
 def floating(name: str, array: Any) -> str:

@@ -44,29 +44,29 @@ def unflat(state: Mapping[str, Any]) -> State:
     hint = "pass what state_dict() of an optimizer returned"
     if "steps" not in state:
         raise ParameterError("the state lacks 'steps'", hint=hint)
-    found = State(steps=number("steps", state["steps"]))
+    result = State(steps=number("steps", state["steps"]))
     for key, value in state.items():
         kind, _, rest = str(key).partition("/")
         if kind == "step":
-            found.own_steps[rest] = number(key, value)
-            found.slots.setdefault(rest, {})
+            result.own_steps[rest] = number(key, value)
+            result.slots.setdefault(rest, {})
         elif kind == "slot":
             slot, _, name = rest.partition("/")
-            found.slots.setdefault(name, {})[slot] = value
+            result.slots.setdefault(name, {})[slot] = value
         elif kind == "accumulated":
-            found.accumulated[rest] = value
+            result.accumulated[rest] = value
         elif kind == "accumulated_calls":
-            found.accumulated_calls = number(key, value)
+            result.accumulated_calls = number(key, value)
         elif kind == "schedule":
-            found.schedule[rest] = value
+            result.schedule[rest] = value
         elif key != "steps":
             raise ParameterError(f"the state holds {key!r}", hint=hint)
-    return found
+    return result
 
 
 def number(key: str, value: Any) -> int:
     """Read an integer, which may have become an array in a file."""
-    found = np.asarray(value)
-    if found.shape != () or found.dtype.kind not in "iu" or found < 0:
+    array = np.asarray(value)
+    if array.shape != () or array.dtype.kind not in "iu" or array < 0:
         raise ParameterError(f"the state holds {value!r} as {key!r}", hint="it is a number of steps")
-    return int(found)
+    return int(array)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..backends.custom import given
+from ..backends.custom import namespace_of
 from ..compiled.loading import load
 from ..errors import BackendUnavailableError, InvalidValueError
 from .mesh_engine import Division, MeshEngine, Spec, selected
@@ -96,7 +96,7 @@ class ProcessEngine(MeshEngine):
     def module(self, source: _core.Source, name: str) -> Any:
         """Load generated source, if all processes have the same."""
         self._check_agreement(source.text)
-        return load(source, name, self.backend.engine.constant, {**given(self.backend), "mesh": self.mesh})
+        return load(source, name, self.backend.engine.constant, {**namespace_of(self.backend), "mesh": self.mesh})
 
     def _check_agreement(self, text: str) -> None:
         """Raise if processes are about to run different programs: they would wait forever, or compute nonsense."""

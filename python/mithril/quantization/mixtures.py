@@ -92,7 +92,9 @@ MIXTURES: dict[str, Mixture] = {
 
 #: What ``general.file_type`` calls a file most of whose values are of a type.
 FILE_TYPES = {"float32": 0, "float16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7, "q5_0": 8, "q5_1": 9, "q2_k": 10, "q6_k": 18}
-FILE_TYPES |= {found.base: found.number for name, found in MIXTURES.items() if name in ("q3_k_s", "q4_k_s", "q5_k_s")}
+FILE_TYPES |= {
+    mixture.base: mixture.number for name, mixture in MIXTURES.items() if name in ("q3_k_s", "q4_k_s", "q5_k_s")
+}
 FILE_TYPES |= {"iq2_xxs": 19, "iq2_xs": 20, "iq3_xxs": 23, "iq1_s": 24, "iq4_nl": 25, "iq3_s": 26, "iq2_s": 28}
 FILE_TYPES |= {"iq4_xs": 30, "iq1_m": 31, "bfloat16": 32, "tq1_0": 36, "tq2_0": 37, "mxfp4": 38, "nvfp4": 39}
 FILE_TYPES |= {"q1_0": 40, "q2_0": 41}
@@ -120,15 +122,15 @@ def assigned(name: str, shapes: Mapping[str, Any]) -> dict[str, str | None]:
     mixture = MIXTURES[name]
     roles = {name: _role(name) for name in shapes}
     is_tied = "output" not in roles.values()
-    layers = 1 + max((int(found[1]) for found in map(_LAYER.search, shapes) if found), default=0)
+    layers = 1 + max((int(match[1]) for match in map(_LAYER.search, shapes) if match), default=0)
 
     def of(name: str, role: str | None) -> str | None:
         if role == "positions":
             return None
         if role == "output" or (role == "tokens" and is_tied):
             return "q6_k"
-        found = _LAYER.search(name)
-        layer = int(found[1]) if found else 0
+        match = _LAYER.search(name)
+        layer = int(match[1]) if match else 0
         return next((form for fits, form in mixture.more.get(role or "", ()) if fits(layer, layers)), mixture.base)
 
     return {name: _fitting(of(name, role), shapes[name]) for name, role in roles.items()}

@@ -90,9 +90,9 @@ class QuantizedArray:
     def __init__(self, blocks: Array, format: str) -> None:
         self.format = FORMATS[_form(format)]
         if blocks.dtype != np.uint8 or not blocks.ndim or blocks.shape[-1] % self.format.bytes:
-            found = f"{blocks.dtype}{list(blocks.shape)}"
+            shape_text = f"{blocks.dtype}{list(blocks.shape)}"
             raise InvalidValueError(
-                f"{found} are not rows of blocks of {format}, of {self.format.bytes} bytes each",
+                f"{shape_text} are not rows of blocks of {format}, of {self.format.bytes} bytes each",
                 hint="take those of ml.quantize or of a file",
             )
         #: The bytes.
@@ -377,11 +377,11 @@ def quantize(
     1 arrays quantized: 272 B before, 84 B after, 3.24 times smaller
     """
     forms = _forms(type)
-    wanted = [include] if isinstance(include, str) else include
+    patterns = [include] if isinstance(include, str) else include
     spared = [exclude] if isinstance(exclude, str) else exclude
     if not isinstance(params, Mapping):
         raise ParameterError(f"params is a {params.__class__.__name__}", hint="pass a dict of arrays by name")
-    for pattern in (*(pattern for pattern, _ in forms), *(wanted or ()), *spared):
+    for pattern in (*(pattern for pattern, _ in forms), *(patterns or ()), *spared):
         if pattern != "*" and not fnmatch.filter(params, pattern):
             hint = f"there are {', '.join(list(params)[:5])}{' ...' if len(params) > 5 else ''}"
             raise InvalidValueError(f"no array has a name like {pattern!r}", hint=hint)
@@ -394,7 +394,7 @@ def quantize(
     skipped: list[Skipped] = []
     before = 0
     for name, value in params.items():
-        form = _chosen(name, forms, wanted, spared)
+        form = _chosen(name, forms, patterns, spared)
         form = mixed[form][name] if form is not None and form in mixed else form
         if form is not None and isinstance(value, QuantizedArray):
             skipped.append(Skipped(name, form, f"it is quantized already, as {value.format.name}"))
@@ -406,7 +406,7 @@ def quantize(
         host = _host(name, value)
         before += host.nbytes
         arrays[name] = value
-        if wanted is None and (host.ndim < 2 or not _is_float(host)):
+        if patterns is None and (host.ndim < 2 or not _is_float(host)):
             continue
         try:
             arrays[name], row = _quantized(name, host, form, counts.get(name))
@@ -428,7 +428,7 @@ def quantize(
 
 
 def _outputs(
-    model: PhysicalModel, params: Mapping[str, Any], made: Mapping[str, Any], data: Mapping[str, Any]
+    model: PhysicalModel, params: Mapping[str, Any], quantized: Mapping[str, Any], data: Mapping[str, Any]
 ) -> tuple[OutputError, ...]:
     """Evaluate the model with both kinds of parameters, its states as they are."""
     backend, before, state = model.backend, internals.saved_state(model), internals.state_for(model, params)
@@ -439,11 +439,11 @@ def _outputs(
             value = arrays[name] if name in arrays else params[name]
             own[name] = backend.tensor(_floats(value), backend.dtype(params[name]))
         internals.update_state(model, state)
-        found = model.evaluate(own, data)
-        return {name: backend.to_numpy(value) for name, value in found.items()}
+        outputs = model.evaluate(own, data)
+        return {name: backend.to_numpy(value) for name, value in outputs.items()}
 
     try:
-        return output_errors(evaluated(made), evaluated(params))
+        return output_errors(evaluated(quantized), evaluated(params))
     finally:
         internals.restore_state(model, before)
 
@@ -453,22 +453,22 @@ def _floats(value: Any) -> Array:
     return host.astype(np.float32) if host.dtype.itemsize < 4 and _is_float(host) else host
 
 
-def output_errors(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[OutputError, ...]:
+def output_errors(actual: Mapping[str, Any], expected: Mapping[str, Any]) -> tuple[OutputError, ...]:
     """How far outputs are from others, those of floats."""
     errors = []
-    for name, exact in wanted.items():
+    for name, exact in expected.items():
         if not exact.size or not _is_float(exact):
             continue
-        exact, value = exact.astype(np.float64), np.asarray(found[name]).astype(np.float64)
+        exact, value = exact.astype(np.float64), np.asarray(actual[name]).astype(np.float64)
         size = float(np.abs(exact).max())
         largest = float(np.abs(value - exact).max()) / size if size else 0.0
         errors.append(OutputError(name, largest, *distance(value, exact)))
     return tuple(errors)
 
 
-def distance(found: Array, wanted: Array) -> tuple[float, float]:
+def distance(actual: Array, expected: Array) -> tuple[float, float]:
     """Root of the mean squared error, and the cosine of the angle."""
-    a, b = found.astype(np.float64).reshape(-1), wanted.astype(np.float64).reshape(-1)
+    a, b = actual.astype(np.float64).reshape(-1), expected.astype(np.float64).reshape(-1)
     lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
     cosine = float(a @ b) / lengths if lengths else float(np.array_equal(a, b))
     return float(np.sqrt(np.mean((a - b) ** 2))), cosine
@@ -481,30 +481,30 @@ class _Unfit(Exception):
     """Why an array cannot be quantized."""
 
 
-def _forms(given: Any) -> list[tuple[str, str | None]]:
+def _forms(forms: Any) -> list[tuple[str, str | None]]:
     """Return patterns, and forms of those names; None for as they are."""
-    if not isinstance(given, Mapping):
-        return [("*", _form(given))]
-    wrong = next((pattern for pattern in given if not isinstance(pattern, str)), None)
+    if not isinstance(forms, Mapping):
+        return [("*", _form(forms))]
+    wrong = next((pattern for pattern in forms if not isinstance(pattern, str)), None)
     if wrong is not None:
         raise InvalidValueError(f"the pattern {wrong!r} is not a string", hint='e.g. {"*": "q8_0"}')
-    return [(pattern, None if form is None else _form(form)) for pattern, form in given.items()]
+    return [(pattern, None if form is None else _form(form)) for pattern, form in forms.items()]
 
 
 def _form(name: object) -> str:
     """Return the form of that name: one of `FORMATS`, or a dtype of two bytes."""
     if not isinstance(name, str):
         raise InvalidValueError(f"the format {name!r} is not a string", hint='give a name such as "q8_0"')
-    found = name.lower()
-    if found not in (*FORMATS, *MIXTURES, *_HALF_NAMES):
-        near = nearest(found, [*FORMATS, *MIXTURES, *_HALF_NAMES])
+    lower = name.lower()
+    if lower not in (*FORMATS, *MIXTURES, *_HALF_NAMES):
+        near = nearest(lower, [*FORMATS, *MIXTURES, *_HALF_NAMES])
         known = ", ".join(form for form, known in FORMATS.items() if known.is_writable)
         guess = f"did you mean {near!r}? " if near else ""
         raise InvalidValueError(
             f"there is no weight format called {name!r}",
             hint=f"{guess}There are {known}, f16, bf16, and the mixtures {', '.join(MIXTURES)}",
         )
-    return _HALF_NAMES.get(found, found)
+    return _HALF_NAMES.get(lower, lower)
 
 
 def _mixtures(forms: list[tuple[str, str | None]]) -> list[str]:
@@ -533,8 +533,8 @@ def _is_float(host: Array) -> bool:
 
 
 def _size(name: str, value: Any) -> int:
-    found = getattr(value, "nbytes", None)
-    return int(found) if isinstance(found, int) else _host(name, value).nbytes
+    size = getattr(value, "nbytes", None)
+    return int(size) if isinstance(size, int) else _host(name, value).nbytes
 
 
 def _importance(model: PhysicalModel | None, params: Mapping[str, Any], samples: Any) -> dict[str, Array]:
@@ -550,22 +550,22 @@ def _quantized(name: str, host: Array, form: str, importance: Array | None) -> t
         raise _Unfit(f"its dtype is {host.dtype.name}")
     if host.size == 0:
         raise _Unfit("it is empty")
-    made: Array | QuantizedArray
+    packed: Array | QuantizedArray
     if form in _HALVES:
-        made = _halved(host, form)
-        parts = iter([np.asarray(made, np.float32).reshape(-1)])
+        packed = _halved(host, form)
+        parts = iter([np.asarray(packed, np.float32).reshape(-1)])
     else:
-        made = _blocks(host, form, importance)
-        parts = made.chunks()
+        packed = _blocks(host, form, importance)
+        parts = packed.chunks()
     rmse, cosine = _errors(host.reshape(-1), parts)
-    bits = 8 * made.nbytes / host.size
-    return made, Quantized(name, form, host.nbytes, made.nbytes, bits, rmse, cosine)
+    bits = 8 * packed.nbytes / host.size
+    return packed, Quantized(name, form, host.nbytes, packed.nbytes, bits, rmse, cosine)
 
 
 def _halved(host: Array, form: str) -> Array:
     with np.errstate(over="ignore"):
-        made: Array = host.astype(numpy_dtype(form))
-    return made
+        array: Array = host.astype(numpy_dtype(form))
+    return array
 
 
 def _blocks(host: Array, form: str, importance: Array | None) -> QuantizedArray:
@@ -583,16 +583,20 @@ def _blocks(host: Array, form: str, importance: Array | None) -> QuantizedArray:
         values = flat[start : start + step].astype("<f4", copy=False)
         if not np.isfinite(values).all():
             raise _Unfit("it holds values that are not finite")
-        given = values.tobytes()
+        content = values.tobytes()
         is_large = float(np.abs(values).max()) > _LARGEST
         if is_large and form not in _OWN:
             raise _Unfit(_TOO_LARGE)
         # ggml refuses what is large, and needs a processor that has what it was compiled for.
         is_plain = form not in _OF_GGML or (form in _OWN and (is_large or not _has_ggml()))
         counts = None if importance is None else importance.tobytes()
-        made = _core.quantize_blocks(form, given) if is_plain else _core.ggml_blocks(_OF_GGML[form], given, row, counts)
-        target[at : at + len(made)] = np.frombuffer(made, np.uint8)
-        at += len(made)
+        packed = (
+            _core.quantize_blocks(form, content)
+            if is_plain
+            else _core.ggml_blocks(_OF_GGML[form], content, row, counts)
+        )
+        target[at : at + len(packed)] = np.frombuffer(packed, np.uint8)
+        at += len(packed)
     return QuantizedArray(blocks, form)
 
 
@@ -606,18 +610,18 @@ def _has_ggml() -> bool:
     return True
 
 
-def _errors(wanted: Array, parts: Iterator[Array]) -> tuple[float, float]:
+def _errors(expected: Array, parts: Iterator[Array]) -> tuple[float, float]:
     """Root of the mean squared error, and cosine."""
     squares = products = ours = theirs = 0.0
     at = 0
     for part in parts:
         if not np.isfinite(part).all():
             raise _Unfit(_TOO_LARGE)
-        found, exact = part.astype(np.float64), wanted[at : at + part.size].astype(np.float64)
+        approximate, exact = part.astype(np.float64), expected[at : at + part.size].astype(np.float64)
         at += part.size
-        squares += float(((found - exact) ** 2).sum())
-        products += float(found @ exact)
-        ours += float(found @ found)
+        squares += float(((approximate - exact) ** 2).sum())
+        products += float(approximate @ exact)
+        ours += float(approximate @ approximate)
         theirs += float(exact @ exact)
     lengths = math.sqrt(ours) * math.sqrt(theirs)
     cosine = products / lengths if lengths else float(ours == theirs)

@@ -85,27 +85,27 @@ def run_backend_tests(
     default = str(backend.default_dtype)
     chosen = _dtypes(DTYPES if everything else (default,)) if dtypes is None else _dtypes(dtypes)
     rows = _rows(ops)
-    found = Results(backend=str(backend))
+    results = Results(backend=str(backend))
     tests = _Tests(backend)
     with _strictly(backend):
         for dtype in chosen:
-            found.add(tests.creation(dtype))
+            results.add(tests.creation(dtype))
             if dtype in tests.absent:
                 continue
             for row in rows:
-                found.add(tests.op(row, dtype, dtype == chosen[0]))
+                results.add(tests.op(row, dtype, dtype == chosen[0]))
                 if everything if special is None else special:
-                    found.add(tests.special(row, dtype))
+                    results.add(tests.special(row, dtype))
         if everything if gradients is None else gradients:
             for row in rows:
-                found.add(tests.gradients(row))
-    return found
+                results.add(tests.gradients(row))
+    return results
 
 
-def _dtypes(given: Iterable[Any]) -> list[str]:
+def _dtypes(values: Iterable[Any]) -> list[str]:
     from ..dtypes import normalize
 
-    return [str(normalize(dtype)) for dtype in ([given] if isinstance(given, str) else given)]
+    return [str(normalize(dtype)) for dtype in ([values] if isinstance(values, str) else values)]
 
 
 @functools.cache
@@ -118,11 +118,11 @@ def _rows(ops: Iterable[str] | None) -> list[dict[str, Any]]:
     rows = _all_rows()
     if ops is None:
         return rows
-    wanted = [ops] if isinstance(ops, str) else list(ops)
+    names = [ops] if isinstance(ops, str) else list(ops)
     known = {name for row in rows for name in (row["name"], *row["aliases"])}
-    if unknown := [name for name in wanted if name not in known]:
+    if unknown := [name for name in names if name not in known]:
         raise InvalidValueError(f"there is no op called {unknown[0]!r}", hint="docs/ops.md lists all")
-    return [row for row in rows if {row["name"], *row["aliases"]} & set(wanted)]
+    return [row for row in rows if {row["name"], *row["aliases"]} & set(names)]
 
 
 class _strictly:
@@ -165,8 +165,8 @@ class _Tests:
             return agree(np.asarray(backend.to_numpy(backend.tensor(host, dtype))), host, 0)
 
         def filled(method: str, value: int) -> str | None:
-            found = np.asarray(backend.to_numpy(getattr(backend, method)((2, 3), dtype=dtype)))
-            return agree(found, np.full((2, 3), value).astype(host.dtype), 0)
+            actual = np.asarray(backend.to_numpy(getattr(backend, method)((2, 3), dtype=dtype)))
+            return agree(actual, np.full((2, 3), value).astype(host.dtype), 0)
 
         tests: dict[str, Callable[[], str | None]] = {
             "tensor": tensor,
@@ -193,11 +193,11 @@ class _Tests:
         """Cases with floats in this dtype, or with integers or booleans in their place."""
         by_dtype: dict[str, list[Outcome]] = {}
         for case in cases(row):
-            made = convert(case, row, dtype)
-            if made is None or (not is_first and not _has_floats(case)):
+            converted = convert(case, row, dtype)
+            if converted is None or (not is_first and not _has_floats(case)):
                 continue
-            of = dtype_of(made, str(self.backend.default_dtype))
-            outcome = self._case(row, made, of, is_given="float" in dtype)
+            of = dtype_of(converted, str(self.backend.default_dtype))
+            outcome = self._case(row, converted, of, is_given="float" in dtype)
             by_dtype.setdefault(of, []).extend([outcome] if outcome else [])
         for of, outcomes in by_dtype.items():
             yield from self._limit(outcomes, row["name"], of)
@@ -214,12 +214,12 @@ class _Tests:
         """Run a case; None if it is not one that the row gives, and makes no sense: a singular matrix, say."""
         label = str(case) if dtype == self.backend.default_dtype else f"{case} of {dtype}"
         try:
-            wanted = self.reference.engine.apply_op(case.op, _native(case, self.reference))
+            expected = self.reference.engine.apply_op(case.op, _native(case, self.reference))
         except MithrilError as refusal:
             is_type = isinstance(refusal, TypeInferenceError)
             return self._refusal(case, label, dtype, refusal) if is_given or is_type else None
         units = UNITS[row["tolerance"]] + (0 if row["primitive"] else 4)
-        return _judge(case.op, dtype, label, lambda: _run(self.backend, case, wanted, units))
+        return _judge(case.op, dtype, label, lambda: _run(self.backend, case, expected, units))
 
     def _refusal(self, case: Case, label: str, dtype: str, refusal: MithrilError) -> Outcome:
         """Judge a case that the reference refuses: every backend has to refuse it, with the same code."""
@@ -241,10 +241,10 @@ class _Tests:
             column = f"{default} gradient" + ("" if autodiff == self.backend.engine.autodiff[0] else f" ({autodiff})")
             outcomes = []
             for case in cases(row):
-                made = convert(case, row, default)
-                if made is None or not _has_floats(case):
+                converted = convert(case, row, default)
+                if converted is None or not _has_floats(case):
                     continue
-                problem = gradient_problems(self.backend, made, autodiff, EPSILON[default])
+                problem = gradient_problems(self.backend, converted, autodiff, EPSILON[default])
                 if problem is not None:
                     outcomes.append(_judge(case.op, column, f"gradient of {case}", problem))
             yield from self._limit(outcomes, f"gradient:{row['name']}", default)
@@ -330,28 +330,28 @@ def _native(case: Case, backend: Backend) -> list[Any]:
     return [backend.tensor(a, a.dtype.name) if isinstance(a, np.ndarray) else a for a in case.args]
 
 
-def _run(backend: Backend, case: Case, wanted: Any, units: float) -> str | None:
-    found = (
+def _run(backend: Backend, case: Case, expected: Any, units: float) -> str | None:
+    actual = (
         run_compiled(backend, case)
         if backend.engine.tests_compiled_ops
         else backend.engine.apply_op(case.op, _native(case, backend))
     )
-    pairs = zip(found, wanted, strict=True) if isinstance(wanted, tuple) else [(found, wanted)]
+    pairs = zip(actual, expected, strict=True) if isinstance(expected, tuple) else [(actual, expected)]
     problems = (agree(np.asarray(backend.to_numpy(a)), np.asarray(b), units) for a, b in pairs)
     return next((p for p in problems if p), None)
 
 
-def agree(found: Any, wanted: Any, units: float) -> str | None:
+def agree(actual: Any, expected: Any, units: float) -> str | None:
     """Compare two arrays: None if they agree up to some units of epsilon, otherwise what differs."""
-    if found.dtype != wanted.dtype or found.shape != wanted.shape:
-        return f"{found.dtype}{list(found.shape)}, not {wanted.dtype}{list(wanted.shape)}"
-    if found.dtype.name not in EPSILON:
-        return None if np.array_equal(found, wanted) else f"{found}, not {wanted}"
-    a, b = found.astype(np.float64), wanted.astype(np.float64)
+    if actual.dtype != expected.dtype or actual.shape != expected.shape:
+        return f"{actual.dtype}{list(actual.shape)}, not {expected.dtype}{list(expected.shape)}"
+    if actual.dtype.name not in EPSILON:
+        return None if np.array_equal(actual, expected) else f"{actual}, not {expected}"
+    a, b = actual.astype(np.float64), expected.astype(np.float64)
     finite = np.isfinite(b)
     if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not np.isfinite(a[finite]).all():
         return "other infinite or NaN elements"
     if not finite.any():
         return None
-    error = np.abs(a[finite] - b[finite]).max() / max(np.abs(b[finite]).max(), 1e-30) / EPSILON[found.dtype.name]
+    error = np.abs(a[finite] - b[finite]).max() / max(np.abs(b[finite]).max(), 1e-30) / EPSILON[actual.dtype.name]
     return None if error <= units else f"{error:.1f} epsilon off, {units} are allowed"

@@ -84,12 +84,12 @@ def _derived(row: dict[str, Any]) -> list[str]:
 def _read(row: dict[str, Any], line: str, number: int) -> Case:
     random = np.random.default_rng([zlib.crc32(row["name"].encode()), number])
     names = [p["name"] for p in row["ports"]]
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     tensors: list[Any] = []
     for word in _words(line):
         name, equals, value = word.partition("=")
         if equals and name in names:
-            given[name] = _core.parse_literal(value)
+            arguments[name] = _core.parse_literal(value)
         else:
             tensors.append(_tensor(row, word, random))
     args: list[Any] = []
@@ -97,8 +97,8 @@ def _read(row: dict[str, Any], line: str, number: int) -> Case:
         if port["kind"] == "variadic":
             args.extend(tensors)
             tensors = []
-        elif port["name"] in given:
-            args.append(given[port["name"]])
+        elif port["name"] in arguments:
+            args.append(arguments[port["name"]])
         elif port["kind"] in ("tensor", "optional") and tensors:
             args.append(tensors.pop(0))
         elif port["training"]:

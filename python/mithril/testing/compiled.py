@@ -27,17 +27,17 @@ def run_compiled(backend: Backend, case: Case) -> Any:
     >>> run_compiled(ml.GGMLBackend(), Case("negative", "", (np.ones(2, np.float32),)))
     array([-1., -1.], dtype=float32)
     """
-    given: list[Any] = []
+    arguments: list[Any] = []
     data: dict[str, Any] = {}
     for i, arg in enumerate(case.args):
         if isinstance(arg, np.ndarray):
-            given.append(_core.Connection.input(f"x{i}", list(arg.shape), arg.dtype.name))
+            arguments.append(_core.Connection.input(f"x{i}", list(arg.shape), arg.dtype.name))
             data[f"x{i}"] = arg
         else:
-            given.append(arg)
-    result = _core.apply_op(case.op, given)
+            arguments.append(arg)
+    result = _core.apply_op(case.op, arguments)
     outputs = list(result) if isinstance(result, (tuple, list)) else [result]
     model = _core.Model.create(**{f"y{i}": output for i, output in enumerate(outputs)})
-    found = compile(model, backend, inference=True, data_keys=list(data)).evaluate({}, data)
-    values = [found[f"y{i}"] for i in range(len(outputs))]
+    outcome = compile(model, backend, inference=True, data_keys=list(data)).evaluate({}, data)
+    values = [outcome[f"y{i}"] for i in range(len(outputs))]
     return tuple(values) if isinstance(result, (tuple, list)) else values[0]

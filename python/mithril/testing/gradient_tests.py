@@ -25,15 +25,15 @@ def gradient_problems(backend: Backend, case: Case, autodiff: str, epsilon: floa
     wide = [a.astype(np.float64) if _is_float(a) else a for a in case.args]
     try:
         reference = InterpreterBackend(dtype="float64")
-        wanted = _gradients(reference, case.op, wide, "graph")
+        expected = _gradients(reference, case.op, wide, "graph")
     except (MithrilError, _NoGradientError):
         # An op without gradients, or one that takes no float64.
         return None
 
     def test() -> str | None:
-        found = _gradients(backend, case.op, list(case.args), autodiff)
-        for name, exact in wanted.items():
-            problem = _compare(np.asarray(backend.to_numpy(found[name])), exact, epsilon)
+        actual = _gradients(backend, case.op, list(case.args), autodiff)
+        for name, exact in expected.items():
+            problem = _compare(np.asarray(backend.to_numpy(actual[name])), exact, epsilon)
             if problem:
                 return f"by {name}: {problem}"
         return None
@@ -81,10 +81,10 @@ def _gradients(backend: Backend, op: str, args: list[Any], autodiff: str) -> dic
     return gradients
 
 
-def _compare(found: Any, exact: Any, epsilon: float) -> str | None:
-    if found.shape != exact.shape:
-        return f"shape {list(found.shape)}, not {list(exact.shape)}"
-    a, b = found.astype(np.float64), np.asarray(exact, np.float64)
+def _compare(result: Any, exact: Any, epsilon: float) -> str | None:
+    if result.shape != exact.shape:
+        return f"shape {list(result.shape)}, not {list(exact.shape)}"
+    a, b = result.astype(np.float64), np.asarray(exact, np.float64)
     if not np.array_equal(np.isfinite(a), np.isfinite(b)):
         return "other infinite or NaN elements"
     finite = np.isfinite(b)

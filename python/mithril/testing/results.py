@@ -140,7 +140,7 @@ class Results:
 
     def __str__(self) -> str:
         parts = [self._summary(), tables.text(*self.rows())]
-        parts += [f"{status}:\n" + "\n".join(f"  {line}" for line in found) for status, found in self._details()]
+        parts += [f"{status}:\n" + "\n".join(f"  {line}" for line in lines) for status, lines in self._details()]
         return "\n".join(parts)
 
     def __repr__(self) -> str:
@@ -158,24 +158,24 @@ class Results:
         | op | float32 |
         """
         parts = [self._summary(), tables.markdown(*self.rows())]
-        for status, found in self._details():
-            lines = "\n".join("- " + line.replace("\n", " ") for line in found)
+        for status, details in self._details():
+            lines = "\n".join("- " + line.replace("\n", " ") for line in details)
             parts.append(f"**{status}**\n\n{lines}")
         return "\n\n".join(parts)
 
     def _details(self) -> list[tuple[str, list[str]]]:
         return [
-            (status, found) for status in ("failed", "unsupported", "limited") if (found := self._shortened(status))
+            (status, lines) for status in ("failed", "unsupported", "limited") if (lines := self._shortened(status))
         ]
 
     def _shortened(self, status: str) -> list[str]:
         """One line for cases of which the same is said."""
-        found: dict[Any, list[Outcome]] = {}
+        groups: dict[Any, list[Outcome]] = {}
         for o in self.outcomes:
             if o.status == status:
-                found.setdefault((o.op, o.detail), []).append(o)
+                groups.setdefault((o.op, o.detail), []).append(o)
         lines = []
-        for same in found.values():
+        for same in groups.values():
             more = f" (and {len(same) - 1} more)" if len(same) > 1 else ""
             lines.append(f"{same[0]}{more}")
         return lines

@@ -51,14 +51,14 @@ def tokenizer_of(metadata: Mapping[str, Any], path: str) -> Any:
     if len(kinds) != len(texts):
         raise ModelFileError(f"{path!r} has {len(texts)} tokens and {len(kinds)} kinds", hint="fetch the file again")
     try:
-        made = makers[kind](library, metadata, texts, kinds, path)
-        _add(library, made, metadata, texts, kinds)
+        tokenizer = makers[kind](library, metadata, texts, kinds, path)
+        _add(library, tokenizer, metadata, texts, kinds)
     except (InvalidValueError, ModelFileError):
         raise
     except Exception as error:
         # The library raises Exception itself.
         raise ModelFileError(f"the tokenizer of {path!r} is damaged: {error}", hint="fetch the file again") from error
-    return made
+    return tokenizer
 
 
 def _byte_pairs(
@@ -74,17 +74,17 @@ def _byte_pairs(
     pairs = [tuple(merge.split(" ", 1)) for merge in metadata.get("tokenizer.ggml.merges", [])]
     vocabulary = {text: number for number, text in enumerate(texts)}
     # Words that are tokens as they are need no merges in Llama 3.
-    made = library.Tokenizer(library.models.BPE(vocabulary, pairs, ignore_merges=cut == "llama-bpe"))
+    tokenizer = library.Tokenizer(library.models.BPE(vocabulary, pairs, ignore_merges=cut == "llama-bpe"))
     words = library.pre_tokenizers
     if cut in patterns:
         split = words.Split(library.Regex(patterns[cut]), behavior="isolated")
-        made.pre_tokenizer = words.Sequence([split, words.ByteLevel(add_prefix_space=False, use_regex=False)])
+        tokenizer.pre_tokenizer = words.Sequence([split, words.ByteLevel(add_prefix_space=False, use_regex=False)])
     else:
-        made.pre_tokenizer = words.ByteLevel(add_prefix_space=False)
+        tokenizer.pre_tokenizer = words.ByteLevel(add_prefix_space=False)
     if cut == "qwen2":
-        made.normalizer = library.normalizers.NFC()
-    made.decoder = library.decoders.ByteLevel()
-    return made
+        tokenizer.normalizer = library.normalizers.NFC()
+    tokenizer.decoder = library.decoders.ByteLevel()
+    return tokenizer
 
 
 def _sentence_pieces(
@@ -101,7 +101,7 @@ def _sentence_pieces(
             merges += [(-scores[number], number, pair) for pair in splits if set(pair) <= vocabulary.keys()]
     unknown = next((text for text, kind in zip(texts, kinds, strict=True) if kind == UNKNOWN), None)
     pairs = [pair for *_, pair in sorted(merges)]
-    made = library.Tokenizer(
+    tokenizer = library.Tokenizer(
         library.models.BPE(vocabulary, pairs, unk_token=unknown, fuse_unk=True, byte_fallback=True)
     )
     forms, parts = library.normalizers, library.decoders
@@ -110,18 +110,18 @@ def _sentence_pieces(
     if metadata.get("tokenizer.ggml.remove_extra_whitespaces", False):
         steps += [forms.Strip(), forms.Replace(library.Regex(" {2,}"), " ")]
     steps += [forms.Prepend(_SPACE)] if begins else []
-    made.normalizer = forms.Sequence([*steps, forms.Replace(" ", _SPACE)])
+    tokenizer.normalizer = forms.Sequence([*steps, forms.Replace(" ", _SPACE)])
     ends = [parts.Strip(" ", 1, 0)] if begins else []
-    made.decoder = parts.Sequence([parts.Replace(_SPACE, " "), parts.ByteFallback(), parts.Fuse(), *ends])
-    return made
+    tokenizer.decoder = parts.Sequence([parts.Replace(_SPACE, " "), parts.ByteFallback(), parts.Fuse(), *ends])
+    return tokenizer
 
 
-def _add(library: Any, made: Any, metadata: Mapping[str, Any], texts: Sequence[str], kinds: Sequence[int]) -> None:
+def _add(library: Any, tokenizer: Any, metadata: Mapping[str, Any], texts: Sequence[str], kinds: Sequence[int]) -> None:
     """Add tokens that are found in texts as they are, and those that stand around each text."""
     named = list(zip(texts, kinds, strict=True))
     special = [text for text, kind in named if kind in (CONTROL, UNKNOWN)]
-    made.add_special_tokens([library.AddedToken(text, special=True, normalized=False) for text in special])
-    made.add_tokens([library.AddedToken(text, normalized=False) for text, kind in named if kind == ADDED])
+    tokenizer.add_special_tokens([library.AddedToken(text, special=True, normalized=False) for text in special])
+    tokenizer.add_tokens([library.AddedToken(text, normalized=False) for text, kind in named if kind == ADDED])
     around = ["$A"]
     used = []
     for name, place in (("bos", 0), ("eos", 2)):
@@ -131,4 +131,4 @@ def _add(library: Any, made: Any, metadata: Mapping[str, Any], texts: Sequence[s
             around.insert(place, text)
             used.append((text, int(number)))
     if used:
-        made.post_processor = library.processors.TemplateProcessing(single=around, special_tokens=used)
+        tokenizer.post_processor = library.processors.TemplateProcessing(single=around, special_tokens=used)

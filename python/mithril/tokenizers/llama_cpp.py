@@ -55,9 +55,9 @@ def metadata(folder: str | os.PathLike[str], size: int) -> dict[str, Any]:
         raise ModelFileError(
             f"{str(folder)!r} holds no tokenizer", code="M0802", hint="give a folder with a tokenizer.json"
         )
-    found = read_json(path / "tokenizer.json")
+    content = read_json(path / "tokenizer.json")
     try:
-        entries = _entries(path, found, size)
+        entries = _entries(path, content, size)
     except Unwritten as reason:
         raise UnwrittenTokenizerError(
             f"the tokenizer of {str(path)!r} cannot be written to GGUF: {reason}",
@@ -67,12 +67,12 @@ def metadata(folder: str | os.PathLike[str], size: int) -> dict[str, Any]:
         if isinstance(error, MithrilError):
             raise
         raise ModelFileError(f"the tokenizer of {str(path)!r} is damaged", hint="fetch its files again") from error
-    return entries | _ends(path, found)
+    return entries | _ends(path, content)
 
 
-def _entries(folder: Path, found: dict[str, Any], size: int) -> dict[str, Any]:
-    model, added = found.get("model", {}), found.get("added_tokens") or []
-    cut = _cut(found.get("pre_tokenizer") or {})
+def _entries(folder: Path, content: dict[str, Any], size: int) -> dict[str, Any]:
+    model, added = content.get("model", {}), content.get("added_tokens") or []
+    cut = _cut(content.get("pre_tokenizer") or {})
     if model.get("type") == "BPE" and cut is not None:
         names, kinds, _ = _tokens([(text, place, USUAL, 0.0) for text, place in model["vocab"].items()], added, size)
         merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model.get("merges", [])]
@@ -84,8 +84,8 @@ def _entries(folder: Path, found: dict[str, Any], size: int) -> dict[str, Any]:
             "tokenizer.ggml.merges": merges,
         }
     file = next((folder / name for name in sentencepiece.FILES if (folder / name).is_file()), None)
-    pieces = sentencepiece.of_json(found) if file is None else sentencepiece.of_file(file)
-    return _of_pieces(pieces, added, size) | ({} if found else _usual_ends(folder, pieces))
+    pieces = sentencepiece.of_json(content) if file is None else sentencepiece.of_file(file)
+    return _of_pieces(pieces, added, size) | ({} if content else _usual_ends(folder, pieces))
 
 
 def _of_pieces(pieces: Pieces, added: list[dict[str, Any]], size: int) -> dict[str, Any]:
@@ -117,11 +117,11 @@ def _usual_ends(folder: Path, pieces: Pieces) -> dict[str, Any]:
     return {"tokenizer.ggml.add_bos_token": begins, "tokenizer.ggml.add_eos_token": ends}
 
 
-def _cut(given: dict[str, Any]) -> str | None:
+def _cut(pre_tokenizer: dict[str, Any]) -> str | None:
     """Return what llama.cpp calls the way in which texts are cut into words."""
-    if given.get("type") == "ByteLevel":
-        return "gpt-2" if given.get("use_regex", True) and not given.get("add_prefix_space") else None
-    steps = given.get("pretokenizers", [])
+    if pre_tokenizer.get("type") == "ByteLevel":
+        return "gpt-2" if pre_tokenizer.get("use_regex", True) and not pre_tokenizer.get("add_prefix_space") else None
+    steps = pre_tokenizer.get("pretokenizers", [])
     patterns = [step.get("pattern", {}).get("Regex") for step in steps if step.get("type") == "Split"]
     return CUTS.get(patterns[0]) if len(patterns) == 1 and patterns[0] else None
 
@@ -144,18 +144,18 @@ def _tokens(
 
 def _ends(folder: Path, tokenizer: dict[str, Any]) -> dict[str, Any]:
     """Return the numbers of the first and last tokens of texts, and whether texts begin with that by themselves."""
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     if tokenizer:
         after = tokenizer.get("post_processor") or {}
         templates = [after, *after.get("processors", [])]
         whole = [template["single"] for template in templates if template.get("single")]
-        found["tokenizer.ggml.add_bos_token"] = any("SpecialToken" in pieces[0] for pieces in whole)
-        found["tokenizer.ggml.add_eos_token"] = any("SpecialToken" in pieces[-1] for pieces in whole)
+        entries["tokenizer.ggml.add_bos_token"] = any("SpecialToken" in pieces[0] for pieces in whole)
+        entries["tokenizer.ggml.add_eos_token"] = any("SpecialToken" in pieces[-1] for pieces in whole)
     if not (folder / "config.json").is_file():
-        return found
+        return entries
     config = Folder(folder)
     for name, ours in (("bos", "bos_token_id"), ("eos", "eos_token_id"), ("padding", "pad_token_id")):
         number = config.integer(ours)
         if number is not None:
-            found[f"tokenizer.ggml.{name}_token_id"] = np.uint32(number)
-    return found
+            entries[f"tokenizer.ggml.{name}_token_id"] = np.uint32(number)
+    return entries

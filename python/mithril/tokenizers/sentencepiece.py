@@ -94,8 +94,8 @@ def of_file(path: Path) -> Pieces:
     if kind is None or trainer.get(24):
         raise Unwritten("it splits text into words or characters" if kind is None else "it appends spaces to words")
     names = {"unknown": (40, 0), "bos": (41, 1), "eos": (42, 2), "padding": (43, -1)}
-    found = {name: trainer.get(number, usual) for name, (number, usual) in names.items()}
-    ends = {name: number for name, number in found.items() if 0 <= number < len(entries)}
+    settings = {name: trainer.get(number, usual) for name, (number, usual) in names.items()}
+    ends = {name: number for name, number in settings.items() if 0 <= number < len(entries)}
     return Pieces(
         kind,
         entries,
@@ -112,14 +112,14 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
 
     def integer() -> int:
         nonlocal at
-        found = shift = 0
+        value = shift = 0
         while True:
             if at >= len(data) or shift > 63:
                 raise ValueError("no number")
             byte = data[at]
-            at, found, shift = at + 1, found | (byte & 127) << shift, shift + 7
+            at, value, shift = at + 1, value | (byte & 127) << shift, shift + 7
             if byte < 128:
-                return found
+                return value
 
     while at < len(data):
         number, wire = divmod(integer(), 8)
@@ -136,18 +136,18 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
 # --- tokenizer.json ---------------------------------------------------------------------------------------------
 
 
-def of_json(found: Mapping[str, Any]) -> Pieces:
+def of_json(content: Mapping[str, Any]) -> Pieces:
     """Read what the library `tokenizers` made of a file of SentencePiece."""
-    model = found["model"]
-    steps = [*_steps(found.get("normalizer"), "normalizers"), *_steps(found.get("pre_tokenizer"), "pretokenizers")]
+    model = content["model"]
+    steps = [*_steps(content.get("normalizer"), "normalizers"), *_steps(content.get("pre_tokenizer"), "pretokenizers")]
     pieces = _joined(model) if model.get("type") == "BPE" else _likeliest(model)
     return _with_steps(pieces, steps).checked()
 
 
-def _steps(found: Any, inner: str) -> list[Mapping[str, Any]]:
-    if not found:
+def _steps(normalizer: Any, inner: str) -> list[Mapping[str, Any]]:
+    if not normalizer:
         return []
-    return list(found.get(inner, [])) if found.get("type") == "Sequence" else [found]
+    return list(normalizer.get(inner, [])) if normalizer.get("type") == "Sequence" else [normalizer]
 
 
 def _with_steps(pieces: Pieces, steps: Sequence[Mapping[str, Any]]) -> Pieces:

@@ -37,9 +37,9 @@ class Tokenizer:
     >>> import tokenizers
     >>> from mithril.generation import Tokenizer
     >>> words = tokenizers.models.WordLevel({"a": 0, "cat": 1, "[UNK]": 2}, unk_token="[UNK]")
-    >>> made = tokenizers.Tokenizer(words)
-    >>> made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    >>> tokenizer = Tokenizer(made)
+    >>> trained = tokenizers.Tokenizer(words)
+    >>> trained.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    >>> tokenizer = Tokenizer(trained)
     >>> tokenizer.encode("a cat"), tokenizer.decode([0, 1])
     ([0, 1], 'a cat')
     """
@@ -83,9 +83,9 @@ class Tokenizer:
             file = whole if whole.is_file() else words
             raise ModelFileError(f"{str(file)!r} is not a tokenizer: {error}", hint="fetch the file again") from error
         hint = "copy the files of the tokenizer there"
-        found = [name for name in _SENTENCEPIECE if (path / name).is_file()]
-        if found:
-            hint = f"make a tokenizer.json of {found[0]}: transformers.AutoTokenizer.from_pretrained(folder) and "
+        files = [name for name in _SENTENCEPIECE if (path / name).is_file()]
+        if files:
+            hint = f"make a tokenizer.json of {files[0]}: transformers.AutoTokenizer.from_pretrained(folder) and "
             hint += "save_pretrained(folder)"
         missing = [file.name for file in (words, merges) if not file.is_file()]
         raise ModelFileError(
@@ -108,10 +108,10 @@ class Tokenizer:
         KeyNotFoundError
             If there is no such token.
         """
-        found = self.tokenizer.token_to_id(text)
-        if found is None:
+        number = self.tokenizer.token_to_id(text)
+        if number is None:
             raise KeyNotFoundError(f"there is no token {text!r}", hint="see tokenizer.tokenizer.get_vocab()")
-        return int(found)
+        return int(number)
 
     def encode(self, text: str) -> list[int]:
         """Make tokens of a text, with the special ones that the tokenizer puts around it."""
@@ -175,12 +175,12 @@ class TokenStream:
 
     def push(self, token: int) -> str:
         """Add a token; return the text that is complete now, which may be empty."""
-        found = self._stream.step(self._tokenizer.tokenizer, token)
-        if found is None:
+        piece = self._stream.step(self._tokenizer.tokenizer, token)
+        if piece is None:
             self._pending.append(token)
             return ""
         self._pending.clear()
-        return str(found)
+        return str(piece)
 
     def end(self) -> str:
         """Return what is left: half a character is written as U+FFFD."""
@@ -195,21 +195,21 @@ def _byte_pairs(library: Any, words: Path, merges: Path) -> Any:
     end = "<|endoftext|>"
     # What is unknown cannot occur: every byte is a token.
     options = {"end_of_word_suffix": "</w>", "unk_token": end} if is_clip else {}
-    made = library.Tokenizer(library.models.BPE.from_file(str(words), str(merges), **options))
+    tokenizer = library.Tokenizer(library.models.BPE.from_file(str(words), str(merges), **options))
     bytes_of = library.pre_tokenizers.ByteLevel
     if not is_clip:
-        made.pre_tokenizer = bytes_of(add_prefix_space=False)
-        made.decoder = library.decoders.ByteLevel()
-        made.add_special_tokens([end] if end in known else [])
-        return made
+        tokenizer.pre_tokenizer = bytes_of(add_prefix_space=False)
+        tokenizer.decoder = library.decoders.ByteLevel()
+        tokenizer.add_special_tokens([end] if end in known else [])
+        return tokenizer
     start = "<|startoftext|>"
     forms, pattern = library.normalizers, library.Regex(_CLIP_WORDS)
-    made.normalizer = forms.Sequence([forms.NFC(), forms.Replace(library.Regex(r"\s+"), " "), forms.Lowercase()])
+    tokenizer.normalizer = forms.Sequence([forms.NFC(), forms.Replace(library.Regex(r"\s+"), " "), forms.Lowercase()])
     split = library.pre_tokenizers.Split(pattern, behavior="removed", invert=True)
-    made.pre_tokenizer = library.pre_tokenizers.Sequence([split, bytes_of(add_prefix_space=False)])
-    made.decoder = library.decoders.ByteLevel()
-    made.post_processor = library.processors.TemplateProcessing(
+    tokenizer.pre_tokenizer = library.pre_tokenizers.Sequence([split, bytes_of(add_prefix_space=False)])
+    tokenizer.decoder = library.decoders.ByteLevel()
+    tokenizer.post_processor = library.processors.TemplateProcessing(
         single=f"{start} $A {end}", special_tokens=[(start, known[start]), (end, known[end])]
     )
-    made.add_special_tokens([start, end])
-    return made
+    tokenizer.add_special_tokens([start, end])
+    return tokenizer

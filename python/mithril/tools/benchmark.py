@@ -240,14 +240,14 @@ def _measure(
     seed: int,
     options: Mapping[str, Any],
 ) -> Timing:
-    given = complete(model, backend, shapes, data, seed, narrowed([backend.default_dtype]), options)
-    sizes = {**shapes, **{name: list(array.shape) for name, array in given.items()}}
+    inputs = complete(model, backend, shapes, data, seed, narrowed([backend.default_dtype]), options)
+    sizes = {**shapes, **{name: list(array.shape) for name, array in inputs.items()}}
     start = perf_counter()
     physical = compile(model, backend, shapes=sizes, **options)
     compiling = perf_counter() - start
     params = physical.randomize_params(seed) if params is None else physical.load_params(params)
     core = internals.known_program(physical).core
-    arrays = {name: backend.tensor(given[name], dtype) for name, dtype, _ in core.inputs("data")}
+    arrays = {name: backend.tensor(inputs[name], dtype) for name, dtype, _ in core.inputs("data")}
     cotangents = _cotangents(core, backend, arrays) if training else None
     backend.synchronize([dict(params), arrays])
 
@@ -271,12 +271,12 @@ def _measure(
 
 def _cotangents(core: _core.Compiled, backend: Backend, arrays: Mapping[str, Any]) -> dict[str, Any]:
     shapes = {name: tuple(array.shape) for name, array in arrays.items()}
-    found = {}
+    cotangents = {}
     for name in core.output_names:
         dtype = core.output_type(name)[0]
         if "float" in dtype:
-            found[name] = backend.tensor(np.ones(core.output_shape(name, shapes)), dtype)
-    return found
+            cotangents[name] = backend.tensor(np.ones(core.output_shape(name, shapes)), dtype)
+    return cotangents
 
 
 def _peak_memory(backend: Backend) -> int | None:

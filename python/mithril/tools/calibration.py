@@ -58,12 +58,12 @@ def calibrate(model: PhysicalModel, params: Mapping[str, Any] | None = None, sam
     if not isinstance(backend, CBackend) or backend.quantize is None:
         raise InvalidValueError("the model is not quantized", hint='compile it for ml.CBackend(quantize="int8")')
     params = model.get_parameters() if params is None else params
-    given = read_samples(samples)
+    batches = read_samples(samples)
     before = internals.saved_state(model)
     # Also tells what does not fit in a sample, and which convolutions are quantized.
-    model.evaluate(params, given[0])
+    model.evaluate(params, batches[0])
     internals.restore_state(model, before)
-    ranges = _ranges(model, params, given)
+    ranges = _ranges(model, params, batches)
     new = copy.copy(backend)
     new.quantize_ranges = ranges
     calibrated = internals.recompiled(model, new)
@@ -73,21 +73,21 @@ def calibrate(model: PhysicalModel, params: Mapping[str, Any] | None = None, sam
 
 def read_samples(samples: Any) -> list[Mapping[str, Any]]:
     """Return the data of typical calls as a list."""
-    found = [samples] if isinstance(samples, Mapping) else list(samples) if isinstance(samples, Iterable) else []
-    wrong = next((type(sample).__name__ for sample in found if not isinstance(sample, Mapping)), None)
-    if not found or wrong is not None:
+    batches = [samples] if isinstance(samples, Mapping) else list(samples) if isinstance(samples, Iterable) else []
+    wrong = next((type(sample).__name__ for sample in batches if not isinstance(sample, Mapping)), None)
+    if not batches or wrong is not None:
         raise InvalidValueError(
             "there are no samples to calibrate with" if wrong is None else f"a sample is a {wrong}, and no mapping",
             hint='pass the data of some typical calls, e.g. samples=[{"input": image}, ...]',
         )
-    return found
+    return batches
 
 
 def _ranges(
     model: PhysicalModel, params: Mapping[str, Any], samples: list[Mapping[str, Any]]
 ) -> dict[str, tuple[float, float]]:
     plain = CBackend(dtype=model.backend.default_dtype, num_threads=1)
-    found: dict[str, tuple[float, float]] = {}
+    ranges: dict[str, tuple[float, float]] = {}
     programs: dict[int, Program] = {}
     for number, sample in enumerate(samples):
         program, data = internals.prepare_call(model, params, sample)
@@ -103,14 +103,14 @@ def _ranges(
                     f"sample {number}: the input convolved with {weight!r} holds NaN or infinities",
                     hint="remove such samples, or find their origin with model.find_nans",
                 )
-            before = found.get(weight, (0.0, 0.0))
-            found[weight] = (min(low, before[0]), max(high, before[1]))
-    if not found:
+            before = ranges.get(weight, (0.0, 0.0))
+            ranges[weight] = (min(low, before[0]), max(high, before[1]))
+    if not ranges:
         raise InvalidValueError(
             "no convolution of the model runs in integers, and matrix products determine their ranges at every call",
             hint="ml.quantization_report tells what is kept as int8, and what as int8_weights",
         )
-    return found
+    return ranges
 
 
 def _images(program: Program, all_nodes: list[Node]) -> Iterable[tuple[str, int, str | None]]:

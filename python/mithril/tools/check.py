@@ -203,9 +203,9 @@ def check(
     >>> [(row.op, row.support) for row in result]
     [('linear', 'native'), ('flatten', 'expanded')]
     """
-    found, note = _backend(backend)
-    core = compiled(model, found, shapes=shapes, **options)
-    name = backend if isinstance(backend, str) else found.name
+    chosen, note = _backend(backend)
+    core = compiled(model, chosen, shapes=shapes, **options)
+    name = backend if isinstance(backend, str) else chosen.name
     result = CheckResult(name, warnings=[note] if note else [])
     if gradients:
         outputs, names = gradient_names(core)
@@ -213,11 +213,11 @@ def check(
             core = _core.with_gradients(core, outputs, names)
         except MithrilError as error:
             result.problems.append(_sentence(error))
-    result.rows = _rows(_core.uses(core, found.engine.table))
-    if isinstance(found, InterpreterBackend):
+    result.rows = _rows(_core.uses(core, chosen.engine.table))
+    if isinstance(chosen, InterpreterBackend):
         # It is the reference: every row has a definition there, or is expanded.
         result.rows = [replace(row, support="native", into=(), lacking=()) for row in result.rows]
-    elif (is_plain(found) and not strict) or found.name == "ggml":
+    elif (is_plain(chosen) and not strict) or chosen.name == "ggml":
         # What a backend of a user's own lacks runs on the host; so does what ggml cannot say.
         result.rows = [replace(row, support="reference") if row.support == "missing" else row for row in result.rows]
     result.warnings += _warnings(result.rows)
@@ -243,30 +243,30 @@ def _backend(backend: Any) -> tuple[Backend, str | None]:
 
 
 def _rows(uses: list[dict[str, Any]]) -> list[CheckRow]:
-    found: dict[Any, CheckRow] = {}
+    rows: dict[Any, CheckRow] = {}
     for use in uses:
         into = tuple(op for op, _ in use["parts"])
         lacking = tuple(dict.fromkeys(op for op, _ in use["missing"]))
         key = (use["op"], use["dtype"], use["support"], into, lacking)
-        row = found.get(key)
+        row = rows.get(key)
         if row is None:
-            found[key] = CheckRow(*key, count=1, path=use["path"], where=use["where"])
+            rows[key] = CheckRow(*key, count=1, path=use["path"], where=use["where"])
         else:
             row.count += 1
-    return list(found.values())
+    return list(rows.values())
 
 
 def _warnings(rows: list[CheckRow]) -> list[str]:
-    found = []
+    texts = []
     for row in rows:
         if row.op in OPAQUE:
-            found.append(
+            texts.append(
                 f"a Python function that Mithril cannot trace runs at {row.place}: the model only runs on "
                 "backends whose arrays it takes; write it with backend ops to run it on every backend"
             )
         elif row.support == "reference":
-            found.append(f"`{row.op}` at {row.place} runs on the host, with copies there and back")
-    return found
+            texts.append(f"`{row.op}` at {row.place} runs on the host, with copies there and back")
+    return texts
 
 
 def _sentence(error: MithrilError) -> str:

@@ -24,20 +24,20 @@ def each(backends: Any) -> dict[str, Any]:
     {'numpy': 'numpy', 'numpy float64': NumpyBackend(device='cpu', dtype=float64)}
     """
     if isinstance(backends, Mapping):
-        found = {str(name): backend for name, backend in backends.items()}
+        by_name = {str(name): backend for name, backend in backends.items()}
     elif isinstance(backends, (str, Backend, type)):
-        found = each([backends])
+        by_name = each([backends])
     elif isinstance(backends, Iterable):
-        found = {}
+        by_name = {}
         for backend in backends:
-            found[_free(_name(backend), backend, found)] = backend
+            by_name[_free(_name(backend), backend, by_name)] = backend
     else:
         raise InvalidValueError(
             f"backends is a {type(backends).__name__}", hint='give names, e.g. ["numpy", "torch"], or instances'
         )
-    if not found:
+    if not by_name:
         raise InvalidValueError("backends is empty", hint='give names, e.g. ["numpy", "torch"], or instances')
-    return found
+    return by_name
 
 
 def make(backend: Any, **options: Any) -> Backend:
@@ -56,13 +56,13 @@ def logical(model: Any) -> Model:
     if isinstance(model, str):
         from .. import models
 
-        found = getattr(models, model, None)
-        if found is None or isinstance(found, type):
+        function = getattr(models, model, None)
+        if function is None or isinstance(function, type):
             known = [name for name in models.__all__ if not isinstance(getattr(models, name, None), type)]
             raise KeyNotFoundError(
                 f"there is no model called {model!r}", hint=did_you_mean(model, known, "see mithril.models")
             )
-        model = found
+        model = function
     if not isinstance(model, Model) and callable(model) and not isinstance(model, type):
         model = model()
     if not isinstance(model, Model):

@@ -192,8 +192,8 @@ class CompareResult(tables.Report):
             defects = len(report.defects)
             verdict = f"{defects} defect{'s' if defects > 1 else ''}" if defects else "rounding-level"
             count = str(len(report.of("value", "backward")))
-            found = [_accumulated(report.of("output")), _accumulated(report.of("parameter gradient"))]
-            rows.append([report.name, str(report.backend.default_dtype), count, local, *found, verdict])
+            cells = [_accumulated(report.of("output")), _accumulated(report.of("parameter gradient"))]
+            rows.append([report.name, str(report.backend.default_dtype), count, local, *cells, verdict])
         return head, rows
 
     def _sentences(self) -> list[str]:
@@ -285,9 +285,9 @@ def compare(
     """
     named = _instances(backends, dtype)
     run_options = {**options, "seed": seed}
-    given = _Given(model, named, shapes, data, params, output_gradients, gradients, run_options)
+    request = _Given(model, named, shapes, data, params, output_gradients, gradients, run_options)
     cache: dict[Any, Any] = {}
-    comparisons = {name: _Comparison(name, backend, given, cache) for name, backend in named.items()}
+    comparisons = {name: _Comparison(name, backend, request, cache) for name, backend in named.items()}
     reference = next(iter(comparisons.values()))
     for comparison in comparisons.values():
         comparison.judge(reference)
@@ -360,16 +360,16 @@ class _Given:
 class _Comparison:
     """One backend: all values, and what is found about them."""
 
-    def __init__(self, name: str, backend: Backend, given: _Given, cache: dict[Any, Any]) -> None:
+    def __init__(self, name: str, backend: Backend, request: _Given, cache: dict[Any, Any]) -> None:
         self.report = BackendReport(name, backend)
-        self.backend, self.given, self.cache = backend, given, cache
-        self.physical = given.compile(backend)
+        self.backend, self.request, self.cache = backend, request, cache
+        self.physical = request.compile(backend)
         self.core = internals.known_program(self.physical).core
         self.forward = _Values(self.core, self._run(self.core, {}), cache)
         self.backward: _Values | None = None
-        if given.has_gradients:
-            outputs, names = list(given.cotangents), gradient_names(self.core)[1]
-            further = {f"cotangent:{name}": array for name, array in given.cotangents.items()}
+        if request.has_gradients:
+            outputs, names = list(request.cotangents), gradient_names(self.core)[1]
+            further = {f"cotangent:{name}": array for name, array in request.cotangents.items()}
             try:
                 core = _core.with_gradients(self.core, outputs, names)
                 self.backward = _Values(core, self._run(core, further), cache)
@@ -383,27 +383,27 @@ class _Comparison:
         return {name: self.backend.tensor(group[name], dtype) for name, dtype, _ in entries}
 
     def _run(self, core: _core.Compiled, further: Mapping[str, Any]) -> dict[int, Any]:
-        data = {**self.given.data, **further}
-        groups = zip((self.given.params, data, self.given.state), ("param", "data", "state"), strict=True)
+        data = {**self.request.data, **further}
+        groups = zip((self.request.params, data, self.request.state), ("param", "data", "state"), strict=True)
         return run(core, self.backend, *(self._arrays(group, core.inputs(role)) for group, role in groups))
 
     def _run_whole(self) -> None:
         """Evaluate the model as users do."""
-        given, physical, backend = self.given, self.physical, self.backend
-        params = self._arrays(given.params, self.core.inputs("param"))
-        data = self._arrays(given.data, self.core.inputs("data"))
-        state = self._arrays(given.state, self.core.inputs("state"))
+        request, physical, backend = self.request, self.physical, self.backend
+        params = self._arrays(request.params, self.core.inputs("param"))
+        data = self._arrays(request.data, self.core.inputs("data"))
+        state = self._arrays(request.state, self.core.inputs("state"))
         internals.update_state(physical, state)
         outputs = physical.evaluate(params, data)
         self.report.outputs = {name: np.asarray(backend.to_numpy(value)) for name, value in outputs.items()}
-        if given.has_gradients:
+        if request.has_gradients:
             internals.update_state(physical, state)
             try:
-                _, found = physical.evaluate(params, data, given.cotangents)
+                _, gradients = physical.evaluate(params, data, request.cotangents)
             except MithrilError as error:
                 self.report.notes.append(f"gradients do not run here: {error.message}")
                 return
-            self.report.gradients = {name: np.asarray(backend.to_numpy(value)) for name, value in found.items()}
+            self.report.gradients = {name: np.asarray(backend.to_numpy(value)) for name, value in gradients.items()}
 
     def judge(self, reference: _Comparison) -> None:
         """Look at every value, then at the results of the whole programs."""
@@ -423,14 +423,14 @@ class _Comparison:
         if mine is None:
             return
         positions = _core.output_values(mine.core)
-        found = []
+        results = []
         for name, array in self.report.gradients.items():
             position = positions.get(f"gradient:{name}")
             other = reference.backward or mine
-            found += self._whole("parameter gradient", name, array, mine, other, position)
-        if any(d.is_defect for d in found) and self.backend.engine.autodiff[0] == "native":
+            results += self._whole("parameter gradient", name, array, mine, other, position)
+        if any(d.is_defect for d in results) and self.backend.engine.autodiff[0] == "native":
             self.report.differences += self._gradients_of_ops()
-        self.report.differences += found
+        self.report.differences += results
 
     def _whole(
         self,
@@ -461,7 +461,7 @@ class _Comparison:
 
     def _gradients_of_ops(self) -> list[Difference]:
         """Differentiate every op by itself, to find the one that the backend differentiates wrongly."""
-        found = []
+        results = []
         for node in self.forward.nodes:
             try:
                 errors = self.forward.oracle.gradients(node, self.backend, self.forward.values)
@@ -473,8 +473,8 @@ class _Comparison:
                 if error is not None and not error.is_rounding:
                     name = value.name or f"input {value.port}"
                     dtype = self.forward.values[value.position].dtype.name
-                    found.append(_difference(self.report.name, "gradient", name, node, dtype, error, error.units))
-        return found
+                    results.append(_difference(self.report.name, "gradient", name, node, dtype, error, error.units))
+        return results
 
 
 class _Values:
@@ -504,7 +504,7 @@ class _Values:
     def differences(self, backend: str, kind: str, reference: _Values) -> list[Difference]:
         """Local and accumulated error of every value."""
         truth = self.truth(reference)
-        found = []
+        results = []
         for node in self.nodes:
             for value in node.outputs:
                 if value.position not in self.values:
@@ -512,8 +512,8 @@ class _Values:
                 error = self.oracle.local(node, self.values, value.position)
                 accumulated = off(self.values[value.position], truth[value.position], value.dtype)
                 name = value.name or node.path or node.op
-                found.append(_difference(backend, kind, name, node, value.dtype, error, accumulated))
-        return found
+                results.append(_difference(backend, kind, name, node, value.dtype, error, accumulated))
+        return results
 
 
 def _difference(
@@ -531,9 +531,9 @@ def _limit(units: float) -> str:
     return "anything" if np.isinf(units) else f"≤ {units:.3g}"
 
 
-def _accumulated(found: list[Difference]) -> str:
+def _accumulated(differences: list[Difference]) -> str:
     # What cancels out in exact arithmetic is nothing but rounding: its size says nothing.
-    telling = [d for d in found if d.allowed * EPSILON.get(d.dtype, 0.0) < 1] or found
+    telling = [d for d in differences if d.allowed * EPSILON.get(d.dtype, 0.0) < 1] or differences
     if not telling:
         return ""
     worst = max(telling, key=lambda d: _ratio(d.local, d.allowed))

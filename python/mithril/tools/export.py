@@ -123,8 +123,8 @@ def export(
     >>> model = ml.Model()
     >>> model |= ml.Linear(2)(input="input", output="output")
     >>> compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [1, 3]}, inference=True)
-    >>> found = compiled.export(tempfile.mkdtemp(), prefix="tiny")
-    >>> [file.name for file in found.files][:3], found.check.splitlines()[-1]
+    >>> exported = compiled.export(tempfile.mkdtemp(), prefix="tiny")
+    >>> [file.name for file in exported.files][:3], exported.check.splitlines()[-1]
     (['tiny.c', 'tiny.h', 'main.c'], 'ok')
     """
     if not isinstance(folder, (str, os.PathLike)):
@@ -187,27 +187,27 @@ def export(
     if backend.batch is not None:
         shapes = _recorded(shapes, backend, gradients or optimizer is not None)
     try:
-        given = complete(logical, reference, shapes, data, 0, lambda array: array, others(options))
+        inputs = complete(logical, reference, shapes, data, 0, lambda array: array, others(options))
     except UnresolvedShapeError as error:
         text = "compile it with numbers, give data={...} of the size that is wanted, or name a size: batch='batch'"
         raise UnresolvedShapeError(error.message, hint=text) from None
     is_random = params is None and internals.stored_parameters(model) is None and bool(names_by_role["param"])
     chosen = model.get_parameters() if params is None else params
     host = {name: to_host(value) for name, value in chosen.items()}
-    shapes |= {name: list(array.shape) for name, array in given.items()}
+    shapes |= {name: list(array.shape) for name, array in inputs.items()}
     core = _core.compile(logical, dtype, {**options, "shapes": shapes})
     kept = {**{name: to_host(value) for name, value in internals.state_for(model, chosen).items()}, **host}
-    names = {name: found for role in ("param", "data", "state") for name, found, _ in core.inputs(role)}
+    names = {name: by_port for role in ("param", "data", "state") for name, by_port, _ in core.inputs(role)}
     absent = [name for name, _, _ in (*core.inputs("param"), *core.inputs("state")) if name not in kept]
     if params is not None:
-        wanted = core.inputs("param")
-        refuse_unknown("params", params, [*(name for name, _, _ in wanted), *names_by_role["state"]])
-        for name, _, _ in wanted:
+        declared = core.inputs("param")
+        refuse_unknown("params", params, [*(name for name, _, _ in declared), *names_by_role["state"]])
+        for name, _, _ in declared:
             if name in absent:
-                raise missing("params", name, wanted, params)
+                raise missing("params", name, declared, params)
     if absent:
         kept.update(core.initial(absent, model.backend.engine.seed))
-    kept |= given
+    kept |= inputs
     # Evaluating changes no array: only those of another dtype are copied.
     is_shared = not options["training"] and not options.get("donate")
     values = {
@@ -236,12 +236,12 @@ def export(
                 "lanes": lanes,
                 "block": None if batch else block,
             }
-            made = _core.c_program(core, quantized, is_lazy=True)
-            found = made.call(*_groups(core, called))
-            _warn_of_nothing(made.decisions)
+            compiled_program = _core.c_program(core, quantized, is_lazy=True)
+            results = compiled_program.call(*_groups(core, called))
+            _warn_of_nothing(compiled_program.decisions)
         else:
-            found = reference.engine.load(core).function("evaluate")(*_groups(core, called))
-        expected = found[0] if core.updates else found
+            results = reference.engine.load(core).function("evaluate")(*_groups(core, called))
+        expected = results[0] if core.updates else results
         if backend.batch is not None:
             core = _core.compile(logical, dtype, {**options, "shapes": sizes})
         program = _core.c_program(core, tool, is_lazy=True)
@@ -249,7 +249,7 @@ def export(
     undefined = [name for name, value in expected.items() if value.dtype.kind not in "biu" and np.isnan(value).any()]
     if undefined:
         text = f"{', '.join(undefined)} of the recorded data holds NaN, which would hide what is wrong"
-        raise InvalidValueError(text, hint=_undefined(values, given))
+        raise InvalidValueError(text, hint=_undefined(values, inputs))
     title = f"A model in C, made by Mithril: {logical}" + (f". Its {RANDOM}." if is_random else "")
     if is_web:
         with tempfile.TemporaryDirectory() as work:
@@ -344,9 +344,9 @@ def _gradients(core: _core.Compiled, values: Values, tool: Any, reference: Numpy
         kind, shape = core.output_type(name)
         cotangents[name] = reference.tensor(random.standard_normal(shape), kind)
     function = reference.engine.load_gradients(core, outputs, names).function("evaluate_gradients")
-    found, by_name = function(*_groups(core, values), cotangents)[:2]
+    result, by_name = function(*_groups(core, values), cotangents)[:2]
     values |= cotangents
-    expected = {**found, **{f"gradient:{name}": gradient for name, gradient in by_name.items()}}
+    expected = {**result, **{f"gradient:{name}": gradient for name, gradient in by_name.items()}}
     return _core.c_program(core, tool, outputs, names, is_lazy=True), expected
 
 
@@ -372,10 +372,10 @@ def _training(
     kind, shape = core.output_type(name)
     cotangents = {name: reference.ones(shape, dtype=kind)}
     function = reference.engine.load_gradients(core, [name], names).function("evaluate_gradients")
-    found: Values = {}
+    arrays: Values = {}
     for number in range(1, _STEPS + 1):
         results = function({**params, **trained}, data, state, cotangents)
-        found, by_name = results[:2]
+        arrays, by_name = results[:2]
         state = {**state, **(results[2] if core.updates else {})}
         trained, slots = step(trained, by_name, slots, rates, [number])
-    return program, found, _STEPS
+    return program, arrays, _STEPS

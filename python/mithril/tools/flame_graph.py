@@ -168,10 +168,10 @@ def svg(profile: Profile, title: str = "model") -> str:
     title : str, default "model"
         What the frame of the whole model is called.
     """
-    found = frames(profile.rows, title)
-    total = found[0].seconds
+    rows = frames(profile.rows, title)
+    total = rows[0].seconds
     scale = (_WIDTH - 2 * _MARGIN) / total if total else 0.0
-    shown = [frame for frame in found if frame.seconds * scale >= _NARROWEST or frame.depth == 0]
+    shown = [frame for frame in rows if frame.seconds * scale >= _NARROWEST or frame.depth == 0]
     height = _TOP + _ROW * (1 + max(frame.depth for frame in shown)) + _MARGIN
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" '

@@ -59,14 +59,14 @@ def column_importance(model: PhysicalModel, params: Mapping[str, Any], samples: 
         exposed = programs.get(id(core)) or programs.setdefault(
             id(core), make_program(_core.exposed(core), NumpyBackend())
         )
-        given = {name: np.asarray(value) for name, value in data.items()}
-        result = exposed.evaluate({n: np.asarray(v) for n, v in values.items()}, given, before)
-        found: dict[str, Any] = result[0] if exposed.updates else result
+        arrays = {name: np.asarray(value) for name, value in data.items()}
+        result = exposed.evaluate({n: np.asarray(v) for n, v in values.items()}, arrays, before)
+        captured: dict[str, Any] = result[0] if exposed.updates else result
         for node in nodes(core):
             if node.op != "linear" or node.inputs[1].role != "param" or node.inputs[1].name is None:
                 continue
             source = node.inputs[0]
-            rows = given[source.name] if source.role == "data" and source.name else found[str(source.position)]
+            rows = arrays[source.name] if source.role == "data" and source.name else captured[str(source.position)]
             squares = np.square(np.asarray(rows, np.float64).reshape(-1, rows.shape[-1])).sum(0)
             if not np.isfinite(squares).all():
                 raise InvalidValueError(
@@ -74,7 +74,7 @@ def column_importance(model: PhysicalModel, params: Mapping[str, Any], samples: 
                     hint="leave such samples out, or see where it comes from with model.find_nans",
                 )
             sums[node.inputs[1].name] = sums.get(node.inputs[1].name, 0.0) + squares
-    means = {name: found.mean() for name, found in sums.items()}
+    means = {name: total.mean() for name, total in sums.items()}
     return {
-        name: np.maximum(found / means[name], _LEAST).astype(np.float32) for name, found in sums.items() if means[name]
+        name: np.maximum(total / means[name], _LEAST).astype(np.float32) for name, total in sums.items() if means[name]
     }

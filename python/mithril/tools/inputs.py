@@ -33,36 +33,36 @@ def complete(
 
     Floats that are drawn are normal, integers 0 or 1, booleans even.
     """
-    given = {name: to_host(value) for name, value in (data or {}).items()}
+    host_arrays = {name: to_host(value) for name, value in (data or {}).items()}
     # What is not known of other inputs may follow from these.
-    known = {**(shapes or {}), **{name: list(array.shape) for name, array in given.items()}}
+    known = {**(shapes or {}), **{name: list(array.shape) for name, array in host_arrays.items()}}
     try:
         core = compiled(model, backend, shapes=known, **options)
     except KeyNotFoundError:
         # A name that only the data has is not a name among the shapes.
-        refuse_unknown("data", given, data_names(model, backend, shapes=shapes, **options))
+        refuse_unknown("data", host_arrays, data_names(model, backend, shapes=shapes, **options))
         raise
-    refuse_unknown("data", given, [name for name, _, _ in core.inputs("data")])
+    refuse_unknown("data", host_arrays, [name for name, _, _ in core.inputs("data")])
     random = np.random.default_rng(seed)
-    found = {}
+    arrays = {}
     for name, dtype, shape in core.inputs("data"):
-        if name not in given:
-            given[name] = _draw(random, name, dtype, shape)
-        found[name] = narrow(given[name])
-    return found
+        if name not in host_arrays:
+            host_arrays[name] = _draw(random, name, dtype, shape)
+        arrays[name] = narrow(host_arrays[name])
+    return arrays
 
 
 def others(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of the core as those of `compile`, for drawing data."""
     names = {"dtypes": "dtypes", "data_keys": "data_keys", "constants": "constant_keys"}
     names |= {"trainable_keys": "trainable_keys", "discard_keys": "discard_keys"}
-    found = {names[name]: value for name, value in options.items() if name in names and value}
-    return {**found, "inference": not options["training"]}
+    settings = {names[name]: value for name, value in options.items() if name in names and value}
+    return {**settings, "inference": not options["training"]}
 
 
-def refuse_unknown(what: str, given: Iterable[str], known: Sequence[str]) -> None:
+def refuse_unknown(what: str, names: Iterable[str], known: Sequence[str]) -> None:
     """Raise an error for a name that is not known."""
-    for name in given:
+    for name in names:
         if name not in known:
             hint = did_you_mean(name, known, f"available: {', '.join(known) or 'none'}")
             raise KeyNotFoundError(f"{what} names {name!r}, which is not there", hint=hint)

@@ -97,7 +97,7 @@ class Node:
 
 def nodes(core: _core.Compiled) -> list[Node]:
     """All nodes in the order of evaluation."""
-    found = []
+    result = []
     for number, row in enumerate(_core.nodes(core)):
         inputs = tuple(Value(position, name, role, "", port) for port, position, name, role in row["inputs"])
         outputs = tuple(
@@ -105,8 +105,8 @@ def nodes(core: _core.Compiled) -> list[Node]:
             for port, (position, name, dtype, _) in enumerate(row["outputs"])
         )
         facts = {key: row[key] for key in ("op", "dtype", "path", "where", "tolerance", "primitive", "literals")}
-        found.append(Node(number=number, inputs=inputs, outputs=outputs, **facts))
-    return found
+        result.append(Node(number=number, inputs=inputs, outputs=outputs, **facts))
+    return result
 
 
 def make_program(core: _core.Compiled, backend: Backend) -> Program:
@@ -121,13 +121,13 @@ def run(
     program = make_program(_core.exposed(core), backend)
     result = program.run(program.module, program.evaluate, params, data, state)
     outputs = result[0] if program.updates else result
-    found = {int(name): np.asarray(backend.to_numpy(value)) for name, value in outputs.items()}
+    arrays = {int(name): np.asarray(backend.to_numpy(value)) for name, value in outputs.items()}
     groups = {"param": params, "data": data, "state": state}
     for node in nodes(core):
         for value in node.inputs:
-            if value.role in groups and value.position not in found:
-                found[value.position] = np.asarray(backend.to_numpy(groups[value.role][value.name or ""]))
-    return found
+            if value.role in groups and value.position not in arrays:
+                arrays[value.position] = np.asarray(backend.to_numpy(groups[value.role][value.name or ""]))
+    return arrays
 
 
 class _UnwrittenEngine(NumpyEngine):

@@ -104,7 +104,7 @@ class NanOrigin:
         place = (f" in `{self.path}`" if self.path else "") + (f" at {self.where}" if self.where else "")
         part = "the gradient, by " if self.kind == "gradient" else ""
         lines = [f"{what} in {part}op `{self.op}`{place}: {self.result}" if self.op else f"{what}: {self.result}"]
-        lines += [f"  input {given}" for given in self.inputs]
+        lines += [f"  input {text}" for text in self.inputs]
         return "\n".join(lines + ([f"  help: {self.hint}"] if self.hint else []))
 
 
@@ -194,8 +194,8 @@ def find_nans(
     further = {f"cotangent:{name}": value for name, value in seeds.items()}
     values = run(core, backend, params, {**prepared, **further}, state)
     forward = {(origin.op, origin.path) for origin in report.origins}
-    found = _walk(nodes(core), values, "gradient")
-    report.origins += [origin for origin in found if (origin.op, origin.path) not in forward]
+    origins = _walk(nodes(core), values, "gradient")
+    report.origins += [origin for origin in origins if (origin.op, origin.path) not in forward]
     if not report.origins and internals.program_settings(physical).autodiff == "native":
         _, gradients = program.gradient(tuple(sorted(seeds)))[1](params, prepared, state, seeds)[:2]
         ranges = [Range.of(name, np.asarray(backend.to_numpy(array))) for name, array in gradients.items()]
@@ -212,7 +212,7 @@ def _given(all_nodes: list[Node], values: Mapping[int, Array]) -> list[NanOrigin
 
 def _walk(all_nodes: list[Node], values: Mapping[int, Array], kind: str) -> list[NanOrigin]:
     """Nodes whose results hold what no input of theirs does."""
-    found = []
+    origins = []
     for node in all_nodes:
         inputs = [Range.of(_name(value), values[value.position]) for value in node.inputs if _has(values, value)]
         for value in node.outputs:
@@ -223,8 +223,8 @@ def _walk(all_nodes: list[Node], values: Mapping[int, Array], kind: str) -> list
             is_new = (result.nan and not has_nan) or (result.inf and not has_inf and not has_nan)
             if is_new and not (not result.nan and _is_meant(node)):
                 hint = _hint(node, inputs, result, values[value.position].dtype.name)
-                found.append(NanOrigin(kind, node.op, node.path, node.where, result, tuple(inputs), hint))
-    return found
+                origins.append(NanOrigin(kind, node.op, node.path, node.where, result, tuple(inputs), hint))
+    return origins
 
 
 def _has(values: Mapping[int, Array], value: Value) -> bool:

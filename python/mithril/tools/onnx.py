@@ -190,10 +190,10 @@ def _check(opset: Any, path: Any, external: Any, gradients: Any, optimizer: Any,
 
 
 def _compiled(model: Any, own: Mapping[str, Any], dtype: Any, inference: bool | None, trains: bool) -> PhysicalModel:
-    given = {name: value for name, value in own.items() if value is not None}
+    conflicting = {name: value for name, value in own.items() if value is not None}
     if isinstance(model, PhysicalModel):
-        if given or dtype is not None:
-            name = next(iter(given), "dtype")
+        if conflicting or dtype is not None:
+            name = next(iter(conflicting), "dtype")
             raise ConflictingOptionError(
                 f"{name} is an option of compiling",
                 hint="give it to ml.compile, or give the model that is not compiled",
@@ -202,32 +202,32 @@ def _compiled(model: Any, own: Mapping[str, Any], dtype: Any, inference: bool | 
     if not isinstance(model, Model):
         raise InvalidValueError(f"the model is a {type(model).__name__}", hint="pass an ml.Model, or a compiled one")
     backend = NumpyBackend() if dtype is None else NumpyBackend(dtype=_dtypes.normalize(dtype))
-    return compile(model, backend, inference=not trains if inference is None else inference, **given)
+    return compile(model, backend, inference=not trains if inference is None else inference, **conflicting)
 
 
 def _values(compiled: PhysicalModel, core: Any, params: Mapping[str, Any] | None) -> Values:
     """Parameters and states by name, as they were given or belong to the model."""
-    wanted = core.inputs("param")
+    declared = core.inputs("param")
     stored = internals.stored_parameters(compiled)
-    if params is None and stored is None and wanted:
+    if params is None and stored is None and declared:
         raise ParameterError(
-            f"the model has {len(wanted)} parameters, and no values for them",
+            f"the model has {len(declared)} parameters, and no values for them",
             hint="give params={...}; for random ones: compile it, and give compiled.randomize_params(seed=0)",
         )
     chosen = stored if params is None else params
     if chosen is not None and not isinstance(chosen, Mapping):
         raise InvalidValueError(f"params is a {type(chosen).__name__}", hint="pass names with arrays")
-    given = {} if chosen is None else dict(chosen)
-    values = {**internals.state_for(compiled, {} if chosen is None else chosen), **given}
+    arrays = {} if chosen is None else dict(chosen)
+    values = {**internals.state_for(compiled, {} if chosen is None else chosen), **arrays}
     if params is not None:
-        refuse_unknown("params", params, [*(n for n, _, _ in wanted), *internals.names_by_role(compiled)["state"]])
-    for name, _, shape in wanted:
+        refuse_unknown("params", params, [*(n for n, _, _ in declared), *internals.names_by_role(compiled)["state"]])
+    for name, _, shape in declared:
         if name not in values:
-            raise missing("params", name, wanted, given)
+            raise missing("params", name, declared, arrays)
         if all(isinstance(n, int) for n in shape) and list(np.shape(values[name])) != list(shape):
-            found = list(np.shape(values[name]))
+            actual = list(np.shape(values[name]))
             raise ParameterError(
-                f"parameter {name!r} has shape {found}, but must be {list(shape)}", hint="check where it comes from"
+                f"parameter {name!r} has shape {actual}, but must be {list(shape)}", hint="check where it comes from"
             )
     absent = [name for name, _, _ in core.inputs("state") if name not in values]
     return {**values, **core.initial(absent, compiled.backend.engine.seed)}
@@ -246,7 +246,7 @@ def _training(core: Any, optimizer: Optimizer, loss: str | None, values: Values)
     trained = {n: _as(values[n], kinds[n]) for n in names}
     step = optimizers.step_program(optimizer, trained, dict.fromkeys(names, 1))
     slots = {n: step.start(n, trained[n]) for n in names}
-    kept = {f"{n}.{slot}": np.array(value) for n, found in slots.items() for slot, value in found.items()}
+    kept = {f"{n}.{slot}": np.array(value) for n, by_name in slots.items() for slot, value in by_name.items()}
     first = {"step": np.ones((), optimizers.step_scalar(step))}
     return core.training_step(name, names, optimizers.step_core(step)), {**values, **kept, **first}
 

@@ -52,7 +52,7 @@ class Error:
         return self.units <= self.allowed
 
 
-def off(found: Array, truth: Array, dtype: str) -> float:
+def off(actual: Array, truth: Array, dtype: str) -> float:
     """Error of an array in units of the epsilon of ``dtype``; infinite where NaN, infinities or integers differ.
 
     Examples
@@ -61,11 +61,11 @@ def off(found: Array, truth: Array, dtype: str) -> float:
     >>> off(np.array([1.0, 2.0 + 2.0**-22]), np.array([1.0, 2.0]), "float32")
     1.0
     """
-    if found.shape != truth.shape:
+    if actual.shape != truth.shape:
         return np.inf
     if dtype not in EPSILON:
-        return 0.0 if np.array_equal(found, truth) else np.inf
-    a = found.astype(np.float64)
+        return 0.0 if np.array_equal(actual, truth) else np.inf
+    a = actual.astype(np.float64)
     b = _round_range(truth.astype(np.float64), dtype)
     finite = np.isfinite(b)
     if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not np.isfinite(a[finite]).all():
@@ -114,23 +114,23 @@ class Oracle:
             return Error(0.0, np.inf)
         output = next(value for value in node.outputs if value.position == position)
         inputs = [values[value.position] for value in node.inputs]
-        found = values[position]
+        actual = values[position]
         allowed = UNITS[node.tolerance] + (0.0 if node.primitive or node.tolerance == "Exact" else _COMPOSITE)
         # What drawing is made of may be one unit off in the oracle, too.
         truth = self.truth(node, inputs)[output.port]
-        units = off(found, truth, output.dtype)
-        if units <= allowed or found.shape != truth.shape:
+        units = off(actual, truth, output.dtype)
+        if units <= allowed or actual.shape != truth.shape:
             return Error(units, allowed)
         moved = (self.truth(node, _moved(inputs, seed))[output.port] for seed in range(2))
-        return _judge(found, truth, moved, output.dtype, allowed)
+        return _judge(actual, truth, moved, output.dtype, allowed)
 
-    def chain(self, nodes: Sequence[Node], found: Mapping[int, Array], noise: int | None = None) -> dict[int, Array]:
+    def chain(self, nodes: Sequence[Node], known: Mapping[int, Array], noise: int | None = None) -> dict[int, Array]:
         """All values of the program in double precision; with ``noise``, rounded at random after each op.
 
         Inputs, and what nobody knows how to compute, are taken from what was found.
         """
-        made = {value.position for node in nodes for value in node.outputs if node.op not in OPAQUE}
-        values = {position: _widened(array) for position, array in found.items() if position not in made}
+        computed = {value.position for node in nodes for value in node.outputs if node.op not in OPAQUE}
+        values = {position: _widened(array) for position, array in known.items() if position not in computed}
         for node in nodes:
             if node.op in OPAQUE:
                 continue
@@ -162,17 +162,17 @@ class Oracle:
             own = program.backend
             params, data = _arguments(program, node, inputs)
             seeds = {name: own.tensor(array, core_dtype(program, name)) for name, array in cotangents.items()}
-            _, found = program.gradient(tuple(outputs))[1](params, data, {}, seeds)[:2]
-            return [np.asarray(own.to_numpy(found[f"x{node.inputs[i].port}"])) for i in floats]
+            _, by_name = program.gradient(tuple(outputs))[1](params, data, {}, seeds)[:2]
+            return [np.asarray(own.to_numpy(by_name[f"x{node.inputs[i].port}"])) for i in floats]
 
         wide = self._single(node, True)
-        found = differentiate(program, inputs)
+        actual = differentiate(program, inputs)
         truths = differentiate(wide, inputs)
         moved = [differentiate(wide, _moved(inputs, seed)) for seed in range(2)]
         errors = {}
         for at, i in enumerate(floats):
             dtype = inputs[i].dtype.name
-            error = _judge(found[at], truths[at], (m[at] for m in moved), dtype, GRADIENT_UNITS)
+            error = _judge(actual[at], truths[at], (m[at] for m in moved), dtype, GRADIENT_UNITS)
             errors[node.inputs[i].position] = error
         return errors
 
@@ -195,16 +195,16 @@ def core_dtype(program: Program, output: str) -> str:
 
 def _arguments(program: Program, node: Node, inputs: Sequence[Array]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Give the inputs of a program of one node as arrays of its backend."""
-    given = {f"x{value.port}": array for value, array in zip(node.inputs, inputs, strict=True)}
+    by_name = {f"x{value.port}": array for value, array in zip(node.inputs, inputs, strict=True)}
     backend = program.backend
-    params = {name: backend.tensor(given[name], dtype) for name, dtype, _ in program.params}
-    data = {name: backend.tensor(given[name], dtype) for name, dtype, _ in program.data}
+    params = {name: backend.tensor(by_name[name], dtype) for name, dtype, _ in program.params}
+    data = {name: backend.tensor(by_name[name], dtype) for name, dtype, _ in program.data}
     return params, data
 
 
-def _judge(found: Array, truth: Array, moved: Any, dtype: str, allowed: float) -> Error:
+def _judge(actual: Array, truth: Array, moved: Any, dtype: str, allowed: float) -> Error:
     """Error, with what rounding of the inputs may amount to added to what is allowed."""
-    units = off(found, truth, dtype)
+    units = off(actual, truth, dtype)
     if units <= allowed:
         return Error(units, allowed)
     if dtype in EPSILON and np.isfinite(units):
@@ -212,7 +212,7 @@ def _judge(found: Array, truth: Array, moved: Any, dtype: str, allowed: float) -
         return Error(units, allowed + _AMPLIFIED * change if np.isfinite(change) else np.inf)
     # Where integers change with the rounding of the inputs, so they may here.
     changed: Array = np.any([_differ(other, truth) for other in moved], axis=0)
-    many = int(_differ(found, truth).sum())
+    many = int(_differ(actual, truth).sum())
     return Error(units, np.inf if many <= _AMPLIFIED * int(changed.sum()) else allowed)
 
 
@@ -224,14 +224,14 @@ def _differ(a: Array, b: Array) -> Array:
 def _moved(arrays: Sequence[Array], seed: int, size: float | None = None) -> list[Array]:
     """Arrays whose floats are changed by a rounding each, up or down at random."""
     random = np.random.default_rng(seed)
-    found = []
+    results = []
     for array in arrays:
         if array.dtype.name in EPSILON:
             step = EPSILON[array.dtype.name] if size is None else size
             wide = array.astype(np.float64)
             array = wide * (1 + step * random.choice([-1.0, 1.0], array.shape))
-        found.append(array)
-    return found
+        results.append(array)
+    return results
 
 
 def _rounded(array: Array, dtype: str) -> Array:

@@ -211,9 +211,9 @@ def suggest_backend(task: str = "training", hardware: str | None = None) -> Sugg
     'mlx'
     """
     task, hardware = task.lower().replace("_", " "), (hardware or found_hardware()).lower()
-    for what, given, known in (("task", task, _TASKS), ("hardware", hardware, _HARDWARE)):
-        if given not in known:
-            raise InvalidValueError(f"{what} is {given!r}", hint=f"choose one of {', '.join(known)}")
+    for what, value, known in (("task", task, _TASKS), ("hardware", hardware, _HARDWARE)):
+        if value not in known:
+            raise InvalidValueError(f"{what} is {value!r}", hint=f"choose one of {', '.join(known)}")
     first, why = _TASKS[task]
     fitting, because = _HARDWARE[hardware]
     chosen = [name for name in first if name in fitting or task == "verification"]
@@ -267,34 +267,34 @@ class Doctor(tables.Report):
 
 def doctor() -> Doctor:
     """Look at this machine: versions, devices, compilers. All frameworks that are installed are imported."""
-    found = Doctor()
+    report = Doctor()
     python = f"{platform.python_version()} ({sys.executable})"
-    found.facts += [("mithril", _core.__version__), ("Python", python), ("system", platform.platform())]
+    report.facts += [("mithril", _core.__version__), ("Python", python), ("system", platform.platform())]
     hardware = found_hardware()
-    found.facts.append(("accelerator", hardware if hardware != "cpu" else "none found"))
+    report.facts.append(("accelerator", hardware if hardware != "cpu" else "none found"))
     for name in BUILT_IN:
-        _examine(found, name, hardware)
-    found.facts.append(("ml_dtypes", _version("ml_dtypes") or "not installed"))
+        _examine(report, name, hardware)
+    report.facts.append(("ml_dtypes", _version("ml_dtypes") or "not installed"))
     if not _version("ml_dtypes"):
-        found.advice.append(f"bfloat16 on NumPy needs ml_dtypes: {install('bfloat16')}")
+        report.advice.append(f"bfloat16 on NumPy needs ml_dtypes: {install('bfloat16')}")
     compilers = {name: _first_line(name) for name in ("cc", "c++", "clang", "nvcc")}
-    found.facts += [(name, line or "not found") for name, line in compilers.items()]
+    report.facts += [(name, line or "not found") for name, line in compilers.items()]
     if _version("torch") and not any(compilers[name] for name in ("c++", "clang")):
-        found.advice.append("jit=True on PyTorch needs a C++ compiler: install g++ or clang")
-    found.advice.append(f"to start with: {suggest_backend(hardware=hardware)}")
-    return found
+        report.advice.append("jit=True on PyTorch needs a C++ compiler: install g++ or clang")
+    report.advice.append(f"to start with: {suggest_backend(hardware=hardware)}")
+    return report
 
 
-def _examine(found: Doctor, name: str, hardware: str) -> None:
+def _examine(report: Doctor, name: str, hardware: str) -> None:
     backend = available(name)
     if isinstance(backend, str):
-        found.facts.append((name, backend))
+        report.facts.append((name, backend))
         return
     devices = ", ".join(backend.devices)
-    found.facts.append((name, f"{installed(name)}; devices: {devices}; default: {backend.device}"))
+    report.facts.append((name, f"{installed(name)}; devices: {devices}; default: {backend.device}"))
     has_none = all(device.startswith("cpu") for device in backend.devices)
     if has_none and name in _HARDWARE[hardware][0] and hardware != "cpu":
-        found.advice.append(f"{name} does not see the {hardware} accelerator: {_INSTALL[name]}")
+        report.advice.append(f"{name} does not see the {hardware} accelerator: {_INSTALL[name]}")
 
 
 #: How to get a framework that sees an accelerator.

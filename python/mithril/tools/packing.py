@@ -97,9 +97,9 @@ def pack(
         raise InvalidValueError(
             f"the shape of {', '.join(unknown)} is not known", hint="give it: pack(params, shapes={...})"
         )
-    given = _with_state(model, program, params, layout, names, state)
+    arrays = _with_state(model, program, params, layout, names, state)
     packed: _core.Packed = cast("Any", source).pack(
-        given, model.state, {name: tuple(shape) for name, shape in sizes.items()}
+        arrays, model.state, {name: tuple(shape) for name, shape in sizes.items()}
     )
     return packed
 
@@ -112,16 +112,16 @@ def _with_state(
         with internals.state_lock(model):
             internals.update_state(model, state)
     if isinstance(params, (str, os.PathLike)):
-        given: Mapping[str, Any] = _planned(model, params, layout, names)
+        arrays: Mapping[str, Any] = _planned(model, params, layout, names)
     else:
-        given = model.get_parameters() if params is None else params
-        internals.check_params(model, program, given)
-        if internals.has_own_statistics(model, given):
+        arrays = model.get_parameters() if params is None else params
+        internals.check_params(model, program, arrays)
+        if internals.has_own_statistics(model, arrays):
             with internals.state_lock(model):
-                internals.update_state(model, {**internals.state_for(model, given), **(state or {})})
+                internals.update_state(model, {**internals.state_for(model, arrays), **(state or {})})
         else:
-            internals.state_for(model, given)
-    return given
+            internals.state_for(model, arrays)
+    return arrays
 
 
 def _planned(
@@ -129,7 +129,7 @@ def _planned(
 ) -> Mapping[str, Any]:
     """Return the parameters in a file, each made when it is asked for; its statistics become those of the model."""
     planned, _ = weights.plan(model, path, layout=layout, names=names, shared=True)
-    found = {name: planned[name] for name in planned if name in internals.names_by_role(model)["state"]}
+    state_values = {name: planned[name] for name in planned if name in internals.names_by_role(model)["state"]}
     with internals.state_lock(model):
-        internals.update_state(model, found)
+        internals.update_state(model, state_values)
     return planned

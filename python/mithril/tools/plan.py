@@ -226,14 +226,14 @@ class Plan(tables.Report):
     def _estimated(self) -> list[str]:
         if self.estimate is None or self.hardware is None:
             return []
-        found, held, memory = self.estimate, self.bytes_held, self.hardware.memory
+        estimate, held, memory = self.estimate, self.bytes_held, self.hardware.memory
         has = f"{held:,} of {memory:,} bytes of memory"
         return [
             f"it fits: {has}" if self.fits else f"it does not fit: {has}",
-            f"a step takes about {took(found.seconds)}: "
-            f"arithmetic {took(found.arithmetic)} ({found.flops:.4g} operations), "
-            f"memory {took(found.memory_bound)}, communication {took(found.communication)}, "
-            f"update {took(found.update)}; most of it is {found.limit}",
+            f"a step takes about {took(estimate.seconds)}: "
+            f"arithmetic {took(estimate.arithmetic)} ({estimate.flops:.4g} operations), "
+            f"memory {took(estimate.memory_bound)}, communication {took(estimate.communication)}, "
+            f"update {took(estimate.update)}; most of it is {estimate.limit}",
         ]
 
     def _searched(self) -> list[str]:
@@ -337,20 +337,20 @@ def plan(
             "there are no plans of pipelines", hint="pass a layout: ml.plan(model, ml.Mesh(data=4))"
         )
     core = internals.known_program(compiled).core
-    given = {} if shapes is None else {name: list(shape) for name, shape in shapes.items()}
-    if given and all(isinstance(size, int) for shape in given.values() for size in shape):
-        core = core.specialize(given)
-    wanted = (list(internals.names_by_role(compiled)["output"]), list(core.trained)) if gradients else None
+    sizes = {} if shapes is None else {name: list(shape) for name, shape in shapes.items()}
+    if sizes and all(isinstance(size, int) for shape in sizes.values() for size in shape):
+        core = core.specialize(sizes)
+    requested = (list(internals.names_by_role(compiled)["output"]), list(core.trained)) if gradients else None
     slots = 0.0 if optimizer is None else slot_bytes(optimizer)
-    found = None
+    estimate = None
     if isinstance(layout, PlannedLayout) and layout.strategies is not None:
-        layout = named(core, layout.mesh, layout.strategies, wanted)
+        layout = named(core, layout.mesh, layout.strategies, requested)
     elif isinstance(layout, PlannedLayout):
         if devices is None:
             raise InvalidValueError(
                 'strategy="auto" needs to know the devices', hint='pass hardware="a100", or an ml.Hardware'
             )
-        found = search(core, layout.mesh, devices, slots=slots, gradients=wanted)
-        layout = found.layout
-    program = core.with_layout(layout.argument()).partition(wanted)
-    return Plan(program, layout, hardware=devices, slots=slots, search=found)
+        estimate = search(core, layout.mesh, devices, slots=slots, gradients=requested)
+        layout = estimate.layout
+    program = core.with_layout(layout.argument()).partition(requested)
+    return Plan(program, layout, hardware=devices, slots=slots, search=estimate)

@@ -115,8 +115,8 @@ class Profile(tables.Report):
 
         It may be above 1: Winograd's algorithm needs fewer multiplications than the definition.
         """
-        found = row.operations_per_second
-        return None if found is None else found / self.peak_operations
+        speed = row.operations_per_second
+        return None if speed is None else speed / self.peak_operations
 
     def is_memory_bound(self, row: ProfileRow) -> bool:
         """Whether reading and writing its tensors takes the machine longer than computing."""
@@ -238,13 +238,13 @@ def profile(
     times, steps = source.profile(*arguments, runs=runs + _WARM_UP)
     measured = np.array(times[_WARM_UP:]).reshape(runs, len(steps))
     rows = zip(steps, np.median(measured, axis=0), strict=True)
-    found = tuple(
+    result = tuple(
         ProfileRow(path, name, what, float(seconds), operations, size)
         for (name, path, what, operations, size), seconds in rows
     )
     operations, bandwidth, threads = _core.c_peak(backend.engine.c_options("peak"))
     total = float(np.median(measured.sum(axis=1)))
-    return Profile(found, total, runs, threads, (operations, bandwidth))
+    return Profile(result, total, runs, threads, (operations, bandwidth))
 
 
 def _call(model: PhysicalModel, params: Any, data: Mapping[str, Any], output_gradients: Any) -> tuple[Any, Any]:

@@ -88,7 +88,7 @@ def quantization_report(
         return _of_bytes(program, params, outputs)
     if isinstance(backend, GGMLBackend):
         _prepare(program, params)
-    decisions = {found["weight"]: found for found in program.module.source.decisions}
+    decisions = {decision["weight"]: decision for decision in program.module.source.decisions}
     rows, skipped, before, after = [], [], 0, 0
     for name, value in params.items():
         host, decision = to_host(value), decisions.get(name)
@@ -138,9 +138,9 @@ def _check(program: Program, params: Mapping[str, Any]) -> None:
             raise ParameterError(
                 f"params has no {name!r}", hint="give all parameters of the model, or none for its own"
             )
-        found = tuple(np.shape(params[name]))
-        if all(isinstance(size, int) for size in shape) and found != tuple(shape):
-            raise ParameterError(f"{name!r} is {list(found)}, the model needs {list(shape)}")
+        actual = tuple(np.shape(params[name]))
+        if all(isinstance(size, int) for size in shape) and actual != tuple(shape):
+            raise ParameterError(f"{name!r} is {list(actual)}, the model needs {list(shape)}")
 
 
 def _prepare(program: Program, params: Mapping[str, Any]) -> None:
@@ -159,24 +159,24 @@ def _is_kept(value: Any, decision: Mapping[str, Any]) -> bool:
     return ALIASES.get(form, form) == scheme.lower()
 
 
-def _row_of_ggml(path: str, given: np.ndarray[Any, Any], decision: Mapping[str, Any]) -> Quantized:
+def _row_of_ggml(path: str, array: np.ndarray[Any, Any], decision: Mapping[str, Any]) -> Quantized:
     scheme, kept = decision["scheme"], decision["bytes"]
-    matrix = np.ascontiguousarray(given.transpose(decision["axes"]), np.float32)
+    matrix = np.ascontiguousarray(array.transpose(decision["axes"]), np.float32)
     rounded = np.frombuffer(_core.ggml_rounded(scheme, matrix.tobytes(), matrix.shape[-1]), np.float32)
     rmse, cosine = distance(rounded, matrix)
-    return Quantized(path, scheme.lower(), given.nbytes, kept, 8 * kept / matrix.size, rmse, cosine)
+    return Quantized(path, scheme.lower(), array.nbytes, kept, 8 * kept / matrix.size, rmse, cosine)
 
 
-def _row(path: str, given: np.ndarray[Any, Any], decision: Mapping[str, Any]) -> Quantized:
+def _row(path: str, array: np.ndarray[Any, Any], decision: Mapping[str, Any]) -> Quantized:
     start, columns, column = decision["matrix"]
-    flat = np.ascontiguousarray(given).reshape(-1)[start:]
+    flat = np.ascontiguousarray(array).reshape(-1)[start:]
     sizes, steps = zip(*decision["batch"], (columns, column), *decision["terms"], strict=True)
     strides = tuple(step * flat.itemsize for step in steps)
     terms = math.prod(size for size, _ in decision["terms"])
     matrix = np.lib.stride_tricks.as_strided(flat, sizes, strides, writeable=False).reshape(-1, terms)
     scheme, kept = decision["scheme"], decision["bytes"]
     rmse, cosine = distance(rounded(matrix, scheme), matrix)
-    return Quantized(path, scheme, given.nbytes, kept, 8 * kept / matrix.size, rmse, cosine)
+    return Quantized(path, scheme, array.nbytes, kept, 8 * kept / matrix.size, rmse, cosine)
 
 
 def _outputs(model: PhysicalModel, backend: Any, params: Any, data: Any) -> tuple[OutputError, ...]:
@@ -184,13 +184,13 @@ def _outputs(model: PhysicalModel, backend: Any, params: Any, data: Any) -> tupl
         plain: Any = copy.copy(backend)
         plain.quantize = None
     else:
-        given: dict[str, Any] = {"dtype": backend.default_dtype, "num_threads": backend.num_threads or None}
-        plain = CBackend(**given, cc=backend.cc) if isinstance(backend, CBackend) else GGMLBackend(**given)
+        settings: dict[str, Any] = {"dtype": backend.default_dtype, "num_threads": backend.num_threads or None}
+        plain = CBackend(**settings, cc=backend.cc) if isinstance(backend, CBackend) else GGMLBackend(**settings)
     exact = internals.recompiled(model, plain)
     internals.update_state(exact, internals.state_for(model, params))
     before = internals.saved_state(model)
     floats = {name: np.asarray(value, "f4") if in_few_bits(value) else value for name, value in params.items()}
-    found, wanted = model.evaluate(params, data), exact.evaluate(floats, data)
+    actual, expected = model.evaluate(params, data), exact.evaluate(floats, data)
     internals.restore_state(model, before)
     to_numpy = backend.to_numpy
-    return output_errors(*({name: to_numpy(value) for name, value in group.items()} for group in (found, wanted)))
+    return output_errors(*({name: to_numpy(value) for name, value in group.items()} for group in (actual, expected)))

@@ -70,9 +70,9 @@ def picture(profile: Profile) -> str:
     profile : Profile
         The times.
     """
-    found = roofline(profile)
-    left, right = map(float, found["x"])
-    low, high = map(float, found["y"])
+    plot = roofline(profile)
+    left, right = map(float, plot["x"])
+    low, high = map(float, plot["y"])
 
     def px(x: float) -> float:
         return _LEFT + (x - left) / (right - left) * (_WIDTH - _LEFT - _RIGHT)
@@ -100,13 +100,13 @@ def picture(profile: Profile) -> str:
         f'<text x="18" y="{(_TOP + bottom) / 2}" fill="#1d2430" transform="rotate(-90 18 {(_TOP + bottom) / 2})">'
         "FLOP/s</text>"
     )
-    peak, ridge = found["peak"], found["ridge"]
+    peak, ridge = plot["peak"], plot["ridge"]
     corner = peak - (ridge - left)
     out.append(
         f'<path d="M{px(left):.1f} {py(corner):.1f}L{px(ridge):.1f} {py(peak):.1f}H{_WIDTH - _RIGHT}" fill="none" '
         'stroke="#475467" stroke-width="1.6"/>'
     )
-    for x, y, radius, i in found["dots"]:
+    for x, y, radius, i in plot["dots"]:
         row = profile.rows[i]
         fill, line = COLORS[limit(profile, row)]
         label = tables.visible(
@@ -117,15 +117,15 @@ def picture(profile: Profile) -> str:
             f'<circle cx="{px(x):.1f}" cy="{py(y):.1f}" r="{radius:.1f}" fill="{fill}" fill-opacity="0.75" '
             f'stroke="{line}"><title>{escape(label)}</title></circle>'
         )
-    computing, memory = found["roofs"]
+    computing, memory = plot["roofs"]
     # Readable on top of dots.
     style = 'fill="#475467" stroke="#ffffff" stroke-width="3" paint-order="stroke"'
     out.append(f'<text x="{_WIDTH - _RIGHT - 4}" y="{py(peak) - 8:.1f}" {style} text-anchor="end">{computing}</text>')
     angle = math.degrees(math.atan2(py(peak) - py(corner), px(ridge) - px(left)))
     x, y = (px(left) + px(ridge)) / 2, (py(corner) + py(peak)) / 2 - 8
     out.append(f'<text x="{x:.1f}" y="{y:.1f}" {style} transform="rotate({angle:.1f} {x:.1f} {y:.1f})">{memory}</text>')
-    if found["left_out"]:
-        count = found["left_out"]
+    if plot["left_out"]:
+        count = plot["left_out"]
         note = f"{count} step{'s' if count != 1 else ''} not shown: no FLOPs, or not known"
         out.append(f'<text x="{_LEFT}" y="24" fill="#667085" text-anchor="start">{note}</text>')
     return "\n".join([*out, "</svg>"]) + "\n"

@@ -141,22 +141,22 @@ def host_call(
             f"the function {name} returns a {kind}, through which {type(backend).__name__} cannot differentiate",
             hint='write it with functions of the framework, or pass backward= and compile with autodiff="graph"',
         )
-    found = tuple(
+    values = tuple(
         r if backend.engine.is_own(r) or not hasattr(r, "dtype") else backend.engine.adopt(r) for r in results
     )
-    for one, (shape, dtype) in zip(found, outputs, strict=True):
+    for one, (shape, dtype) in zip(values, outputs, strict=True):
         check_declared(backend, f"the function {name}", one, shape, dtype, "declare it: Lambda(..., shape=, dtype=)")
-    return found
+    return values
 
 
-def check_declared(backend: Backend, what: str, found: Any, shape: tuple[int, ...], dtype: str, hint: str) -> None:
+def check_declared(backend: Backend, what: str, value: Any, shape: tuple[int, ...], dtype: str, hint: str) -> None:
     """Raise if an array that a user's function returned is not what the model was compiled with."""
-    if not hasattr(found, "shape") or not hasattr(found, "dtype"):
-        raise TypeInferenceError(f"{what} returns a {type(found).__name__}, not an array", hint="return an array")
-    if backend.shape(found) != tuple(shape):
-        raise ShapeError(f"{what} returns shape {list(backend.shape(found))}, but {list(shape)} is expected", hint=hint)
-    if str(backend.dtype(found)) != dtype:
-        raise TypeInferenceError(f"{what} returns {backend.dtype(found)}, but {dtype} is expected", hint=hint)
+    if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+        raise TypeInferenceError(f"{what} returns a {type(value).__name__}, not an array", hint="return an array")
+    if backend.shape(value) != tuple(shape):
+        raise ShapeError(f"{what} returns shape {list(backend.shape(value))}, but {list(shape)} is expected", hint=hint)
+    if str(backend.dtype(value)) != dtype:
+        raise TypeInferenceError(f"{what} returns {backend.dtype(value)}, but {dtype} is expected", hint=hint)
 
 
 def _call_backward(
@@ -165,15 +165,15 @@ def _call_backward(
     """``backward(grad_output, inputs, outputs)``: one array, or a tuple with None for what has no gradient."""
     n = known.results
     cotangents, inputs, results = args[:n], args[n : len(args) - n], args[len(args) - n :]
-    found = known.function(cotangents[0] if n == 1 else cotangents, inputs, results, **options)
-    gradients = list(found) if isinstance(found, (tuple, list)) else [found]
+    values = known.function(cotangents[0] if n == 1 else cotangents, inputs, results, **options)
+    gradients = list(values) if isinstance(values, (tuple, list)) else [values]
     floats = [i for i, x in enumerate(inputs) if backend.dtype(x).is_floating]
     if len(gradients) != len(inputs):
         raise InvalidValueError(
             f"{name} returns {len(gradients)} gradients for {len(inputs)} inputs",
             hint="return a tuple with one gradient per input, None where there is none",
         )
-    made = []
+    arrays = []
     for i, (shape, dtype) in zip(floats, outputs, strict=True):
         gradient = gradients[i]
         if gradient is None:
@@ -182,8 +182,8 @@ def _call_backward(
             gradient = backend.engine.adopt(gradient)
         hint = f"a gradient has the shape and dtype of its input (number {i})"
         check_declared(backend, name, gradient, shape, dtype, hint)
-        made.append(gradient)
-    return tuple(made)
+        arrays.append(gradient)
+    return tuple(arrays)
 
 
 # --- as a part of a model -----------------------------------------------------------------------------------------

@@ -160,12 +160,12 @@ def value_and_grad(backend: Backend, function: Callable[..., Any], argnums: int 
     traced, it becomes a part of that one, so that gradients of gradients work to any order.
     """
     single = isinstance(argnums, int)
-    given = [argnums] if isinstance(argnums, int) else list(argnums)
+    positions = [argnums] if isinstance(argnums, int) else list(argnums)
 
     def with_gradient(*args: Any) -> tuple[Any, Any]:
-        wanted = [_place(i, len(args)) for i in given]
+        places = [_place(i, len(args)) for i in positions]
         nested = any(isinstance(a, _core.Connection) for a in args)
-        value, gradients = (_connect if nested else _compute)(backend, function, wanted, args)
+        value, gradients = (_connect if nested else _compute)(backend, function, places, args)
         return value, gradients[0] if single else tuple(gradients)
 
     return with_gradient
@@ -199,11 +199,11 @@ def _fresh(count: int) -> list[str]:
     return [f"traced_{next(_numbers)}" for _ in range(count)]
 
 
-def _compute(backend: Backend, function: Any, wanted: list[int], args: Sequence[Any]) -> tuple[Any, list[Any]]:
+def _compute(backend: Backend, function: Any, places: list[int], args: Sequence[Any]) -> tuple[Any, list[Any]]:
     from ..compiled.compile import compile
 
     arrays = [backend.array(a) for a in args]
-    for i in wanted:
+    for i in places:
         if "float" not in str(arrays[i].dtype):
             raise TypeInferenceError(
                 f"argument {i} is {arrays[i].dtype}, and gradients are with respect to floats",
@@ -214,7 +214,7 @@ def _compute(backend: Backend, function: Any, wanted: list[int], args: Sequence[
     model = _traced(function, inputs, names)
     used = set(model.input_keys)
     by_name = dict(zip(names, arrays, strict=True))
-    params = {names[i]: arrays[i] for i in wanted if names[i] in used}
+    params = {names[i]: arrays[i] for i in places if names[i] in used}
     data = {n: a for n, a in by_name.items() if n in used and n not in params}
     compiled = compile(model, backend, trainable_keys=params)
     gradients: dict[str, Any] = {}
@@ -224,13 +224,13 @@ def _compute(backend: Backend, function: Any, wanted: list[int], args: Sequence[
         outputs = compiled.evaluate(params, data)
     value = outputs["output"]
     _check_number(value.shape)
-    zeros = [backend.zeros(arrays[i].shape, dtype=str(arrays[i].dtype)) for i in wanted]
-    return value, [gradients.get(names[i], zero) for i, zero in zip(wanted, zeros, strict=True)]
+    zeros = [backend.zeros(arrays[i].shape, dtype=str(arrays[i].dtype)) for i in places]
+    return value, [gradients.get(names[i], zero) for i, zero in zip(places, zeros, strict=True)]
 
 
-def _connect(backend: Backend, function: Any, wanted: list[int], args: Sequence[Any]) -> tuple[Any, list[Any]]:
+def _connect(backend: Backend, function: Any, positions: list[int], args: Sequence[Any]) -> tuple[Any, list[Any]]:
     places = [i for i, a in enumerate(args) if isinstance(a, _core.Connection)]
-    if any(i not in places for i in wanted):
+    if any(i not in places for i in positions):
         raise InvalidValueError(
             "inside a traced function, gradients are with respect to what is traced",
             hint="choose argnums among the arguments that are connections",
@@ -242,20 +242,20 @@ def _connect(backend: Backend, function: Any, wanted: list[int], args: Sequence[
         shape, dtype = part.shape_of("output"), part.dtype_of("output")
         inputs[i] = _core.Connection.input(name, shape, dtype or str(backend.default_dtype))
     model = _traced(
-        lambda *given: function(*_merge(args, places, given)), [inputs[i] for i in places], list(names.values())
+        lambda *values: function(*_merge(args, places, values)), [inputs[i] for i in places], list(names.values())
     )
     core = _core.compile(model, str(backend.default_dtype), {"training": True})
     _check_number(core.output_type("output")[1])
-    given = {**_active.get({}), **{name: args[i] for i, name in names.items()}}
-    used = [i for i in wanted if names[i] in model.input_keys]
-    value, gradients = core.lift_gradient([names[i] for i in used], given)
-    found = dict(zip(used, gradients, strict=True))
-    return value, [found[i] if i in found else args[i] * 0.0 for i in wanted]
+    connections = {**_active.get({}), **{name: args[i] for i, name in names.items()}}
+    used = [i for i in positions if names[i] in model.input_keys]
+    value, gradients = core.lift_gradient([names[i] for i in used], connections)
+    by_index = dict(zip(used, gradients, strict=True))
+    return value, [by_index[i] if i in by_index else args[i] * 0.0 for i in positions]
 
 
-def _merge(args: Sequence[Any], places: list[int], given: Sequence[Any]) -> list[Any]:
+def _merge(args: Sequence[Any], places: list[int], values: Sequence[Any]) -> list[Any]:
     merged = list(args)
-    for i, value in zip(places, given, strict=True):
+    for i, value in zip(places, values, strict=True):
         merged[i] = value
     return merged
 

@@ -138,13 +138,13 @@ class Stream(Batches):
         for sampler in _samplers(source):
             if callable(getattr(sampler, "set_epoch", None)):
                 sampler.set_epoch(number)
-        given = source if isinstance(source, Iterable) else source(number)
-        if not isinstance(given, Iterable):
+        batches = source if isinstance(source, Iterable) else source(number)
+        if not isinstance(batches, Iterable):
             raise ParameterError(
-                f"the data of epoch {number} are a {type(given).__name__}",
+                f"the data of epoch {number} are a {type(batches).__name__}",
                 hint="return an iterator of batches, or write the function with `yield`",
             )
-        return (named(batch, self._names) for batch in given)
+        return (named(batch, self._names) for batch in batches)
 
     def resume(self, number: int, done: int) -> tuple[Batch | None, Iterator[Batch]]:
         """Return the last batch and those that are left; see `Batches.resume`."""
@@ -156,16 +156,18 @@ class Stream(Batches):
 
 def _samplers(source: Any) -> list[Any]:
     """Return what chooses the examples of a DataLoader of PyTorch."""
-    found = [getattr(source, "sampler", None), getattr(source, "batch_sampler", None)]
-    found.append(getattr(found[1], "sampler", None))
-    return [s for i, s in enumerate(found) if s is not None and all(s is not other for other in found[:i])]
+    samplers = [getattr(source, "sampler", None), getattr(source, "batch_sampler", None)]
+    samplers.append(getattr(samplers[1], "sampler", None))
+    return [s for i, s in enumerate(samplers) if s is not None and all(s is not other for other in samplers[:i])]
 
 
 def _generators(source: Any) -> list[Any]:
     """Return the random numbers of a DataLoader of PyTorch."""
-    found = [getattr(owner, "generator", None) for owner in (source, *_samplers(source))]
-    found = [g for i, g in enumerate(found) if hasattr(g, "manual_seed") and all(g is not o for o in found[:i])]
-    return found
+    generators = [getattr(owner, "generator", None) for owner in (source, *_samplers(source))]
+    generators = [
+        g for i, g in enumerate(generators) if hasattr(g, "manual_seed") and all(g is not o for o in generators[:i])
+    ]
+    return generators
 
 
 def _give_generators(source: Any) -> None:
@@ -265,9 +267,9 @@ def examples_of(batch: Batch) -> int:
 
 def fingerprint(batch: Batch, convert: Convert = to_host) -> int:
     """Return a number that tells apart batches with different contents."""
-    found = 0
+    checksum = 0
     for name in sorted(batch):
         host = np.ascontiguousarray(convert(batch[name]))
-        found = zlib.crc32(f"{name} {host.dtype} {host.shape}".encode(), found)
-        found = zlib.crc32(host.tobytes(), found)
-    return found
+        checksum = zlib.crc32(f"{name} {host.dtype} {host.shape}".encode(), checksum)
+        checksum = zlib.crc32(host.tobytes(), checksum)
+    return checksum

@@ -61,18 +61,18 @@ class Callback:
         """
 
 
-def read_callbacks(given: Any) -> tuple[Callback, ...]:
+def read_callbacks(value: Any) -> tuple[Callback, ...]:
     """Return callbacks as `fit` is given them, one or several."""
-    if given is None:
+    if value is None:
         return ()
-    found = (given,) if isinstance(given, Callback) else tuple(given) if isinstance(given, Iterable) else (given,)
-    for one in found:
+    callbacks = (value,) if isinstance(value, Callback) else tuple(value) if isinstance(value, Iterable) else (value,)
+    for one in callbacks:
         if not isinstance(one, Callback):
             raise InvalidValueError(
                 f"callbacks holds {one!r}",
                 hint="give instances of ml.train.Callback; functions are on_epoch and on_batch",
             )
-    return found
+    return callbacks
 
 
 class TensorBoard(Callback):

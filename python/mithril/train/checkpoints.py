@@ -76,8 +76,8 @@ class Store:
             entries = list(self.folder.iterdir()) if self.folder.exists() else []
         except OSError as error:
             raise files.unusable_file("read", self.folder, error) from error
-        found = {(int(m[1]), int(m[2])): entry for entry in entries if (m := _NAME.fullmatch(entry.name))}
-        return dict(sorted(found.items()))
+        by_position = {(int(m[1]), int(m[2])): entry for entry in entries if (m := _NAME.fullmatch(entry.name))}
+        return dict(sorted(by_position.items()))
 
     def latest(self) -> Path | None:
         """Return the checkpoint that is furthest."""
@@ -131,10 +131,10 @@ class Store:
 def _value(path: Path) -> float | None:
     """How good a checkpoint is; None if that is not known, or cannot be read."""
     try:
-        found = _about(path).get("value")
+        value = _about(path).get("value")
     except MithrilError:
         return None
-    return found if isinstance(found, (int, float)) and found == found else None
+    return value if isinstance(value, (int, float)) and value == value else None
 
 
 # --- writing ----------------------------------------------------------------------------------------------------
@@ -216,7 +216,9 @@ def read(path: Path, backend: Backend | None) -> Checkpoint:
         return backend.tensor(array, entry["dtype"]) if entry["own"] and backend is not None else array
 
     try:
-        groups = {group: {n: value(entry) for n, entry in found.items()} for group, found in content["entries"].items()}
+        groups = {
+            group: {n: value(entry) for n, entry in entries.items()} for group, entries in content["entries"].items()
+        }
         return Checkpoint(content["epoch"], content["batch"], groups, content["about"], content["value"])
     except (LookupError, TypeError, AttributeError) as error:
         raise _damaged(path, str(error)) from error
@@ -224,9 +226,9 @@ def read(path: Path, backend: Backend | None) -> Checkpoint:
 
 def _about(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads((path / _ABOUT).read_text(encoding="utf-8"))
-        content: dict[str, Any] = found["content"]
-        intact = found["checksum"] == zlib.crc32(json.dumps(content).encode())
+        document = json.loads((path / _ABOUT).read_text(encoding="utf-8"))
+        content: dict[str, Any] = document["content"]
+        intact = document["checksum"] == zlib.crc32(json.dumps(content).encode())
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise _damaged(path, str(error)) from error
     if not intact:
@@ -255,10 +257,10 @@ def find(path: str | os.PathLike[str]) -> Path:
         If there is none.
     """
     folder = files.file_path(path)
-    found = folder if _NAME.fullmatch(folder.name) and folder.is_dir() else Store(folder, 1).latest()
-    if found is None:
+    newest = folder if _NAME.fullmatch(folder.name) and folder.is_dir() else Store(folder, 1).latest()
+    if newest is None:
         raise ModelFileError(f"{os.fspath(path)!r} holds no checkpoint", hint="give a folder that fit has written")
-    return found
+    return newest
 
 
 def load_checkpoint(model: Any, path: str | os.PathLike[str], *, best: bool = False) -> Any:

@@ -108,10 +108,10 @@ class History:
         names = list(dict.fromkeys(name for row in self.epochs for name in row))
         if not names:
             return "<p>no epoch is complete</p>"
-        found = tables.html(names, [[_text(row.get(name)) for name in names] for row in self.epochs])
+        table = tables.html(names, [[_text(row.get(name)) for name in names] for row in self.epochs])
         best = self.best
         note = "" if best is None else f"<p>best by {escape(str(self.monitor))}: epoch {escape(str(best['epoch']))}</p>"
-        return f"<div>{svg(panels(self))}</div>{found}{note}"
+        return f"<div>{svg(panels(self))}</div>{table}{note}"
 
     def add_batch(self, epoch: int, batch: int, loss: float, learning_rate: float | None) -> dict[str, Any]:
         """Note a batch; return what was noted."""
@@ -189,10 +189,12 @@ class History:
         """
         try:
             with open(path, encoding="utf-8") as file:
-                found = json.load(file)
+                content = json.load(file)
             # Those of older versions do not say which epoch is the best.
-            is_higher = bool(found.get("higher_is_better", False))
-            return cls(found["epochs"], found["batches"], monitor=found.get("monitor"), higher_is_better=is_higher)
+            is_higher = bool(content.get("higher_is_better", False))
+            return cls(
+                content["epochs"], content["batches"], monitor=content.get("monitor"), higher_is_better=is_higher
+            )
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise ModelFileError(
                 f"{os.fspath(path)!r} holds no history: {error}", hint="give a *.json that History.save wrote"

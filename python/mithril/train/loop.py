@@ -164,10 +164,10 @@ class Training:
         better = {"loss": 1, **{metric.name: -1 if metric.higher_is_better else 1 for metric in self._metrics}}
         if self._validation is not None:
             better = {**{f"val_{name}": sign for name, sign in better.items()}, **better}
-        wanted = next(iter(better)) if self._options.monitor is None else self._options.monitor
-        if wanted not in better:
-            raise InvalidValueError(f"monitor is {wanted!r}", hint=f"give one of {', '.join(better)}")
-        return wanted, better[wanted]
+        monitor = next(iter(better)) if self._options.monitor is None else self._options.monitor
+        if monitor not in better:
+            raise InvalidValueError(f"monitor is {monitor!r}", hint=f"give one of {', '.join(better)}")
+        return monitor, better[monitor]
 
     def _history(self, epochs: Sequence[Mapping[str, Any]] = (), batches: Any = None) -> History:
         return History(epochs, batches, monitor=self._monitor, higher_is_better=self._sign < 0)
@@ -364,13 +364,13 @@ class Training:
 
     def _resume(self) -> None:
         """Go on from the checkpoint that is wanted, if there is one."""
-        wanted, there = self._options.resume, self._store.positions() if self._store is not None else {}
-        if wanted is False and there:
+        resume, there = self._options.resume, self._store.positions() if self._store is not None else {}
+        if resume is False and there:
             raise InvalidValueError(
                 f"{str(next(iter(there.values())).parent)!r} holds the checkpoints of another training run",
                 hint="resume=True continues from them; otherwise give another folder, or remove them",
             )
-        path = next(reversed(there.values()), None) if wanted is None or isinstance(wanted, bool) else find(wanted)
+        path = next(reversed(there.values()), None) if resume is None or isinstance(resume, bool) else find(resume)
         if path is None:
             return
         checkpoint = read(path, self._backend)

@@ -62,22 +62,22 @@ def add_loss(
         The model to be trained, the name of its output that is the loss, and what was chosen.
     """
     outputs = model.output_keys
-    wanted = loss if loss is not None else "loss" if "loss" in outputs else "cross_entropy"
-    logical, name = internals.logical_model(model), wanted
+    chosen = loss if loss is not None else "loss" if "loss" in outputs else "cross_entropy"
+    logical, name = internals.logical_model(model), chosen
     added: dict[str, Any] = dict(metrics or {})
-    if not isinstance(wanted, str) or wanted not in outputs:
-        added = {LOSS_OUTPUT: wanted, **added}
+    if not isinstance(chosen, str) or chosen not in outputs:
+        added = {LOSS_OUTPUT: chosen, **added}
         name = LOSS_OUTPUT
     if added:
         logical = copy.copy(logical)
-    for output, given in added.items():
-        layer, ports = _layer(model, given)
-        connected = _connected(model, ports, "loss" if output == LOSS_OUTPUT else "metric", isinstance(given, str))
+    for output, value in added.items():
+        layer, ports = _layer(model, value)
+        connected = _connected(model, ports, "loss" if output == LOSS_OUTPUT else "metric", isinstance(value, str))
         logical |= layer(**connected, **{layer.output_keys[0]: IOKey(output, expose=True)})
     if not added and freeze is None:
-        return model, name, title_of(wanted)
+        return model, name, title_of(chosen)
     trained = internals.recompiled(model, logical=logical, freeze=freeze)
-    return trained, name, title_of(wanted)
+    return trained, name, title_of(chosen)
 
 
 def title_of(loss: Any) -> str:
@@ -86,8 +86,8 @@ def title_of(loss: Any) -> str:
         return loss
     if isinstance(loss, Model):
         arguments = getattr(loss, "arguments", None) or {}
-        given = ", ".join(f"{key}={value!r}" for key, value in dict(arguments).items())
-        return f"{loss.kind}({given})"
+        text = ", ".join(f"{key}={value!r}" for key, value in dict(arguments).items())
+        return f"{loss.kind}({text})"
     return str(getattr(loss, "__name__", type(loss).__name__))
 
 
@@ -125,30 +125,30 @@ def _traced(function: Callable[..., Any]) -> tuple[Model, list[str]]:
     except (TypeError, ValueError) as error:
         raise InvalidValueError(f"the loss {title} does not say what it takes", hint=_FUNCTION) from error
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    wanted = [p for p in parameters if p.default is inspect.Parameter.empty]
-    if not wanted or any(p.kind not in kinds for p in wanted):
+    required = [p for p in parameters if p.default is inspect.Parameter.empty]
+    if not required or any(p.kind not in kinds for p in required):
         raise InvalidValueError(f"the loss {title} does not say by name what it takes", hint=_FUNCTION)
     try:
-        given = {p.name: IOKey(p.name) for p in wanted}
-        found = function(**given)
+        keys = {p.name: IOKey(p.name) for p in required}
+        output = function(**keys)
     except (TypeError, AttributeError) as error:
         raise InvalidValueError(
             f"the loss {title} cannot be called with connections of a model: {error}", hint=_FUNCTION
         ) from error
-    if not isinstance(found, Connection):
-        raise InvalidValueError(f"the loss {title} returns a {type(found).__name__}", hint=_FUNCTION)
-    if any(found is connection for connection in given.values()):
+    if not isinstance(output, Connection):
+        raise InvalidValueError(f"the loss {title} returns a {type(output).__name__}", hint=_FUNCTION)
+    if any(output is connection for connection in keys.values()):
         raise InvalidValueError(
             f"the loss {title} returns its argument as it is",
             hint='minimize an output of the model by its name, loss="output", or compute a number of it',
         )
-    layer = Model.create(**{LOSS_OUTPUT: found})
-    unused = [p.name for p in wanted if p.name not in layer.input_keys]
+    layer = Model.create(**{LOSS_OUTPUT: output})
+    unused = [p.name for p in required if p.name not in layer.input_keys]
     if unused:
         raise InvalidValueError(
             f"the loss {title} does not use {', '.join(map(repr, unused))}", hint="leave out what is not used"
         )
-    return layer, [p.name for p in wanted]
+    return layer, [p.name for p in required]
 
 
 _FUNCTION = "give a function such as lambda output, target: (output - target).abs().mean()"

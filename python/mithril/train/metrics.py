@@ -70,12 +70,12 @@ class Metric:
 
     def __call__(self, output: Any, target: Any) -> float:
         """Compute it for a batch."""
-        found = np.asarray(self.function(output, target))
-        if found.shape != () or found.dtype.kind not in "biuf":
+        value = np.asarray(self.function(output, target))
+        if value.shape != () or value.dtype.kind not in "biuf":
             raise InvalidValueError(
-                f"the metric {self.name} of a batch is {found!r}", hint="return one number: a mean over the examples"
+                f"the metric {self.name} of a batch is {value!r}", hint="return one number: a mean over the examples"
             )
-        return float(found)
+        return float(value)
 
     def __repr__(self) -> str:
         return f"Metric({self.name!r})"
@@ -145,8 +145,8 @@ def _difference(output: Array, target: Array) -> Array:
     # Broadcasting [n, 1] against [n] would compare everything with everything, without a word.
     if output.shape != target.shape:
         raise _do_not_fit(output, target)
-    found: Array = output.astype(np.float64) - target
-    return found
+    difference: Array = output.astype(np.float64) - target
+    return difference
 
 
 def _do_not_fit(output: Array, target: Array) -> ParameterError:
@@ -160,27 +160,27 @@ def _perplexity(mean: float) -> float:
     return math.exp(mean) if mean < 700 else math.inf
 
 
-def read_metrics(given: Any, loss: str) -> tuple[Metric, ...]:
+def read_metrics(values: Any, loss: str) -> tuple[Metric, ...]:
     """Make metrics of what a user gives.
 
     Parameters
     ----------
-    given : sequence or mapping
+    values : sequence or mapping
         Names, functions and `Metric`; or names with functions.
     loss : str
         What is minimized: says where the classes are.
     """
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise InvalidValueError(f"metrics is {given!r}", hint='give a list of them, e.g. ["accuracy"]')
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InvalidValueError(f"metrics is {values!r}", hint='give a list of them, e.g. ["accuracy"]')
     axis = {"cross_entropy": 1, "bce": None}.get(loss, -1)
-    if isinstance(given, Mapping):
-        given = [_called(str(name), entry, axis) for name, entry in given.items()]
-    found = tuple(_metric(entry, axis) for entry in given)
-    names = [metric.name for metric in found]
+    if isinstance(values, Mapping):
+        values = [_called(str(name), entry, axis) for name, entry in values.items()]
+    metrics = tuple(_metric(entry, axis) for entry in values)
+    names = [metric.name for metric in metrics]
     taken = [name for name in names if names.count(name) > 1 or name in _TAKEN]
     if taken:
         raise InvalidValueError(f"a metric cannot be called {taken[0]!r}", hint="that name is taken; give another")
-    return found
+    return metrics
 
 
 #: What the rows of the history have already.
@@ -232,13 +232,13 @@ def _metric(entry: Any, axis: int | None) -> Metric:
 
 def number_of(backend: Backend, name: str, value: Any) -> float:
     """Return the number that an output of a model is."""
-    found = backend.engine.to_host(value)
-    if found.size != 1:
+    host = backend.engine.to_host(value)
+    if host.size != 1:
         raise InvalidValueError(
-            f"{name} of a batch has shape {list(found.shape)}",
+            f"{name} of a batch has shape {list(host.shape)}",
             hint='it must be one number: a mean over the examples, such as reduction="mean"',
         )
-    return float(found.reshape(()))
+    return float(host.reshape(()))
 
 
 class Meter:
@@ -270,11 +270,11 @@ class Meter:
         if not functions:
             return
         to_host = self._backend.engine.to_host
-        found: Any = {name: to_host(value) for name, value in outputs.items() if name not in self._added}
-        found = next(iter(found.values())) if len(found) == 1 else found
-        given = {name: to_host(value) for name, value in batch.items()}
+        values: Any = {name: to_host(value) for name, value in outputs.items() if name not in self._added}
+        values = next(iter(values.values())) if len(values) == 1 else values
+        arrays = {name: to_host(value) for name, value in batch.items()}
         for metric in functions:
-            self.values[metric.name].append(metric(found, given.get("target", given)))
+            self.values[metric.name].append(metric(values, arrays.get("target", arrays)))
 
     def row(self, prefix: str = "") -> dict[str, float]:
         """Return the means over all examples, by name."""

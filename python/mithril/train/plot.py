@@ -104,7 +104,7 @@ def panels(history: History, names: Sequence[str] | None = None) -> list[Panel]:
     chosen = [name for name in known if names is None or name in names]
     places = _places(history.batches)
     best = history.best
-    found = []
+    result = []
     for title in dict.fromkeys(name.removeprefix("val_") for name in chosen):
         curves = []
         if title == "loss" and "loss" in chosen and len(history.batches["loss"]) > len(history.epochs):
@@ -117,12 +117,12 @@ def panels(history: History, names: Sequence[str] | None = None) -> list[Panel]:
         if best is not None and history.monitor is not None and history.monitor.removeprefix("val_") == title:
             marked = (float(best["epoch"]), float(best[history.monitor]))
             label = f"best: epoch {best['epoch']}, {history.monitor} {best[history.monitor]:.4g}"
-        found.append(Panel(title, tuple(curves), marked, label))
+        result.append(Panel(title, tuple(curves), marked, label))
     is_wanted = len(set(rates)) > 1 if names is None else "learning_rate" in names
     if rates and is_wanted:
         curve = Curve("learning_rate", _points(places, history.batches["learning_rate"]))
-        found.append(Panel("learning rate", (curve,)))
-    return found
+        result.append(Panel("learning rate", (curve,)))
+    return result
 
 
 def _places(batches: Mapping[str, Sequence[Any]]) -> list[float]:

@@ -128,14 +128,14 @@ class TrainingStep:
         if not optimizers.is_plain(optimizer):
             return None
         program, _ = internals.prepare_call(model, self.params, data)
-        found = self._programs.get(program)
-        if found is None:
+        fused = self._programs.get(program)
+        if fused is None:
             names = optimizers.trained_names(optimizer, program.float_params)
             own = {optimizers.own_steps(optimizer, name) for name in names}
             if len(own) != 1 or program.output_types[self.loss][1] != ():
                 return None
-            found = self._programs[program] = _Fused(program, self.loss, optimizer, self.params, model.backend)
-        return found
+            fused = self._programs[program] = _Fused(program, self.loss, optimizer, self.params, model.backend)
+        return fused
 
 
 class _Fused:
@@ -150,10 +150,10 @@ class _Fused:
         trained = {name: params[name] for name in names}
         self._rule = optimizers.step_program(optimizer, trained, own)
         core = program.core.training_step(loss, list(names), optimizers.step_core(self._rule))
-        made = _core.c_program(core, {**backend.engine.c_options("step"), "in_place": True}, is_lazy=True)
-        self._call = made.call
+        compiled = _core.c_program(core, {**backend.engine.c_options("step"), "in_place": True}, is_lazy=True)
+        self._call = compiled.call
         #: The program in C.
-        self.source = made
+        self.source = compiled
         self._names = names
         self._others = tuple(name for name, _, _ in core.inputs("param"))
         self._kept = tuple(name for name, _, _ in program.state)
@@ -174,12 +174,12 @@ class _Fused:
         if program.has_numbers:
             program.check_positions(data)
         rates = optimizers.learning_rates(optimizer)
-        given = {**data, **{name: np.asarray(rates[k], self._scalar) for name, k in self._rates}}
+        arguments = {**data, **{name: np.asarray(rates[k], self._scalar) for name, k in self._rates}}
         others = {name: step.params[name] for name in self._others}
         number = optimizers.own_steps(optimizer, self._names[0]) + 1
         self._counter.fill(number)
         kept = internals.next_state(model, program, step.params) if program.state else {}
-        outputs: dict[str, Any] = program.run(program.module, self._call, others, given, self._find(step, kept))
+        outputs: dict[str, Any] = program.run(program.module, self._call, others, arguments, self._find(step, kept))
         if any(model.state[name] is not self._states[name] for name in self._updated):
             internals.update_state(model, {name: self._states[name] for name in self._updated})
         optimizers.count_step(optimizer, self._names, number)

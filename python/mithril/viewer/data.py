@@ -96,14 +96,14 @@ def graph_of(text: str, lines: Mapping[str, str] | None = None) -> dict[str, Any
     Examples
     --------
     >>> text = 'graph {\n  data %0 "x": f32[2]\n  %1 "y": f32[2] = exp(%0) in "exp"\n  return "y" = %1\n}\n'
-    >>> found = graph_of(text)
-    >>> found["inputs"], found["outputs"], found["nodes"][0]["op"], found["nodes"][0]["inputs"]
+    >>> graph = graph_of(text)
+    >>> graph["inputs"], graph["outputs"], graph["nodes"][0]["op"], graph["nodes"][0]["inputs"]
     ([[0, 'x', 'data', 'float32[2]']], [['y', 1]], 'exp', [0])
     """
-    found = _core.parse_graph(text)
+    graph = _core.parse_graph(text)
     weights = {}
     inputs = []
-    for value, name, role, dtype, shape in found["inputs"]:
+    for value, name, role, dtype, shape in graph["inputs"]:
         # Running statistics belong to a layer, as weights do; the key of random numbers does not.
         if role == "param" or (role == "state" and "." in (name or "")):
             weights[value] = (name, type_text(dtype, shape), _size(shape) if role == "param" else 0)
@@ -111,7 +111,7 @@ def graph_of(text: str, lines: Mapping[str, str] | None = None) -> dict[str, Any
             inputs.append([value, name or "", role, type_text(dtype, shape)])
     nodes = []
     counted: set[int] = set()
-    for row in found["nodes"]:
+    for row in graph["nodes"]:
         read = [value for _, value, *_ in row["inputs"]]
         own = [value for value in dict.fromkeys(read) if value in weights]
         size = sum(weights[value][2] for value in own if value not in counted)
@@ -132,7 +132,7 @@ def graph_of(text: str, lines: Mapping[str, str] | None = None) -> dict[str, Any
                 "keys": [*(f"v:{_identifier(name)}" for name in names), f"p:{path}|{row['op']}", f"p:{path}"],
             }
         )
-    return {"inputs": inputs, "nodes": nodes, "outputs": [list(pair) for pair in found["outputs"]]}
+    return {"inputs": inputs, "nodes": nodes, "outputs": [list(pair) for pair in graph["outputs"]]}
 
 
 def type_text(dtype: str, shape: Iterable[Any]) -> str:
@@ -205,9 +205,9 @@ def _source_links(text: str, source: Any, graphs: Sequence[Mapping[str, Any]]) -
             # Python: a line computes what it assigns; the code generator says of which op it is.
             target = _TARGETS.match(line)
             names = re.split(r"\s*,\s*", target.group(1)) if target else []
-            made = origin(number)
-            if made is not None:
-                keys = [f"p:{made[1] or ''}|{made[0]}", f"p:{made[1] or ''}"]
+            link = origin(number)
+            if link is not None:
+                keys = [f"p:{link[1] or ''}|{link[0]}", f"p:{link[1] or ''}"]
         else:
             # Elsewhere a function is called with what it writes: all names in the line.
             names = _IDENTIFIER.findall(line)
@@ -299,5 +299,5 @@ def _bytes(dtype: str) -> int:
 
 def _long(dtype: str) -> str:
     names = {"f": "float", "i": "int", "u": "uint", "bf": "bfloat"}
-    found = re.fullmatch(r"(bf|f|i|u)(\d+)", dtype)
-    return f"{names[found.group(1)]}{found.group(2)}" if found else dtype
+    match = re.fullmatch(r"(bf|f|i|u)(\d+)", dtype)
+    return f"{names[match.group(1)]}{match.group(2)}" if match else dtype

@@ -104,8 +104,8 @@ class View:
 
     def _graph(self) -> Mapping[str, Any]:
         index = next(graph for name, graph, _ in self.data["stages"] if name == self.stage)
-        found: Mapping[str, Any] = self.data["graphs"][index]
-        return found
+        result: Mapping[str, Any] = self.data["graphs"][index]
+        return result
 
     def save(
         self, path: str | os.PathLike[str], *, format: str | None = None, depth: int = 1, picture: str = "graph"
@@ -182,9 +182,9 @@ class View:
 
 #: Name of a format -> endings of its files, and what writes it.
 FORMATS: dict[str, tuple[tuple[str, ...], Callable[[View, int], str]]] = {
-    "html": ((".html", ".htm"), lambda found, _: found.html()),
-    "svg": ((".svg",), lambda found, depth: found.svg(depth)),
-    "mermaid": ((".mmd", ".mermaid"), lambda found, depth: found.mermaid(depth)),
+    "html": ((".html", ".htm"), lambda view, _: view.html()),
+    "svg": ((".svg",), lambda view, depth: view.svg(depth)),
+    "mermaid": ((".mmd", ".mermaid"), lambda view, depth: view.mermaid(depth)),
 }
 
 #: What may be drawn as SVG.
@@ -253,8 +253,8 @@ def view(
     >>> model = ml.Model()
     >>> model |= ml.Linear(4)(input="input", output="hidden")
     >>> model += ml.Relu()(output="output")
-    >>> found = ml.view(model, shapes={"input": ["batch", 8]})
-    >>> print(found.mermaid())
+    >>> view = ml.view(model, shapes={"input": ["batch", 8]})
+    >>> print(view.mermaid())
     flowchart TD
       n0(["input<br>float32[batch, 8]"])
       n1["linear<br>weight: float32[4, 8]<br>bias: float32[4]"]
@@ -283,12 +283,12 @@ def view(
             backend = NumpyBackend() if profile is False else CBackend()
         compiled = compile(logical_of(model), make(backend), shapes=shapes, inference=True)
     logical = internals.logical_model(compiled)
-    found = View(compiled, title or logical.name or logical.kind or "Model", stage)
+    result = View(compiled, title or logical.name or logical.kind or "Model", stage)
     if profile is not False:
-        found.profile = profile if isinstance(profile, Profile) else compiled.profile()
+        result.profile = profile if isinstance(profile, Profile) else compiled.profile()
     if path is not None:
-        found.save(path, depth=depth, picture=picture)
-    return found
+        result.save(path, depth=depth, picture=picture)
+    return result
 
 
 def _checked(depth: int) -> int:

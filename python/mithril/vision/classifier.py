@@ -119,10 +119,10 @@ class Classifier:
         preprocess = preprocess or Preprocess.from_folder(folder)
         if model is not None:
             return cls(load(partial(compiled, model), folder, progress), preprocess, labels)
-        found = Folder(folder)
-        if labels is None and "id2label" in found.config:
-            labels = labels_of(found.config, str(found.path / "config.json"))
-        return cls(found.model(compiled, progress=progress), preprocess, labels)
+        source = Folder(folder)
+        if labels is None and "id2label" in source.config:
+            labels = labels_of(source.config, str(source.path / "config.json"))
+        return cls(source.model(compiled, progress=progress), preprocess, labels)
 
     def logits(self, images: Any, batch_size: int = 16) -> np.ndarray[Any, Any]:
         """Compute the logits of images.
@@ -176,13 +176,13 @@ def in_batches(model: PhysicalModel, images: np.ndarray[Any, Any], batch_size: i
     [name], [output] = model.input_keys, model.output_keys
     parts = [images[start : start + batch_size] for start in range(0, len(images), batch_size)]
     params = model.get_parameters()
-    found = [model.backend.to_numpy(model.evaluate(params, {name: part})[output]) for part in parts]
-    return np.concatenate(found).astype(np.float32, copy=False)
+    outputs = [model.backend.to_numpy(model.evaluate(params, {name: part})[output]) for part in parts]
+    return np.concatenate(outputs).astype(np.float32, copy=False)
 
 
 def softmax(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return probabilities of logits along the last axis, in float64."""
     logits = logits.astype(np.float64)
     exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    found: np.ndarray[Any, Any] = exponentials / exponentials.sum(axis=-1, keepdims=True)
-    return found
+    probabilities: np.ndarray[Any, Any] = exponentials / exponentials.sum(axis=-1, keepdims=True)
+    return probabilities

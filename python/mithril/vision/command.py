@@ -49,12 +49,12 @@ def main(
         add_backend(parser)
     else:
         add_arguments(parser, choices)
-    given = parser.parse_args(arguments)
-    return guarded(lambda: _printed(run, given))
+    args = parser.parse_args(arguments)
+    return guarded(lambda: _printed(run, args))
 
 
-def _printed(run: Callable[[argparse.Namespace], str], given: argparse.Namespace) -> int:
-    print(run(given))
+def _printed(run: Callable[[argparse.Namespace], str], args: argparse.Namespace) -> int:
+    print(run(args))
     return 0
 
 
@@ -83,30 +83,30 @@ def add_arguments(parser: argparse.ArgumentParser, choices: Sequence[str] = ()) 
     add_backend(parser)
 
 
-def classify(given: argparse.Namespace) -> str:
+def classify(args: argparse.Namespace) -> str:
     """Say what images show."""
-    backend = chosen(given.backend, dtype=given.dtype)
-    labels = None if given.labels is None else read_labels(given.labels)
-    preprocess = Preprocess.imagenet(given.crop, given.resize)
-    if (Path(given.weights) / CONFIG).is_file():
-        preprocess = Preprocess.from_folder(given.weights)
+    backend = chosen(args.backend, dtype=args.dtype)
+    labels = None if args.labels is None else read_labels(args.labels)
+    preprocess = Preprocess.imagenet(args.crop, args.resize)
+    if (Path(args.weights) / CONFIG).is_file():
+        preprocess = Preprocess.from_folder(args.weights)
     model = None
-    if given.model is not None:
-        model = getattr(models, given.model)(num_classes=given.classes if labels is None else len(labels))
+    if args.model is not None:
+        model = getattr(models, args.model)(num_classes=args.classes if labels is None else len(labels))
     classifier = Classifier.from_folder(
-        given.weights, backend, model=model, preprocess=preprocess, labels=labels, progress=True, jit=given.jit
+        args.weights, backend, model=model, preprocess=preprocess, labels=labels, progress=True, jit=args.jit
     )
     lines = []
-    for image, found in zip(given.image, classifier.classify(given.image, given.top), strict=True):
-        lines += [image, *(f"  {prediction.probability:7.2%}  {prediction.label}" for prediction in found)]
+    for image, predictions in zip(args.image, classifier.classify(args.image, args.top), strict=True):
+        lines += [image, *(f"  {prediction.probability:7.2%}  {prediction.label}" for prediction in predictions)]
     return "\n".join(lines)
 
 
-def similarity(given: argparse.Namespace) -> str:
+def similarity(args: argparse.Namespace) -> str:
     """Say how probable it is that each text describes each image."""
-    backend = chosen(given.backend, dtype=given.dtype)
-    found = Similarity.from_folder(given.weights, backend, progress=True, jit=given.jit)
+    backend = chosen(args.backend, dtype=args.dtype)
+    model = Similarity.from_folder(args.weights, backend, progress=True, jit=args.jit)
     lines = []
-    for image, row in zip(given.image, found.probabilities(given.image, given.text), strict=True):
-        lines += [image, *(f"  {p:7.2%}  {text}" for text, p in zip(given.text, row, strict=True))]
+    for image, row in zip(args.image, model.probabilities(args.image, args.text), strict=True):
+        lines += [image, *(f"  {p:7.2%}  {text}" for text, p in zip(args.text, row, strict=True))]
     return "\n".join(lines)

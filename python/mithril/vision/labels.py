@@ -64,13 +64,13 @@ def read_labels(source: str | os.PathLike[str]) -> list[str]:
 
 def labels_of(config: Mapping[str, Any], path: str) -> list[str]:
     """Return the names of classes that a configuration holds."""
-    found = config.get("id2label")
-    if not isinstance(found, Mapping) or not found:
+    entries = config.get("id2label")
+    if not isinstance(entries, Mapping) or not entries:
         raise ModelFileError(f"{path!r} has no id2label", hint="give a text file with one name per line")
-    names = {int(key): str(name) for key, name in found.items() if str(key).isdecimal()}
-    if sorted(names) != list(range(len(found))):
+    names = {int(key): str(name) for key, name in entries.items() if str(key).isdecimal()}
+    if sorted(names) != list(range(len(entries))):
         raise ModelFileError(
-            f"id2label of {path!r} does not number its {len(found)} classes from 0", hint="fetch the file again"
+            f"id2label of {path!r} does not number its {len(entries)} classes from 0", hint="fetch the file again"
         )
     return [names[i] for i in range(len(names))]
 

@@ -139,7 +139,7 @@ class Preprocess:
             If something in it is malformed.
         """
 
-        def wanted(switch: str, key: str) -> Any:
+        def normalization(switch: str, key: str) -> Any:
             value = config.get(key)
             return value if config.get(switch, value is not None) else None
 
@@ -147,13 +147,13 @@ class Preprocess:
         names = [name for name, number in INTERPOLATIONS.items() if number == resample]
         if not names or isinstance(resample, bool):
             raise InvalidValueError(f"resample is {resample!r} in {CONFIG}", hint="use 0 to 5")
-        mean, std = wanted("do_normalize", "image_mean"), wanted("do_normalize", "image_std")
-        resize = wanted("do_resize", "size")
+        mean, std = normalization("do_normalize", "image_mean"), normalization("do_normalize", "image_std")
+        resize = normalization("do_resize", "size")
         scaled = config.get("do_rescale", True)
         return cls(
             # Vision transformers mean a square by one number; models that crop mean the shorter side.
             _config_size("size", resize, square=not config.get("do_center_crop", False)),
-            _config_size("crop_size", wanted("do_center_crop", "crop_size"), square=True),
+            _config_size("crop_size", normalization("do_center_crop", "crop_size"), square=True),
             0.0 if mean is None else mean,
             1.0 if std is None else std,
             names[0],
@@ -242,12 +242,12 @@ def several(images: Any) -> Iterable[Any]:
     return [images]
 
 
-def _size(name: str, given: Any) -> Any:
-    if given is None:
+def _size(name: str, value: Any) -> Any:
+    if value is None:
         return None
-    numbers = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+    numbers = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
     if len(numbers) > 2 or not numbers or not all(_is_size(n) for n in numbers):
-        raise InvalidValueError(f"{name} is {given!r}", hint="give a positive integer, or height and width")
+        raise InvalidValueError(f"{name} is {value!r}", hint="give a positive integer, or height and width")
     return int(numbers[0]) if len(numbers) == 1 else (int(numbers[0]), int(numbers[1]))
 
 
@@ -255,19 +255,19 @@ def _is_size(number: Any) -> bool:
     return hasattr(number, "__index__") and not isinstance(number, bool) and int(number) > 0
 
 
-def _per_channel(name: str, given: Any) -> tuple[float, ...]:
-    values = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given] * 3
+def _per_channel(name: str, numbers: Any) -> tuple[float, ...]:
+    values = list(numbers) if isinstance(numbers, Sequence) and not isinstance(numbers, str) else [numbers] * 3
     if len(values) != 3 or not all(isinstance(v, (int, float)) and np.isfinite(v) for v in values):
-        raise InvalidValueError(f"{name} is {given!r}", hint="give a number, or one for each of the three channels")
+        raise InvalidValueError(f"{name} is {numbers!r}", hint="give a number, or one for each of the three channels")
     return tuple(float(value) for value in values)
 
 
-def _config_size(name: str, given: Any, square: bool) -> Any:
+def _config_size(name: str, value: Any, square: bool) -> Any:
     """Read a size as transformers writes it: a number, or a dict."""
-    if isinstance(given, Mapping):
-        if set(given) == {"shortest_edge"}:
-            return given["shortest_edge"]
-        if set(given) == {"height", "width"}:
-            return (given["height"], given["width"])
-        raise InvalidValueError(f"{name} is {dict(given)!r} in {CONFIG}", hint="use shortest_edge, or height and width")
-    return (given, given) if square and _is_size(given) else given
+    if isinstance(value, Mapping):
+        if set(value) == {"shortest_edge"}:
+            return value["shortest_edge"]
+        if set(value) == {"height", "width"}:
+            return (value["height"], value["width"])
+        raise InvalidValueError(f"{name} is {dict(value)!r} in {CONFIG}", hint="use shortest_edge, or height and width")
+    return (value, value) if square and _is_size(value) else value

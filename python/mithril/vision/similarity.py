@@ -83,17 +83,17 @@ class Similarity:
         ModelFileError
             If a file is missing or malformed.
         """
-        found, where = Folder(folder), backend_of(backend)
+        source, where = Folder(folder), backend_of(backend)
         tokenizer = Tokenizer.from_folder(folder)
 
         def compiled(model: Model) -> PhysicalModel:
             shapes = {"image": ["images", *model.shape_of("image")[1:]], "text": ["texts", "length"]}
             return compile(model, where, shapes=shapes, inference=True, **options)
 
-        model = found.model(compiled, progress=progress)
+        model = source.model(compiled, progress=progress)
         size = internals.logical_model(model).shape_of("image")[-1]
-        preprocess = Preprocess.from_folder(folder) if found.has(CONFIG) else Preprocess.clip(size)
-        context = found.integer("max_position_embeddings") or 77
+        preprocess = Preprocess.from_folder(folder) if source.has(CONFIG) else Preprocess.clip(size)
+        context = source.integer("max_position_embeddings") or 77
         return cls(model, preprocess, tokenizer, context)
 
     def logits(self, images: Any, texts: str | Iterable[str]) -> np.ndarray[Any, Any]:
@@ -113,8 +113,8 @@ class Similarity:
         """
         tokens = np.array(self.tokenizer.padded(texts, self.context_length), np.int64)
         data = {"image": self.preprocess(images), "text": tokens}
-        found = self.model.evaluate(self.model.get_parameters(), data)["logits_per_image"]
-        return self.model.backend.to_numpy(found).astype(np.float32, copy=False)
+        output = self.model.evaluate(self.model.get_parameters(), data)["logits_per_image"]
+        return self.model.backend.to_numpy(output).astype(np.float32, copy=False)
 
     def probabilities(self, images: Any, texts: str | Iterable[str]) -> np.ndarray[Any, Any]:
         """Say for each image how probable it is that each of the texts describes it.

@@ -39,8 +39,8 @@ class AutogradEngine(Engine):
         def evaluate_gradients(params: Any, data: Any, state: Any, cotangents: Any) -> Any:
             def total(leaves: Any) -> Any:
                 result = evaluate({**params, **leaves}, data, state)
-                found = result[0] if program.updates else result
-                parts = [self._product(found[name], cotangents[name]) for name in outputs]
+                values = result[0] if program.updates else result
+                parts = [self._product(values[name], cotangents[name]) for name in outputs]
                 number = parts[0]
                 for part in parts[1:]:
                     number = self.backend.add(number, part)
@@ -65,13 +65,15 @@ class AutogradEngine(Engine):
         taken = inspect.signature(method).parameters
         if "argnums" in taken or any(p.kind is p.VAR_KEYWORD for p in taken.values()):
             places = tuple(range(len(names)))
-            found = self._gradient(lambda *given: total(dict(zip(names, given, strict=True))), *values, argnums=places)
-            if not isinstance(found, (tuple, list)) or len(found) != len(names):
+            gradients = self._gradient(
+                lambda *values: total(dict(zip(names, values, strict=True))), *values, argnums=places
+            )
+            if not isinstance(gradients, (tuple, list)) or len(gradients) != len(names):
                 raise InvalidValueError(
                     f"{type(self.backend).__name__} returns no gradient for each of {len(names)} places in argnums",
                     hint="return a tuple with one gradient per place",
                 )
-            return dict(zip(names, found, strict=True))
+            return dict(zip(names, gradients, strict=True))
         return {
             name: self._gradient(lambda value, name=name: total({**leaves, name: value}), leaves[name])
             for name in names
@@ -80,12 +82,12 @@ class AutogradEngine(Engine):
     def _gradient(self, function: Callable[..., Any], *values: Any, **options: Any) -> Any:
         if "value_and_grad" not in self.backend._own_gradients:
             return self.backend.grad(function, **options)(*values)
-        found = self.backend.value_and_grad(function, **options)(*values)
-        if not isinstance(found, (tuple, list)) or len(found) != 2:
+        pair = self.backend.value_and_grad(function, **options)(*values)
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise InvalidValueError(
                 f"{type(self.backend).__name__}.value_and_grad returns no pair", hint="return (value, gradient)"
             )
-        return found[1]
+        return pair[1]
 
     def _product(self, output: Any, cotangent: Any) -> Any:
         """Sum of the products of two arrays, by ops that the framework differentiates."""

@@ -28,14 +28,14 @@ class Framework(AutogradBackend):
 
     def tensor(self, data: Any, dtype: Any = None) -> Any:
         """Create an array on the device of the backend; see `array`."""
-        wanted = None if dtype is None else dtypes.normalize(dtype)
+        target_dtype = None if dtype is None else dtypes.normalize(dtype)
         if self.engine.is_own(data):
             own = self.dtype(data)
-            target = wanted or (self.default_dtype if own.is_floating else own)
+            target = target_dtype or (self.default_dtype if own.is_floating else own)
             return self.cast(data, target) if _needs_care(own, target) else self.engine.convert(data, target)
         host = to_host(data)
         own = dtypes.normalize(host.dtype.name)
-        target = wanted or (self.default_dtype if own.is_floating else own)
+        target = target_dtype or (self.default_dtype if own.is_floating else own)
         if own.is_floating and not target.is_floating and target != "bool":
             return self.cast(self.engine.from_host(host, own), target)
         if not own.is_floating and not target.is_floating and own != target and target != "bool":
@@ -61,14 +61,14 @@ class Framework(AutogradBackend):
 
     def _places(self, argnums: int | Sequence[int], args: tuple[Any, ...]) -> tuple[int, ...]:
         """Places of the arguments to differentiate, checked; arrays that are not ours must be floats."""
-        given = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-        for place in given:
+        positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+        for place in positions:
             if not isinstance(place, int) or not -len(args) <= place < len(args):
                 raise InvalidValueError(
                     f"argnums is {place!r}, but {len(args)} arguments are given",
                     hint="argnums counts from 0; -1 is the last",
                 )
-        places = tuple(place % len(args) for place in given)
+        places = tuple(place % len(args) for place in positions)
         for place in places:
             if hasattr(args[place], "dtype") and "float" not in str(args[place].dtype):
                 raise TypeInferenceError(

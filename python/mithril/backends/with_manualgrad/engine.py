@@ -31,7 +31,7 @@ class NativeModule:
 class NativeEngine(NumpyEngine):
     """The engine of backends whose models are functions of the core."""
 
-    def program(self, core: _core.Compiled, *wanted: list[str]) -> Any:
+    def program(self, core: _core.Compiled, *outputs: list[str]) -> Any:
         """Make the program of the outputs, or that of gradients of the outputs and inputs that are named."""
         raise NotImplementedError
 

@@ -27,17 +27,19 @@ class NativeBackend(NumpyArrays):
     #: The size that is an argument of the function; None: there is none.
     batch: str | None = None
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
-        found = options.normalize(type(self).__name__, given, self._options)
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__(**keywords)
+        settings = options.normalize(type(self).__name__, keywords, self._options)
         #: Threads of a call; 0: as many as there are.
-        self.num_threads: int = _threads(found.get("num_threads"))
-        limit = found.get("memory_limit")
+        self.num_threads: int = _threads(settings.get("num_threads"))
+        limit = settings.get("memory_limit")
         #: Bytes that a call may need; None: any number.
-        self.memory_limit: int | None = None if limit is None else options.memory(found.spelling("memory_limit"), limit)
+        self.memory_limit: int | None = (
+            None if limit is None else options.memory(settings.spelling("memory_limit"), limit)
+        )
 
 
-def unknown_quantization(given: Any, pattern: object, wanted: object, known: Iterable[str]) -> InvalidValueError:
+def unknown_quantization(value: Any, pattern: object, requested: object, known: Iterable[str]) -> InvalidValueError:
     """Make the error for a way to keep low-bit weights that there is not.
 
     Examples
@@ -47,18 +49,18 @@ def unknown_quantization(given: Any, pattern: object, wanted: object, known: Ite
     did you mean 'q8_0'? Give one of q8_0, q4_0, or a mapping from patterns of names to one of them or None
     """
     names = list(known)
-    near = nearest(wanted.lower(), names) if isinstance(wanted, str) else None
+    near = nearest(requested.lower(), names) if isinstance(requested, str) else None
     guess = f"did you mean {near!r}? Give" if near else "give"
-    place = f" of {pattern!r}" if isinstance(given, Mapping) else ""
+    place = f" of {pattern!r}" if isinstance(value, Mapping) else ""
     return InvalidValueError(
-        f"quantize{place} is {wanted!r}",
+        f"quantize{place} is {requested!r}",
         hint=f"{guess} one of {', '.join(names)}, or a mapping from patterns of names to one of them or None",
     )
 
 
-def _threads(given: Any) -> int:
-    if given is None:
+def _threads(value: Any) -> int:
+    if value is None:
         return 0
-    if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or not 0 < given <= 1024:
-        raise InvalidValueError(f"num_threads is {given!r}", hint="give a number from 1 to 1024")
-    return int(given)
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 < value <= 1024:
+        raise InvalidValueError(f"num_threads is {value!r}", hint="give a number from 1 to 1024")
+    return int(value)

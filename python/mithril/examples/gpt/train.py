@@ -62,8 +62,8 @@ class Text:
 
 def _examples(tokens: Array, length: int) -> Array:
     starts = np.arange(0, len(tokens) - length, length)
-    found: Array = tokens[starts[:, None] + np.arange(length + 1)]
-    return found
+    windows: Array = tokens[starts[:, None] + np.arange(length + 1)]
+    return windows
 
 
 def _entropy(shares: Array) -> float:
@@ -81,15 +81,15 @@ def reference(size: int = 200_000) -> str:
 def initial(compiled: ml.PhysicalModel, seed: int = 0) -> dict[str, Array]:
     """Draw parameters as GPT-2 does, with a deviation of 0.1 instead of 0.02: this model is much narrower."""
     rng = np.random.default_rng(seed)
-    made: dict[str, Array] = {}
+    params: dict[str, Array] = {}
     for name, value in sorted(compiled.get_parameters().items()):
         if name.endswith("bias"):
-            made[name] = np.zeros(value.shape)
+            params[name] = np.zeros(value.shape)
         elif ".ln_" in name:
-            made[name] = np.ones(value.shape)
+            params[name] = np.ones(value.shape)
         else:
-            made[name] = 0.1 * rng.normal(size=value.shape)
-    return made
+            params[name] = 0.1 * rng.normal(size=value.shape)
+    return params
 
 
 def train(

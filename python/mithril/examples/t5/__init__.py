@@ -87,11 +87,11 @@ def _build(part: str, config: Any, arguments: Mapping[str, Any]) -> Model:
     if isinstance(config, Mapping):
         entries = {"model_type": "t5", **config}
     else:
-        found = {name: getattr(config, name) for name in _ENTRIES if hasattr(config, name)}
-        if not found:
+        settings = {name: getattr(config, name) for name in _ENTRIES if hasattr(config, name)}
+        if not settings:
             raise InvalidValueError(
                 f"the configuration is a {type(config).__name__}",
                 hint="give a dict, a folder, or an object with attributes such as d_model",
             )
-        entries = {"model_type": getattr(config, "model_type", "t5"), **found}
+        entries = {"model_type": getattr(config, "model_type", "t5"), **settings}
     return from_config(entries, part=part, **arguments)

@@ -44,26 +44,26 @@ def main(words: Sequence[str] | None = None) -> int:
         "--quantize", metavar="TYPE", help="of image, text: int8, int8_weights or int4_weights (default: float32)"
     )
     parser.add_argument("--context", metavar="N", type=int, help="of text: largest number of tokens (default 256)")
-    given = parser.parse_args(words)
-    options = {name: getattr(given, name) for name in ("model", "weights", "labels", "quantize", "context")}
+    args = parser.parse_args(words)
+    options = {name: getattr(args, name) for name in ("model", "weights", "labels", "quantize", "context")}
     try:
-        exported = PAGES[given.page](given.folder, **_of_page(given.page, options))
+        exported = PAGES[args.page](args.folder, **_of_page(args.page, options))
     except MithrilError as error:
         print(error, file=sys.stderr)
         return 1
     print(exported)
-    print(f"\npython -m http.server -d {given.folder}     # then open http://localhost:8000")
+    print(f"\npython -m http.server -d {args.folder}     # then open http://localhost:8000")
     return 0
 
 
 def _of_page(page: str, options: dict[str, Any]) -> dict[str, Any]:
     """Return the options that were given; an error for those that the page does not have."""
-    given = {name: value for name, value in options.items() if value is not None}
+    settings = {name: value for name, value in options.items() if value is not None}
     known = inspect.signature(PAGES[page]).parameters
-    for name in given:
+    for name in settings:
         if name not in known:
             raise ConflictingOptionError(f"--{name} is not an option of the page {page}", hint="leave it out")
-    return given
+    return settings
 
 
 if __name__ == "__main__":

@@ -64,8 +64,8 @@ def write(
     backend: Any = ml.NumpyBackend() if quantize is None else ml.CBackend(quantize=quantize, num_threads=1)
     is_folder = isinstance(model, (str, os.PathLike)) and Path(model).is_dir()
     if is_folder:
-        found = Classifier.from_folder(model, ml.NumpyBackend(), labels=names, preprocess=preprocess)
-        preprocess, names, params = found.preprocess, found.labels, found.model.get_parameters()
+        classifier = Classifier.from_folder(model, ml.NumpyBackend(), labels=names, preprocess=preprocess)
+        preprocess, names, params = classifier.preprocess, classifier.labels, classifier.model.get_parameters()
         logical: Any = models.from_config(model)
     else:
         known = [name for name in models.__all__ if name.startswith("resnet")]

@@ -79,14 +79,14 @@ def tokenizer_of_sources(size: int) -> Tokenizer:
     Tokenizer
     """
     library = require("tokenizers", "making a tokenizer")
-    made = library.Tokenizer(library.models.BPE())
-    made.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = library.decoders.ByteLevel()
+    tokenizer = library.Tokenizer(library.models.BPE())
+    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = library.decoders.ByteLevel()
     letters = library.pre_tokenizers.ByteLevel.alphabet()
     trainer = library.trainers.BpeTrainer(
         vocab_size=size, initial_alphabet=letters, special_tokens=["<|endoftext|>"], show_progress=False
     )
     files = sorted(Path(ml.__file__).parent.rglob("*.py"))
-    made.train([str(file) for file in files], trainer)
-    made.add_tokens([f"<{number}>" for number in range(made.get_vocab_size(), size)])
-    return Tokenizer(made)
+    tokenizer.train([str(file) for file in files], trainer)
+    tokenizer.add_tokens([f"<{number}>" for number in range(tokenizer.get_vocab_size(), size)])
+    return Tokenizer(tokenizer)

@@ -98,8 +98,8 @@ def cond(eqn: Any, args: Sequence[Any], run: Run) -> list[Any]:
         op = "less_equal" if i == 0 else "greater_equal" if i == last else "equal"
         chosen = apply(op, index, i)
         inputs = [_guarded(x, chosen, v) for x, v in zip(operands, eqn.invars[1:], strict=True)]
-        found = run(branch.jaxpr, branch.consts, inputs)
-        results = found if i == 0 else [_selected(chosen, *both) for both in zip(found, results, strict=True)]
+        outputs = run(branch.jaxpr, branch.consts, inputs)
+        results = outputs if i == 0 else [_selected(chosen, *both) for both in zip(outputs, results, strict=True)]
     return results
 
 

@@ -103,8 +103,8 @@ def from_jax(
         skipped = 0
 
         def called(tree: Any, args: Any, kwargs: Any) -> Any:
-            given = iter(tree)
-            leaves = [next(given) if hasattr(leaf, "shape") else leaf for leaf in own]
+            arrays = iter(tree)
+            leaves = [next(arrays) if hasattr(leaf, "shape") else leaf for leaf in own]
             return jax.tree_util.tree_unflatten(structure, leaves)(*args, **kwargs)
     else:
         tree, skipped, paths = {}, 0, []
@@ -127,7 +127,7 @@ class Conversion:
         JAX.
     function : callable
         Takes parameters, arguments and keyword arguments.
-    given : tuple
+    example : tuple
         Examples of these.
     paths, names : list of str
         Names of the parameters and of the inputs.
@@ -137,13 +137,13 @@ class Conversion:
         self,
         jax: Any,
         function: Callable[..., Any],
-        given: tuple[Any, Any, Any],
+        example: tuple[Any, Any, Any],
         paths: list[str],
         names: list[str],
     ) -> None:
         self.jax = jax
         try:
-            self.closed, self.shape = jax.make_jaxpr(function, return_shape=True)(*given)
+            self.closed, self.shape = jax.make_jaxpr(function, return_shape=True)(*example)
         except Exception as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise UnsupportedOpError(
@@ -152,7 +152,7 @@ class Conversion:
             ) from error
         self.names = names
         self.paths = paths
-        self.leaves = jax.tree_util.tree_leaves(given[0])
+        self.leaves = jax.tree_util.tree_leaves(example[0])
 
     def result(self) -> tuple[Model, dict[str, Any]]:
         """Model and parameters."""
@@ -206,14 +206,14 @@ def _output(value: np.ndarray[Any, Any]) -> Any:
 
 def unique_paths(names: Sequence[str]) -> list[str]:
     """Make paths distinct; what is also the beginning of another one gets a number."""
-    found: list[str] = []
+    paths: list[str] = []
     for name in names:
         number, text = 0, name or "param"
-        while text in found or any(other.startswith(f"{text}.") for other in names):
+        while text in paths or any(other.startswith(f"{text}.") for other in names):
             number += 1
             text = f"{name or 'param'}_{number}"
-        found.append(text)
-    return found
+        paths.append(text)
+    return paths
 
 
 def run(jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
@@ -313,7 +313,7 @@ def _called(eqn: Any) -> tuple[Any, Sequence[Any]] | None:
     return None
 
 
-def _missing(jaxpr: Any, consts: Sequence[bool], inputs: Sequence[bool], found: dict[str, list[Any]]) -> list[bool]:
+def _missing(jaxpr: Any, consts: Sequence[bool], inputs: Sequence[bool], missing: dict[str, list[Any]]) -> list[bool]:
     """Collect equations that have no counterpart; returns which results are known when converting."""
     known: dict[Any, bool] = {
         **dict(zip(jaxpr.constvars, consts, strict=True)),
@@ -331,38 +331,38 @@ def _missing(jaxpr: Any, consts: Sequence[bool], inputs: Sequence[bool], found: 
         whole = None if all(flags) else _whole(eqn)
         # Nothing but a system as a whole reads the factors.
         for var in eqn.invars:
-            if whole is None and not hasattr(var, "val") and var in factored and factored[var] not in found["lu"]:
-                found["lu"].append(factored[var])
+            if whole is None and not hasattr(var, "val") and var in factored and factored[var] not in missing["lu"]:
+                missing["lu"].append(factored[var])
         if all(flags) or whole is not None or name == "platform_index":
             pass
         elif name == "lu":
             factored.update(dict.fromkeys(eqn.outvars, eqn))
         elif name in _CONTROL:
-            results = _missing_inside(eqn, flags, found)
+            results = _missing_inside(eqn, flags, missing)
         elif (inner := _called(eqn)) is not None:
-            results = _missing(inner[0], [True] * len(inner[1]), flags, found)
+            results = _missing(inner[0], [True] * len(inner[1]), flags, missing)
         elif is_complex(eqn):
             if name not in COMPLEX and name not in PARTS:
-                found[f"{name} of complex numbers"].append(eqn)
+                missing[f"{name} of complex numbers"].append(eqn)
         elif name not in OPS:
-            found[name].append(eqn)
+            missing[name].append(eqn)
         known.update(zip(eqn.outvars, results, strict=True))
     returned = [factored[var] for var in jaxpr.outvars if not hasattr(var, "val") and var in factored]
-    found["lu"] += [eqn for eqn in returned if eqn not in found["lu"]]
-    if not found["lu"]:
-        del found["lu"]
+    missing["lu"] += [eqn for eqn in returned if eqn not in missing["lu"]]
+    if not missing["lu"]:
+        del missing["lu"]
     return [read(var) for var in jaxpr.outvars]
 
 
-def _missing_inside(eqn: Any, flags: Sequence[bool], found: dict[str, list[Any]]) -> list[bool]:
+def _missing_inside(eqn: Any, flags: Sequence[bool], missing: dict[str, list[Any]]) -> list[bool]:
     """Collect what is missing in control flow; returns which results are known."""
     params, name = eqn.params, eqn.primitive.name
 
-    def inside(closed: Any, flags: Sequence[bool], found: dict[str, list[Any]]) -> list[bool]:
-        return _missing(closed.jaxpr, [True] * len(closed.consts), flags, found)
+    def inside(closed: Any, flags: Sequence[bool], missing: dict[str, list[Any]]) -> list[bool]:
+        return _missing(closed.jaxpr, [True] * len(closed.consts), flags, missing)
 
     if name == "cond":
-        taken = [inside(branch, flags[1:], found) for branch in params["branches"]]
+        taken = [inside(branch, flags[1:], missing) for branch in params["branches"]]
         return [flags[0] and all(column) for column in zip(*taken, strict=True)]
     if name == "scan":
         body, first, count = params["jaxpr"], params["num_consts"], params["num_carry"]
@@ -380,9 +380,9 @@ def _missing_inside(eqn: Any, flags: Sequence[bool], found: dict[str, list[Any]]
             break
         state = after
     if name == "while" and not all(inside(params["cond_jaxpr"], [*tested, *state], defaultdict(list))):
-        found["while of a number of turns that is data"].append(eqn)
+        missing["while of a number of turns that is data"].append(eqn)
     else:
-        results = inside(body, [*fixed, *state, *rows], found)
+        results = inside(body, [*fixed, *state, *rows], missing)
     return [*state, *results[count:]]
 
 

@@ -223,7 +223,7 @@ class Conversion:
             # A number or nothing: it holds as it was when exporting.
             return value
         name, shape = root.fresh(node.name), [self._size(n) for n in value.shape]
-        ranges = {i: found for i, n in enumerate(value.shape) if (found := self._range(n)) is not None}
+        ranges = {i: bounds for i, n in enumerate(value.shape) if (bounds := self._range(n)) is not None}
         return IOKey(name, shape=shape, dtype=dtype_name(value.dtype), ranges=ranges)
 
     def _range(self, n: Any) -> tuple[int, int | None] | None:
@@ -234,11 +234,11 @@ class Conversion:
         if len(expression.free_symbols) != 1:
             return None
         (symbol,) = expression.free_symbols
-        found = self.program.range_constraints.get(symbol)
-        if found is None:
+        bounds = self.program.range_constraints.get(symbol)
+        if bounds is None:
             return None
         # An axis such as `2 * batch` grows with its symbol.
-        ends = (expression.subs(symbol, end) if end.is_Integer else None for end in (found.lower, found.upper))
+        ends = (expression.subs(symbol, end) if end.is_Integer else None for end in (bounds.lower, bounds.upper))
         low, high = (int(end) if end is not None and end.is_Integer else None for end in ends)
         high = None if high is not None and high >= 2**62 else high
         # PyTorch traces with 2 or more, and says so also where nobody set a bound.
@@ -332,9 +332,9 @@ class Conversion:
             model.name = module.label
             data = [inner.inputs[name] for name in model.input_keys if name in inner.inputs]
             # What a module makes of its own parameters alone is a connection as well.
-            given = model(*data) if data else _core.connections(model)
-            given = given if isinstance(given, tuple) else (given,)
-            results |= {id(value): result for value, result in zip(computed, given, strict=True)}
+            connections = model(*data) if data else _core.connections(model)
+            connections = connections if isinstance(connections, tuple) else (connections,)
+            results |= {id(value): result for value, result in zip(computed, connections, strict=True)}
         for (node, i), value in zip(places, inner_values, strict=True):
             if i is None:
                 scope.values[node] = results[id(value)]

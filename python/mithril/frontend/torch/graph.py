@@ -170,13 +170,13 @@ class _Copy:
     def _copied(self, module: Any, operands: Sequence[Any] | None, gradients: bool) -> Any:
         """Copy the nodes of a graph; returns what it returns, in nodes of the copy."""
         values: dict[Any, Any] = {}
-        given = iter(operands or ())
+        arguments = iter(operands or ())
         is_outer = operands is None
         for node in module.graph.nodes:
             if node.op == "output":
                 return self._mapped(node.args[0], values)
             if node.op == "placeholder" and not is_outer:
-                values[node] = next(given)
+                values[node] = next(arguments)
             elif node.op == "get_attr" and self._is_graph(module, node):
                 values[node] = getattr(module, node.target)
             elif node.op == "call_function" and node.target is operator.getitem and self._is_written_out(values, node):
@@ -198,8 +198,10 @@ class _Copy:
 
     def _node(self, node: Any, values: Mapping[Any, Any], gradients: bool, is_outer: bool) -> Any:
         def value(argument: Any) -> Any:
-            found = values[argument]
-            return self._subgraph(argument, found) if isinstance(found, self.torch.fx.GraphModule) else found
+            attribute = values[argument]
+            return (
+                self._subgraph(argument, attribute) if isinstance(attribute, self.torch.fx.GraphModule) else attribute
+            )
 
         args, kwargs = (self.torch.fx.node.map_arg(part, value) for part in (node.args, node.kwargs))
         new = self.graph.create_node(node.op, node.target, args, kwargs, node.name, node.type)

@@ -68,7 +68,7 @@ def spot(path: str, trace: str) -> str:
 def line(trace: str) -> tuple[str | None, int]:
     """Find the last line of a stack that is in a file: code that PyTorch wrote itself is not."""
     for text in reversed(trace.splitlines()):
-        found = re.match(r'\s*File "([^<"][^"]*)", line (\d+)', text)
-        if found:
-            return found.group(1), int(found.group(2))
+        match = re.match(r'\s*File "([^<"][^"]*)", line (\d+)', text)
+        if match:
+            return match.group(1), int(match.group(2))
     return None, 0

@@ -118,8 +118,8 @@ class Torch:
 
     def function(self, name: str) -> Callable[[Any], Any]:
         """Return an elementwise function by name."""
-        found: Callable[[Any], Any] = getattr(self.torch, name)
-        return found
+        result: Callable[[Any], Any] = getattr(self.torch, name)
+        return result
 
     def argmax(self, x: Any) -> Any:
         """Return where the largest of the last axis is."""
@@ -163,8 +163,8 @@ class Jax(Torch):
         gradients = self._gradients(loss)
 
         def pure(params: Any, momenta: Any, state: Any, data: Any) -> Any:
-            (value, updates), found = gradients(params, state, data)
-            momenta = {name: _HEAVY_BALL * momenta[name] + found[name] for name in params}
+            (value, updates), gradient_values = gradients(params, state, data)
+            momenta = {name: _HEAVY_BALL * momenta[name] + gradient_values[name] for name in params}
             params = {name: params[name] - _LEARNING_RATE * momenta[name] for name in params}
             return value, params, momenta, {**state, **updates}
 
@@ -241,8 +241,8 @@ class Jax(Torch):
         return self.jnp.broadcast_to(x, shape)
 
     def function(self, name: str) -> Callable[[Any], Any]:
-        found: Callable[[Any], Any] = getattr(self.jnp, name)
-        return found
+        result: Callable[[Any], Any] = getattr(self.jnp, name)
+        return result
 
     def positions(self, count: int) -> Any:
         return self.jnp.arange(count)

@@ -70,12 +70,12 @@ def machine() -> dict[str, Any]:
 
 def versions(backends: Iterable[str]) -> dict[str, str]:
     """Return the versions of Mithril, Python, and what the backends run on."""
-    found = {"mithril": _core.__version__, "Python": platform.python_version()}
+    by_name = {"mithril": _core.__version__, "Python": platform.python_version()}
     for name in backends:
         # The path of a compiler belongs to the machine.
         version = installed(name)
-        found[name] = os.path.basename(version) if os.sep in version else version
-    return found
+        by_name[name] = os.path.basename(version) if os.sep in version else version
+    return by_name
 
 
 def _processor() -> str:

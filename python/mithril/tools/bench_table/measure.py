@@ -53,13 +53,13 @@ def prepare(work: Workload, spec: Mapping[str, Any], report: Callable[..., None]
     report(device=backend.device)
     is_training = spec["table"] == "training"
     data = work.data(spec["table"], spec["batch"], spec["quick"])
-    given = {name: value for name, value in data.items() if name != "target"}
+    inputs = {name: value for name, value in data.items() if name != "target"}
     options: dict[str, Any] = {"jit": True} if spec["jit"] else {}
     caches = [name for name in data if name.startswith("past_")]
     if caches and not is_training and spec["backend"] in ("c", "ggml"):
         # A decoder writes new keys and values in place; the data of each call are then those of the call before.
         options["donate"] = caches
-    shapes = {name: list(value.shape) for name, value in given.items()}
+    shapes = {name: list(value.shape) for name, value in inputs.items()}
     model = work.build(work.of(spec["quick"]), is_training)
     report(stage="compiling")
     compiled = compile(model, backend, shapes=shapes, inference=not is_training, **options)
@@ -83,9 +83,9 @@ def prepare(work: Workload, spec: Mapping[str, Any], report: Callable[..., None]
         return outputs
 
     def outputs() -> list[Any]:
-        found = run()
-        first = next(name for name in ("output", "logits_per_image") if name in found)
-        return [backend.to_numpy(found[first])]
+        result = run()
+        first = next(name for name in ("output", "logits_per_image") if name in result)
+        return [backend.to_numpy(result[first])]
 
     return run, outputs, lambda: _device_peak(backend)
 
@@ -135,14 +135,14 @@ _DRAWN = 1 << 16
 def _weights(compiled: PhysicalModel) -> dict[str, np.ndarray[Any, Any]]:
     """Return parameters with which values keep their size from layer to layer."""
     drawn = np.random.default_rng(0).standard_normal(_DRAWN).astype(np.float32)
-    found = {}
+    arrays = {}
     for name, _, shape in internals.known_program(compiled).params:
         if len(shape) == 1 and name.endswith(("weight", "bias")):
-            found[name] = np.full(shape, 1.0 if name.endswith("weight") else 0.0, np.float32)
+            arrays[name] = np.full(shape, 1.0 if name.endswith("weight") else 0.0, np.float32)
         else:
             scale = np.float32(1 / np.sqrt(max(1, np.prod(shape[1:]))))
-            found[name] = np.resize(drawn * scale, shape)
-    return found
+            arrays[name] = np.resize(drawn * scale, shape)
+    return arrays
 
 
 def _short(name: str) -> str:
@@ -222,8 +222,8 @@ def main() -> int:
     spec = json.loads(sys.argv[1])
     with open(sys.argv[2], "a", encoding="utf-8") as file:
 
-        def report(**found: Any) -> None:
-            file.write(json.dumps(found, default=str) + "\n")
+        def report(**fields: Any) -> None:
+            file.write(json.dumps(fields, default=str) + "\n")
             file.flush()
 
         try:

@@ -214,18 +214,18 @@ def t5(f: Any, sizes: Mapping[str, Any], training: bool) -> Network:
 def _buckets(length: int, both_ways: bool, count: int = 32, farthest: int = 128) -> np.ndarray[Any, Any]:
     """Return the bucket of each distance between tokens: near ones each their own, far ones by their logarithm."""
     distance = np.arange(length)[None] - np.arange(length)[:, None]
-    found: np.ndarray[Any, Any] = np.zeros_like(distance)
+    result: np.ndarray[Any, Any] = np.zeros_like(distance)
     if both_ways:
         count //= 2
-        found += count * (distance > 0)
+        result += count * (distance > 0)
         distance = np.abs(distance)
     else:
         distance = np.maximum(-distance, 0)
     near = count // 2
     far = np.log(np.maximum(distance, 1).astype(np.float32) / near) / math.log(farthest / near) * (count - near)
     buckets: np.ndarray[Any, Any] = np.where(distance < near, distance, np.minimum(near + far.astype(int), count - 1))
-    found += buckets
-    return found
+    result += buckets
+    return result
 
 
 def clip(f: Any, sizes: Mapping[str, Any], training: bool) -> Network:

@@ -146,9 +146,9 @@ class BenchmarkTable(tables.Report):
             If there is none.
         """
         key = (table, model, backend, by_hand)
-        for found in self.cells:
-            if (found.table, found.model, found.backend, found.by_hand) == key:
-                return found
+        for candidate in self.cells:
+            if (candidate.table, candidate.model, candidate.backend, candidate.by_hand) == key:
+                return candidate
         raise KeyError(key)
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
@@ -167,8 +167,8 @@ class BenchmarkTable(tables.Report):
         unit = {"training": "steps/s", "memory": "GB"}
         return head, [
             [WORKLOADS[model].title, unit.get(name, f"{WORKLOADS[model].unit}/s"), str(batches[model])]
-            + [found.get(key, "") for key in self.columns]
-            for model, found in rows.items()
+            + [result.get(key, "") for key in self.columns]
+            for model, result in rows.items()
         ]
 
     def _reasons(self) -> dict[str, int]:
@@ -178,20 +178,22 @@ class BenchmarkTable(tables.Report):
     def _sentences(self) -> list[str]:
         cores = f"{self.machine['cores']} core{'s' if self.machine['cores'] != 1 else ''}"
         memory = f"{self.machine['memory_gb']:g} GB"
-        found = [
+        sentences = [
             "in parentheses: the quartiles; each cell was measured in a process of its own",
             f"machine: {self.machine['processor']}, {cores}, {memory}, {self.machine['system']}",
             f"versions: {', '.join(f'{name} {version}' for name, version in self.versions.items())}",
         ]
         if "memory" in self.tables:
-            found.append(
+            sentences.append(
                 "memory is what the process holds at most during calls, more than before the model was made, or what "
                 "the device holds; parameters and data count, imported packages do not"
             )
         if self.quick:
-            found.append("these are small configurations, to try the command: the numbers say nothing about the models")
-        found += self.notes
-        return found + [f"({number}) {reason}" for reason, number in self._reasons().items()]
+            sentences.append(
+                "these are small configurations, to try the command: the numbers say nothing about the models"
+            )
+        sentences += self.notes
+        return sentences + [f"({number}) {reason}" for reason, number in self._reasons().items()]
 
     def _warnings(self) -> list[str]:
         """Say what stands before the tables."""
@@ -237,15 +239,15 @@ class BenchmarkTable(tables.Report):
         )
 
     def _groups(self, name: str) -> list[chart.Group]:
-        found: dict[str, chart.Group] = {}
+        groups: dict[str, chart.Group] = {}
         order = list(self.columns)
         for cell in self.cells:
             if cell.table == name:
                 work = WORKLOADS[cell.model]
                 unit = {"training": "steps/s", "memory": "GB"}.get(name, f"{work.unit}/s")
-                group = found.setdefault(cell.model, chart.Group(f"{work.title}, {unit}", []))
+                group = groups.setdefault(cell.model, chart.Group(f"{work.title}, {unit}", []))
                 group.bars.append(chart.Bar(order.index((cell.backend, cell.by_hand)), cell.value, cell.quartiles))
-        return list(found.values())
+        return list(groups.values())
 
     def _facts(self) -> dict[str, Any]:
         rows = [

@@ -109,8 +109,8 @@ def benchmark_table(
     Examples
     --------
     >>> import mithril as ml
-    >>> found = ml.benchmark_table("inference", models=["resnet18"], backends=["numpy"], quick=True)
-    >>> found.cell("inference", "resnet18", "numpy").value > 0
+    >>> table = ml.benchmark_table("inference", models=["resnet18"], backends=["numpy"], quick=True)
+    >>> table.cell("inference", "resnet18", "numpy").value > 0
     True
     """
     tables = _chosen("table", [table] if isinstance(table, str) else list(table), TABLES)
@@ -154,14 +154,14 @@ def benchmark_table(
     return BenchmarkTable(tables, cells, columns, about, versions(here), monotonic() - start, quick, notes)
 
 
-def _chosen(what: str, given: Sequence[str], known: Iterable[str]) -> list[str]:
+def _chosen(what: str, names: Sequence[str], known: Iterable[str]) -> list[str]:
     known = list(known)
-    for name in given:
+    for name in names:
         if name not in known:
             raise KeyNotFoundError(f"there is no {what} called {name!r}", hint=among(name, known))
-    if not given:
+    if not names:
         raise InvalidValueError(f"no {what} is given", hint=f"available: {', '.join(known)}")
-    return list(dict.fromkeys(given))
+    return list(dict.fromkeys(names))
 
 
 def _is_installed(name: str) -> bool:
@@ -185,7 +185,7 @@ def _tasks(
         tuple(name for name in tables if name != "training"),
         tuple(name for name in tables if name == "training"),
     ]
-    found = []
+    tasks = []
     for group in filter(None, groups):
         for model in names:
             for backend, by_hand in columns:
@@ -193,19 +193,19 @@ def _tasks(
                 size = work.batch(group[0], batch)
                 spec = {"model": model, "backend": backend, "hand": by_hand, "quick": quick, "batch": size}
                 spec |= {"table": "training" if group[0] == "training" else "inference", "jit": backend in compiled}
-                found.append(_Task(model, backend, by_hand, group, spec))
+                tasks.append(_Task(model, backend, by_hand, group, spec))
     # NumPy computes convolutions and products with few threads, and ggml's gradients are not made for speed.
     slow = {"numpy": 4.0, "interpreter": 1000.0}
-    return sorted(found, key=lambda t: WORKLOADS[t.model].work * slow.get(t.backend, 1.0))
+    return sorted(tasks, key=lambda t: WORKLOADS[t.model].work * slow.get(t.backend, 1.0))
 
 
 def _measured(task: _Task, share: float, limit: float) -> list[Cell]:
     """Run the process of some cells; it is ended at the limit."""
     work, spec = WORKLOADS[task.model], task.spec
 
-    def cells(**found: Any) -> list[Cell]:
+    def cells(**figures: Any) -> list[Cell]:
         units = work.units(spec["batch"], spec["quick"])
-        return [Cell(t, task.model, task.backend, task.by_hand, spec["batch"], units, **found) for t in task.tables]
+        return [Cell(t, task.model, task.backend, task.by_hand, spec["batch"], units, **figures) for t in task.tables]
 
     if task.tables == ("training",) and not work.loss:
         return cells(reason="it is not trained: GPT-2 is, on whole texts")
@@ -220,23 +220,23 @@ def _measured(task: _Task, share: float, limit: float) -> list[Cell]:
         command = [sys.executable, "-m", "mithril.tools.bench_table.measure"]
         command += [json.dumps({**spec, "seconds": seconds}), str(path)]
         code = _run(command, limit, folder)
-        found: dict[str, Any] = {}
+        measurements: dict[str, Any] = {}
         for line in path.read_text(encoding="utf-8").splitlines():
             # The last line is torn if the process was ended while it wrote.
             try:
-                found.update(json.loads(line))
+                measurements.update(json.loads(line))
             except ValueError:
                 continue
-    known: dict[str, Any] = {"first": found.get("first"), "device": found.get("device", "")}
-    known |= {name: found.get(name) for name in ("peak_bytes", "startup_bytes")}
-    if found.get("times"):
-        return cells(times=tuple(found["times"]), **known)
-    stage = found.get("stage", "starting")
-    if "error" in found:
-        return cells(reason=found["error"], **known)
+    known: dict[str, Any] = {"first": measurements.get("first"), "device": measurements.get("device", "")}
+    known |= {name: measurements.get(name) for name in ("peak_bytes", "startup_bytes")}
+    if measurements.get("times"):
+        return cells(times=tuple(measurements["times"]), **known)
+    stage = measurements.get("stage", "starting")
+    if "error" in measurements:
+        return cells(reason=measurements["error"], **known)
     if code is None:
         doing = stage if stage.endswith("ing") else f"in {stage}"
-        took = f"; its first call took {found['first']:.1f} s" if found.get("first") else ""
+        took = f"; its first call took {measurements['first']:.1f} s" if measurements.get("first") else ""
         return cells(reason=f"it did not fit into its {limit:.0f} s (--minutes): ended while {doing}{took}", **known)
     ended = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
     return cells(reason=f"its process ended {ended} while {stage}", **known)

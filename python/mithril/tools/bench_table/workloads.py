@@ -83,15 +83,15 @@ class Workload:
         """Return the data of a call, of a training step with its ``target``."""
         random = np.random.default_rng(0)
         sizes = self.of(is_quick)
-        found = self.draw(sizes, batch, random)
+        arrays = self.draw(sizes, batch, random)
         if table == "training":
             if self.loss == "pairs":
-                found["target"] = np.arange(batch)
+                arrays["target"] = np.arange(batch)
             elif self.loss == "classes":
-                found["target"] = random.integers(0, sizes.get("num_classes", 2), batch)
+                arrays["target"] = random.integers(0, sizes.get("num_classes", 2), batch)
             else:
-                found["target"] = random.integers(0, sizes["vocab_size"], found["input"].shape)
-        return found
+                arrays["target"] = random.integers(0, sizes["vocab_size"], arrays["input"].shape)
+        return arrays
 
     def mithril_loss(self) -> Any:
         """Return the loss as `mithril.train.TrainingStep` takes it."""
@@ -152,14 +152,14 @@ def _pairs(sizes: Mapping[str, Any], batch: int, random: np.random.Generator) ->
 def _caches(sizes: Mapping[str, Any], batch: int, random: np.random.Generator) -> dict[str, Array]:
     """Return a token behind a text; the last place of the caches is for its keys and values."""
     shape = (batch, sizes["num_heads"], sizes["length"], sizes["dims"] // sizes["num_heads"])
-    found: dict[str, Array] = {"input": random.integers(0, sizes["vocab_size"], (batch, 1))}
-    found["position"] = np.array(sizes["length"] - 1)
-    found["padding"] = np.zeros(batch, np.int64)
+    arrays: dict[str, Array] = {"input": random.integers(0, sizes["vocab_size"], (batch, 1))}
+    arrays["position"] = np.array(sizes["length"] - 1)
+    arrays["padding"] = np.zeros(batch, np.int64)
     for i in range(sizes["num_layers"]):
         for kind in ("key", "value"):
-            found[f"past_{kind}_{i}"] = random.standard_normal(shape).astype(np.float32)
-            found[f"past_{kind}_{i}"][:, :, -1] = 0
-    return found
+            arrays[f"past_{kind}_{i}"] = random.standard_normal(shape).astype(np.float32)
+            arrays[f"past_{kind}_{i}"][:, :, -1] = 0
+    return arrays
 
 
 def _without(sizes: Mapping[str, Any], *names: str) -> dict[str, Any]:

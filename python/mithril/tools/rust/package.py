@@ -281,12 +281,12 @@ def _recorded(data: Sequence[Port], results: Sequence[Port]) -> dict[str, str]:
     inputs, outputs = _fields(data), _fields(results)
     compare = []
     for field, port in outputs:
-        found, wanted = f"&outputs.{field}", f"&wanted_{field}"
+        actual, expected = f"&outputs.{field}", f"&wanted_{field}"
         if port["dtype"] in _FLOATS:
-            given = f"{_text(port['name'])}, {found}, {wanted}, {port['allowed']:e}, {_FLOATS[port['dtype']]}"
-            compare.append(f"        compare({given});\n")
+            arguments = f"{_text(port['name'])}, {actual}, {expected}, {port['allowed']:e}, {_FLOATS[port['dtype']]}"
+            compare.append(f"        compare({arguments});\n")
         else:
-            compare.append(f"        assert_eq!({found[1:]}, {wanted[1:]}, {_text(port['name'])});\n")
+            compare.append(f"        assert_eq!({actual[1:]}, {expected[1:]}, {_text(port['name'])});\n")
     fields = ", ".join(f"{field}: &given_{field}" for field, _ in inputs)
     lines = [f"    let given_{field} = {_read(port)};\n" for field, port in inputs]
     lines += [f"    let wanted_{field} = {_read(port)};\n" for field, port in outputs]
@@ -327,7 +327,7 @@ this machine; build with `--no-default-features` for binaries that run on others
 def _fields(ports: Sequence[Port]) -> list[tuple[str, Port]]:
     """Give ports names that are fields of Rust, each once."""
     taken: set[str] = set()
-    found = []
+    fields = []
     for port in ports:
         stem = re.sub(r"[^a-z0-9_]+", "_", port["name"].lower()).strip("_") or "tensor"
         stem = f"tensor_{stem}" if stem[0].isdigit() else stem
@@ -337,8 +337,8 @@ def _fields(ports: Sequence[Port]) -> list[tuple[str, Port]]:
             i += 1
             name = f"{stem}_{i}"
         taken.add(name)
-        found.append((name, port))
-    return found
+        fields.append((name, port))
+    return fields
 
 
 def _type(port: Port) -> str:

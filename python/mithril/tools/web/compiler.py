@@ -54,10 +54,12 @@ def build(sources: Sequence[Path], target: Path, functions: Sequence[str], flags
         The command of the compiler.
     """
     command = find(cc)
-    found = _run(command, sources, target, functions, flags)
-    if found.returncode or not target.is_file():
-        lines = [line for line in found.stderr.splitlines() if "error" in line] or found.stderr.splitlines()
-        text = f"the compiler for WebAssembly stopped ({found.returncode}): {lines[0] if lines else 'it says nothing'}"
+    completed = _run(command, sources, target, functions, flags)
+    if completed.returncode or not target.is_file():
+        lines = [line for line in completed.stderr.splitlines() if "error" in line] or completed.stderr.splitlines()
+        text = (
+            f"the compiler for WebAssembly stopped ({completed.returncode}): {lines[0] if lines else 'it says nothing'}"
+        )
         raise CompilerError(text, hint="try without flags, or another compiler: cc='clang'")
     return shlex.join(command)
 
@@ -116,9 +118,9 @@ def _problem(command: tuple[str, ...]) -> str:
         source, target = Path(folder) / "probe.c", Path(folder) / "probe.wasm"
         source.write_text(_PROBE)
         try:
-            found = _run(command, [source], target, ["probe"], ["-O1"])
+            completed = _run(command, [source], target, ["probe"], ["-O1"])
         except OSError as error:
             return str(error)
-        if not found.returncode and target.is_file():
+        if not completed.returncode and target.is_file():
             return ""
-        return next((line for line in found.stderr.splitlines() if "error" in line), "it made nothing")
+        return next((line for line in completed.stderr.splitlines() if "error" in line), "it made nothing")

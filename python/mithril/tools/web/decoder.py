@@ -149,8 +149,8 @@ def export_decoder(
         reports = {}
         for length in lengths:
             at = Path(work) / str(length)
-            given, expected = engine.example(length)
-            reports[length] = engine.program(f"{prefix}_{length}").export(at, title, given, expected, False, 1)
+            inputs, expected = engine.example(length)
+            reports[length] = engine.program(f"{prefix}_{length}").export(at, title, inputs, expected, False, 1)
         lengths = _sharing(Path(work), reports, prefix)
         report, weights = reports[1], Path(work) / "1" / f"{prefix}_1.weights"
         head, whole = marks(weights)
@@ -259,16 +259,16 @@ def _caches(core: _core.Compiled) -> dict[str, str]:
 
 def _parameters(model: PhysicalModel, core: _core.Compiled, params: Mapping[str, Any] | None) -> tuple[Values, bool]:
     """Return the parameters as arrays, and whether they are random."""
-    wanted = core.inputs("param")
-    is_random = params is None and internals.stored_parameters(model) is None and bool(wanted)
+    declared = core.inputs("param")
+    is_random = params is None and internals.stored_parameters(model) is None and bool(declared)
     chosen = model.get_parameters() if params is None else params
     if params is not None:
-        refuse_unknown("params", params, [name for name, _, _ in wanted])
+        refuse_unknown("params", params, [name for name, _, _ in declared])
     reference = NumpyBackend(dtype=str(model.backend.default_dtype))
     values = {}
-    for name, dtype, shape in wanted:
+    for name, dtype, shape in declared:
         if name not in chosen:
-            raise missing("params", name, wanted, chosen)
+            raise missing("params", name, declared, chosen)
         array = to_host(chosen[name])
         values[name] = array if array.dtype.name == dtype else reference.tensor(array, dtype)
         if list(values[name].shape) != list(shape):
@@ -326,8 +326,8 @@ class _Reference:
         }
         # What is donated is written over.
         called = {**data, **{name: data[name].copy() for name in self._caches}}
-        found = self._run(self._params, called, {})
-        outputs = {name: np.array(value, order="C") for name, value in found.items()}
+        results = self._run(self._params, called, {})
+        outputs = {name: np.array(value, order="C") for name, value in results.items()}
         self._examples.setdefault(len(tokens), ({**self._params, **data}, outputs))
         return data, outputs
 
@@ -341,9 +341,9 @@ class _Reference:
 
     def _array(self, name: str, value: Any, shape: Sequence[int]) -> Any:
         kind = self._data[name][0]
-        made = NumpyBackend(dtype=self.dtype).tensor(np.zeros(shape), kind)
-        made[...] = np.reshape(value, shape) if np.ndim(value) else value
-        return made
+        array = NumpyBackend(dtype=self.dtype).tensor(np.zeros(shape), kind)
+        array[...] = np.reshape(value, shape) if np.ndim(value) else value
+        return array
 
 
 def _recorded(engine: _Reference, chunk: int, context: int, vocabulary: int, allowed: float) -> dict[str, Any]:
@@ -398,15 +398,15 @@ def _text(tokenizer: Tokenizer, text: str) -> dict[str, Any]:
 
 def _sharing(work: Path, reports: dict[int, Any], prefix: str) -> list[int]:
     """Return the lengths whose programs read the same weights as that of one token: others are left out."""
-    found = []
+    lengths = []
     known = work / "1" / f"{prefix}_1.weights"
-    wanted = [(port["name"], port["offset"]) for port in reports[1]["inputs"]]
+    expected = [(port["name"], port["offset"]) for port in reports[1]["inputs"]]
     for length, report in reports.items():
         weights = work / str(length) / f"{prefix}_{length}.weights"
         ports = [(port["name"], port["offset"]) for port in report["inputs"]]
-        if ports == wanted and report["is_packed"] == reports[1]["is_packed"] and _same(known, weights):
-            found.append(length)
-    return found
+        if ports == expected and report["is_packed"] == reports[1]["is_packed"] and _same(known, weights):
+            lengths.append(length)
+    return lengths
 
 
 def _same(first: Path, second: Path) -> bool:

@@ -52,17 +52,17 @@ def refuse_foreign(folder: Path, texts: Iterable[str], others: Iterable[str]) ->
 
 def marks(path: Path) -> tuple[str, str]:
     """Return the first bytes of a file of weights, which say whose they are, and a hash of all."""
-    found, head = hashlib.sha256(), b""
+    digest, head = hashlib.sha256(), b""
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):
             head = head or chunk[:16]
-            found.update(chunk)
-    return head.hex(), found.hexdigest()[:16]
+            digest.update(chunk)
+    return head.hex(), digest.hexdigest()[:16]
 
 
 def fill(text: str, words: Mapping[str, str]) -> str:
     """Replace ``@name@`` by words; other names stay."""
-    return re.sub(r"@(\w+)@", lambda found: words.get(found[1], found[0]), text)
+    return re.sub(r"@(\w+)@", lambda match: words.get(match[1], match[0]), text)
 
 
 def package_name(prefix: str) -> str:
@@ -72,7 +72,7 @@ def package_name(prefix: str) -> str:
 
 def manifest(prefix: str, title: str, names: Sequence[str]) -> str:
     """Text of ``package.json`` for a package of these files."""
-    found = {
+    content = {
         "name": package_name(prefix),
         "version": "1.0.0",
         "description": title,
@@ -83,7 +83,7 @@ def manifest(prefix: str, title: str, names: Sequence[str]) -> str:
         "files": [name for name in names if name not in ("package.json", "README.md")],
         "scripts": {"test": "node check.mjs"},
     }
-    return json.dumps(found, indent=2) + "\n"
+    return json.dumps(content, indent=2) + "\n"
 
 
 def check(folder: Path) -> str:
@@ -97,11 +97,11 @@ def check(folder: Path) -> str:
     node = shutil.which("node")
     if node is None:
         return "not run as WebAssembly: Node.js was not found; the same C reproduces its outputs on this machine"
-    found = subprocess.run(
+    completed = subprocess.run(
         [node, "check.mjs"], cwd=folder, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL
     )
-    if found.returncode:
-        lines = tuple((found.stdout + found.stderr).strip().splitlines()[-6:])
+    if completed.returncode:
+        lines = tuple((completed.stdout + completed.stderr).strip().splitlines()[-6:])
         text = f"the exported model does not reproduce the recorded results in Node.js: {'; '.join(lines)}"
         raise NumericsError(text, notes=lines, hint="the files are kept; please report this with the model")
-    return found.stdout
+    return completed.stdout

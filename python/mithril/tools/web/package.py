@@ -42,9 +42,9 @@ class ExportedWeb(Exported):
     compile_seconds: float
 
     def __str__(self) -> str:
-        made = f"model.wasm has {self.code_bytes} bytes, compiled by {self.compiler} in {self.compile_seconds:.1f} s"
+        built = f"model.wasm has {self.code_bytes} bytes, compiled by {self.compiler} in {self.compile_seconds:.1f} s"
         first, _, rest = super().__str__().partition("\n")
-        return f"{first}\n{made}\n{rest}"
+        return f"{first}\n{built}\n{rest}"
 
 
 def package(
@@ -143,8 +143,8 @@ def package(
         "title": " ".join(title.replace("*/", "").split()),
         "description": json.dumps(described, indent=1),
         "recorded": json.dumps(recorded),
-        "inputs": _types(data, given=True),
-        "outputs": _types(results, given=False),
+        "inputs": _types(data, are_inputs=True),
+        "outputs": _types(results, are_inputs=False),
         "method": "step" if trains else "run",
         "call": ", ".join(f"{json.dumps(p['name'])}: …" for p in data if "value" not in p),
         "name": package_name(prefix),
@@ -183,12 +183,12 @@ _NAMES = ("package.json", "model.wasm", "weights.bin", "check.bin", *_TEMPLATES)
 def _port(port: Mapping[str, Any], batch: str | None, rows: int) -> dict[str, Any]:
     """Describe an input or output; ``rows``: how many elements of the first axis belong to a row of the batch."""
     shape: list[Any] = list(port["shape"])
-    found = {"name": port["name"], "dtype": port["dtype"], "shape": shape}
+    entry = {"name": port["name"], "dtype": port["dtype"], "shape": shape}
     if port["has_rows"]:
         each = shape[0] // rows
         shape[0] = batch if each == 1 else f"{each} {batch}"
-        found["rows"] = each
-    return found
+        entry["rows"] = each
+    return entry
 
 
 def _recorded(port: Mapping[str, Any], rows: int) -> dict[str, Any]:
@@ -196,12 +196,12 @@ def _recorded(port: Mapping[str, Any], rows: int) -> dict[str, Any]:
     return {"name": port["name"], "dtype": port["dtype"], "count": math.prod(sizes)}
 
 
-def _types(ports: Ports, *, given: bool) -> str:
+def _types(ports: Ports, *, are_inputs: bool) -> str:
     """Return the members of an interface of TypeScript."""
     lines = []
     for port in ports:
         kind = ARRAYS[port["dtype"]]
-        is_number = given and not port.get("rows") and math.prod(port["shape"]) == 1 and "16" not in port["dtype"]
+        is_number = are_inputs and not port.get("rows") and math.prod(port["shape"]) == 1 and "16" not in port["dtype"]
         mark = "?" if "value" in port else ""
         value = f"; {port['value']} by default" if "value" in port else ""
         comment = f"{port['dtype']} of shape [{', '.join(map(str, port['shape']))}]{value}".replace("*/", "")

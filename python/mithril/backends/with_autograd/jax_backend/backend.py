@@ -79,32 +79,34 @@ class JaxBackend(QuantizedWeights, Framework):
     _options = names(JaxOptions)
 
     @accepts(JaxOptions)
-    def __init__(self, **given: Unpack[JaxOptions]) -> None:
+    def __init__(self, **keywords: Unpack[JaxOptions]) -> None:
         self._jax = require(type(self).__name__, "jax")
         _register_parameters(self._jax)
         join_processes(self._jax)
-        found = options.normalize(type(self).__name__, given, self._options)
-        wanted = found.get("pre_allocate")
-        in_time = wanted is None or preallocate(options.switch("pre_allocate", wanted))
+        settings = options.normalize(type(self).__name__, keywords, self._options)
+        preallocation = settings.get("pre_allocate")
+        in_time = preallocation is None or preallocate(options.switch("pre_allocate", preallocation))
         # JAX multiplies float32 in fewer bits on some devices; who asks for float32 by name gets it.
-        self._exact = found.get("precision") is not None and dtypes.normalize(found["precision"]) == dtypes.float32
-        super().__init__(**given)
-        self._read_quantize(given)
-        if wanted is not None and self._device.platform == "cpu":
+        self._exact = (
+            settings.get("precision") is not None and dtypes.normalize(settings["precision"]) == dtypes.float32
+        )
+        super().__init__(**keywords)
+        self._read_quantize(keywords)
+        if preallocation is not None and self._device.platform == "cpu":
             warnings.warn("pre_allocate means nothing on the CPU", IgnoredOptionWarning, stacklevel=2)
         elif not in_time:
             warnings.warn(
-                f"pre_allocate={wanted} comes too late: JAX has started already. Construct this backend before "
-                f"anything else uses JAX, or set XLA_PYTHON_CLIENT_PREALLOCATE={str(wanted).lower()}",
+                f"pre_allocate={preallocation} comes too late: JAX has started already. Construct this backend before "
+                f"anything else uses JAX, or set XLA_PYTHON_CLIENT_PREALLOCATE={str(preallocation).lower()}",
                 IgnoredOptionWarning,
                 stacklevel=2,
             )
 
     def __reduce__(self) -> Any:
-        found = {"dtype": str(self.default_dtype), "device": self.device, "seed": self._seed, "jit": self.jit}
+        keywords = {"dtype": str(self.default_dtype), "device": self.device, "seed": self._seed, "jit": self.jit}
         if self._exact or self.precision is not None:
-            found["precision"] = "float32" if self._exact else str(self.precision)
-        return _restore, (type(self), {**found, **self._quantize_options()})
+            keywords["precision"] = "float32" if self._exact else str(self.precision)
+        return _restore, (type(self), {**keywords, **self._quantize_options()})
 
     # --- devices ----------------------------------------------------------------------------------------------
 
@@ -153,7 +155,7 @@ class JaxBackend(QuantizedWeights, Framework):
         def with_gradient(*args: Any) -> Any:
             places = self._places(argnums, args)
             arrays = [a if self.engine.is_own(a) else self.array(a) for a in args]
-            checked = lambda *given: self._check_number(function(*given))  # noqa: E731 - one line is clearer
+            checked = lambda *values: self._check_number(function(*values))  # noqa: E731 - one line is clearer
             with self._wide_for(arrays):
                 value, gradients = self._jax.value_and_grad(checked, places)(*arrays)
             return value, gradients[0] if isinstance(argnums, int) else gradients

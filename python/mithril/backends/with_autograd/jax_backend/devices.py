@@ -34,12 +34,12 @@ def find_device(jax: Any, device: Any) -> Any:
     platform, _, number = ("", "", name) if name.isdecimal() else name.partition(":")
     try:
         # Of several processes each names its own.
-        found = jax.local_devices(backend=_PLATFORMS.get(platform, platform) or None)
+        devices = jax.local_devices(backend=_PLATFORMS.get(platform, platform) or None)
     except RuntimeError as error:
         raise _missing(jax, device, str(error).splitlines()[0]) from error
-    if not (number or "0").isdecimal() or int(number or 0) >= len(found):
-        raise _missing(jax, device, f"{platform or 'JAX'} has {len(found)} of them")
-    return found[int(number or 0)]
+    if not (number or "0").isdecimal() or int(number or 0) >= len(devices):
+        raise _missing(jax, device, f"{platform or 'JAX'} has {len(devices)} of them")
+    return devices[int(number or 0)]
 
 
 def device_names(jax: Any) -> tuple[str, ...]:
@@ -110,13 +110,13 @@ def _missing(jax: Any, device: Any, reason: str) -> BackendUnavailableError:
     )
 
 
-def preallocate(wanted: bool) -> bool:
+def preallocate(is_enabled: bool) -> bool:
     """Tell JAX whether to take most of the memory of a GPU when it starts; False if it has started otherwise."""
-    if wanted == (os.environ.get(_PREALLOCATE, "true").lower() not in ("false", "0")):
+    if is_enabled == (os.environ.get(_PREALLOCATE, "true").lower() not in ("false", "0")):
         return True
     if _has_started():
         return False
-    os.environ[_PREALLOCATE] = str(wanted).lower()
+    os.environ[_PREALLOCATE] = str(is_enabled).lower()
     return True
 
 

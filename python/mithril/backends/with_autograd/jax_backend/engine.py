@@ -140,8 +140,8 @@ class JaxEngine(FrameworkEngine):
         def evaluate_gradients(params: Any, data: Any, state: Any, cotangents: Any) -> Any:
             def forward(leaves: Any) -> Any:
                 result = evaluate({**params, **leaves}, data, state)
-                found = result[0] if updates else result
-                return {name: found[name] for name in outputs}, (result if updates else (found,))
+                values = result[0] if updates else result
+                return {name: values[name] for name in outputs}, (result if updates else (values,))
 
             leaves = {name: params[name] for name in names}
             _, pull_back, result = jax.vjp(forward, leaves, has_aux=True)
@@ -168,16 +168,16 @@ class JaxEngine(FrameworkEngine):
             traces += 1
             result = function(*args)
             dicts = result if isinstance(result, tuple) else (result,)
-            keys[:] = [tuple(found) for found in dicts]
-            return [list(found.values()) for found in dicts]
+            keys[:] = [tuple(results) for results in dicts]
+            return [list(results.values()) for results in dicts]
 
         compiled = self.jax.jit(traced, **self._jit_options(program.settings))
 
         def call(params: Any, data: Any, *rest: Any) -> Any:
-            found = compiled(params, data, *rest)
-            if len(found) == 1:
-                return dict(zip(keys[0], found[0], strict=True))
-            return tuple(dict(zip(names, values, strict=True)) for names, values in zip(keys, found, strict=True))
+            dicts = compiled(params, data, *rest)
+            if len(dicts) == 1:
+                return dict(zip(keys[0], dicts[0], strict=True))
+            return tuple(dict(zip(names, values, strict=True)) for names, values in zip(keys, dicts, strict=True))
 
         return module.under_settings(observed(program.stats, what, call, lambda: traces))  # type: ignore[no-any-return]
 

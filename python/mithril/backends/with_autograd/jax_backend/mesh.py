@@ -63,8 +63,8 @@ class JaxMeshEngine(MeshEngine):
         results = [[_partition(jax, spec) for spec in group.values()] for group in division.results]
 
         def on_device(*arguments: Any) -> Any:
-            found = function(*arguments)
-            dicts = found if isinstance(found, tuple) else (found,)
+            results = function(*arguments)
+            dicts = results if isinstance(results, tuple) else (results,)
             # Lists keep the order of names, which JAX would sort in dicts.
             return [[group[name] for name in keys] for group, keys in zip(dicts, names, strict=True)]
 
@@ -80,13 +80,13 @@ class JaxMeshEngine(MeshEngine):
                 for group, sharding in zip(groups, shardings, strict=True)
             )
             with nullcontext() if self._is_alone else _exchanging():
-                found = [
+                results = [
                     dict(zip(keys, values, strict=True))
                     for keys, values in zip(names, compiled(*arguments), strict=True)
                 ]
                 if not self._is_alone:
-                    found = [self._in_process(i, group, groups) for i, group in enumerate(found)]
-            return found[0] if len(found) == 1 else tuple(found)
+                    results = [self._in_process(i, group, groups) for i, group in enumerate(results)]
+            return results[0] if len(results) == 1 else tuple(results)
 
         return module.under_settings(call)  # type: ignore[no-any-return]
 
@@ -94,9 +94,9 @@ class JaxMeshEngine(MeshEngine):
         """Return results whole, but what was given in parts: gradients of parameters, and a step of an optimizer."""
         if number == 0 and any(not array.is_fully_addressable for array in groups[1].values()):
             return results
-        given = groups[0] if number == 1 and len(groups) == 4 else {}
+        received = groups[0] if number == 1 and len(groups) == 4 else {}
         return {
-            name: array if name in given and not given[name].is_fully_addressable else whole(self._jax, array)
+            name: array if name in received and not received[name].is_fully_addressable else whole(self._jax, array)
             for name, array in results.items()
         }
 
@@ -142,8 +142,8 @@ class JaxProcesses:
 
         # Halves, which fit where JAX has 32 bits.
         high, low = divmod(number, 1 << 26)
-        found = process_allgather(np.array([high, low], np.int32))
-        return [(int(high) << 26) + int(low) for high, low in found]
+        halves = process_allgather(np.array([high, low], np.int32))
+        return [(int(high) << 26) + int(low) for high, low in halves]
 
 
 @contextmanager

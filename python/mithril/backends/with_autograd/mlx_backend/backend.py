@@ -58,29 +58,29 @@ class MlxBackend(Framework):
     _options = names(MlxOptions, _ignored)
 
     @accepts(MlxOptions)
-    def __init__(self, **given: Unpack[MlxOptions]) -> None:
+    def __init__(self, **keywords: Unpack[MlxOptions]) -> None:
         self._mx = require("MlxBackend", "mlx.core")
-        super().__init__(**given)
+        super().__init__(**keywords)
         self.engine.native_dtype(self.default_dtype)
-        if given.get("memory_limit") is not None or given.get("mem_size") is not None:
-            limit = options.memory("memory_limit", given.get("memory_limit", given.get("mem_size")))
+        if keywords.get("memory_limit") is not None or keywords.get("mem_size") is not None:
+            limit = options.memory("memory_limit", keywords.get("memory_limit", keywords.get("mem_size")))
             self._mx.set_memory_limit(limit)
-        if options.switch("auto_free_tensors", given.get("auto_free_tensors") or False):
+        if options.switch("auto_free_tensors", keywords.get("auto_free_tensors") or False):
             self._mx.set_cache_limit(0)
 
     def __reduce__(self) -> Any:
-        given = {"dtype": str(self.default_dtype), "device": self.device, "seed": self._seed, "jit": self.jit}
+        keywords = {"dtype": str(self.default_dtype), "device": self.device, "seed": self._seed, "jit": self.jit}
         precision = {} if self.precision is None else {"precision": str(self.precision)}
-        return _restore, (type(self), given | precision)
+        return _restore, (type(self), keywords | precision)
 
     # --- devices ----------------------------------------------------------------------------------------------
 
     def _find_device(self, device: Any) -> str:
         mx = self._mx
         if device is None:
-            wanted = mx.default_device()
+            target = mx.default_device()
         elif isinstance(device, mx.Device):
-            wanted = device
+            target = device
         else:
             kind, _, number = str(device).lower().removeprefix("devicetype.").partition(":")
             kinds = {"cpu": mx.cpu, "gpu": mx.gpu, "metal": mx.gpu, "cuda": mx.gpu}
@@ -88,15 +88,15 @@ class MlxBackend(Framework):
                 raise BackendUnavailableError(
                     f"MlxBackend has no device {str(device)!r}", hint=f"available: {', '.join(self.devices)}"
                 )
-            wanted = mx.Device(kinds[kind], int(number or 0))
-        if not mx.is_available(wanted):
+            target = mx.Device(kinds[kind], int(number or 0))
+        if not mx.is_available(target):
             raise BackendUnavailableError(
                 f"MlxBackend has no device {str(device)!r} here; MLX finds {', '.join(self.devices)}",
                 hint='GPUs need Apple silicon, or on Linux: pip install "mlx[cuda]"',
             )
-        self._device = wanted
-        name = str(wanted.type).removeprefix("DeviceType.")
-        name = f"{name}:{wanted.index}" if getattr(wanted, "index", 0) else name
+        self._device = target
+        name = str(target.type).removeprefix("DeviceType.")
+        name = f"{name}:{target.index}" if getattr(target, "index", 0) else name
         return name
 
     @property
@@ -130,8 +130,8 @@ class MlxBackend(Framework):
 
     def dtype(self, tensor: Any) -> dtypes.DType:
         """Dtype of an array."""
-        found = tensor if hasattr(tensor, "dtype") else self.array(tensor)
-        return dtypes.normalize(str(found.dtype).removeprefix("mlx.core."))
+        array = tensor if hasattr(tensor, "dtype") else self.array(tensor)
+        return dtypes.normalize(str(array.dtype).removeprefix("mlx.core."))
 
     # --- gradients of functions -------------------------------------------------------------------------------
 
@@ -140,9 +140,9 @@ class MlxBackend(Framework):
             places = self._places(argnums, args)
             arrays = [a if self.engine.is_own(a) else self.array(a) for a in args]
             # MLX gives one gradient alone for a list of one place.
-            wanted = places[0] if len(places) == 1 else list(places)
+            numbers = places[0] if len(places) == 1 else list(places)
             value, gradients = self._mx.value_and_grad(
-                lambda *given: self._check_number(function(*given)), argnums=wanted
+                lambda *values: self._check_number(function(*values)), argnums=numbers
             )(*arrays)
             if isinstance(argnums, int):
                 return value, gradients

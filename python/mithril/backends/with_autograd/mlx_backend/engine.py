@@ -116,10 +116,10 @@ class MlxEngine(FrameworkEngine):
         def evaluate_gradients(params: Any, data: Any, state: Any, cotangents: Any) -> Any:
             def weighted(leaves: Any) -> Any:
                 result = evaluate({**params, **leaves}, data, state)
-                found = result[0] if updates else result
+                values = result[0] if updates else result
                 # The derivative of this sum is what the cotangents pull back.
-                total = sum((found[name] * cotangents[name]).sum() for name in outputs)
-                return total, (result if updates else (found,))
+                total = sum((values[name] * cotangents[name]).sum() for name in outputs)
+                return total, (result if updates else (values,))
 
             leaves = {name: params[name] for name in names}
             (_, result), gradients = mx.value_and_grad(weighted)(leaves)

@@ -54,9 +54,9 @@ class MlxMesh:
         self._mx = mx
         world = mx.distributed.init()
         if world.size() != mesh.devices:
-            found = "this process is alone" if world.size() == 1 else f"{world.size()} processes were started"
+            state = "this process is alone" if world.size() == 1 else f"{world.size()} processes were started"
             raise BackendUnavailableError(
-                f"{mesh!r} has {mesh.devices} devices, and {found}",
+                f"{mesh!r} has {mesh.devices} devices, and {state}",
                 hint=f"start the script in {mesh.devices} processes: mithril launch -n {mesh.devices} script.py",
             )
         self._world = world
@@ -81,8 +81,8 @@ class MlxMesh:
     def gathered(self, number: int) -> list[int]:
         """Return the numbers that all processes give."""
         own = self._mx.array([number], dtype=self._mx.int64)
-        found: list[int] = self._mx.distributed.all_gather(own, group=self._world).tolist()
-        return found
+        sizes: list[int] = self._mx.distributed.all_gather(own, group=self._world).tolist()
+        return sizes
 
     def all_reduce(self, x: Any, mesh_axis: str, reduction: str = "sum") -> Any:
         """Return the sum (``"max"``, ``"min"``) of the arrays along an axis of the mesh."""
@@ -97,9 +97,9 @@ class MlxMesh:
 
     def all_gather(self, x: Any, mesh_axis: str, axis: int) -> Any:
         """Return the arrays along an axis of the mesh, joined along ``axis``."""
-        found = self._mx.distributed.all_gather(x, group=self._groups[mesh_axis])
+        gathered = self._mx.distributed.all_gather(x, group=self._groups[mesh_axis])
         count = self._groups[mesh_axis].size()
-        return found if axis == 0 else self._mx.concatenate(self._mx.split(found, count), axis)
+        return gathered if axis == 0 else self._mx.concatenate(self._mx.split(gathered, count), axis)
 
     def reduce_scatter(self, x: Any, mesh_axis: str, axis: int) -> Any:
         """Return the block of this process of the sum of the arrays along an axis of the mesh."""
@@ -119,8 +119,8 @@ class MlxMesh:
         mx, group = self._mx, self._groups[mesh_axis]
         source = next((source for source, to in pairs if to == group.rank()), None)
         # Sending and receiving are no functions of arrays alone, and run in an order of their own.
-        found = mx.distributed.all_gather(x[None], group=group)
-        return mx.zeros_like(x) if source is None else found[source]
+        parts = mx.distributed.all_gather(x[None], group=group)
+        return mx.zeros_like(x) if source is None else parts[source]
 
     def index(self, mesh_axis: str) -> Any:
         """Return the place of this process along an axis of the mesh, as an array."""

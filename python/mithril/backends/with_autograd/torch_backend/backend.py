@@ -75,12 +75,12 @@ class TorchBackend(QuantizedWeights, Framework):
     }
 
     @accepts(TorchOptions)
-    def __init__(self, **given: Unpack[TorchOptions]) -> None:
+    def __init__(self, **keywords: Unpack[TorchOptions]) -> None:
         self._torch = require(type(self).__name__, "torch")
-        super().__init__(**given)
-        self._read_quantize(given)
+        super().__init__(**keywords)
+        self._read_quantize(keywords)
         #: Whether cuDNN tries its algorithms and keeps the fastest, in our calls only.
-        self.cudnn_benchmark: bool = options.switch("cudnn_benchmark", given.get("cudnn_benchmark") or False)
+        self.cudnn_benchmark: bool = options.switch("cudnn_benchmark", keywords.get("cudnn_benchmark") or False)
         if self.cudnn_benchmark and self._device.type != "cuda":
             options.warn_ignored(type(self).__name__, "cudnn_benchmark", f"there is no cuDNN on {self.device}")
             self.ignored_options = (*self.ignored_options, "cudnn_benchmark")
@@ -88,8 +88,8 @@ class TorchBackend(QuantizedWeights, Framework):
         self.limitations = {**self.limitations, **self._wrong_gelus()}
 
     def __reduce__(self) -> Any:
-        found = {"dtype": str(self.default_dtype), "device": self.device, "seed": self._seed}
-        return _restore, (type(self), {**found, **self._quantize_options()})
+        keywords = {"dtype": str(self.default_dtype), "device": self.device, "seed": self._seed}
+        return _restore, (type(self), {**keywords, **self._quantize_options()})
 
     def _wrong_gelus(self) -> dict[tuple[str, str], str]:
         """Return the dtypes in which `gelu` of infinity is wrong; that depends on the version and the processor."""
@@ -97,27 +97,27 @@ class TorchBackend(QuantizedWeights, Framework):
         # Tensors of the device "meta" have no numbers.
         if self._device.type == "meta":
             return {}
-        found = {}
+        limitations = {}
         for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
             # As many as special values are tried in: loops over few elements are others.
             largest = torch.full((7, 3), torch.inf, dtype=dtype)
             if torch.nn.functional.gelu(largest.to(self._device)).isnan().any():
-                found["special:gelu", str(dtype).rpartition(".")[2]] = "gelu of PyTorch gives NaN for infinity"
-        return found
+                limitations["special:gelu", str(dtype).rpartition(".")[2]] = "gelu of PyTorch gives NaN for infinity"
+        return limitations
 
     # --- devices ----------------------------------------------------------------------------------------------
 
     def _find_device(self, device: Any) -> str:
         torch = self._torch
-        wanted = "cpu" if device is None else str(device).lower()
-        if wanted == "gpu":
-            wanted = "cuda" if torch.cuda.is_available() else "mps"
-        if wanted.startswith("rocm"):
-            wanted = wanted.replace("rocm", "cuda")
-        if wanted.partition(":")[0] in ("tpu", "xla"):
-            wanted = _xla(wanted, self.devices)
+        requested = "cpu" if device is None else str(device).lower()
+        if requested == "gpu":
+            requested = "cuda" if torch.cuda.is_available() else "mps"
+        if requested.startswith("rocm"):
+            requested = requested.replace("rocm", "cuda")
+        if requested.partition(":")[0] in ("tpu", "xla"):
+            requested = _xla(requested, self.devices)
         try:
-            self._device = torch.device(wanted)
+            self._device = torch.device(requested)
             torch.empty(0, device=self._device)
         except (RuntimeError, AssertionError, NotImplementedError) as error:
             raise BackendUnavailableError(
@@ -131,10 +131,10 @@ class TorchBackend(QuantizedWeights, Framework):
     def devices(self) -> tuple[str, ...]:
         """Devices that PyTorch finds on this machine."""
         torch = self._torch
-        found = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+        devices = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
         if torch.backends.mps.is_available():
-            found.append("mps")
-        return tuple(found)
+            devices.append("mps")
+        return tuple(devices)
 
     def _half(self) -> dtypes.DType:
         capable = self._device.type != "cuda" or self._torch.cuda.is_bf16_supported()
@@ -174,8 +174,8 @@ class TorchBackend(QuantizedWeights, Framework):
 
     def dtype(self, tensor: Any) -> dtypes.DType:
         """Dtype of an array."""
-        found = tensor if hasattr(tensor, "dtype") else self.array(tensor)
-        return dtypes.normalize(str(found.dtype).removeprefix("torch."))
+        array = tensor if hasattr(tensor, "dtype") else self.array(tensor)
+        return dtypes.normalize(str(array.dtype).removeprefix("torch."))
 
     # --- gradients of functions -------------------------------------------------------------------------------
 
@@ -188,8 +188,8 @@ class TorchBackend(QuantizedWeights, Framework):
             # Gradients of gradients: what is being differentiated outside stays so.
             outer = any(a.requires_grad for a in arrays)
             for place in places:
-                given = arrays[place]
-                arrays[place] = given.view_as(given) if given.requires_grad else given.detach().requires_grad_()
+                array = arrays[place]
+                arrays[place] = array.view_as(array) if array.requires_grad else array.detach().requires_grad_()
             with torch.enable_grad():
                 value = self._check_number(function(*arrays))
             inputs = [arrays[place] for place in places]
@@ -209,14 +209,14 @@ def _restore(kind: type[TorchBackend], options: dict[str, Any]) -> TorchBackend:
     return kind(**options)
 
 
-def _xla(wanted: str, devices: tuple[str, ...]) -> str:
+def _xla(requested: str, devices: tuple[str, ...]) -> str:
     """Name of a TPU in PyTorch, which reaches it through torch_xla."""
     try:
         importlib.import_module("torch_xla")
     except ImportError as error:
         raise BackendUnavailableError(
-            f"TorchBackend has no device {wanted!r}: it runs on a TPU through torch_xla, which is not installed",
+            f"TorchBackend has no device {requested!r}: it runs on a TPU through torch_xla, which is not installed",
             hint="install it on a machine with a TPU: pip install torch_xla[tpu]; "
             f"here available: {', '.join(devices)}",
         ) from error
-    return wanted.replace("tpu", "xla")
+    return requested.replace("tpu", "xla")

@@ -84,13 +84,13 @@ class TorchEngine(FrameworkEngine):
 
     def layout_of(self, arrays: Mapping[str, Any]) -> Layout | None:
         remote = remote_layout(arrays)
-        found = {name: array for name, array in arrays.items() if hasattr(array, "placements")}
-        if remote is not None or not found:
+        distributed = {name: array for name, array in arrays.items() if hasattr(array, "placements")}
+        if remote is not None or not distributed:
             return remote
-        grid = next(iter(found.values())).device_mesh
+        grid = next(iter(distributed.values())).device_mesh
         names = grid.mesh_dim_names
         tensors: dict[str, Any] = {}
-        for name, array in found.items():
+        for name, array in distributed.items():
             axes: list[list[str]] = [[] for _ in array.shape]
             for axis, placement in zip(names, array.placements, strict=True):
                 if placement.is_shard():
@@ -137,8 +137,8 @@ class TorchEngine(FrameworkEngine):
         dtype = self.native_dtype(array.dtype)
         if not len(array.content):
             return self.torch.empty(array.shape, dtype=dtype, device=self.backend._device)
-        found = self.torch.frombuffer(array.content, dtype=dtype).reshape(array.shape)
-        return found.to(self.backend._device)
+        tensor = self.torch.frombuffer(array.content, dtype=dtype).reshape(array.shape)
+        return tensor.to(self.backend._device)
 
     def joined(self, parts: list[Any], axis: int) -> Any:
         return self.torch.cat(parts, axis)
@@ -184,16 +184,16 @@ class TorchEngine(FrameworkEngine):
             leaves = {name: params[name].detach().requires_grad_() for name in names}
             with torch.enable_grad():
                 result = evaluate({**params, **leaves}, data, state)
-            found = result[0] if updates else result
-            kept = [name for name in outputs if found[name].requires_grad]
+            primal = result[0] if updates else result
+            kept = [name for name in outputs if primal[name].requires_grad]
             gradients = torch.autograd.grad(
-                [found[name] for name in kept],
+                [primal[name] for name in kept],
                 list(leaves.values()),
                 [cotangents[name] for name in kept],
                 allow_unused=True,
                 materialize_grads=True,
             )
-            values = {name: value.detach() for name, value in found.items()}
+            values = {name: value.detach() for name, value in primal.items()}
             by_name = {name: materialized(g) for name, g in zip(names, gradients, strict=True)}
             if not updates:
                 return values, by_name

@@ -177,31 +177,31 @@ class TorchMesh:
     def gathered(self, number: int) -> list[int]:
         """Return the numbers that all processes give."""
         own = self._torch.tensor([number], dtype=self._torch.int64, device=self._device)
-        found = own.new_empty(self._distributed.get_world_size())
-        self._distributed.all_gather_into_tensor(found, own)
-        return list(found.tolist())
+        sizes = own.new_empty(self._distributed.get_world_size())
+        self._distributed.all_gather_into_tensor(sizes, own)
+        return list(sizes.tolist())
 
     def all_reduce(self, x: Any, mesh_axis: str, reduction: str = "sum") -> Any:
         """Return the sum (``"max"``, ``"min"``) of the tensors along an axis of the mesh."""
         torch = self._torch
-        found = x.to(torch.uint8) if x.dtype == torch.bool else x.clone(memory_format=torch.contiguous_format)
+        reduced = x.to(torch.uint8) if x.dtype == torch.bool else x.clone(memory_format=torch.contiguous_format)
         op = getattr(self._distributed.ReduceOp, reduction.upper())
         with exchanging("all_reduce", mesh_axis):
-            self._distributed.all_reduce(found, op, group=self._groups[mesh_axis])
-        return found.to(x.dtype)
+            self._distributed.all_reduce(reduced, op, group=self._groups[mesh_axis])
+        return reduced.to(x.dtype)
 
     def start_all_reduce(self, x: Any, mesh_axis: str) -> Any:
         """Return a tensor that holds the sum of the tensors along an axis of the mesh after the next `wait`."""
         if x.dtype == self._torch.bool:
             return self.all_reduce(x, mesh_axis)
-        found = x.clone(memory_format=self._torch.contiguous_format)
-        if found.nbytes >= _LARGE:
+        reduced = x.clone(memory_format=self._torch.contiguous_format)
+        if reduced.nbytes >= _LARGE:
             with exchanging("all_reduce", mesh_axis):
-                work = self._distributed.all_reduce(found, group=self._groups[mesh_axis], async_op=True)
+                work = self._distributed.all_reduce(reduced, group=self._groups[mesh_axis], async_op=True)
             self._started.append((mesh_axis, work))
         else:
-            self._small.setdefault((mesh_axis, found.dtype), []).append(found)
-        return found
+            self._small.setdefault((mesh_axis, reduced.dtype), []).append(reduced)
+        return reduced
 
     def wait(self) -> None:
         """Wait for the sums that were started; small ones are sent together."""
@@ -221,11 +221,11 @@ class TorchMesh:
         """Return the tensors along an axis of the mesh, joined along ``axis``."""
         torch, count = self._torch, self._sizes[mesh_axis]
         own = x.to(torch.uint8) if x.dtype == torch.bool else x
-        found = own.new_empty((count * own.shape[0], *own.shape[1:]))
+        gathered_parts = own.new_empty((count * own.shape[0], *own.shape[1:]))
         with exchanging("all_gather", mesh_axis):
-            self._distributed.all_gather_into_tensor(found, own.contiguous(), group=self._groups[mesh_axis])
-        found = found if axis == 0 else torch.cat(found.chunk(count), axis)
-        return found.to(x.dtype)
+            self._distributed.all_gather_into_tensor(gathered_parts, own.contiguous(), group=self._groups[mesh_axis])
+        gathered_parts = gathered_parts if axis == 0 else torch.cat(gathered_parts.chunk(count), axis)
+        return gathered_parts.to(x.dtype)
 
     def reduce_scatter(self, x: Any, mesh_axis: str, axis: int) -> Any:
         """Return the block of this process of the sum of the tensors along an axis of the mesh."""
@@ -233,45 +233,45 @@ class TorchMesh:
         parts = x if axis == 0 else torch.cat(x.chunk(count, axis))
         shape = list(x.shape)
         shape[axis] //= count
-        found = x.new_empty(shape)
+        reduced = x.new_empty(shape)
         with exchanging("reduce_scatter", mesh_axis):
-            self._distributed.reduce_scatter_tensor(found, parts.contiguous(), group=self._groups[mesh_axis])
-        return found
+            self._distributed.reduce_scatter_tensor(reduced, parts.contiguous(), group=self._groups[mesh_axis])
+        return reduced
 
     def all_to_all(self, x: Any, mesh_axis: str, axis: int, joined: int) -> Any:
         """Send each process its block along ``axis``; return those of all, joined along ``joined``."""
         torch, count = self._torch, self._sizes[mesh_axis]
         sent = torch.stack(x.chunk(count, axis))
-        found = torch.empty_like(sent)
+        received = torch.empty_like(sent)
         with exchanging("all_to_all", mesh_axis):
             if self._device.type == "cuda":
-                self._distributed.all_to_all_single(found, sent, group=self._groups[mesh_axis])
+                self._distributed.all_to_all_single(received, sent, group=self._groups[mesh_axis])
             else:
-                self._exchange(mesh_axis, {n: sent[n] for n in range(count)}, {n: found[n] for n in range(count)})
-        return torch.cat(list(found), joined)
+                self._exchange(mesh_axis, {n: sent[n] for n in range(count)}, {n: received[n] for n in range(count)})
+        return torch.cat(list(received), joined)
 
     def permute(self, x: Any, mesh_axis: str, pairs: Sequence[tuple[int, int]]) -> Any:
         """Send a tensor along each pair ``(from, to)`` of places on an axis; return the one received, or zeros."""
         place, own = self._places[mesh_axis], x.contiguous()
-        found = self._torch.zeros_like(own)
+        received = self._torch.zeros_like(own)
         with exchanging("permute", mesh_axis):
             self._exchange(
                 mesh_axis,
                 {to: own for source, to in pairs if source == place},
-                {source: found for source, to in pairs if to == place},
+                {source: received for source, to in pairs if to == place},
             )
-        return found
+        return received
 
-    def _exchange(self, mesh_axis: str, sent: Mapping[int, Any], found: Mapping[int, Any]) -> None:
+    def _exchange(self, mesh_axis: str, sent: Mapping[int, Any], received: Mapping[int, Any]) -> None:
         """Send tensors to places on an axis, and receive others into the memory of ``found``."""
         distributed, group = self._distributed, self._groups[mesh_axis]
         place, works = self._places[mesh_axis], []
         for n, tensor in sent.items():
             if n == place:
-                found[n].copy_(tensor)
+                received[n].copy_(tensor)
             else:
                 works.append(distributed.isend(tensor, group=group, group_dst=n))
-        works += [distributed.irecv(tensor, group=group, group_src=n) for n, tensor in found.items() if n != place]
+        works += [distributed.irecv(tensor, group=group, group_src=n) for n, tensor in received.items() if n != place]
         for work in works:
             work.wait()
 

@@ -94,27 +94,27 @@ class CBackend(NativeBackend):
     _options = names(COptions)
 
     @accepts(COptions)
-    def __init__(self, **given: Unpack[COptions]) -> None:
-        super().__init__(**given)
-        found = options.normalize(type(self).__name__, given, self._options)
+    def __init__(self, **keywords: Unpack[COptions]) -> None:
+        super().__init__(**keywords)
+        settings = options.normalize(type(self).__name__, keywords, self._options)
         #: The C compiler; None: the one that is found.
-        self.cc: str | None = _command(found.get("cc"))
+        self.cc: str | None = _command(settings.get("cc"))
         #: Further flags of the compiler.
-        self.flags: tuple[str, ...] = _flags(found.get("flags", ()))
+        self.flags: tuple[str, ...] = _flags(settings.get("flags", ()))
         #: How weights are kept: patterns of names, and the scheme or None for float32; None: all in float32.
-        self.quantize: Rules | None = rules(found.get("quantize"))
+        self.quantize: Rules | None = rules(settings.get("quantize"))
         #: Ranges of images by the names of the weights that are applied to them.
-        self.quantize_ranges: Ranges = ranges(found.get("quantize_ranges"), self.quantize)
+        self.quantize_ranges: Ranges = ranges(settings.get("quantize_ranges"), self.quantize)
         #: Whether a weight that cannot be quantized is an error.
-        self.quantize_strict: bool = options.switch("quantize_strict", found.get("quantize_strict", False))
+        self.quantize_strict: bool = options.switch("quantize_strict", settings.get("quantize_strict", False))
 
         #: Whether the candidates of kernels are measured.
-        self.autotune: bool = options.switch("autotune", found.get("autotune", False))
+        self.autotune: bool = options.switch("autotune", settings.get("autotune", False))
 
         #: The size that is an argument of a program.
-        self.batch: str | None = _batch(found.get("batch"))
+        self.batch: str | None = _batch(settings.get("batch"))
         #: Rows that are computed at a time; None: as estimated.
-        self.block: int | None = _block(found.get("block"), 1 << 30 if self.batch is None else 4096)
+        self.block: int | None = _block(settings.get("block"), 1 << 30 if self.batch is None else 4096)
         if (refusal := _core.c_cache_refusal()) is not None:
             warnings.warn(refusal, BackendWarning, stacklevel=2)
 
@@ -136,16 +136,16 @@ def _batch(name: Any) -> str | None:
     return name
 
 
-def _command(given: Any) -> str | None:
-    if given is not None and (not isinstance(given, str) or not given.strip()):
-        raise InvalidValueError(f"cc is {given!r}", hint='give the command of a C compiler, e.g. "gcc"')
-    return given
+def _command(value: Any) -> str | None:
+    if value is not None and (not isinstance(value, str) or not value.strip()):
+        raise InvalidValueError(f"cc is {value!r}", hint='give the command of a C compiler, e.g. "gcc"')
+    return value
 
 
-def _flags(given: Any) -> tuple[str, ...]:
-    if isinstance(given, str):
-        return tuple(given.split())
-    found = tuple(given) if isinstance(given, Iterable) else (given,)
-    if not all(isinstance(flag, str) for flag in found):
-        raise InvalidValueError(f"flags is {given!r}", hint='give texts, e.g. flags=["-g"]')
-    return found
+def _flags(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return tuple(value.split())
+    flags = tuple(value) if isinstance(value, Iterable) else (value,)
+    if not all(isinstance(flag, str) for flag in flags):
+        raise InvalidValueError(f"flags is {value!r}", hint='give texts, e.g. flags=["-g"]')
+    return flags

@@ -40,5 +40,5 @@ class CEngine(NativeEngine):
             "registers": None,
         }
 
-    def program(self, core: _core.Compiled, *wanted: list[str]) -> Any:
-        return _core.c_program(core, self.c_options("model_gradients" if wanted else "model"), *wanted)
+    def program(self, core: _core.Compiled, *outputs: list[str]) -> Any:
+        return _core.c_program(core, self.c_options("model_gradients" if outputs else "model"), *outputs)

@@ -22,7 +22,7 @@ Rules = list[tuple[str, str | None]]
 Ranges = dict[str, tuple[float, float]]
 
 
-def rules(given: Any) -> Rules | None:
+def rules(value: Any) -> Rules | None:
     """Read the option ``quantize``.
 
     Examples
@@ -31,17 +31,17 @@ def rules(given: Any) -> Rules | None:
     >>> rules("int8"), rules({"head.*": None, "*": "int4_weights"})
     ([('*', 'int8')], [('head.*', None), ('*', 'int4_weights')])
     """
-    if given is None:
+    if value is None:
         return None
-    found = list(given.items()) if isinstance(given, Mapping) else [("*", given)]
-    for pattern, scheme in found:
-        is_scheme = scheme in SCHEMES or (scheme is None and isinstance(given, Mapping))
+    entries = list(value.items()) if isinstance(value, Mapping) else [("*", value)]
+    for pattern, scheme in entries:
+        is_scheme = scheme in SCHEMES or (scheme is None and isinstance(value, Mapping))
         if not isinstance(pattern, str) or not isinstance(scheme, (str, type(None))) or not is_scheme:
-            raise unknown_quantization(given, pattern, scheme, SCHEMES)
-    return found
+            raise unknown_quantization(value, pattern, scheme, SCHEMES)
+    return entries
 
 
-def ranges(given: Any, quantize: Rules | None) -> Ranges:
+def ranges(value: Any, quantize: Rules | None) -> Ranges:
     """Read the option ``quantize_ranges``.
 
     Examples
@@ -50,22 +50,22 @@ def ranges(given: Any, quantize: Rules | None) -> Ranges:
     >>> ranges({"conv.weight": [0, 6]}, [("*", "int8")])
     {'conv.weight': (0.0, 6.0)}
     """
-    if given is None:
+    if value is None:
         return {}
     if quantize is None:
         raise InvalidValueError("quantize_ranges has no effect without quantize", hint='add quantize="int8"')
-    if not isinstance(given, Mapping):
-        raise InvalidValueError(f"quantize_ranges is a {type(given).__name__}", hint=_RANGES)
-    found = {}
-    for name, pair in given.items():
+    if not isinstance(value, Mapping):
+        raise InvalidValueError(f"quantize_ranges is a {type(value).__name__}", hint=_RANGES)
+    by_name = {}
+    for name, pair in value.items():
         try:
             low, high = (float(np.float32(number)) for number in pair)
         except (TypeError, ValueError):
             raise InvalidValueError(f"quantize_ranges has {pair!r} for {name!r}", hint=_RANGES) from None
         if not isinstance(name, str) or not (np.isfinite([low, high]).all() and low <= high):
             raise InvalidValueError(f"quantize_ranges has {pair!r} for {name!r}", hint=_RANGES)
-        found[name] = (low, high)
-    return found
+        by_name[name] = (low, high)
+    return by_name
 
 
 _RANGES = "give a mapping from names of weights to the smallest and the largest number, as ml.calibrate makes it"
@@ -91,8 +91,8 @@ def rounded(matrix: np.ndarray[Any, Any], scheme: str) -> np.ndarray[Any, Any]:
             inverse = np.where(largest > 1e-30, np.float32(127) / largest, np.float32(0))
             numbers = matrix * inverse
             whole = np.trunc(numbers + np.where(numbers < 0, -0.5, 0.5))
-            found: np.ndarray[Any, Any] = whole * (largest / np.float32(127))
-            return found
+            result: np.ndarray[Any, Any] = whole * (largest / np.float32(127))
+            return result
         padded = np.zeros((columns, -(-terms // _GROUP) * _GROUP), np.float32)
         padded[:, :terms] = matrix
         groups = padded.reshape(columns, -1, _GROUP)
@@ -102,5 +102,5 @@ def rounded(matrix: np.ndarray[Any, Any], scheme: str) -> np.ndarray[Any, Any]:
         inverse = np.where(np.abs(scale) > 1e-30, np.float32(1) / scale, np.float32(0))
         # The product is rounded once, with the half that is added.
         whole = np.floor((groups.astype(np.float64) * inverse + 8.5).astype(np.float32)).clip(0, 15) - 8
-        found = (whole * scale).reshape(columns, -1)[:, :terms]
-        return found
+        result = (whole * scale).reshape(columns, -1)[:, :terms]
+        return result

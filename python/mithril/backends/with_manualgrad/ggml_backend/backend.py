@@ -69,20 +69,20 @@ class GGMLBackend(NativeBackend):
     _options = names(GgmlOptions)
 
     @accepts(GgmlOptions)
-    def __init__(self, **given: Unpack[GgmlOptions]) -> None:
-        super().__init__(**given)
+    def __init__(self, **keywords: Unpack[GgmlOptions]) -> None:
+        super().__init__(**keywords)
         # Of a processor that lacks what ggml was compiled for, before anything else.
         _core.ggml_devices()
-        found = options.normalize(type(self).__name__, given, self._options)
+        settings = options.normalize(type(self).__name__, keywords, self._options)
         if str(self.default_dtype) != "float32":
             raise InvalidValueError(
                 f"ggml computes in float32, not in {self.default_dtype}",
                 hint='leave dtype out; quantize="f16" or "bf16" keeps weights in 16 bits',
             )
         #: How weights are kept: patterns of names, and the type or None for as they are; None: all as they are.
-        self.quantize: Rules | None = rules(found.get("quantize"))
+        self.quantize: Rules | None = rules(settings.get("quantize"))
         #: Whether a weight that cannot be stored as asked is an error.
-        self.quantize_strict: bool = options.switch("quantize_strict", found.get("quantize_strict", False))
+        self.quantize_strict: bool = options.switch("quantize_strict", settings.get("quantize_strict", False))
 
     @property
     def ggml_devices(self) -> list[tuple[str, str]]:

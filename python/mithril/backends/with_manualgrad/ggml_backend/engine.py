@@ -19,7 +19,7 @@ class GgmlEngine(NativeEngine):
     reads_blocks = True
     checks_positions = True
 
-    def program(self, core: _core.Compiled, *wanted: list[str]) -> Any:
+    def program(self, core: _core.Compiled, *outputs: list[str]) -> Any:
         shapes = {name: shape for name, _, shape in core.inputs("param")}
         options = {
             "threads": self.backend.num_threads,
@@ -27,4 +27,4 @@ class GgmlEngine(NativeEngine):
             "quantize": None if self.backend.quantize is None else expanded(self.backend.quantize, shapes),
             "strict": self.backend.quantize_strict,
         }
-        return _core.ggml_program(core, options, *wanted)
+        return _core.ggml_program(core, options, *outputs)

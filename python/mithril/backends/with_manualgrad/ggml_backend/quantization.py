@@ -32,7 +32,7 @@ def types() -> dict[str, str]:
     return {name.lower(): name for name in _core.ggml_types()}
 
 
-def rules(given: Any) -> Rules | None:
+def rules(value: Any) -> Rules | None:
     """Read the option ``quantize``.
 
     Examples
@@ -41,22 +41,22 @@ def rules(given: Any) -> Rules | None:
     >>> rules("int8"), rules({"head.*": None, "*": "q4_k"})
     ([('*', 'q8_0')], [('head.*', None), ('*', 'q4_K')])
     """
-    if given is None:
+    if value is None:
         return None
     known = types()
-    found: Rules = []
-    for pattern, name in given.items() if isinstance(given, Mapping) else [("*", given)]:
+    result: Rules = []
+    for pattern, name in value.items() if isinstance(value, Mapping) else [("*", value)]:
         if not isinstance(pattern, str):
             raise InvalidValueError(f"the pattern {pattern!r} of quantize is not a string", hint='e.g. {"*": "q8_0"}')
-        if name is None and isinstance(given, Mapping):
-            found.append((pattern, None))
+        if name is None and isinstance(value, Mapping):
+            result.append((pattern, None))
             continue
-        wanted = name.lower() if isinstance(name, str) else None
-        wanted = ALIASES.get(wanted, wanted) if wanted else None
-        if wanted not in known and wanted not in MIXTURES:
-            raise unknown_quantization(given, pattern, name, [*known, *ALIASES, *MIXTURES])
-        found.append((pattern, known.get(wanted, wanted)))
-    return found
+        requested = name.lower() if isinstance(name, str) else None
+        requested = ALIASES.get(requested, requested) if requested else None
+        if requested not in known and requested not in MIXTURES:
+            raise unknown_quantization(value, pattern, name, [*known, *ALIASES, *MIXTURES])
+        result.append((pattern, known.get(requested, requested)))
+    return result
 
 
 def expanded(rules: Rules, shapes: Mapping[str, Any]) -> Rules:
@@ -70,14 +70,14 @@ def expanded(rules: Rules, shapes: Mapping[str, Any]) -> Rules:
     [('*c_fc*', 'q8_0'), ('h.0.attn.c_attn.weight', 'q5_K'), ('h.0.mlp.c_fc.weight', 'q4_K')]
     """
     known = types()
-    found: Rules = []
+    result: Rules = []
     for pattern, form in rules:
         if form not in MIXTURES:
-            found.append((pattern, form))
+            result.append((pattern, form))
             continue
         fitting = [name for name in shapes if fnmatch.fnmatchcase(name, pattern)]
-        given = assigned(form, shapes)
-        own = [(name, given[name] and known[given[name] or ""]) for name in fitting]
+        assignment = assigned(form, shapes)
+        own = [(name, assignment[name] and known[assignment[name] or ""]) for name in fitting]
         # A pattern that fits nothing is an error of the core.
-        found += own or [(pattern, "q8_0")]
-    return found
+        result += own or [(pattern, "q8_0")]
+    return result

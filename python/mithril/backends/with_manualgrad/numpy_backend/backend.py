@@ -54,6 +54,6 @@ class NumpyBackend(QuantizedWeights, NumpyArrays):
     _options: tuple[str, ...] = names(NumpyOptions)
 
     @accepts(NumpyOptions)
-    def __init__(self, **given: Unpack[NumpyOptions]) -> None:
-        super().__init__(**given)
-        self._read_quantize(given)
+    def __init__(self, **keywords: Unpack[NumpyOptions]) -> None:
+        super().__init__(**keywords)
+        self._read_quantize(keywords)

@@ -37,9 +37,9 @@ class MpiMesh:
         self._mpi, self._world = mpi, mpi.COMM_WORLD
         count, rank = self._world.Get_size(), self._world.Get_rank()
         if count != mesh.devices:
-            found = "this process is alone" if count == 1 else f"{count} processes were started"
+            state = "this process is alone" if count == 1 else f"{count} processes were started"
             raise BackendUnavailableError(
-                f"{mesh!r} has {mesh.devices} devices, and {found}",
+                f"{mesh!r} has {mesh.devices} devices, and {state}",
                 hint=f"name devices, for workers of this process: NumpyBackend(devices=['cpu'] * {mesh.devices}); "
                 f"or start the script in as many: mithril launch -n {mesh.devices} --engine mpi script.py",
             )
@@ -58,27 +58,27 @@ class MpiMesh:
 
     def gathered(self, number: int) -> list[int]:
         """Return the numbers that all processes give."""
-        found = np.empty(self._world.Get_size(), np.int64)
-        self._wait(self._world.Iallgather(np.array([number], np.int64), found), "gathered", "all")
-        return [int(n) for n in found]
+        sizes = np.empty(self._world.Get_size(), np.int64)
+        self._wait(self._world.Iallgather(np.array([number], np.int64), sizes), "gathered", "all")
+        return [int(n) for n in sizes]
 
     def all_reduce(self, x: Any, mesh_axis: str, reduction: str = "sum") -> Any:
         """Return the sum (``"max"``, ``"min"``) of the arrays along an axis of the mesh."""
         own = _sent(x)
-        found = np.empty(own.shape, own.dtype)
+        reduced = np.empty(own.shape, own.dtype)
         op = getattr(self._mpi, reduction.upper())
-        self._wait(self._groups[mesh_axis].Iallreduce(own, found, op), "all_reduce", mesh_axis)
-        return found.astype(x.dtype, copy=False)
+        self._wait(self._groups[mesh_axis].Iallreduce(own, reduced, op), "all_reduce", mesh_axis)
+        return reduced.astype(x.dtype, copy=False)
 
     def start_all_reduce(self, x: Any, mesh_axis: str) -> Any:
         """Return an array that holds the sum of the arrays along an axis of the mesh after the next `wait`."""
         own = _sent(x)
         if own.dtype != x.dtype:
             return self.all_reduce(x, mesh_axis)
-        found = np.empty(own.shape, own.dtype)
+        reduced = np.empty(own.shape, own.dtype)
         # The memory that is sent has to live until then.
-        self._started.append((self._groups[mesh_axis].Iallreduce(own, found, self._mpi.SUM), mesh_axis, own))
-        return found
+        self._started.append((self._groups[mesh_axis].Iallreduce(own, reduced, self._mpi.SUM), mesh_axis, own))
+        return reduced
 
     def wait(self) -> None:
         """Wait for the sums that were started."""
@@ -90,38 +90,38 @@ class MpiMesh:
         """Return the arrays along an axis of the mesh, joined along ``axis``."""
         group = self._groups[mesh_axis]
         own = np.ascontiguousarray(x)
-        found = np.empty((group.Get_size(), *own.shape), own.dtype)
+        gathered_parts = np.empty((group.Get_size(), *own.shape), own.dtype)
         # As bytes: MPI does not know all dtypes.
-        self._wait(group.Iallgather(_bytes(own), _bytes(found)), "all_gather", mesh_axis)
-        return np.concatenate(list(found), axis)
+        self._wait(group.Iallgather(_bytes(own), _bytes(gathered_parts)), "all_gather", mesh_axis)
+        return np.concatenate(list(gathered_parts), axis)
 
     def reduce_scatter(self, x: Any, mesh_axis: str, axis: int) -> Any:
         """Return the block of this process of the sum of the arrays along an axis of the mesh."""
         group = self._groups[mesh_axis]
         parts = np.ascontiguousarray(np.split(_sent(x), group.Get_size(), axis))
-        found = np.empty(parts.shape[1:], parts.dtype)
-        self._wait(group.Ireduce_scatter_block(parts, found, self._mpi.SUM), "reduce_scatter", mesh_axis)
-        return found.astype(x.dtype, copy=False)
+        reduced = np.empty(parts.shape[1:], parts.dtype)
+        self._wait(group.Ireduce_scatter_block(parts, reduced, self._mpi.SUM), "reduce_scatter", mesh_axis)
+        return reduced.astype(x.dtype, copy=False)
 
     def all_to_all(self, x: Any, mesh_axis: str, axis: int, joined: int) -> Any:
         """Send each process its block along ``axis``; return those of all, joined along ``joined``."""
         group = self._groups[mesh_axis]
         parts = np.ascontiguousarray(np.split(x, group.Get_size(), axis))
-        found = np.empty(parts.shape, parts.dtype)
+        received = np.empty(parts.shape, parts.dtype)
         # As bytes: MPI does not know all dtypes.
-        self._wait(group.Ialltoall(_bytes(parts), _bytes(found)), "all_to_all", mesh_axis)
-        return np.concatenate(list(found), joined)
+        self._wait(group.Ialltoall(_bytes(parts), _bytes(received)), "all_to_all", mesh_axis)
+        return np.concatenate(list(received), joined)
 
     def permute(self, x: Any, mesh_axis: str, pairs: Sequence[tuple[int, int]]) -> Any:
         """Send an array along each pair ``(from, to)`` of places on an axis; return the one received, or zeros."""
         group = self._groups[mesh_axis]
         place, own = group.Get_rank(), np.ascontiguousarray(x)
-        found = np.zeros_like(own)
-        requests = [group.Irecv(_bytes(found), source) for source, to in pairs if to == place]
+        received = np.zeros_like(own)
+        requests = [group.Irecv(_bytes(received), source) for source, to in pairs if to == place]
         requests += [group.Isend(_bytes(own), to) for source, to in pairs if source == place]
         for request in requests:
             self._wait(request, "permute", mesh_axis)
-        return found
+        return received
 
     def index(self, mesh_axis: str) -> Any:
         """Return the place of this process along an axis of the mesh, as an array."""

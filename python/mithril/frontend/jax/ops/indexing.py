@@ -87,8 +87,8 @@ class _Starts:
 
     def places(self) -> list[Any]:
         """Positions along the axes that are indexed, each ``[*batch, *sizes]``."""
-        found = [_places(start, self.batch, self.sizes, k) for k, start in enumerate(self.starts)]
-        return [tensor(np.ascontiguousarray(p)) if not is_connection(p) else p for p in found]
+        indices = [_places(start, self.batch, self.sizes, k) for k, start in enumerate(self.starts)]
+        return [tensor(np.ascontiguousarray(p)) if not is_connection(p) else p for p in indices]
 
 
 def _transposed(x: Any, order: Sequence[int]) -> Any:
@@ -145,16 +145,16 @@ def _fill(dtype: str) -> Any:
 
 @convert("scatter", "scatter-add", "scatter_add")
 def _scatter(use: Use, x: Any, indices: Any, updates: Any, *, dimension_numbers: Any, mode: Any, **ignored: Any) -> Any:
-    numbers, shape, given = dimension_numbers, use.shape_of(0), use.shape_of(2)
+    numbers, shape, update_shape = dimension_numbers, use.shape_of(0), use.shape_of(2)
     inserted = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
     kept = [axis for axis in range(len(shape)) if axis not in inserted]
     windows = [1] * len(shape)
     for axis, place in zip(kept, numbers.update_window_dims, strict=True):
-        windows[axis] = given[place]
+        windows[axis] = update_shape[place]
     at = _Starts(use, indices, dimension_numbers, windows)
     accumulate = use.eqn.primitive.name != "scatter"
     # Updates in the order of the batch, the windows, the rest.
-    free = [i for i in range(len(given)) if i not in numbers.update_window_dims]
+    free = [i for i in range(len(update_shape)) if i not in numbers.update_window_dims]
     by_axis = dict(zip(kept, numbers.update_window_dims, strict=True))
     values = _transposed(tensor(updates), (*free, *(by_axis[axis] for axis in at.order if axis in by_axis)))
     values = apply("reshape", values, (*at.batch, *(windows[axis] for axis in at.order)))

@@ -78,13 +78,13 @@ def linear_system(eqn: Any, run: Callable[..., list[Any]]) -> Callable[[Any, Any
         return None
     rng = np.random.default_rng(0)
     a, b = (rng.normal(size=v.shape).astype(v.dtype) for v in (matrix, right))
-    (found,) = run(product.jaxpr, product.consts, [a, b])
+    (value,) = run(product.jaxpr, product.consts, [a, b])
     for multiply, solve in _LAYOUTS:
         try:
             expected = multiply(a, b)
         except ValueError:
             continue
-        if expected.shape == np.shape(found) and np.allclose(found, expected, rtol=1e-3, atol=1e-3):
+        if expected.shape == np.shape(value) and np.allclose(value, expected, rtol=1e-3, atol=1e-3):
             return solve
     return None
 
@@ -123,11 +123,11 @@ def determinant(
     results = [run(inner, consts, [x]) for x in examples]
 
     def is_same(function: Callable[[Any], Any]) -> bool:
-        for x, found in zip(examples, results, strict=True):
+        for x, actual in zip(examples, results, strict=True):
             expected = function(x.astype(np.float64))
-            if [v.shape for v in expected] != [np.shape(v) for v in found]:
+            if [v.shape for v in expected] != [np.shape(v) for v in actual]:
                 return False
-            if not all(np.allclose(v, w, rtol=1e-3, atol=1e-4) for v, w in zip(found, expected, strict=True)):
+            if not all(np.allclose(v, w, rtol=1e-3, atol=1e-4) for v, w in zip(actual, expected, strict=True)):
                 return False
         return True
 

@@ -91,12 +91,12 @@ def tensor(x: Any) -> Any:
 
 def scalars(args: Sequence[Any]) -> list[Any]:
     """Write known arguments, of which all elements are one number, as this number: others are tensors."""
-    found = []
+    values = []
     for x in args:
         if is_connection(x):
-            found.append(x)
+            values.append(x)
             continue
         array = np.asarray(x)
         is_one = array.size and (array.size == 1 or (array == array.flat[0]).all())
-        found.append(array.flat[0].item() if is_one else constant(array))
-    return found
+        values.append(array.flat[0].item() if is_one else constant(array))
+    return values

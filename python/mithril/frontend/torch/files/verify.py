@@ -41,10 +41,10 @@ def verify(program: Any, torch: Any) -> None:
 
 def _graph(module: Any, args: Sequence[Any], torch: Any) -> Any:
     values: dict[Any, Any] = {}
-    given = iter(args)
+    arguments = iter(args)
     for node in module.graph.nodes:
         if node.op == "placeholder":
-            values[node] = next(given)
+            values[node] = next(arguments)
         elif node.op == "get_attr":
             values[node] = getattr(module, node.target)
         elif node.op == "output":

@@ -71,5 +71,5 @@ def _transposed(
 ) -> Any:
     rank = use.rank_of(1) - 2
     check_batch(use, rank)
-    given = [sizes(value, rank) for value in (stride, padding, output_padding)]
-    return apply(f"conv_transpose{rank}d", x, weight, bias, *given, groups, sizes(dilation, rank))
+    geometry = [sizes(value, rank) for value in (stride, padding, output_padding)]
+    return apply(f"conv_transpose{rank}d", x, weight, bias, *geometry, groups, sizes(dilation, rank))

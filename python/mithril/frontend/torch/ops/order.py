@@ -40,8 +40,8 @@ def _kth(use: Use, x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
 
 def _at(x: Any, places: Any, dim: int, keepdim: bool) -> list[Any]:
     """Take the element at one place of each line, and the place."""
-    found = [apply("take_along_axis", x, places, dim), places]
-    return found if keepdim else [apply("squeeze", part, (dim,)) for part in found]
+    values = [apply("take_along_axis", x, places, dim), places]
+    return values if keepdim else [apply("squeeze", part, (dim,)) for part in values]
 
 
 @convert("median.dim", "nanmedian.dim")

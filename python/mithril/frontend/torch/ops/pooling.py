@@ -11,8 +11,8 @@ from .registry import Use, apply, convert
 def _max_pool(use: Use, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Any:
     rank = len(kernel)
     check_batch(use, rank)
-    given = [sizes(kernel, rank), sizes(stride, rank) if stride else None, sizes(padding, rank)]
-    return apply(f"max_pool{rank}d", x, *given, sizes(dilation, rank), ceil)
+    window = [sizes(kernel, rank), sizes(stride, rank) if stride else None, sizes(padding, rank)]
+    return apply(f"max_pool{rank}d", x, *window, sizes(dilation, rank), ceil)
 
 
 @convert("max_pool1d.default", "max_pool2d.default", "max_pool3d.default")
@@ -44,8 +44,8 @@ def _means(
     check_batch(use, rank)
     if divisor is not None:
         raise use.refuse("average pooling with a divisor of its own")
-    given = [sizes(kernel, rank), sizes(stride, rank) if stride else None, sizes(padding, rank)]
-    return apply(f"avg_pool{rank}d", x, *given, ceil_mode, count_include_pad)
+    window = [sizes(kernel, rank), sizes(stride, rank) if stride else None, sizes(padding, rank)]
+    return apply(f"avg_pool{rank}d", x, *window, ceil_mode, count_include_pad)
 
 
 @convert("adaptive_avg_pool1d.default", "_adaptive_avg_pool2d.default", "adaptive_avg_pool2d.default")
