@@ -102,6 +102,19 @@ def test_a_block_sums_twice_forward_and_twice_backward(build, devices):
 
 
 @pytest.mark.parametrize("build", BLOCKS)
+def test_tensor_parallelism_sends_what_the_layout_by_hand_sends(build):
+    model, divided = build()
+    mesh, options = ml.Mesh(model=2), {"shapes": {"input": list(TOKENS.shape)}, "gradients": True}
+    by_hand = ml.plan(model, ml.Layout(mesh, divided), **options)
+    plan = ml.plan(model, mesh, strategy="tensor_parallel", **options)
+    # And the table or the head, which the layout by hand leaves whole.
+    further = [c for c in plan.communications if "wte" in c.path or "lm_head" in c.path]
+    assert len(plan.communications) - len(further) <= len(by_hand.communications), plan
+    bytes_sent = sum(c.bytes for c in plan.communications) - sum(c.bytes for c in further)
+    assert bytes_sent <= sum(c.bytes for c in by_hand.communications), plan
+
+
+@pytest.mark.parametrize("build", BLOCKS)
 @pytest.mark.parametrize("backend", ["interpreter", "numpy"])
 def test_divided_blocks_compute_what_one_device_computes(build, backend):
     if backend == "numpy" and build not in (gpt, fused):
@@ -179,24 +192,28 @@ def test_data_parallelism_sums_each_gradient_once():
     assert sorted(c.bytes for c in plan.communications) == sorted([*sizes, 4, 4]), plan
 
 
-@pytest.mark.parametrize("kind", ["llama"])
-def test_tensor_parallelism_finds_the_layout_of_megatron(kind):
+@pytest.mark.parametrize("kind", ["gpt", "gpt with biases", "llama"])
+@pytest.mark.parametrize("devices", [2, 4])
+def test_tensor_parallelism_finds_the_layout_of_megatron(kind, devices):
     sizes = {"vocab_size": 8192, "num_layers": 2, "dims": 1024}
-    if kind == "gpt":
-        model = ml.models.create_gpt(num_heads=16, block_size=256, **sizes)
-    else:
+    if kind == "llama":
         model = ml.models.create_llama(num_heads=16, num_kv_heads=8, hidden=2816, **sizes)
+        products = ["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"]
+    else:
+        model = ml.models.create_gpt(num_heads=16, block_size=256, bias=kind == "gpt with biases", **sizes)
+        products = ["c_attn", "c_fc", "wte"]
     shapes = {"input": [8, 256]}
-    plan = ml.plan(model, ml.Mesh(model=4), shapes=shapes, gradients=True, strategy="tensor_parallel")
     features = 8 * 256 * 1024 * 4
-    assert {c.op for c in plan.communications} == {"all_reduce"}, plan
-    # Two layers, what the head sends back, and the lookup, where the table is that of the head.
-    assert [c.bytes for c in plan.communications] == [2 * features * 3 // 4] * (10 if kind == "gpt" else 9), plan
-    divided = plan.layout.tensors
-    names = {"gpt": ["c_attn", "c_fc", "wte"], "llama": ["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"]}[kind]
-    rows = [spec for pattern, spec in divided.items() if any(name in pattern for name in names)]
-    assert len(rows) >= len(names)
-    assert all(spec[0] == "model" for spec in rows), divided
-    down = [spec for pattern, spec in divided.items() if pattern.endswith(("down_proj.weight", "c_proj.weight"))]
-    assert down
-    assert all(spec == (None, "model") for spec in down), divided
+    # Two sums for each of two layers; what the head sends back, and the lookup, where the table is that of the head.
+    for gradients, sums in ((False, 4 + (kind != "llama")), (True, 8 + 1 + (kind != "llama"))):
+        plan = ml.plan(model, ml.Mesh(model=devices), shapes=shapes, gradients=gradients, strategy="tensor_parallel")
+        assert {c.op for c in plan.communications} == {"all_reduce"}, plan
+        sizes_sent = [c.bytes for c in plan.communications]
+        assert sizes_sent == [2 * features * (devices - 1) // devices] * sums, plan
+        divided = plan.layout.tensors
+        rows = [spec for pattern, spec in divided.items() if any(name in pattern for name in products)]
+        assert len(rows) >= len(products)
+        assert all(spec[0] == "model" for spec in rows), divided
+        down = [spec for pattern, spec in divided.items() if pattern.endswith(("down_proj.weight", "c_proj.weight"))]
+        assert down
+        assert all(spec == (None, "model") for spec in down), divided

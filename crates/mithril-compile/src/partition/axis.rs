@@ -14,16 +14,17 @@ use mithril_ir::build::Builder;
 use mithril_ir::error::{Error, Result};
 use mithril_ir::graph::{Def, Graph, NodeId, TensorType, ValueId, Values};
 use mithril_ir::op::OpDef;
-use mithril_ir::ops::{collective, elementwise, joining, movement, slicing};
+use mithril_ir::ops::{collective, elementwise, joining, slicing};
 use mithril_ir::{DType, Lit};
 use rustc_hash::FxHashMap;
 
-use super::choose::{Operand, choose};
-use super::indexed;
+use super::choose::{Choice, Operand, choose, divides, gathers};
 use super::memo::Memo;
-use super::rule::{self, Arg, Around, Local, Placement, Reduction, Use, sizes};
+use super::rule::{self, Arg, Placement, Reduction, Use, sizes};
+use super::seams::Seams;
 use super::sections::Sections;
 use super::work;
+use super::write::write;
 
 /// What exists of a value of the old graph.
 #[derive(Clone, Debug, Default)]
@@ -57,6 +58,10 @@ pub(super) struct AxisPass<'a> {
     devices: usize,
     /// What the nodes so far cost a device: bytes sent, and work.
     cost: u64,
+    /// What of it is work of ops that are no products.
+    light: u64,
+    /// Whether operands of the nodes so far are sent.
+    is_sent: bool,
     pub(super) builder: Builder,
     /// Of each old value what exists of it.
     forms: Vec<Forms>,
@@ -76,6 +81,8 @@ pub(super) struct AxisPass<'a> {
     free: FxHashMap<ValueId, usize>,
     /// Where the groups lie, as far as an op has decided it.
     fixed: Vec<Option<Placement>>,
+    /// Where fused parameters among them are cut.
+    seams: Option<Seams>,
 }
 
 impl<'a> AxisPass<'a> {
@@ -87,6 +94,8 @@ impl<'a> AxisPass<'a> {
             axis,
             devices,
             cost: 0,
+            light: 0,
+            is_sent: false,
             builder: Builder::new(float),
             forms,
             places,
@@ -97,6 +106,7 @@ impl<'a> AxisPass<'a> {
             weights,
             free: FxHashMap::default(),
             fixed: Vec::new(),
+            seams: None,
         }
     }
 
@@ -105,6 +115,7 @@ impl<'a> AxisPass<'a> {
     pub(super) fn explore(mut self, groups: &[Vec<usize>]) -> Result<Vec<Option<Placement>>> {
         let old = self.old;
         self.fixed = vec![None; groups.len()];
+        self.seams = Some(Seams::of(old, self.devices, self.memo));
         for (group, members) in groups.iter().enumerate() {
             self.free.extend(members.iter().map(|&i| (old.inputs[i], group)));
             self.fixed[group] = members.first().and_then(|&i| self.multiplied_later(old.inputs[i]));
@@ -152,15 +163,21 @@ impl<'a> AxisPass<'a> {
         Ok(())
     }
 
-    /// Puts free inputs where a use wants them, or leaves them whole if it multiplies nothing.
-    fn fix(&mut self, inputs: &[ValueId], places: &[Placement]) -> Result<()> {
-        for (v, place) in inputs.iter().zip(places) {
+    /// Puts free inputs where a use wants them, or leaves them whole if it multiplies nothing; whether they all lie there,
+    /// and not in sections.
+    fn fix(&mut self, inputs: &[ValueId], places: &[Placement]) -> Result<bool> {
+        let mut as_wanted = true;
+        for (v, wanted) in inputs.iter().zip(places) {
             if let Some(group) = self.free.remove(v) {
-                let place = *self.fixed[group].get_or_insert(*place);
+                let mut place = *self.fixed[group].get_or_insert(*wanted);
+                if let Some(seams) = &mut self.seams {
+                    place = seams.place(self.old, *v, place, self.devices);
+                }
+                as_wanted &= place == *wanted;
                 self.input(*v, place)?;
             }
         }
-        Ok(())
+        Ok(as_wanted)
     }
 
     /// Rewrites the graph; where the outputs and new states lie.
@@ -286,11 +303,17 @@ impl<'a> AxisPass<'a> {
             choose(&call, &operands, wanted, self.devices)
         })?;
         let is_whole = choice.places.iter().all(|place| *place == Placement::Replicate);
-        if moves(&operands, &choice.places) && self.expanded(&call, node, choice.cost)? {
+        if moves(&operands, &choice.places) && self.expanded(n, &call, &choice)? {
             return Ok(());
         }
+        if !self.fix(&node.inputs, &choice.places)? {
+            return self.node(n);
+        }
         self.cost = self.cost.saturating_add(choice.cost);
-        self.fix(&node.inputs, &choice.places)?;
+        self.is_sent |= choice.is_sent;
+        if !work::is_product(&call) {
+            self.light = self.light.saturating_add(choice.work);
+        }
         let mut inputs = Vec::new();
         for ((&v, arg), place) in node.inputs.iter().zip(&choice.local.call.args).zip(&choice.places) {
             inputs.push(match arg {
@@ -322,7 +345,8 @@ impl<'a> AxisPass<'a> {
     }
 
     /// Replaces a node by its expansion, if that costs less.
-    fn expanded(&mut self, call: &Use, node: &mithril_ir::graph::Node, cost: u64) -> Result<bool> {
+    fn expanded(&mut self, n: NodeId, call: &Use, choice: &Choice) -> Result<bool> {
+        let node = self.old.node(n);
         let Some(expansion) = rule::expansion(call) else { return Ok(false) };
         let tensors = || node.inputs.iter().zip(&call.args).filter(|(_, arg)| matches!(arg, Arg::Tensor(_)));
         // The largest free operand is tried in each place; those beside it are put where the expansion wants them.
@@ -339,18 +363,31 @@ impl<'a> AxisPass<'a> {
             let fits = |place: &Placement| rule::shard_type(ty, *place, self.devices as i64).is_some();
             options = all.filter(fits).chain([Placement::Replicate]).map(|place| Some((i, place))).collect();
         }
+        let mut least = (choice.cost, largest.is_some() && choice.has_divided_result());
         let mut best = None;
         for option in options {
             let found = self.expanded_so(&expansion, tensors().map(|(v, _)| *v), option)?;
-            if found.0.cost < best.as_ref().map_or(cost, |(pass, ..): &(AxisPass<'_>, _, _)| pass.cost) {
-                best = Some(found);
+            let (pass, _, results) = &found;
+            let mut cost = (pass.cost, false);
+            if option.is_some() {
+                // As for a product that is one op: only sends and products count, and what is gathered to be divided
+                // otherwise will have to be gathered again. Of equals, a whole result can be read by any op.
+                let later = if pass.is_sent { gathers(call, results, self.devices as u64) } else { 0 };
+                cost = ((pass.cost - pass.light).saturating_add(later), divides(results));
+            }
+            if cost < least {
+                (least, best) = (cost, Some(found));
             }
         }
         let Some((pass, places, placements)) = best else { return Ok(false) };
+        let operands: Vec<ValueId> = tensors().map(|(v, _)| *v).collect();
+        if !self.fix(&operands, &places)? {
+            self.node(n)?;
+            return Ok(true);
+        }
         // In the order in which the inner pass has added them.
         let mut inputs: Vec<Option<ValueId>> = vec![None; pass.builder.graph.inputs.len()];
-        for (((v, _), place), inner) in tensors().zip(&places).zip(&expansion.inputs) {
-            self.fix(&[*v], &[*place])?;
+        for ((v, place), inner) in operands.iter().zip(&places).zip(&expansion.inputs) {
             let own = self.form(*v, *place)?;
             let added = pass.forms[inner.index()].forms.first().map(|(_, v)| *v);
             let at = pass.builder.graph.inputs.iter().position(|v| Some(*v) == added);
@@ -362,6 +399,8 @@ impl<'a> AxisPass<'a> {
         let inputs = inputs.ok_or_else(|| Error::internal("an expansion with an input of its own"))?;
         let outputs = self.append(&pass.builder.graph, &pass.places, inputs);
         self.cost = self.cost.saturating_add(pass.cost);
+        self.is_sent |= pass.is_sent;
+        self.light = self.light.saturating_add(pass.light);
         self.note(&node.outputs, &outputs, &placements);
         Ok(true)
     }
@@ -654,43 +693,4 @@ impl<'a> AxisPass<'a> {
 /// Whether some operand does not lie where it has to.
 fn moves(operands: &[Operand], places: &[Placement]) -> bool {
     operands.iter().zip(places).any(|(operand, place)| !operand.is_free && !operand.forms.contains(place))
-}
-
-/// Writes what a device computes of a use; the results.
-///
-/// # Errors
-/// If the op refuses its arguments, which is a bug.
-pub fn write(
-    builder: &mut Builder,
-    axis: &str,
-    devices: i64,
-    local: &Local,
-    inputs: &[ValueId],
-) -> Result<Vec<ValueId>> {
-    match &local.around {
-        Around::Nothing => {
-            let outputs = builder.push_typed(local.call.op, inputs.into(), local.call.outputs.clone());
-            Ok(outputs.to_vec())
-        }
-        Around::Lookup(lookup) => Ok(vec![indexed::write(builder, axis, devices, local, lookup, inputs)?]),
-        Around::Slices(all) => {
-            let tensor = inputs.iter().find(|v| builder.graph.ty(**v).is_some_and(|ty| ty.shape.rank() > 0));
-            let tensor = *tensor.ok_or_else(|| Error::internal("slices of nothing"))?;
-            let mut results = Vec::new();
-            for ((starts, lengths), ty) in all.iter().zip(&local.call.outputs) {
-                let stops = starts.iter().zip(lengths).map(|(start, length)| start + length);
-                let stops: Vec<i64> = stops.collect();
-                let args = [builder.lit(Lit::tuple(starts.clone())), builder.lit(Lit::tuple(stops))];
-                let slice = builder.push(&slicing::SLICE, &[tensor, args[0], args[1]])?[0];
-                let has_shape = builder.graph.ty(slice).is_some_and(|own| own.shape == ty.shape);
-                results.push(if has_shape {
-                    slice
-                } else {
-                    let shape = builder.lit(Lit::tuple(sizes(ty)));
-                    builder.push(&movement::RESHAPE, &[slice, shape])?[0]
-                });
-            }
-            Ok(results)
-        }
-    }
 }

@@ -18,6 +18,22 @@ pub(super) struct Choice {
     pub(super) places: Vec<Placement>,
     pub(super) local: Local,
     pub(super) cost: u64,
+    /// What of it is work.
+    pub(super) work: u64,
+    /// Whether operands are sent so that they lie there.
+    pub(super) is_sent: bool,
+}
+
+impl Choice {
+    /// Whether each device has a part of a result.
+    pub(super) fn has_divided_result(&self) -> bool {
+        divides(&self.local.placements)
+    }
+}
+
+/// Whether one of these is a division.
+pub(super) fn divides(places: &[Placement]) -> bool {
+    places.iter().any(|place| place.axis().is_some())
 }
 
 /// In which forms an operand exists.
@@ -62,6 +78,11 @@ impl Operand {
     }
 }
 
+/// What a use costs that one device computes.
+fn cost_of_work(call: &Use) -> u64 {
+    COST_OF_WORK.saturating_mul(work::work(call))
+}
+
 /// Bytes that a device sends to bring a tensor of a type from one form to another.
 fn conversion(ty: &TensorType, from: Placement, to: Placement, devices: u64) -> u64 {
     let part = bytes(ty) * (devices - 1) / devices;
@@ -86,12 +107,14 @@ pub(super) fn choose(
     let whole = vec![Placement::Replicate; operands.len()];
     let local =
         rule::local(call, &whole, devices as i64).ok_or_else(|| Error::internal("an op is not itself"))?;
-    let work = COST_OF_WORK.saturating_mul(work::work(call));
+    let work = cost_of_work(call);
     let sent = before(call, operands, &whole, n).unwrap_or(u64::MAX);
     // What is cut afterwards will be computed in parts.
     let is_cut = wanted.is_some_and(|to| to.axis().is_some() && way(call, to, devices).is_some());
-    let cost = sent.saturating_add(if is_cut { work / n } else { work });
-    let mut best = Choice { places: whole.clone(), local, cost };
+    let own_work = if is_cut { work / n } else { work };
+    let cost = sent.saturating_add(own_work);
+    let mut best = Choice { places: whole.clone(), local, cost, work: own_work, is_sent: sent > 0 };
+    let has_free = operands.iter().any(|operand| operand.is_free);
     let mut consider = |places: Vec<Placement>, work: u64, is_late: bool| {
         let Some(local) = rule::local(call, &places, devices as i64) else { return false };
         let Some(before) = before(call, operands, &places, n) else { return true };
@@ -101,15 +124,13 @@ pub(super) fn choose(
         let is_divided = wanted.is_some_and(|to| to.axis().is_some());
         let after = if begins && !is_divided { 0 } else { after(call, &local, wanted, n) };
         let mut sent = before.saturating_add(after);
-        // Who gathers to multiply by a divided weight has a result to gather, too.
-        if before > 0 && operands.iter().any(|operand| operand.is_free) {
-            let divided =
-                call.outputs.iter().zip(&local.placements).filter(|(_, place)| place.axis().is_some());
-            sent += divided.map(|(ty, _)| bytes(ty) * (n - 1) / n).sum::<u64>();
+        if before > 0 && has_free {
+            sent = sent.saturating_add(gathers(call, &local.placements, n));
         }
         let cost = sent.saturating_add(work);
-        if cost < best.cost || is_late && cost == best.cost {
-            best = Choice { places, local, cost };
+        let is_whole = has_free && best.has_divided_result() && !divides(&local.placements);
+        if cost < best.cost || cost == best.cost && (is_late || is_whole) {
+            best = Choice { places, local, cost, work, is_sent: before > 0 };
         }
         true
     };
@@ -163,6 +184,13 @@ fn after(call: &Use, local: &Local, wanted: Option<Placement>, devices: u64) -> 
     let to = wanted.unwrap_or(Placement::Replicate);
     let moves = results.filter(|(_, placement)| placement.is_partial() || wanted.is_some());
     moves.map(|(ty, placement)| conversion(ty, *placement, to, devices)).sum()
+}
+
+/// Bytes that a device sends to gather divided results: those of a product that gathers its operand to multiply it by a
+/// divided weight will have to be gathered, too.
+pub(super) fn gathers(call: &Use, results: &[Placement], devices: u64) -> u64 {
+    let divided = call.outputs.iter().zip(results).filter(|(_, place)| place.axis().is_some());
+    divided.map(|(ty, place)| conversion(ty, *place, Placement::Replicate, devices)).sum()
 }
 
 /// How operands have to lie so that the result lies somewhere, with nothing sent.

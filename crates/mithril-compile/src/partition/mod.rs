@@ -42,8 +42,8 @@ pub mod sections;
 pub mod stages;
 pub mod virtual_mesh;
 pub mod work;
+mod write;
 
-pub use axis::write;
 pub use cost::{Estimate, Hardware, estimate};
 pub use memory::{DeviceMemory, device_memory};
 pub use mesh::{Layout, Mesh};
@@ -52,3 +52,4 @@ pub use rule::{Placement, Reduction};
 pub use search::{Candidate, Found, Training, named, search};
 pub use sections::Sections;
 pub use stages::{Stages, stages};
+pub use write::write;

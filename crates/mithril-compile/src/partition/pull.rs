@@ -15,11 +15,11 @@ use mithril_ir::ops::collective;
 use mithril_ir::{DType, Lit};
 use rustc_hash::FxHashMap;
 
-use super::axis::write;
 use super::choose::way;
 use super::memo::{Memo, Way};
 use super::pass::Divided;
 use super::rule::{Arg, Placement, Use};
+use super::write::write;
 
 /// In which form a value is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,39 +28,49 @@ pub(super) struct Links {
     cuts: Vec<(Slot, i64)>,
 }
 
-/// Sections in the place of blocks for inputs whose divided axis has seams.
-pub(super) fn sectioned(graph: &Graph, places: &[Placement], devices: usize, memo: &Memo) -> Vec<Placement> {
-    let mut places = places.to_vec();
-    if !places.iter().any(|place| matches!(place, Placement::Shard(_))) {
-        return places;
-    }
-    let mut classes = Classes::default();
-    for (_, node) in graph.nodes() {
-        let Some(call) = Use::of(graph, node) else { continue };
-        let links = memo.links(&call, devices, || links(&call, devices as i64));
-        let key = |slot: Slot| match slot {
-            Slot::Arg(i, axis) => (node.inputs[i], axis),
-            Slot::Out(i, axis) => (node.outputs[i], axis),
-        };
-        for &(a, b) in &links.same {
-            classes.join(key(a), key(b));
+/// Where the axes of a graph have seams.
+pub(super) struct Seams(Classes);
+
+impl Seams {
+    /// Those of a graph.
+    pub(super) fn of(graph: &Graph, devices: usize, memo: &Memo) -> Self {
+        let mut classes = Classes::default();
+        for (_, node) in graph.nodes() {
+            let Some(call) = Use::of(graph, node) else { continue };
+            let links = memo.links(&call, devices, || links(&call, devices as i64));
+            let key = |slot: Slot| match slot {
+                Slot::Arg(i, axis) => (node.inputs[i], axis),
+                Slot::Out(i, axis) => (node.outputs[i], axis),
+            };
+            for &(a, b) in &links.same {
+                classes.join(key(a), key(b));
+            }
+            for &(slot, at) in &links.cuts {
+                classes.cut(key(slot), at);
+            }
         }
-        for &(slot, at) in &links.cuts {
-            classes.cut(key(slot), at);
-        }
+        Self(classes)
     }
-    for (place, &v) in places.iter_mut().zip(&graph.inputs) {
-        let (Placement::Shard(axis), Some(ty)) = (*place, graph.ty(v)) else { continue };
+
+    /// Sections in the place of blocks, if an input is a parameter or a state whose divided axis has seams.
+    pub(super) fn place(&mut self, graph: &Graph, v: ValueId, place: Placement, devices: usize) -> Placement {
+        let (Placement::Shard(axis), Some(ty)) = (place, graph.ty(v)) else { return place };
         // What a call brings is divided as the layout says.
         if !matches!(graph.value(v).def, Def::Input(Role::Param | Role::State)) {
-            continue;
+            return place;
         }
-        let size = sizes(ty)[axis];
-        if let Some(sections) = classes.sections((v, axis), size, devices as i64) {
-            *place = Placement::Sections(axis, sections);
-        }
+        let sections = self.0.sections((v, axis), sizes(ty)[axis], devices as i64);
+        sections.map_or(place, |sections| Placement::Sections(axis, sections))
     }
-    places
+}
+
+/// Sections in the place of blocks for inputs whose divided axis has seams.
+pub(super) fn sectioned(graph: &Graph, places: &[Placement], devices: usize, memo: &Memo) -> Vec<Placement> {
+    if !places.iter().any(|place| matches!(place, Placement::Shard(_))) {
+        return places.to_vec();
+    }
+    let mut seams = Seams::of(graph, devices, memo);
+    graph.inputs.iter().zip(places).map(|(&v, place)| seams.place(graph, v, *place, devices)).collect()
 }
 
 /// Axes of values that are run over together.
