@@ -106,7 +106,7 @@ def check(name, devices, every=True):
 def resume(name, devices, folder):
     """A training that is resumed gives what it gives in one go; its checkpoints are those of one device."""
     random = np.random.default_rng(0)
-    data = {"input": random.standard_normal((46, 8)).astype(np.float32), "target": random.integers(0, 4, 46)}
+    data = {"input": random.standard_normal((45, 8)).astype(np.float32), "target": random.integers(0, 4, 45)}
     model = ml.Model()
     model |= ml.Linear(16, name="first")(input="input")
     model += ml.Relu()
@@ -115,8 +115,13 @@ def resume(name, devices, folder):
 
     def fit(backend, layout, epochs, **options):
         compiled = ml.compile(model, backend, layout=layout)
-        options |= {"loss": "cross_entropy", "batch_size": 16, "optimizer": ml.optim.AdamW(0.01, clip_norm=0.5)}
-        # The last batch of the validation does not divide.
+        options |= {
+            "loss": "cross_entropy",
+            "batch_size": 16,
+            "drop_last": False,
+            "optimizer": ml.optim.AdamW(0.01, clip_norm=0.5),
+        }
+        # The last batches do not divide, of the validation too.
         options |= {"ema": ml.optim.EMA(0.9), "validation": {key: value[:21] for key, value in data.items()}}
         history = ml.train.fit(compiled, data, epochs=epochs, progress=False, **options)
         # Each process has the whole of it.
@@ -125,7 +130,7 @@ def resume(name, devices, folder):
         return history["loss"], history["val_loss"], backend.to_numpy(weight)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ml.errors.PartitionWarning)
+        warnings.simplefilter("error", ml.errors.PartitionWarning)
         layout = ml.Layout(ml.Mesh(data=devices), batch="data", parameters="data")
         whole = fit(backend_of(name, devices, seed=3), layout, 3)
         fit(backend_of(name, devices, seed=3), layout, 1, checkpoint=folder)

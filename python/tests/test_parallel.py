@@ -4,6 +4,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import mithril as ml
@@ -189,13 +190,88 @@ def test_mistakes(call, kind, text):
     assert caught.value.hint
 
 
-def test_a_batch_that_does_not_divide_is_computed_by_every_device():
+@pytest.mark.parametrize("sizes", [[6], [8, 6]])
+def test_a_batch_that_does_not_divide_is_padded(sizes):
     compiled = ml.compile(linear(), ml.InterpreterBackend(), layout=ml.Mesh(data=4))
     params = ml.compile(linear(), ml.NumpyBackend(), shapes={"input": [4, 3]}).randomize_params(seed=0)
-    assert compiled.evaluate(params, {"input": np.ones((8, 3), np.float32)})["output"].shape == (8, 6)
+    for size in sizes:
+        x = np.random.default_rng(0).standard_normal((size, 3)).astype(np.float32)
+        expected = ml.compile(linear(), ml.NumpyBackend()).evaluate(params, {"input": x}, True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", errors.PartitionWarning)
+            actual = compiled.evaluate(params, {"input": x}, True)
+        np.testing.assert_allclose(actual[0]["output"], expected[0]["output"], rtol=1e-5)
+        np.testing.assert_allclose(actual[1]["layer.weight"], expected[1]["layer.weight"], rtol=1e-5)
+
+
+def test_a_batch_that_cannot_be_padded_is_computed_by_every_device():
+    model = ml.Model()
+    model |= ml.Softmax(axis=0)(input="input", output="output")
     x = np.random.default_rng(0).standard_normal((6, 3)).astype(np.float32)
-    expected = ml.compile(linear(), ml.NumpyBackend()).evaluate(params, {"input": x}, True)
-    with pytest.warns(errors.PartitionWarning, match="does not divide into 4 parts"):
-        actual = compiled.evaluate(params, {"input": x}, True)
-    np.testing.assert_allclose(actual[0]["output"], expected[0]["output"], rtol=1e-5)
-    np.testing.assert_allclose(actual[1]["layer.weight"], expected[1]["layer.weight"], rtol=1e-5)
+    compiled = ml.compile(model, ml.InterpreterBackend(), layout=ml.Mesh(data=4))
+    compiled.evaluate({}, {"input": np.ones((8, 3), np.float32)})
+    with pytest.warns(errors.PartitionWarning, match=r"does not divide into 4 parts .* every device computes"):
+        actual = compiled.evaluate({}, {"input": x})
+    expected = ml.compile(model, ml.NumpyBackend()).evaluate({}, {"input": x})
+    np.testing.assert_allclose(actual["output"], expected["output"], rtol=1e-5)
+    # What is fixed is not made larger: the error says what fits.
+    with pytest.raises(errors.InvalidValueError, match=r"axis 0 of `input`.* does not divide into 4 parts") as caught:
+        ml.compile(model, ml.InterpreterBackend(), layout=ml.Mesh(data=4), shapes={"input": [6, 3]})
+    assert "such as 8" in caught.value.hint
+
+
+def with_statistics():
+    """Statistics over the batch, and random numbers for each example."""
+    model = ml.Model()
+    model |= ml.Conv2d(4, 3, bias=False, name="conv")(input="input", output="hidden")
+    model += ml.BatchNorm2d(name="norm")
+    model += ml.Relu()
+    model += ml.Dropout(0.3)
+    model += ml.Flatten()
+    model += ml.Linear(4, name="head")(output="output")
+    return model, {"input": [3, 5, 5]}, 4, []
+
+
+def recurrent():
+    model = ml.Model()
+    model |= ml.LSTM(6, length=5, batch_first=True, name="lstm")(input="input", output="hidden")
+    model |= ml.Linear(4, name="head")(input="hidden", output="output")
+    return model, {"input": [5, 3]}, None, [5, 4]
+
+
+def transformer():
+    model = ml.models.create_gpt(vocab_size=16, num_layers=1, num_heads=2, dims=8, block_size=6)
+    return model, {"input": [6]}, 16, [6]
+
+
+@pytest.mark.parametrize(
+    ("build", "loss"), [(with_statistics, "cross_entropy"), (recurrent, "mse"), (transformer, "token_cross_entropy")]
+)
+def test_a_training_with_batches_that_do_not_divide_is_that_of_one_device(build, loss):
+    model, shapes, classes, target = build()
+    random = np.random.default_rng(1)
+    data = {"input": random.standard_normal((11, *shapes["input"])).astype(np.float32)}
+    if build is transformer:
+        data["input"] = random.integers(0, 16, (11, 6))
+    labels = random.integers(0, classes, (11, *target)) if classes else random.standard_normal((11, *target))
+    data["target"] = labels if classes else labels.astype(np.float32)
+    histories = []
+    for layout in (None, ml.Mesh(data=4), ml.Layout(ml.Mesh(data=2, model=2), batch="data", parameters="model")):
+        backend = ml.NumpyBackend(seed=3) if layout is None else ml.InterpreterBackend(seed=3)
+        compiled = ml.compile(model, backend, layout=layout)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", errors.PartitionWarning)
+            history = ml.train.fit(
+                compiled,
+                data,
+                loss=loss,
+                optimizer=ml.optim.AdamW(0.01),
+                epochs=2,
+                batch_size=8,
+                drop_last=False,
+                validation={name: array[:7] for name, array in data.items()},
+                progress=False,
+            )
+        histories.append([*history.batches["loss"], *history["val_loss"]])
+    for history in histories[1:]:
+        np.testing.assert_allclose(history, histories[0], rtol=1e-5)

@@ -10,11 +10,13 @@ use mithril_ir::{DType, Tensor};
 use mithril_model::{FlattenOptions, Input, Model, SizeLimit, flatten, init_parameters};
 
 use crate::partition::pass::communications;
-use crate::partition::{Found, Hardware, Layout, Mesh, Partitioned, Training, named, search};
+use crate::partition::{Found, Hardware, Layout, Mesh, Padded, Partitioned, Training, named, pad, search};
 use crate::passes::differentiate::{GRADIENT, Request};
 use crate::passes::quantize::{Decision, Schemes};
 use crate::passes::specialize::specialize;
-use crate::pipeline::{Observer, Target, differentiated, divided, lower, mixed, optimize_for, quantize};
+use crate::pipeline::{
+    Observer, Target, check, differentiated, divided, lower, mixed, optimize_for, quantize,
+};
 use crate::segments::segments;
 
 /// A compiled model.
@@ -71,6 +73,17 @@ impl Compiled {
     pub fn specialize(&self, symbols: &Symbols) -> Result<Self> {
         self.check_limits(symbols)?;
         Ok(Self { graph: specialize(&self.graph, symbols, self.float)?, ..self.clone() })
+    }
+    /// The same model for a larger batch that divides, with the same results; and for which data, which are to have copies of
+    /// the last example at their end.
+    ///
+    /// # Errors
+    /// If the model mixes the examples of a batch in another way than by sums, or there is no layout.
+    pub fn padded(&self) -> Result<(Self, Padded)> {
+        let layout = self.layout.as_ref().ok_or_else(|| Error::internal("there is no layout"))?;
+        let padded = pad(&self.graph, layout, self.float)?;
+        check("padding", &padded.graph, self.float)?;
+        Ok((Self { graph: padded.graph.clone(), ..self.clone() }, padded))
     }
     /// Checks that the model holds for these sizes.
     ///

@@ -207,7 +207,8 @@ pub fn lower(graph: &Graph, target: &dyn Target, float: DType, observe: &mut Obs
     Ok(graph)
 }
 
-fn check(stage: &str, graph: &Graph, float: DType) -> Result<()> {
+/// Verifies a graph after a stage, in debug and test builds.
+pub(crate) fn check(stage: &str, graph: &Graph, float: DType) -> Result<()> {
     if cfg!(debug_assertions) {
         verify::verify(graph, float)
             .map_err(|e| e.note(format!("after stage {stage}")).note(text::print(graph)))?;

@@ -295,6 +295,13 @@ impl PyCompiled {
     fn with_layout(&self, given: LayoutArgument) -> Outcome<Self> {
         Ok(self.with(Compiled { layout: Some(layout(given)?), ..self.compiled.clone() }))
     }
+    /// The same program for a larger batch that divides: names of data that get further examples, how many examples the batch
+    /// has, and how many there are then.
+    fn padded(&self) -> Outcome<(Self, Vec<String>, usize, usize)> {
+        let (compiled, padded) = self.compiled.padded()?;
+        let names = padded.names.iter().map(ToString::to_string).collect();
+        Ok((self.with(compiled), names, padded.batch, padded.examples))
+    }
     /// The same program for data of these shapes.
     fn specialize(&self, shapes: &Bound<'_, PyDict>) -> Outcome<Self> {
         Ok(self.with(self.compiled.specialize(&self.bind(shapes)?)?))

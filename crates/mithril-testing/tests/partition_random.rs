@@ -1,11 +1,20 @@
-//! Random graphs on random meshes with random layouts equal one device, values and gradients.
+//! Random graphs on random meshes with random layouts equal one device, values and gradients; so do they, and every op,
+//! with batches that are padded.
 
-use mithril::compile::partition::{Layout, Mesh, partition, virtual_mesh};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use mithril::compile::partition::{Layout, Mesh, pad, partition, virtual_mesh};
 use mithril::compile::passes::specialize::specialize;
 use mithril::ir::dtype::DType;
-use mithril::ir::interp;
+use mithril::ir::graph::{Def, Graph, Role, ValueId};
+use mithril::ir::tensor::Tensor;
+use mithril::ir::{interp, ops};
+use mithril_testing::case::cases;
 use mithril_testing::program::{Program, Style};
 use mithril_testing::random::{Check, for_programs, request, with_gradients};
+use mithril_testing::run::graph_of;
 use mithril_testing::tolerance::{error, magnitude};
 
 const MESHES: &[&[(&str, usize)]] =
@@ -77,4 +86,110 @@ fn gradients_of_random_graphs() {
             Err(_) => Ok(()),
         }
     });
+}
+
+/// Some more examples than a batch has.
+const FURTHER: usize = 2;
+
+/// A tensor with further examples, copies of the last one.
+fn extended(tensor: &Arc<Tensor>) -> Arc<Tensor> {
+    let mut shape = tensor.shape().to_vec();
+    let one = tensor.len() / shape[0];
+    shape[0] += FURTHER;
+    let last = tensor.len() - one;
+    let copies = (0..FURTHER).flat_map(|_| last..tensor.len());
+    Arc::new(tensor.select(&shape, (0..tensor.len()).chain(copies)))
+}
+
+/// The program with further examples in the data that are chosen, if they have as many rows as the first of them; `None` if
+/// it mixes them.
+fn padded(graph: &Graph, inputs: &[Arc<Tensor>], chosen: &dyn Fn(usize) -> bool) -> Option<Program> {
+    let is_data = |v: ValueId| matches!(graph.value(v).def, Def::Input(Role::Data));
+    let all = || graph.inputs.iter().zip(inputs).enumerate();
+    let is_chosen =
+        |i: usize, v: ValueId, t: &Tensor| is_data(v) && t.rank() > 0 && !t.is_empty() && chosen(i);
+    let batch = all().find(|(i, (v, t))| is_chosen(*i, **v, t)).map(|(_, (_, t))| t.shape()[0])?;
+    let mesh = Mesh::new([("data", batch + FURTHER)]).ok()?;
+    let (mut patterns, mut own) = (Vec::new(), Vec::new());
+    for (i, (&v, t)) in all() {
+        let is_padded = is_chosen(i, v, t) && t.shape()[0] == batch;
+        let spec = if is_padded { vec![vec!["data".to_owned()]] } else { Vec::new() };
+        patterns.push((graph.value(v).name.as_deref()?.to_owned(), spec));
+        own.push(if is_padded { extended(t) } else { Arc::clone(t) });
+    }
+    let graph = pad(graph, &Layout { patterns, ..Layout::new(mesh) }, DType::F64).ok()?.graph;
+    Some(Program { graph, inputs: own })
+}
+
+fn same(names: &Graph, found: &[Arc<Tensor>], wanted: &[Arc<Tensor>]) -> Check {
+    for ((name, found), wanted) in names.outputs.keys().zip(found).zip(wanted) {
+        let mut found = Arc::clone(found);
+        if found.shape() != wanted.shape() && found.len() > wanted.len() {
+            // The gradient of data with further examples, of which it is zero.
+            let rest = found.to_f64s().split_off(wanted.len());
+            if rest.iter().any(|x| *x != 0.0) {
+                return Err(format!("{name} of further examples is {rest:?}"));
+            }
+            found = Arc::new(found.select(wanted.shape(), 0..wanted.len()));
+        }
+        if found.shape() != wanted.shape() || found.dtype() != wanted.dtype() {
+            return Err(format!("{name} is {:?}, not {:?}", found.shape(), wanted.shape()));
+        }
+        let off = error(&found, wanted, Some(magnitude(wanted).max(1.0)));
+        if off > 1e6 {
+            return Err(format!("{name} is off by {off} eps\n{found:?}\n{wanted:?}"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_op_pads_as_the_rule_says() {
+    let mut known = BTreeSet::new();
+    for op in ops::all() {
+        for case in cases(op, DType::F64).unwrap() {
+            let Ok((graph, inputs)) = graph_of(&case, DType::F64) else { continue };
+            let Ok(wanted) = interp::run(&graph, &inputs) else { continue };
+            for mask in 1..8_usize {
+                let Some(program) = padded(&graph, &inputs, &|i| mask >> (i % 3) & 1 == 1) else { continue };
+                let found = interp::run(&program.graph, &program.inputs)
+                    .unwrap_or_else(|e| panic!("{} {}: {e}", op.name, case.text));
+                same(&graph, &found, &wanted).unwrap_or_else(|e| panic!("{} {}: {e}", op.name, case.text));
+                known.insert(op.name);
+            }
+        }
+    }
+    for name in
+        ["add", "sum", "mean", "linear", "conv2d", "layer_norm", "batch_norm", "cross_entropy", "mse_loss"]
+    {
+        assert!(known.contains(name), "{name} is not padded: {known:?}");
+    }
+}
+
+#[test]
+fn padded_random_graphs() {
+    let count = RefCell::new(0);
+    for style in [Style::Smooth, Style::Any, Style::Products] {
+        for_programs(100, (style, 4..16), DType::F64, |program, extra| {
+            let Ok(symbols) = interp::bind(&program.graph, &program.inputs) else { return Ok(()) };
+            let Ok(graph) = specialize(&program.graph, &symbols, DType::F64) else { return Ok(()) };
+            let Ok(wanted) = interp::run(&graph, &program.inputs) else { return Ok(()) };
+            let chosen = |i: usize| extra.get(i % extra.len().max(1)).is_none_or(|&b| b % 4 > 0);
+            let Some(larger) = padded(&graph, &program.inputs, &chosen) else { return Ok(()) };
+            *count.borrow_mut() += 1;
+            let found = interp::run(&larger.graph, &larger.inputs).map_err(|e| e.to_string())?;
+            same(&graph, &found, &wanted)?;
+            let request = request(&graph);
+            if request.outputs.is_empty() || request.inputs.is_empty() || style == Style::Any {
+                return Ok(());
+            }
+            let program = Program { graph, inputs: program.inputs.clone() };
+            let Ok(own) = with_gradients(&program, &request, DType::F64) else { return Ok(()) };
+            let larger = with_gradients(&larger, &request, DType::F64).map_err(|e| e.to_string())?;
+            let wanted = interp::run(&own.graph, &own.inputs).map_err(|e| e.to_string())?;
+            let found = interp::run(&larger.graph, &larger.inputs).map_err(|e| e.to_string())?;
+            same(&own.graph, &found, &wanted)
+        });
+    }
+    assert!(*count.borrow() > 60, "{count:?} of 300");
 }

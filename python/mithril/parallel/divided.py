@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..errors import InvalidValueError, PartitionWarning, UnresolvedShapeError
 from .mesh_engine import Division
 
@@ -38,19 +40,41 @@ class DividedProgram:
         found = self._loaded.get(key)
         if found is None:
             try:
-                found = self._load(self._specialized(shapes), wanted)
+                loaded = self._load(self._specialized(shapes), wanted)
             except InvalidValueError as error:
-                if not (shapes and self._engine.layout.data_axes):
+                if not self._engine.layout.data_axes:
                     raise
                 # The rest of the data, after batches that divided.
-                found = self._load(self._with_whole_batch(shapes), wanted)
-                warnings.warn(f"{error.message}: every device computes the whole batch", PartitionWarning, stacklevel=2)
-            self._loaded[key] = found
+                loaded = self._uneven(shapes, wanted, error)
+            self._loaded[key] = loaded
+            return loaded[1]
         return found[1]
 
     def _specialized(self, shapes: dict[str, tuple[int, ...]]) -> _core.Compiled:
         core: _core.Compiled = self._core.specialize(shapes) if shapes else self._core
         return core
+
+    def _uneven(
+        self, shapes: dict[str, tuple[int, ...]], wanted: Any, error: InvalidValueError
+    ) -> tuple[Any, Callable[..., Any]]:
+        """Load a program for a batch that does not divide: one for a larger batch, if that gives the same."""
+        try:
+            core, names, batch, examples = self._specialized(shapes).padded()
+            module, function = self._load(core, wanted)
+        except InvalidValueError as reason:
+            if not shapes:
+                raise error from reason
+            message = f"{error.message}, and cannot be padded ({reason.message}): every device computes the whole batch"
+            warnings.warn(message, PartitionWarning, stacklevel=3)
+            return self._load(self._with_whole_batch(shapes), wanted)
+        # The last example again: what a model computes of it is finite, as it is of the others.
+        order = np.minimum(np.arange(examples), batch - 1)
+        taken = self._engine.backend.engine.taken
+
+        def call(params: Any, data: Any, *rest: Any) -> Any:
+            return function(params, {**data, **{name: taken(data[name], order, 0) for name in names}}, *rest)
+
+        return module, call
 
     def _with_whole_batch(self, shapes: dict[str, tuple[int, ...]]) -> _core.Compiled:
         layout = self._engine.layout.with_whole_batch()

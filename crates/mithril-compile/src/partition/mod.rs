@@ -9,6 +9,7 @@
 //! - [`pass`]: the steps along each axis of the mesh: `axis` propagates placements through the graph and inserts
 //!   collectives, with the ways of each op that `choose` takes; `reductions` moves sums to where they send the least
 //!   (`flow` finds it), `pull` computes in shards what is only read in shards;
+//! - [`padding`]: programs for larger batches, where one does not divide;
 //! - [`experts`]: parameters that hold a matrix for each expert;
 //! - [`memo`]: what was chosen for equal uses of ops, such as those of repeated layers;
 //! - [`cost`]: arithmetic, bytes and estimated time of a program on a description of hardware;
@@ -30,6 +31,7 @@ mod indexed;
 pub mod memo;
 pub mod memory;
 pub mod mesh;
+pub mod padding;
 pub mod pass;
 mod pull;
 mod reductions;
@@ -47,6 +49,7 @@ mod write;
 pub use cost::{Estimate, Hardware, estimate};
 pub use memory::{DeviceMemory, device_memory};
 pub use mesh::{Layout, Mesh};
+pub use padding::{Padded, pad};
 pub use pass::{Communication, Partitioned, partition};
 pub use rule::{Placement, Reduction};
 pub use search::{Candidate, Found, Training, named, search};

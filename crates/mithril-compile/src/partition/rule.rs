@@ -284,15 +284,18 @@ pub(super) fn local_args(
         args.push(match arg {
             Arg::Tensor(ty) => Arg::Tensor(shard_type(ty, places[i], devices)?),
             Arg::Lit(lit) => {
-                let is_shape =
-                    call.op.port_of(i).is_some_and(|p| matches!(p.kind, PortKind::Attr(Attr::Shape)));
                 let whole = Lit::tuple(sizes(&call.outputs[0]));
-                let of_result = is_shape && *lit == whole;
+                let of_result = is_shape(call.op, i) && *lit == whole;
                 Arg::Lit(if of_result { Lit::tuple(sizes(&outputs[0])) } else { lit.clone() })
             }
         });
     }
     Some(args)
+}
+
+/// Whether a port of an op holds a shape.
+pub(super) fn is_shape(op: &OpDef, port: usize) -> bool {
+    op.port_of(port).is_some_and(|p| matches!(p.kind, PortKind::Attr(Attr::Shape)))
 }
 
 /// Adds a use to a graph whose tensors are inputs; the arguments and the results.
