@@ -16,6 +16,7 @@ mod compile;
 mod connection;
 mod convert;
 mod definitions;
+mod eager;
 mod errors;
 mod ggml;
 mod gguf;
@@ -54,8 +55,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(ggml::ggml_blocks, module)?)?;
     module.add_function(wrap_pyfunction!(ggml::ggml_rounded, module)?)?;
     module.add_function(wrap_pyfunction!(ggml::ggml_types, module)?)?;
-    module.add_function(wrap_pyfunction!(compile::eager_source, module)?)?;
-    module.add_function(wrap_pyfunction!(compile::eager_runner, module)?)?;
+    module.add_function(wrap_pyfunction!(eager::eager_source, module)?)?;
+    module.add_function(wrap_pyfunction!(eager::eager_runner, module)?)?;
     module.add_function(wrap_pyfunction!(inspect::exposed, module)?)?;
     module.add_function(wrap_pyfunction!(inspect::with_gradients, module)?)?;
     module.add_function(wrap_pyfunction!(inspect::single, module)?)?;
@@ -65,7 +66,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(inspect::output_values, module)?)?;
     module.add_function(wrap_pyfunction!(inspect::uses, module)?)?;
     module.add_function(wrap_pyfunction!(inspect::passed_over, module)?)?;
-    module.add_function(wrap_pyfunction!(compile::eager_types, module)?)?;
+    module.add_function(wrap_pyfunction!(eager::eager_types, module)?)?;
     module.add_function(wrap_pyfunction!(target::op_support, module)?)?;
     module.add_function(wrap_pyfunction!(onnx::onnx_file, module)?)?;
     module.add_function(wrap_pyfunction!(weights::read_onnx, module)?)?;
