@@ -90,7 +90,7 @@ fn carrier() -> PathBuf {
     assert!(metadata.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&metadata.stderr));
     let metadata: serde_json::Value = serde_json::from_slice(&metadata.stdout).expect("cargo writes JSON");
     let packages = metadata["packages"].as_array().expect("a list of packages");
-    let found = packages.iter().find(|p| p["name"] == CARRIER).expect("the package is in the lock file");
-    let path = found["manifest_path"].as_str().expect("a path");
+    let package = packages.iter().find(|p| p["name"] == CARRIER).expect("the package is in the lock file");
+    let path = package["manifest_path"].as_str().expect("a path");
     Path::new(path).parent().expect("a manifest lies in a folder").to_owned()
 }

@@ -46,30 +46,30 @@ const OF_FOLDERS: &[&str] =
 const OF_FILES: &[&str] = &["opset", "external-data"];
 
 /// Exports a model with its weights.
-pub fn export(given: &ArgMatches) -> Result<String> {
-    let target = target(given)?;
-    refuse(given, target)?;
-    let (file, out) = (crate::required(given, "MODEL"), crate::required(given, "FOLDER"));
-    let precision = text(given, "precision").map(DType::parse).transpose()?;
+pub fn export(matches: &ArgMatches) -> Result<String> {
+    let target = target(matches)?;
+    refuse(matches, target)?;
+    let (file, out) = (crate::required(matches, "MODEL"), crate::required(matches, "FOLDER"));
+    let precision = text(matches, "precision").map(DType::parse).transpose()?;
     let options = FlattenOptions {
         training: false,
-        shapes: source::shapes(given)?,
+        shapes: source::shapes(matches)?,
         precision,
         ..FlattenOptions::default()
     };
-    let pairs = given.get_many::<String>("name").into_iter().flatten().map(|text| {
+    let pairs = matches.get_many::<String>("name").into_iter().flatten().map(|text| {
         text.split_once('=').ok_or_else(|| {
             let error = Error::new(Code::BadArgument, format!("--name is {text:?}"));
             error.help("write it as OURS=THEIRS: fc=0, or fc.weight=0.weight")
         })
     });
     let names: Vec<(&str, &str)> = pairs.collect::<Result<_>>()?;
-    let (weights, is_random) = (text(given, "weights"), given.get_flag("random-weights"));
+    let (weights, is_random) = (text(matches, "weights"), matches.get_flag("random-weights"));
     if let (Some(path), true) = (weights, is_random) {
         let message = format!("--weights {path} and --random-weights contradict each other");
         return Err(Error::new(Code::ConflictingOptions, message).help("leave one of them out"));
     }
-    let made = made(given)?;
+    let c_options = options_of(matches)?;
     let source = source::open(file)?;
     let program = Executable::new(&source.model, &options)?;
     let values = match (weights, &source.weights) {
@@ -87,8 +87,8 @@ pub fn export(given: &ArgMatches) -> Result<String> {
     let is_random = is_random && program.compiled().inputs_of(Role::Param).count() > 0;
     let model = Loaded { program, values, is_random };
     match target {
-        "onnx" => onnx(given, model, &source.model.to_string(), out),
-        _ => c(given, model, made, file, out),
+        "onnx" => onnx(matches, model, &source.model.to_string(), out),
+        _ => c(matches, model, c_options, file, out),
     }
 }
 
@@ -102,7 +102,7 @@ struct Loaded {
 const DRAWN: &str = " Its weights are random numbers: nothing was trained or loaded.";
 
 /// A folder of C; the outputs that it is compared with are those of the reference interpreter.
-fn c(given: &ArgMatches, model: Loaded, options: Options, file: &str, folder: &str) -> Result<String> {
+fn c(matches: &ArgMatches, model: Loaded, options: Options, file: &str, folder: &str) -> Result<String> {
     let Loaded { program, mut values, is_random } = model;
     for input in &program.compiled().inputs {
         if values.contains_key(&input.name) {
@@ -124,11 +124,11 @@ fn c(given: &ArgMatches, model: Loaded, options: Options, file: &str, folder: &s
     let report = write(
         &c,
         &Symbols::default(),
-        &Export { title: &title, values: &values, expected, calls: 1, inside: inside(given) },
+        &Export { title: &title, values: &values, expected, calls: 1, inside: inside(matches) },
         Path::new(folder),
     )?;
     let names: Vec<String> = report.files.iter().map(|path| path.display().to_string()).collect();
-    if given.get_flag("json") {
+    if matches.get_flag("json") {
         return crate::printed(&json!({
             "schema": "mithril.export/1",
             "target": "c",
@@ -152,9 +152,9 @@ fn numbers(shape: &Shape) -> String {
 }
 
 /// A file of ONNX.
-fn onnx(given: &ArgMatches, model: Loaded, title: &str, file: &str) -> Result<String> {
+fn onnx(matches: &ArgMatches, model: Loaded, title: &str, file: &str) -> Result<String> {
     let Loaded { program, values, is_random } = model;
-    let opset = match text(given, "opset") {
+    let opset = match text(matches, "opset") {
         None => OnnxOptions::default().opset,
         Some(text) => text.parse().map_err(|_| {
             Error::new(Code::BadArgument, format!("--opset is {text:?}")).help("give a number: --opset 18")
@@ -162,16 +162,16 @@ fn onnx(given: &ArgMatches, model: Loaded, title: &str, file: &str) -> Result<St
     };
     let title = if is_random { format!("{title}.{DRAWN}") } else { title.to_owned() };
     let options = OnnxOptions { opset, title, ..OnnxOptions::default() };
-    let made = mithril::onnx::onnx(program.compiled(), &options)?;
-    let wanted: Vec<_> = made.parameters.iter().map(|p| (p.name.clone(), p.dtype)).collect();
-    let is_external = given.get_flag("external-data").then_some(true);
-    let is_external = save_onnx(Path::new(file), made, is_external, |place, out| {
-        let (name, dtype) = &wanted[place];
+    let exported = mithril::onnx::onnx(program.compiled(), &options)?;
+    let parameters: Vec<_> = exported.parameters.iter().map(|p| (p.name.clone(), p.dtype)).collect();
+    let is_external = matches.get_flag("external-data").then_some(true);
+    let is_external = save_onnx(Path::new(file), exported, is_external, |place, out| {
+        let (name, dtype) = &parameters[place];
         let value = values.get(name).ok_or_else(|| std::io::Error::other("it has no value"))?;
         out.write_all(&value.cast(*dtype).to_bytes())
     })?;
     let beside = is_external.then(|| format!("{file}.data"));
-    if given.get_flag("json") {
+    if matches.get_flag("json") {
         let names: Vec<&str> = std::iter::once(file).chain(beside.as_deref()).collect();
         return crate::printed(&json!({
             "schema": "mithril.export/1",
@@ -186,12 +186,12 @@ fn onnx(given: &ArgMatches, model: Loaded, title: &str, file: &str) -> Result<St
     Ok(format!("wrote {file}{beside}{drawn}\n"))
 }
 
-fn text<'a>(given: &'a ArgMatches, name: &str) -> Option<&'a str> {
-    given.get_one::<String>(name).map(String::as_str)
+fn text<'a>(matches: &'a ArgMatches, name: &str) -> Option<&'a str> {
+    matches.get_one::<String>(name).map(String::as_str)
 }
 
-fn number(given: &ArgMatches, name: &str) -> Result<Option<usize>> {
-    let Some(text) = text(given, name) else { return Ok(None) };
+fn number(matches: &ArgMatches, name: &str) -> Result<Option<usize>> {
+    let Some(text) = text(matches, name) else { return Ok(None) };
     match text.parse() {
         Ok(n) if n > 0 => Ok(Some(n)),
         _ => {
@@ -201,9 +201,9 @@ fn number(given: &ArgMatches, name: &str) -> Result<Option<usize>> {
 }
 
 /// What is written: `c` or `onnx`, by the option or by the name of the file.
-fn target(given: &ArgMatches) -> Result<&'static str> {
-    let Some(target) = text(given, "target") else {
-        return Ok(if source::is_onnx(crate::required(given, "FOLDER")) { "onnx" } else { "c" });
+fn target(matches: &ArgMatches) -> Result<&'static str> {
+    let Some(target) = text(matches, "target") else {
+        return Ok(if source::is_onnx(crate::required(matches, "FOLDER")) { "onnx" } else { "c" });
     };
     if let Some(own) = ["c", "onnx"].into_iter().find(|own| *own == target) {
         return Ok(own);
@@ -220,9 +220,9 @@ fn target(given: &ArgMatches) -> Result<&'static str> {
 }
 
 /// Raises what needs Python, and options of the other target.
-fn refuse(given: &ArgMatches, target: &str) -> Result<()> {
-    let written = |name: &str| given.value_source(name) == Some(ValueSource::CommandLine);
-    for name in given.ids().map(clap::Id::as_str).filter(|name| written(name)) {
+fn refuse(matches: &ArgMatches, target: &str) -> Result<()> {
+    let written = |name: &str| matches.value_source(name) == Some(ValueSource::CommandLine);
+    for name in matches.ids().map(clap::Id::as_str).filter(|name| written(name)) {
         if !OPTIONS.contains(&name) {
             return Err(crate::needs_python(&format!("--{name}"), "export"));
         }
@@ -240,25 +240,25 @@ fn refuse(given: &ArgMatches, target: &str) -> Result<()> {
 }
 
 /// Whether weights are written into the C file.
-fn inside(given: &ArgMatches) -> Option<bool> {
-    match (given.get_flag("weights-inside"), given.get_flag("no-weights-inside")) {
+fn inside(matches: &ArgMatches) -> Option<bool> {
+    match (matches.get_flag("weights-inside"), matches.get_flag("no-weights-inside")) {
         (false, false) => None,
         (is_inside, _) => Some(is_inside),
     }
 }
 
 /// How the program is made.
-fn made(given: &ArgMatches) -> Result<Options> {
+fn options_of(matches: &ArgMatches) -> Result<Options> {
     let tool = Tool {
-        command: text(given, "cc").map(str::to_owned),
-        flags: text(given, "flags").unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
+        command: text(matches, "cc").map(str::to_owned),
+        flags: text(matches, "flags").unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
         ..Tool::default()
     };
     Ok(Options {
-        prefix: text(given, "prefix").unwrap_or("model").into(),
+        prefix: text(matches, "prefix").unwrap_or("model").into(),
         pack: true,
-        lanes: number(given, "lanes")?,
-        threads: number(given, "threads")?.unwrap_or(1),
+        lanes: number(matches, "lanes")?,
+        threads: number(matches, "threads")?.unwrap_or(1),
         tool,
         ..Options::default()
     })

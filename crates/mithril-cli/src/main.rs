@@ -24,11 +24,11 @@ fn main() -> ExitCode {
         // Without a terminal nobody is left to tell.
         return if program.print_help().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
-    let given = match program.try_get_matches_from_mut(std::env::args_os()) {
-        Ok(given) => given,
+    let matches = match program.try_get_matches_from_mut(std::env::args_os()) {
+        Ok(matches) => matches,
         Err(error) => return misused(&program, &error),
     };
-    let Some((name, options)) = given.subcommand() else { return ExitCode::from(2) };
+    let Some((name, options)) = matches.subcommand() else { return ExitCode::from(2) };
     let result = match name {
         "summary" => summary(options),
         "export" => export::export(options),
@@ -97,8 +97,8 @@ pub fn guess(word: &str, known: &[&str]) -> String {
 }
 
 /// Whether JSON is asked for.
-fn is_json(given: &ArgMatches) -> bool {
-    given.get_flag("json")
+fn is_json(matches: &ArgMatches) -> bool {
+    matches.get_flag("json")
 }
 
 /// JSON as the Python program prints it.
@@ -107,12 +107,12 @@ pub fn printed(value: &Value) -> Result<String> {
     text.map(|text| text + "\n").map_err(|e| Error::new(Code::Io, e.to_string()))
 }
 
-fn summary(given: &ArgMatches) -> Result<String> {
-    let shapes = source::shapes(given)?;
+fn summary(matches: &ArgMatches) -> Result<String> {
+    let shapes = source::shapes(matches)?;
     let has_shapes = !shapes.is_empty();
-    let model = source::open(required(given, "MODEL"))?.model;
+    let model = source::open(required(matches, "MODEL"))?.model;
     let options = FlattenOptions { shapes, ..FlattenOptions::default() };
-    if !is_json(given) {
+    if !is_json(matches) {
         return Ok(if has_shapes { model.summary_with(&options)? } else { model.summary() } + "\n");
     }
     let rows = if has_shapes { model.summary_rows_with(&options)? } else { model.summary_rows() };
@@ -139,12 +139,12 @@ fn summary(given: &ArgMatches) -> Result<String> {
 }
 
 /// An argument that the table requires.
-pub fn required<'a>(given: &'a ArgMatches, name: &str) -> &'a str {
-    given.get_one::<String>(name).map_or("", String::as_str)
+pub fn required<'a>(matches: &'a ArgMatches, name: &str) -> &'a str {
+    matches.get_one::<String>(name).map_or("", String::as_str)
 }
 
-fn described(given: &ArgMatches) -> Result<String> {
-    let Some(name) = given.get_one::<String>("NAME") else { return list_ops(is_json(given)) };
+fn described(matches: &ArgMatches) -> Result<String> {
+    let Some(name) = matches.get_one::<String>("NAME") else { return list_ops(is_json(matches)) };
     let (family, op) = ops::FAMILIES
         .iter()
         .find_map(|(family, rows)| {
@@ -159,7 +159,7 @@ fn described(given: &ArgMatches) -> Result<String> {
             }
         })?;
     let ports: Vec<&str> = op.ports.iter().map(|p| p.name).collect();
-    if !is_json(given) {
+    if !is_json(matches) {
         return Ok(format!("{}({}) -> {}\n\n{}\n", op.name, ports.join(", "), op.outputs.join(", "), op.doc));
     }
     printed(&json!({
@@ -184,8 +184,8 @@ fn list_ops(is_json: bool) -> Result<String> {
     Ok(lines.collect::<Vec<_>>().join("\n") + "\n")
 }
 
-fn completions(given: &ArgMatches) -> Result<String> {
-    let shell = match required(given, "SHELL") {
+fn completions(matches: &ArgMatches) -> Result<String> {
+    let shell = match required(matches, "SHELL") {
         "zsh" => Shell::Zsh,
         "fish" => Shell::Fish,
         _ => Shell::Bash,
@@ -195,22 +195,22 @@ fn completions(given: &ArgMatches) -> Result<String> {
     String::from_utf8(out).map_err(|e| Error::new(Code::Io, e.to_string()))
 }
 
-fn version(given: &ArgMatches) -> Result<String> {
+fn version(matches: &ArgMatches) -> Result<String> {
     let version = env!("CARGO_PKG_VERSION");
-    if is_json(given) {
+    if is_json(matches) {
         return printed(&json!({"schema": "mithril.version/1", "version": version}));
     }
     Ok(format!("mithril {version}\n"))
 }
 
-fn help(program: &mut clap::Command, given: &ArgMatches) -> ExitCode {
-    let Some(topic) = given.get_one::<String>("COMMAND") else {
+fn help(program: &mut clap::Command, matches: &ArgMatches) -> ExitCode {
+    let Some(topic) = matches.get_one::<String>("COMMAND") else {
         return if program.print_help().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     };
     let mut whole = table::program(false).bin_name("mithril");
     whole.build();
     let names: Vec<&str> = program.get_subcommands().map(clap::Command::get_name).collect();
-    let Some(found) = whole.find_subcommand_mut(topic) else {
+    let Some(command) = whole.find_subcommand_mut(topic) else {
         let _ = writeln!(
             std::io::stderr(),
             "mithril: error: there is no command {topic:?}; {}",
@@ -218,5 +218,5 @@ fn help(program: &mut clap::Command, given: &ArgMatches) -> ExitCode {
         );
         return ExitCode::from(2);
     };
-    if found.print_help().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if command.print_help().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

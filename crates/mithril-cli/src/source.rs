@@ -42,9 +42,9 @@ pub fn is_onnx(name: &str) -> bool {
 }
 
 /// Shapes of inputs by `--shape`: numbers, and names for sizes that stay open.
-pub fn shapes(given: &ArgMatches) -> Result<Vec<(Arc<str>, Vec<Size>)>> {
+pub fn shapes(matches: &ArgMatches) -> Result<Vec<(Arc<str>, Vec<Size>)>> {
     let mut shapes: Vec<(Arc<str>, Vec<Size>)> = Vec::new();
-    for text in given.get_many::<String>("shape").into_iter().flatten() {
+    for text in matches.get_many::<String>("shape").into_iter().flatten() {
         let (name, sizes) = shape(text)?;
         if shapes.iter().any(|(known, _)| *known == name) {
             let error = Error::new(Code::BadArgument, format!("--shape gives {name:?} twice"));
@@ -63,9 +63,9 @@ fn shape(text: &str) -> Result<(Arc<str>, Vec<Size>)> {
     let words = sizes.split(',').map(str::trim).filter(|word| !word.is_empty());
     let sizes_or_none: Option<Vec<Size>> = words.map(size).collect();
     sizes_or_none.map(|sizes| (name.trim().into(), sizes)).ok_or_else(|| {
-        let found: Vec<&str> =
+        let names: Vec<&str> =
             sizes.split(|c: char| !c.is_ascii_digit()).filter(|word| !word.is_empty()).collect();
-        let usual = if found.is_empty() { "1,3,224,224".to_owned() } else { found.join(",") };
+        let usual = if names.is_empty() { "1,3,224,224".to_owned() } else { names.join(",") };
         wrong(format!("sizes are numbers or names, separated by commas: --shape {name}={usual}"))
     })
 }

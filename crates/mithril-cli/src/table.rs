@@ -56,19 +56,19 @@ pub fn program(is_run: bool) -> Command {
 fn command(row: Row, is_run: bool) -> Command {
     let is_own = COMMANDS.contains(&row.name.as_str());
     let help = if is_own { row.help } else { format!("{} (needs Python)", row.help) };
-    let mut made = Command::new(row.name.clone()).about(help);
+    let mut command = Command::new(row.name.clone()).about(help);
     if is_run && !is_own {
         let rest = Arg::new("arguments").num_args(0..).trailing_var_arg(true).allow_hyphen_values(true);
-        return made.disable_help_flag(true).arg(rest.hide(true));
+        return command.disable_help_flag(true).arg(rest.hide(true));
     }
     for argument in row.arguments {
         let mut arg = Arg::new(argument.name).help(argument.help).required(argument.is_required);
         if !argument.choices.is_empty() && row.name != "help" {
             arg = arg.value_parser(PossibleValuesParser::new(argument.choices));
         }
-        made = made.arg(arg);
+        command = command.arg(arg);
     }
-    made.args(row.options.iter().flat_map(named))
+    command.args(row.options.iter().flat_map(named))
 }
 
 /// An option as clap has it; nothing for `--help`, which clap adds by itself.
@@ -88,8 +88,8 @@ fn named(option: &Named) -> Vec<Arg> {
         let (opposites, aliases): (Vec<&str>, Vec<&str>) =
             others.iter().partition(|name| name.strip_prefix("no-") == Some(first));
         let switches = opposites.iter().map(|name| {
-            let made = Arg::new((*name).to_owned()).long((*name).to_owned()).action(ArgAction::SetTrue);
-            made.help(format!("the opposite of --{first}")).overrides_with(first.to_owned())
+            let switch = Arg::new((*name).to_owned()).long((*name).to_owned()).action(ArgAction::SetTrue);
+            switch.help(format!("the opposite of --{first}")).overrides_with(first.to_owned())
         });
         let switches: Vec<Arg> = switches.collect();
         let names: Vec<String> = aliases.into_iter().map(str::to_owned).collect();

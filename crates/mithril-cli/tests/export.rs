@@ -50,25 +50,25 @@ fn products_in_bfloat16_are_checked_as_exactly_as_they_compute() {
     model.extend(&layer, [("input", "input"), ("output", "output")], Place::default()).unwrap();
     std::fs::write(&file, model.to_json().unwrap()).unwrap();
     let words = ["export", &text(&file), &text(&out), "--shape", "input=4,64", "--random-weights"];
-    let made = mithril(&[&words[..], &["--precision", "bfloat16"]].concat());
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let output = mithril(&[&words[..], &["--precision", "bfloat16"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(std::fs::read_to_string(out.join("model.c")).unwrap().contains("bfloat16"));
     assert!(!mithril(&[&words[..], &["--precision", "float8"]].concat()).status.success());
 }
 
 #[test]
 fn a_command_that_is_misspelled_is_guessed() {
-    let found = mithril(&["exprot", "x"]);
-    assert_eq!(found.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&found.stderr).contains("did you mean export?"));
+    let output = mithril(&["exprot", "x"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("did you mean export?"));
 }
 
 #[test]
 fn commands_that_need_python_say_how_to_get_it() {
     for words in [&["view", "model.json", "--depth", "2"][..], &["bench", "--help"]] {
-        let found = mithril(words);
-        let told = String::from_utf8_lossy(&found.stderr).into_owned();
-        assert_eq!(found.status.code(), Some(1), "{told}");
+        let output = mithril(words);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{told}");
         assert!(told.contains("needs Python") && told.contains("pip install mithril-compiler"), "{told}");
         assert!(told.contains(&format!("python -m mithril {}", words[0])), "{told}");
     }
@@ -83,13 +83,13 @@ fn commands_that_need_python_say_how_to_get_it() {
         (&["export", "m.json", "out", "--shape", "input=1;4"], "--shape input=1,4"),
         (&["export", "m.json", "out", "--lanes", "many"], "--lanes is \"many\""),
     ] {
-        let found = mithril(words);
-        let told = String::from_utf8_lossy(&found.stderr).into_owned();
-        assert!(!found.status.success() && told.contains(part), "{told}");
+        let output = mithril(words);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && told.contains(part), "{told}");
     }
-    let found = mithril(&["export", "m.json", "out", "--shpae", "x"]);
-    assert_eq!(found.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&found.stderr).contains("did you mean --shape? Available: --json"));
+    let output = mithril(&["export", "m.json", "out", "--shpae", "x"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("did you mean --shape? Available: --json"));
 }
 
 #[test]
@@ -102,8 +102,8 @@ fn tables_are_json_too_and_shells_complete_all_commands() {
     model.set_shapes([("input", vec![Size::from(1), Size::from(3)])], &Place::default()).unwrap();
     std::fs::write(&file, model.to_json().unwrap()).unwrap();
     let json = |words: &[&str]| -> serde_json::Value {
-        let found = mithril(words);
-        serde_json::from_slice(&found.stdout).unwrap_or_else(|e| panic!("{e}: {found:?}"))
+        let output = mithril(words);
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"))
     };
     let summary = json(&["summary", &text(&file), "--json"]);
     assert_eq!((&summary["schema"], &summary["parameters"]), (&"mithril.summary/1".into(), &8.into()));

@@ -15,15 +15,15 @@ fn text(path: &Path) -> String {
 }
 
 fn succeeds(words: &[&str]) -> String {
-    let found = mithril(words);
-    assert!(found.status.success(), "{words:?}: {}", String::from_utf8_lossy(&found.stderr));
-    String::from_utf8(found.stdout).unwrap()
+    let output = mithril(words);
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
 }
 
 fn fails(words: &[&str]) -> String {
-    let found = mithril(words);
-    assert!(matches!(found.status.code(), Some(1 | 2)), "{words:?}: {found:?}");
-    String::from_utf8(found.stderr).unwrap()
+    let output = mithril(words);
+    assert!(matches!(output.status.code(), Some(1 | 2)), "{words:?}: {output:?}");
+    String::from_utf8(output.stderr).unwrap()
 }
 
 /// A file with `output = input · [1, 2, 3]ᵀ`, and a batch of any size.

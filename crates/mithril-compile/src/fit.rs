@@ -37,18 +37,18 @@ fn infer_again(graph: &Graph, symbols: &Symbols, float: DType) -> Result<()> {
         builder.set_origin(graph.place(n).clone());
         let inputs: Option<Vec<ValueId>> = node.inputs.iter().map(|v| map[v.index()]).collect();
         let inputs = inputs.ok_or_else(|| Error::internal("a value is used before it is defined"))?;
-        let wanted: Vec<_> = node.outputs.iter().filter_map(|&v| graph.ty(v)).collect();
-        let outputs = if wanted.iter().all(|ty| ty.shape.known().is_some()) && !has_symbols(graph, node) {
-            let types: Vec<_> = wanted.iter().map(|&ty| ty.clone()).collect();
+        let expected: Vec<_> = node.outputs.iter().filter_map(|&v| graph.ty(v)).collect();
+        let outputs = if expected.iter().all(|ty| ty.shape.known().is_some()) && !has_symbols(graph, node) {
+            let types: Vec<_> = expected.iter().map(|&ty| ty.clone()).collect();
             builder.push_typed(node.op, inputs.into_iter().collect(), types)
         } else {
             builder.push(node.op, &inputs)?
         };
-        for ((&old, &new), wanted) in node.outputs.iter().zip(&outputs).zip(wanted) {
-            let found = builder.graph.ty(new).map(|ty| sizes(&ty.shape)).transpose()?;
-            let needed = sizes(&wanted.shape)?;
-            if let Some(found) = found.filter(|found| *found != needed) {
-                return Err(differs(node, &wanted.shape, &needed, &found, symbols).at(graph.place(n)));
+        for ((&old, &new), expected) in node.outputs.iter().zip(&outputs).zip(expected) {
+            let actual = builder.graph.ty(new).map(|ty| sizes(&ty.shape)).transpose()?;
+            let needed = sizes(&expected.shape)?;
+            if let Some(actual) = actual.filter(|actual| *actual != needed) {
+                return Err(differs(node, &expected.shape, &needed, &actual, symbols).at(graph.place(n)));
             }
             map[old.index()] = Some(new);
         }
@@ -74,8 +74,8 @@ fn holds_symbol(lit: &Lit) -> bool {
     }
 }
 
-fn differs(node: &Node, shape: &Shape, needed: &[i64], found: &[i64], symbols: &Symbols) -> Error {
-    let (found_shape, needed_shape) = (Shape::of(found.to_vec()), Shape::of(needed.to_vec()));
+fn differs(node: &Node, shape: &Shape, needed: &[i64], actual: &[i64], symbols: &Symbols) -> Error {
+    let (found_shape, needed_shape) = (Shape::of(actual.to_vec()), Shape::of(needed.to_vec()));
     let message = format!("{} gives {found_shape}, and {needed_shape} is needed", node.op.name);
     let mut error =
         Error::new(Code::ShapeMismatch, format!("the sizes of this call do not match the model: {message}"));
@@ -83,7 +83,7 @@ fn differs(node: &Node, shape: &Shape, needed: &[i64], found: &[i64], symbols: &
     for (axis, dim) in shape.iter().enumerate() {
         let Some((symbol, n)) = dim.as_symbol().and_then(|s| Some((s, symbols.get(s)?))) else { continue };
         error = error.note(format!("{symbol} is {n} in this call"));
-        if let Some(m) = found.get(axis).filter(|m| *m < n) {
+        if let Some(m) = actual.get(axis).filter(|m| *m < n) {
             help = format!("the model has room for {m}: give data in which {symbol} is at most {m}");
         }
     }

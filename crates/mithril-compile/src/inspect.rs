@@ -163,16 +163,16 @@ impl Compiled {
     /// method cannot be given, and whether it has no parameter for that.
     pub fn passed_over(&self, target: &PythonTarget) -> Result<Vec<(NodeId, &'static str, bool)>> {
         let Some(overlay) = target.overlay.as_deref() else { return Ok(Vec::new()) };
-        let mut found = Vec::new();
+        let mut rows = Vec::new();
         for (n, node) in self.graph.nodes() {
             let Some((argument, is_absent)) = overlay.obstacle(&self.graph, node) else { continue };
             let lowered = lower(&self.single(n, false)?.graph, &Python(target), self.float, &mut |_, _| {})?;
             if !lowered.nodes().any(|(_, part)| part.op.name == node.op.name && overlay.runs(&lowered, part))
             {
-                found.push((n, argument, is_absent));
+                rows.push((n, argument, is_absent));
             }
         }
-        Ok(found)
+        Ok(rows)
     }
     fn use_by(&self, n: NodeId, target: &dyn Target) -> Result<Use> {
         let mut used =
@@ -197,10 +197,10 @@ impl Compiled {
         Ok(used)
     }
     fn use_of(&self, n: NodeId, target: &PythonTarget) -> Result<Use> {
-        let found = support(target, &self.graph, n);
+        let how = support(target, &self.graph, n);
         let mut used =
-            Use { node: n, support: found, parts: Vec::new(), missing: Vec::new(), referred: Vec::new() };
-        let lowered = match found {
+            Use { node: n, support: how, parts: Vec::new(), missing: Vec::new(), referred: Vec::new() };
+        let lowered = match how {
             Support::Native => return Ok(used),
             Support::Missing => self.single(n, false)?.graph,
             Support::Expanded => {

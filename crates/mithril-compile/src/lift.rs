@@ -21,12 +21,12 @@ pub fn lift(graph: &Graph, input: &dyn Fn(Role, &str) -> Option<Arg>) -> Result<
         args.insert(v, arg);
     }
     let read = |args: &FxHashMap<_, Arg>, v| {
-        let found = args.get(&v).cloned().or_else(|| graph.lit(v).map(|lit| Arg::Lit(lit.clone())));
-        found.ok_or_else(|| Error::internal("a value is read before it is lifted"))
+        let argument = args.get(&v).cloned().or_else(|| graph.lit(v).map(|lit| Arg::Lit(lit.clone())));
+        argument.ok_or_else(|| Error::internal("a value is read before it is lifted"))
     };
     for (_, node) in graph.nodes() {
-        let given = node.inputs.iter().map(|&v| read(&args, v)).collect::<Result<Vec<_>>>()?;
-        let outputs = Connection::op_outputs(node.op.name, given, Vec::new())?;
+        let inputs = node.inputs.iter().map(|&v| read(&args, v)).collect::<Result<Vec<_>>>()?;
+        let outputs = Connection::op_outputs(node.op.name, inputs, Vec::new())?;
         for (&v, connection) in node.outputs.iter().zip(outputs) {
             args.insert(v, Arg::Connection(connection));
         }

@@ -115,22 +115,22 @@ impl Positions {
     }
     /// The error that a position is outside of its table.
     pub fn check(&self, inputs: &[Arc<Tensor>]) -> Result<Option<Error>> {
-        let found = match interp::run(&self.graph, inputs) {
+        let outputs = match interp::run(&self.graph, inputs) {
             // A position that others are looked up by.
             Err(error) if error.code() == Code::IndexOutOfRange => return Ok(Some(error)),
-            found => found?,
+            outputs => outputs?,
         };
-        for (table, positions) in self.tables.iter().zip(&found) {
+        for (table, positions) in self.tables.iter().zip(&outputs) {
             let Dim::Const(size) = table.size else { continue };
             let all = positions.to_i64s();
             let Some(at) = all.iter().position(|p| !(-size..size).contains(p)) else { continue };
-            let given: Vec<(&str, &Tensor)> = self
+            let named: Vec<(&str, &Tensor)> = self
                 .inputs()
                 .zip(inputs)
                 .filter(|(name, _)| table.inputs.iter().any(|input| **input == **name))
                 .map(|(name, value)| (name, &**value))
                 .collect();
-            return Ok(Some(table.outside(all[at], at, all.len(), size, &given)));
+            return Ok(Some(table.outside(all[at], at, all.len(), size, &named)));
         }
         Ok(None)
     }
@@ -165,8 +165,8 @@ impl Positions {
 
 impl Table {
     /// The error that position number `at` of so many is outside of the places there are.
-    fn outside(&self, position: i64, at: usize, many: usize, size: i64, given: &[(&str, &Tensor)]) -> Error {
-        let numbers: Vec<_> = given.iter().filter(|(_, value)| value.rank() == 0).collect();
+    fn outside(&self, position: i64, at: usize, many: usize, size: i64, named: &[(&str, &Tensor)]) -> Error {
+        let numbers: Vec<_> = named.iter().filter(|(_, value)| value.rank() == 0).collect();
         if !numbers.is_empty() {
             let message = format!("{} needs index {position} of an axis of size {size}", self.op);
             let mut error = Error::new(Code::IndexOutOfRange, message).at(&self.place);
@@ -180,7 +180,7 @@ impl Table {
         }
         let message = format!("{} is given index {position}, but the axis has size {size}", self.op);
         let mut error = Error::new(Code::IndexOutOfRange, message).at(&self.place);
-        if let [(name, value)] = given {
+        if let [(name, value)] = named {
             let is_data = value.len() == many && value.get(at).f64() == position as f64;
             error = error.note(if is_data {
                 format!("it is element {:?} of `{name}`", coordinates(at, value.shape()))
@@ -271,10 +271,11 @@ fn dependencies(graph: &Graph, which: Which) -> Vec<Dependency> {
         };
     }
     for (_, node) in graph.nodes() {
-        let given = || node.inputs.iter().map(|v| all[v.index()]);
-        let found = Dependency { number: given().any(|d| d.number), little: given().all(|d| d.little) };
+        let dependencies = || node.inputs.iter().map(|v| all[v.index()]);
+        let dependency =
+            Dependency { number: dependencies().any(|d| d.number), little: dependencies().all(|d| d.little) };
         for v in &node.outputs {
-            all[v.index()] = found;
+            all[v.index()] = dependency;
         }
     }
     all

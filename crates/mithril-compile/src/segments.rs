@@ -42,14 +42,14 @@ fn spans(graph: &Graph, count: usize) -> Vec<Span> {
         }
     }
     let nodes = graph.nodes().take(count).enumerate();
-    let made = nodes.flat_map(|(i, (_, node))| node.outputs.iter().map(move |&v| (i, v)));
+    let produced = nodes.flat_map(|(i, (_, node))| node.outputs.iter().map(move |&v| (i, v)));
     // Outputs are kept in any case.
     let is_output = |v| graph.outputs.values().any(|&o| o == v) || graph.updates.iter().any(|&(_, u)| u == v);
     let span = |(start, v): (usize, mithril_ir::ValueId)| {
         let bytes = graph.ty(v).map_or(0, bytes);
         Span { start, end: ends[v.index()].max(start), bytes }
     };
-    made.filter(|&(_, v)| !is_output(v)).map(span).collect()
+    produced.filter(|&(_, v)| !is_output(v)).map(span).collect()
 }
 
 fn bytes(ty: &TensorType) -> u64 {
@@ -62,7 +62,7 @@ struct Places {
     /// Bytes alive there.
     live: Vec<u64>,
     /// Bytes made before it.
-    made: Vec<u64>,
+    allocated: Vec<u64>,
 }
 
 impl Places {
@@ -79,22 +79,29 @@ impl Places {
                 sum
             })
         };
-        let made: Vec<u64> = sums(born).collect();
-        let live = made.iter().zip(sums(died)).map(|(made, died)| made.saturating_sub(died)).collect();
-        Self { live, made }
+        let allocated: Vec<u64> = sums(born).collect();
+        let live = allocated
+            .iter()
+            .zip(sums(died))
+            .map(|(allocated, died)| allocated.saturating_sub(died))
+            .collect();
+        Self { live, allocated }
     }
 
     /// About `number` cuts at equal distances in bytes, each moved by up to half the distance to where less is alive.
     fn cuts(&self, number: usize) -> Vec<usize> {
-        let total = self.made.last().copied().unwrap_or(0);
+        let total = self.allocated.last().copied().unwrap_or(0);
         let share = total / (number as u64 + 1);
         let mut cuts = Vec::with_capacity(number);
         let mut first = 1;
         for ideal in (1..=number as u64).map(|i| share * i) {
-            let from = self.made.partition_point(|&made| made < ideal - share / 2).max(first);
-            let to = self.made.partition_point(|&made| made <= ideal + share / 2).min(self.made.len() - 1);
-            let found = (from..to).min_by_key(|&p| (self.live[p], self.made[p].abs_diff(ideal)));
-            if let Some(place) = found {
+            let from = self.allocated.partition_point(|&made| made < ideal - share / 2).max(first);
+            let to = self
+                .allocated
+                .partition_point(|&made| made <= ideal + share / 2)
+                .min(self.allocated.len() - 1);
+            let cut = (from..to).min_by_key(|&p| (self.live[p], self.allocated[p].abs_diff(ideal)));
+            if let Some(place) = cut {
                 cuts.push(place);
                 first = place + 1;
             }
@@ -141,13 +148,13 @@ mod tests {
     #[test]
     fn cuts_where_little_is_alive_and_covers_every_node() {
         let graph = chain(30);
-        let found = segments(&graph, graph.nodes().len());
-        assert!((4..=30).contains(&found.len()), "{found:?}");
-        assert_eq!((found[0].start, found[found.len() - 1].end), (0, 60));
-        for pair in found.windows(2) {
+        let ranges = segments(&graph, graph.nodes().len());
+        assert!((4..=30).contains(&ranges.len()), "{ranges:?}");
+        assert_eq!((ranges[0].start, ranges[ranges.len() - 1].end), (0, 60));
+        for pair in ranges.windows(2) {
             assert_eq!(pair[0].end, pair[1].start);
             // After a product, whose result is small.
-            assert_eq!(pair[0].end % 2, 0, "{found:?}");
+            assert_eq!(pair[0].end % 2, 0, "{ranges:?}");
         }
     }
 

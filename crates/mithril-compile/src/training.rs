@@ -45,7 +45,7 @@ impl Joined {
     }
     /// Copies the program with gradients. Cotangents are one.
     fn forward(&mut self, old: &Graph, known: &[Input], params: &[Arc<str>]) -> Result<Map> {
-        let mut given = HashMap::new();
+        let mut inputs = HashMap::new();
         for &v in &old.inputs {
             let value = old.value(v);
             let (Def::Input(role), Some(ty), Some(name)) = (&value.def, &value.ty, &value.name) else {
@@ -65,9 +65,9 @@ impl Joined {
                     self.input(name.clone(), role, ty, init)
                 }
             };
-            given.insert(v, new);
+            inputs.insert(v, new);
         }
-        let map = copy(&mut self.builder, old, &given)?;
+        let map = copy(&mut self.builder, old, &inputs)?;
         for (name, &v) in old.outputs.iter().filter(|(name, _)| gradient_of(name).is_none()) {
             let new = get(&map, v)?;
             self.builder.graph.outputs.insert(name.clone(), new);
@@ -82,15 +82,15 @@ impl Joined {
     fn step(&mut self, forward: &Graph, map: &Map, params: &[Arc<str>], step: &Graph) -> Result<()> {
         let param = |i: usize| -> Result<ValueId> {
             let name = params.get(i).ok_or_else(|| Error::internal("a step of other parameters"))?;
-            let found = forward.inputs.iter().find(|&&v| forward.value(v).name.as_ref() == Some(name));
-            get(map, *found.ok_or_else(|| Error::internal(format!("`{name}` is not a parameter")))?)
+            let parameter = forward.inputs.iter().find(|&&v| forward.value(v).name.as_ref() == Some(name));
+            get(map, *parameter.ok_or_else(|| Error::internal(format!("`{name}` is not a parameter")))?)
         };
         let gradient = |i: usize| -> Result<ValueId> {
-            let found =
+            let parameter =
                 forward.outputs.iter().find(|(name, _)| gradient_of(name) == params.get(i).map(|p| &**p));
-            get(map, *found.ok_or_else(|| Error::internal("a gradient is missing"))?.1)
+            get(map, *parameter.ok_or_else(|| Error::internal("a gradient is missing"))?.1)
         };
-        let mut given = HashMap::new();
+        let mut inputs = HashMap::new();
         // What replaces which output of the step.
         let mut kept: Vec<(String, ValueId)> = Vec::new();
         for &v in &step.inputs {
@@ -115,7 +115,7 @@ impl Joined {
                     new
                 }
             };
-            given.insert(v, new);
+            inputs.insert(v, new);
             if what == "step" {
                 let one = self.builder.lit(Lit::Float(1.0));
                 let next = self
@@ -127,7 +127,7 @@ impl Joined {
         for i in 0..params.len() {
             kept.push((format!("new_param_{i}"), param(i)?));
         }
-        let map = copy(&mut self.builder, step, &given)?;
+        let map = copy(&mut self.builder, step, &inputs)?;
         for (name, input) in kept {
             let v = step
                 .outputs
@@ -145,12 +145,12 @@ fn several_counters() -> Error {
 }
 
 /// Copies the nodes of a graph; `given` stands for its inputs.
-fn copy(builder: &mut Builder, old: &Graph, given: &HashMap<ValueId, ValueId>) -> Result<Map> {
+fn copy(builder: &mut Builder, old: &Graph, bindings: &HashMap<ValueId, ValueId>) -> Result<Map> {
     let mut map: Map = vec![None; old.values().len()];
     for (v, value) in old.values() {
         map[v.index()] = match &value.def {
             Def::Const(lit) => Some(builder.graph.add_literal(lit.clone())),
-            _ => given.get(&v).copied(),
+            _ => bindings.get(&v).copied(),
         };
     }
     for (n, node) in old.nodes() {

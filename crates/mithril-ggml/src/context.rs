@@ -158,7 +158,7 @@ impl Context {
             operands.push(operand);
             passed.push(value);
         }
-        let wanted = function.check(&operands).map_err(|reason| {
+        let expected = function.check(&operands).map_err(|reason| {
             Error::new(Code::Unsupported, format!("{name} of ggml cannot be called: {reason}"))
         })?;
         let pool = self.pool()?;
@@ -170,9 +170,9 @@ impl Context {
             let text = format!("{name} of ggml would write into what it is given");
             return Err(Error::new(Code::Unsupported, text).help("give it a copy"));
         }
-        let found = &self.tensors[id.0].1;
-        if (found.element, found.sizes) != (wanted.element, wanted.sizes) {
-            return Err(Error::internal(format!("{name} gives {found}, where {wanted} was foreseen")));
+        let actual = &self.tensors[id.0].1;
+        if (actual.element, actual.sizes) != (expected.element, expected.sizes) {
+            return Err(Error::internal(format!("{name} gives {actual}, where {expected} was foreseen")));
         }
         Ok(id)
     }

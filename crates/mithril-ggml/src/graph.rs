@@ -118,11 +118,11 @@ impl Graph {
         if (leaves.len(), outputs.len()) != (self.leaves.len(), self.outputs.len()) {
             return Err(Error::internal("a graph of ggml is given too few or too many tensors"));
         }
-        let given = self.leaves.iter().zip(leaves).chain(self.outputs.iter().zip(outputs));
+        let pairs = self.leaves.iter().zip(leaves).chain(self.outputs.iter().zip(outputs));
         // SAFETY: tensors live in the pools, and nobody else has them, since `self` is borrowed for writing. A view shows
         // a tensor that is not a view, whose address was set before.
         let status = unsafe {
-            for (&tensor, &address) in given {
+            for (&tensor, &address) in pairs {
                 (*tensor).data = address;
             }
             for &(tensor, start) in &self.placed {

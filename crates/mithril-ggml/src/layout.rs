@@ -85,9 +85,9 @@ pub(crate) unsafe fn layout(
         // SAFETY: as above.
         let operand = unsafe { written_over(node) };
         let reused = used.iter_mut().find(|u| operand.contains(&u.root) && u.last == i);
-        if let Some(found) = reused {
-            placed.push((node, found.start));
-            (found.root, found.last) = (node, last[&node]);
+        if let Some(offset) = reused {
+            placed.push((node, offset.start));
+            (offset.root, offset.last) = (node, last[&node]);
             continue;
         }
         let size = bytes.next_multiple_of(ALIGNMENT);

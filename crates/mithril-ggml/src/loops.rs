@@ -70,7 +70,7 @@ unsafe fn custom(
     let operands = tensors.as_mut_ptr();
     // SAFETY: as said.
     unsafe {
-        let made = ffi::ggml_custom_4d(
+        let tensor = ffi::ggml_custom_4d(
             context,
             0,
             n0,
@@ -84,9 +84,9 @@ unsafe fn custom(
             data,
         );
         for (i, number) in passed.iter().filter(|p| matches!(p, Passed::Number(_))).enumerate() {
-            (*made).op_params[NUMBERS + i] = (number.number() as f32).to_bits().cast_signed();
+            (*tensor).op_params[NUMBERS + i] = (number.number() as f32).to_bits().cast_signed();
         }
-        made
+        tensor
     }
 }
 
@@ -107,9 +107,9 @@ unsafe fn spread(
     }
     // SAFETY: as said.
     unsafe {
-        let made = custom(context, passed, sizes, function);
-        (*made).op_params[IN_PLACE] = 1;
-        made
+        let node = custom(context, passed, sizes, function);
+        (*node).op_params[IN_PLACE] = 1;
+        node
     }
 }
 
@@ -292,8 +292,8 @@ fn exp(x: f32) -> f32 {
     let high = ((rest * (1.0 / 5040.0) + 1.0 / 720.0) * rest + 1.0 / 120.0) * rest + 1.0 / 24.0;
     let sum = ((high * rest + 1.0 / 6.0) * rest + 0.5) * rest + 1.0;
     let power = f32::from_bits((shifted.to_bits() << 23).wrapping_add(1.0_f32.to_bits()));
-    let found = (sum * rest + 1.0) * power;
-    if x > MOST { f32::INFINITY } else { found }
+    let quantile = (sum * rest + 1.0) * power;
+    if x > MOST { f32::INFINITY } else { quantile }
 }
 
 fn truth(x: bool) -> f32 {

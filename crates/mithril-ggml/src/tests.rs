@@ -40,7 +40,7 @@ fn structures_have_the_sizes_of_c() {
 #[test]
 fn functions_are_known_with_the_same_parameters() {
     for function in FUNCTIONS {
-        let found = find(function.name).unwrap_or_else(|| panic!("operations.rs lacks {}", function.name));
+        let entry = find(function.name).unwrap_or_else(|| panic!("operations.rs lacks {}", function.name));
         let kind = |p: &Parameter| match p {
             Parameter::tensor => Kind::Tensor,
             Parameter::optional => Kind::Optional,
@@ -49,7 +49,7 @@ fn functions_are_known_with_the_same_parameters() {
             Parameter::flag => Kind::Bool,
             Parameter::kind => Kind::Element,
         };
-        let kinds: Vec<Kind> = found.parameters.iter().map(kind).collect();
+        let kinds: Vec<Kind> = entry.parameters.iter().map(kind).collect();
         assert_eq!(kinds, function.takes, "{}", function.name);
     }
 }
@@ -67,7 +67,7 @@ fn computed(
     threads: usize,
 ) -> mithril_ir::Result<Vec<Vec<f32>>> {
     let mut results: Vec<Vec<f32>> = outputs.iter().map(|&n| vec![0.0; n]).collect();
-    let given: Vec<_> = leaves.iter().map(|v| v.as_ptr().cast_mut().cast()).collect();
+    let addresses: Vec<_> = leaves.iter().map(|v| v.as_ptr().cast_mut().cast()).collect();
     let written: Vec<_> = results.iter_mut().map(|v| v.as_mut_ptr().cast()).collect();
     let lease = Workers::of(threads).lease();
     let threads = lease.as_ref().map_or(1, crate::Lease::threads);
@@ -78,7 +78,7 @@ fn computed(
         start.wrapping_add(start.align_offset(64)).cast()
     };
     // SAFETY: vectors of the right lengths.
-    unsafe { graph.compute(&given, &written, aligned(&mut arena), aligned(&mut work), lease.as_ref()) }
+    unsafe { graph.compute(&addresses, &written, aligned(&mut arena), aligned(&mut work), lease.as_ref()) }
         .map(|()| results)
 }
 
@@ -97,18 +97,18 @@ fn a_graph_computes_what_it_says() {
     let mut graph = c.finish(&[turned, sum, sum, x]).expect("a graph");
     let weights: Vec<f32> = (0..6).map(|i| i as f32).collect();
     let input: Vec<f32> = (0..12).map(|i| i as f32 - 5.0).collect();
-    let wanted = |row: usize, column: usize| {
+    let expected = |row: usize, column: usize| {
         3.0 * (0..3).map(|k| weights[column * 3 + k] * input[row * 3 + k]).sum::<f32>()
     };
     for threads in [1, 2] {
-        let found = compute(&mut graph, &[weights.clone(), input.clone()], &[8, 8, 8, 12], threads);
+        let actual = compute(&mut graph, &[weights.clone(), input.clone()], &[8, 8, 8, 12], threads);
         for row in 0..4 {
             for column in 0..2 {
-                assert_eq!(found[1][row * 2 + column], wanted(row, column));
-                assert_eq!(found[0][column * 4 + row], wanted(row, column));
+                assert_eq!(actual[1][row * 2 + column], expected(row, column));
+                assert_eq!(actual[0][column * 4 + row], expected(row, column));
             }
         }
-        assert_eq!((&found[2], &found[3]), (&found[1], &input));
+        assert_eq!((&actual[2], &actual[3]), (&actual[1], &input));
     }
 }
 
@@ -133,9 +133,9 @@ fn intermediate_values_do_not_overlap() {
     let mut graph = c.finish(&[sum]).expect("a graph");
     let kept = (1..=600).step_by(7).count();
     assert!(graph.bytes() <= (kept + 3) * 448, "{} bytes", graph.bytes());
-    let found = compute(&mut graph, &[vec![0.5; 100]], &[100], 1);
-    let wanted = 0.5 + (1..=600).step_by(7).map(|i| i as f32 + 0.5).sum::<f32>();
-    assert_eq!(found[0], vec![wanted; 100]);
+    let actual = compute(&mut graph, &[vec![0.5; 100]], &[100], 1);
+    let expected = 0.5 + (1..=600).step_by(7).map(|i| i as f32 + 0.5).sum::<f32>();
+    assert_eq!(actual[0], vec![expected; 100]);
 }
 
 /// An op does not write over a tensor that another of its operands shows at other places.
@@ -151,8 +151,8 @@ fn what_is_read_in_another_order_too_is_not_written_over() {
     let output = c.call("ggml_scale", &[t(sum), Argument::Number(0.5)]).expect("an output");
     let mut graph = c.finish(&[output]).expect("a graph");
     let x: Vec<f32> = (0..9).map(|i| i as f32).collect();
-    let wanted: Vec<f32> = (0..9).map(|i| x[i] + x[i % 3 * 3 + i / 3]).collect();
-    assert_eq!(compute(&mut graph, &[x], &[9], 1)[0], wanted);
+    let expected: Vec<f32> = (0..9).map(|i| x[i] + x[i % 3 * 3 + i / 3]).collect();
+    assert_eq!(compute(&mut graph, &[x], &[9], 1)[0], expected);
 }
 
 /// Sums of what it reads; anything can be wrong with them.
@@ -196,10 +196,12 @@ fn custom_ops_compute_and_fail() {
         let leaves = [1.0, 10.0].map(|by| (0..700).map(|i| i as f32 * by).collect::<Vec<_>>());
         for threads in [1, 2, 3] {
             match (computed(&mut graph, &leaves, &[700], threads), wrong) {
-                (Ok(found), None) => assert!(found[0].iter().enumerate().all(|(i, &x)| x == i as f32 * 22.0)),
+                (Ok(outputs), None) => {
+                    assert!(outputs[0].iter().enumerate().all(|(i, &x)| x == i as f32 * 22.0))
+                }
                 (Err(e), Some("error")) => assert_eq!(e.code(), Code::Numerics),
                 (Err(e), Some(_)) => assert_eq!(e.code(), Code::Internal),
-                (found, _) => panic!("{wrong:?} gives {found:?}"),
+                (outputs, _) => panic!("{wrong:?} gives {outputs:?}"),
             }
         }
     }

@@ -160,8 +160,8 @@ fn is_called(function: &Function, random: &mut Random) -> bool {
     let copied: Vec<_> = copied.collect();
     let again = c.call(function.name, &copied).ok().filter(|id| c.ty(*id).element == Element::F32);
     let outputs: Vec<_> = [result].into_iter().chain(again).collect();
-    let found = compute(c.finish(&outputs).expect("a graph"), &leaves, &vec![bytes; outputs.len()]);
-    if let [one, two] = found.as_slice() {
+    let results = compute(c.finish(&outputs).expect("a graph"), &leaves, &vec![bytes; outputs.len()]);
+    if let [one, two] = results.as_slice() {
         let scale = one.iter().filter(|x| x.is_finite()).fold(1e-3_f32, |a, x| a.max(x.abs()));
         let differ = |(x, y): (&f32, &f32)| x.is_finite() && y.is_finite() && (x - y).abs() > 1e-4 * scale;
         let is_same = !one.iter().zip(two).any(differ);
@@ -181,8 +181,8 @@ fn compute(mut graph: Graph, leaves: &[Type], outputs: &[usize]) -> Vec<Vec<f32>
         let start = m.as_mut_ptr().cast::<u8>();
         start.wrapping_add(start.align_offset(64)).cast::<std::ffi::c_void>()
     };
-    let mut given: Vec<_> = leaves.iter().map(|ty| memory(ty.bytes() as usize)).collect();
-    for (leaf, ty) in given.iter_mut().zip(leaves) {
+    let mut memories: Vec<_> = leaves.iter().map(|ty| memory(ty.bytes() as usize)).collect();
+    for (leaf, ty) in memories.iter_mut().zip(leaves) {
         let value = |i: usize| match ty.element {
             Element::F32 => (((i * 37) % 101) as f32 / 50.0 - 1.0).to_bits(),
             // Every table has the first row.
@@ -194,7 +194,7 @@ fn compute(mut graph: Graph, leaves: &[Type], outputs: &[usize]) -> Vec<Vec<f32>
     }
     let mut results: Vec<_> = outputs.iter().map(|&bytes| memory(bytes)).collect();
     let (mut arena, mut work) = (memory(graph.bytes()), memory(graph.work_bytes(1)));
-    let leaves: Vec<_> = given.iter_mut().map(start).collect();
+    let leaves: Vec<_> = memories.iter_mut().map(start).collect();
     let places: Vec<_> = results.iter_mut().map(start).collect();
     // SAFETY: vectors with room for each tensor, and for what the graph asks for.
     unsafe { graph.compute(&leaves, &places, start(&mut arena), start(&mut work), None) }.expect("computed");

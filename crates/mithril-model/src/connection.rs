@@ -448,8 +448,8 @@ impl Model {
     pub fn connection(&self, name: &str) -> Result<Connection> {
         match self.composite() {
             Some(c) => {
-                let found = c.find(name).or_else(|| self.find_output(name).map(|i| c.outputs()[i].1));
-                let e = found.ok_or_else(|| c.no_edge(name))?;
+                let edge = c.find(name).or_else(|| self.find_output(name).map(|i| c.outputs()[i].1));
+                let e = edge.ok_or_else(|| c.no_edge(name))?;
                 Ok(Connection::new(Source::Edge(self.0.id, c.edge_name(e))))
             }
             None => self.port(name),

@@ -426,7 +426,7 @@ impl<'a> Edit<'a> {
 
     /// A child that reads what depends on it would never run.
     fn check_cycle(&self, inputs: &[Bound], outputs: &[EdgeId], name: &str) -> Result<()> {
-        let wanted: Vec<EdgeId> = inputs
+        let edges: Vec<EdgeId> = inputs
             .iter()
             .filter_map(|b| match b {
                 Bound::Edge(e) if self.c.edge(*e).source.is_some() => Some(*e),
@@ -434,7 +434,7 @@ impl<'a> Edit<'a> {
             })
             .collect();
         // In a model that grows forwards nothing uses the new outputs yet.
-        if wanted.is_empty() || outputs.iter().all(|e| self.c.edge(*e).users.is_empty()) {
+        if edges.is_empty() || outputs.iter().all(|e| self.c.edge(*e).users.is_empty()) {
             return Ok(());
         }
         let mut seen = vec![false; self.c.edges.len()];
@@ -443,7 +443,7 @@ impl<'a> Edit<'a> {
             if std::mem::replace(&mut seen[e.index()], true) {
                 continue;
             }
-            if wanted.contains(&e) {
+            if edges.contains(&e) {
                 return Err(Error::new(
                     Code::Cycle,
                     format!("`{name}` reads `{}`, which depends on `{name}`", self.c.edge_name(e)),

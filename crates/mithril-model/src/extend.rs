@@ -123,8 +123,8 @@ impl Edit<'_> {
     /// The port that the last output feeds, if none is given.
     fn fed(child: &Model, spec: &Spec) -> Result<Option<usize>> {
         let free = child.data_ports();
-        let given = |&i: &usize| spec.0.iter().any(|(name, _)| child.find_port(name) == Some(i));
-        if free.iter().any(given) {
+        let is_passed = |&i: &usize| spec.0.iter().any(|(name, _)| child.find_port(name) == Some(i));
+        if free.iter().any(is_passed) {
             return Ok(None);
         }
         let canonical = free.iter().copied().find(|&i| &*child.port_name(i) == "input");
@@ -246,15 +246,15 @@ impl Edit<'_> {
     }
 
     fn port_of(&self, model: &Model, port: &str) -> Result<crate::model::EdgeId> {
-        let mut found = self.c.children.iter().filter(|child| child.model.is(model));
-        let Some(child) = found.next_back() else {
+        let mut children = self.c.children.iter().filter(|child| child.model.is(model));
+        let Some(child) = children.next_back() else {
             return Err(Error::new(
                 Code::BadConnection,
                 format!("`{port}` of {} is not part of the model", model.title()),
             )
             .help("add that model first, then use its port"));
         };
-        if let Some(other) = found.next() {
+        if let Some(other) = children.next() {
             return Err(Error::new(
                 Code::BadConnection,
                 format!(

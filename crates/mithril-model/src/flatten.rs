@@ -614,7 +614,7 @@ impl Walk {
 fn inner_value(graph: &Graph, name: &str) -> Result<ValueId> {
     let short = name.strip_suffix(".output").unwrap_or(name);
     let tensors = || graph.values().filter(|(_, v)| v.ty.is_some());
-    let named = |wanted: &str| tensors().find(|(_, v)| v.name.as_deref() == Some(wanted)).map(|(id, _)| id);
+    let named = |path: &str| tensors().find(|(_, v)| v.name.as_deref() == Some(path)).map(|(id, _)| id);
     named(name).or_else(|| named(short)).ok_or_else(|| {
         let names: Vec<Arc<str>> = tensors().filter_map(|(_, v)| v.name.clone()).collect();
         crate::model::unknown("connection", name, "the model", names.iter().map(|n| &**n))

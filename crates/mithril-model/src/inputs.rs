@@ -84,8 +84,8 @@ pub(crate) fn enter(
 fn check_keys(c: &Composite, options: &FlattenOptions) -> Result<()> {
     let constants = options.constants.iter().map(|(n, _)| n);
     for name in options.trainable.iter().chain(&options.data).chain(constants) {
-        let found = c.find(name).is_some_and(|e| c.edge(e).source.is_none());
-        if !found {
+        let is_open = c.find(name).is_some_and(|e| c.edge(e).source.is_none());
+        if !is_open {
             let names: Vec<Arc<str>> = c.ports().iter().map(|&e| c.edge_name(e)).collect();
             return Err(unknown("input", name, "the model", names.iter().map(|n| &**n)));
         }

@@ -290,8 +290,8 @@ impl Model {
         let mut model = self;
         for part in path.split('.') {
             let c = model.composite();
-            let found = c.and_then(|c| Some(&c.children[*c.by_name.get(part)? as usize].model));
-            model = found.ok_or_else(|| {
+            let child = c.and_then(|c| Some(&c.children[*c.by_name.get(part)? as usize].model));
+            model = child.ok_or_else(|| {
                 let names = model.children().map(|(n, _)| n.to_owned()).collect::<Vec<_>>();
                 unknown("part", path, &self.to_string(), names.iter().map(String::as_str))
             })?;
@@ -513,11 +513,11 @@ impl Composite {
             edge.source.is_some() && edge.expose.unwrap_or(named && edge.users.is_empty())
         };
         let ids = (0..self.edges.len()).map(|i| EdgeId(i as u32));
-        let found: Vec<_> =
+        let matching: Vec<_> =
             ids.filter(|&e| is_output(self.edge(e))).map(|e| (self.edge_name(e), e)).collect();
         match self.last {
-            Some(last) if found.is_empty() => vec![("output".into(), last)],
-            _ => found,
+            Some(last) if matching.is_empty() => vec![("output".into(), last)],
+            _ => matching,
         }
     }
     pub fn edge_name(&self, e: EdgeId) -> Arc<str> {

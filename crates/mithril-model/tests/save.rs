@@ -145,10 +145,10 @@ fn hostile_files_are_refused_with_the_place() {
         ),
         (parts(&good.replace("{\"name\":\"x\"}", "{\"name\":\"x\",\"declared\":{\"shape\":[1e400]}}")), ""),
     ];
-    for (text, wanted) in cases {
+    for (text, expected) in cases {
         let e = Model::from_json(&text).unwrap_err();
         assert_eq!(e.code(), Code::BadFile, "{e}");
-        assert!(e.to_string().contains(wanted), "{wanted:?} in {e}");
+        assert!(e.to_string().contains(expected), "{expected:?} in {e}");
     }
 }
 

@@ -14,7 +14,7 @@ fn the_table_has_shapes_and_parameters() {
         ..FlattenOptions::default()
     };
     // 784·128 + 128 = 100480 and 128·10 + 10 = 1290
-    let wanted = "\
+    let expected = "\
 Model(2 layers, inputs=[input], outputs=[output])
 Name            Layer    Output shape  Parameters
 -------------------------------------------------
@@ -25,7 +25,7 @@ mlp             MLP      [n, 10]          101,770
 softmax         Softmax  [n, 10]                0
 -------------------------------------------------
 Parameters: 101,770";
-    assert_eq!(m.summary_with(&options).unwrap(), wanted);
+    assert_eq!(m.summary_with(&options).unwrap(), expected);
     let open = m.summary();
     assert!(open.contains("mlp      MLP      [..., 10]              ?"), "{open}");
     assert!(Model::new().summary().ends_with("Parameters: 0"));

@@ -117,9 +117,9 @@ fn attention_follows_its_equation() {
             }
         }
     }
-    let wanted: Vec<f64> =
+    let expected: Vec<f64> =
         joined.iter().flat_map(|row| affine(p("out_proj.weight"), p("out_proj.bias"), row)).collect();
-    near(&outputs[0].to_f64s(), &wanted);
+    near(&outputs[0].to_f64s(), &expected);
     // The general layer with one tensor thrice is the same.
     let general =
         layers::build("MultiHeadAttention", vec![e.into(), heads.into()], vec![("causal", true.into())])
@@ -127,7 +127,7 @@ fn attention_follows_its_equation() {
     let shape: &[i64] = &[1, 3, 4];
     let flat =
         flatten(&general, &options(&[("query", shape), ("key", shape), ("value", shape)], false)).unwrap();
-    near(&run(&flat, &[x.clone(), x.clone(), x.clone()]).0[0].to_f64s(), &wanted);
+    near(&run(&flat, &[x.clone(), x.clone(), x.clone()]).0[0].to_f64s(), &expected);
 }
 
 #[test]

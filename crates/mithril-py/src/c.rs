@@ -34,11 +34,11 @@ struct Arrays(Py<PyDict>);
 
 impl Values for Arrays {
     fn value(&self, name: &str) -> mithril::ir::Result<Option<Arc<Tensor>>> {
-        let found = Python::attach(|py| -> Outcome<_> {
-            let found = self.0.bind(py).get_item(name)?;
-            found.map(|array| Ok(Arc::new(tensor(&array, None)?))).transpose()
+        let value = Python::attach(|py| -> Outcome<_> {
+            let value = self.0.bind(py).get_item(name)?;
+            value.map(|array| Ok(Arc::new(tensor(&array, None)?))).transpose()
         });
-        found.map_err(|failure| match failure {
+        value.map_err(|failure| match failure {
             Failure::Core(error) => error,
             Failure::Python(error) => Error::new(Code::BadParameter, format!("`{name}`: {error}")),
         })
@@ -110,17 +110,17 @@ impl PyCProgram {
     fn decisions<'py>(&self, py: Python<'py>) -> Outcome<Vec<Bound<'py, PyDict>>> {
         let Some(ready) = self.0.latest() else { return Ok(Vec::new()) };
         let one = |d: &Decision| {
-            let found = PyDict::new(py);
-            found.set_item("weight", &d.weight)?;
-            found.set_item("scheme", d.outcome.as_ref().ok().map(|scheme| scheme.name()))?;
-            found.set_item("reason", d.outcome.as_ref().err().map(|reason| &*reason.text))?;
-            found.set_item("matrix", [d.matrix.start, d.matrix.n, d.matrix.column])?;
-            found.set_item("terms", &d.matrix.terms)?;
-            found.set_item("batch", &d.matrix.batch)?;
-            found.set_item("bytes", d.bytes)?;
-            found.set_item("is_convolution", d.is_convolution)?;
-            found.set_item("range", d.range)?;
-            Ok(found)
+            let dict = PyDict::new(py);
+            dict.set_item("weight", &d.weight)?;
+            dict.set_item("scheme", d.outcome.as_ref().ok().map(|scheme| scheme.name()))?;
+            dict.set_item("reason", d.outcome.as_ref().err().map(|reason| &*reason.text))?;
+            dict.set_item("matrix", [d.matrix.start, d.matrix.n, d.matrix.column])?;
+            dict.set_item("terms", &d.matrix.terms)?;
+            dict.set_item("batch", &d.matrix.batch)?;
+            dict.set_item("bytes", d.bytes)?;
+            dict.set_item("is_convolution", d.is_convolution)?;
+            dict.set_item("range", d.range)?;
+            Ok(dict)
         };
         ready.function().source.decisions.iter().map(one).collect()
     }
@@ -153,24 +153,24 @@ impl PyCProgram {
             .map(|(n, t)| Ok((n.as_str().into(), Arc::new(tensor(t, None)?))))
             .collect::<Outcome<Tensors>>()?;
         let values = Arrays(values.clone().unbind());
-        let given = Export { title, values: &values, expected, calls, inside };
-        let report = py.detach(|| export(&self.0.program, &symbols, &given, &folder))?;
-        let found = PyDict::new(py);
-        found.set_item("files", report.files)?;
-        found.set_item("weight_bytes", report.weight_bytes)?;
-        found.set_item("packed_bytes", report.packed_bytes)?;
-        found.set_item("pack_bytes", report.pack_bytes)?;
-        found.set_item("arena_bytes", report.arena_bytes)?;
-        found.set_item("check", report.check)?;
-        found.set_item("is_packed", report.is_packed)?;
-        found.set_item("flags", FLAGS.to_vec())?;
+        let request = Export { title, values: &values, expected, calls, inside };
+        let report = py.detach(|| export(&self.0.program, &symbols, &request, &folder))?;
+        let dict = PyDict::new(py);
+        dict.set_item("files", report.files)?;
+        dict.set_item("weight_bytes", report.weight_bytes)?;
+        dict.set_item("packed_bytes", report.packed_bytes)?;
+        dict.set_item("pack_bytes", report.pack_bytes)?;
+        dict.set_item("arena_bytes", report.arena_bytes)?;
+        dict.set_item("check", report.check)?;
+        dict.set_item("is_packed", report.is_packed)?;
+        dict.set_item("flags", FLAGS.to_vec())?;
         let (inputs, outputs) = report.ports;
         for (key, ports) in [("inputs", inputs), ("outputs", outputs)] {
             let described: Vec<_> =
                 ports.into_iter().map(|port| described(py, port)).collect::<Outcome<_>>()?;
-            found.set_item(key, described)?;
+            dict.set_item(key, described)?;
         }
-        Ok(found)
+        Ok(dict)
     }
     /// Runs the program so many times, measuring its steps: the seconds of each step in each run, and what the steps
     /// are: name, path in the model, what is computed, operations (`None`: not known), bytes.
@@ -186,8 +186,8 @@ impl PyCProgram {
     ) -> Outcome<(Vec<Bound<'py, PyAny>>, Vec<StepRow>)> {
         let groups = Groups { params, data, state, cotangents };
         let symbols = self.0.bind(&groups)?;
-        let made = Arc::new(py.detach(|| self.0.program.profiled(&symbols))?);
-        let ready = Ready::new(py, made.clone(), self.0.many)?;
+        let profiled = Arc::new(py.detach(|| self.0.program.profiled(&symbols))?);
+        let ready = Ready::new(py, profiled.clone(), self.0.many)?;
         let (inputs, kept, rows) = self.0.gather(py, &ready, &groups)?;
         let run = || {
             // Into new memory: the states of the caller stay as they are.
@@ -198,7 +198,7 @@ impl PyCProgram {
         };
         let seconds = (0..runs).map(|_| run()).collect::<Outcome<_>>()?;
         let row = |c: &Cost| (c.name.clone(), c.path.clone(), c.what.clone(), c.operations, c.bytes);
-        Ok((seconds, made.source.costs.iter().map(row).collect()))
+        Ok((seconds, profiled.source.costs.iter().map(row).collect()))
     }
     /// Packs parameters and states for these sizes of data.
     fn pack<'py>(
@@ -230,31 +230,31 @@ pub struct COptions(Options);
 
 impl<'py> FromPyObject<'_, 'py> for COptions {
     type Error = Failure;
-    fn extract(given: Borrowed<'_, 'py, PyAny>) -> Outcome<Self> {
-        fn read<'py, T: FromPyObjectOwned<'py>>(given: &Bound<'py, PyAny>, name: &str) -> Outcome<T> {
-            let value = given.get_item(name)?;
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> Outcome<Self> {
+        fn read<'py, T: FromPyObjectOwned<'py>>(object: &Bound<'py, PyAny>, name: &str) -> Outcome<T> {
+            let value = object.get_item(name)?;
             value.extract::<T>().map_err(|error| Failure::Python(error.into()))
         }
-        let quantize: Option<Quantization> = read(&given, "quantize")?;
-        let batch: Option<String> = read(&given, "batch")?;
+        let quantize: Option<Quantization> = read(&object, "quantize")?;
+        let batch: Option<String> = read(&object, "batch")?;
         Ok(Self(Options {
-            prefix: read(&given, "prefix")?,
+            prefix: read(&object, "prefix")?,
             pack: false,
-            in_place: read(&given, "in_place")?,
-            lanes: read(&given, "lanes")?,
+            in_place: read(&object, "in_place")?,
+            lanes: read(&object, "lanes")?,
             tool: Tool {
-                command: read(&given, "cc")?,
-                flags: read(&given, "flags")?,
-                python: read(&given, "python")?,
+                command: read(&object, "cc")?,
+                flags: read(&object, "flags")?,
+                python: read(&object, "python")?,
             },
-            threads: read(&given, "threads")?,
-            memory_limit: read(&given, "memory_limit")?,
-            autotune: read(&given, "autotune")?,
+            threads: read(&object, "threads")?,
+            memory_limit: read(&object, "memory_limit")?,
+            autotune: read(&object, "autotune")?,
             quantize: quantize.map(Quantization::read).transpose()?,
             batch: batch.map(Into::into),
-            block: read(&given, "block")?,
-            packs_alike: read(&given, "packs_alike")?,
-            registers: read(&given, "registers")?,
+            block: read(&object, "block")?,
+            packs_alike: read(&object, "packs_alike")?,
+            registers: read(&object, "registers")?,
         }))
     }
 }
@@ -307,16 +307,16 @@ pub fn c_program(
 
 /// An input or output of exported code as Python reads it.
 fn described(py: Python<'_>, port: Port) -> Outcome<Bound<'_, PyDict>> {
-    let found = PyDict::new(py);
-    found.set_item("name", &*port.name)?;
-    found.set_item("dtype", port.dtype.name())?;
-    found.set_item("shape", port.shape)?;
-    found.set_item("role", port.role.map(role_name))?;
-    found.set_item("offset", port.offset)?;
-    found.set_item("replaces", port.replaces)?;
-    found.set_item("has_rows", port.has_rows)?;
-    found.set_item("allowed", port.allowed)?;
-    Ok(found)
+    let dict = PyDict::new(py);
+    dict.set_item("name", &*port.name)?;
+    dict.set_item("dtype", port.dtype.name())?;
+    dict.set_item("shape", port.shape)?;
+    dict.set_item("role", port.role.map(role_name))?;
+    dict.set_item("offset", port.offset)?;
+    dict.set_item("replaces", port.replaces)?;
+    dict.set_item("has_rows", port.has_rows)?;
+    dict.set_item("allowed", port.allowed)?;
+    Ok(dict)
 }
 
 /// What this processor can do at most with the threads of these options: operations on float32 and bytes from memory in
@@ -326,8 +326,8 @@ pub fn c_peak(py: Python<'_>, options: COptions) -> Result<(f64, f64, usize), Fa
     let options = options.0;
     py.detach(|| {
         let lanes = mithril::compile::c::target(options.lanes)?.lanes;
-        let found = peak(&options.tool, &Cache::default(), lanes, options.threads())?;
-        Ok((found.operations, found.bandwidth, options.threads()))
+        let measured = peak(&options.tool, &Cache::default(), lanes, options.threads())?;
+        Ok((measured.operations, measured.bandwidth, options.threads()))
     })
 }
 

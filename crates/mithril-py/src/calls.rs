@@ -142,17 +142,17 @@ impl<S: Source> Calls<S> {
     }
     /// The parameters that are given in blocks, where those are read so.
     fn blocks(&self, params: &Bound<'_, PyAny>) -> Outcome<Blocks> {
-        let mut found = Blocks::new();
+        let mut quantized = Blocks::new();
         if S::Function::READS_BLOCKS {
             let is_weight = |role, dtype| role == Role::Param && dtype == DType::F32;
             let inputs = self.program.compiled().inputs.iter();
             for input in inputs.filter(|input| is_weight(input.role, input.ty.dtype)) {
                 if let Some((element, _)) = blocks(&params.get_item(&*input.name)?)? {
-                    found.insert(input.name.clone(), element);
+                    quantized.insert(input.name.clone(), element);
                 }
             }
         }
-        Ok(found)
+        Ok(quantized)
     }
     /// The function for these sizes; it becomes the latest.
     pub fn specialise(
@@ -161,9 +161,9 @@ impl<S: Source> Calls<S> {
         symbols: &Symbols,
         blocks: &Blocks,
     ) -> Outcome<Arc<Ready<S::Function>>> {
-        let made = py.detach(|| self.program.specialise(symbols, blocks))?;
-        let is_made = |ready: &Ready<S::Function>| Arc::ptr_eq(ready.function(), &made);
-        self.ready.find(is_made, || Ready::new(py, made.clone(), self.many))
+        let specialized = py.detach(|| self.program.specialise(symbols, blocks))?;
+        let is_made = |ready: &Ready<S::Function>| Arc::ptr_eq(ready.function(), &specialized);
+        self.ready.find(is_made, || Ready::new(py, specialized.clone(), self.many))
     }
     /// Makes the function for these sizes of inputs, and for these parameters; nothing is run.
     pub fn prepare(
@@ -197,9 +197,9 @@ impl<S: Source> Calls<S> {
     }
     /// What packed parameters are made of, if they were packed by this program.
     fn own<'a>(&self, packed: &'a PyPacked) -> Outcome<&'a packed::For<S::Function>> {
-        let found = packed.parts::<S::Function>();
-        let found = found.filter(|f| self.ready.contains(&f.ready));
-        Ok(found.ok_or_else(|| {
+        let parts = packed.parts::<S::Function>();
+        let parts = parts.filter(|f| self.ready.contains(&f.ready));
+        Ok(parts.ok_or_else(|| {
             Error::new(Code::BadParameter, "the parameters are packed for another model")
                 .help("pack them with this one: compiled.pack(params)")
         })?)
@@ -276,9 +276,9 @@ impl<'py> Groups<'py> {
         };
         let group = group.ok_or_else(|| Error::internal("no cotangents are given"))?;
         if let Ok(dict) = group.cast::<PyDict>()
-            && let Some(found) = dict.get_item(name)?
+            && let Some(value) = dict.get_item(name)?
         {
-            return Ok(found);
+            return Ok(value);
         }
         Ok(group.get_item(name)?)
     }
@@ -292,8 +292,8 @@ impl<F: Callable> Ready<F> {
 }
 
 impl<F: ReadsBlocks> Ready<F> {
-    pub fn new(py: Python<'_>, made: Arc<F>, many: bool) -> Outcome<Self> {
-        let interface = made.interface();
+    pub fn new(py: Python<'_>, function: Arc<F>, many: bool) -> Outcome<Self> {
+        let interface = function.interface();
         let names = interface.inputs.iter().map(|b| PyString::intern(py, &b.name).unbind());
         let inputs = interface.roles.iter().copied().zip(names).collect();
         let mut outputs = Vec::new();
@@ -307,7 +307,7 @@ impl<F: ReadsBlocks> Ready<F> {
             let recycled = Recycled::default();
             outputs.push(Output { dict, name: PyString::intern(py, name).unbind(), arguments, recycled });
         }
-        Ok(Self { call: HostFunction::new(made), inputs, outputs, many })
+        Ok(Self { call: HostFunction::new(function), inputs, outputs, many })
     }
     /// The arrays of a call.
     fn arrays<'a, 'py>(&'a self, py: Python<'py>, groups: &'a Groups<'py>) -> CallArrays<'a, 'py, F> {
@@ -325,8 +325,8 @@ impl<F: ReadsBlocks> Ready<F> {
         let (input, _) = interface.shared.iter().find(|(_, output)| *output == i)?;
         let (role, name) = &self.inputs[*input];
         let array = groups.get(*role, name.bind(py)).ok()?;
-        let found = describe(&array).ok()?;
-        found.fits_writing(&interface.outputs[i])?.is_at(&inputs[*input]).then_some(array)
+        let held = describe(&array).ok()?;
+        held.fits_writing(&interface.outputs[i])?.is_at(&inputs[*input]).then_some(array)
     }
     pub fn run<'py>(
         &self,
@@ -340,9 +340,9 @@ impl<F: ReadsBlocks> Ready<F> {
         let own = self.function().interface();
         let scaled = rows.map(|count| own.of_rows(count));
         let interface = scaled.as_ref().unwrap_or(own);
-        let addresses = inputs.iter().enumerate().zip(&interface.inputs).map(|((i, found), buffer)| {
-            let found = found.as_ref().or_else(|| kept?.memory[i].as_ref());
-            found.and_then(|found| found.fits(buffer)).unwrap_or(Address::none())
+        let addresses = inputs.iter().enumerate().zip(&interface.inputs).map(|((i, held), buffer)| {
+            let held = held.as_ref().or_else(|| kept?.memory[i].as_ref());
+            held.and_then(|held| held.fits(buffer)).unwrap_or(Address::none())
         });
         let inputs: Vec<Address<'_>> = addresses.collect();
         // States that are changed where they lie are not results.
@@ -363,11 +363,11 @@ impl<F: ReadsBlocks> Ready<F> {
         }
         for (output, buffer) in self.outputs.iter().zip(&interface.outputs).skip(count) {
             let array = states.map(|groups| groups.get(Role::State, output.name.bind(py))).transpose()?;
-            let found = array.and_then(|array| describe(&array).ok());
-            let is_given = |found: &Held| {
-                found.fits_writing(buffer).is_some_and(|place| inputs.iter().any(|input| place.is_at(input)))
+            let held = array.and_then(|array| describe(&array).ok());
+            let is_given = |held: &Held| {
+                held.fits_writing(buffer).is_some_and(|place| inputs.iter().any(|input| place.is_at(input)))
             };
-            outputs.push(found.filter(is_given).ok_or_else(|| {
+            outputs.push(held.filter(is_given).ok_or_else(|| {
                 let text = format!("the state `{}` cannot be changed where it lies", buffer.name);
                 Error::new(Code::BadParameter, text)
                     .help("it must be contiguous, writeable, and of the dtype of the program")
@@ -415,9 +415,7 @@ impl<'py, F: ReadsBlocks> HostArrays for CallArrays<'_, 'py, F> {
         }
         match (blocks(&array)?, known) {
             (None, None) => find(self.py, array, buffer),
-            (Some((found, memory)), Some(wanted)) if found == wanted => {
-                find(self.py, aligned(memory)?, buffer)
-            }
+            (Some((key, memory)), Some(current)) if key == current => find(self.py, aligned(memory)?, buffer),
             _ => Ok(None),
         }
     }
@@ -439,19 +437,19 @@ impl<'py, F: ReadsBlocks> HostArrays for CallArrays<'_, 'py, F> {
 
 /// An input; a copy is made of what does not lie as generated code reads it. `None`: another shape.
 fn find<'py>(py: Python<'py>, array: Bound<'py, PyAny>, buffer: &TensorSpec) -> Outcome<Option<Held>> {
-    if let Ok(found) = describe(&array) {
-        if found.shape() != buffer.shape {
+    if let Ok(held) = describe(&array) {
+        if held.shape() != buffer.shape {
             return Ok(None);
         }
-        if found.fits(buffer).is_some() {
-            return Ok(Some(found));
+        if held.fits(buffer).is_some() {
+            return Ok(Some(held));
         }
     }
     let options = PyDict::new(py);
     options.set_item("order", "C")?;
     let copy = numpy(py)?.getattr("array")?.call((array, native(py, buffer.dtype)?), Some(&options))?;
-    let found = describe(&copy)?;
-    Ok(found.fits(buffer).is_some().then_some(found))
+    let held = describe(&copy)?;
+    Ok(held.fits(buffer).is_some().then_some(held))
 }
 
 /// The arguments of `numpy.empty`.

@@ -42,17 +42,17 @@ fn about_shape(failure: Failure, name: &str, shape: &Bound<'_, PyAny>) -> Failur
     })
 }
 
-fn options(given: &Bound<'_, PyDict>, float: DType) -> Outcome<FlattenOptions> {
+fn options(dict: &Bound<'_, PyDict>, float: DType) -> Outcome<FlattenOptions> {
     let mut options = FlattenOptions { float, ..FlattenOptions::default() };
-    for (key, value) in pairs(given.as_any())? {
+    for (key, value) in pairs(dict.as_any())? {
         let names = || {
             value.extract::<Vec<String>>().map(|v| v.into_iter().map(Arc::from).collect::<Vec<Arc<str>>>())
         };
         match key.as_str() {
             "shapes" => {
                 for (name, shape) in pairs(&value)? {
-                    let found = sizes(&shape).map_err(|failure| about_shape(failure, &name, &shape))?;
-                    options.shapes.push((name.into(), found));
+                    let known = sizes(&shape).map_err(|failure| about_shape(failure, &name, &shape))?;
+                    options.shapes.push((name.into(), known));
                 }
             }
             "dtypes" => {
@@ -91,8 +91,8 @@ fn options(given: &Bound<'_, PyDict>, float: DType) -> Outcome<FlattenOptions> {
 }
 
 /// How a parameter starts: a kind, and what belongs to it.
-fn initial(given: &Bound<'_, PyAny>) -> Outcome<Init> {
-    let (kind, value): (String, Bound<'_, PyAny>) = given.extract()?;
+fn initial(object: &Bound<'_, PyAny>) -> Outcome<Init> {
+    let (kind, value): (String, Bound<'_, PyAny>) = object.extract()?;
     Ok(match kind.as_str() {
         "zeros" => Init::Zeros,
         "ones" => Init::Ones,
@@ -138,14 +138,14 @@ pub fn roles<'py>(
     for (key, role) in [("param", Role::Param), ("data", Role::Data), ("state", Role::State)] {
         let mut names = Vec::new();
         for name in model.inputs() {
-            let found = if options.trainable.contains(&name) {
+            let value = if options.trainable.contains(&name) {
                 Role::Param
             } else if options.data.contains(&name) {
                 Role::Data
             } else {
                 model.role_of(&name)?
             };
-            if found == role && !constant(&name) && !unneeded.contains(&name) {
+            if value == role && !constant(&name) && !unneeded.contains(&name) {
                 names.push(name.to_string());
             }
         }
@@ -173,12 +173,12 @@ pub fn compile(model: &PyModel, float: &str, given: &Bound<'_, PyDict>) -> Outco
 }
 
 /// Names of weights, and how they are kept.
-fn schemes(given: &Bound<'_, PyAny>) -> Outcome<Schemes> {
-    let given: Vec<(String, String)> = given.extract()?;
+fn schemes(value: &Bound<'_, PyAny>) -> Outcome<Schemes> {
+    let value: Vec<(String, String)> = value.extract()?;
     let scheme = |name: String| {
         Scheme::parse(&name).ok_or_else(|| Error::internal(format!("a weight is to be kept as {name:?}")))
     };
-    given.into_iter().map(|(weight, name)| Ok((weight.into(), scheme(name)?))).collect()
+    value.into_iter().map(|(weight, name)| Ok((weight.into(), scheme(name)?))).collect()
 }
 
 /// A model compiled as far as no target is needed.
@@ -285,8 +285,8 @@ impl PyCompiled {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let values = self.compiled.initial(&names, seed as u64)?;
         let dict = PyDict::new(py);
-        let found = self.compiled.inputs.iter().filter(|i| names.contains(&&*i.name));
-        for (input, t) in found.zip(&values) {
+        let inputs = self.compiled.inputs.iter().filter(|i| names.contains(&&*i.name));
+        for (input, t) in inputs.zip(&values) {
             dict.set_item(&*input.name, array(py, t)?)?;
         }
         Ok(dict)
@@ -430,10 +430,10 @@ impl PyCompiled {
     fn lift_gradient<'py>(
         &self,
         py: Python<'py>,
-        wanted: Vec<String>,
+        expected: Vec<String>,
         inputs: &Bound<'py, PyDict>,
     ) -> Outcome<(Bound<'py, PyAny>, Vec<Bound<'py, PyAny>>)> {
-        let names: Vec<Arc<str>> = wanted.iter().map(|n| n.as_str().into()).collect();
+        let names: Vec<Arc<str>> = expected.iter().map(|n| n.as_str().into()).collect();
         let dtype = self.type_of("output")?.dtype;
         let graph = self.compiled.gradient(&Interpreter, &["output".into()], &names, &mut |_, _| {})?;
         let given = pairs(inputs.as_any())?;
@@ -444,20 +444,20 @@ impl PyCompiled {
             Role::Cotangent => Some(one.clone()),
             _ => given.iter().find(|(n, _)| *n == name).map(|(_, arg)| arg.clone()),
         };
-        let mut found = Vec::new();
+        let mut outputs = Vec::new();
         for (_, arg) in lift(&graph, &input)? {
             let connection = match arg {
                 Arg::Connection(c) => c,
                 Arg::Lit(lit) => Connection::constant(lit),
                 _ => return Err(Error::internal("an output is lifted to no connection").into()),
             };
-            found.push(Bound::new(py, PyConnection(connection))?.into_any());
+            outputs.push(Bound::new(py, PyConnection(connection))?.into_any());
         }
-        if found.is_empty() {
+        if outputs.is_empty() {
             return Err(Error::internal("a gradient without outputs").into());
         }
-        let gradients = found.split_off(1);
-        Ok((found.remove(0), gradients))
+        let gradients = outputs.split_off(1);
+        Ok((outputs.remove(0), gradients))
     }
     /// The program that takes a training step of parameters by the compiled step of an optimizer, with all that it
     /// changes as state.
@@ -468,13 +468,13 @@ impl PyCompiled {
     /// Name and text of each stage.
     fn stages(&self, target: TargetArgument) -> Outcome<Vec<(String, String)>> {
         let target = &target.0;
-        let mut found = Vec::new();
-        let mut observe = |name: &str, graph: &Graph| found.push((name.to_owned(), text::print(graph)));
+        let mut stages = Vec::new();
+        let mut observe = |name: &str, graph: &Graph| stages.push((name.to_owned(), text::print(graph)));
         let mut compiled = Compiled::observed(&self.model, &self.options, &mut observe)?;
         compiled.schemes = self.compiled.schemes.clone();
         compiled.layout.clone_from(&self.compiled.layout);
         compiled.forward(&PythonBackend(target), &mut observe)?;
-        Ok(found)
+        Ok(stages)
     }
     /// Table of the layers.
     fn summary(&self) -> Outcome<String> {
@@ -522,9 +522,8 @@ impl PyCompiled {
     }
     fn type_of(&self, name: &str) -> Outcome<&TensorType> {
         let graph = &self.compiled.graph;
-        let found = graph.outputs.get(name).and_then(|&v| graph.ty(v));
-        Ok(found
-            .ok_or_else(|| Error::new(Code::UnknownName, format!("there is no output called `{name}`")))?)
+        let ty = graph.outputs.get(name).and_then(|&v| graph.ty(v));
+        Ok(ty.ok_or_else(|| Error::new(Code::UnknownName, format!("there is no output called `{name}`")))?)
     }
     fn bind(&self, shapes: &Bound<'_, PyDict>) -> Outcome<interp::Symbols> {
         let mut symbols = interp::Symbols::default();
@@ -541,32 +540,32 @@ impl PyCompiled {
     }
     fn misfit(&self, shapes: &Bound<'_, PyDict>) -> Outcome<Option<Error>> {
         let symbols = self.bind(shapes)?;
-        for (name, given) in pairs(shapes.as_any())? {
-            let given: Vec<i64> = given.extract()?;
+        for (name, sizes) in pairs(shapes.as_any())? {
+            let sizes: Vec<i64> = sizes.extract()?;
             let Some(input) = self.compiled.inputs.iter().find(|i| *i.name == *name) else { continue };
-            let wanted = &input.ty.shape;
-            let fits = wanted.rank() == given.len()
-                && wanted
+            let declared = &input.ty.shape;
+            let fits = declared.rank() == sizes.len()
+                && declared
                     .iter()
-                    .zip(&given)
+                    .zip(&sizes)
                     .all(|(d, &n)| interp::resolve(d, &symbols).is_ok_and(|m| m == n));
             if !fits {
-                let given = Shape::of(given);
+                let sizes = Shape::of(sizes);
                 let mut error = Error::new(
                     Code::BadParameter,
-                    format!("data `{name}` has shape {given}, but must be {wanted}"),
+                    format!("data `{name}` has shape {sizes}, but must be {declared}"),
                 );
                 for (symbol, n) in
-                    wanted.iter().filter_map(|d| d.as_symbol()).filter_map(|s| Some((s, symbols.get(s)?)))
+                    declared.iter().filter_map(|d| d.as_symbol()).filter_map(|s| Some((s, symbols.get(s)?)))
                 {
                     error = error.note(format!("{symbol} is {n} in this call"));
                 }
                 let is_other = |(d, n): (&Dim, &Dim)| d.known().is_some() && d.known() != n.known();
-                let help = if wanted.rank() != given.rank() {
+                let help = if declared.rank() != sizes.rank() {
                     "the number of dimensions differs"
-                } else if wanted.iter().all(|d| d.known().is_some()) {
+                } else if declared.iter().all(|d| d.known().is_some()) {
                     "the shape was fixed when compiling; give a symbol there for any size, e.g. shapes={\"input\": [\"batch\", 784]}"
-                } else if wanted.iter().zip(given.iter()).any(is_other) {
+                } else if declared.iter().zip(sizes.iter()).any(is_other) {
                     "sizes that are numbers were fixed when compiling; give symbols there for any size"
                 } else {
                     "the same symbol is the same size everywhere in one call"

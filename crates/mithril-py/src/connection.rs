@@ -138,11 +138,11 @@ fn texts(op: &'static mithril::ir::OpDef, args: Vec<Arg>) -> Vec<Arg> {
 
 /// One connection, or a tuple of several.
 pub fn outputs(py: Python<'_>, connections: Vec<Connection>) -> Outcome<Bound<'_, PyAny>> {
-    let mut found = Vec::with_capacity(connections.len());
+    let mut values = Vec::with_capacity(connections.len());
     for c in connections {
-        found.push(Bound::new(py, PyConnection(c))?.into_any());
+        values.push(Bound::new(py, PyConnection(c))?.into_any());
     }
-    match <[_; 1]>::try_from(found) {
+    match <[_; 1]>::try_from(values) {
         Ok([one]) => Ok(one),
         Err(several) => Ok(PyTuple::new(py, several)?.into_any()),
     }

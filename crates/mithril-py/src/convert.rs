@@ -42,7 +42,7 @@ pub fn dtype(object: &Bound<'_, PyAny>) -> Outcome<DType> {
     Ok(DType::parse(&name)?)
 }
 
-fn wrong(object: &Bound<'_, PyAny>, wanted: &str) -> Failure {
+fn wrong(object: &Bound<'_, PyAny>, expected: &str) -> Failure {
     let kind = object.get_type().name().map_or_else(|_| "object".to_owned(), |n| n.to_string());
     let article = if kind.starts_with(['a', 'e', 'i', 'o']) { "an" } else { "a" };
     let text = object.repr().map_or_else(|_| String::new(), |text| text.to_string());
@@ -53,7 +53,7 @@ fn wrong(object: &Bound<'_, PyAny>, wanted: &str) -> Failure {
         format!("{text} ({article} {kind})")
     };
     Error::new(Code::BadArgument, format!("{shown} is not allowed here"))
-        .help(format!("give {wanted}"))
+        .help(format!("give {expected}"))
         .into()
 }
 
@@ -127,7 +127,7 @@ fn not_numbers(array: &Bound<'_, PyAny>) -> Failure {
 }
 
 /// A tensor from anything NumPy makes an array of.
-pub fn tensor(object: &Bound<'_, PyAny>, wanted: Option<DType>) -> Outcome<Tensor> {
+pub fn tensor(object: &Bound<'_, PyAny>, target: Option<DType>) -> Outcome<Tensor> {
     let py = object.py();
     let numpy = py.import("numpy")?;
     let object = if object.hasattr("detach")? {
@@ -144,8 +144,8 @@ pub fn tensor(object: &Bound<'_, PyAny>, wanted: Option<DType>) -> Outcome<Tenso
     let bytes = array.call_method0("tobytes")?;
     let bytes = bytes.cast::<PyBytes>().map_err(PyErr::from)?;
     let t = Tensor::from_bytes(dtype, shape, bytes.as_bytes())?;
-    Ok(match wanted {
-        Some(wanted) if wanted != dtype => t.cast(wanted),
+    Ok(match target {
+        Some(target) if target != dtype => t.cast(target),
         _ => t,
     })
 }

@@ -88,15 +88,15 @@ impl PyGgmlProgram {
         let Some(needs) = self.0.latest().map(|ready| ready.function().function.needs()) else {
             return Ok(None);
         };
-        let found = PyDict::new(py);
-        found.set_item("weights", needs.given)?;
-        found.set_item("prepared", needs.prepared)?;
-        found.set_item("graph", needs.graphs)?;
-        found.set_item("work", needs.work)?;
-        found.set_item("packing", needs.packing)?;
-        found.set_item("total", needs.total())?;
-        found.set_item("all_sizes", self.0.program.budget().taken())?;
-        Ok(Some(found))
+        let dict = PyDict::new(py);
+        dict.set_item("weights", needs.given)?;
+        dict.set_item("prepared", needs.prepared)?;
+        dict.set_item("graph", needs.graphs)?;
+        dict.set_item("work", needs.work)?;
+        dict.set_item("packing", needs.packing)?;
+        dict.set_item("total", needs.total())?;
+        dict.set_item("all_sizes", self.0.program.budget().taken())?;
+        Ok(Some(dict))
     }
     /// What became of the weights: dicts with the path, the type or None (`scheme`), the reason, bytes, and the order of
     /// the dimensions in which it is kept.
@@ -104,13 +104,13 @@ impl PyGgmlProgram {
     fn decisions<'py>(&self, py: Python<'py>) -> Outcome<Vec<Bound<'py, PyDict>>> {
         let Some(ready) = self.0.latest() else { return Ok(Vec::new()) };
         let one = |d: &Decision| {
-            let found = PyDict::new(py);
-            found.set_item("weight", &*d.weight)?;
-            found.set_item("scheme", d.outcome.as_ref().ok().map(|element| element.name()))?;
-            found.set_item("reason", d.outcome.as_ref().err())?;
-            found.set_item("bytes", d.bytes)?;
-            found.set_item("axes", axes(ready.function().function.plan(), d))?;
-            Ok(found)
+            let dict = PyDict::new(py);
+            dict.set_item("weight", &*d.weight)?;
+            dict.set_item("scheme", d.outcome.as_ref().ok().map(|element| element.name()))?;
+            dict.set_item("reason", d.outcome.as_ref().err())?;
+            dict.set_item("bytes", d.bytes)?;
+            dict.set_item("axes", axes(ready.function().function.plan(), d))?;
+            Ok(dict)
         };
         ready.function().decisions.iter().map(one).collect()
     }
@@ -152,13 +152,13 @@ impl PyGgmlProgram {
 /// The order of the dimensions in which a weight is kept.
 fn axes(plan: &Plan, decision: &Decision) -> Vec<usize> {
     let is_weight = |v: usize| plan.values[v].name == decision.weight;
-    let found = plan.values.iter().find_map(|value| match (&value.source, &value.ty) {
+    let stored = plan.values.iter().find_map(|value| match (&value.source, &value.ty) {
         (plan::Source::Permuted { of, axes }, Some(ty)) if is_weight(*of) => {
             decision.outcome.as_ref().is_ok_and(|element| ty.element == *element).then(|| axes.clone())
         }
         _ => None,
     });
-    found.unwrap_or_else(|| (0..decision.shape.len()).collect())
+    stored.unwrap_or_else(|| (0..decision.shape.len()).collect())
 }
 
 /// Rows of so many floats in a type of ggml; how much each column counts, as bytes of float32.
@@ -173,8 +173,8 @@ pub fn ggml_blocks<'py>(
 ) -> Outcome<Bound<'py, PyBytes>> {
     let element = element(name)?;
     let importance = importance.map(floats);
-    let made = py.detach(|| blocks(element, &floats(values), columns, importance.as_deref()))?;
-    Ok(PyBytes::new(py, &made))
+    let packed = py.detach(|| blocks(element, &floats(values), columns, importance.as_deref()))?;
+    Ok(PyBytes::new(py, &packed))
 }
 
 /// Rows of so many floats as they are after they were kept in a type of ggml.
@@ -186,12 +186,12 @@ pub fn ggml_rounded<'py>(
     columns: usize,
 ) -> Outcome<Bound<'py, PyBytes>> {
     let element = element(name)?;
-    let found = py.detach(|| {
+    let errors = py.detach(|| {
         let mut floats = floats(values);
         ggml::dequantize(element, &blocks(element, &floats, columns, None)?, &mut floats)?;
         Ok::<_, Error>(floats.iter().flat_map(|x| x.to_ne_bytes()).collect::<Vec<u8>>())
     })?;
-    Ok(PyBytes::new(py, &found))
+    Ok(PyBytes::new(py, &errors))
 }
 
 fn floats(bytes: &[u8]) -> Vec<f32> {
@@ -205,11 +205,11 @@ fn blocks(
     importance: Option<&[f32]>,
 ) -> Result<Vec<u8>, Error> {
     let rows = values.len() / columns.max(1);
-    let mut made = vec![0; ggml::bytes(element, rows, columns)?];
+    let mut content = vec![0; ggml::bytes(element, rows, columns)?];
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let each = rows.div_ceil(threads).max(1);
-    let size = made.len() / rows.max(1);
-    let parts = values.chunks(each * columns).zip(made.chunks_mut((each * size).max(1)));
+    let size = content.len() / rows.max(1);
+    let parts = values.chunks(each * columns).zip(content.chunks_mut((each * size).max(1)));
     std::thread::scope(|scope| {
         let make =
             |(values, out): (&[f32], &mut [u8])| ggml::quantize(element, values, columns, importance, out);
@@ -217,7 +217,7 @@ fn blocks(
         let failed = || Err(Error::internal("quantizing failed"));
         started.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| failed()))
     })?;
-    Ok(made)
+    Ok(content)
 }
 
 /// How programs of ggml are made, as Python says it.

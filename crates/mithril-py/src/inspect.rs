@@ -154,20 +154,20 @@ pub fn uses<'py>(
         Some(target) => core.compiled.uses_by(target)?,
         None => core.compiled.uses(&target.extract::<TargetArgument>()?.0)?,
     };
-    for found in all {
+    for group in all {
         let row = PyDict::new(py);
-        place(&core.compiled.graph, &row, found.node, core.compiled.graph.node(found.node))?;
-        let support = match found.support {
+        place(&core.compiled.graph, &row, group.node, core.compiled.graph.node(group.node))?;
+        let support = match group.support {
             Support::Native => "native",
-            Support::Expanded if !found.referred.is_empty() => "reference",
+            Support::Expanded if !group.referred.is_empty() => "reference",
             Support::Expanded => "expanded",
             Support::Missing => "missing",
         };
         row.set_item("support", support)?;
-        row.set_item("parts", found.parts)?;
-        let missing: Vec<_> = found.missing.iter().map(|(op, d)| (*op, d.map(|d| d.name()))).collect();
+        row.set_item("parts", group.parts)?;
+        let missing: Vec<_> = group.missing.iter().map(|(op, d)| (*op, d.map(|d| d.name()))).collect();
         row.set_item("missing", missing)?;
-        row.set_item("referred", found.referred)?;
+        row.set_item("referred", group.referred)?;
         list.append(row)?;
     }
     Ok(list)

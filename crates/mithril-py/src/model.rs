@@ -137,11 +137,13 @@ impl PyModel {
         args: &Bound<'_, PyDict>,
         name: Option<&str>,
     ) -> Outcome<()> {
-        let given = pairs(args.as_any())?;
-        let given = given.iter().map(|(k, v)| Ok((k.as_str(), literal(v)?))).collect::<Outcome<Vec<_>>>()?;
+        let arguments = pairs(args.as_any())?;
+        let arguments =
+            arguments.iter().map(|(k, v)| Ok((k.as_str(), literal(v)?))).collect::<Outcome<Vec<_>>>()?;
         let place = here(slf.py());
         let class = slf.get_type().name()?.to_string();
-        let mut model = layers::build(layer, Vec::new(), given).map_err(|e| e.at(&place))?.of_class(&class);
+        let mut model =
+            layers::build(layer, Vec::new(), arguments).map_err(|e| e.at(&place))?.of_class(&class);
         model.set_name(name).map_err(|e| e.at(&place))?;
         slf.borrow_mut().inner = model;
         Ok(())
@@ -205,12 +207,12 @@ impl PyModel {
     #[classmethod]
     #[pyo3(signature = (**outputs))]
     fn create(_cls: &Bound<'_, PyType>, outputs: Option<&Bound<'_, PyDict>>) -> Outcome<Self> {
-        let given = outputs.map(|o| pairs(o.as_any())).transpose()?.unwrap_or_default();
-        let mut found: Vec<(String, Connection)> = Vec::new();
-        for (name, value) in given {
-            found.push((name, connection(&value)?));
+        let named = outputs.map(|o| pairs(o.as_any())).transpose()?.unwrap_or_default();
+        let mut connections: Vec<(String, Connection)> = Vec::new();
+        for (name, value) in named {
+            connections.push((name, connection(&value)?));
         }
-        Ok(Self { inner: Model::from_outputs(found)? })
+        Ok(Self { inner: Model::from_outputs(connections)? })
     }
 
     /// Declare shapes of connections: ``model.set_shapes({"input": ["batch", 3]})`` or ``set_shapes(input=[...])``.
@@ -272,21 +274,21 @@ impl PyModel {
     ) -> Outcome<()> {
         let place = here(py);
         if !names.is_empty() {
-            let found = names.iter().map(|n| Ok((n.as_str(), self.inner.connection(n)?)));
-            let found = found.collect::<Outcome<Vec<_>>>()?;
-            self.inner.set_outputs(found, &place)?;
+            let connections = names.iter().map(|n| Ok((n.as_str(), self.inner.connection(n)?)));
+            let connections = connections.collect::<Outcome<Vec<_>>>()?;
+            self.inner.set_outputs(connections, &place)?;
         }
         let given = named.map(|n| pairs(n.as_any())).transpose()?.unwrap_or_default();
-        let mut found: Vec<(Arc<str>, Connection)> = Vec::new();
+        let mut connections: Vec<(Arc<str>, Connection)> = Vec::new();
         for (name, value) in given {
             let c = match value.cast::<PyString>() {
                 Ok(text) => self.inner.connection(&text.to_string_lossy())?,
                 Err(_) => connection(&value)?,
             };
-            found.push((name.into(), c));
+            connections.push((name.into(), c));
         }
-        if !found.is_empty() {
-            self.inner.add_outputs(&found, &place)?;
+        if !connections.is_empty() {
+            self.inner.add_outputs(&connections, &place)?;
         }
         Ok(())
     }
@@ -372,11 +374,11 @@ impl PyModel {
     /// The arguments that a model of the zoo, or a layer, was made with.
     #[getter]
     fn arguments<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let found = PyDict::new(py);
+        let dict = PyDict::new(py);
         for (name, value) in self.inner.arguments() {
-            found.set_item(name, literal_to_python(py, value)?)?;
+            dict.set_item(name, literal_to_python(py, value)?)?;
         }
-        Ok(found)
+        Ok(dict)
     }
     /// The model as JSON text: no code, with a version.
     fn to_json(&self) -> Outcome<String> {

@@ -71,11 +71,11 @@ pub fn best_layout(
     let (mesh, hardware) = (Mesh::new(mesh)?, hardware(given));
     let compiled = &core.compiled;
     let training = Training { slots };
-    let found =
+    let plan =
         py.detach(|| compiled.best_layout(&Interpreter, &mesh, &hardware, training, &outputs, &inputs))?;
-    let rows = found.candidates.into_iter().map(|c| (c.name, c.seconds, c.memory, c.fits));
-    let layout = found.layout;
-    Ok((layout.batch, layout.parameters, layout.patterns, rows.collect(), found.evaluated))
+    let rows = plan.candidates.into_iter().map(|c| (c.name, c.seconds, c.memory, c.fits));
+    let layout = plan.layout;
+    Ok((layout.batch, layout.parameters, layout.patterns, rows.collect(), plan.evaluated))
 }
 
 /// The layout of strategies, one for each axis of a mesh: axes of the batch and of parameters, patterns.
@@ -144,8 +144,8 @@ impl PyPartitioned {
     }
     /// Operations, bytes and seconds of a step on a description of hardware.
     fn estimate(&self, given: HardwareArgument) -> EstimateRow {
-        let found = estimate(&self.0.graph, &self.0.mesh, &hardware(given), &Memo::default());
-        let Estimate { flops, moved, arithmetic, memory_bound, collectives, computation } = found;
+        let result = estimate(&self.0.graph, &self.0.mesh, &hardware(given), &Memo::default());
+        let Estimate { flops, moved, arithmetic, memory_bound, collectives, computation } = result;
         (flops, moved, arithmetic, memory_bound, collectives, computation)
     }
     /// Bytes on a device, by what they are for.

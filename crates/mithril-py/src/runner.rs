@@ -56,11 +56,11 @@ impl PyRunner {
             let group = group.ok_or_else(|| Error::internal(format!("no group holds `{name}`")))?;
             inputs.push(Arc::new(tensor(&group.get_item(&**name)?, None)?));
         }
-        let found = py.detach(|| match &self.mesh {
+        let result = py.detach(|| match &self.mesh {
             Some(program) => virtual_mesh::run(program, &inputs),
             None => interp::run(&self.graph, &inputs),
         })?;
-        let (outputs, states) = found.split_at(self.graph.outputs.len());
+        let (outputs, states) = result.split_at(self.graph.outputs.len());
         let all: Vec<ValueId> = self.graph.outputs.values().copied().collect();
         let value = |v: &ValueId| {
             let at = all.iter().position(|a| a == v).unwrap_or_default();

@@ -82,8 +82,8 @@ impl PyTarget {
 }
 
 fn named(name: &str) -> Outcome<&'static PythonTarget> {
-    let found = codegen::TARGETS.iter().find(|t| t.name == name);
-    Ok(*found.ok_or_else(|| {
+    let target = codegen::TARGETS.iter().find(|t| t.name == name);
+    Ok(*target.ok_or_else(|| {
         let names: Vec<&str> = codegen::TARGETS.iter().map(|t| t.name).collect();
         Error::new(Code::Unsupported, format!("there is no target {name:?}"))
             .help(format!("targets are: {}", names.join(", ")))
@@ -108,15 +108,15 @@ impl<'py> FromPyObject<'_, 'py> for TargetArgument {
 /// How the target runs each op, according to its definition: `native`, `expanded` or `missing`, by name.
 #[pyfunction]
 pub fn op_support(target: &Bound<'_, PyAny>) -> Outcome<Vec<(&'static str, &'static str)>> {
-    let found: Box<dyn Fn(&'static OpDef) -> codegen::Support> = match native(target) {
-        Some(found) if found.name() == "c" => Box::new(op_support_in_c),
+    let support_of: Box<dyn Fn(&'static OpDef) -> codegen::Support> = match native(target) {
+        Some(support_of) if support_of.name() == "c" => Box::new(op_support_in_c),
         Some(_) => Box::new(op_support_in_ggml),
         None => {
             let table = target.extract::<TargetArgument>()?.0;
             Box::new(move |op| codegen::op_support(&table, op))
         }
     };
-    let support = |op| match found(op) {
+    let support = |op| match support_of(op) {
         codegen::Support::Native => "native",
         codegen::Support::Expanded => "expanded",
         codegen::Support::Missing => "missing",

@@ -229,7 +229,7 @@ pub fn plan_weights<'py>(
     told.set_item("ignored", plan.report.ignored)?;
     told.set_item("renamed", plan.report.renamed)?;
     let mis_shaped = plan.report.mis_shaped.into_iter();
-    let mis_shaped = mis_shaped.map(|m| (m.step.ours, m.step.theirs.join(" + "), m.wanted, m.found));
+    let mis_shaped = mis_shaped.map(|m| (m.step.ours, m.step.theirs.join(" + "), m.expected, m.actual));
     told.set_item("mis_shaped", mis_shaped.collect::<Vec<_>>())?;
     Ok(told)
 }
@@ -241,6 +241,6 @@ type Published = (String, String, usize, usize, bool, bool);
 #[pyfunction]
 pub fn publish_weights(ours: Vec<String>, layout: &str) -> Outcome<Vec<Published>> {
     let ours: Vec<_> = ours.iter().map(String::as_str).collect();
-    let found = plan::publish(&ours, layout)?.into_iter();
-    Ok(found.map(|p| (p.theirs, p.ours, p.part, p.parts, p.transposed, p.paired)).collect())
+    let published = plan::publish(&ours, layout)?.into_iter();
+    Ok(published.map(|p| (p.theirs, p.ours, p.part, p.parts, p.transposed, p.paired)).collect())
 }

@@ -232,11 +232,11 @@ impl<B: Backend> Program<B> {
         self.backend.supports(&Use { graph, node })
     }
     fn lacking(&self, graph: &Graph) -> Vec<&'static str> {
-        let mut found: Vec<&'static str> =
+        let mut missing: Vec<&'static str> =
             graph.nodes().filter(|(_, n)| !self.supports(graph, n)).map(|(_, n)| n.op.name).collect();
-        found.sort_unstable();
-        found.dedup();
-        found
+        missing.sort_unstable();
+        missing.dedup();
+        missing
     }
     fn check(&self, graph: &Graph) -> Result<()> {
         let lacking = self.lacking(graph);
@@ -254,19 +254,19 @@ impl<B: Backend> Program<B> {
         cotangents: &Arrays<B::Array>,
     ) -> Result<Outcome<B::Array>> {
         let mut values: Vec<Option<B::Array>> = vec![None; graph.values().len()];
-        let mut given = Vec::with_capacity(graph.inputs.len());
+        let mut arrays = Vec::with_capacity(graph.inputs.len());
         for &v in &graph.inputs {
             let value = graph.value(v);
             let name = value.name.as_deref().unwrap_or("");
-            let found = match value.def {
+            let argument = match value.def {
                 Def::Input(Role::Cotangent) => cotangents.get(name),
                 _ => inputs.iter().find_map(|map| map.get(name)),
             };
-            let array = found.ok_or_else(|| missing(name, inputs))?;
-            given.push(self.backend.describe(array));
+            let array = argument.ok_or_else(|| missing(name, inputs))?;
+            arrays.push(self.backend.describe(array));
             values[v.index()] = Some(array.clone());
         }
-        let types: Vec<(DType, &[usize])> = given.iter().map(|(d, shape)| (*d, shape.as_slice())).collect();
+        let types: Vec<(DType, &[usize])> = arrays.iter().map(|(d, shape)| (*d, shape.as_slice())).collect();
         let symbols = interp::bind_types(graph, &types)?;
         self.compiled.check_limits(&symbols)?;
         let mut uses = interp::use_counts(graph);
@@ -375,11 +375,13 @@ impl<B: Backend> Program<B> {
             return Err(Error::new(Code::BadArgument, message));
         }
         for (array, (dtype, shape)) in results.iter().zip(outputs) {
-            let (found, sizes) = self.backend.describe(array);
-            if found != *dtype || sizes != *shape {
-                let code = if found == *dtype { Code::ShapeMismatch } else { Code::DTypeMismatch };
-                let message =
-                    format!("{name}: {} returns {found}{sizes:?}, but must return {dtype}{shape:?}", op.name);
+            let (actual, sizes) = self.backend.describe(array);
+            if actual != *dtype || sizes != *shape {
+                let code = if actual == *dtype { Code::ShapeMismatch } else { Code::DTypeMismatch };
+                let message = format!(
+                    "{name}: {} returns {actual}{sizes:?}, but must return {dtype}{shape:?}",
+                    op.name
+                );
                 return Err(Error::new(code, message));
             }
         }
@@ -388,9 +390,9 @@ impl<B: Backend> Program<B> {
 }
 
 fn missing<A>(name: &str, inputs: &[&Arrays<A>]) -> Error {
-    let given = || inputs.iter().flat_map(|map| map.keys()).map(|k| &**k);
+    let names = || inputs.iter().flat_map(|map| map.keys()).map(|k| &**k);
     let error = Error::new(Code::BadParameter, format!("input `{name}` is missing"));
-    match nearest(name, given()) {
+    match nearest(name, names()) {
         Some(near) => error.help(format!("did you mean `{near}`, which you gave?")),
         None => error.help("add it to one of the maps"),
     }

@@ -189,8 +189,8 @@ impl<F: Callable, K, O> HostFunction<F, K, O> {
             if !taken.take(host, reads, inputs)? {
                 return Ok(None);
             }
-            let found = taken.memory.iter().zip(inputs).map(|(memory, buffer)| memory.as_ref()?.fits(buffer));
-            let addresses: Vec<Address<'_>> = found.map(|found| found.unwrap_or(Address::none())).collect();
+            let spans = taken.memory.iter().zip(inputs).map(|(memory, buffer)| memory.as_ref()?.fits(buffer));
+            let addresses: Vec<Address<'_>> = spans.map(|spans| spans.unwrap_or(Address::none())).collect();
             host.detached(|| function.pack_part(&mut packing, &addresses))?;
             for &i in reads.iter().filter(|&&i| last[i] == part) {
                 if !read[i] {
@@ -317,12 +317,12 @@ impl<T> Recent<T> {
         let fresh = if known.is_none() { Some(Arc::new(make()?)) } else { None };
         let mut all = self.lock();
         // Another thread may have added it meanwhile.
-        let found = match (position(&all), fresh) {
+        let index = match (position(&all), fresh) {
             (Some(at), _) => all.remove(at),
             (None, Some(fresh)) => fresh,
             (None, None) => return Err(Error::internal("a specialization is lost").into()),
         };
-        all.push(found.clone());
-        Ok(found)
+        all.push(index.clone());
+        Ok(index)
     }
 }

@@ -84,8 +84,8 @@ impl Executable {
     fn check_limits(&self, inputs: &[&Tensors]) -> Result<()> {
         let mut symbols = interp::Symbols::default();
         for input in self.compiled.inputs.iter().filter(|_| !self.compiled.limits.is_empty()) {
-            let Some(found) = inputs.iter().find_map(|map| map.get(&*input.name)) else { continue };
-            for (dim, &n) in input.ty.shape.iter().zip(found.shape()) {
+            let Some(tensor) = inputs.iter().find_map(|map| map.get(&*input.name)) else { continue };
+            for (dim, &n) in input.ty.shape.iter().zip(tensor.shape()) {
                 if let Some(symbol) = dim.as_symbol() {
                     symbols.insert(symbol.clone(), n as i64);
                 }
@@ -104,17 +104,17 @@ impl Executable {
 }
 
 pub(crate) fn run(graph: &Graph, inputs: &[&Tensors], cotangents: &Tensors) -> Result<Evaluation> {
-    let mut given = Vec::with_capacity(graph.inputs.len());
+    let mut tensors = Vec::with_capacity(graph.inputs.len());
     for &v in &graph.inputs {
         let value = graph.value(v);
         let name = value.name.as_deref().unwrap_or("");
-        let found = match value.def {
+        let tensor = match value.def {
             mithril_ir::graph::Def::Input(Role::Cotangent) => cotangents.get(name),
             _ => inputs.iter().find_map(|map| map.get(name)),
         };
-        given.push(found.cloned().ok_or_else(|| missing(name, inputs))?);
+        tensors.push(tensor.cloned().ok_or_else(|| missing(name, inputs))?);
     }
-    let mut results = interp::run(graph, &given)?.into_iter();
+    let mut results = interp::run(graph, &tensors)?.into_iter();
     let mut evaluation = Evaluation::default();
     for (name, t) in graph.outputs.keys().zip(results.by_ref()) {
         match gradient_of(name) {
@@ -130,9 +130,9 @@ pub(crate) fn run(graph: &Graph, inputs: &[&Tensors], cotangents: &Tensors) -> R
 }
 
 pub(crate) fn missing(name: &str, inputs: &[&Tensors]) -> Error {
-    let given = || inputs.iter().flat_map(|map| map.keys()).map(|k| &**k);
+    let names = || inputs.iter().flat_map(|map| map.keys()).map(|k| &**k);
     let error = Error::new(Code::BadParameter, format!("input `{name}` is missing"));
-    match nearest(name, given()) {
+    match nearest(name, names()) {
         Some(near) => error.help(format!("did you mean `{near}`, which you gave?")),
         None => error.help("add it to one of the maps"),
     }

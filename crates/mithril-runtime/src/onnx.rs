@@ -56,7 +56,7 @@ pub fn onnx(compiled: &Compiled, options: &OnnxOptions) -> Result<Written> {
     let target = Onnx { opset: options.opset };
     let graph = match &options.gradients {
         None => compiled.forward(&target, &mut |_, _| {})?,
-        Some(wanted) => compiled.gradient(&target, &wanted.outputs, &wanted.inputs, &mut |_, _| {})?,
+        Some(gradient) => compiled.gradient(&target, &gradient.outputs, &gradient.inputs, &mut |_, _| {})?,
     };
     export::write(&graph, options.opset, &options.title, options.is_loss)
 }

@@ -76,17 +76,17 @@ mod tests {
     fn pages_of_files_are_given_back_and_what_was_written_stays() {
         let count = 1 << 20;
         let mut file = tempfile::tempfile().unwrap();
-        let mut wanted: Vec<u8> = (0..count).map(|i| (i % 251) as u8).collect();
-        file.write_all(&wanted).unwrap();
+        let mut expected: Vec<u8> = (0..count).map(|i| (i % 251) as u8).collect();
+        file.write_all(&expected).unwrap();
         // SAFETY: nobody else has the file.
         let mut map = unsafe { MmapOptions::new().map_copy(&file) }.unwrap();
-        (map[300_000], wanted[300_000]) = (255, 255);
-        assert!(*map == *wanted);
+        (map[300_000], expected[300_000]) = (255, 255);
+        assert!(*map == *expected);
         let before = resident(map.as_ptr() as usize);
         super::release(&map[10_000..900_000]);
         let after = resident(map.as_ptr() as usize);
         assert!(before >= count && after <= before - 800_000, "{before} {after}");
-        assert!(*map == *wanted);
+        assert!(*map == *expected);
         let own = vec![7_u8; 100_000];
         super::release(&own);
         assert!(own.iter().all(|x| *x == 7));

@@ -23,13 +23,13 @@ impl<K, T> Default for Made<K, T> {
 impl<K: Ord, T> Made<K, T> {
     /// What is for a key, made if it is not there. Who needs the same meanwhile waits for it instead of making it twice.
     pub fn find(&self, key: K, make: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
-        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = made.get(&key) {
-            return Ok(found.clone());
+        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(program) = entries.get(&key) {
+            return Ok(program.clone());
         }
-        let found = Arc::new(make()?);
-        made.insert(key, found.clone());
-        Ok(found)
+        let program = Arc::new(make()?);
+        entries.insert(key, program.clone());
+        Ok(program)
     }
 }
 
@@ -54,16 +54,16 @@ impl<'a> Named<'a> {
         interface: &Interface,
         run: impl FnOnce(&[Arc<Tensor>]) -> Result<Vec<Tensor>>,
     ) -> Result<Evaluation> {
-        let mut given = Vec::with_capacity(interface.inputs.len());
+        let mut tensors = Vec::with_capacity(interface.inputs.len());
         for (buffer, role) in interface.inputs.iter().zip(&interface.roles) {
             let cotangent = || missing(&buffer.name, &[self.cotangents]);
-            let found = match role {
+            let tensor = match role {
                 Role::Cotangent => self.cotangents.get(&buffer.name).ok_or_else(cotangent)?,
                 _ => self.find(&buffer.name)?,
             };
-            given.push(found.clone());
+            tensors.push(tensor.clone());
         }
-        let mut results = run(&given)?.into_iter().map(Arc::new);
+        let mut results = run(&tensors)?.into_iter().map(Arc::new);
         let mut evaluation = Evaluation::default();
         for (buffer, t) in interface.results().iter().zip(results.by_ref()) {
             match gradient_of(&buffer.name) {

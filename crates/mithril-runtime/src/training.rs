@@ -148,13 +148,13 @@ impl TrainingStep {
         let rule = Compiled::new(&rule, &FlattenOptions { float, training: false, ..Default::default() })?;
         let compiled = forward.training_step(loss, &params, &rule)?;
         let runner = Runner::Interpreter(Box::new(compiled.forward(&Interpreter, &mut |_, _| {})?));
-        let mut made = Self { compiled, runner, state: Tensors::new(), params, rate: optimizer.rate, scalar };
+        let mut step = Self { compiled, runner, state: Tensors::new(), params, rate: optimizer.rate, scalar };
         // Of the same seed an `Executable` of the model has the same parameters.
-        let kept = made.compiled.inputs.iter().filter(|i| matches!(i.role, Role::Param | Role::State));
+        let kept = step.compiled.inputs.iter().filter(|i| matches!(i.role, Role::Param | Role::State));
         let names: Vec<Arc<str>> = kept.map(|i| i.name.clone()).collect();
-        let values = made.compiled.initial(&names.iter().map(|n| &**n).collect::<Vec<_>>(), seed)?;
-        made.state.extend(names.into_iter().zip(values.into_iter().map(Arc::new)));
-        Ok(made)
+        let values = step.compiled.initial(&names.iter().map(|n| &**n).collect::<Vec<_>>(), seed)?;
+        step.state.extend(names.into_iter().zip(values.into_iter().map(Arc::new)));
+        Ok(step)
     }
     /// Goes on as C: each choice of sizes is compiled when it comes.
     #[must_use]
@@ -170,12 +170,12 @@ impl TrainingStep {
         let rate = Arc::new(Tensor::scalar(self.scalar, self.rate));
         let rate: Tensors = [("learning_rate".into(), rate)].into_iter().collect();
         let inputs = [&self.state, data, &rate];
-        let found = match &self.runner {
+        let result = match &self.runner {
             Runner::Interpreter(graph) => run(graph, &inputs, &Tensors::new())?,
             Runner::C(program) => program.evaluate(&inputs, &Tensors::new())?,
         };
-        self.state.extend(found.state);
-        Ok(found.outputs)
+        self.state.extend(result.state);
+        Ok(result.outputs)
     }
     /// The learning rate of the next steps.
     pub fn learning_rate(&self) -> f64 {
@@ -189,8 +189,8 @@ impl TrainingStep {
     }
     /// A parameter by name.
     pub fn parameter(&self, name: &str) -> Result<&Arc<Tensor>> {
-        let found = self.params.iter().any(|p| **p == *name).then(|| self.state.get(name)).flatten();
-        found.ok_or_else(|| unknown("parameter", name, self.params.iter().map(|p| &**p)))
+        let param = self.params.iter().any(|p| **p == *name).then(|| self.state.get(name)).flatten();
+        param.ok_or_else(|| unknown("parameter", name, self.params.iter().map(|p| &**p)))
     }
     /// All parameters that are trained, by name: what an executable of the model takes.
     pub fn parameters(&self) -> Tensors {
@@ -208,8 +208,8 @@ impl TrainingStep {
                 return Err(unknown("parameter or state", name, self.state.keys().map(|n| &**n)));
             };
             if own.shape() != value.shape() || own.dtype() != value.dtype() {
-                let (given, wanted) = (described(value), described(own));
-                let message = format!("`{name}` is {given}, but must be {wanted}");
+                let (actual, expected) = (described(value), described(own));
+                let message = format!("`{name}` is {actual}, but must be {expected}");
                 return Err(Error::new(Code::BadParameter, message).help("check which model it comes from"));
             }
         }

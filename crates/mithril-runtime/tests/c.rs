@@ -87,8 +87,8 @@ fn parameters_are_packed_once_and_may_go() {
     let tool = Tool { flags: vec!["-O0".into(), "-DONCE".into()], ..Tool::default() };
     let function = Function::new(&tool, &Cache::at(folder.path()), SOURCE, interface(), 1).unwrap();
     let [factor, x] = inputs(0.5);
-    for given in [x.clone(), inputs(0.0)[1].clone()] {
-        assert!(is_scaled(function.run(&[factor.clone(), given]).unwrap()[0].as_slice().unwrap(), 0.5));
+    for input in [x.clone(), inputs(0.0)[1].clone()] {
+        assert!(is_scaled(function.run(&[factor.clone(), input]).unwrap()[0].as_slice().unwrap(), 0.5));
     }
     assert_eq!(Arc::strong_count(&factor), 1);
     // Another tensor is packed anew, whatever it holds.
@@ -107,12 +107,12 @@ fn many_callers_at_once_share_a_pool_without_harm() {
                 let factor = caller as f32;
                 let [f, x] = inputs(factor);
                 let (f, x): (&[f32], &[f32]) = (f.as_slice().unwrap(), x.as_slice().unwrap());
-                let given = [Address::of(f), Address::of(x)];
-                let packed = function.pack(&given).unwrap();
+                let arguments = [Address::of(f), Address::of(x)];
+                let packed = function.pack(&arguments).unwrap();
                 let mut y = vec![0.0_f32; COUNT];
                 for _ in 0..500 {
                     y.fill(0.0);
-                    function.call(&given, &mut [AddressMut::of(&mut y)], packed.as_ref()).unwrap();
+                    function.call(&arguments, &mut [AddressMut::of(&mut y)], packed.as_ref()).unwrap();
                     assert!(is_scaled(&y, factor));
                 }
             });
@@ -171,8 +171,8 @@ fn a_cache_that_cannot_be_written_is_done_without() {
 fn script(folder: &Path, text: &str) -> Tool {
     use std::os::unix::fs::PermissionsExt;
     let path = folder.join("cc");
-    let found = Compiler::find(&Tool::default()).unwrap();
-    fs::write(&path, text.replace("{}", &found.command().join(" "))).unwrap();
+    let compiler = Compiler::find(&Tool::default()).unwrap();
+    fs::write(&path, text.replace("{}", &compiler.command().join(" "))).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     Tool { command: Some(path.to_string_lossy().into()), ..quick() }
 }
@@ -219,8 +219,8 @@ fn a_full_disk_is_gone_around() {
     // No file may be longer than 4 MB.
     let limited = "trap '' XFSZ; ulimit -f 8192; exec \"$0\" --exact a_full_disk_is_gone_around";
     command.args(["-c", limited]).arg(std::env::current_exe().unwrap());
-    let found = command.env("MITHRIL_TEST_FULL", folder.path()).output().unwrap();
-    assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stdout));
+    let output = command.env("MITHRIL_TEST_FULL", folder.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 /// For the user root, who may write everywhere, it is a folder like any other.

@@ -62,9 +62,9 @@ fn set_mode(path: &Path, mode: u32) {
 fn object(cache: &Path) -> PathBuf {
     let entries =
         |folder: &Path| fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect::<Vec<_>>();
-    let mut found: Vec<PathBuf> = entries(cache).iter().flat_map(|key| entries(key)).collect();
-    assert_eq!(found.len(), 1);
-    found.remove(0)
+    let mut files: Vec<PathBuf> = entries(cache).iter().flat_map(|key| entries(key)).collect();
+    assert_eq!(files.len(), 1);
+    files.remove(0)
 }
 
 /// A cache whose object was replaced by another one, which fits its own name and computes something else.
@@ -82,16 +82,16 @@ impl Planted {
         let old = object(&cache);
         let other = SOURCE.replace("3.0f", "4.0f");
         assert_ne!(other, SOURCE);
-        let made = Compiler::find(&tool()).unwrap().compile(&other, top.path()).unwrap();
-        let digest = Sha256::digest(fs::read(&made).unwrap());
+        let compiled = Compiler::find(&tool()).unwrap().compile(&other, top.path()).unwrap();
+        let digest = Sha256::digest(fs::read(&compiled).unwrap());
         let name = digest.iter().take(16).fold(String::new(), |mut text, byte| {
             write!(text, "{byte:02x}").unwrap();
             text
         });
         let object = old.with_file_name(format!("{name}.so"));
         fs::remove_file(old).unwrap();
-        set_mode(&made, 0o700);
-        fs::rename(made, &object).unwrap();
+        set_mode(&compiled, 0o700);
+        fs::rename(compiled, &object).unwrap();
         Self { top, object }
     }
     fn parent(&self) -> PathBuf {
@@ -124,11 +124,11 @@ impl Planted {
 }
 
 fn is_root() -> bool {
-    let found = rustix::process::geteuid().is_root();
-    if !found {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
         eprintln!("not tried: only root can give files to another user");
     }
-    found
+    is_root
 }
 
 /// Without this, nothing below shows anything: an object that fits its name is loaded, whatever it computes.
@@ -162,8 +162,8 @@ fn a_new_cache_is_for_its_user_alone_whatever_the_mask() {
         let masked =
             format!("umask {mask}; exec \"$0\" --exact a_new_cache_is_for_its_user_alone_whatever_the_mask");
         command.args(["-c", &masked]).arg(std::env::current_exe().unwrap());
-        let found = command.env("MITHRIL_TEST_MASK", folder.path().join(mask)).output().unwrap();
-        assert!(found.status.success(), "{mask}: {}", String::from_utf8_lossy(&found.stdout));
+        let output = command.env("MITHRIL_TEST_MASK", folder.path().join(mask)).output().unwrap();
+        assert!(output.status.success(), "{mask}: {}", String::from_utf8_lossy(&output.stdout));
     }
 }
 
@@ -286,6 +286,6 @@ fn a_temporary_folder_that_others_can_replace_is_an_error() {
     set_mode(folder.path(), 0o777);
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "a_temporary_folder_that_others_can_replace_is_an_error"]);
-    let found = command.env("MITHRIL_TEST_TEMPORARY", "1").env("TMPDIR", folder.path()).output().unwrap();
-    assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stdout));
+    let output = command.env("MITHRIL_TEST_TEMPORARY", "1").env("TMPDIR", folder.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }

@@ -5,7 +5,7 @@ const WIDTH: usize = 118;
 
 /// Lines of C with the reason why nobody would write them so.
 pub fn problems(c: &str) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut problems = Vec::new();
     let mut is_comment = false;
     for line in c.lines() {
         let starts = is_comment;
@@ -15,7 +15,7 @@ pub fn problems(c: &str) -> Vec<String> {
             _ => is_comment,
         };
         let is_directive = line.trim_start().starts_with('#') || line.trim_end().ends_with('\\');
-        let mut problem = |what: &str| found.push(format!("{what}: {line}"));
+        let mut problem = |what: &str| problems.push(format!("{what}: {line}"));
         if !is_directive && is_known(&without_strings(line)) {
             problem("known arithmetic");
         }
@@ -30,7 +30,7 @@ pub fn problems(c: &str) -> Vec<String> {
             problem("blanks at the end");
         }
     }
-    found
+    problems
 }
 
 /// The line with nothing in its strings.

@@ -86,10 +86,10 @@ pub fn read(op: &'static OpDef, line: &str, float: DType, seed: u64) -> Result<C
     let mut tensors = tensors.into_iter();
     let mut args = Vec::new();
     for port in op.ports {
-        let given = named.iter().find(|(name, _)| *name == port.name).map(|(_, lit)| lit.clone());
+        let literal = named.iter().find(|(name, _)| *name == port.name).map(|(_, lit)| lit.clone());
         let next =
-            if matches!(port.kind, PortKind::Attr(_)) || given.is_some() { None } else { tensors.next() };
-        match (given, next, port.default.lit()) {
+            if matches!(port.kind, PortKind::Attr(_)) || literal.is_some() { None } else { tensors.next() };
+        match (literal, next, port.default.lit()) {
             (None, Some(arg), _) => args.push(arg),
             (Some(lit), _, _) | (None, None, Some(lit)) => args.push(Arg::Lit(lit)),
             (None, None, None) if op.is_variadic() && std::ptr::eq(port, op.ports.last().unwrap_or(port)) => {
@@ -107,22 +107,22 @@ pub fn read(op: &'static OpDef, line: &str, float: DType, seed: u64) -> Result<C
 /// Splits at spaces outside brackets and quotes.
 fn words(line: &str) -> Vec<&str> {
     let (mut depth, mut quoted, mut start) = (0_i32, false, 0);
-    let mut found = Vec::new();
+    let mut cases = Vec::new();
     for (i, c) in line.char_indices() {
         match c {
             '"' => quoted = !quoted,
             '(' | '[' | '{' if !quoted => depth += 1,
             ')' | ']' | '}' if !quoted => depth -= 1,
             ' ' if !quoted && depth == 0 => {
-                found.push(&line[start..i]);
+                cases.push(&line[start..i]);
                 start = i + 1;
             }
             _ => {}
         }
     }
-    found.push(&line[start..]);
-    found.retain(|w| !w.is_empty());
-    found
+    cases.push(&line[start..]);
+    cases.retain(|w| !w.is_empty());
+    cases
 }
 
 fn tensor(op: &OpDef, word: &str, float: DType, random: &mut Random) -> Result<Arg> {

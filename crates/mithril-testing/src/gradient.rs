@@ -115,10 +115,10 @@ fn check_some(graph: &Graph, inputs: &[Arc<Tensor>], seed: &str, most: usize) ->
                 inputs[k] = Arc::new(Tensor::from_f64s(DType::F64, inputs[k].shape(), &moved));
                 loss(&inputs)
             };
-            let wanted = (moved(STEP)? - moved(-STEP)?) / (2.0 * STEP);
-            let difference = (g[i] - wanted).abs();
+            let expected = (moved(STEP)? - moved(-STEP)?) / (2.0 * STEP);
+            let difference = (g[i] - expected).abs();
             worst = worst.max(if difference.is_nan() { f64::INFINITY } else { difference });
-            largest = largest.max(wanted.abs());
+            largest = largest.max(expected.abs());
         }
     }
     Ok(Some(worst / largest / ALLOWED))

@@ -63,14 +63,14 @@ impl Matrix {
     ///
     /// # Panics
     /// If a case differs by more than the tolerance of its op, with the names of all that do.
-    pub fn agrees(&self, found: &[Tensor]) {
-        let mut found = found.iter();
+    pub fn agrees(&self, actual: &[Tensor]) {
+        let mut actual = actual.iter();
         let mut failures = Vec::new();
         for (case, count) in &self.cases {
-            let wanted = run::run(case, self.float).unwrap_or_else(|e| panic!("the interpreter: {e}"));
-            let outputs: Vec<&Tensor> = found.by_ref().take(*count).collect();
-            assert_eq!(outputs.len(), wanted.len(), "{} {:?}: outputs", case.op.name, case.text);
-            for (b, a) in wanted.iter().zip(outputs) {
+            let expected = run::run(case, self.float).unwrap_or_else(|e| panic!("the interpreter: {e}"));
+            let outputs: Vec<&Tensor> = actual.by_ref().take(*count).collect();
+            assert_eq!(outputs.len(), expected.len(), "{} {:?}: outputs", case.op.name, case.text);
+            for (b, a) in expected.iter().zip(outputs) {
                 let allowed = match case.op.tolerance {
                     Tolerance::Exact => 0.0,
                     // The bits are the same; normal numbers are functions of them.

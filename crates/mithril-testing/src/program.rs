@@ -486,7 +486,7 @@ fn layer_norm(m: &mut Maker, [a, b, c]: [u8; 3]) -> Option<Values> {
 fn constant(m: &mut Maker, [a, b, c]: [u8; 3]) -> Option<Values> {
     let float = m.b.float;
     let (one, two) = (f64::from(b % 4), f64::from(c % 3) - 1.0);
-    let found = match a % 6 {
+    let value = match a % 6 {
         0 => m.b.lit(Tensor::from_f64s(float, &[3], &[one, two, 0.5])),
         1 => m.b.lit(Tensor::scalar(float, one)),
         2 => m.b.lit(Tensor::from_parts(&[2, 1], vec![i64::from(b), -1])),
@@ -500,7 +500,7 @@ fn constant(m: &mut Maker, [a, b, c]: [u8; 3]) -> Option<Values> {
             return m.apply("full", shape, [Lit::Float(one), Lit::DType(float)]);
         }
     };
-    Some(Values::from_slice(&[found]))
+    Some(Values::from_slice(&[value]))
 }
 
 /// A node once more.

@@ -74,8 +74,8 @@ pub fn with_gradients(program: &Program, request: &Request, float: DType) -> Res
         }
         let at = program.graph.outputs.get_index_of(value.name.as_deref().unwrap_or_default());
         let like = &forward[at.ok_or_else(|| Error::internal("a cotangent of nothing"))?];
-        let given = |i| Scalar::Float(0.5 + 0.25 * (i % 4) as f64);
-        inputs.push(Arc::new(Tensor::build(like.dtype(), like.shape(), given)));
+        let scalar = |i| Scalar::Float(0.5 + 0.25 * (i % 4) as f64);
+        inputs.push(Arc::new(Tensor::build(like.dtype(), like.shape(), scalar)));
     }
     Ok(Program { graph, inputs })
 }

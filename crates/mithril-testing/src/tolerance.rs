@@ -19,14 +19,14 @@ pub const GRADIENT: f64 = 64.0;
 
 /// The largest error of `found` against `wanted` in units of `found`'s epsilon, relative to the largest
 /// magnitude of `wanted` (`None`: relative to each element). NaN and infinities have to agree.
-pub fn error(found: &Tensor, wanted: &Tensor, scale: Option<f64>) -> f64 {
-    if found.shape() != wanted.shape() {
+pub fn error(actual: &Tensor, expected: &Tensor, scale: Option<f64>) -> f64 {
+    if actual.shape() != expected.shape() {
         return f64::INFINITY;
     }
-    let epsilon = found.dtype().epsilon();
+    let epsilon = actual.dtype().epsilon();
     let mut worst: f64 = 0.0;
-    for i in 0..found.len() {
-        let (a, b) = (found.get(i), wanted.get(i));
+    for i in 0..actual.len() {
+        let (a, b) = (actual.get(i), expected.get(i));
         let distance = match (a, b) {
             (Scalar::Float(a), _) => {
                 let b = b.f64();

@@ -103,9 +103,9 @@ fn compile_for(
     let interface = Interface::of(&source, "cases");
     // Optimizing this much C takes most of the time of the test; in one dtype it is enough. That one, and kernels, are
     // tested as they are used: what optimizes most may be wrong, too. MITHRIL_TEST_LEVEL is for all of them.
-    let given = std::env::var("MITHRIL_TEST_LEVEL");
+    let value = std::env::var("MITHRIL_TEST_LEVEL");
     let level = match float {
-        _ if given.is_ok() => given.as_deref().unwrap_or_default(),
+        _ if value.is_ok() => value.as_deref().unwrap_or_default(),
         _ if threads > 1 || float == DType::F32 => level.unwrap_or("-O3"),
         _ => level.unwrap_or("-O0"),
     };
@@ -231,8 +231,8 @@ fn any_width_agrees_with_the_interpreter() {
 #[test]
 fn nothing_is_read_or_written_out_of_bounds() {
     let name = |library: &str| {
-        let found = Command::new("gcc").arg(format!("-print-file-name={library}")).output().ok()?;
-        let path = String::from_utf8(found.stdout).ok()?.trim().to_owned();
+        let output = Command::new("gcc").arg(format!("-print-file-name={library}")).output().ok()?;
+        let path = String::from_utf8(output.stdout).ok()?.trim().to_owned();
         path.starts_with('/').then_some(path)
     };
     // Other compilers than gcc bring no library that can be loaded first; `make test-portability` has clang.
@@ -246,7 +246,7 @@ fn nothing_is_read_or_written_out_of_bounds() {
         return;
     };
     for test in ["float32_agrees_with_the_interpreter", "kernels_on_threads_agree_with_the_interpreter"] {
-        let found = Command::new(std::env::current_exe().expect("the program"))
+        let output = Command::new(std::env::current_exe().expect("the program"))
             .args(["--exact", test])
             .env("LD_PRELOAD", format!("{address}:{undefined}"))
             .env("ASAN_OPTIONS", "detect_leaks=0")
@@ -254,8 +254,8 @@ fn nothing_is_read_or_written_out_of_bounds() {
             .env("MITHRIL_TEST_LEVEL", "-O1 -fsanitize=address,undefined -fno-sanitize-recover=all")
             .output()
             .expect("a process");
-        let (out, err) = (String::from_utf8_lossy(&found.stdout), String::from_utf8_lossy(&found.stderr));
-        assert!(found.status.success() && out.contains("1 passed"), "{out}\n{err}");
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success() && out.contains("1 passed"), "{out}\n{err}");
     }
 }
 
@@ -283,8 +283,8 @@ fn gradients_agree_with_the_interpreter() {
         // A cotangent that depends on the place.
         let values: Vec<f64> = (0..y[0].len()).map(|i| ((i * 37 % 101) as f64 - 50.0) / 50.0).collect();
         inputs.push(Arc::new(Tensor::from_f64s(DType::F32, y[0].shape(), &values)));
-        let wanted = interp::run(&graph, &inputs).expect("the interpreter");
-        for (a, b) in call(&graph, &inputs, DType::F32, 2).iter().zip(&wanted) {
+        let expected = interp::run(&graph, &inputs).expect("the interpreter");
+        for (a, b) in call(&graph, &inputs, DType::F32, 2).iter().zip(&expected) {
             let error = tolerance::error(a, b, Some(tolerance::magnitude(b).max(1.0)));
             if error > tolerance::GRADIENT {
                 failures.push(format!("{} {:?}: differs by {error} epsilon", case.op.name, case.text));
@@ -310,8 +310,8 @@ fn long_sums_stay_exact() {
         let y = b.push(ops::find("sum").expect("sum"), &[x, axis]).expect("a sum")[0];
         b.graph.outputs.insert(format!("y{i}").into(), y);
     }
-    let wanted = interp::run(&b.graph, &inputs).expect("the interpreter");
-    for (a, b) in call(&b.graph, &inputs, DType::F32, 1).iter().zip(&wanted) {
+    let expected = interp::run(&b.graph, &inputs).expect("the interpreter");
+    for (a, b) in call(&b.graph, &inputs, DType::F32, 1).iter().zip(&expected) {
         let error = tolerance::error(a, b, None);
         assert!(error <= tolerance::units(Tolerance::Contraction), "{error} epsilon");
     }
@@ -341,8 +341,8 @@ fn positions_of_extremes_are_the_first() {
         let y = b.push(ops::find(name).expect("a row"), &[input, axis]).expect("positions")[0];
         b.graph.outputs.insert(name.into(), y);
     }
-    let wanted = interp::run(&b.graph, std::slice::from_ref(&x)).expect("the interpreter");
-    for (a, b) in call(&b.graph, &[x], DType::F32, 2).iter().zip(&wanted) {
+    let expected = interp::run(&b.graph, std::slice::from_ref(&x)).expect("the interpreter");
+    for (a, b) in call(&b.graph, &[x], DType::F32, 2).iter().zip(&expected) {
         assert_eq!(a.to_i64s(), b.to_i64s());
     }
 }
@@ -363,10 +363,10 @@ fn memory_that_does_not_fit_is_refused() {
         (&bytes[..4], 2, "`x` has 4 bytes of memory, 8 are needed"),
         (&bytes, 1, "`y` has 4 bytes of memory, 8 are needed"),
     ];
-    for (given, count, words) in cases {
+    for (inputs, count, words) in cases {
         let mut out = vec![0.0_f32; count];
-        let given = [Address::of(given)];
-        let error = function.call(&given, &mut [AddressMut::of(&mut out)], None).expect_err(words);
+        let inputs = [Address::of(inputs)];
+        let error = function.call(&inputs, &mut [AddressMut::of(&mut out)], None).expect_err(words);
         assert!(error.to_string().contains(words), "{error}");
     }
 }
@@ -438,10 +438,10 @@ fn bad_data_is_an_error() {
         [(good, [0, 2]), (good, [-3, 0]), ([1.0, 2.0, 2.0, 4.0], [0, 1]), ([1.0, 2.0, 2.0, 1.0], [0, 1])];
     let words = ["out of range", "out of range", "singular: inverse", "not positive definite: cholesky"];
     for ((m, i), word) in wrong.into_iter().zip(words) {
-        let found = run(m, i).expect_err(word);
-        assert!(found.message().contains(word) && found.hint().is_some(), "{found}");
-        let wanted = if word == "out of range" { Code::IndexOutOfRange } else { Code::Numerics };
-        assert_eq!(found.code(), wanted, "{found}");
+        let actual = run(m, i).expect_err(word);
+        assert!(actual.message().contains(word) && actual.hint().is_some(), "{actual}");
+        let expected = if word == "out of range" { Code::IndexOutOfRange } else { Code::Numerics };
+        assert_eq!(actual.code(), expected, "{actual}");
     }
     assert!(run(good, [-2, 1]).is_ok());
 }

@@ -23,21 +23,21 @@ struct Net {
 
 impl Net {
     /// The first tensors are `given`, the others become parameters.
-    fn op(&mut self, name: &str, given: &[ValueId], rest: &str) -> ValueId {
+    fn op(&mut self, name: &str, inputs: &[ValueId], rest: &str) -> ValueId {
         let op = ops::find(name).expect("an op");
         let sizes = |v: &ValueId| {
             let shape = &self.b.graph.ty(*v).expect("a type").shape;
             let sizes: Vec<String> = shape.iter().map(ToString::to_string).collect();
             format!("[{}] ", sizes.join(","))
         };
-        let line = format!("{}{rest}", given.iter().map(sizes).collect::<String>());
+        let line = format!("{}{rest}", inputs.iter().map(sizes).collect::<String>());
         let case = read(op, &line, self.float, self.inputs.len() as u64).expect("a case");
-        let mut given = given.iter();
+        let mut inputs = inputs.iter();
         let mut args = Vec::new();
         for arg in case.args {
             args.push(match arg {
                 Arg::Lit(lit) => self.b.lit(lit),
-                Arg::Tensor(t) => given.next().copied().unwrap_or_else(|| self.input(t, Role::Param)),
+                Arg::Tensor(t) => inputs.next().copied().unwrap_or_else(|| self.input(t, Role::Param)),
             });
         }
         self.b.push(op, &args).unwrap_or_else(|e| panic!("{name} {line}: {e}"))[0]
@@ -97,7 +97,7 @@ fn network(float: DType) -> Net {
 fn check(lanes: usize, float: DType, blocks: usize) {
     let net = network(float);
     let graph = net.b.graph;
-    let wanted = interp::run(&graph, &net.inputs).expect("the interpreter");
+    let expected = interp::run(&graph, &net.inputs).expect("the interpreter");
     let lowered = lower(&graph, &C, float, &mut |_, _| {}).expect("lowering");
     let options = COptions {
         prefix: "net".to_owned(),
@@ -118,8 +118,8 @@ fn check(lanes: usize, float: DType, blocks: usize) {
         .unwrap_or_else(|e| panic!("{e}"));
     let run = || function.run(&net.inputs).unwrap_or_else(|e| panic!("{e}"));
     // The second call finds what the first has left in the arena.
-    let found = [run(), run()].concat();
-    for (a, b) in found.iter().zip(wanted.iter().chain(&wanted)) {
+    let actual = [run(), run()].concat();
+    for (a, b) in actual.iter().zip(expected.iter().chain(&expected)) {
         let error = tolerance::error(a, b, Some(tolerance::magnitude(b).max(1.0)));
         let allowed = 8.0 * tolerance::units(Tolerance::Contraction);
         assert!(error <= allowed, "lanes {lanes} of {float}: differs by {error} epsilon");

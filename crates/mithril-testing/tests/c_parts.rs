@@ -160,7 +160,7 @@ fn check(lines: &str, float: DType, pack: bool, lanes: usize) -> usize {
             Some(Arc::new(Tensor::from_f64s(float, &shape, &values)))
         })
         .collect();
-    let wanted = interp::run(&graph, &inputs).expect("the interpreter");
+    let expected = interp::run(&graph, &inputs).expect("the interpreter");
     let lowered = lower(&graph, &C, float, &mut |_, _| {}).expect("lowering");
     let options = COptions {
         prefix: "net".to_owned(),
@@ -178,7 +178,7 @@ fn check(lines: &str, float: DType, pack: bool, lanes: usize) -> usize {
             .unwrap_or_else(|e| panic!("{e}"));
         // The second call finds what the first has left in the arena.
         for _ in 0..2 {
-            for (a, b) in function.run(&inputs).expect("a call").iter().zip(&wanted) {
+            for (a, b) in function.run(&inputs).expect("a call").iter().zip(&expected) {
                 let error = tolerance::error(a, b, Some(tolerance::magnitude(b).max(1.0)));
                 let allowed = 8.0 * tolerance::units(Tolerance::Contraction);
                 assert!(

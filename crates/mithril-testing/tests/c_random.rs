@@ -28,8 +28,8 @@ const STRICT: &[&str] = &["-Wall", "-Wextra", "-Werror", "-fno-associative-math"
 
 /// The program with every size a number, as C has it: the only symbol is the rows of what is given.
 fn with_sizes(program: &Program) -> Result<Program, String> {
-    let given = program.graph.inputs.iter().zip(&program.inputs);
-    let symbols: Symbols = given
+    let arguments = program.graph.inputs.iter().zip(&program.inputs);
+    let symbols: Symbols = arguments
         .filter_map(|(&v, tensor)| {
             let rows = program.graph.ty(v)?.shape.first()?.as_symbol()?.clone();
             Some((rows, tensor.shape()[0] as i64))
@@ -50,7 +50,7 @@ fn check_in(program: &Program, choices: &[u8], block: Option<usize>) -> Result<O
     let said = |stage: &str, e: &dyn std::fmt::Display| format!("{stage}: {e}");
     let choice = |i: usize| usize::from(choices.get(i).copied().unwrap_or_default());
     // What fails when running may fail or not in C: dead code is gone.
-    let Ok(wanted) = interp::run(graph, inputs) else { return Ok(None) };
+    let Ok(expected) = interp::run(graph, inputs) else { return Ok(None) };
     let lowered = lower(graph, &C, F64, &mut |_, _| {}).map_err(|e| said("lower", &e))?;
     let options = COptions {
         prefix: "random".to_owned(),
@@ -73,11 +73,11 @@ fn check_in(program: &Program, choices: &[u8], block: Option<usize>) -> Result<O
     let threads = 1 + choice(3) % 3;
     let function = Function::new(&tool, &Cache::at(folder.path()), &source.c, interface, threads)
         .map_err(|e| said("compiling", &e))?;
-    let found = function.run(inputs).map_err(|e| said("running", &e))?;
-    if found.len() != wanted.len() {
-        return Err(said("C", &format!("{} results, not {}", found.len(), wanted.len())));
+    let actual = function.run(inputs).map_err(|e| said("running", &e))?;
+    if actual.len() != expected.len() {
+        return Err(said("C", &format!("{} results, not {}", actual.len(), expected.len())));
     }
-    for (i, (a, b)) in found.iter().zip(&wanted).enumerate() {
+    for (i, (a, b)) in actual.iter().zip(&expected).enumerate() {
         let error = tolerance::error(a, b, Some(tolerance::magnitude(b).max(1.0)));
         if a.dtype() != b.dtype() || error > UNITS {
             let stages = source.stages.iter().map(|(name, text)| format!("{name}\n{text}\n"));

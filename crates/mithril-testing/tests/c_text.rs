@@ -169,7 +169,7 @@ const WAYS: &[(usize, bool, Option<Scheme>)] = &[
 
 #[test]
 fn generated_c_is_text_that_one_would_write() {
-    let mut found = Vec::new();
+    let mut texts = Vec::new();
     for (name, graph) in models() {
         for &(lanes, pack, scheme) in WAYS {
             let quantize = scheme.map(|scheme| Quantize {
@@ -197,11 +197,11 @@ fn generated_c_is_text_that_one_would_write() {
             }
             let here = format!("{name}, {lanes} lanes, {}", scheme.map_or("float", Scheme::name));
             for text in [&source.c, &source.h] {
-                found.extend(problems(text).into_iter().map(|problem| format!("{here}: {problem}")));
+                texts.extend(problems(text).into_iter().map(|problem| format!("{here}: {problem}")));
             }
         }
     }
-    let count = found.len();
-    found.truncate(60);
-    assert!(found.is_empty(), "{count} lines\n{}", found.join("\n"));
+    let count = texts.len();
+    texts.truncate(60);
+    assert!(texts.is_empty(), "{count} lines\n{}", texts.join("\n"));
 }

@@ -96,9 +96,9 @@ fn arithmetic_behind_convolutions_agrees_with_the_interpreter() {
             "{calls:?}"
         );
         assert!(calls.iter().filter(|f| **f == "ggml_add").count() <= 1, "{calls:?}");
-        let wanted = interp::run(&graph, &inputs).expect("the interpreter");
-        let found = function.run(&inputs).unwrap_or_else(|e| panic!("{e}"));
-        let error = tolerance::error(&found[0], &wanted[0], Some(tolerance::magnitude(&wanted[0])));
+        let expected = interp::run(&graph, &inputs).expect("the interpreter");
+        let actual = function.run(&inputs).unwrap_or_else(|e| panic!("{e}"));
+        let error = tolerance::error(&actual[0], &expected[0], Some(tolerance::magnitude(&expected[0])));
         assert!(
             error <= 4.0 * tolerance::units(conv.tolerance).max(4.0),
             "{line}: differs by {error} epsilon"
@@ -142,14 +142,14 @@ fn special_values_are_kept() {
     };
     let special: Vec<Case> = COMPARING.iter().enumerate().map(read).collect();
     let Matrix { graph, inputs, .. } = &Matrix::new(special, DType::F32);
-    let wanted = interp::run(graph, inputs).expect("the interpreter");
+    let expected = interp::run(graph, inputs).expect("the interpreter");
     let function = function(graph, DType::F32, &Options { threads: 2, ..Options::default() });
     assert!(function.plan().customs().is_empty(), "{}", function.plan());
-    let found = function.run(inputs).unwrap_or_else(|e| panic!("{e}"));
-    for ((name, wanted), found) in graph.outputs.keys().zip(&wanted).zip(&found) {
+    let actual = function.run(inputs).unwrap_or_else(|e| panic!("{e}"));
+    for ((name, expected), actual) in graph.outputs.keys().zip(&expected).zip(&actual) {
         let is_same = |(a, b): (&f64, &f64)| (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-6 || a == b;
-        let (wanted, found) = (wanted.to_f64s(), found.to_f64s());
-        assert!(wanted.iter().zip(&found).all(is_same), "{name}\n{wanted:?}\n{found:?}");
+        let (expected, actual) = (expected.to_f64s(), actual.to_f64s());
+        assert!(expected.iter().zip(&actual).all(is_same), "{name}\n{expected:?}\n{actual:?}");
     }
 }
 
@@ -191,21 +191,21 @@ fn weights_are_kept_in_few_bits_and_what_is_not_is_reported() {
         [(Element::Q8_0, 0.02), (Element::Q4_0, 0.2), (Element::F16, 2e-3), (Element::BF16, 0.02)]
     {
         let program = two_layers(quantized(element, false));
-        let found = evaluated(&program, 3).expect("outputs");
+        let first = evaluated(&program, 3).expect("outputs");
         let scale = exact.iter().fold(0.0_f64, |a, x| a.max(x.abs()));
-        let error = exact.iter().zip(&found).fold(0.0_f64, |a, (x, y)| a.max((x - y).abs())) / scale;
+        let error = exact.iter().zip(&first).fold(0.0_f64, |a, (x, y)| a.max((x - y).abs())) / scale;
         assert!(error > 0.0 && error < allowed, "{element}: {error}");
-        let made =
+        let compiled =
             program.specialise(&program.symbols([("input", vec![3, 64])]).expect("sizes")).expect("made");
-        let kept: Vec<_> = made.decisions.iter().filter(|d| d.outcome == Ok(element)).collect();
+        let kept: Vec<_> = compiled.decisions.iter().filter(|d| d.outcome == Ok(element)).collect();
         let halves = matches!(element, Element::F16 | Element::BF16);
-        assert_eq!(kept.len(), if halves { 2 } else { 1 }, "{:?}", made.decisions);
+        assert_eq!(kept.len(), if halves { 2 } else { 1 }, "{:?}", compiled.decisions);
         assert_eq!(kept[0].bytes as i64, 40 * 64 / element.block() * element.bytes());
-        let left = made.decisions.iter().filter(|d| d.shape.len() == 2 && d.outcome.is_err());
+        let left = compiled.decisions.iter().filter(|d| d.shape.len() == 2 && d.outcome.is_err());
         assert!(
             left.clone().all(|d| d.outcome.as_ref().is_err_and(|e| e.contains("block"))),
             "{:?}",
-            made.decisions
+            compiled.decisions
         );
         assert_eq!(left.count(), usize::from(!halves));
     }
@@ -246,12 +246,12 @@ fn a_limit_of_memory_is_checked_before() {
 #[test]
 fn threads_call_one_function_at_once() {
     let program = two_layers(Options { threads: 2, ..Options::default() });
-    let wanted = evaluated(&two_layers(Options::default()), 5).expect("outputs");
+    let expected = evaluated(&two_layers(Options::default()), 5).expect("outputs");
     std::thread::scope(|scope| {
         for _ in 0..6 {
             scope.spawn(|| {
                 for _ in 0..5 {
-                    assert_eq!(evaluated(&program, 5).expect("outputs"), wanted);
+                    assert_eq!(evaluated(&program, 5).expect("outputs"), expected);
                 }
             });
         }
@@ -277,8 +277,8 @@ fn positions_out_of_range_are_an_error() {
         let error = call(index).expect_err("outside");
         assert_eq!((error.code(), error.hint()), (Code::IndexOutOfRange, Some("give numbers from 0 to 3")));
     }
-    let found = call([-1, 1]).expect("rows");
-    assert_eq!(found[0].to_f64s()[7..9], [31.0, 8.0]);
+    let outputs = call([-1, 1]).expect("rows");
+    assert_eq!(outputs[0].to_f64s()[7..9], [31.0, 8.0]);
 }
 
 /// Of as many queries as ggml computes in tiles, where a mask lets some see nothing.
@@ -295,11 +295,11 @@ fn attention_of_many_queries_keeps_nan() {
     let mut query: Vec<f32> = inputs[0].to_f64s().iter().map(|&x| x as f32).collect();
     query[5 * 16] = f32::NAN;
     inputs[0] = Arc::new(Tensor::from_parts(inputs[0].shape(), query));
-    let wanted = interp::run(&graph, &inputs).expect("the interpreter");
-    let found = function(&graph, DType::F32, &Options::default()).run(&inputs).expect("a call");
-    let (found, wanted) = (found[0].to_f64s(), wanted[0].to_f64s());
-    assert_eq!(wanted.iter().filter(|x| x.is_nan()).count(), 8, "a query of one head");
-    for (i, (a, b)) in found.iter().zip(&wanted).enumerate() {
+    let expected = interp::run(&graph, &inputs).expect("the interpreter");
+    let actual = function(&graph, DType::F32, &Options::default()).run(&inputs).expect("a call");
+    let (actual, expected) = (actual[0].to_f64s(), expected[0].to_f64s());
+    assert_eq!(expected.iter().filter(|x| x.is_nan()).count(), 8, "a query of one head");
+    for (i, (a, b)) in actual.iter().zip(&expected).enumerate() {
         let is_same = a.is_nan() && b.is_nan() || (a - b).abs() <= 8.0 * f64::from(f32::EPSILON);
         assert!(is_same, "{i}: {a} {b}");
     }
@@ -333,10 +333,10 @@ fn gradients_agree_with_the_interpreter() {
         // A cotangent that depends on the place.
         let values: Vec<f64> = (0..y[0].len()).map(|i| ((i * 37 % 101) as f64 - 50.0) / 50.0).collect();
         inputs.push(Arc::new(Tensor::from_f64s(DType::F32, y[0].shape(), &values)));
-        let wanted = interp::run(&graph, &inputs).expect("the interpreter");
-        let found =
+        let expected = interp::run(&graph, &inputs).expect("the interpreter");
+        let actual =
             function(&graph, DType::F32, &Options::default()).run(&inputs).unwrap_or_else(|e| panic!("{e}"));
-        for (a, b) in found.iter().zip(&wanted) {
+        for (a, b) in actual.iter().zip(&expected) {
             let error = tolerance::error(a, b, Some(tolerance::magnitude(b).max(1.0)));
             if error > tolerance::GRADIENT {
                 failures.push(format!("{name} {line:?}: differs by {error} epsilon"));

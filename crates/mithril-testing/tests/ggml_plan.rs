@@ -97,8 +97,8 @@ fn what_models_consist_of_runs_in_ggml() {
         let all = cases(op, DType::F32).expect("cases");
         // Batch norm begins with one that is trained.
         let case = all.iter().find(|c| !c.text.contains("training=true")).expect("a case");
-        let made = plan(&graph_of(case).expect("a graph"), &Options::default()).expect("a plan");
-        assert!(made.hosted().is_empty(), "{name} {}\n{made}", case.text);
+        let lowered = plan(&graph_of(case).expect("a graph"), &Options::default()).expect("a plan");
+        assert!(lowered.hosted().is_empty(), "{name} {}\n{lowered}", case.text);
     }
 }
 
@@ -192,8 +192,8 @@ fn known_models_are_one_graph() {
         ("create_bert", named(&bert), text()),
         ("t5_encode", named(&t5), text()),
     ] {
-        let made = model(name, arguments, shapes, &Options { pack: true, ..Options::default() });
-        assert_eq!((made.segments(), made.hosted()), (1, vec![]), "{name}");
+        let planned = model(name, arguments, shapes, &Options { pack: true, ..Options::default() });
+        assert_eq!((planned.segments(), planned.hosted()), (1, vec![]), "{name}");
     }
 }
 
@@ -201,13 +201,13 @@ fn known_models_are_one_graph() {
 fn what_follows_from_weights_is_prepared() {
     let image = || vec![("input", vec![1, 3, 64, 64])];
     let resnet = |options| model("resnet18", vec![("num_classes", 10.into())], image(), &options);
-    let made = resnet(Options { pack: true, ..Options::default() });
-    let named = |name: &str| functions(&made).iter().filter(|f| **f == name).count();
+    let planned = resnet(Options { pack: true, ..Options::default() });
+    let named = |name: &str| functions(&planned).iter().filter(|f| **f == name).count();
     // A convolution with its norm is a convolution and a sum; blocks add their inputs.
     let counts = ["ggml_conv_2d_direct", "ggml_add", "ggml_mul", "ggml_sqrt"].map(named);
-    assert_eq!(counts, [20, 20 + 8 + 1, 0, 0], "{made}");
+    assert_eq!(counts, [20, 20 + 8 + 1, 0, 0], "{planned}");
     // Each weight by itself, so that one can go before the next.
-    assert_eq!(made.prepared.len(), 20, "{made}");
+    assert_eq!(planned.prepared.len(), 20, "{planned}");
     assert!(resnet(Options::default()).prepared.is_empty());
 }
 
@@ -226,34 +226,34 @@ fn decoders_count_on_the_host_before_one_graph() {
         for cache in ["past_key_0", "past_value_0", "past_key_1", "past_value_1"] {
             shapes.push((cache, vec![1, heads, 16, 8]));
         }
-        let made =
+        let planned =
             model(name, arguments.clone(), shapes.clone(), &Options { pack: true, ..Options::default() });
-        assert_eq!(made.segments(), 1, "{name}\n{made}");
-        assert_eq!(functions(&made).iter().filter(|f| **f == "ggml_set_rows").count(), 4, "{name}");
-        assert_eq!((copied(&made), made.donated.len()), (4, 0), "{name}\n{made}");
+        assert_eq!(planned.segments(), 1, "{name}\n{planned}");
+        assert_eq!(functions(&planned).iter().filter(|f| **f == "ggml_set_rows").count(), 4, "{name}");
+        assert_eq!((copied(&planned), planned.donated.len()), (4, 0), "{name}\n{planned}");
         let caches = ["past_key_0", "past_value_0", "past_key_1", "past_value_1"].map(Arc::from);
-        let made =
+        let planned =
             model(name, arguments, shapes, &Options { pack: true, donated: &caches, ..Options::default() });
-        assert_eq!((copied(&made), made.donated.len()), (0, 4), "{name}\n{made}");
+        assert_eq!((copied(&planned), planned.donated.len()), (0, 4), "{name}\n{planned}");
     }
 }
 
 #[test]
 fn weights_are_kept_as_wanted_where_their_rows_are_blocks() {
-    let wanted = |name: &str| name.ends_with("weight").then_some(Element::Q8_0);
-    let options = Options { pack: true, elements: Some(&wanted), ..Options::default() };
+    let element_of = |name: &str| name.ends_with("weight").then_some(Element::Q8_0);
+    let options = Options { pack: true, elements: Some(&element_of), ..Options::default() };
     let mut arguments = gpt();
     arguments.retain(|(name, _)| *name != "dims");
     arguments.push(("dims", 32.into()));
-    let made = model("create_gpt", arguments, vec![("input", vec![1, 5])], &options);
-    let kept = |v: &usize| made.values[*v].ty.map(|ty| ty.element);
-    for call in made.calls().filter(|c| c.function == "ggml_mul_mat") {
+    let planned = model("create_gpt", arguments, vec![("input", vec![1, 5])], &options);
+    let kept = |v: &usize| planned.values[*v].ty.map(|ty| ty.element);
+    for call in planned.calls().filter(|c| c.function == "ggml_mul_mat") {
         let weights = call.arguments.iter().find_map(|a| a.value());
         let element = weights.as_ref().and_then(kept);
-        let is_weight = made.values[weights.expect("an operand")].name.ends_with("weight");
-        assert_eq!(element == Some(Element::Q8_0), is_weight, "{made}");
+        let is_weight = planned.values[weights.expect("an operand")].name.ends_with("weight");
+        assert_eq!(element == Some(Element::Q8_0), is_weight, "{planned}");
     }
-    assert!(made.calls().any(|c| c.function == "ggml_get_rows"), "{made}");
+    assert!(planned.calls().any(|c| c.function == "ggml_get_rows"), "{planned}");
     let refused = model(
         "create_gpt",
         gpt(),

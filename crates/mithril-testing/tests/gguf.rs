@@ -43,16 +43,16 @@ fn blocks_are_those_of_ggml() {
         seen.push(id);
         assert_eq!((format.size(count), format.is_writable()), (Some(bytes), makes), "{format:?}");
         if makes {
-            let found = format.quantize(&values).expect("blocks");
-            let wanted = file.bytes(bytes);
-            let differ = found.iter().zip(wanted).position(|(a, b)| a != b);
+            let actual = format.quantize(&values).expect("blocks");
+            let expected = file.bytes(bytes);
+            let differ = actual.iter().zip(expected).position(|(a, b)| a != b);
             assert_eq!(differ, None, "{format:?}: first byte that differs");
         }
         let blocks = file.bytes(bytes);
-        let wanted = file.floats(count);
-        let mut found = vec![0.0; count];
-        format.dequantize(blocks, &mut found).expect("values");
-        let differ = found.iter().zip(&wanted).position(|(a, b)| a.to_bits() != b.to_bits());
+        let expected = file.floats(count);
+        let mut actual = vec![0.0; count];
+        format.dequantize(blocks, &mut actual).expect("values");
+        let differ = actual.iter().zip(&expected).position(|(a, b)| a.to_bits() != b.to_bits());
         assert_eq!(differ, None, "{format:?}: first value that differs");
     }
     // That form holds sums beside what it holds; ggml has no function that reads it.
@@ -119,13 +119,17 @@ fn what_is_written_is_read() {
                 ("one", Stored::Known(DType::I64), &[], &7_i64.to_le_bytes()),
             ],
         );
-        let found = Checkpoint::from_bytes(&bytes.expect("a file")).expect("a file");
-        let read: Vec<_> = found.metadata().map(|(key, value)| (key.to_owned(), value.clone())).collect();
+        let checkpoint = Checkpoint::from_bytes(&bytes.expect("a file")).expect("a file");
+        let read: Vec<_> =
+            checkpoint.metadata().map(|(key, value)| (key.to_owned(), value.clone())).collect();
         assert_eq!(read, values_by_name);
-        let values_of = |name: &str| found.get(name).expect("it").to_tensor().expect("values").to_f64s();
+        let values_of = |name: &str| checkpoint.get(name).expect("it").to_tensor().expect("values").to_f64s();
         assert_eq!((values_of("half"), values_of("one")), (vec![1.0, -2.0], vec![7.0]));
-        assert_eq!((found.get("blocks").expect("it").shape(), values_of("none")), (&[2, 32][..], vec![]));
-        assert_eq!(found.get("blocks").expect("it").bytes(), Some(&*blocks));
+        assert_eq!(
+            (checkpoint.get("blocks").expect("it").shape(), values_of("none")),
+            (&[2, 32][..], vec![])
+        );
+        assert_eq!(checkpoint.get("blocks").expect("it").bytes(), Some(&*blocks));
         assert!(values_of("blocks").iter().zip(&values).all(|(x, y)| (x - f64::from(*y)).abs() < 0.004));
     }
 }
@@ -199,10 +203,10 @@ fn joined(pieces: &[(&str, Vec<u8>)]) -> Vec<u8> {
 #[test]
 fn files_that_lie_are_told() {
     let whole = joined(&pieces());
-    let found = Checkpoint::from_bytes(&whole).expect("a whole file");
-    assert_eq!(found.get("b").expect("it").to_tensor().expect("a value").to_f64s(), [1.0]);
+    let checkpoint = Checkpoint::from_bytes(&whole).expect("a whole file");
+    assert_eq!(checkpoint.get("b").expect("it").to_tensor().expect("a value").to_f64s(), [1.0]);
     let large = u64::MAX;
-    for (what, number, wanted) in [
+    for (what, number, expected) in [
         ("version", 1, "version 1"),
         ("version", 3 << 24, "big-endian"),
         ("tensors", large, "18446744073709551615 tensors follow"),
@@ -235,9 +239,9 @@ fn files_that_lie_are_told() {
         let error = Checkpoint::from_bytes(&joined(&changed)).expect_err(what);
         let told = error.to_string();
         assert_eq!(error.code(), Code::BadFile, "{what}: {told}");
-        assert!(wanted.split('|').any(|part| told.contains(part)), "{what} {number}: {told}");
+        assert!(expected.split('|').any(|part| told.contains(part)), "{what} {number}: {told}");
     }
-    for (what, bytes, wanted) in [
+    for (what, bytes, expected) in [
         ("second name", &b"a"[..], "occurs twice"),
         ("text", &[0xff, 0xff], "UTF-8"),
         ("data", &[0; 66], "ends at byte"),
@@ -245,7 +249,7 @@ fn files_that_lie_are_told() {
         let mut changed = pieces();
         changed.iter_mut().find(|(name, _)| *name == what).expect(what).1 = bytes.to_vec();
         let told = Checkpoint::from_bytes(&joined(&changed)).expect_err(what).to_string();
-        assert!(told.contains(wanted), "{what}: {told}");
+        assert!(told.contains(expected), "{what}: {told}");
     }
     for end in 4..whole.len() {
         Checkpoint::from_bytes(&whole[..end]).expect_err("a file that is cut");
@@ -291,9 +295,9 @@ fn rows_in_pairs_are_put_in_order() {
         ("llama.attention.head_count".to_owned(), Value::U32(2)),
     ];
     let file = Checkpoint::from_bytes(&written(&values, &listed).expect("a file")).expect("a file");
-    let (found, report) = program.load(&file, None, &[]).expect("weights");
+    let (weights, report) = program.load(&file, None, &[]).expect("weights");
     assert_eq!(report.layout, Some("llama.cpp"));
-    assert!(params.iter().all(|(name, wanted)| found[name].to_bytes() == wanted.to_bytes()));
+    assert!(params.iter().all(|(name, expected)| weights[name].to_bytes() == expected.to_bytes()));
     let file = Checkpoint::from_bytes(&written(&values[..1], &listed).expect("a file")).expect("a file");
     let error = program.load(&file, None, &[]).expect_err("no sizes of heads");
     assert!(error.to_string().contains("llama.embedding_length"), "{error}");
@@ -314,8 +318,8 @@ proptest! {
         }
         let mut bytes = joined(&all);
         bytes.truncate(cut.unwrap_or(usize::MAX));
-        if let Ok(found) = Checkpoint::from_bytes(&bytes) {
-            for (_, weight) in found.iter() {
+        if let Ok(checkpoint) = Checkpoint::from_bytes(&bytes) {
+            for (_, weight) in checkpoint.iter() {
                 prop_assert!(weight.len() <= bytes.len() * 16);
                 let _ = weight.to_tensor();
             }

@@ -17,19 +17,19 @@ const KERNELS: &[&str] =
 /// Modules by their path below `c`, which is empty for `c` itself, with what they import.
 type Imports = BTreeMap<Vec<String>, BTreeSet<Vec<String>>>;
 
-fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+fn files(folder: &Path, paths: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a folder").flatten() {
         let path = entry.path();
         if path.is_dir() {
-            files(&path, found);
+            files(&path, paths);
         } else if path.extension().is_some_and(|e| e == "rs") && !path.ends_with("tests.rs") {
-            found.push(path);
+            paths.push(path);
         }
     }
 }
 
 /// The paths that a tree of `use` names, without `use` and the semicolon.
-fn paths(tree: &str, prefix: &[String], found: &mut Vec<Vec<String>>) {
+fn paths(tree: &str, prefix: &[String], trees: &mut Vec<Vec<String>>) {
     let (head, inner) = match tree.split_once('{') {
         Some((head, rest)) => (head, rest.trim_end().strip_suffix('}')),
         None => (tree, None),
@@ -37,7 +37,7 @@ fn paths(tree: &str, prefix: &[String], found: &mut Vec<Vec<String>>) {
     let names = head.split(" as ").next().unwrap_or_default().split("::").map(str::trim);
     let path: Vec<String> =
         prefix.iter().cloned().chain(names.filter(|n| !n.is_empty()).map(str::to_owned)).collect();
-    let Some(inner) = inner else { return found.push(path) };
+    let Some(inner) = inner else { return trees.push(path) };
     let (mut depth, mut start) = (0, 0);
     for (i, c) in inner.char_indices().chain([(inner.len(), ',')]) {
         match c {
@@ -45,7 +45,7 @@ fn paths(tree: &str, prefix: &[String], found: &mut Vec<Vec<String>>) {
             '}' => depth -= 1,
             ',' if depth == 0 => {
                 if !inner[start..i].trim().is_empty() {
-                    paths(inner[start..i].trim(), &path, found);
+                    paths(inner[start..i].trim(), &path, trees);
                 }
                 start = i + 1;
             }
@@ -58,7 +58,7 @@ fn paths(tree: &str, prefix: &[String], found: &mut Vec<Vec<String>>) {
 fn uses(text: &str) -> Vec<Vec<String>> {
     let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let mut lines = code.lines();
-    let mut found = Vec::new();
+    let mut list = Vec::new();
     while let Some(line) = lines.next() {
         let line = line.strip_prefix("pub ").or_else(|| line.strip_prefix("pub(crate) ")).unwrap_or(line);
         let Some(first) = line.strip_prefix("use ") else { continue };
@@ -67,9 +67,9 @@ fn uses(text: &str) -> Vec<Vec<String>> {
             let Some(next) = lines.next() else { break };
             tree.push_str(next.trim());
         }
-        paths(tree.trim_end_matches(';'), &[], &mut found);
+        paths(tree.trim_end_matches(';'), &[], &mut list);
     }
-    found
+    list
 }
 
 fn module(root: &Path, file: &Path) -> Vec<String> {
@@ -134,9 +134,9 @@ fn circle(imports: &Imports) -> Option<Vec<String>> {
             return None;
         }
         path.push(at);
-        let found = imports.get(at).into_iter().flatten().find_map(|to| visit(imports, to, path, done));
+        let circle = imports.get(at).into_iter().flatten().find_map(|to| visit(imports, to, path, done));
         path.pop();
-        found
+        circle
     }
     let mut done = BTreeSet::new();
     imports.keys().find_map(|module| visit(imports, module, &mut Vec::new(), &mut done))
@@ -156,9 +156,9 @@ fn circles_are_found() {
     let edges = [("a", "b"), ("b", "c"), ("c", "b")];
     let imports = edges.map(|(from, to)| (module(from), BTreeSet::from([module(to)])));
     assert_eq!(circle(&imports.into_iter().collect()), Some(vec!["b".to_owned(), "c".to_owned()]));
-    let found = uses("use a::{\n    self, b::{c, d as e},\n};\npub use f::g;\nfn h() {}\n");
-    let found: Vec<String> = found.into_iter().map(|path| path.join("::")).collect();
-    assert_eq!(found, ["a::self", "a::b::c", "a::b::d", "f::g"]);
+    let actual = uses("use a::{\n    self, b::{c, d as e},\n};\npub use f::g;\nfn h() {}\n");
+    let actual: Vec<String> = actual.into_iter().map(|path| path.join("::")).collect();
+    assert_eq!(actual, ["a::self", "a::b::c", "a::b::d", "f::g"]);
 }
 
 #[test]

@@ -131,7 +131,7 @@ fn reduce(op: ReduceOp, dtype: DType, values: &[Scalar]) -> Scalar {
 }
 
 /// Evaluates the expressions of a case; `None` if they hold what only C can do.
-fn evaluate(case: &Case, wanted: &[std::sync::Arc<Tensor>]) -> Option<Vec<Tensor>> {
+fn evaluate(case: &Case, expected: &[std::sync::Arc<Tensor>]) -> Option<Vec<Tensor>> {
     let sizes = |t: &Tensor| t.shape().iter().map(|&n| n as i64).collect::<Vec<_>>();
     let args: Vec<LoopArg> = case
         .args
@@ -141,10 +141,10 @@ fn evaluate(case: &Case, wanted: &[std::sync::Arc<Tensor>]) -> Option<Vec<Tensor
             Arg::Lit(lit) => LoopArg::Lit(lit.clone()),
         })
         .collect();
-    let outputs: Vec<(DType, Vec<i64>)> = wanted.iter().map(|t| (t.dtype(), sizes(t))).collect();
+    let outputs: Vec<(DType, Vec<i64>)> = expected.iter().map(|t| (t.dtype(), sizes(t))).collect();
     let cx = LoopCx::new(case.op, &args, &outputs, 0);
     let values = case.op.loops?(&cx).ok()?;
-    assert_eq!(values.len(), wanted.len());
+    assert_eq!(values.len(), expected.len());
     let (vars, temporaries, steps, _) = cx.finish();
     let tensor = |arg: &Arg| if let Arg::Tensor(t) = arg { Some(t.clone()) } else { None };
     let mut machine = Machine { tensors: case.args.iter().map(tensor).collect() };
@@ -161,9 +161,9 @@ fn evaluate(case: &Case, wanted: &[std::sync::Arc<Tensor>]) -> Option<Vec<Tensor
         value.walk(&mut |e| holds_template |= matches!(e, Expr::Apply { .. }));
     }
     let output = |(i, value): (usize, &Expr)| {
-        let arithmetic = mithril::ir::loops::arithmetic(wanted[i].dtype());
+        let arithmetic = mithril::ir::loops::arithmetic(expected[i].dtype());
         assert_eq!(value.dtype(), arithmetic, "output {i} of {} has another dtype", case.op.name);
-        machine.tensor(&vars[i], value, wanted[i].dtype(), wanted[i].shape())
+        machine.tensor(&vars[i], value, expected[i].dtype(), expected[i].shape())
     };
     (!holds_template).then(|| values.iter().enumerate().map(output).collect())
 }
@@ -173,11 +173,11 @@ fn expressions_are_what_the_rows_say() {
     let mut checked = Vec::new();
     for op in ops::all().filter(|op| op.loops.is_some()) {
         for case in cases(op, DType::F64).unwrap() {
-            let wanted = run(&case, DType::F64).unwrap();
-            let Some(found) = evaluate(&case, &wanted) else { continue };
-            for (found, wanted) in found.iter().zip(&wanted) {
-                let off = error(found, wanted, Some(magnitude(wanted)));
-                assert!(off <= 8.0, "{} {}: {found} is not {wanted}", op.name, case.text);
+            let expected = run(&case, DType::F64).unwrap();
+            let Some(actual) = evaluate(&case, &expected) else { continue };
+            for (actual, expected) in actual.iter().zip(&expected) {
+                let off = error(actual, expected, Some(magnitude(expected)));
+                assert!(off <= 8.0, "{} {}: {actual} is not {expected}", op.name, case.text);
             }
             checked.push(op.name);
         }

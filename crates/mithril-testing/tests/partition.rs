@@ -67,13 +67,13 @@ fn share(builder: &mut Builder, v: ValueId, devices: usize) -> ValueId {
     builder.push(ops::find("multiply").unwrap(), &[v, factor]).unwrap()[0]
 }
 
-fn agree(what: &str, found: &[Arc<Tensor>], wanted: &[Arc<Tensor>], tolerance: f64) {
-    assert_eq!(found.len(), wanted.len(), "{what}");
-    for (found, wanted) in found.iter().zip(wanted) {
-        assert_eq!(found.shape(), wanted.shape(), "{what}");
-        let scale = magnitude(wanted).max(1.0);
-        let off = error(found, wanted, Some(scale));
-        assert!(off <= tolerance, "{what}: off by {off} eps\n{found:?}\n{wanted:?}");
+fn agree(what: &str, actual: &[Arc<Tensor>], expected: &[Arc<Tensor>], tolerance: f64) {
+    assert_eq!(actual.len(), expected.len(), "{what}");
+    for (actual, expected) in actual.iter().zip(expected) {
+        assert_eq!(actual.shape(), expected.shape(), "{what}");
+        let scale = magnitude(expected).max(1.0);
+        let off = error(actual, expected, Some(scale));
+        assert!(off <= tolerance, "{what}: off by {off} eps\n{actual:?}\n{expected:?}");
     }
 }
 
@@ -118,7 +118,7 @@ fn every_op_divides_as_the_rule_says() {
             }
             let node = graph.nodes().next().unwrap().1;
             let Some(call) = Use::of(&graph, node) else { continue };
-            let Ok(wanted) = interp::run(&graph, &inputs) else { continue };
+            let Ok(expected) = interp::run(&graph, &inputs) else { continue };
             for (i, arg) in call.args.iter().enumerate() {
                 let Arg::Tensor(ty) = arg else { continue };
                 for (axis, size) in ty.shape.known().unwrap().into_iter().enumerate() {
@@ -129,12 +129,12 @@ fn every_op_divides_as_the_rule_says() {
                             uses += 1;
                             divided.insert(op.name);
                             let is_partial = part.placements.iter().all(|p| p.is_partial());
-                            if places.contains(&partial) && is_partial && magnitude(&wanted[0]) > 0.0 {
+                            if places.contains(&partial) && is_partial && magnitude(&expected[0]) > 0.0 {
                                 linear.insert(op.name);
                             }
                             let program = program(&graph, &part, &places, devices);
-                            let found = virtual_mesh::run(&program, &inputs).unwrap();
-                            agree(&format!("{} {} {places:?}", op.name, case.text), &found, &wanted, 64.0);
+                            let actual = virtual_mesh::run(&program, &inputs).unwrap();
+                            agree(&format!("{} {} {places:?}", op.name, case.text), &actual, &expected, 64.0);
                         }
                     }
                 }
@@ -203,8 +203,8 @@ fn a_pair_of_linear_layers_reduces_once() {
             Arc::new(Tensor::build(DType::F64, &shape, |i| ((i * 7 + k * 3) as f64 * 0.37).sin().into()))
         })
         .collect();
-    let found = virtual_mesh::run(&program, &inputs).unwrap();
-    agree("pair", &found, &interp::run(&graph, &inputs).unwrap(), 64.0);
+    let actual = virtual_mesh::run(&program, &inputs).unwrap();
+    agree("pair", &actual, &interp::run(&graph, &inputs).unwrap(), 64.0);
 }
 
 /// A layout that does not fit is an error that says what would.

@@ -46,17 +46,17 @@ fn check(program: &Program, extra: &[u8]) -> Check {
         patterns.push((name.to_owned(), spec));
     }
     let layout = Layout { patterns, ..Layout::new(mesh.clone()) };
-    let wanted = interp::run(&program.graph, &program.inputs).map_err(|e| e.to_string())?;
+    let expected = interp::run(&program.graph, &program.inputs).map_err(|e| e.to_string())?;
     let divided = partition(&program.graph, &layout, DType::F64, &|_| None).map_err(|e| e.to_string())?;
-    let found = virtual_mesh::run(&divided, &program.inputs).map_err(|e| e.to_string())?;
-    for ((name, found), wanted) in program.graph.outputs.keys().zip(&found).zip(&wanted) {
-        if found.shape() != wanted.shape() || found.dtype() != wanted.dtype() {
-            return Err(format!("{name} is {:?}, not {:?}", found.shape(), wanted.shape()));
+    let actual = virtual_mesh::run(&divided, &program.inputs).map_err(|e| e.to_string())?;
+    for ((name, actual), expected) in program.graph.outputs.keys().zip(&actual).zip(&expected) {
+        if actual.shape() != expected.shape() || actual.dtype() != expected.dtype() {
+            return Err(format!("{name} is {:?}, not {:?}", actual.shape(), expected.shape()));
         }
-        let off = error(found, wanted, Some(magnitude(wanted).max(1.0)));
+        let off = error(actual, expected, Some(magnitude(expected).max(1.0)));
         // Sums in another order; NaN counts as no difference where both have it.
         if off > 1e6 {
-            return Err(format!("{name} is off by {off} eps on {mesh}\n{found:?}\n{wanted:?}"));
+            return Err(format!("{name} is off by {off} eps on {mesh}\n{actual:?}\n{expected:?}"));
         }
     }
     Ok(())

@@ -43,14 +43,14 @@ fn same(program: &Program, graph: &Graph, stage: &str) -> Check {
 
 fn compare(program: &Program, graph: &Graph, stage: &str, agree: impl Fn(&Tensor, &Tensor) -> bool) -> Check {
     // A program that fails when running may fail or not afterwards: dead code is gone.
-    let Ok(wanted) = interp::run(&program.graph, &program.inputs) else { return Ok(()) };
-    let found = said(interp::run(graph, &program.inputs), stage)?;
-    if found.len() != wanted.len() {
-        return Err(format!("{stage}: {} results, not {}", found.len(), wanted.len()));
+    let Ok(expected) = interp::run(&program.graph, &program.inputs) else { return Ok(()) };
+    let actual = said(interp::run(graph, &program.inputs), stage)?;
+    if actual.len() != expected.len() {
+        return Err(format!("{stage}: {} results, not {}", actual.len(), expected.len()));
     }
-    for (i, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
-        if !agree(found, wanted) {
-            return Err(format!("{stage}: result {i} is {found}, not {wanted}\n{}", text::print(graph)));
+    for (i, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
+        if !agree(actual, expected) {
+            return Err(format!("{stage}: result {i} is {actual}, not {expected}\n{}", text::print(graph)));
         }
     }
     Ok(())
@@ -158,8 +158,8 @@ fn lowered_graphs_agree_within_tolerance() {
         for target in targets {
             let graph = said(lower(&program.graph, target, F32, &mut |_, _| {}), target.name())?;
             verified(&graph, F32, target.name())?;
-            compare(program, &graph, target.name(), |found, wanted| {
-                tolerance::error(found, wanted, Some(tolerance::magnitude(wanted).max(1.0))) <= 8.0
+            compare(program, &graph, target.name(), |actual, expected| {
+                tolerance::error(actual, expected, Some(tolerance::magnitude(expected).max(1.0))) <= 8.0
             })?;
         }
         Ok(())
@@ -204,8 +204,8 @@ fn mixed_precision_keeps_types_in_and_out() {
             said(interp::run(&mixed.graph, &mixed.inputs), "run")?;
             let graph = with_gradients(&mixed, F32)?.graph;
             verified(&graph, F32, "differentiate")?;
-            let wanted = types(&with_gradients(program, F32)?.graph);
-            if types(&graph) != wanted {
+            let expected = types(&with_gradients(program, F32)?.graph);
+            if types(&graph) != expected {
                 return Err(format!("types of gradients change\n{}", text::print(&graph)));
             }
         }
@@ -217,8 +217,8 @@ fn mixed_precision_keeps_types_in_and_out() {
 fn computing_wider_changes_roundings_only() {
     for_programs(200, Style::Smooth, F32, |program, _| {
         let graph = said(precision(&program.graph, F32, F64), "precision")?;
-        compare(program, &graph, "precision", |found, wanted| {
-            tolerance::error(found, wanted, Some(tolerance::magnitude(wanted).max(1.0))) <= 8.0
+        compare(program, &graph, "precision", |actual, expected| {
+            tolerance::error(actual, expected, Some(tolerance::magnitude(expected).max(1.0))) <= 8.0
         })
     });
 }
@@ -253,14 +253,14 @@ fn results_computed_again_keep_every_bit() {
         if interp::run(&program.graph, &program.inputs).is_err() {
             return Ok(());
         }
-        let wanted = with_gradients(program, F32)?;
+        let expected = with_gradients(program, F32)?;
         let request = Request { recompute: true, ..request(&program.graph) };
         let graph = said(differentiate(&program.graph, &request, F32), "recompute")?;
         verified(&graph, F32, "recompute")?;
-        same(&wanted, &graph, "recompute")?;
+        same(&expected, &graph, "recompute")?;
         let graph = said(optimize(graph, F32, &mut |_, _| {}), "optimize")?;
         again.set(again.get() + i32::from(graph.nodes().any(|(_, node)| node.op.name == "barrier")));
-        same(&wanted, &graph, "optimize")
+        same(&expected, &graph, "optimize")
     });
     assert!(again.get() > 50, "only {} programs compute anything again", again.get());
 }
@@ -268,12 +268,12 @@ fn results_computed_again_keep_every_bit() {
 #[test]
 fn gradients_of_optimized_graphs_agree() {
     for_programs(150, Style::Smooth, F64, |program, _| {
-        let wanted = with_gradients(program, F64)?;
+        let expected = with_gradients(program, F64)?;
         let graph = said(optimize(program.graph.clone(), F64, &mut |_, _| {}), "optimize")?;
-        let found = with_gradients(&Program { graph, inputs: program.inputs.clone() }, F64)?;
+        let actual = with_gradients(&Program { graph, inputs: program.inputs.clone() }, F64)?;
         // Cotangents add up in another order.
-        compare(&wanted, &found.graph, "differentiate", |found, wanted| {
-            tolerance::error(found, wanted, Some(tolerance::magnitude(wanted).max(1.0)))
+        compare(&expected, &actual.graph, "differentiate", |actual, expected| {
+            tolerance::error(actual, expected, Some(tolerance::magnitude(expected).max(1.0)))
                 <= tolerance::GRADIENT
         })
     });

@@ -58,9 +58,9 @@ fn expansion_means_the_same_as_evaluation() {
         let only = |op: &'static OpDef| !std::ptr::eq(op, case.op);
         let expanded = passes::legalize::legalize(&graph, DType::F64, &|g, n| only(g.node(n).op))
             .map_err(|e| e.to_string())?;
-        let wanted = interp::run(&graph, &inputs).map_err(|e| e.to_string())?;
-        let found = interp::run(&expanded, &inputs).map_err(|e| e.to_string())?;
-        for (a, b) in found.iter().zip(&wanted) {
+        let expected = interp::run(&graph, &inputs).map_err(|e| e.to_string())?;
+        let actual = interp::run(&expanded, &inputs).map_err(|e| e.to_string())?;
+        for (a, b) in actual.iter().zip(&expected) {
             // Both are rounded, and the expansion once per op.
             let allowed = 4.0 * tolerance::units(case.op.tolerance).max(4.0);
             let error = tolerance::error(a, b, Some(tolerance::magnitude(b).max(1.0)));

@@ -94,14 +94,14 @@ fn stages_make_what_the_files_say() {
     let mut failures = Vec::new();
     for path in files() {
         let file = fs::read_to_string(&path).expect("a file");
-        let (given, wanted) = file.split_once("\n---\n").expect("a line `---`");
-        let start = given.find("run:").expect("a line `run:`");
-        let (stages, graph) = given[start + "run:".len()..].split_once('\n').expect("a graph");
-        let found = run(stages, graph).unwrap_or_else(|error| format!("{error}\n"));
+        let (source, expected) = file.split_once("\n---\n").expect("a line `---`");
+        let start = source.find("run:").expect("a line `run:`");
+        let (stages, graph) = source[start + "run:".len()..].split_once('\n').expect("a graph");
+        let actual = run(stages, graph).unwrap_or_else(|error| format!("{error}\n"));
         if update {
-            fs::write(&path, format!("{given}\n---\n{found}")).expect("the file is written");
-        } else if found != wanted {
-            failures.push(format!("{}\n{found}", path.display()));
+            fs::write(&path, format!("{source}\n---\n{actual}")).expect("the file is written");
+        } else if actual != expected {
+            failures.push(format!("{}\n{actual}", path.display()));
         }
     }
     assert!(failures.is_empty(), "other texts come out, see `UPDATE` above:\n{}", failures.join("\n"));

@@ -46,26 +46,26 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn files(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
+fn files(folder: &Path, extension: &str, paths: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         let path = entry.path();
         let name = entry.file_name();
         if path.is_dir() && !["target", ".venv", "__pycache__", "_generated"].iter().any(|n| name == *n) {
-            files(&path, extension, found);
+            files(&path, extension, paths);
         } else if path.extension().is_some_and(|e| e == extension) {
-            found.push(path);
+            paths.push(path);
         }
     }
-    found.sort();
+    paths.sort();
 }
 
 fn sources(extension: &str) -> Vec<(PathBuf, String)> {
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for folder in ["crates", "python", "examples", "bench", "tools"] {
-        files(&root().join(folder), extension, &mut found);
+        files(&root().join(folder), extension, &mut paths);
     }
-    found.into_iter().map(|p| (p.clone(), fs::read_to_string(&p).expect("a source file"))).collect()
+    paths.into_iter().map(|p| (p.clone(), fs::read_to_string(&p).expect("a source file"))).collect()
 }
 
 #[test]

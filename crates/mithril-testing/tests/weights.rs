@@ -59,20 +59,20 @@ fn message(bytes: &[u8]) -> String {
 #[test]
 fn all_forms_of_pytorch_hold_the_same() {
     for name in ["zip.pt", "packed.pt", "legacy.pt"] {
-        let found = Checkpoint::from_bytes(&fixture(name)).expect(name);
-        let names: Vec<_> = found.iter().map(|(name, _)| name).collect();
+        let checkpoint = Checkpoint::from_bytes(&fixture(name)).expect(name);
+        let names: Vec<_> = checkpoint.iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["a", "turned", "row", "count", "half", "yes", "empty"], "{name}");
-        assert_eq!(values(&found, "a"), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
-        assert_eq!(values(&found, "turned"), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
-        assert_eq!(values(&found, "row"), [3.0, 4.0, 5.0]);
-        assert_eq!(values(&found, "count"), [7.0]);
-        assert_eq!(values(&found, "half"), [1.5, -2.0]);
-        assert_eq!(values(&found, "yes"), [1.0, 0.0]);
-        let (turned, half) = (found.get("turned").expect("it"), found.get("half").expect("it"));
+        assert_eq!(values(&checkpoint, "a"), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+        assert_eq!(values(&checkpoint, "turned"), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
+        assert_eq!(values(&checkpoint, "row"), [3.0, 4.0, 5.0]);
+        assert_eq!(values(&checkpoint, "count"), [7.0]);
+        assert_eq!(values(&checkpoint, "half"), [1.5, -2.0]);
+        assert_eq!(values(&checkpoint, "yes"), [1.0, 0.0]);
+        let (turned, half) = (checkpoint.get("turned").expect("it"), checkpoint.get("half").expect("it"));
         assert!(!turned.is_contiguous() && turned.bytes().is_none());
         assert_eq!((turned.shape(), turned.strides()), (&[3, 2][..], &[1, 3][..]));
         assert_eq!(half.stored(), &Stored::Known(DType::BF16));
-        assert_eq!(found.get("empty").expect("it").shape(), [0, 2]);
+        assert_eq!(checkpoint.get("empty").expect("it").shape(), [0, 2]);
     }
 }
 
@@ -86,16 +86,17 @@ fn what_is_written_is_read() {
         .collect();
     let listed: Vec<_> = tensors.iter().map(|(name, t)| (*name, t)).collect();
     save(&path, &listed, &[("b", "2"), ("a", "1")]).expect("a file");
-    let found = Checkpoint::open(&path).expect("a file");
+    let checkpoint = Checkpoint::open(&path).expect("a file");
     for (name, tensor) in &tensors {
-        assert_eq!(values(&found, name), tensor.to_f64s());
-        assert_eq!(found.get(name).expect("it").bytes().expect("contiguous"), tensor.to_bytes());
+        assert_eq!(values(&checkpoint, name), tensor.to_f64s());
+        assert_eq!(checkpoint.get(name).expect("it").bytes().expect("contiguous"), tensor.to_bytes());
     }
-    let texts: Vec<_> = found.metadata().map(|(key, value)| (key, value.text().expect("a text"))).collect();
+    let texts: Vec<_> =
+        checkpoint.metadata().map(|(key, value)| (key, value.text().expect("a text"))).collect();
     assert_eq!(texts, [("a", "1"), ("b", "2")]);
     // A file that is written anew leaves the open one as it was.
     save(&path, &[("other", &Tensor::from_parts(&[1], vec![1.0_f32]))], &[]).expect("a file");
-    assert_eq!(values(&found, "float32"), [0.0, 1.0, 0.0, 1.0]);
+    assert_eq!(values(&checkpoint, "float32"), [0.0, 1.0, 0.0, 1.0]);
     let left: Vec<_> = fs::read_dir(&folder.0).expect("a folder").collect();
     assert_eq!(left.len(), 1);
 }
@@ -137,8 +138,8 @@ fn links_are_followed_and_pipes_are_written_to() {
     assert!(error.message().contains("too many levels"), "{error}");
 
     let pipe = folder.0.join("pipe.safetensors");
-    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
-    assert!(made.success());
+    let status = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
+    assert!(status.success());
     let reader = std::thread::spawn({
         let pipe = pipe.clone();
         move || fs::read(pipe).expect("bytes")
@@ -154,7 +155,7 @@ fn headers_that_lie_are_told() {
     let entry = |dtype: &str, shape: &str, ends: &str| {
         format!(r#"{{"w":{{"dtype":"{dtype}","shape":{shape},"data_offsets":{ends}}}}}"#)
     };
-    for (header, wanted) in [
+    for (header, expected) in [
         (entry("F32", "[2]", "[0,12]"), "ends at byte 12 of 8"),
         (entry("F32", "[3]", "[0,8]"), "invalid shape"),
         (entry("F32", "[1]", "[4,8]"), "invalid offset"),
@@ -170,8 +171,8 @@ fn headers_that_lie_are_told() {
         ("[]".into(), "object|neither"),
         ("{".repeat(100_000), "cannot be read"),
     ] {
-        let found = message(&raw(&header, &[0; 8]));
-        assert!(wanted.split('|').any(|part| found.contains(part)), "{wanted}: {found}");
+        let actual = message(&raw(&header, &[0; 8]));
+        assert!(expected.split('|').any(|part| actual.contains(part)), "{expected}: {actual}");
     }
     for length in [u64::MAX, 1 << 40, 100] {
         let bytes = [&length.to_le_bytes()[..], b"{}"].concat();
@@ -182,14 +183,14 @@ fn headers_that_lie_are_told() {
 #[test]
 fn dtypes_that_we_lack_are_told_when_they_are_used() {
     let header = r#"{"w":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[0,4]},"u":{"dtype":"U32","shape":[1],"data_offsets":[4,8]}}"#;
-    let found = Checkpoint::from_bytes(&raw(header, &[1, 0, 0, 0, 255, 255, 255, 255])).expect("a file");
-    assert_eq!(values(&found, "u"), [4_294_967_295.0]);
-    assert!(found.readable("w").expect_err("no such dtype").to_string().contains("F8_E4M3"));
+    let checkpoint = Checkpoint::from_bytes(&raw(header, &[1, 0, 0, 0, 255, 255, 255, 255])).expect("a file");
+    assert_eq!(values(&checkpoint, "u"), [4_294_967_295.0]);
+    assert!(checkpoint.readable("w").expect_err("no such dtype").to_string().contains("F8_E4M3"));
 }
 
 #[test]
 fn pickles_call_nothing() {
-    for (pickle, wanted) in [
+    for (pickle, expected) in [
         (&b"cos\nsystem\n(S'true'\ntR."[..], "os.system"),
         (b"\x80\x02cbuiltins\neval\nq\x00X\x01\x00\x00\x001\x85R.", "builtins.eval"),
         (b"\x80\x04\x8c\x05posix\x8c\x06system\x93.", "posix.system"),
@@ -200,7 +201,7 @@ fn pickles_call_nothing() {
     ] {
         let error = Checkpoint::from_bytes(pickle).expect_err("a refusal");
         assert_eq!(error.code(), Code::Refused, "{error}");
-        assert!(error.to_string().contains(wanted), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
     }
 }
 
@@ -214,8 +215,8 @@ fn shards_are_joined_and_stay_in_their_folder() {
         folder.write("model.safetensors.index.json", format!(r#"{{"weight_map":{map}}}"#).as_bytes())
     };
     index(r#"{"a":"1.safetensors","row":"2.bin"}"#);
-    let found = Checkpoint::open(&folder.0).expect("shards");
-    assert_eq!((values(&found, "a"), values(&found, "row")), (vec![1.0], vec![3.0, 4.0, 5.0]));
+    let checkpoint = Checkpoint::open(&folder.0).expect("shards");
+    assert_eq!((values(&checkpoint, "a"), values(&checkpoint, "row")), (vec![1.0], vec![3.0, 4.0, 5.0]));
     for (map, code) in [
         (r#"{"a":"../1.safetensors"}"#, Code::Refused),
         (r#"{"a":"/etc/passwd"}"#, Code::Refused),
@@ -316,8 +317,8 @@ proptest! {
         for change in &changes {
             apply(&mut bytes, change);
         }
-        if let Ok(found) = Checkpoint::from_bytes(&bytes) {
-            for (_, weight) in found.iter() {
+        if let Ok(checkpoint) = Checkpoint::from_bytes(&bytes) {
+            for (_, weight) in checkpoint.iter() {
                 // A view may repeat what it holds; nobody would copy terabytes of it.
                 if weight.len() < 1 << 16 {
                     let _ = weight.to_tensor();

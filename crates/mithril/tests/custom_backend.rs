@@ -20,8 +20,8 @@ fn a_model_trains_on_it_as_on_the_interpreter() {
     let one = tensors([("loss", Tensor::scalar(DType::F32, 1.0))]);
     for loss in losses {
         let step = reference.gradients(&[&params, &data], &one).unwrap();
-        let wanted = step.outputs["loss"].get(0).f64();
-        assert!((f64::from(loss) - wanted).abs() < 1e-4 * wanted, "{loss} and {wanted}");
+        let expected = step.outputs["loss"].get(0).f64();
+        assert!((f64::from(loss) - expected).abs() < 1e-4 * expected, "{loss} and {expected}");
         for (name, gradient) in &step.gradients {
             let old = params[name].to_f64s();
             let new = old.iter().zip(gradient.to_f64s()).map(|(p, g)| (p - 0.5 * g) as f32).collect();

@@ -5,9 +5,9 @@ use std::process::Command;
 fn tree(flags: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO"));
     command.args(["tree", "--offline", "--locked", "-p", "mithril", "-e", "normal"]).args(flags);
-    let found = command.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
-    assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stderr));
-    String::from_utf8(found.stdout).unwrap()
+    let output = command.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
 }
 
 #[test]

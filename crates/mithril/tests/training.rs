@@ -54,9 +54,9 @@ fn by_hand(
     Ok(flat(&params))
 }
 
-fn is_close(found: &[f64], expected: &[f64]) {
-    assert_eq!(found.len(), expected.len());
-    for (f, e) in found.iter().zip(expected) {
+fn is_close(actual: &[f64], expected: &[f64]) {
+    assert_eq!(actual.len(), expected.len());
+    for (f, e) in actual.iter().zip(expected) {
         assert!((f - e).abs() < 2e-5, "{f} and {e}");
     }
 }
@@ -113,8 +113,8 @@ fn a_training_goes_on_exactly_and_with_batches_of_other_sizes() -> Result<()> {
     let optimizer = Optimizer::new("Adam", 0.01)?;
     for in_c in [false, true] {
         let start = |seed| {
-            let made = TrainingStep::new(&model()?, &options(), "loss", &optimizer, seed)?;
-            Ok::<_, Error>(if in_c { made.in_c(c::Options::default()) } else { made })
+            let step = TrainingStep::new(&model()?, &options(), "loss", &optimizer, seed)?;
+            Ok::<_, Error>(if in_c { step.in_c(c::Options::default()) } else { step })
         };
         let mut whole = start(1)?;
         for rows in [4, 6, 4] {

@@ -128,8 +128,8 @@ impl<'a> LoweringContext<'a> {
             lowering.inputs.push(value);
             if options.pack && is_fixed(graph, v) && lowering.emitter.values[value].ty.is_some() {
                 let name = graph.value(v).name.as_deref().unwrap_or_default();
-                let wanted = options.elements.and_then(|f| f(name)).unwrap_or(Element::F32);
-                lowering.emitter.weights.elements.insert(value, wanted);
+                let element = options.elements.and_then(|f| f(name)).unwrap_or(Element::F32);
+                lowering.emitter.weights.elements.insert(value, element);
             }
         }
         Ok(lowering)
@@ -339,8 +339,8 @@ impl<'a> LoweringContext<'a> {
         let shape = view.shape.clone();
         let source = Source::Call;
         let value = Value { name: "positions".into(), dtype: DType::I32, shape: shape.clone(), ty, source };
-        let made = self.emitter.custom(Custom::Positions { rows, distinct }, &[view.value], value);
-        Ok(View::whole(made, &shape))
+        let positions = self.emitter.custom(Custom::Positions { rows, distinct }, &[view.value], value);
+        Ok(View::whole(positions, &shape))
     }
     /// A custom op, or a step of the host.
     fn evaluated(&mut self, n: NodeId, node: &Node) -> Result<()> {
@@ -378,8 +378,8 @@ impl<'a> LoweringContext<'a> {
             let value = self.value(v, ty, &shape, Source::Call);
             if value.ty.is_some() {
                 host.outputs = vec![self.emitter.values.len()];
-                let made = self.emitter.custom(Custom::Node(host), &reads, value);
-                self.at[v.index()] = Some(At::Ggml(View::whole(made, &shape)));
+                let result = self.emitter.custom(Custom::Node(host), &reads, value);
+                self.at[v.index()] = Some(At::Ggml(View::whole(result, &shape)));
                 return Ok(());
             }
         }

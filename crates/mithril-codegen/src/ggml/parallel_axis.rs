@@ -26,24 +26,24 @@ fn cut(graph: &Graph, node: &Node) -> Option<Vec<bool>> {
         return None;
     }
     let has_place = |index: &Index| {
-        let mut found = false;
-        index.each_var(&mut |var| found |= var == first);
-        found
+        let mut uses_axis = false;
+        index.each_var(&mut |var| uses_axis |= var == first);
+        uses_axis
     };
     let size = |i: usize| graph.ty(*node.inputs.get(i)?)?.shape.first()?.known();
-    let mut found = vec![None; node.inputs.len()];
+    let mut cuts = vec![None; node.inputs.len()];
     let mut fits = true;
     value.walk(&mut |e| match e {
         Expr::Load { from, at, .. } => {
             let is_cut = at.first() == Some(&Index::var(first)) && size(*from) == Some(places);
             fits &= !at.iter().skip(usize::from(is_cut)).any(has_place);
-            fits &= found.get_mut(*from).is_some_and(|known| *known.get_or_insert(is_cut) == is_cut);
+            fits &= cuts.get_mut(*from).is_some_and(|known| *known.get_or_insert(is_cut) == is_cut);
         }
         other => fits &= !other.indices().into_iter().any(has_place),
     });
     // Constants are not cut.
     let is_read = |i: usize| graph.lit(node.inputs[i]).is_none();
-    fits &= (0..found.len()).all(|i| found[i] != Some(true) || is_read(i));
-    let found: Vec<bool> = found.into_iter().map(|cut| cut == Some(true)).collect();
-    (fits && found.contains(&true)).then_some(found)
+    fits &= (0..cuts.len()).all(|i| cuts[i] != Some(true) || is_read(i));
+    let cuts: Vec<bool> = cuts.into_iter().map(|cut| cut == Some(true)).collect();
+    (fits && cuts.contains(&true)).then_some(cuts)
 }

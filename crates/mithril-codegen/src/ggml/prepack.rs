@@ -77,9 +77,9 @@ pub(super) fn split(work: &[Work], values: &mut Vec<Value>, fixed: &[bool], resu
 /// Gives each call that reads a repeated number or another view of what is given a copy of its own: otherwise all weights
 /// that are divided by the same number would be one graph.
 fn unshared(work: Vec<Work>, values: &mut Vec<Value>) -> Vec<Work> {
-    let made: FxHashSet<usize> = work.iter().flat_map(|item| item.results().iter().copied()).collect();
+    let results: FxHashSet<usize> = work.iter().flat_map(|item| item.results().iter().copied()).collect();
     let is_of_leaves =
-        |call: &Call| call.arguments.iter().all(|a| a.value().is_none_or(|v| !made.contains(&v)));
+        |call: &Call| call.arguments.iter().all(|a| a.value().is_none_or(|v| !results.contains(&v)));
     let mut shared: FxHashMap<usize, Call> = FxHashMap::default();
     let mut new_work = Vec::with_capacity(work.len());
     for mut item in work {

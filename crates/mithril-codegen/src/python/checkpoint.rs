@@ -129,8 +129,8 @@ fn readers(graph: &Graph) -> Vec<usize> {
 
 /// What nodes of a segment make and others read.
 fn results_of(graph: &Graph, segment: &Range<usize>, readers: &[usize]) -> Vec<ValueId> {
-    let made = segment.clone().flat_map(|n| graph.node(NodeId::new(n)).outputs.iter().copied());
-    made.filter(|v| readers[v.index()] >= segment.end).collect()
+    let outputs = segment.clone().flat_map(|n| graph.node(NodeId::new(n)).outputs.iter().copied());
+    outputs.filter(|v| readers[v.index()] >= segment.end).collect()
 }
 
 /// What a segment reads and does not make, in order, with inputs that tell the sizes it speaks of.
@@ -228,8 +228,8 @@ impl<'g> Copied<'g> {
         let origin = self.new.add_origin(place);
         let types: Vec<TensorType> = outputs.iter().filter_map(|&v| self.old.ty(v)).cloned().collect();
         let node = self.new.add_node(op, inputs, types, origin);
-        let made = self.new.node(node).outputs.clone();
-        for (&old, new) in outputs.iter().zip(made) {
+        let results = self.new.node(node).outputs.clone();
+        for (&old, new) in outputs.iter().zip(results) {
             if let Some(name) = &self.old.value(old).name {
                 self.new.name_value(new, name.clone());
             } else if std::ptr::eq(op, &raw const CALL) {

@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn strings_are_printable_ascii() {
         let nasty = "a\"b\\\n\r\0\u{c}\u{2028}\u{202e}é*/{0}\u{1F600}";
-        let wanted = r#""a\"b\\\n\r\x00\x0c\u2028\u202e\xe9*/{0}\U0001f600""#;
-        assert_eq!(python_string(nasty), wanted);
+        let expected = r#""a\"b\\\n\r\x00\x0c\u2028\u202e\xe9*/{0}\U0001f600""#;
+        assert_eq!(python_string(nasty), expected);
     }
 }

@@ -105,9 +105,9 @@ impl Overlay {
             return None;
         }
         let mut parts = Vec::with_capacity(method.arguments.len());
-        for wanted in &method.arguments {
-            let text = wanted.text(graph, node)?;
-            parts.push(match &wanted.keyword {
+        for argument in &method.arguments {
+            let text = argument.text(graph, node)?;
+            parts.push(match &argument.keyword {
                 Some(keyword) if !text.is_empty() => format!("{keyword}={text}"),
                 _ => text,
             });
@@ -132,8 +132,8 @@ impl Overlay {
         if let Some(&i) = literal.or(absent.first()) {
             return Some((name(i)?, true));
         }
-        let wanted = method.arguments.iter().find(|wanted| wanted.text(graph, node).is_none())?;
-        match wanted.value {
+        let argument = method.arguments.iter().find(|argument| argument.text(graph, node).is_none())?;
+        match argument.value {
             Value::Port(i) | Value::Given(i) | Value::Rest(i) | Value::List(i) | Value::KernelSize(i) => {
                 Some((name(i)?, false))
             }
@@ -237,7 +237,7 @@ fn is_inside(
     graph: &Graph,
     op: &'static OpDef,
     inputs: &[ValueId],
-    found: &dyn Fn(&Graph, &Node) -> bool,
+    matches: &dyn Fn(&Graph, &Node) -> bool,
 ) -> bool {
     if op.expand.is_none() {
         return false;
@@ -254,7 +254,7 @@ fn is_inside(
         return false;
     }
     let graph = &scratch.graph;
-    graph.nodes().any(|(_, n)| found(graph, n) || is_inside(graph, n.op, &n.inputs, found))
+    graph.nodes().any(|(_, n)| matches(graph, n) || is_inside(graph, n.op, &n.inputs, matches))
 }
 
 /// Whether input `i` is what its port is when nothing is given.

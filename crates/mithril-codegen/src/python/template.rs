@@ -561,8 +561,8 @@ mod tests {
     #[test]
     fn items_of_tuples() {
         let items = |text: &str, n| {
-            let found = scan(text.into()).items(n);
-            found.map(|all| all.into_iter().map(|item| item.text).collect::<Vec<_>>())
+            let parts = scan(text.into()).items(n);
+            parts.map(|all| all.into_iter().map(|item| item.text).collect::<Vec<_>>())
         };
         assert_eq!(items("f(a, b)[0, 1], (c, d)", 2).unwrap(), ["f(a, b)[0, 1]", "(c, d)"]);
         assert_eq!(items("f(a, b)", 2), None);

@@ -153,12 +153,12 @@ fn operators(text: &str) -> Vec<usize> {
         return Vec::new();
     }
     for level in levels {
-        let found: Vec<usize> = outer(text)
+        let breaks: Vec<usize> = outer(text)
             .filter(|&(i, byte)| byte == b' ' && level.iter().any(|operator| text[i..].starts_with(operator)))
             .map(|(i, _)| i)
             .collect();
-        if !found.is_empty() {
-            return found;
+        if !breaks.is_empty() {
+            return breaks;
         }
     }
     Vec::new()

@@ -131,8 +131,8 @@ fn find_inputs(graph: &Graph, names: &[Arc<str>]) -> Result<Vec<ValueId>> {
                 graph.inputs.iter().copied().find(fits)
             };
             let cotangent = || name.strip_prefix(COTANGENT).and_then(|name| find(name, true));
-            let found = find(name, false).or_else(cotangent);
-            let v = found.ok_or_else(|| unknown("input", name, graph.inputs.iter().map(|&v| name_of(v))))?;
+            let value = find(name, false).or_else(cotangent);
+            let v = value.ok_or_else(|| unknown("input", name, graph.inputs.iter().map(|&v| name_of(v))))?;
             match graph.ty(v) {
                 Some(ty) if !ty.dtype.is_float() => Err(Error::new(
                     Code::NoGradient,
@@ -311,15 +311,15 @@ impl Backward<'_> {
     }
     /// Hands the cotangents of a node with an expansion beside it to that; whether there is one.
     fn pass_to_shadow(&mut self, node: &Node) -> Result<bool> {
-        let mut found = false;
+        let mut is_any = false;
         for v in &node.outputs {
             let Some(&shadow) = self.shadows.get(v) else { continue };
-            found = true;
+            is_any = true;
             if let Some(g) = self.take(*v) {
                 self.accumulate(shadow, g)?;
             }
         }
-        Ok(found)
+        Ok(is_any)
     }
     fn step(&mut self, n: NodeId) -> Result<()> {
         let node = self.b.graph.node(n).clone();
@@ -331,8 +331,8 @@ impl Backward<'_> {
             return Ok(());
         }
         self.recompute.enter(&mut self.b, n, entering)?;
-        let found = self.formula(n, &node)?;
-        for (&v, &g) in node.inputs.iter().zip(&found) {
+        let gradients = self.formula(n, &node)?;
+        for (&v, &g) in node.inputs.iter().zip(&gradients) {
             if needed(&self.needs, v) && self.b.graph.ty(g).is_some() {
                 self.accumulate(v, g)?;
             }
@@ -394,21 +394,21 @@ fn by_host<'a>(c: &GradCx<'a>, host: &HostGradient) -> Vec<V<'a>> {
     let floats: Vec<V<'a>> = tensors.iter().copied().filter(|&x| has_type(x)).collect();
     let options = host.options.iter().map(|(name, lit)| Lit::Tuple([Lit::text(name), lit.clone()].into()));
     let options = if host.options.is_empty() { Lit::None } else { Lit::Tuple(options.collect()) };
-    let mut found = call(c.cx, &host.function, options, &floats, &[&c.gs, &tensors, &c.ys]).into_iter();
+    let mut results = call(c.cx, &host.function, options, &floats, &[&c.gs, &tensors, &c.ys]).into_iter();
     let gradient = |i: usize| {
         let x = c.x[i];
-        if is_tensor(i) && has_type(x) { found.next().unwrap_or_else(|| c.none()) } else { c.none() }
+        if is_tensor(i) && has_type(x) { results.next().unwrap_or_else(|| c.none()) } else { c.none() }
     };
     (0..c.x.len()).map(gradient).collect()
 }
 
 /// Brings a cotangent to the shape and dtype of the value it belongs to.
 fn fit<'a>(g: V<'a>, x: V<'a>) -> V<'a> {
-    let (wanted, mut shape) = (x.shape(), g.shape());
+    let (target, mut shape) = (x.shape(), g.shape());
     let mut g = g;
-    if shape != wanted {
-        let extra = shape.rank().saturating_sub(wanted.rank());
-        let one = |i: usize, d: &Dim| i >= extra && wanted[i - extra].is(1) && !d.is(1);
+    if shape != target {
+        let extra = shape.rank().saturating_sub(target.rank());
+        let one = |i: usize, d: &Dim| i >= extra && target[i - extra].is(1) && !d.is(1);
         let axes: Vec<i64> = shape
             .iter()
             .enumerate()
@@ -419,11 +419,11 @@ fn fit<'a>(g: V<'a>, x: V<'a>) -> V<'a> {
             g = g.sum(axes, true);
             shape = g.shape();
         }
-        if shape.rank() > wanted.rank() {
+        if shape.rank() > target.rank() {
             g = g.reshape(dims(&Shape::of(shape.iter().skip(extra).cloned())));
         }
-        if g.shape() != wanted {
-            g = g.broadcast_to(dims(&wanted));
+        if g.shape() != target {
+            g = g.broadcast_to(dims(&target));
         }
     }
     g.cast(x.dtype())

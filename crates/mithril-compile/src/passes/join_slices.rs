@@ -55,7 +55,7 @@ fn parts(graph: &Graph, n: NodeId, uses: &[u32]) -> Option<Vec<Part>> {
     if !is(node.op, &elementwise::ADD) {
         return None;
     }
-    let mut found = Vec::new();
+    let mut slices = Vec::new();
     let mut rest = node.inputs.to_vec();
     while let Some(v) = rest.pop() {
         let inner = graph.node(graph.producer(v)?);
@@ -65,20 +65,20 @@ fn parts(graph: &Graph, n: NodeId, uses: &[u32]) -> Option<Vec<Part>> {
         if is(inner.op, &elementwise::ADD) {
             rest.extend(inner.inputs.iter().copied());
         } else {
-            found.push(part(graph, v)?);
+            slices.push(part(graph, v)?);
         }
     }
     let output = graph.ty(node.outputs[0])?;
-    found.sort_by_key(|part| part.start);
-    let axis = found.first()?.axis;
+    slices.sort_by_key(|part| part.start);
+    let axis = slices.first()?.axis;
     let mut end = 0;
-    for part in &found {
+    for part in &slices {
         if part.axis != axis || part.start != end || graph.ty(part.value)?.dtype != output.dtype {
             return None;
         }
         end += part.size;
     }
-    (output.shape.get(axis).and_then(Dim::known) == Some(end)).then_some(found)
+    (output.shape.get(axis).and_then(Dim::known) == Some(end)).then_some(slices)
 }
 
 /// What a value is a part of zeros with.
@@ -101,7 +101,7 @@ fn part(graph: &Graph, v: ValueId) -> Option<Part> {
         Lit::Tuple(steps) if steps.iter().all(|step| *step == Lit::int(1) || step.is_none()) => {}
         _ => return None,
     }
-    let mut found = None;
+    let mut slice = None;
     for axis in 0..whole.rank() {
         let bound = |all: &[Lit]| match all.get(axis) {
             Some(Lit::Int(at)) => Some(at.known()),
@@ -114,12 +114,12 @@ fn part(graph: &Graph, v: ValueId) -> Option<Part> {
         let size = own[axis].known()?;
         let start = start.map_or(Some(0), |at| at.filter(|at| *at >= 0))?;
         let end = stop.map_or(whole[axis].known(), |at| at.filter(|at| *at >= 0))?;
-        if found.is_some() || end.min(whole[axis].known()?) - start != size {
+        if slice.is_some() || end.min(whole[axis].known()?) - start != size {
             return None;
         }
-        found = Some(Part { axis, start, size, value: node.inputs[1] });
+        slice = Some(Part { axis, start, size, value: node.inputs[1] });
     }
-    found
+    slice
 }
 
 fn is_zero(graph: &Graph, v: ValueId) -> bool {

@@ -44,8 +44,9 @@ impl Recompute {
         let segment = |n: usize| segments.partition_point(|s| s.end <= n);
         for (n, node) in graph.nodes() {
             for &v in &node.inputs {
-                let made = graph.producer(v);
-                kept[v.index()] |= made.is_some_and(|made| segment(made.index()) != segment(n.index()));
+                let producer = graph.producer(v);
+                kept[v.index()] |=
+                    producer.is_some_and(|producer| segment(producer.index()) != segment(n.index()));
             }
         }
         Self { segments, kept, ..Self::default() }

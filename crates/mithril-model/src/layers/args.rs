@@ -99,9 +99,9 @@ impl LayerArgs<'_> {
         self.bad(name, &format!("at most {MOST} (2⁴⁰): no memory holds more")).note("it is too large")
     }
     /// The error that an argument has a value that is not allowed.
-    pub fn bad(&self, name: &str, wanted: &str) -> Error {
+    pub fn bad(&self, name: &str, expected: &str) -> Error {
         let message = format!("`{name}` of {} is {}", self.layer.name, self.lit(name));
-        Error::new(Code::BadArgument, message).help(format!("it must be {wanted}"))
+        Error::new(Code::BadArgument, message).help(format!("it must be {expected}"))
     }
 }
 

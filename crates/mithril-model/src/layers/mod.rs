@@ -332,9 +332,9 @@ impl Layer {
                 format!("{} takes {} arguments, but {} are given", self.name, self.args.len(), args.len());
             return Err(Error::new(Code::BadArgument, message).help(self.signature()));
         }
-        let mut given: Vec<Option<(Lit, String)>> = vec![None; self.args.len()];
+        let mut values: Vec<Option<(Lit, String)>> = vec![None; self.args.len()];
         for ((i, value), arg) in args.into_iter().enumerate().zip(&self.args) {
-            given[i] = Some((value, arg.name.to_owned()));
+            values[i] = Some((value, arg.name.to_owned()));
         }
         for (name, value) in named {
             let canonical = self.canonical(name);
@@ -345,7 +345,7 @@ impl Layer {
             };
             // Python passes defaults along: only what was written by hand can contradict.
             let is_default = |lit: &Lit| self.args[i].default.lit().is_some_and(|d| d == *lit);
-            if let Some((old, as_name)) = &given[i]
+            if let Some((old, as_name)) = &values[i]
                 && *old != value
                 && !is_default(old)
             {
@@ -354,12 +354,12 @@ impl Layer {
                     Error::new(Code::ConflictingOptions, message).help("both are one argument; give it once")
                 );
             }
-            given[i] = Some((value, name.to_owned()));
+            values[i] = Some((value, name.to_owned()));
         }
-        given
+        values
             .into_iter()
             .zip(&self.args)
-            .map(|(given, arg)| match given {
+            .map(|(value, arg)| match value {
                 Some((value, _)) => self.check(arg, value).map(Some),
                 None => Ok(arg.default.lit()),
             })
@@ -370,12 +370,12 @@ impl Layer {
         if mithril_ir::build::attr_fits(arg.kind, &value) {
             return Ok(value);
         }
-        let wanted = match arg.kind {
+        let expected = match arg.kind {
             Attr::Choice(all) => format!("one of {}", all.join(", ")),
             kind => kind.text().to_owned(),
         };
         Err(Error::new(Code::BadArgument, format!("`{}` of {} is {value}", arg.name, self.name))
-            .help(format!("it must be {wanted}")))
+            .help(format!("it must be {expected}")))
     }
     #[cold]
     fn missing(&self, name: &str) -> Error {

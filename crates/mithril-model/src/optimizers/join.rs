@@ -84,8 +84,8 @@ pub fn join(optimizer: &str, parts: &[Part], clipping: Clipping, master: bool) -
     let mut scalars = Scalars { dtype: scalar, known: Vec::new() };
     let (mut outputs, mut slots) = (Vec::new(), Vec::new());
     for ((i, part), gradient) in (0..).zip(parts).zip(&gradients) {
-        let (kept, mut made) = one(optimizer, part, i, gradient, &mut scalars, master)?;
-        outputs.append(&mut made);
+        let (kept, mut updated) = one(optimizer, part, i, gradient, &mut scalars, master)?;
+        outputs.append(&mut updated);
         slots.push(kept);
     }
     if let Some(norm) = norm {
@@ -109,13 +109,13 @@ impl Scalars {
         if let Some((.., c)) = self.known.iter().find(|(n, d, _)| n == name && *d == dtype) {
             return Ok(c.clone());
         }
-        let found = if dtype == self.dtype {
+        let gradient = if dtype == self.dtype {
             array(name, &[], dtype)
         } else {
             cast(&self.get(name, self.dtype)?, self.dtype, dtype)?
         };
-        self.known.push((name.to_owned(), dtype, found.clone()));
-        Ok(found)
+        self.known.push((name.to_owned(), dtype, gradient.clone()));
+        Ok(gradient)
     }
 }
 
@@ -142,16 +142,16 @@ fn clipped(
     clipping: Clipping,
     scalar: DType,
 ) -> Result<(Vec<Connection>, Option<Connection>)> {
-    let wanted: Vec<DType> = parts.iter().map(|p| computed(p.dtype)).collect();
-    let given: Vec<DType> = parts.iter().map(|p| p.gradient).collect();
-    let mut gradients = cast_all(gradients, &given, &wanted)?;
+    let computed_dtypes: Vec<DType> = parts.iter().map(|p| computed(p.dtype)).collect();
+    let gradient_dtypes: Vec<DType> = parts.iter().map(|p| p.gradient).collect();
+    let mut gradients = cast_all(gradients, &gradient_dtypes, &computed_dtypes)?;
     if let Some(bound) = clipping.value {
         gradients = clip::by_value(&gradients, bound)?;
     }
     let Some(bound) = clipping.norm else { return Ok((gradients, None)) };
     let common = vec![scalar; parts.len()];
-    let (found, norm) = clip::by_norm(&cast_all(&gradients, &wanted, &common)?, bound)?;
-    Ok((cast_all(&found, &common, &wanted)?, Some(norm)))
+    let (clipped, norm) = clip::by_norm(&cast_all(&gradients, &computed_dtypes, &common)?, bound)?;
+    Ok((cast_all(&clipped, &common, &computed_dtypes)?, Some(norm)))
 }
 
 fn cast_all(all: &[Connection], from: &[DType], to: &[DType]) -> Result<Vec<Connection>> {

@@ -106,15 +106,15 @@ pub fn all() -> &'static [Optimizer] {
 
 /// The optimizer of that name.
 pub fn find(name: &str) -> Result<&'static Optimizer> {
-    let found = all().iter().find(|o| o.layer.name == name);
-    found.ok_or_else(|| unknown("optimizer", name, "Mithril", all().iter().map(|o| o.layer.name)))
+    let optimizer = all().iter().find(|o| o.layer.name == name);
+    optimizer.ok_or_else(|| unknown("optimizer", name, "Mithril", all().iter().map(|o| o.layer.name)))
 }
 
 impl Optimizer {
     /// The slot of that name.
     fn slot(&self, name: &str) -> Result<&'static Slot> {
-        let found = self.definition.slots.iter().find(|s| s.name == name);
-        found.ok_or_else(|| Error::internal(format!("{} has no slot `{name}`", self.layer.name)))
+        let slot = self.definition.slots.iter().find(|s| s.name == name);
+        slot.ok_or_else(|| Error::internal(format!("{} has no slot `{name}`", self.layer.name)))
     }
 }
 

@@ -243,8 +243,8 @@ impl Bert<'_> {
         let mut scope = Scope::default();
         if self.a.bool("mask")? {
             // What may be attended to, for all heads and queries of a text.
-            let given = Connection::input(IOKey::new("mask").shape(["batch", "length"]));
-            let token = op("not_equal", [given.into(), 0.into()])?;
+            let mask = Connection::input(IOKey::new("mask").shape(["batch", "length"]));
+            let token = op("not_equal", [mask.into(), 0.into()])?;
             scope.set("mask", op("expand_dims", [token.into(), Lit::from([1, 2]).into()])?);
         }
         let blocks = stack(depth(self.a, "num_layers")?, || self.block())?.named("layer")?;

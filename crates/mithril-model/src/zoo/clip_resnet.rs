@@ -20,8 +20,8 @@ pub(super) fn tower(a: &LayerArgs<'_>, width: i64, heads: i64) -> Result<Model> 
     let depths = a.counts_any("vision_layers")?;
     let sum = depths.iter().fold(0, |sum: i64, depth| sum.saturating_add(*depth));
     if depths.len() != 4 || sum > MOST_LAYERS {
-        let wanted = format!("an integer, or four that are together at most {MOST_LAYERS}");
-        return Err(a.bad("vision_layers", &wanted));
+        let expected = format!("an integer, or four that are together at most {MOST_LAYERS}");
+        return Err(a.bad("vision_layers", &expected));
     }
     if width < 2 {
         return Err(a.bad("vision_width", "at least 2: the first convolutions have half as many channels"));

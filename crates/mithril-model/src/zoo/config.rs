@@ -88,12 +88,12 @@ impl<'a> Config<'a> {
     }
     /// The error that an entry is not what it must be.
     #[cold]
-    pub fn bad(&self, name: &str, wanted: &str) -> Error {
-        let found = self.get(name).map_or("missing".to_owned(), |value| {
+    pub fn bad(&self, name: &str, expected: &str) -> Error {
+        let actual = self.get(name).map_or("missing".to_owned(), |value| {
             let text: String = value.to_string().chars().take(60).collect();
             text
         });
-        Error::new(Code::BadArgument, format!("`{name}` of the configuration is {found}"))
-            .help(format!("it must be {wanted}"))
+        Error::new(Code::BadArgument, format!("`{name}` of the configuration is {actual}"))
+            .help(format!("it must be {expected}"))
     }
 }

@@ -156,10 +156,10 @@ fn check_window(c: &Config<'_>, kind: &str) -> Result<()> {
     if is_whole || window >= positions {
         return Ok(());
     }
-    let wanted = format!(
+    let expected = format!(
         "null, or at least `max_position_embeddings`, {positions}: attention within a window is not here yet"
     );
-    Err(c.bad("sliding_window", &wanted))
+    Err(c.bad("sliding_window", &expected))
 }
 
 fn biases(c: &Config<'_>, kind: &str) -> Result<&'static str> {
@@ -227,8 +227,8 @@ impl Llama {
         };
         if each % 2 != 0 || each > 65536 {
             let name = if a.lit("head_dim").is_none() { "num_heads" } else { "head_dim" };
-            let wanted = format!("such that heads have an even number of features, not {each}");
-            return Err(a.bad(name, &wanted));
+            let expected = format!("such that heads have an even number of features, not {each}");
+            return Err(a.bad(name, &expected));
         }
         Ok(Self {
             vocabulary: a.count("vocab_size")?,

@@ -115,7 +115,7 @@ pub fn from_config(json: &str, part: Option<&str>, args: Vec<(&str, Lit)>) -> Re
     let (entry, read) = described(config.text("model_type")?, part)?;
     let called = |name: &str| entry.layer.arg_aliases.iter().find(|(alias, _)| *alias == name).map(|a| a.1);
     let mut named: Vec<(&str, Lit)> = read(&config)?;
-    named.retain(|(name, _)| !args.iter().any(|(given, _)| given == name || called(given) == Some(name)));
+    named.retain(|(name, _)| !args.iter().any(|(passed, _)| passed == name || called(passed) == Some(name)));
     named.extend(args);
     entry.build(Vec::new(), named)
 }
@@ -126,8 +126,8 @@ fn described(kind: &str, part: Option<&str>) -> Result<(&'static Entry, Reader)>
         let configs = all().iter().filter_map(|e| e.definition.config.map(|(types, read)| (types, e, read)));
         configs.flat_map(|(types, e, read)| types.split('|').map(move |known| (known, e, read)))
     };
-    let wanted = part.map_or(kind.to_owned(), |part| format!("{kind}/{part}"));
-    if let Some((_, entry, read)) = known().find(|(known, ..)| *known == wanted) {
+    let key = part.map_or(kind.to_owned(), |part| format!("{kind}/{part}"));
+    if let Some((_, entry, read)) = known().find(|(known, ..)| *known == key) {
         return Ok((entry, read));
     }
     let parts: Vec<&str> =

@@ -73,13 +73,13 @@ type Part<'a> = (&'a str, Vec<(&'a str, &'a [usize])>);
 
 /// Arrays by the part that they are of; parts in the order in which they come first.
 fn parts<'a>(arrays: impl Iterator<Item = (&'a str, &'a [usize])>) -> Vec<Part<'a>> {
-    let mut found: indexmap::IndexMap<&str, Vec<_>> = indexmap::IndexMap::new();
+    let mut by_part: indexmap::IndexMap<&str, Vec<_>> = indexmap::IndexMap::new();
     for (name, shape) in arrays {
         let (part, last) = parent(name);
-        found.entry(part).or_default().push((last, shape));
+        by_part.entry(part).or_default().push((last, shape));
     }
-    found.values_mut().for_each(|arrays| arrays.sort_unstable());
-    found.into_iter().collect()
+    by_part.values_mut().for_each(|arrays| arrays.sort_unstable());
+    by_part.into_iter().collect()
 }
 
 /// Which part of ours is which in the weights, if both have as many, and one after the other they hold arrays of the
@@ -100,8 +100,8 @@ pub fn suggested(missing: &[&ModelArray], spare: &[&FileArray]) -> Vec<(String, 
         })
     };
     match (pairs(&as_stored), pairs(&by_number)) {
-        (Some(found), Some(other)) if found != other => Vec::new(),
-        (found, other) => found.or(other).unwrap_or_default(),
+        (Some(shape), Some(other)) if shape != other => Vec::new(),
+        (shape, other) => shape.or(other).unwrap_or_default(),
     }
 }
 
@@ -114,10 +114,10 @@ fn numbered(name: &str) -> Vec<(u64, &str)> {
 mod tests {
     use super::*;
 
-    fn wanted(name: &str, shape: &[usize]) -> ModelArray {
+    fn model_array(name: &str, shape: &[usize]) -> ModelArray {
         ModelArray { name: name.into(), shape: Some(shape.to_vec()), optional: false }
     }
-    fn found(name: &str, shape: &[usize]) -> FileArray {
+    fn file_array(name: &str, shape: &[usize]) -> FileArray {
         FileArray { name: name.into(), shape: shape.to_vec() }
     }
 
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn names_that_are_not_there_are_errors() {
-        let (ours, theirs) = ([wanted("linear.weight", &[2])], [found("0.weight", &[2])]);
+        let (ours, theirs) = ([model_array("linear.weight", &[2])], [file_array("0.weight", &[2])]);
         let text = |names: &Names<'_>| check(names, &ours, &theirs).expect_err("no such name").to_string();
         assert!(text(&[("linaer", "0")]).contains("did you mean \"linear\"?"));
         assert!(text(&[("linear", "layers")]).contains("0.weight"));
@@ -143,10 +143,10 @@ mod tests {
     #[test]
     fn parts_are_suggested_in_order_or_not_at_all() {
         let ours: Vec<_> =
-            ["linear", "linear_1"].iter().map(|n| wanted(&format!("{n}.weight"), &[2])).collect();
+            ["linear", "linear_1"].iter().map(|n| model_array(&format!("{n}.weight"), &[2])).collect();
         let ours: Vec<_> = ours.iter().collect();
         let suggest = |names: [&str; 2]| {
-            let theirs = names.map(|name| found(&format!("{name}.weight"), &[2]));
+            let theirs = names.map(|name| file_array(&format!("{name}.weight"), &[2]));
             suggested(&ours, &theirs.iter().collect::<Vec<_>>())
         };
         let pair = |a: &str, b: &str| {
@@ -155,8 +155,8 @@ mod tests {
         assert_eq!(suggest(["2", "10"]), pair("2", "10"));
         // A file that is sorted by name, whose sizes agree either way: which is first?
         assert_eq!(suggest(["10", "2"]), []);
-        let (first, second) = (wanted("a.weight", &[2]), wanted("b.weight", &[3]));
-        let (ten, two) = (found("10.weight", &[3]), found("2.weight", &[2]));
+        let (first, second) = (model_array("a.weight", &[2]), model_array("b.weight", &[3]));
+        let (ten, two) = (file_array("10.weight", &[3]), file_array("2.weight", &[2]));
         let expected = [("a".to_owned(), "2".to_owned()), ("b".to_owned(), "10".to_owned())];
         assert_eq!(suggested(&[&first, &second], &[&ten, &two]), expected);
         assert_eq!(suggested(&[&first], &[&ten]), []);

@@ -70,9 +70,9 @@ pub struct MisShaped {
     /// Where it would go, and from where.
     pub step: Step,
     /// Our shape.
-    pub wanted: Vec<usize>,
+    pub expected: Vec<usize>,
     /// Theirs, after transposing and joining; before it, if that is not possible.
-    pub found: Vec<usize>,
+    pub actual: Vec<usize>,
 }
 
 /// What does not fit.
@@ -177,9 +177,9 @@ fn is_below(name: &str, prefix: &str) -> bool {
 /// What a part of the model wants, by the names that it has there.
 fn below(ours: &[ModelArray], prefix: &str) -> Result<Vec<ModelArray>> {
     let inside = ours.iter().filter(|w| is_below(&w.name, prefix));
-    let found: Vec<ModelArray> =
+    let arrays: Vec<ModelArray> =
         inside.map(|w| ModelArray { name: w.name[prefix.len() + 1..].to_owned(), ..w.clone() }).collect();
-    if found.is_empty() {
+    if arrays.is_empty() {
         let error = Error::new(Code::BadArgument, format!("there is no part of the model called {prefix:?}"));
         let known = parts(ours);
         return Err(match nearest(prefix, known.iter().map(String::as_str)) {
@@ -187,22 +187,22 @@ fn below(ours: &[ModelArray], prefix: &str) -> Result<Vec<ModelArray>> {
             None => error.help(format!("parts are {}", known.join(", "))),
         });
     }
-    Ok(found)
+    Ok(arrays)
 }
 
 /// Names of the parts of a model, outer ones first.
 fn parts(ours: &[ModelArray]) -> Vec<String> {
-    let mut found: Vec<String> = Vec::new();
+    let mut prefixes: Vec<String> = Vec::new();
     for depth in 1..=NESTED.0 {
-        for wanted in ours {
-            let mut ends = wanted.name.match_indices('.').map(|(at, _)| at);
-            let Some(part) = ends.nth(depth - 1).map(|end| &wanted.name[..end]) else { continue };
-            if found.len() < NESTED.1 && !found.iter().any(|known| known == part) {
-                found.push(part.to_owned());
+        for array in ours {
+            let mut ends = array.name.match_indices('.').map(|(at, _)| at);
+            let Some(part) = ends.nth(depth - 1).map(|end| &array.name[..end]) else { continue };
+            if prefixes.len() < NESTED.1 && !prefixes.iter().any(|known| known == part) {
+                prefixes.push(part.to_owned());
             }
         }
     }
-    found
+    prefixes
 }
 
 impl LoadPlan {
@@ -226,11 +226,11 @@ pub fn publish(ours: &[&str], source: &str) -> Result<Vec<Published>> {
         ours.iter().filter(|name| layout.rules.iter().any(|r| matches(r.ours, name).is_some())).count()
     };
     let Some(layout) = candidates.into_iter().rev().max_by_key(fits) else { return Ok(vec![]) };
-    let mut found = Vec::new();
+    let mut published = Vec::new();
     for name in ours {
         let step = step(name, layout, &[]);
         let parts = step.theirs.len();
-        found.extend(step.theirs.into_iter().enumerate().map(|(part, theirs)| Published {
+        published.extend(step.theirs.into_iter().enumerate().map(|(part, theirs)| Published {
             theirs,
             ours: (*name).to_owned(),
             transposed: step.transposed,
@@ -239,7 +239,7 @@ pub fn publish(ours: &[&str], source: &str) -> Result<Vec<Published>> {
             parts,
         }));
     }
-    Ok(found)
+    Ok(published)
 }
 
 /// A tensor of a checkpoint to be written.
@@ -261,39 +261,39 @@ pub struct Published {
 
 /// Every layout of the zoo, or those of a source.
 fn layouts(source: Option<&str>) -> Result<Vec<&'static Layout>> {
-    let mut found: Vec<&'static Layout> = Vec::new();
+    let mut layouts: Vec<&'static Layout> = Vec::new();
     for layout in super::all().iter().flat_map(|entry| entry.definition.layouts) {
         // Models of a family have one table.
-        if !found.iter().any(|known| std::ptr::eq(*known, layout)) {
-            found.push(layout);
+        if !layouts.iter().any(|known| std::ptr::eq(*known, layout)) {
+            layouts.push(layout);
         }
     }
-    let Some(source) = source else { return Ok(found) };
-    let mut known: Vec<_> = found.iter().map(|layout| layout.source).collect();
+    let Some(source) = source else { return Ok(layouts) };
+    let mut known: Vec<_> = layouts.iter().map(|layout| layout.source).collect();
     known.sort_unstable();
     known.dedup();
-    found.retain(|layout| layout.source == source);
-    if found.is_empty() {
+    layouts.retain(|layout| layout.source == source);
+    if layouts.is_empty() {
         let message = format!("there is no layout called {source:?}");
         return Err(Error::new(Code::BadArgument, message).help(format!("available: {}", known.join(", "))));
     }
-    Ok(found)
+    Ok(layouts)
 }
 
 /// More loaded, more found by name, fewer reasons why shapes differ, fewer left over.
 fn score(plan: &LoadPlan) -> (usize, usize, Reverse<(usize, usize)>) {
     let report = &plan.report;
     let pairs = report.mis_shaped.iter().flat_map(|m| {
-        if m.wanted.len() == m.found.len() {
-            m.wanted.iter().copied().zip(m.found.iter().copied()).collect()
+        if m.expected.len() == m.actual.len() {
+            m.expected.iter().copied().zip(m.actual.iter().copied()).collect()
         } else {
-            vec![(m.wanted.len(), usize::MAX - m.found.len())]
+            vec![(m.expected.len(), usize::MAX - m.actual.len())]
         }
     });
     // Of a model of other sizes, each size of ours is one of theirs; matrices the wrong way round say more.
     let reasons: HashSet<(usize, usize)> = pairs.filter(|(ours, theirs)| ours != theirs).collect();
-    let found = plan.steps.len() + report.mis_shaped.len();
-    (plan.steps.len(), found, Reverse((reasons.len(), report.unexpected.len())))
+    let matched = plan.steps.len() + report.mis_shaped.len();
+    (plan.steps.len(), matched, Reverse((reasons.len(), report.unexpected.len())))
 }
 
 /// Where the values of one of ours are in a file of that layout, if no name is given.
@@ -350,36 +350,36 @@ impl<'a> Files<'a> {
         let mut plan = LoadPlan::default();
         plan.report.layout = Some(layout.source);
         let mut used = HashSet::new();
-        for wanted in ours {
-            let mut step = step(&wanted.name, layout, names);
-            let found: Vec<_> = step.theirs.iter().filter_map(|name| self.find(name, layout)).collect();
-            if found.len() < step.theirs.len() {
-                if !wanted.optional {
-                    plan.report.missing.push((wanted.name.clone(), None));
+        for array in ours {
+            let mut step = step(&array.name, layout, names);
+            let positions: Vec<_> = step.theirs.iter().filter_map(|name| self.find(name, layout)).collect();
+            if positions.len() < step.theirs.len() {
+                if !array.optional {
+                    plan.report.missing.push((array.name.clone(), None));
                 }
                 continue;
             }
-            step.theirs = found.iter().map(|&i| self.all[i].name.clone()).collect();
-            let shapes: Vec<_> = found.iter().map(|&i| &*self.all[i].shape).collect();
-            used.extend(found);
-            match (joined(&shapes, step.transposed), &wanted.shape) {
-                (Some(found), Some(shape)) if found != *shape => {
-                    plan.report.mis_shaped.push(MisShaped { step, wanted: shape.clone(), found });
+            step.theirs = positions.iter().map(|&i| self.all[i].name.clone()).collect();
+            let shapes: Vec<_> = positions.iter().map(|&i| &*self.all[i].shape).collect();
+            used.extend(positions);
+            match (joined(&shapes, step.transposed), &array.shape) {
+                (Some(actual), Some(shape)) if actual != *shape => {
+                    plan.report.mis_shaped.push(MisShaped { step, expected: shape.clone(), actual });
                 }
                 (None, shape) => {
-                    let (wanted, found) = (shape.clone().unwrap_or_default(), shapes[0].to_vec());
-                    plan.report.mis_shaped.push(MisShaped { step, wanted, found });
+                    let (expected, actual) = (shape.clone().unwrap_or_default(), shapes[0].to_vec());
+                    plan.report.mis_shaped.push(MisShaped { step, expected, actual });
                 }
                 _ => plan.steps.push(step),
             }
         }
-        for (i, found) in self.all.iter().enumerate().filter(|(i, _)| !used.contains(i)) {
+        for (i, left_over) in self.all.iter().enumerate().filter(|(i, _)| !used.contains(i)) {
             let list = if self.is_ignored(i, layout) {
                 &mut plan.report.ignored
             } else {
                 &mut plan.report.unexpected
             };
-            list.push(found.name.clone());
+            list.push(left_over.name.clone());
         }
         plan
     }
@@ -450,8 +450,8 @@ fn suggest(report: &mut Report, ours: &[ModelArray], theirs: &[FileArray]) {
     // A layout may ignore what is meant for another part of a model.
     let spare: Vec<&String> = report.unexpected.iter().chain(&report.ignored).collect();
     for (name, near) in report.missing.iter_mut().take(COMPARED.0) {
-        let wanted = shapes.get(&**name);
-        let same = |other: &&&String| wanted.is_none_or(|shape| theirs.get(&****other) == Some(shape));
+        let expected = shapes.get(&**name);
+        let same = |other: &&&String| expected.is_none_or(|shape| theirs.get(&****other) == Some(shape));
         let candidates = spare.iter().filter(same).take(COMPARED.1).map(|name| name.as_str());
         *near = nearest(name, candidates).map(str::to_owned);
     }
@@ -472,23 +472,26 @@ mod tests {
         ],
     };
 
-    fn found(name: &str, shape: &[usize]) -> FileArray {
+    fn file_array(name: &str, shape: &[usize]) -> FileArray {
         FileArray { name: name.into(), shape: shape.to_vec() }
     }
-    fn wanted(name: &str, shape: &[usize]) -> ModelArray {
+    fn model_array(name: &str, shape: &[usize]) -> ModelArray {
         ModelArray { name: name.into(), shape: Some(shape.to_vec()), optional: false }
     }
 
     #[test]
     fn rules_rename_join_and_transpose_behind_prefixes() {
-        let ours =
-            [wanted("h.3.in.weight", &[5, 2]), wanted("h.0.mlp.out", &[4, 3]), wanted("ln.weight", &[2])];
+        let ours = [
+            model_array("h.3.in.weight", &[5, 2]),
+            model_array("h.0.mlp.out", &[4, 3]),
+            model_array("ln.weight", &[2]),
+        ];
         let theirs = [
-            found("transformer.h.3.q.weight", &[3, 2]),
-            found("transformer.h.3.k.weight", &[2, 2]),
-            found("transformer.h.0.mlp.projection", &[3, 4]),
-            found("ln.weight", &[2]),
-            found("transformer.h.0.attn.bias", &[1]),
+            file_array("transformer.h.3.q.weight", &[3, 2]),
+            file_array("transformer.h.3.k.weight", &[2, 2]),
+            file_array("transformer.h.0.mlp.projection", &[3, 4]),
+            file_array("ln.weight", &[2]),
+            file_array("transformer.h.0.attn.bias", &[1]),
         ];
         let plan = Files::new(&theirs).plan(&ours, &LAYOUT, &[]);
         assert!(plan.report.is_complete(), "{:?}", plan.report);
@@ -499,18 +502,21 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_told() {
-        let ours = [wanted("trunk.weight", &[4, 3]), wanted("head.weight", &[3]), wanted("x", &[1])];
-        let theirs = [found("trunk.wieght", &[4, 3]), found("head.weight", &[2]), found("x", &[1])];
+        let ours =
+            [model_array("trunk.weight", &[4, 3]), model_array("head.weight", &[3]), model_array("x", &[1])];
+        let theirs =
+            [file_array("trunk.wieght", &[4, 3]), file_array("head.weight", &[2]), file_array("x", &[1])];
         let report = plan(&ours, &theirs, None, None, &[]).expect("a plan").report;
         assert_eq!(report.missing, [("trunk.weight".into(), Some("trunk.wieght".into()))]);
         assert_eq!(report.unexpected, ["trunk.wieght"]);
-        assert_eq!((&*report.mis_shaped[0].wanted, &*report.mis_shaped[0].found), (&[3][..], &[2][..]));
+        assert_eq!((&*report.mis_shaped[0].expected, &*report.mis_shaped[0].actual), (&[3][..], &[2][..]));
         assert_eq!(report.layout, None);
         // Here a layout ignores it: the encoder belongs to another model.
-        let theirs = [found("encoder.wieght", &[4, 3]), found("x", &[1])];
-        let report = plan(&[wanted("encoder.weight", &[4, 3]), wanted("x", &[1])], &theirs, None, None, &[])
-            .expect("a plan")
-            .report;
+        let theirs = [file_array("encoder.wieght", &[4, 3]), file_array("x", &[1])];
+        let report =
+            plan(&[model_array("encoder.weight", &[4, 3]), model_array("x", &[1])], &theirs, None, None, &[])
+                .expect("a plan")
+                .report;
         assert_eq!(report.missing, [("encoder.weight".into(), Some("encoder.wieght".into()))]);
         assert!(
             plan(&ours, &theirs, Some("nobody"), None, &[]).unwrap_err().to_string().contains("torchvision")
@@ -521,33 +527,34 @@ mod tests {
     #[test]
     fn other_sizes_are_told_from_other_names() {
         let ours = ["transformer.h.0.attn.c_attn.weight", "transformer.h.0.mlp.c_fc.weight"];
-        let ours = [wanted(ours[0], &[96, 32]), wanted(ours[1], &[128, 32])];
-        let theirs = [found("h.0.attn.c_attn.weight", &[48, 144]), found("h.0.mlp.c_fc.weight", &[48, 192])];
+        let ours = [model_array(ours[0], &[96, 32]), model_array(ours[1], &[128, 32])];
+        let theirs =
+            [file_array("h.0.attn.c_attn.weight", &[48, 144]), file_array("h.0.mlp.c_fc.weight", &[48, 192])];
         let plan = plan(&ours, &theirs, None, None, &[]).expect("a plan");
         assert_eq!((plan.steps.len(), plan.report.layout), (0, Some("transformers")));
-        assert_eq!(plan.report.mis_shaped[0].found, [144, 48]);
+        assert_eq!(plan.report.mis_shaped[0].actual, [144, 48]);
         assert!(plan.report.missing.is_empty() && plan.report.unexpected.is_empty());
     }
 
     #[test]
     fn a_file_of_a_part_is_found_or_said() {
-        let ours = ["net.back.a", "net.back.b", "net.head.w"].map(|name| wanted(name, &[2]));
-        let theirs = [found("a", &[2]), found("b", &[2])];
-        let found = plan(&ours, &theirs, None, None, &[]).expect("a plan");
-        assert_eq!((&*found.report.prefix, &*found.steps[1].ours), ("net.back", "net.back.b"));
-        assert_eq!(found.report.missing, [("net.head.w".to_owned(), None)]);
-        let found = plan(&ours, &theirs, None, Some("net.back"), &[]).expect("a plan");
-        assert!(found.report.is_complete() && found.steps.len() == 2);
+        let ours = ["net.back.a", "net.back.b", "net.head.w"].map(|name| model_array(name, &[2]));
+        let theirs = [file_array("a", &[2]), file_array("b", &[2])];
+        let loaded = plan(&ours, &theirs, None, None, &[]).expect("a plan");
+        assert_eq!((&*loaded.report.prefix, &*loaded.steps[1].ours), ("net.back", "net.back.b"));
+        assert_eq!(loaded.report.missing, [("net.head.w".to_owned(), None)]);
+        let loaded = plan(&ours, &theirs, None, Some("net.back"), &[]).expect("a plan");
+        assert!(loaded.report.is_complete() && loaded.steps.len() == 2);
         let error = plan(&ours, &theirs, None, Some("net.bck"), &[]).unwrap_err();
         assert!(error.to_string().contains("net.back"), "{error}");
     }
 
     #[test]
     fn wrappers_go_only_if_every_name_has_them() {
-        let ours = [wanted("a", &[]), wanted("b", &[])];
-        let both = [found("module.model.a", &[]), found("module.model.b", &[])];
+        let ours = [model_array("a", &[]), model_array("b", &[])];
+        let both = [file_array("module.model.a", &[]), file_array("module.model.b", &[])];
         assert!(plan(&ours, &both, None, None, &[]).expect("a plan").report.is_complete());
-        let one = [found("module.a", &[]), found("b", &[])];
+        let one = [file_array("module.a", &[]), file_array("b", &[])];
         assert_eq!(plan(&ours, &one, None, None, &[]).expect("a plan").report.missing.len(), 1);
     }
 

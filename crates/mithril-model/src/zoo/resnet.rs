@@ -132,13 +132,13 @@ fn read(config: &Config<'_>) -> Result<Vec<(&'static str, Lit)>> {
     let width = config.int_or("embedding_size", 64)?;
     let (depths, leaving) = (config.ints("depths")?, config.ints("hidden_sizes")?);
     let doubled = |i: usize| block.expansion().checked_mul(width)?.checked_mul(1 << i.min(62));
-    let wanted: Option<Vec<i64>> = (0..depths.len()).map(doubled).collect();
-    if wanted.as_ref() != Some(&leaving) {
-        let wanted = format!(
+    let expected: Option<Vec<i64>> = (0..depths.len()).map(doubled).collect();
+    if expected.as_ref() != Some(&leaving) {
+        let expected = format!(
             "{} times `embedding_size`, {width}, then doubled, for each of `depths`",
             block.expansion()
         );
-        return Err(config.bad("hidden_sizes", &wanted));
+        return Err(config.bad("hidden_sizes", &expected));
     }
     Ok(vec![
         ("depths", depths.into()),

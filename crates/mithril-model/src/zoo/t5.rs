@@ -394,8 +394,8 @@ impl T5 {
         let mut scope = Scope::default();
         let mut outputs = Vec::new();
         for i in 0..self.layers {
-            let found = scope.call(&block.clone().named(i.to_string())?)?;
-            outputs.extend(found.into_iter().map(|(name, value)| (format!("memory_{name}_{i}"), value)));
+            let output = scope.call(&block.clone().named(i.to_string())?)?;
+            outputs.extend(output.into_iter().map(|(name, value)| (format!("memory_{name}_{i}"), value)));
         }
         let decoder = Model::from_outputs(outputs)?.named("block")?;
         let decoder = Model::from_outputs(Scope::default().call(&decoder)?)?.named("decoder")?;
@@ -565,7 +565,7 @@ fn data(name: &str) -> Connection {
 
 /// What all heads and queries of a text may attend to, `[batch, 1, 1, length]`: where the input of that name is not 0.
 fn seen(name: &str, length: &str) -> Result<Connection> {
-    let given = Connection::input(IOKey::new(name).shape(["batch", length]));
-    let seen = op("not_equal", [given.into(), 0.into()])?;
+    let mask = Connection::input(IOKey::new(name).shape(["batch", length]));
+    let seen = op("not_equal", [mask.into(), 0.into()])?;
     op("expand_dims", [seen.into(), Lit::from([1, 2]).into()])
 }

@@ -147,9 +147,9 @@ impl<Owner> Array<Owner> {
     pub fn read(capsule: NonNull<c_void>, owner: Owner) -> mithril_ir::Result<Self> {
         // SAFETY: the pointer is that of a capsule `__array_struct__`, whose contents have this form by the protocol;
         // its first field, which must be 2, is looked at before anything is read through other pointers.
-        let found = unsafe { capsule.cast::<Interface>().as_ref() };
-        let rank = usize::try_from(found.rank).unwrap_or(usize::MAX);
-        if found.two != 2 || rank > mithril_ir::shape::MAX_RANK {
+        let interface = unsafe { capsule.cast::<Interface>().as_ref() };
+        let rank = usize::try_from(interface.rank).unwrap_or(usize::MAX);
+        if interface.two != 2 || rank > mithril_ir::shape::MAX_RANK {
             return Err(Error::new(
                 Code::BadArgument,
                 "the array does not describe its memory as the protocol says",
@@ -158,13 +158,13 @@ impl<Owner> Array<Owner> {
         let mut shape = smallvec::SmallVec::new();
         for axis in 0..rank {
             // SAFETY: `shape` has `rank` entries by the protocol.
-            shape.push(unsafe { *found.shape.add(axis) } as usize);
+            shape.push(unsafe { *interface.shape.add(axis) } as usize);
         }
         Ok(Self {
-            start: found.data.expose_provenance(),
-            kind: found.kind as u8,
-            item: found.item as usize,
-            flags: found.flags,
+            start: interface.data.expose_provenance(),
+            kind: interface.kind as u8,
+            item: interface.item as usize,
+            flags: interface.flags,
             shape,
             _owner: owner,
         })

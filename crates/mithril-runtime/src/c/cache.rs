@@ -133,19 +133,19 @@ impl Cache {
         let Ok(work) = private::create_folder(root).and_then(|()| private::temporary_folder_in(root)) else {
             return Ok(None);
         };
-        let Ok(made) = compiler.compile(source, work.path()).map_or_else(
+        let Ok(object) = compiler.compile(source, work.path()).map_or_else(
             // A compiler that fails on a full disk is asked again elsewhere; its other errors are final.
             |error| if is_full(work.path()) { Err(()) } else { Ok(Err(error)) },
             |path| Ok(Ok(path)),
         ) else {
             return Ok(None);
         };
-        let made = made?;
+        let object = object?;
         let publish = || -> io::Result<PathBuf> {
-            let target = folder.join(format!("{}.so", hexadecimal(&Sha256::digest(fs::read(&made)?))));
+            let target = folder.join(format!("{}.so", hexadecimal(&Sha256::digest(fs::read(&object)?))));
             private::create_folder(folder)?;
-            private::restrict(&made)?;
-            fs::rename(&made, &target)?;
+            private::restrict(&object)?;
+            fs::rename(&object, &target)?;
             Ok(target)
         };
         let Ok(target) = publish() else { return Ok(None) };

@@ -113,8 +113,8 @@ impl Interface {
         let mut addresses = Vec::with_capacity(inputs.len());
         for (tensor, TensorSpec { name, dtype, shape }) in inputs.iter().zip(&self.inputs) {
             if tensor.dtype() != *dtype || tensor.shape() != *shape {
-                let given = format!("`{name}` is {} of shape {:?}", tensor.dtype(), tensor.shape());
-                return Err(Error::new(Code::BadParameter, given)
+                let actual = format!("`{name}` is {} of shape {:?}", tensor.dtype(), tensor.shape());
+                return Err(Error::new(Code::BadParameter, actual)
                     .help(format!("it must be {dtype} of shape {shape:?}")));
             }
             addresses.push(Address::of_tensor(tensor));
@@ -131,11 +131,11 @@ impl Interface {
         tensors.collect()
     }
     /// An error unless so many inputs or outputs are given as are needed.
-    pub(crate) fn count(&self, what: &str, given: usize, wanted: usize) -> Result<()> {
-        if given == wanted {
+    pub(crate) fn count(&self, what: &str, actual: usize, expected: usize) -> Result<()> {
+        if actual == expected {
             return Ok(());
         }
-        let text = format!("{given} {what} are given to {}, {wanted} are needed", self.prefix);
+        let text = format!("{actual} {what} are given to {}, {expected} are needed", self.prefix);
         Err(Error::new(Code::BadParameter, text))
     }
     /// The outputs that are not new states.

@@ -78,9 +78,9 @@ impl Compiler {
         let environment = std::env::var("CC").ok().filter(|text| !text.trim().is_empty());
         let (named, from) = match (&tool.command, &environment) {
             (Some(command), _) => (Some(command), "the option cc"),
-            (None, found) => (found.as_ref(), "the environment variable CC"),
+            (None, path) => (path.as_ref(), "the environment variable CC"),
         };
-        let found = match named {
+        let path = match named {
             Some(command) => {
                 let words = split(command);
                 let version = version(&words).map_err(|reason| {
@@ -97,7 +97,7 @@ impl Compiler {
                 candidates(tool).into_iter().find_map(|words| Some((words.clone(), version(&words).ok()?)))
             }
         };
-        let (words, version) = found.ok_or_else(|| {
+        let (words, version) = path.ok_or_else(|| {
             Error::new(Code::Unavailable, "there is no C compiler").note("searched: cc, gcc, clang, ziglang").help(
                 "install one (apt install gcc, xcode-select --install, pip install ziglang), or name one by the \
                  environment variable CC",
@@ -208,19 +208,19 @@ impl Compiler {
         let is_error = |line: &&str| line.contains("error") || line.contains("undefined reference");
         let first = text.lines().find(is_error).or_else(|| text.lines().next()).unwrap_or("it says nothing");
         let name = |source: &PathBuf| source.file_name().map(|n| n.to_string_lossy().into_owned());
-        let found = sources.iter().find_map(|source| {
+        let option = sources.iter().find_map(|source| {
             let name = name(source)?;
             Some((source, first.split_once(&format!("{name}:"))?.1, name))
         });
         let shown =
-            found.as_ref().map_or_else(|| first.to_owned(), |(_, rest, name)| format!("{name}:{rest}"));
+            option.as_ref().map_or_else(|| first.to_owned(), |(_, rest, name)| format!("{name}:{rest}"));
         let what = if output.status.success() {
             "the C compiler made nothing".to_owned()
         } else {
             format!("the C compiler stopped ({})", output.status)
         };
         let mut error = Error::new(Code::Compiler, what).note(shown);
-        if let Some((source, rest, _)) = found
+        if let Some((source, rest, _)) = option
             && let Some(line) = rest.split(':').next().and_then(|n| n.parse::<usize>().ok())
             && let Ok(code) = std::fs::read_to_string(source)
             && let Some(generated) = line.checked_sub(1).and_then(|i| code.lines().nth(i))
@@ -243,12 +243,12 @@ impl Compiler {
 
 /// Commands that are tried when none is named.
 fn candidates(tool: &Tool) -> Vec<Vec<String>> {
-    let mut found: Vec<Vec<String>> =
+    let mut commands: Vec<Vec<String>> =
         ["cc", "gcc", "clang"].iter().map(|name| vec![(*name).into()]).collect();
     if let Some(python) = &tool.python {
-        found.push([python.as_str(), "-m", "ziglang", "cc"].map(String::from).to_vec());
+        commands.push([python.as_str(), "-m", "ziglang", "cc"].map(String::from).to_vec());
     }
-    found
+    commands
 }
 
 /// The words of a command; a path of an existing file is one word, blanks and all.
@@ -271,8 +271,8 @@ fn version(words: &[String]) -> Result<String, String> {
     static KNOWN: Mutex<Option<HashMap<Vec<String>, String>>> = Mutex::new(None);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let known = known.get_or_insert_default();
-    if let Some(found) = known.get(words) {
-        return Ok(found.clone());
+    if let Some(cached) = known.get(words) {
+        return Ok(cached.clone());
     }
     let output = start(words).arg("--version").output().map_err(|e| e.to_string())?;
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();

@@ -100,8 +100,8 @@ impl Arenas {
     }
     /// Calls `work` with an arena that nobody else has.
     pub fn with<T>(&self, work: impl FnOnce(*mut c_void) -> T) -> Result<T> {
-        let found = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut arena = match found {
+        let buffer = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut arena = match buffer {
             Some(arena) => arena,
             None => Memory::new(self.bytes)?,
         };

@@ -51,9 +51,9 @@ pub fn peak(tool: &Tool, cache: &Cache, lanes: usize, threads: usize) -> Result<
     }
     let now = measure(&function, lanes, threads)?;
     let best = |f: fn(&Peak) -> f64| before.as_ref().map_or(0.0, f).max(f(&now));
-    let found = Peak { operations: best(|p| p.operations), bandwidth: best(|p| p.bandwidth) };
-    cache.keep_text(&key, &format!("{} {}", found.operations, found.bandwidth));
-    Ok(found)
+    let peak = Peak { operations: best(|p| p.operations), bandwidth: best(|p| p.bandwidth) };
+    cache.keep_text(&key, &format!("{} {}", peak.operations, peak.bandwidth));
+    Ok(peak)
 }
 
 fn parse(text: &str) -> Option<Peak> {
@@ -100,10 +100,10 @@ fn fastest(function: &Function, memory: &[f32], threads: usize, rounds: i64) -> 
     let mut sums = vec![0.0_f32; threads];
     let mut best = f64::INFINITY;
     let rounds = [rounds];
-    let given = [Address::of(&rounds), Address::of(memory)];
+    let inputs = [Address::of(&rounds), Address::of(memory)];
     for _ in 0..TRIALS {
         let start = Instant::now();
-        function.call(&given, &mut [AddressMut::of(&mut sums)], None)?;
+        function.call(&inputs, &mut [AddressMut::of(&mut sums)], None)?;
         best = best.min(start.elapsed().as_secs_f64());
     }
     Ok(best.max(1e-9))

@@ -27,7 +27,7 @@ pub(super) fn create_folder(path: &Path) -> io::Result<()> {
     // Where all may write, somebody else may have been quicker.
     match exposure(path) {
         None => Ok(()),
-        Some(found) => Err(io::Error::new(io::ErrorKind::PermissionDenied, found.reason)),
+        Some(problem) => Err(io::Error::new(io::ErrorKind::PermissionDenied, problem.reason)),
     }
 }
 
@@ -52,12 +52,12 @@ pub(super) fn temporary_folder() -> Result<TempDir> {
     })?;
     match exposure(folder.path()) {
         None => Ok(folder),
-        Some(found) => Err(Error::new(
+        Some(problem) => Err(Error::new(
             Code::Io,
             format!("code is not compiled in the temporary folder {}", folder.path().display()),
         )
-        .note(format!("{}, and could put other code in its place", found.reason))
-        .help(format!("{}, or let TMPDIR name a folder that only you can write", found.remedy))),
+        .note(format!("{}, and could put other code in its place", problem.reason))
+        .help(format!("{}, or let TMPDIR name a folder that only you can write", problem.remedy))),
     }
 }
 
@@ -107,7 +107,7 @@ mod unix {
     /// made for this user alone.
     pub fn exposure(folder: &Path) -> Option<Exposure> {
         let absolute = match std::path::absolute(folder) {
-            Ok(found) => found,
+            Ok(metadata) => metadata,
             Err(error) => return Some(unreadable(folder, &error)),
         };
         let mut rest: VecDeque<OsString> = words(&absolute);
@@ -120,7 +120,7 @@ mod unix {
             }
             place.push(&word);
             let about = match place.symlink_metadata() {
-                Ok(found) => found,
+                Ok(metadata) => metadata,
                 // It cannot be read, by this user; what is made there is made for this user alone.
                 Err(error) if is_closed(&error) => return None,
                 Err(error) => return Some(unreadable(&place, &error)),

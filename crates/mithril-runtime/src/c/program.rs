@@ -259,8 +259,8 @@ impl Program {
         *size = self.options.block.unwrap_or(BLOCK) as i64;
         if self.options.block.is_none() && self.options.pack && self.options.quantize.is_none() {
             let estimate = || block(&self.graph(&symbols, &mut |_, _| {})?, BLOCK);
-            let found = *self.blocks.find(key(&symbols), estimate)? as i64;
-            symbols.insert(Symbol::Named(name.clone()), found);
+            let rows = *self.blocks.find(key(&symbols), estimate)? as i64;
+            symbols.insert(Symbol::Named(name.clone()), rows);
         }
         Ok(symbols)
     }
@@ -290,18 +290,18 @@ impl Program {
         let mut target = c::target(lanes)?;
         target.packs_alike = self.options.packs_alike;
         target.registers = self.options.registers.unwrap_or(target.registers);
-        let mut given =
+        let mut options =
             COptions { prefix: prefix.into(), pack, target, quantize, block, ..COptions::default() };
         let threads = self.options.threads();
         if autotune {
-            given.choices = tune(&graph, &given, tool, &Cache::default(), threads)?;
+            options.choices = tune(&graph, &options, tool, &Cache::default(), threads)?;
         }
         // What is measured changes no memory of the caller; blocks of rows may be copies.
         if self.options.batch.is_none() {
-            given.donated = c::donated(&graph, &self.compiled.donated);
+            options.donated = c::donated(&graph, &self.compiled.donated);
         }
-        let given = COptions { in_place, profile, ..given };
-        let mut source = compile_c(&graph, &given)?;
+        let options = COptions { in_place, profile, ..options };
+        let mut source = compile_c(&graph, &options)?;
         stages.append(&mut source.stages);
         source.stages = stages;
         let interface = Interface::of(&source, prefix);
@@ -341,8 +341,8 @@ impl Program {
     /// ```
     pub fn evaluate(&self, inputs: &[&Tensors], cotangents: &Tensors) -> Result<Evaluation> {
         let named = Named { inputs, cotangents };
-        let made = self.specialise(&self.symbols(named.shapes(&self.compiled)?)?)?;
-        named.evaluate(made.function.interface(), |given| made.function.run(given))
+        let specialized = self.specialise(&self.symbols(named.shapes(&self.compiled)?)?)?;
+        named.evaluate(specialized.function.interface(), |arguments| specialized.function.run(arguments))
     }
     /// Values of the symbols, from the sizes of inputs by name.
     pub fn symbols<'a>(&self, shapes: impl IntoIterator<Item = (&'a str, Vec<usize>)>) -> Result<Symbols> {
@@ -365,12 +365,12 @@ pub(crate) fn symbols_of<'a>(
     let mut symbols = Symbols::default();
     for (name, sizes) in shapes {
         let Some(input) = compiled.inputs.iter().find(|i| &*i.name == name) else { continue };
-        let wanted = &input.ty.shape;
-        if wanted.rank() != sizes.len() {
-            let text = format!("`{name}` has {} dimensions, {} are needed", sizes.len(), wanted.rank());
-            return Err(Error::new(Code::BadParameter, text).help(format!("its shape is {wanted}")));
+        let declared = &input.ty.shape;
+        if declared.rank() != sizes.len() {
+            let text = format!("`{name}` has {} dimensions, {} are needed", sizes.len(), declared.rank());
+            return Err(Error::new(Code::BadParameter, text).help(format!("its shape is {declared}")));
         }
-        for (dim, n) in wanted.iter().zip(sizes) {
+        for (dim, n) in declared.iter().zip(sizes) {
             if let Some(symbol) = Dim::as_symbol(dim) {
                 symbols.entry(symbol.clone()).or_insert(n as i64);
             }

@@ -74,9 +74,9 @@ fn measure(
             let name = &task.candidates[round % task.candidates.len()];
             choices.insert(task.specification.clone(), name.clone());
         }
-        let given =
+        let inputs =
             COptions { profile: true, choices: choices.clone(), only: only.clone(), ..options.clone() };
-        let source = compile_c(graph, &given)?;
+        let source = compile_c(graph, &inputs)?;
         let mut interface = Interface::of(&source, &options.prefix);
         let shape = vec![source.costs.len()];
         interface.outputs.push(TensorSpec { name: SECONDS.into(), dtype: DType::F64, shape });
@@ -110,26 +110,26 @@ fn time(function: &Function, source: &CSource) -> Result<Vec<f64>> {
     };
     let interface = function.interface();
     let (inputs, mut outputs) = (memory(&interface.inputs), memory(&interface.outputs));
-    let given: Vec<Address<'_>> = inputs.iter().map(|words| Address::of(words)).collect();
-    let packed = function.pack(&given)?;
+    let addresses: Vec<Address<'_>> = inputs.iter().map(|words| Address::of(words)).collect();
+    let packed = function.pack(&addresses)?;
     // Memory that was never written is no memory yet, and reading it would be too fast.
     function.fill_arena(FILL)?;
-    let mut found = vec![f64::INFINITY; source.costs.len()];
+    let mut times = vec![f64::INFINITY; source.costs.len()];
     let mut start = Instant::now();
     for run in 0..=MOST_RUNS {
         let mut taken: Vec<AddressMut<'_>> = outputs.iter_mut().map(|words| AddressMut::of(words)).collect();
-        function.call(&given, &mut taken, packed.as_ref())?;
+        function.call(&addresses, &mut taken, packed.as_ref())?;
         if run == 0 {
             start = Instant::now();
             continue;
         }
         let Some(seconds) = outputs.last() else { break };
-        for (best, now) in found.iter_mut().zip(seconds) {
+        for (best, now) in times.iter_mut().zip(seconds) {
             *best = best.min(*now);
         }
         if start.elapsed() > TIME {
             break;
         }
     }
-    Ok(found)
+    Ok(times)
 }

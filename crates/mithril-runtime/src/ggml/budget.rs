@@ -75,8 +75,8 @@ impl Budget {
         let limit = self.limit.unwrap_or(usize::MAX);
         let mut state = self.lock();
         loop {
-            if let Some(found) = find() {
-                return Some(found);
+            if let Some(instance) = find() {
+                return Some(instance);
             }
             let room = limit.saturating_sub(state.fixed()).saturating_sub(state.further);
             if bytes <= room {

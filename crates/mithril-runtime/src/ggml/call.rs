@@ -170,13 +170,13 @@ impl<'a> Run<'a> {
     /// A value as a tensor of the host.
     fn tensor(&self, v: usize, dtype: DType, shape: &[usize]) -> Result<Arc<Tensor>> {
         let value = &self.function.plan().values[v];
-        let found = match &value.source {
+        let array = match &value.source {
             Source::Input(i) => Arc::new(self.function.input(*i, self.inputs)?),
             Source::Constant(tensor) => tensor.clone(),
             Source::Host => {
                 let kept = || self.packed.and_then(|packed| packed.hosted(v));
-                let found = self.hosted[v].as_ref().or_else(kept).cloned();
-                found.ok_or_else(|| Error::internal("a value is read before it is defined"))?
+                let array = self.hosted[v].as_ref().or_else(kept).cloned();
+                array.ok_or_else(|| Error::internal("a value is read before it is defined"))?
             }
             Source::Call => {
                 let ty = value.ty.ok_or_else(|| Error::internal("a value has no type in ggml"))?;
@@ -187,13 +187,13 @@ impl<'a> Run<'a> {
             }
             Source::Permuted { of, axes } => Arc::new(convert::permuted(&*self.own(*of)?, axes)),
         };
-        if (found.dtype(), found.shape()) == (dtype, shape) {
-            return Ok(found);
+        if (array.dtype(), array.shape()) == (dtype, shape) {
+            return Ok(array);
         }
-        if found.len() != shape.iter().product::<usize>() {
+        if array.len() != shape.iter().product::<usize>() {
             return Err(Error::internal("a value has another number of elements than its type"));
         }
-        Ok(Arc::new(found.cast(dtype).reshaped(shape)))
+        Ok(Arc::new(array.cast(dtype).reshaped(shape)))
     }
     fn host(&mut self, host: &Host) -> Result<()> {
         let unknown = || Error::internal("a size of a step of the host is not a number");
@@ -211,8 +211,8 @@ impl<'a> Run<'a> {
             });
         }
         let types = host.types.iter().map(|ty| Ok((ty.dtype, ty.shape.known().ok_or_else(unknown)?)));
-        let made = interp::eval(host.op, &arguments, &types.collect::<Result<Vec<_>>>()?)?;
-        for (&v, tensor) in host.outputs.iter().zip(made) {
+        let outputs = interp::eval(host.op, &arguments, &types.collect::<Result<Vec<_>>>()?)?;
+        for (&v, tensor) in host.outputs.iter().zip(outputs) {
             self.hosted[v] = Some(tensor);
         }
         Ok(())

@@ -157,7 +157,7 @@ pub fn permuted(tensor: &Tensor, axes: &[usize]) -> Tensor {
     let mut at = vec![0_usize; shape.len()];
     let mut position = 0;
     let indices = (0..tensor.len()).map(|_| {
-        let found = position;
+        let start = position;
         for axis in (0..shape.len()).rev() {
             at[axis] += 1;
             position += steps[axis];
@@ -167,7 +167,7 @@ pub fn permuted(tensor: &Tensor, axes: &[usize]) -> Tensor {
             position -= at[axis] * steps[axis];
             at[axis] = 0;
         }
-        found
+        start
     });
     let indices: Vec<usize> = indices.collect();
     tensor.select(&shape, indices.into_iter())
@@ -187,16 +187,16 @@ mod tests {
         for element in Element::all().filter(|e| e.is_quantized()) {
             let Some(format) = BlockFormat::find(element.name()) else { continue };
             let Ok(plain) = format.quantize(&values) else { continue };
-            let mut found = vec![0; plain.len()];
-            mithril_ggml::quantize(element, &values, 256, None, &mut found).expect("quantized");
+            let mut bytes = vec![0; plain.len()];
+            mithril_ggml::quantize(element, &values, 256, None, &mut bytes).expect("quantized");
             let error = |blocks: &[u8]| {
                 let mut back = vec![0.0; values.len()];
                 format.dequantize(blocks, &mut back).expect("values");
                 values.iter().zip(&back).map(|(x, y)| f64::from(x - y).powi(2)).sum::<f64>()
             };
-            same += usize::from(found == plain);
-            nearer += usize::from(error(&found) < error(&plain));
-            assert!(found == plain || error(&found) < error(&plain), "{element}");
+            same += usize::from(bytes == plain);
+            nearer += usize::from(error(&bytes) < error(&plain));
+            assert!(bytes == plain || error(&bytes) < error(&plain), "{element}");
         }
         assert!(same >= 4 && nearer >= 9, "{same} {nearer}");
     }

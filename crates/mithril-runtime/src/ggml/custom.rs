@@ -31,7 +31,7 @@ pub fn add(
         tensors.push(if let Argument::Tensor(id) = argument { *id } else { return Err(untyped()) });
     }
     let values: Vec<usize> = call.arguments.iter().filter_map(Given::value).collect();
-    let made: Box<dyn Custom> = match op {
+    let custom: Box<dyn Custom> = match op {
         Op::Node(host) => match Elementwise::new(host, &values) {
             Some(op) => Box::new(op),
             None => Box::new(Whole::new(plan, host, &values, ty)?),
@@ -41,7 +41,7 @@ pub fn add(
             Box::new(Positions { rows: *rows, distinct: *distinct, dtype })
         }
     };
-    context.custom(&ty, &tensors, made)
+    context.custom(&ty, &tensors, custom)
 }
 
 /// An argument of an op whose tensors are operands of a custom op.
@@ -125,8 +125,8 @@ impl Whole {
         };
         let arguments: Vec<_> = self.arguments.iter().zip(&self.host.parallel_axis).map(zeros).collect();
         let one: Vec<usize> = [1].into_iter().chain(shape[1..].iter().copied()).collect();
-        let made = interp::eval(self.host.op, &arguments, &[(*dtype, one.clone())]).ok()?;
-        let fits = made.len() == 1 && made[0].shape() == one && made[0].dtype() == *dtype;
+        let outputs = interp::eval(self.host.op, &arguments, &[(*dtype, one.clone())]).ok()?;
+        let fits = outputs.len() == 1 && outputs[0].shape() == one && outputs[0].dtype() == *dtype;
         fits.then(|| one.iter().product())
     }
     /// The operand of an argument, of all places or of some.
@@ -183,11 +183,11 @@ impl Custom for Whole {
         let arguments = self.arguments.iter().enumerate().map(argument);
         let arguments = arguments.collect::<Result<Vec<_>>>().map_err(|e| e.at(&self.host.place))?;
         let types = [(*dtype, shape)];
-        let made = interp::eval(self.host.op, &arguments, &types).map_err(|e| e.at(&self.host.place))?;
-        let [made] = made.as_slice() else { return Err(Error::internal("a custom op has one result")) };
+        let outputs = interp::eval(self.host.op, &arguments, &types).map_err(|e| e.at(&self.host.place))?;
+        let [outputs] = outputs.as_slice() else { return Err(Error::internal("a custom op has one result")) };
         match out {
-            ElementsMut::Floats(out) => out.copy_from_slice(&convert::floats(made)),
-            ElementsMut::Bytes(out) => convert::encode(made, &self.ty, out)?,
+            ElementsMut::Floats(out) => out.copy_from_slice(&convert::floats(outputs)),
+            ElementsMut::Bytes(out) => convert::encode(outputs, &self.ty, out)?,
         }
         Ok(())
     }
@@ -220,9 +220,9 @@ impl Elementwise {
         let eval = host.op.eval.filter(|eval| !matches!(eval, Eval::Tensors(_)))?;
         let is_float = |dtype: DType| matches!(dtype, DType::F32 | DType::Bool);
         let types = types(host)?;
-        let (made, shape) = types.first().filter(|(dtype, _)| is_float(*dtype))?;
+        let (element, shape) = types.first().filter(|(dtype, _)| is_float(*dtype))?;
         // Arithmetic of booleans is that of integers.
-        if *made == DType::Bool && !matches!(eval, Eval::Scalar(_)) {
+        if *element == DType::Bool && !matches!(eval, Eval::Scalar(_)) {
             return None;
         }
         let each = |argument: From| match argument {
@@ -233,7 +233,7 @@ impl Elementwise {
             _ => None,
         };
         let arguments = arguments(host, values).ok()?.into_iter().map(each).collect::<Option<_>>()?;
-        Some(Self { eval, name: host.op.name, arguments, makes_bool: *made == DType::Bool })
+        Some(Self { eval, name: host.op.name, arguments, makes_bool: *element == DType::Bool })
     }
     /// Argument `k` of element `i`.
     fn argument(&self, operands: &[Elements<'_>], k: usize, i: usize) -> Scalar {

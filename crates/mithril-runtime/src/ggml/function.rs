@@ -324,8 +324,8 @@ fn given(interface: &Interface, places: &Places) -> Vec<(Arc<str>, usize)> {
             is_given[*i] = interface.fixed[*i] && interface.read[*i];
         }
     }
-    let found = interface.inputs.iter().zip(is_given).filter(|(_, is_given)| *is_given);
-    found.map(|(buffer, _)| (buffer.name.clone(), buffer.bytes())).collect()
+    let inputs = interface.inputs.iter().zip(is_given).filter(|(_, is_given)| *is_given);
+    inputs.map(|(buffer, _)| (buffer.name.clone(), buffer.bytes())).collect()
 }
 
 /// Which inputs a call reads as they are given.

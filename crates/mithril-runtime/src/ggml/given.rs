@@ -19,7 +19,7 @@ pub struct Blocks(Vec<Option<Element>>);
 impl Blocks {
     /// The inputs that are given in blocks, which become bytes in the interface.
     pub(super) fn new(given: &Given, plan: &Plan, interface: &mut Interface) -> Self {
-        let mut found = vec![None; interface.inputs.len()];
+        let mut positions = vec![None; interface.inputs.len()];
         for (i, buffer) in interface.inputs.iter_mut().enumerate().filter(|(i, _)| interface.fixed[*i]) {
             let Some(&element) = given.get(&buffer.name) else { continue };
             buffer.dtype = match (element, buffer.shape.last_mut()) {
@@ -31,9 +31,9 @@ impl Blocks {
                 }
                 (_, None) => continue,
             };
-            found[i] = Some(element);
+            positions[i] = Some(element);
         }
-        let blocks = Self(found);
+        let blocks = Self(positions);
         for i in plan.values.iter().filter_map(|value| blocks.whole(plan, value)) {
             interface.read[i] = true;
         }

@@ -43,9 +43,9 @@ impl Instances {
         make: impl FnOnce() -> Result<Instance>,
         work: impl FnOnce(&mut Instance) -> T,
     ) -> Result<T> {
-        let found = self.reserved.budget().further(self.bytes, || self.free().pop());
+        let free = self.reserved.budget().further(self.bytes, || self.free().pop());
         // Its place is free again whatever happens.
-        let mut taken = Taken { all: self, instance: found };
+        let mut taken = Taken { all: self, instance: free };
         let instance = match &mut taken.instance {
             Some(instance) => instance,
             none => none.insert(make()?),

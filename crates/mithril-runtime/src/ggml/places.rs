@@ -60,10 +60,10 @@ pub struct Places {
 const ALIGNMENT: usize = 64;
 
 /// Borders of the steps of a part, of which these values are wanted.
-fn borders(plan: &Plan, steps: &[Step], wanted: &[usize]) -> Vec<Border> {
+fn borders(plan: &Plan, steps: &[Step], read: &[usize]) -> Vec<Border> {
     let results: Vec<usize> = plan.results().collect();
     let mut read_by_others: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); plan.values.len()];
-    for &v in wanted {
+    for &v in read {
         read_by_others[v].insert(usize::MAX);
     }
     for (s, step) in steps.iter().enumerate() {
@@ -78,23 +78,23 @@ fn borders(plan: &Plan, steps: &[Step], wanted: &[usize]) -> Vec<Border> {
             read_by_others[of].insert(usize::MAX);
         }
     }
-    let mut found = Vec::with_capacity(steps.len());
+    let mut borders = Vec::with_capacity(steps.len());
     for (s, step) in steps.iter().enumerate() {
         let mut border = Border::default();
         if let Step::Segment(calls) = step {
-            let made: BTreeSet<usize> = calls.iter().map(|c| c.result).collect();
+            let produced: BTreeSet<usize> = calls.iter().map(|c| c.result).collect();
             let mut seen = BTreeSet::new();
             border.reads = step.reads();
-            border.reads.retain(|v| !made.contains(v) && seen.insert(*v));
+            border.reads.retain(|v| !produced.contains(v) && seen.insert(*v));
             let leaves = |v: &usize| read_by_others[*v].iter().any(|&reader| reader != s);
             // What is changed where it lies is there.
             let is_in_place = |v: usize| plan.donated.iter().any(|(_, k)| results[*k] == v);
-            let made = calls.iter().map(|c| c.result);
-            border.writes = made.filter(leaves).filter(|v| !is_in_place(*v)).collect();
+            let produced = calls.iter().map(|c| c.result);
+            border.writes = produced.filter(leaves).filter(|v| !is_in_place(*v)).collect();
         }
-        found.push(border);
+        borders.push(border);
     }
-    found
+    borders
 }
 
 /// Values that steps read, and what those are made of.
@@ -116,8 +116,9 @@ fn packed(plan: &Plan, interface: &Interface, blocks: &Blocks) -> BTreeSet<usize
         Source::Input(i) => interface.fixed[i],
         _ => prepared.contains(&v),
     };
-    let mut found: BTreeSet<usize> = plan.steps.iter().flat_map(Step::reads).chain(plan.results()).collect();
-    found.retain(|&v| {
+    let mut read_values: BTreeSet<usize> =
+        plan.steps.iter().flat_map(Step::reads).chain(plan.results()).collect();
+    read_values.retain(|&v| {
         let value = &plan.values[v];
         match value.source {
             // As it is, unless ggml has it in another type.
@@ -132,15 +133,15 @@ fn packed(plan: &Plan, interface: &Interface, blocks: &Blocks) -> BTreeSet<usize
             Source::Constant(_) => false,
         }
     });
-    found
+    read_values
 }
 
 /// When values are made and read; who reads what is made of a value reads that, too.
 fn lives(plan: &Plan, steps: &[Step], results: &[usize]) -> Vec<Option<(usize, usize)>> {
-    let mut found = vec![None; plan.values.len()];
+    let mut homes = vec![None; plan.values.len()];
     let mut touch = |v: usize, at: usize| {
         for v in [Some(v), plan.values[v].source.of()].into_iter().flatten() {
-            let (_, last) = found[v].get_or_insert((at, at));
+            let (_, last) = homes[v].get_or_insert((at, at));
             *last = at.max(*last);
         }
     };
@@ -148,7 +149,7 @@ fn lives(plan: &Plan, steps: &[Step], results: &[usize]) -> Vec<Option<(usize, u
         step.makes().into_iter().chain(step.reads()).for_each(|v| touch(v, s));
     }
     results.iter().zip(steps.len()..).for_each(|(&v, at)| touch(v, at));
-    found
+    homes
 }
 
 /// A value with its bytes.
@@ -246,13 +247,13 @@ impl Places {
         results: Vec<usize>,
         outputs: &BTreeMap<usize, usize>,
         blocks: &Blocks,
-        given: impl Fn(usize) -> Option<Home>,
+        home_of: impl Fn(usize) -> Option<Home>,
     ) -> Result<Self> {
         let borders = borders(plan, steps, &results);
-        let wanted = read(plan, steps, &results);
+        let read_values = read(plan, steps, &results);
         let reads: BTreeSet<usize> = borders.iter().flat_map(|b| b.reads.iter().copied()).collect();
         let writes: BTreeSet<usize> = borders.iter().flat_map(|b| b.writes.iter().copied()).collect();
-        let made: BTreeSet<usize> = steps.iter().flat_map(Step::makes).collect();
+        let produced: BTreeSet<usize> = steps.iter().flat_map(Step::makes).collect();
         let lives = lives(plan, steps, &results);
         let mut homes = Vec::with_capacity(plan.values.len());
         let mut rooms: Vec<Room> = Vec::new();
@@ -262,7 +263,7 @@ impl Places {
             Home::Scratch(0)
         };
         for (v, value) in plan.values.iter().enumerate() {
-            let outside = if wanted.contains(&v) && !made.contains(&v) { given(v) } else { None };
+            let outside = if read_values.contains(&v) && !produced.contains(&v) { home_of(v) } else { None };
             let home = match (&value.source, &value.ty) {
                 _ if outside.is_some() => outside.unwrap_or(Home::Elsewhere),
                 (Source::Input(i), ty) if ty.is_none() || is_as_given(value, blocks) => Home::Input(*i),
@@ -307,11 +308,11 @@ impl Places {
                 })
             });
             let arguments = arguments.collect::<Result<Vec<_>>>()?;
-            let made = match call.custom.as_deref() {
+            let bytes = match call.custom.as_deref() {
                 Some(op) => custom::add(&mut context, plan, call, op, &arguments)?,
                 None => context.call(call.function, &arguments)?,
             };
-            tensors.insert(call.result, made);
+            tensors.insert(call.result, bytes);
         }
         let outputs = border.writes.iter().map(|v| tensors.get(v).copied().ok_or_else(unknown));
         Ok(Some(context.finish(&outputs.collect::<Result<Vec<_>>>()?)?))

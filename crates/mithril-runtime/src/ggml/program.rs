@@ -187,8 +187,8 @@ impl Program {
     /// ```
     pub fn evaluate(&self, inputs: &[&Tensors], cotangents: &Tensors) -> Result<Evaluation> {
         let named = Named { inputs, cotangents };
-        let made = self.specialise(&self.symbols(named.shapes(&self.compiled)?)?)?;
-        named.evaluate(made.function.interface(), |given| made.function.run(given))
+        let specialized = self.specialise(&self.symbols(named.shapes(&self.compiled)?)?)?;
+        named.evaluate(specialized.function.interface(), |arguments| specialized.function.run(arguments))
     }
 }
 
@@ -224,21 +224,21 @@ impl Choice {
     }
     /// What became of the weights.
     fn decisions(&self, plan: &Plan, interface: &Interface) -> Vec<Decision> {
-        let mut found = Vec::new();
+        let mut decisions = Vec::new();
         if self.is_empty() {
-            return found;
+            return decisions;
         }
         for (&v, (i, buffer)) in plan.inputs.iter().zip(interface.inputs.iter().enumerate()) {
             if !interface.fixed[i] {
                 continue;
             }
-            let wanted = self.element(&buffer.name);
+            let element = self.element(&buffer.name);
             let kept = plan.values.iter().filter(|value| value.source.of() == Some(v));
             let kept: Vec<_> =
-                kept.filter_map(|value| value.ty).filter(|ty| Some(ty.element) == wanted).collect();
+                kept.filter_map(|value| value.ty).filter(|ty| Some(ty.element) == element).collect();
             let reason = plan.refused.iter().find(|(of, _)| *of == v).map(|(_, reason)| reason.clone());
             let is_vector = buffer.shape.len() < 2;
-            let is_plain = is_vector || matches!(wanted, None | Some(Element::F32));
+            let is_plain = is_vector || matches!(element, None | Some(Element::F32));
             let outcome = match (kept.first(), reason) {
                 (Some(ty), None) => Ok(ty.element),
                 (_, Some(reason)) => Err(reason),
@@ -253,15 +253,21 @@ impl Choice {
                 buffer.bytes()
             };
             let shape = buffer.shape.clone();
-            found.push(Decision { weight: buffer.name.clone(), outcome, is_wanted: is_plain, shape, bytes });
+            decisions.push(Decision {
+                weight: buffer.name.clone(),
+                outcome,
+                is_wanted: is_plain,
+                shape,
+                bytes,
+            });
         }
-        found
+        decisions
     }
 }
 
 /// Refuses options that cannot be met.
-fn check(wanted: Option<&Quantize>, pack: bool) -> Result<()> {
-    if wanted.is_none() || pack {
+fn check(quantize: Option<&Quantize>, pack: bool) -> Result<()> {
+    if quantize.is_none() || pack {
         return Ok(());
     }
     let text = "weights that may change between calls are not quantized";
@@ -269,8 +275,8 @@ fn check(wanted: Option<&Quantize>, pack: bool) -> Result<()> {
 }
 
 /// Refuses weights that are not kept as asked for, if that is to be an error.
-fn refuse(wanted: Option<&Quantize>, decisions: &[Decision]) -> Result<()> {
-    if !wanted.is_some_and(|wanted| wanted.strict) {
+fn refuse(quantize: Option<&Quantize>, decisions: &[Decision]) -> Result<()> {
+    if !quantize.is_some_and(|quantize| quantize.strict) {
         return Ok(());
     }
     let left = decisions.iter().filter(|d| !d.is_wanted);

@@ -25,8 +25,8 @@ const MAX_INDEX: u64 = 100_000_000;
 
 /// The file of a folder that holds its weights.
 pub(super) fn find(folder: &Path) -> Result<PathBuf> {
-    if let Some(found) = USUAL.iter().map(|name| folder.join(name)).find(|path| path.is_file()) {
-        return Ok(found);
+    if let Some(file) = USUAL.iter().map(|name| folder.join(name)).find(|path| path.is_file()) {
+        return Ok(file);
     }
     let entries = fs::read_dir(folder).map_err(|e| unreadable(&e))?;
     let mut files: Vec<_> = entries.flatten().map(|e| e.path()).filter(|p| p.is_file()).collect();
@@ -68,7 +68,7 @@ pub(super) fn read_index(path: &Path, key: Option<&str>) -> Result<Contents> {
         serde_json::from_slice(&text).map_err(|e| bad(format!("it is not an index of weights: {e}")))?;
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut files: IndexMap<&str, Contents> = IndexMap::new();
-    let mut found = Contents::default();
+    let mut merged = Contents::default();
     for (name, file) in &map {
         if !files.contains_key(&**file) {
             let part = confined(folder, file)?;
@@ -78,10 +78,10 @@ pub(super) fn read_index(path: &Path, key: Option<&str>) -> Result<Contents> {
         let Some(weight) = files[&**file].tensors.get(name) else {
             return Err(bad(format!("{file:?} does not hold {name:?}, which the index puts there")));
         };
-        found.tensors.insert(name.clone(), weight.clone());
+        merged.tensors.insert(name.clone(), weight.clone());
     }
-    found.metadata = files.into_values().next().map(|c| c.metadata).unwrap_or_default();
-    Ok(found)
+    merged.metadata = files.into_values().next().map(|c| c.metadata).unwrap_or_default();
+    Ok(merged)
 }
 
 /// The path of a file that an index names, which must be in its folder.

@@ -105,7 +105,7 @@ fn place(
     start: Option<usize>,
     alignment: usize,
 ) -> Result<IndexMap<String, Weight>> {
-    let mut found = IndexMap::with_capacity(infos.len());
+    let mut tensors = IndexMap::with_capacity(infos.len());
     let too_large = || bad("its tensors are too large for one file");
     let mut next = 0_usize;
     for Info { name, stored, shape, offset } in infos {
@@ -131,12 +131,12 @@ fn place(
             .checked_add(size)
             .and_then(|n| n.checked_next_multiple_of(alignment))
             .ok_or_else(too_large)?;
-        if found.contains_key(&name) {
+        if tensors.contains_key(&name) {
             return Err(bad(format!("tensor {name:?} occurs twice")));
         }
-        found.insert(name, weight);
+        tensors.insert(name, weight);
     }
-    Ok(found)
+    Ok(tensors)
 }
 
 /// What is read next.

@@ -47,14 +47,14 @@ impl Executable {
     ) -> Result<(Tensors, Report)> {
         let sizes =
             |shape: &Shape| shape.iter().map(|d| d.known().and_then(|n| usize::try_from(n).ok())).collect();
-        let wanted = self.kept().map(|input| ModelArray {
+        let ours = self.kept().map(|input| ModelArray {
             name: input.name.to_string(),
             shape: sizes(&input.ty.shape),
             optional: input.role == Role::State && !input.ty.dtype.is_float(),
         });
-        let found =
+        let theirs =
             checkpoint.iter().map(|(name, w)| FileArray { name: name.to_owned(), shape: w.shape().to_vec() });
-        let mut plan = plan(&wanted.collect::<Vec<_>>(), &found.collect::<Vec<_>>(), layout, None, names)?;
+        let mut plan = plan(&ours.collect::<Vec<_>>(), &theirs.collect::<Vec<_>>(), layout, None, names)?;
         set_copies_aside(&mut plan.report, &plan.steps, checkpoint);
         if !plan.report.is_complete() {
             return Err(misfit(&plan.report));
@@ -208,7 +208,9 @@ fn misfit(report: &Report) -> Error {
         let shapes: Vec<_> = report
             .mis_shaped
             .iter()
-            .map(|m| format!("{} ({:?} in the model, {:?} in the weights)", m.step.ours, m.wanted, m.found))
+            .map(|m| {
+                format!("{} ({:?} in the model, {:?} in the weights)", m.step.ours, m.expected, m.actual)
+            })
             .collect();
         error = error.note(format!("of another shape: {}", shown(shapes.iter().map(|s| &**s).collect())));
         return error.help("build the model with the sizes of the weights");

@@ -72,8 +72,8 @@ impl Checkpoint {
     /// As [`Self::open`], for files of PyTorch that hold several dicts of tensors: `key` names one, with dots between
     /// the keys of dicts within dicts.
     pub fn open_at(path: &Path, key: Option<&str>) -> Result<Self> {
-        let found = if path.is_dir() { folder::find(path) } else { Ok(path.to_owned()) };
-        let file = found.map_err(|e| within(&e, path))?;
+        let resolved = if path.is_dir() { folder::find(path) } else { Ok(path.to_owned()) };
+        let file = resolved.map_err(|e| within(&e, path))?;
         let contents =
             if folder::is_index(&file) { folder::read_index(&file, key) } else { read_file(&file, key) };
         Ok(Self { contents: contents.map_err(|e| within(&e, &file))?, path: Some(file) })
@@ -92,15 +92,15 @@ impl Checkpoint {
     }
     /// A tensor whose values can be read.
     pub fn readable(&self, name: &str) -> Result<&Weight> {
-        let found = self.get(name).ok_or_else(|| {
+        let weight = self.get(name).ok_or_else(|| {
             let error = Error::new(Code::UnknownName, format!("there is no tensor {name:?}"));
             match nearest(name, self.iter().map(|(name, _)| name)) {
                 Some(near) => error.help(format!("did you mean {near:?}?")),
                 None => error.help(format!("there are {} others", self.len())),
             }
         })?;
-        found.address().map_err(|e| about(&e, &format!("tensor {name:?}")))?;
-        Ok(found)
+        weight.address().map_err(|e| about(&e, &format!("tensor {name:?}")))?;
+        Ok(weight)
     }
     /// All tensors, in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Weight)> {

@@ -69,13 +69,13 @@ pub fn read_onnx_bytes(bytes: &[u8], options: &Options) -> Result<(Model, Checkp
 fn read(map: &Arc<Mapping>, model: Option<PathBuf>, options: &Options) -> Result<(Model, Contents)> {
     let files = Files { model, open: RefCell::default() };
     let bytes = Bytes::from_owner(Owner(map.clone()));
-    let found = mithril_onnx::read(&bytes, options, &|location, offset, length| {
+    let imported = mithril_onnx::read(&bytes, options, &|location, offset, length| {
         files.part(location, offset, length)
     })?;
     let maps: Vec<Arc<Mapping>> =
         std::iter::once(map.clone()).chain(files.open.into_inner().into_values()).collect();
     let mut contents = Contents::default();
-    for (name, stored) in found.parameters {
+    for (name, stored) in imported.parameters {
         let inside = maps.iter().find_map(|map| {
             let start = (stored.bytes.as_ptr() as usize).checked_sub(map.address())?;
             (start + stored.bytes.len() <= map.len()).then_some((map, start))
@@ -87,7 +87,7 @@ fn read(map: &Arc<Mapping>, model: Option<PathBuf>, options: &Options) -> Result
         let range = start..start + stored.bytes.len();
         contents.tensors.insert(name, Weight::dense(map, range, Stored::Known(stored.dtype), stored.shape)?);
     }
-    Ok((found.model, contents))
+    Ok((imported.model, contents))
 }
 
 impl Files {

@@ -166,9 +166,9 @@ impl Machine<'_> {
     fn take(&mut self, count: usize) -> Result<&[u8]> {
         let end = self.at.checked_add(count).filter(|&end| end <= self.bytes.len());
         let end = end.ok_or_else(|| bad("its pickle ends too early"))?;
-        let found = &self.bytes[self.at..end];
+        let bytes = &self.bytes[self.at..end];
         self.at = end;
-        Ok(found)
+        Ok(bytes)
     }
     /// An unsigned number of `width` bytes.
     fn unsigned(&mut self, width: usize) -> Result<u64> {
@@ -189,9 +189,9 @@ impl Machine<'_> {
     fn line(&mut self) -> Result<String> {
         let rest = &self.bytes[self.at..];
         let end = rest.iter().position(|&b| b == b'\n').ok_or_else(|| bad("its pickle ends too early"))?;
-        let found = String::from_utf8_lossy(&rest[..end]).into_owned();
+        let line = String::from_utf8_lossy(&rest[..end]).into_owned();
         self.at += end + 1;
-        Ok(found)
+        Ok(line)
     }
     fn push(&mut self, object: Object) {
         self.stack.push(Value::At(self.objects.0.len()));
@@ -329,8 +329,8 @@ impl Machine<'_> {
                 }
             }
             Global::Dict => {
-                let found = self.dict(arguments)?;
-                self.push(Object::Dict(found));
+                let dict = self.dict(arguments)?;
+                self.push(Object::Dict(dict));
             }
             Global::Set => self.push(Object::List(vec![])),
             Global::Size => self.stack.push(*arguments.first().ok_or_else(malformed)?),

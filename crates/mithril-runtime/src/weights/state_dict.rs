@@ -30,7 +30,7 @@ pub(super) fn find<'a>(
     for _ in 0..MAX_DEPTH {
         let usual = USUAL.iter().find_map(|name| inner(objects, dict, name).filter(|d| holds(objects, d)));
         match usual {
-            Some(found) => dict = found,
+            Some(nested) => dict = nested,
             None if has_tensors(objects, dict) => return tensors(objects, dict),
             None => dict = only(objects, dict)?,
         }
@@ -63,7 +63,7 @@ fn descend<'a>(objects: &'a Objects, mut dict: &'a Pairs, key: &str) -> Result<&
 
 fn tensor(objects: &Objects, value: Value) -> Option<&Described> {
     match objects.get(value) {
-        Some(Object::Tensor(found)) => Some(found),
+        Some(Object::Tensor(tensor)) => Some(tensor),
         _ => None,
     }
 }
@@ -80,9 +80,9 @@ fn holds(objects: &Objects, pairs: &Pairs) -> bool {
 
 /// The only dict in a dict that holds tensors.
 fn only<'a>(objects: &'a Objects, pairs: &Pairs) -> Result<&'a Pairs> {
-    let found: Vec<_> =
+    let entries: Vec<_> =
         pairs.iter().filter_map(|(_, v)| dict(objects, *v)).filter(|d| holds(objects, d)).collect();
-    match found[..] {
+    match entries[..] {
         [one] => Ok(one),
         [] => Err(bad("it does not hold a dict of tensors by name")
             .help(format!("available: {}", keys(objects, pairs)))),
@@ -105,15 +105,15 @@ fn keys(objects: &Objects, pairs: &Pairs) -> String {
 
 fn tensors<'a>(objects: &'a Objects, pairs: &Pairs) -> Result<Vec<(&'a str, &'a Described)>> {
     let mut seen = HashSet::new();
-    let mut found = Vec::new();
+    let mut entries = Vec::new();
     for (key, value) in pairs {
         let (Some(name), Some(tensor)) = (objects.text(*key), tensor(objects, *value)) else { continue };
         if !seen.insert(name) {
             return Err(bad(format!("{name:?} occurs twice")));
         }
-        found.push((name, tensor));
+        entries.push((name, tensor));
     }
-    Ok(found)
+    Ok(entries)
 }
 
 fn bad(message: impl Into<String>) -> Error {

@@ -119,13 +119,13 @@ fn prefix(zip: &Zip<'_>) -> Result<String> {
 fn small(zip: &mut Zip<'_>, name: &str) -> Result<Option<Vec<u8>>> {
     let Some(index) = zip.index_for_name(name) else { return Ok(None) };
     let mut file = zip.by_index(index).map_err(unzipped)?;
-    let mut found = Vec::new();
+    let mut content = Vec::new();
     let unreadable = |e| bad(format!("{name:?} in its zip cannot be read: {e}"));
-    file.by_ref().take(MAX_PICKLE + 1).read_to_end(&mut found).map_err(unreadable)?;
-    if found.len() as u64 > MAX_PICKLE {
+    file.by_ref().take(MAX_PICKLE + 1).read_to_end(&mut content).map_err(unreadable)?;
+    if content.len() as u64 > MAX_PICKLE {
         return Err(bad(format!("{name:?} in its zip has more than {MAX_PICKLE} bytes")));
     }
-    Ok(Some(found))
+    Ok(Some(content))
 }
 
 /// Where the bytes of an entry are; those that are compressed are unpacked.
@@ -215,7 +215,7 @@ fn storages<'a>(
         .iter()
         .filter_map(|o| if let Object::Storage(s) = o { Some((&*s.key, s)) } else { None })
         .collect();
-    let mut found = HashMap::new();
+    let mut records = HashMap::new();
     for &key in keys {
         let storage = *objects.text(key).and_then(|key| sizes.get(key)).ok_or_else(malformed)?;
         let size = storage.stored.as_ref().map_or(Some(1), Stored::size);
@@ -226,11 +226,11 @@ fn storages<'a>(
         let length = count.checked_mul(size).filter(|&n| n <= rest.len()).ok_or_else(early)?;
         let start = at + 8;
         at = start + length;
-        if found.insert(&*storage.key, start..at).is_some() {
+        if records.insert(&*storage.key, start..at).is_some() {
             return Err(bad(format!("storage {:?} occurs twice", storage.key)));
         }
     }
-    Ok(found)
+    Ok(records)
 }
 
 // --- both ---------------------------------------------------------------------------------------------------------

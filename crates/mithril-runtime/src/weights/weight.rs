@@ -137,11 +137,11 @@ impl Weight {
     }
     /// Whether its elements lie one behind the other in row-major order.
     pub fn is_contiguous(&self) -> bool {
-        let mut wanted = 1;
+        let mut contiguous = 1;
         self.shape.contains(&0)
             || self.shape.iter().zip(&self.strides).rev().all(|(&n, &stride)| {
-                let fits = n == 1 || stride == wanted;
-                wanted *= n;
+                let fits = n == 1 || stride == contiguous;
+                contiguous *= n;
                 fits
             })
     }

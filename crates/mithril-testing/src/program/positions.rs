@@ -42,7 +42,7 @@ impl Maker {
     fn positions(&mut self, size: &Dim, choice: u8) -> Option<ValueId> {
         let computed = self.find(choice / 4, |t| t.dtype.kind() == Kind::Int && t.shape.rank() < 3);
         let integers = match (computed, choice % 4) {
-            (Some(found), 0 | 1) => found,
+            (Some(positions), 0 | 1) => positions,
             (_, 2) => self.sequence(&[], choice / 4),
             (_, 3) => self.sequence(&[2, 2], choice / 4),
             _ => self.sequence(&[3], choice / 4),

@@ -36,9 +36,9 @@ pub(super) fn inputs(
     float: DType,
 ) -> Vec<ValueId> {
     let state = ("state", Role::State, &[24_i64, 24][..]);
-    let given = std::iter::once(&state).chain(GIVEN);
+    let inputs = std::iter::once(&state).chain(GIVEN);
     let dims = |shape: &[i64]| shape.iter().map(|&n| Dim::Const(n)).collect::<Vec<_>>();
-    given.map(|(name, role, shape)| input(name, *role, float, &dims(shape))).collect()
+    inputs.map(|(name, role, shape)| input(name, *role, float, &dims(shape))).collect()
 }
 
 impl Maker {
@@ -81,9 +81,9 @@ fn product(m: &mut Maker, [a, b, c]: [u8; 3]) -> Option<Values> {
         Some(y) => y,
         None => m.turned(x)?,
     };
-    let found = m.push("matmul", &[x, y])?[0];
+    let product = m.push("matmul", &[x, y])?[0];
     // Tamed, so that products of products stay small.
-    m.apply("multiply", found, [Lit::Float(0.125)])
+    m.apply("multiply", product, [Lit::Float(0.125)])
 }
 
 /// Two products with something between them that nothing else reads; what it makes is either factor of the second one.
@@ -98,10 +98,10 @@ fn layers(m: &mut Maker, [a, b, c]: [u8; 3]) -> Option<Values> {
     let pool = m.pool.len();
     m.pool.push(first);
     // The latest value is the first product.
-    let made = between(m, [a / 5, 0, c / 3]).map(|made| made[0]);
+    let joined = between(m, [a / 5, 0, c / 3]).map(|joined| joined[0]);
     m.pool.truncate(pool);
-    let made = m.push("tanh", &[made?])?[0];
-    let sizes = m.sizes(made);
+    let joined = m.push("tanh", &[joined?])?[0];
+    let sizes = m.sizes(joined);
     let (rows, columns) = (*sizes.iter().nth_back(1)?, *sizes.last()?);
     let fits = |axis: usize, size: i64| {
         move |t: &TensorType| {
@@ -111,10 +111,10 @@ fn layers(m: &mut Maker, [a, b, c]: [u8; 3]) -> Option<Values> {
     };
     if a % 2 == 0 {
         let right = m.find(c, fits(0, columns))?;
-        return m.push("matmul", &[made, right]);
+        return m.push("matmul", &[joined, right]);
     }
     let left = m.find(c, fits(1, rows))?;
-    m.push("matmul", &[left, made])
+    m.push("matmul", &[left, joined])
 }
 
 fn element(m: &mut Maker, [a, b, _]: [u8; 3]) -> Option<Values> {
@@ -125,11 +125,11 @@ fn element(m: &mut Maker, [a, b, _]: [u8; 3]) -> Option<Values> {
 fn turn(m: &mut Maker, [a, b, _]: [u8; 3]) -> Option<Values> {
     let x = m.matrix(b)?;
     let rank = m.rank(x) as i64;
-    let found = match a % 3 {
+    let product = match a % 3 {
         0 | 1 => m.turned(x)?,
         _ => m.with_axes(x, &(0..rank).map(|i| (i + 1) % rank).collect::<Vec<_>>())?,
     };
-    Some(Values::from_slice(&[found]))
+    Some(Values::from_slice(&[product]))
 }
 
 /// Elements of an axis change places, as channels do between the groups of a convolution.
@@ -154,7 +154,7 @@ fn shuffle(m: &mut Maker, [a, b, c]: [u8; 3]) -> Option<Values> {
 fn heads(m: &mut Maker, [a, b, _]: [u8; 3]) -> Option<Values> {
     let x = m.matrix(b)?;
     let sizes = m.sizes(x);
-    let found = match (sizes.as_slice(), a % 2) {
+    let product = match (sizes.as_slice(), a % 2) {
         (&[n, c], 0) if c % 2 == 0 => {
             let split = m.reshaped(x, &[n, 2, c / 2])?;
             m.with_axes(split, &[1, 0, 2])?
@@ -173,7 +173,7 @@ fn heads(m: &mut Maker, [a, b, _]: [u8; 3]) -> Option<Values> {
         }
         _ => return None,
     };
-    Some(Values::from_slice(&[found]))
+    Some(Values::from_slice(&[product]))
 }
 
 /// Two values along an axis, or one with what was made of it.

@@ -83,20 +83,20 @@ fn roots(pattern: &FormPattern) -> Vec<&'static OpDef> {
 fn sweep(graph: &Graph, float: DType) -> Result<Option<Graph>> {
     let rules = candidates(graph);
     let view = View::new(graph);
-    let mut found = FxHashMap::default();
+    let mut matches = FxHashMap::default();
     for (n, node) in graph.nodes() {
         let rules = rules.get(&std::ptr::from_ref(node.op)).map_or(&[][..], Vec::as_slice);
         if let Some(plan) = largest(&view, rules, n) {
-            found.insert(n, plan);
+            matches.insert(n, plan);
         }
     }
-    if found.is_empty() {
+    if matches.is_empty() {
         return Ok(None);
     }
     let mut rewrite = Rewrite::new(graph, float);
     let mut is_changed = false;
     for (n, node) in graph.nodes() {
-        if let Some(plan) = found.get(&n)
+        if let Some(plan) = matches.get(&n)
             && let Some(value) = build(&mut rewrite, graph, n, plan)
         {
             rewrite.set(node.outputs[0], value);
@@ -115,7 +115,7 @@ fn largest(view: &View<'_>, rules: &[&'static FormRule], root: NodeId) -> Option
         return None;
     }
     let matches = rules.iter().filter_map(|rule| Some((Match::new(view, rule, root)?, *rule)));
-    let Some((found, rule)) = matches.max_by_key(|(found, _)| found.nodes.len()) else {
+    let Some((matched, rule)) = matches.max_by_key(|(matched, _)| matched.nodes.len()) else {
         return products::raised(view, root).or_else(|| attention::raised(view, root));
     };
     let argument = |(i, bound): (usize, Option<Bound>)| {
@@ -123,7 +123,7 @@ fn largest(view: &View<'_>, rules: &[&'static FormRule], root: NodeId) -> Option
         let with = rule.form.with.iter().find(|(name, _)| *name == port.name).map(|(_, lit)| *lit);
         bound.or_else(|| with.unwrap_or(port.default).lit().map(Bound::Lit))
     };
-    let ports = found.ports.into_iter().enumerate().map(argument).collect::<Option<Vec<_>>>()?;
+    let ports = matched.ports.into_iter().enumerate().map(argument).collect::<Option<Vec<_>>>()?;
     Some(Bound::Op(rule.op, ports))
 }
 

@@ -54,11 +54,11 @@ impl<'g, 'v> Match<'g, 'v> {
         let value = *view.graph.node(root).outputs.first()?;
         let dtype = view.graph.ty(value)?.dtype;
         let ports = vec![None; rule.op.ports.len()];
-        let mut found = Self { view, op: rule.op, ports, nodes: Nodes::new(), reduced: Vec::new(), dtype };
-        let matches = found.unify(&rule.pattern, 1.0, value)
-            && found.reduces_all()
-            && view.are_private(&found.nodes, root);
-        matches.then_some(found)
+        let mut matched = Self { view, op: rule.op, ports, nodes: Nodes::new(), reduced: Vec::new(), dtype };
+        let matches = matched.unify(&rule.pattern, 1.0, value)
+            && matched.reduces_all()
+            && view.are_private(&matched.nodes, root);
+        matches.then_some(matched)
     }
     /// Whether reductions read tensors of the shape of `input`: what is broadcast before reduces to something else.
     fn reduces_all(&self) -> bool {
@@ -309,23 +309,23 @@ impl<'g, 'v> Match<'g, 'v> {
         scale: f64,
         v: ValueId,
     ) -> bool {
-        let Some(found) = self.view.reduction(v) else { return false };
-        let Some(shape) = self.view.shape(found.input) else { return false };
-        let mut coefficient = scale * found.coefficient;
-        if op == &reduce::MEAN && found.op == &reduce::SUM {
+        let Some(reduction) = self.view.reduction(v) else { return false };
+        let Some(shape) = self.view.shape(reduction.input) else { return false };
+        let mut coefficient = scale * reduction.coefficient;
+        if op == &reduce::MEAN && reduction.op == &reduce::SUM {
             // A sum that is divided by the number of elements.
-            let count = found.axes.iter().fold(Dim::ONE, |n, &axis| &n * &shape[axis]);
+            let count = reduction.axes.iter().fold(Dim::ONE, |n, &axis| &n * &shape[axis]);
             let Some(count) = count.known() else { return false };
             coefficient *= count as f64;
-        } else if op != found.op {
+        } else if op != reduction.op {
             return false;
         }
-        if !self.is_close(coefficient, 1.0) || !self.bind_axes(port, &found.axes, &shape.0) {
+        if !self.is_close(coefficient, 1.0) || !self.bind_axes(port, &reduction.axes, &shape.0) {
             return false;
         }
-        self.nodes.extend(found.nodes);
-        self.reduced.push(found.input);
-        self.unify(input, 1.0, found.input)
+        self.nodes.extend(reduction.nodes);
+        self.reduced.push(reduction.input);
+        self.unify(input, 1.0, reduction.input)
     }
     /// The axes of a reduction as the argument of a port.
     fn bind_axes(&mut self, port: usize, axes: &[usize], shape: &[Dim]) -> bool {
@@ -345,7 +345,7 @@ impl<'g, 'v> Match<'g, 'v> {
     fn unify_aligned(&mut self, inner: &FormPattern, axes: Alignment, v: ValueId) -> bool {
         let Some(Bound::Value(input)) = self.ports[0] else { return false };
         let Some((shape, of)) = self.view.shape(v).zip(self.view.shape(input)) else { return false };
-        let wanted = match axes {
+        let axes_range = match axes {
             Alignment::Channels => 1..2,
             Alignment::Features => {
                 let sizes = self.op.port("normalized_shape").and_then(|i| self.ports[i].as_ref());
@@ -354,17 +354,17 @@ impl<'g, 'v> Match<'g, 'v> {
             }
         };
         let Some(front) = of.rank().checked_sub(shape.rank()) else { return false };
-        if wanted.start < front || wanted.end > of.rank() {
+        if axes_range.start < front || axes_range.end > of.rank() {
             return false;
         }
         let fits = |axis: usize| {
             let size = &shape[axis - front];
-            if wanted.contains(&axis) { *size == of[axis] } else { size.is(1) }
+            if axes_range.contains(&axis) { *size == of[axis] } else { size.is(1) }
         };
         if !(front..of.rank()).all(fits) {
             return false;
         }
-        let sizes = of[wanted].to_vec();
+        let sizes = of[axes_range].to_vec();
         let (before, nodes) = self.view.before_moves(v);
         let is_vector = self.view.shape(before).is_some_and(|shape| shape[..] == sizes[..]);
         match inner {

@@ -382,8 +382,8 @@ impl<'g> View<'g> {
         }
         let front = of.rank().checked_sub(from.len())?;
         let fits = |axis: usize| {
-            let found = axis.checked_sub(front).and_then(|i| from[i]);
-            found == Some(axis) || (found.is_none() && (axes.contains(&axis) || of[axis].is(1)))
+            let source = axis.checked_sub(front).and_then(|i| from[i]);
+            source == Some(axis) || (source.is_none() && (axes.contains(&axis) || of[axis].is(1)))
         };
         (0..of.rank()).all(fits).then_some(())
     }

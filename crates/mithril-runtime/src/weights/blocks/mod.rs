@@ -105,9 +105,9 @@ impl BlockFormat {
     pub fn writable(name: &str) -> Result<&'static Self> {
         let makes = || FORMATS.iter().filter(|f| f.write.is_some()).map(|f| f.name);
         match Self::find(name) {
-            Some(found) if found.write.is_some() => Ok(found),
-            Some(found) => {
-                let message = format!("{} can be read, and is not made here", found.name);
+            Some(known) if known.write.is_some() => Ok(known),
+            Some(known) => {
+                let message = format!("{} can be read, and is not made here", known.name);
                 Err(Error::new(Code::BadArgument, message)
                     .help(format!("take one of {}", makes().collect::<Vec<_>>().join(", "))))
             }

@@ -56,20 +56,20 @@ fn fit(search: &Search, values: &[f32], weights: &[f32], levels: &mut [u8]) -> (
     let top = search.most as f32;
     let by = top / (most - least);
     assign(by, least, levels);
-    let mut found = (1.0 / by, least);
-    let mut best = error(found, levels);
+    let mut chosen = (1.0 / by, least);
+    let mut best = error(chosen, levels);
     let mut tried = [0; 32];
     let tried = &mut tried[..values.len()];
     for step in 0..=search.steps {
-        assign((search.start + 0.1 * f32::from(step) + top) / (most - found.1), found.1, tried);
+        assign((search.start + 0.1 * f32::from(step) + top) / (most - chosen.1), chosen.1, tried);
         let Some(next) = regression(values, weights, tried, (sum_w, sum_x)) else { continue };
         let next_error = error(next, tried);
         if next_error < best {
             levels.copy_from_slice(tried);
-            (best, found) = (next_error, next);
+            (best, chosen) = (next_error, next);
         }
     }
-    (found.0, -found.1)
+    (chosen.0, -chosen.1)
 }
 
 /// The scale and the least value, at most 0, that fit levels best; `None` if the levels do not decide them. The sums of
@@ -285,11 +285,11 @@ fn descended(values: &[f32], levels: &mut [u8]) -> f32 {
         return 0.0;
     };
     let by = -4.0 / most;
-    let mut found: [i32; 16] = std::array::from_fn(|i| level(by * values[i], -4, 3));
-    let (mut products, mut squares) = sums(values, |i, _| found[i]);
+    let mut rounded: [i32; 16] = std::array::from_fn(|i| level(by * values[i], -4, 3));
+    let (mut products, mut squares) = sums(values, |i, _| rounded[i]);
     for _ in 0..5 {
         let mut changed = false;
-        for (&x, l) in values.iter().zip(&mut found) {
+        for (&x, l) in values.iter().zip(&mut rounded) {
             let (w, old) = (x * x, *l as f32);
             let other_products = products - w * x * old;
             if other_products <= 0.0 {
@@ -312,8 +312,8 @@ fn descended(values: &[f32], levels: &mut [u8]) -> f32 {
             break;
         }
     }
-    for (l, found) in levels.iter_mut().zip(found) {
-        *l = (found + 4) as u8;
+    for (l, rounded) in levels.iter_mut().zip(rounded) {
+        *l = (rounded + 4) as u8;
     }
     if squares > 0.0 { products / squares } else { 0.0 }
 }
