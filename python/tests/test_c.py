@@ -52,7 +52,7 @@ def test_a_trained_model_runs_in_c():
         expected, actual = trained.evaluate(params, part)["output"], deployed.evaluate(dict(params), part)["output"]
         assert actual.shape == expected.shape
         np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
-    assert deployed._current.module.source.specialisations == 3
+    assert deployed._current.module.source.specializations == 3
 
 
 def test_parameters_of_a_model_for_inference_cannot_change_unnoticed():

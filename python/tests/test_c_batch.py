@@ -44,7 +44,7 @@ def test_one_program_serves_any_number_of_rows(case):
         actual = compiled.evaluate(dict(params), {"input": data})["output"]
         assert actual.shape == expected.shape
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
-    assert compiled._current.module.source.specialisations == 1
+    assert compiled._current.module.source.specializations == 1
 
 
 def test_as_many_rows_are_computed_at_a_time_as_stay_in_the_caches():
@@ -60,7 +60,7 @@ def test_as_many_rows_are_computed_at_a_time_as_stay_in_the_caches():
             expected, actual = (c.evaluate(dict(params), data)["output"] for c in (reference, compiled))
             np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
         source = compiled._current.module.source
-        assert source.specialisations == 1
+        assert source.specializations == 1
         texts[size] = source.text
     assert "first += 8" in texts[8]
     assert "first += 8" not in texts[96]
@@ -82,7 +82,7 @@ def test_parameters_in_few_bits_are_packed_for_any_number_of_rows(quantize):
     for rows in (1, 3, 8, 0, 9):
         actual = counted.evaluate(packed, {"input": data[:rows]})["output"]
         np.testing.assert_allclose(actual, expected[:rows], rtol=1e-4, atol=1e-4)
-    assert counted._current.module.source.specialisations == 1
+    assert counted._current.module.source.specializations == 1
 
 
 def test_gradients_and_states_of_any_number_of_rows_are_refused():

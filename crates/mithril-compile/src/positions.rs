@@ -62,14 +62,14 @@ impl Positions {
             if !data.any(|(_, value)| value.ty.as_ref().is_some_and(is_number)) {
                 return Ok(None);
             }
-            return Self::found(graph, graph, float, which);
+            return Self::find(graph, graph, float, which);
         }
         // A loss looks its classes up by an op inside.
         let plain = dce(&legalize(graph, float, &|graph, n| graph.node(n).op.indexed.is_some())?)?;
-        Self::found(&plain, graph, float, which)
+        Self::find(&plain, graph, float, which)
     }
     /// The positions in a graph; `user` is the graph with the ops as the user knows them.
-    fn found(graph: &Graph, user: &Graph, float: DType, which: Which) -> Result<Option<Self>> {
+    fn find(graph: &Graph, user: &Graph, float: DType, which: Which) -> Result<Option<Self>> {
         let depends = dependencies(graph, which);
         let (mut tables, mut others): (Vec<Table>, Vec<Table>) = (Vec::new(), Vec::new());
         for (n, node) in graph.nodes() {

@@ -95,10 +95,10 @@ impl Places {
         let mut cuts = Vec::with_capacity(number);
         let mut first = 1;
         for ideal in (1..=number as u64).map(|i| share * i) {
-            let from = self.allocated.partition_point(|&made| made < ideal - share / 2).max(first);
+            let from = self.allocated.partition_point(|&bytes| bytes < ideal - share / 2).max(first);
             let to = self
                 .allocated
-                .partition_point(|&made| made <= ideal + share / 2)
+                .partition_point(|&bytes| bytes <= ideal + share / 2)
                 .min(self.allocated.len() - 1);
             let cut = (from..to).min_by_key(|&p| (self.live[p], self.allocated[p].abs_diff(ideal)));
             if let Some(place) = cut {

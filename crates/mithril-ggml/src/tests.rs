@@ -197,7 +197,7 @@ fn custom_ops_compute_and_fail() {
         for threads in [1, 2, 3] {
             match (computed(&mut graph, &leaves, &[700], threads), wrong) {
                 (Ok(outputs), None) => {
-                    assert!(outputs[0].iter().enumerate().all(|(i, &x)| x == i as f32 * 22.0))
+                    assert!(outputs[0].iter().enumerate().all(|(i, &x)| x == i as f32 * 22.0));
                 }
                 (Err(e), Some("error")) => assert_eq!(e.code(), Code::Numerics),
                 (Err(e), Some(_)) => assert_eq!(e.code(), Code::Internal),

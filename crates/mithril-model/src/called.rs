@@ -33,13 +33,13 @@ pub(crate) fn in_our_order<'a>(
             None => known.push((word, arg)),
         }
     }
-    let (mut args, given) = (args, &mut known);
+    let (mut args, passed) = (args, &mut known);
     if let Some(signature) = signatures::signature(name)
         && args.len() > 1
     {
         let ours = Parameter::of_op(op);
         let kinds: Vec<ArgumentKind> = args.iter().map(kind).collect();
-        let words: Vec<&str> = given.iter().map(|(n, _)| *n).collect();
+        let words: Vec<&str> = passed.iter().map(|(n, _)| *n).collect();
         let text = |i: usize| args.get(i).map(written).unwrap_or_default();
         if let Some(slots) = signature::resolve(signature, &ours, &kinds, &words, &text)? {
             // A tensor may stand behind what is left out: all of them go by name, the first apart.
@@ -48,7 +48,7 @@ pub(crate) fn in_our_order<'a>(
             for (arg, slot) in &mut rest {
                 match slot {
                     Slot::Parameter(i) if i == first.len() => first.push(arg),
-                    Slot::Parameter(i) => given.push((ours[i].name, arg)),
+                    Slot::Parameter(i) => passed.push((ours[i].name, arg)),
                     Slot::Kernel => kernel = Some(arg),
                     Slot::Ignored => {}
                 }
@@ -61,7 +61,7 @@ pub(crate) fn in_our_order<'a>(
     for (i, arg) in args.iter_mut().enumerate() {
         text_at(op, i, arg);
     }
-    for (name, arg) in &mut *given {
+    for (name, arg) in &mut *passed {
         if let Some(i) = op.port(name) {
             text_at(op, i, arg);
         }
@@ -70,7 +70,7 @@ pub(crate) fn in_our_order<'a>(
         let at = op.port("weight").unwrap_or_default();
         let weight = match args.get_mut(at) {
             Some(arg) => Some(arg),
-            None => given.iter_mut().find(|(n, _)| *n == "weight").map(|(_, arg)| arg),
+            None => passed.iter_mut().find(|(n, _)| *n == "weight").map(|(_, arg)| arg),
         };
         if let Some(weight) = weight {
             *weight = with_kernel(op, weight, &kernel)?;

@@ -67,7 +67,7 @@ impl Model {
     pub fn summary_rows_with(&self, options: &FlattenOptions) -> Result<Vec<Row>> {
         match rows(self, options) {
             Err(e) if matches!(e.code(), Code::UnknownShape | Code::EmptyModel) => Ok(self.known_rows()),
-            found => found,
+            other => other,
         }
     }
     /// The table as a tree of HTML whose parts open and close, for notebooks; it needs neither scripts nor styles.

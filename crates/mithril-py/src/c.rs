@@ -13,13 +13,13 @@ use mithril::runtime::c::compiler::FLAGS;
 use mithril::runtime::c::export::{Export, Port, Values, export};
 use mithril::runtime::c::peak::peak;
 use mithril::runtime::c::program::SECONDS;
-use mithril::runtime::c::{Cache, Options, Program, Specialised, Tool};
-use mithril::runtime::ggml::Given;
+use mithril::runtime::c::{Cache, Options, Program, Specialized, Tool};
+use mithril::runtime::ggml::BorrowedWeights;
 use mithril::runtime::interpreter::Tensors;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::calls::{Calls, Groups, PyPacked, ReadsBlocks, Ready, Source, quantized_training, wanted};
+use crate::calls::{Calls, Groups, PyPacked, ReadsBlocks, Ready, Source, entry_point, quantized_training};
 use crate::compile::PyCompiled;
 use crate::convert::{pairs, tensor};
 use crate::errors::{Failure, Outcome};
@@ -51,7 +51,7 @@ impl Values for Arrays {
 pub struct PyCProgram(Calls<Program>);
 
 impl Source for Program {
-    type Function = Specialised;
+    type Function = Specialized;
     fn compiled(&self) -> &Compiled {
         self.compiled()
     }
@@ -61,12 +61,12 @@ impl Source for Program {
     fn symbols(&self, shapes: Vec<(String, Vec<usize>)>) -> Result<Symbols, Error> {
         self.symbols(shapes.iter().map(|(name, sizes)| (name.as_str(), sizes.clone())))
     }
-    fn specialise(&self, symbols: &Symbols, _blocks: &Given) -> Result<Arc<Specialised>, Error> {
-        self.specialise(symbols)
+    fn specialize(&self, symbols: &Symbols, _blocks: &BorrowedWeights) -> Result<Arc<Specialized>, Error> {
+        self.specialize(symbols)
     }
 }
 
-impl ReadsBlocks for Specialised {}
+impl ReadsBlocks for Specialized {}
 
 #[pymethods]
 impl PyCProgram {
@@ -90,7 +90,7 @@ impl PyCProgram {
     }
     /// Number of choices of sizes that were compiled.
     #[getter]
-    fn specialisations(&self) -> usize {
+    fn specializations(&self) -> usize {
         self.0.count()
     }
     /// Bytes of scratch memory of a call.
@@ -295,13 +295,13 @@ pub fn c_program(
     is_lazy: bool,
 ) -> Outcome<PyCProgram> {
     let many = outputs.is_some();
-    let wanted = wanted(outputs, inputs);
+    let entry = entry_point(outputs, inputs);
     // Parameters of a model in training change from call to call.
     let options = Options { pack: !many && !compiled.is_training(), ..options.0 };
     if options.quantize.is_some() && !options.pack {
         return Err(quantized_training().into());
     }
-    let program = Program::new(compiled.compiled.clone(), wanted, options);
+    let program = Program::new(compiled.compiled.clone(), entry, options);
     Ok(PyCProgram(Calls::new(py, program, many, is_lazy)?))
 }
 

@@ -11,7 +11,7 @@ use mithril::ir::error::{Code, Error, Result};
 use mithril::ir::graph::Role;
 use mithril::ir::interp::Symbols;
 use mithril::runtime::c::{Address, AddressMut, Array, EntryPoint, TensorSpec};
-use mithril::runtime::ggml::{Element, Given as Blocks};
+use mithril::runtime::ggml::{BorrowedWeights as Blocks, Element};
 pub use mithril::runtime::host_calls::Callable;
 use mithril::runtime::host_calls::{self, HostArrays, HostFunction, Passed, Recent};
 use mithril::runtime::recycled::{Recycled, is_large};
@@ -40,7 +40,7 @@ pub trait Source: Send + Sync {
     /// Values of the symbols, from the sizes of inputs by name.
     fn symbols(&self, shapes: Vec<(String, Vec<usize>)>) -> Result<Symbols>;
     /// The function for these sizes, and for weights that are given in blocks; the same for the same.
-    fn specialise(&self, symbols: &Symbols, blocks: &Blocks) -> Result<Arc<Self::Function>>;
+    fn specialize(&self, symbols: &Symbols, blocks: &Blocks) -> Result<Arc<Self::Function>>;
 }
 
 /// A function whose parameters may be given in blocks.
@@ -56,7 +56,7 @@ pub trait ReadsBlocks: Callable {
 /// An array that stays alive with the description of its memory.
 type Held = Array<Py<PyAny>>;
 /// Per input what is passed; `None`: what is kept, if anything.
-type Given = Passed<Py<PyAny>>;
+type Arguments = Passed<Py<PyAny>>;
 /// Parameters as they were packed.
 pub type Kept<F> = host_calls::Kept<F, Py<PyAny>, Py<PyAny>>;
 /// The inputs, the packed parameters if there are any, and the number of rows where that is an argument.
@@ -113,7 +113,7 @@ impl<S: Source> Calls<S> {
         let is_open = dims.any(|d| d.known().is_none());
         let calls = Self { program, many, ready: Recent::default() };
         if !is_open && !is_lazy {
-            calls.specialise(py, &Symbols::default(), &Blocks::new())?;
+            calls.specialize(py, &Symbols::default(), &Blocks::new())?;
         }
         Ok(calls)
     }
@@ -155,13 +155,13 @@ impl<S: Source> Calls<S> {
         Ok(quantized)
     }
     /// The function for these sizes; it becomes the latest.
-    pub fn specialise(
+    pub fn specialize(
         &self,
         py: Python<'_>,
         symbols: &Symbols,
         blocks: &Blocks,
     ) -> Outcome<Arc<Ready<S::Function>>> {
-        let specialized = py.detach(|| self.program.specialise(symbols, blocks))?;
+        let specialized = py.detach(|| self.program.specialize(symbols, blocks))?;
         let is_made = |ready: &Ready<S::Function>| Arc::ptr_eq(ready.function(), &specialized);
         self.ready.find(is_made, || Ready::new(py, specialized.clone(), self.many))
     }
@@ -178,7 +178,7 @@ impl<S: Source> Calls<S> {
             .collect::<Outcome<_>>()?;
         let symbols = self.program.symbols(shapes)?;
         let blocks = params.map(|params| self.blocks(params)).transpose()?.unwrap_or_default();
-        self.specialise(py, &symbols, &blocks)
+        self.specialize(py, &symbols, &blocks)
     }
     /// Packs parameters and states for these sizes of data.
     pub fn pack<'py>(
@@ -230,14 +230,14 @@ impl<S: Source> Calls<S> {
         {
             return ready.run(py, &inputs, kept.as_deref(), rows, self.states(groups), Some(groups));
         }
-        let ready = self.specialise(py, &self.bind(groups)?, &self.blocks(&groups.params)?)?;
+        let ready = self.specialize(py, &self.bind(groups)?, &self.blocks(&groups.params)?)?;
         let (inputs, kept, rows) = ready.call.gather(&ready.arrays(py, groups))?.ok_or_else(misfit)?;
         ready.run(py, &inputs, kept.as_deref(), rows, self.states(groups), Some(groups))
     }
 }
 
 /// What is computed: the outputs, or gradients of those that are named by the inputs that are.
-pub fn wanted(outputs: Option<Vec<String>>, inputs: Option<Vec<String>>) -> EntryPoint {
+pub fn entry_point(outputs: Option<Vec<String>>, inputs: Option<Vec<String>>) -> EntryPoint {
     let names = |list: Vec<String>| list.into_iter().map(Arc::from).collect::<Vec<Arc<str>>>();
     match (outputs, inputs) {
         (Some(outputs), Some(inputs)) => {
@@ -331,11 +331,11 @@ impl<F: ReadsBlocks> Ready<F> {
     pub fn run<'py>(
         &self,
         py: Python<'py>,
-        inputs: &Given,
+        inputs: &Arguments,
         kept: Option<&Kept<F>>,
         rows: Option<usize>,
         states: Option<&Groups<'py>>,
-        given: Option<&Groups<'py>>,
+        donated: Option<&Groups<'py>>,
     ) -> Outcome<Bound<'py, PyAny>> {
         let own = self.function().interface();
         let scaled = rows.map(|count| own.of_rows(count));
@@ -353,7 +353,7 @@ impl<F: ReadsBlocks> Ready<F> {
         let dicts: Vec<Bound<'py, PyDict>> = (0..dicts).map(|_| PyDict::new(py)).collect();
         let mut outputs = Vec::with_capacity(self.outputs.len());
         for (i, (output, buffer)) in self.outputs[..count].iter().zip(&interface.outputs).enumerate() {
-            let array = match (given.and_then(|groups| self.donated(py, i, &inputs, groups)), rows) {
+            let array = match (donated.and_then(|groups| self.donated(py, i, &inputs, groups)), rows) {
                 (Some(array), _) => array,
                 (None, None) => output.array(py, output.arguments.bind(py), buffer.bytes())?,
                 (None, Some(_)) => output.array(py, &arguments(py, buffer)?, buffer.bytes())?,

@@ -128,9 +128,9 @@ fn initial(object: &Bound<'_, PyAny>) -> Outcome<Init> {
 pub fn roles<'py>(
     py: Python<'py>,
     model: &PyModel,
-    given: &Bound<'py, PyDict>,
+    settings: &Bound<'py, PyDict>,
 ) -> Outcome<Bound<'py, PyDict>> {
-    let options = options(given, DType::F32)?;
+    let options = options(settings, DType::F32)?;
     let model = &model.inner;
     let dict = PyDict::new(py);
     let constant = |name: &Arc<str>| options.constants.iter().any(|(n, _)| n == name);
@@ -138,14 +138,14 @@ pub fn roles<'py>(
     for (key, role) in [("param", Role::Param), ("data", Role::Data), ("state", Role::State)] {
         let mut names = Vec::new();
         for name in model.inputs() {
-            let value = if options.trainable.contains(&name) {
+            let own = if options.trainable.contains(&name) {
                 Role::Param
             } else if options.data.contains(&name) {
                 Role::Data
             } else {
                 model.role_of(&name)?
             };
-            if value == role && !constant(&name) && !unneeded.contains(&name) {
+            if own == role && !constant(&name) && !unneeded.contains(&name) {
                 names.push(name.to_string());
             }
         }
@@ -163,11 +163,11 @@ pub fn roles<'py>(
 
 /// Flattens, types and optimizes a model.
 #[pyfunction]
-pub fn compile(model: &PyModel, float: &str, given: &Bound<'_, PyDict>) -> Outcome<PyCompiled> {
-    let options = options(given, DType::parse(float)?)?;
+pub fn compile(model: &PyModel, float: &str, settings: &Bound<'_, PyDict>) -> Outcome<PyCompiled> {
+    let options = options(settings, DType::parse(float)?)?;
     let mut compiled = Compiled::new(&model.inner, &options)?;
-    if let Some(wanted) = given.get_item("quantize")? {
-        compiled.schemes = schemes(&wanted)?;
+    if let Some(quantize) = settings.get_item("quantize")? {
+        compiled.schemes = schemes(&quantize)?;
     }
     Ok(PyCompiled { model: model.inner.clone(), options, compiled })
 }
@@ -292,8 +292,8 @@ impl PyCompiled {
         Ok(dict)
     }
     /// The same program divided over a mesh of devices.
-    fn with_layout(&self, given: LayoutArgument) -> Outcome<Self> {
-        Ok(self.with(Compiled { layout: Some(layout(given)?), ..self.compiled.clone() }))
+    fn with_layout(&self, argument: LayoutArgument) -> Outcome<Self> {
+        Ok(self.with(Compiled { layout: Some(layout(argument)?), ..self.compiled.clone() }))
     }
     /// The same program for a larger batch that divides: names of data that get further examples, how many examples the batch
     /// has, and how many there are then.
@@ -430,19 +430,21 @@ impl PyCompiled {
     fn lift_gradient<'py>(
         &self,
         py: Python<'py>,
-        expected: Vec<String>,
+        parameters: Vec<String>,
         inputs: &Bound<'py, PyDict>,
     ) -> Outcome<(Bound<'py, PyAny>, Vec<Bound<'py, PyAny>>)> {
-        let names: Vec<Arc<str>> = expected.iter().map(|n| n.as_str().into()).collect();
+        let names: Vec<Arc<str>> = parameters.iter().map(|n| n.as_str().into()).collect();
         let dtype = self.type_of("output")?.dtype;
         let graph = self.compiled.gradient(&Interpreter, &["output".into()], &names, &mut |_, _| {})?;
-        let given = pairs(inputs.as_any())?;
-        let given =
-            given.iter().map(|(name, c)| Ok((name.as_str(), argument(c)?))).collect::<Outcome<Vec<_>>>()?;
+        let arguments = pairs(inputs.as_any())?;
+        let arguments = arguments
+            .iter()
+            .map(|(name, c)| Ok((name.as_str(), argument(c)?)))
+            .collect::<Outcome<Vec<_>>>()?;
         let one = Arg::Lit(Tensor::scalar(dtype, 1.0).into());
         let input = |role: Role, name: &str| match role {
             Role::Cotangent => Some(one.clone()),
-            _ => given.iter().find(|(n, _)| *n == name).map(|(_, arg)| arg.clone()),
+            _ => arguments.iter().find(|(n, _)| *n == name).map(|(_, arg)| arg.clone()),
         };
         let mut outputs = Vec::new();
         for (_, arg) in lift(&graph, &input)? {

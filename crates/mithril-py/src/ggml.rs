@@ -6,11 +6,13 @@ use mithril::codegen::ggml::plan::{self, Plan};
 use mithril::compile::compiled::Compiled;
 use mithril::ir::error::{Code, Error};
 use mithril::ir::interp::Symbols;
-use mithril::runtime::ggml::{self, Decision, Element, Given, Options, Program, Quantize, Specialised};
+use mithril::runtime::ggml::{
+    self, BorrowedWeights, Decision, Element, Options, Program, Quantize, Specialized,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::calls::{Calls, Groups, PyPacked, ReadsBlocks, Source, quantized_training, wanted};
+use crate::calls::{Calls, Groups, PyPacked, ReadsBlocks, Source, entry_point, quantized_training};
 use crate::compile::PyCompiled;
 use crate::errors::{Failure, Outcome};
 
@@ -20,7 +22,7 @@ use crate::errors::{Failure, Outcome};
 pub struct PyGgmlProgram(Calls<Program>);
 
 impl Source for Program {
-    type Function = Specialised;
+    type Function = Specialized;
     fn compiled(&self) -> &Compiled {
         self.compiled()
     }
@@ -30,12 +32,12 @@ impl Source for Program {
     fn symbols(&self, shapes: Vec<(String, Vec<usize>)>) -> Result<Symbols, Error> {
         self.symbols(shapes.iter().map(|(name, sizes)| (name.as_str(), sizes.clone())))
     }
-    fn specialise(&self, symbols: &Symbols, blocks: &Given) -> Result<Arc<Specialised>, Error> {
-        self.specialise_blocks(symbols, blocks)
+    fn specialize(&self, symbols: &Symbols, blocks: &BorrowedWeights) -> Result<Arc<Specialized>, Error> {
+        self.specialize_blocks(symbols, blocks)
     }
 }
 
-impl ReadsBlocks for Specialised {
+impl ReadsBlocks for Specialized {
     const READS_BLOCKS: bool = true;
     fn blocks(&self, input: usize) -> Option<Element> {
         self.function.blocks().of(input)
@@ -64,7 +66,7 @@ impl PyGgmlProgram {
     }
     /// Number of choices of sizes that were planned.
     #[getter]
-    fn specialisations(&self) -> usize {
+    fn specializations(&self) -> usize {
         self.0.count()
     }
     /// Names of the ops that the reference interpreter runs between two graphs of ggml.
@@ -89,7 +91,7 @@ impl PyGgmlProgram {
             return Ok(None);
         };
         let dict = PyDict::new(py);
-        dict.set_item("weights", needs.given)?;
+        dict.set_item("weights", needs.borrowed)?;
         dict.set_item("prepared", needs.prepared)?;
         dict.set_item("graph", needs.graphs)?;
         dict.set_item("work", needs.work)?;
@@ -259,13 +261,13 @@ pub fn ggml_program(
     inputs: Option<Vec<String>>,
 ) -> Outcome<PyGgmlProgram> {
     let many = outputs.is_some();
-    let wanted = wanted(outputs, inputs);
+    let entry = entry_point(outputs, inputs);
     // Parameters of a model in training change from call to call.
     let options = options.options(!many && !compiled.is_training())?;
     if options.quantize.is_some() && !options.pack {
         return Err(quantized_training().into());
     }
-    let program = Program::new(compiled.compiled.clone(), wanted, options);
+    let program = Program::new(compiled.compiled.clone(), entry, options);
     Ok(PyGgmlProgram(Calls::new(py, program, many, false)?))
 }
 

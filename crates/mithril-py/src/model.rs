@@ -223,8 +223,8 @@ impl PyModel {
         shapes: Option<&Bound<'_, PyAny>>,
         named: Option<&Bound<'_, PyDict>>,
     ) -> Outcome<()> {
-        let given = both(shapes, named)?;
-        let shapes = given.iter().map(|(k, v)| Ok((k.as_str(), sizes(v)?))).collect::<Outcome<Vec<_>>>()?;
+        let named = both(shapes, named)?;
+        let shapes = named.iter().map(|(k, v)| Ok((k.as_str(), sizes(v)?))).collect::<Outcome<Vec<_>>>()?;
         Ok(self.inner.set_shapes(shapes, &here(py))?)
     }
     /// Declare dtypes of connections.
@@ -235,8 +235,8 @@ impl PyModel {
         types: Option<&Bound<'_, PyAny>>,
         named: Option<&Bound<'_, PyDict>>,
     ) -> Outcome<()> {
-        let given = both(types, named)?;
-        let types = given.iter().map(|(k, v)| Ok((k.as_str(), dtype(v)?))).collect::<Outcome<Vec<_>>>()?;
+        let named = both(types, named)?;
+        let types = named.iter().map(|(k, v)| Ok((k.as_str(), dtype(v)?))).collect::<Outcome<Vec<_>>>()?;
         Ok(self.inner.set_dtypes(types, &here(py))?)
     }
     /// Say which inputs are learned.
@@ -247,9 +247,9 @@ impl PyModel {
         flags: Option<&Bound<'_, PyAny>>,
         named: Option<&Bound<'_, PyDict>>,
     ) -> Outcome<()> {
-        let given = both(flags, named)?;
+        let named = both(flags, named)?;
         let flags =
-            given.iter().map(|(k, v)| Ok((k.as_str(), v.extract::<bool>()?))).collect::<Outcome<Vec<_>>>()?;
+            named.iter().map(|(k, v)| Ok((k.as_str(), v.extract::<bool>()?))).collect::<Outcome<Vec<_>>>()?;
         Ok(self.inner.set_differentiability(flags, &here(py))?)
     }
     /// Give inputs constant values.
@@ -260,8 +260,8 @@ impl PyModel {
         values: Option<&Bound<'_, PyAny>>,
         named: Option<&Bound<'_, PyDict>>,
     ) -> Outcome<()> {
-        let given = both(values, named)?;
-        let values = given.iter().map(|(k, v)| Ok((k.as_str(), literal(v)?))).collect::<Outcome<Vec<_>>>()?;
+        let named = both(values, named)?;
+        let values = named.iter().map(|(k, v)| Ok((k.as_str(), literal(v)?))).collect::<Outcome<Vec<_>>>()?;
         Ok(self.inner.set_values(values, &here(py))?)
     }
     /// Say which connections are the outputs: ``set_outputs("hidden", output=model.logits)``.
@@ -278,9 +278,9 @@ impl PyModel {
             let connections = connections.collect::<Outcome<Vec<_>>>()?;
             self.inner.set_outputs(connections, &place)?;
         }
-        let given = named.map(|n| pairs(n.as_any())).transpose()?.unwrap_or_default();
+        let keywords = named.map(|n| pairs(n.as_any())).transpose()?.unwrap_or_default();
         let mut connections: Vec<(Arc<str>, Connection)> = Vec::new();
-        for (name, value) in given {
+        for (name, value) in keywords {
             let c = match value.cast::<PyString>() {
                 Ok(text) => self.inner.connection(&text.to_string_lossy())?,
                 Err(_) => connection(&value)?,

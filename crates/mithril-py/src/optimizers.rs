@@ -31,7 +31,7 @@ pub fn optimizer_rule(py: Python<'_>, optimizer: &str, args: &Bound<'_, PyDict>)
     Ok(PyModel { inner: model })
 }
 
-type Given<'py> = (Vec<i64>, Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyDict>, usize, usize);
+type PartArguments<'py> = (Vec<i64>, Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyDict>, usize, usize);
 type Slots = Vec<Vec<(&'static str, Vec<i64>, &'static str, bool)>>;
 
 /// Join the rules of many parameters to one model; with the slots of each, and the dtype of its scalars.
@@ -44,7 +44,7 @@ type Slots = Vec<Vec<(&'static str, Vec<i64>, &'static str, bool)>>;
 pub fn optimizer_step(
     py: Python<'_>,
     optimizer: &str,
-    parts: Vec<Given<'_>>,
+    parts: Vec<PartArguments<'_>>,
     clip_value: Option<f64>,
     clip_norm: Option<f64>,
     master: bool,
@@ -59,8 +59,8 @@ pub fn optimizer_step(
     Ok((PyModel { inner: joined.model }, slots.collect(), joined.scalar.name()))
 }
 
-fn part(given: &Given<'_>) -> Outcome<Part> {
-    let (shape, own, gradient, args, rate, counter) = given;
+fn part(part_options: &PartArguments<'_>) -> Outcome<Part> {
+    let (shape, own, gradient, args, rate, counter) = part_options;
     let args = pairs(args.as_any())?.into_iter().map(|(k, v)| Ok((k, literal(&v)?)));
     Ok(Part {
         shape: shape.clone(),

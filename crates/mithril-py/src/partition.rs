@@ -61,14 +61,14 @@ pub fn best_layout(
     py: Python<'_>,
     core: PyRef<'_, PyCompiled>,
     mesh: Vec<(String, usize)>,
-    given: HardwareArgument,
+    description: HardwareArgument,
     slots: f64,
     outputs: Vec<String>,
     inputs: Vec<String>,
 ) -> Outcome<(Vec<String>, Vec<String>, Vec<(String, Axes)>, Vec<CandidateRow>, usize)> {
     let shared = |names: Vec<String>| names.into_iter().map(Arc::from).collect::<Vec<Arc<str>>>();
     let (outputs, inputs) = (shared(outputs), shared(inputs));
-    let (mesh, hardware) = (Mesh::new(mesh)?, hardware(given));
+    let (mesh, hardware) = (Mesh::new(mesh)?, hardware(description));
     let compiled = &core.compiled;
     let training = Training { slots };
     let plan =
@@ -143,8 +143,8 @@ impl PyPartitioned {
             .collect()
     }
     /// Operations, bytes and seconds of a step on a description of hardware.
-    fn estimate(&self, given: HardwareArgument) -> EstimateRow {
-        let result = estimate(&self.0.graph, &self.0.mesh, &hardware(given), &Memo::default());
+    fn estimate(&self, description: HardwareArgument) -> EstimateRow {
+        let result = estimate(&self.0.graph, &self.0.mesh, &hardware(description), &Memo::default());
         let Estimate { flops, moved, arithmetic, memory_bound, collectives, computation } = result;
         (flops, moved, arithmetic, memory_bound, collectives, computation)
     }

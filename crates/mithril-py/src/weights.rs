@@ -128,11 +128,11 @@ pub fn read_onnx(
     shapes: Option<&Bound<'_, PyAny>>,
     constants: Option<&Bound<'_, PyAny>>,
 ) -> Outcome<(PyModel, PyCheckpoint)> {
-    let given = shapes.map(pairs).transpose()?.unwrap_or_default();
-    let shapes = given.iter().map(|(k, v)| Ok((k.clone(), sizes(v)?))).collect::<Outcome<Vec<_>>>()?;
-    let given = constants.map(pairs).transpose()?.unwrap_or_default();
-    let mut constants = Vec::with_capacity(given.len());
-    for (name, value) in given {
+    let declared = shapes.map(pairs).transpose()?.unwrap_or_default();
+    let shapes = declared.iter().map(|(k, v)| Ok((k.clone(), sizes(v)?))).collect::<Outcome<Vec<_>>>()?;
+    let declared = constants.map(pairs).transpose()?.unwrap_or_default();
+    let mut constants = Vec::with_capacity(declared.len());
+    for (name, value) in declared {
         let shape: Vec<usize> = value.getattr("shape")?.extract()?;
         let flat = value.call_method1("reshape", (-1,))?;
         let Lit::Tensor(tensor) = literal(&flat)? else {

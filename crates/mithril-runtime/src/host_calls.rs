@@ -258,11 +258,11 @@ struct Taken<A, O> {
 
 impl<A: Clone, O> Taken<A, O> {
     /// Takes inputs that are not there yet; false if one has another shape.
-    fn take<H>(&mut self, host: &H, wanted: &[usize], buffers: &[TensorSpec]) -> Result<bool, H::Error>
+    fn take<H>(&mut self, host: &H, indices: &[usize], buffers: &[TensorSpec]) -> Result<bool, H::Error>
     where
         H: HostArrays<Array = A, Owner = O>,
     {
-        for &i in wanted {
+        for &i in indices {
             if self.memory[i].is_some() {
                 continue;
             }

@@ -15,6 +15,6 @@ pub mod interpreter;
 pub mod onnx;
 mod pages;
 pub mod recycled;
-mod specialised;
+mod specialized;
 pub mod training;
 pub mod weights;

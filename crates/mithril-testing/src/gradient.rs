@@ -90,8 +90,8 @@ pub fn check_graph(graph: &Graph, inputs: &[Arc<Tensor>], seed: &str) -> Result<
 /// At most `most` elements of each input are checked, evenly spread.
 fn check_some(graph: &Graph, inputs: &[Arc<Tensor>], seed: &str, most: usize) -> Result<Option<f64>> {
     let Some(first) = first_order(graph, inputs, seed)? else { return Ok(None) };
-    let FirstOrder { backward, inputs: given, cotangents, count } = first;
-    let all = interp::run(&backward, &given)?;
+    let FirstOrder { backward, inputs: leaves, cotangents, count } = first;
+    let all = interp::run(&backward, &leaves)?;
     let mut gradients = all[backward.outputs.len() - count..].iter();
     let loss = |inputs: &[Arc<Tensor>]| -> Result<f64> {
         let outs = interp::run(graph, inputs)?;

@@ -63,7 +63,7 @@ fn check_in(program: &Program, choices: &[u8], block: Option<usize>) -> Result<O
         Err(e) if block.is_some() && [Code::Unsupported, Code::BadArgument].contains(&e.code()) => {
             return Ok(None);
         }
-        made => made.map_err(|e| said("C", &e))?,
+        result => result.map_err(|e| said("C", &e))?,
     };
     let level = ["-O1", "-O1", "-O3"][choice(2) % 3];
     let flags = STRICT.iter().chain(&[level]).map(ToString::to_string).collect();

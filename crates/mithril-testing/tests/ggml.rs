@@ -196,7 +196,7 @@ fn weights_are_kept_in_few_bits_and_what_is_not_is_reported() {
         let error = exact.iter().zip(&first).fold(0.0_f64, |a, (x, y)| a.max((x - y).abs())) / scale;
         assert!(error > 0.0 && error < allowed, "{element}: {error}");
         let compiled =
-            program.specialise(&program.symbols([("input", vec![3, 64])]).expect("sizes")).expect("made");
+            program.specialize(&program.symbols([("input", vec![3, 64])]).expect("sizes")).expect("made");
         let kept: Vec<_> = compiled.decisions.iter().filter(|d| d.outcome == Ok(element)).collect();
         let halves = matches!(element, Element::F16 | Element::BF16);
         assert_eq!(kept.len(), if halves { 2 } else { 1 }, "{:?}", compiled.decisions);
@@ -224,7 +224,7 @@ fn a_limit_of_memory_is_checked_before() {
     let program = two_layers(Options::default());
     let needs = |rows| {
         let symbols = program.symbols([("input", vec![rows, 64])]).expect("sizes");
-        program.specialise(&symbols).expect("made").function.needs()
+        program.specialize(&symbols).expect("made").function.needs()
     };
     let (few, many) = (needs(3), needs(3000));
     assert_eq!(few.weights(), many.weights());
@@ -234,7 +234,7 @@ fn a_limit_of_memory_is_checked_before() {
     let error = evaluated(&limited, 3000).expect_err("too much");
     assert_eq!(error.code(), Code::OutOfMemory);
     // The sizes before keep what they have, and both read the same weights.
-    let both = few.total() + many.total() - few.given;
+    let both = few.total() + many.total() - few.borrowed;
     assert!(error.to_string().contains(&format!("needs {both} bytes")), "{error}");
     assert!(error.to_string().contains("1 other choice"), "{error}");
     let limited = two_layers(Options { memory_limit: Some(both), ..Options::default() });

@@ -53,7 +53,7 @@ class Settings:
 
 
 class Program:
-    """One specialisation: generated functions for shapes that are known, up to symbols."""
+    """One specialization: generated functions for shapes that are known, up to symbols."""
 
     def __init__(self, core: _core.Compiled, backend: Backend, settings: Settings, stats: CompileStats) -> None:
         self.core = core

@@ -242,7 +242,7 @@ mod tests {
     fn paths_become_readable_identifiers() {
         let mut namer = Namer::default();
         namer.reserve("np");
-        for (name, wanted) in [
+        for (name, expected) in [
             ("h.0.attn.c_attn.weight", "h_0_attn_c_attn_weight"),
             ("0.weight", "value_0_weight"),
             ("convTranspose2d", "conv_transpose2d"),
@@ -261,7 +261,7 @@ mod tests {
             ("x_1", "x_1_1"),
             ("x", "x_2"),
         ] {
-            assert_eq!(namer.fresh(name), wanted, "{name:?}");
+            assert_eq!(namer.fresh(name), expected, "{name:?}");
         }
     }
 

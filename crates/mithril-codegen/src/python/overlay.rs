@@ -271,7 +271,7 @@ fn is_default(graph: &Graph, node: &Node, i: usize) -> bool {
 /// Whether a literal is an integer, or nothing but tuples of it.
 fn all_are(lit: &Lit, n: i64) -> bool {
     match lit {
-        Lit::Int(Dim::Const(found)) => *found == n,
+        Lit::Int(Dim::Const(size)) => *size == n,
         Lit::Tuple(items) => items.iter().all(|item| all_are(item, n)),
         _ => false,
     }

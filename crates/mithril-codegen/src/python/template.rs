@@ -527,7 +527,7 @@ mod tests {
 
     #[test]
     fn brackets_only_where_needed() {
-        for (template, operands, wanted) in [
+        for (template, operands, expected) in [
             ("$0 + $1", &["a + b", "c + d"][..], "a + b + (c + d)"),
             ("$0 - $1", &["a - b", "c * d"], "a - b - c * d"),
             ("$0 * $1", &["a + b", "-c"], "(a + b) * -c"),
@@ -554,7 +554,7 @@ mod tests {
             ("$0", &["a + b"], "a + b"),
             ("$0.astype(np.float32)", &["x[\"a + b\"]"], "x[\"a + b\"].astype(np.float32)"),
         ] {
-            assert_eq!(fill(template, operands), wanted);
+            assert_eq!(fill(template, operands), expected);
         }
     }
 
@@ -571,7 +571,7 @@ mod tests {
 
     #[test]
     fn measures_whole_expressions() {
-        for (text, wanted) in [
+        for (text, expected) in [
             ("a * b + c", SUM),
             ("f(a + b)", ATOM),
             ("(a + b) * c", PRODUCT),
@@ -583,7 +583,7 @@ mod tests {
             ("not a", NOT),
             ("a.T[0]", ATOM),
         ] {
-            assert_eq!(scan(text.into()).precedence, wanted, "{text}");
+            assert_eq!(scan(text.into()).precedence, expected, "{text}");
         }
     }
 

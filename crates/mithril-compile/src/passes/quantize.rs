@@ -78,7 +78,8 @@ pub struct Kept {
 /// The graph with the weights of products in 8 bits, and what became of each weight that is to be.
 pub fn quantize(graph: &Graph, float: DType, schemes: &Schemes) -> Result<(Graph, Vec<Decision>)> {
     let rewrite = Rewrite::new(graph, float);
-    let mut pass = Quantize { graph, rewrite, schemes, made: FxHashMap::default(), decisions: Vec::new() };
+    let mut pass =
+        Quantize { graph, rewrite, schemes, quantized: FxHashMap::default(), decisions: Vec::new() };
     for (n, node) in graph.nodes() {
         pass.rewrite.at(n);
         if !pass.product(node).map_err(|e| e.at(graph.place(n)))? {
@@ -100,7 +101,7 @@ struct Quantize<'g> {
     graph: &'g Graph,
     rewrite: Rewrite<'g>,
     schemes: &'g Schemes,
-    made: FxHashMap<(ValueId, usize, Scheme), Inputs>,
+    quantized: FxHashMap<(ValueId, usize, Scheme), Inputs>,
     decisions: Vec<Decision>,
 }
 
@@ -199,13 +200,13 @@ impl Quantize<'_> {
 
     /// The inputs that stand for a parameter.
     fn inputs(&mut self, param: ValueId, name: &Arc<str>, axis: usize, scheme: Scheme) -> Result<Inputs> {
-        if let Some(&known) = self.made.get(&(param, axis, scheme)) {
+        if let Some(&known) = self.quantized.get(&(param, axis, scheme)) {
             return Ok(known);
         }
         let shape = self.graph.ty(param).map(|ty| ty.shape.clone());
         let shape = shape.ok_or_else(|| Error::internal("a parameter without a type"))?;
         let outputs = Shape::of([shape[axis].clone()]);
-        let other = self.made.keys().any(|(known, ..)| *known == param);
+        let other = self.quantized.keys().any(|(known, ..)| *known == param);
         let suffix = if other { format!("_{axis}_{}", scheme.name()) } else { String::new() };
         let mut input = |what: &str, dtype: DType, shape: Shape| {
             let name: Arc<str> = format!("{name}.{what}{suffix}").into();
@@ -223,7 +224,7 @@ impl Quantize<'_> {
         } else {
             self.decide(Decision { weight: name.clone(), outcome: Ok(kept) });
         }
-        self.made.insert((param, axis, scheme), inputs);
+        self.quantized.insert((param, axis, scheme), inputs);
         Ok(inputs)
     }
 

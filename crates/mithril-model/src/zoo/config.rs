@@ -76,8 +76,8 @@ impl<'a> Config<'a> {
     }
     /// Refuses an option that the model of the zoo does not have: it would compute something else.
     pub fn only(&self, name: &str, accepted: &[&str], default: &str) -> Result<()> {
-        let found = if self.get(name).is_none() { default } else { self.text(name)? };
-        if accepted.contains(&found) { Ok(()) } else { Err(self.bad(name, &accepted.join(" or "))) }
+        let value = if self.get(name).is_none() { default } else { self.text(name)? };
+        if accepted.contains(&value) { Ok(()) } else { Err(self.bad(name, &accepted.join(" or "))) }
     }
     /// The number of classes: the length of `id2label`, `num_labels`, or what holds when neither is there.
     pub fn labels(&self, default: i64) -> Result<i64> {

@@ -92,9 +92,9 @@ fn configuration(c: &Config<'_>) -> Result<Vec<(&'static str, Lit)>> {
         ("scale_attn_by_inverse_layer_idx", false),
         ("add_cross_attention", false),
     ];
-    for (name, wanted) in options {
-        if c.bool_or(name, wanted)? != wanted {
-            return Err(c.bad(name, if wanted { "true" } else { "false" }));
+    for (name, expected) in options {
+        if c.bool_or(name, expected)? != expected {
+            return Err(c.bad(name, if expected { "true" } else { "false" }));
         }
     }
     let dims = c.int_or("n_embd", 768)?;

@@ -29,7 +29,7 @@ fn rest<'a>(name: &'a str, part: &str) -> Option<&'a str> {
 }
 
 /// What the array of ours is called in the weights, if the names say so. The longest part counts.
-pub fn given(names: &Names<'_>, ours: &str) -> Option<String> {
+pub fn renamed(names: &Names<'_>, ours: &str) -> Option<String> {
     let fitting = names.iter().filter_map(|(part, theirs)| Some((part.len(), theirs, rest(ours, part)?)));
     let (_, theirs, rest) = fitting.max_by_key(|(length, ..)| *length)?;
     Some(match (theirs.is_empty(), rest.starts_with('.')) {
@@ -124,11 +124,11 @@ mod tests {
     #[test]
     fn the_longest_part_counts_and_ends_at_a_dot() {
         let names = [("block", "0"), ("block.fc.weight", "w"), ("whole", "")];
-        assert_eq!(given(&names, "block.fc.bias").as_deref(), Some("0.fc.bias"));
-        assert_eq!(given(&names, "block.fc.weight").as_deref(), Some("w"));
-        assert_eq!(given(&names, "blocks.fc.weight"), None);
-        assert_eq!(given(&names, "whole.bias").as_deref(), Some("bias"));
-        assert_eq!(given(&[("", "net")], "fc.bias").as_deref(), Some("net.fc.bias"));
+        assert_eq!(renamed(&names, "block.fc.bias").as_deref(), Some("0.fc.bias"));
+        assert_eq!(renamed(&names, "block.fc.weight").as_deref(), Some("w"));
+        assert_eq!(renamed(&names, "blocks.fc.weight"), None);
+        assert_eq!(renamed(&names, "whole.bias").as_deref(), Some("bias"));
+        assert_eq!(renamed(&[("", "net")], "fc.bias").as_deref(), Some("net.fc.bias"));
     }
 
     #[test]

@@ -298,7 +298,7 @@ fn score(plan: &LoadPlan) -> (usize, usize, Reverse<(usize, usize)>) {
 
 /// Where the values of one of ours are in a file of that layout, if no name is given.
 fn step(ours: &str, layout: &Layout, names: &Names<'_>) -> Step {
-    if let Some(theirs) = names::given(names, ours) {
+    if let Some(theirs) = names::renamed(names, ours) {
         return Step { ours: ours.to_owned(), theirs: vec![theirs], transposed: false, paired: false };
     }
     let rule = layout.rules.iter().find_map(|rule| Some((rule, matches(rule.ours, ours)?)));

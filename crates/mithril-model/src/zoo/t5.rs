@@ -506,7 +506,7 @@ impl T5 {
         let x = features(self.dims);
         let query = self.apart("q", &x)?;
         let [key, value] = if self.decodes(|d| d.memory_cache) {
-            ["memory_key", "memory_value"].map(|name| self.given(name))
+            ["memory_key", "memory_value"].map(|name| self.declared_input(name))
         } else {
             let memory = data("memory");
             [self.apart("k", &memory)?, self.apart("v", &memory)?]
@@ -516,7 +516,7 @@ impl T5 {
     }
 
     /// Keys or values of the encoder's features that are computed already.
-    fn given(&self, name: &str) -> Connection {
+    fn declared_input(&self, name: &str) -> Connection {
         let shape: [Size; 4] = ["batch".into(), self.heads.into(), "source".into(), self.each.into()];
         Connection::input(IOKey::new(name).shape(shape).trainable(false))
     }

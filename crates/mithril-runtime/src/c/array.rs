@@ -118,9 +118,9 @@ impl<'a> AddressMut<'a> {
 /// Why a tensor does not fit into memory, to be said behind its name.
 pub(crate) type Misfit = String;
 
-fn fits((start, given): (usize, usize), bytes: usize, dtype: DType) -> Result<(), Misfit> {
-    if given < bytes {
-        return Err(format!("has {given} bytes of memory, {bytes} are needed"));
+fn fits((start, available): (usize, usize), bytes: usize, dtype: DType) -> Result<(), Misfit> {
+    if available < bytes {
+        return Err(format!("has {available} bytes of memory, {bytes} are needed"));
     }
     if bytes > 0 && !start.is_multiple_of(dtype.size()) {
         return Err(format!("is not aligned to the {} bytes of {dtype}", dtype.size()));

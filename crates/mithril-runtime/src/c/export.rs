@@ -127,32 +127,30 @@ impl Executable {
 }
 
 /// Writes a model as C into a folder, builds it there, and compares what it computes with what is expected.
-pub fn export(program: &Program, symbols: &Symbols, request: &Export<'_>, folder: &Path) -> Result<Report> {
+pub fn export(program: &Program, symbols: &Symbols, spec: &Export<'_>, folder: &Path) -> Result<Report> {
     let prefix = program.options().prefix.clone();
     // The code around it keeps each state in one place.
     let program = &program.in_place();
     let (source, interface) = program.source(symbols, &prefix)?;
     let weights =
         interface.inputs.iter().zip(&interface.roles).filter(|(_, r)| matches!(r, Role::Param | Role::State));
-    let is_inside = request.inside.unwrap_or(weights.map(|(b, _)| b.bytes()).sum::<usize>() <= SMALL);
-    let packed = if program.options().pack { pack(program, &source.c, &interface, request)? } else { None };
+    let is_inside = spec.inside.unwrap_or(weights.map(|(b, _)| b.bytes()).sum::<usize>() <= SMALL);
+    let packed = if program.options().pack { pack(program, &source.c, &interface, spec)? } else { None };
     let named = program.options().batch.clone().map(Symbol::Named);
     let recorded = named.and_then(|name| symbols.get(&name)).map(|&rows| rows as usize);
     let interface = recorded.map_or_else(|| interface.clone(), |rows| interface.of_rows(rows));
     let graph = program.graph(symbols, &mut |_, _| {})?;
     let tolerances = interface.results().iter().map(|b| allowed_distance(&graph, &b.name)).collect();
     let parts = Parts::new(&interface, is_inside, packed.as_ref(), &source.c, tolerances);
-    let mut words = parts.words(request);
+    let mut words = parts.words(spec);
     words.push(("threads", program.options().threads().to_string()));
     words.push(("on_threads", threads_text(program.options().threads())));
     let header = source.h.clone() + &fill(include_str!("export/standalone.h"), &words);
     let standalone = fill(&parts.standalone(), &words);
     let (title, model) = source.c.split_once('\n').unwrap_or(("", &source.c));
     let model = model.replacen(&source.declared, &format!("#include \"{prefix}.h\"\n"), 1);
-    let code = format!(
-        "{title}\n{SYSTEM}{model}{}{standalone}",
-        parts.inside_text(packed.as_ref(), request.values)?
-    );
+    let code =
+        format!("{title}\n{SYSTEM}{model}{}{standalone}", parts.inside_text(packed.as_ref(), spec.values)?);
     words.push(("c_lines", code.lines().count().to_string()));
     words.push(("vectors", vectors(&source.c)));
     let files = [
@@ -161,14 +159,14 @@ pub fn export(program: &Program, symbols: &Symbols, request: &Export<'_>, folder
         ("main.c".to_owned(), fill(include_str!("export/main.c"), &words).into_bytes()),
         ("Makefile".to_owned(), fill(include_str!("export/Makefile.in"), &words).into_bytes()),
         ("CMakeLists.txt".to_owned(), fill(include_str!("export/CMakeLists.in"), &words).into_bytes()),
-        (format!("{prefix}.check"), parts.check(request)?),
+        (format!("{prefix}.check"), parts.check(spec)?),
     ];
     // What is built and run lies where nobody else could change it in between, wherever the files go.
     let work = temporary_folder()?;
     let mut paths = write(files, folder, work.path())?;
     if !parts.is_inside {
         let path = folder.join(format!("{prefix}.weights"));
-        parts.write_weights(packed.as_ref(), request.values, &path)?;
+        parts.write_weights(packed.as_ref(), spec.values, &path)?;
         paths.push(path);
     }
     // Building and running take memory as well.
@@ -238,16 +236,11 @@ fn refuse_foreign(path: &Path) -> Result<()> {
 }
 
 /// What follows from the parameters, as the weights file holds it; `None` if there is nothing to pack.
-fn pack(
-    program: &Program,
-    code: &str,
-    interface: &Interface,
-    request: &Export<'_>,
-) -> Result<Option<Packed>> {
+fn pack(program: &Program, code: &str, interface: &Interface, spec: &Export<'_>) -> Result<Option<Packed>> {
     let function = Function::new(&program.options().tool, &Cache::default(), code, interface.clone(), 1)?;
     let Some(mut packing) = function.start_packing()? else { return Ok(None) };
     for part in &interface.packing {
-        let read = part.iter().map(|&i| fitting(request.values, &interface.inputs[i]));
+        let read = part.iter().map(|&i| fitting(spec.values, &interface.inputs[i]));
         let read = read.collect::<Result<Vec<_>>>()?;
         let mut addresses = vec![Address::none(); interface.inputs.len()];
         for (&i, tensor) in part.iter().zip(&read) {
@@ -352,13 +345,13 @@ impl<'a> Parts<'a> {
         Self { interface, weights, total, is_inside, packed, code, allowed }
     }
     /// Recorded data, then recorded outputs.
-    fn check(&self, request: &Export<'_>) -> Result<Vec<u8>> {
+    fn check(&self, spec: &Export<'_>) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         for (_, buffer) in self.data() {
-            bytes.extend(fitting(request.values, buffer)?.to_bytes());
+            bytes.extend(fitting(spec.values, buffer)?.to_bytes());
         }
         for buffer in self.interface.results() {
-            bytes.extend(fitting(&request.expected, buffer)?.to_bytes());
+            bytes.extend(fitting(&spec.expected, buffer)?.to_bytes());
         }
         Ok(bytes)
     }
@@ -438,7 +431,7 @@ impl<'a> Parts<'a> {
         Ok(text)
     }
     /// The words of the templates.
-    fn words(&self, request: &Export<'_>) -> Vec<(&'static str, String)> {
+    fn words(&self, spec: &Export<'_>) -> Vec<(&'static str, String)> {
         // Words that hold others come first.
         let mut words = words_of_rows(self.interface.batch.as_ref().map(|(_, recorded)| *recorded));
         words.extend(self.words_of_weights());
@@ -448,8 +441,8 @@ impl<'a> Parts<'a> {
         words.extend([
             ("flags", format!("{first} {others}")),
             ("cmake_flags", others),
-            ("what", request.title.to_owned()),
-            ("calls", request.calls.max(1).to_string()),
+            ("what", spec.title.to_owned()),
+            ("calls", spec.calls.max(1).to_string()),
             ("prefix", prefix.clone()),
             ("PREFIX", prefix.to_uppercase()),
         ]);

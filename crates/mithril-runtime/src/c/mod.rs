@@ -22,4 +22,4 @@ pub use array::{Address, AddressMut, Array};
 pub use cache::Cache;
 pub use call::{Function, Interface, Packed, Packing, TensorSpec};
 pub use compiler::{Compiler, Tool};
-pub use program::{EntryPoint, Options, Program, Specialised};
+pub use program::{EntryPoint, Options, Program, Specialized};

@@ -20,7 +20,7 @@ pub struct Budget {
 #[derive(Debug, Default)]
 pub(super) struct State {
     /// Weights that are read where they are given, by name: all functions read the same.
-    given: BTreeMap<Arc<str>, usize>,
+    borrowed: BTreeMap<Arc<str>, usize>,
     /// What functions have for themselves.
     own: usize,
     /// How many functions there are.
@@ -31,7 +31,7 @@ pub(super) struct State {
 
 impl State {
     fn fixed(&self) -> usize {
-        self.given.values().fold(self.own, |sum, bytes| sum.saturating_add(*bytes))
+        self.borrowed.values().fold(self.own, |sum, bytes| sum.saturating_add(*bytes))
     }
 }
 
@@ -52,16 +52,20 @@ impl Budget {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
     /// Takes what a function needs that reads these weights as they are given; an error if that is too much.
-    pub(super) fn reserve(self: &Arc<Self>, needs: Needs, given: &[(Arc<str>, usize)]) -> Result<Reserved> {
-        let bytes = needs.total().saturating_sub(needs.given);
+    pub(super) fn reserve(
+        self: &Arc<Self>,
+        needs: Needs,
+        borrowed: &[(Arc<str>, usize)],
+    ) -> Result<Reserved> {
+        let bytes = needs.total().saturating_sub(needs.borrowed);
         let mut state = self.lock();
-        let fresh: Vec<_> = given.iter().filter(|(name, _)| !state.given.contains_key(name)).collect();
+        let fresh: Vec<_> = borrowed.iter().filter(|(name, _)| !state.borrowed.contains_key(name)).collect();
         let grows = fresh.iter().fold(bytes, |sum, (_, bytes)| sum.saturating_add(*bytes));
         let there = state.fixed();
         if let Some(limit) = self.limit.filter(|&limit| there.saturating_add(grows) > limit) {
             return Err(too_much(needs, there, grows, state.functions, limit));
         }
-        state.given.extend(fresh.into_iter().cloned());
+        state.borrowed.extend(fresh.into_iter().cloned());
         state.own = state.own.saturating_add(bytes);
         state.functions += 1;
         // What calls have besides comes back when they are over.
@@ -99,13 +103,13 @@ impl Budget {
 
 fn too_much(needs: Needs, there: usize, grows: usize, functions: usize, limit: usize) -> Error {
     let needed = there.saturating_add(grows);
-    let Needs { given, prepared, graphs, work, packing } = needs;
+    let Needs { borrowed, prepared, graphs, work, packing } = needs;
     let error = Error::new(
         Code::OutOfMemory,
         format!("the model needs {needed} bytes, the limit is {limit}"),
     )
     .note(format!(
-        "weights have {given}, what is made of them {prepared}, graphs {graphs}, the threads work in {work}; \
+        "weights have {borrowed}, what is made of them {prepared}, graphs {graphs}, the threads work in {work}; \
              packing takes {packing}"
     ));
     let error = match functions {

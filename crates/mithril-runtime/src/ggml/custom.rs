@@ -3,7 +3,7 @@
 //! Threads share what is computed element by element on floats and booleans, and what is computed for each place of the
 //! first axis on its own; everything else is done by one of them. Operands are copied, apart from those of the former.
 
-use mithril_codegen::ggml::plan::{Argument as Given, Call, Custom as Op, Host, HostInput};
+use mithril_codegen::ggml::plan::{Argument as CallArgument, Call, Custom as Op, Host, HostInput};
 use mithril_compile::ggml::{Element, Plan, Type};
 use mithril_ggml::{Argument, Context, Custom, Elements, ElementsMut, TensorId};
 use mithril_ir::interp::{self, EvalArg};
@@ -30,7 +30,7 @@ pub fn add(
     for argument in arguments {
         tensors.push(if let Argument::Tensor(id) = argument { *id } else { return Err(untyped()) });
     }
-    let values: Vec<usize> = call.arguments.iter().filter_map(Given::value).collect();
+    let values: Vec<usize> = call.arguments.iter().filter_map(CallArgument::value).collect();
     let custom: Box<dyn Custom> = match op {
         Op::Node(host) => match Elementwise::new(host, &values) {
             Some(op) => Box::new(op),

@@ -9,10 +9,10 @@ use mithril_compile::ggml::Plan;
 use mithril_ggml::{Graph, Lease, Workers};
 use mithril_ir::{Code, DType, Error, Result, Tensor};
 
+use super::borrowed::Blocks;
 use super::budget::Budget;
 use super::call::Run;
 use super::convert;
-use super::given::Blocks;
 use super::instances::{Instance, Instances};
 use super::pack::{Packed, kept};
 use super::places::{Home, Places};
@@ -23,7 +23,7 @@ use crate::c::{Address, AddressMut, Interface, TensorSpec};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// Parameters that are read where they are given.
-    pub given: usize,
+    pub borrowed: usize,
     /// What is made of parameters and kept, and constants.
     pub prepared: usize,
     /// Values between the steps, and inside the graphs of ggml.
@@ -37,7 +37,7 @@ pub struct Needs {
 impl Needs {
     /// Parameters and constants, as they are kept.
     pub fn weights(&self) -> usize {
-        self.given.saturating_add(self.prepared)
+        self.borrowed.saturating_add(self.prepared)
     }
     /// The most that is needed at a time.
     pub fn total(&self) -> usize {
@@ -123,15 +123,15 @@ impl Function {
         let packing = Part::new(&plan, &plan.prepared, packing, threads, drop)?;
         let mut graphs = Vec::with_capacity(plan.steps.len());
         let calls = Part::new(&plan, &plan.steps, places, threads, |graph| graphs.push(graph))?;
-        let given = given(&interface, &calls.places);
+        let caller_memory = borrowed_weights(&interface, &calls.places);
         let needs = Needs {
-            given: given.iter().map(|(_, bytes)| bytes).sum(),
+            borrowed: caller_memory.iter().map(|(_, bytes)| bytes).sum(),
             prepared: prepared(&plan, &calls.places),
             graphs: calls.work,
             work: calls.bytes - calls.work,
             packing: if plan.prepared.is_empty() { 0 } else { packing.bytes },
         };
-        let reserved = budget.reserve(needs, &given)?;
+        let reserved = budget.reserve(needs, &caller_memory)?;
         let mut constants = BTreeMap::new();
         for v in calls.places.borders.iter().flat_map(|border| border.reads.iter().copied()) {
             if calls.places.homes[v] == Home::Constant {
@@ -317,7 +317,7 @@ fn prepared(plan: &Plan, places: &Places) -> usize {
 }
 
 /// Parameters that are read where they are given, with their bytes.
-fn given(interface: &Interface, places: &Places) -> Vec<(Arc<str>, usize)> {
+fn borrowed_weights(interface: &Interface, places: &Places) -> Vec<(Arc<str>, usize)> {
     let mut is_given = vec![false; interface.inputs.len()];
     for home in &places.homes {
         if let Home::Input(i) = home {

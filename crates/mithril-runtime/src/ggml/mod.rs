@@ -3,21 +3,21 @@
 //! [`program`] makes a function for each choice of sizes, [`places`] says where its values lie, [`pack`] turns weights
 //! into the types in which ggml keeps them, and [`call`] runs the steps.
 
+mod borrowed;
 mod budget;
 pub mod call;
 mod convert;
 mod custom;
 pub mod function;
-mod given;
 mod instances;
 pub mod pack;
 mod places;
 pub mod program;
 
+pub use borrowed::{Blocks, BorrowedWeights};
 pub use budget::Budget;
 pub use function::{Function, Needs};
-pub use given::{Blocks, Given};
 pub use mithril_compile::ggml::Element;
 pub use mithril_ggml::{Device, bytes, dequantize, devices, quantize, version};
 pub use pack::{Decision, Packed};
-pub use program::{Options, Program, Quantize, Specialised};
+pub use program::{Options, Program, Quantize, Specialized};

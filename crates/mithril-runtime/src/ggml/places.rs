@@ -8,8 +8,8 @@ use mithril_compile::ggml::{Plan, Type};
 use mithril_ggml::{Argument, Context, Graph};
 use mithril_ir::{Error, Result};
 
+use super::borrowed::Blocks;
 use super::custom;
-use super::given::Blocks;
 use crate::c::Interface;
 
 /// Where a value lies during a call.

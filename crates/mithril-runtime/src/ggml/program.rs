@@ -12,15 +12,15 @@ use mithril_ir::graph::Def;
 use mithril_ir::interp::Symbols;
 use mithril_ir::{Code, DType, Error, Graph, Result, Role, ValueId, text};
 
+use super::borrowed::{Blocks, BorrowedWeights};
 use super::budget::Budget;
 use super::function::{Function, read};
-use super::given::{Blocks, Given};
 use super::pack::{Decision, Packed};
 use crate::c::program::symbols_of;
 use crate::c::{Address, AddressMut, EntryPoint, Interface, TensorSpec};
 use crate::host_calls::Callable;
 use crate::interpreter::{Evaluation, Tensors};
-use crate::specialised::{Made, Named};
+use crate::specialized::{Made, Named};
 
 /// Which weights are kept in other elements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,14 +57,14 @@ impl Options {
     pub fn threads(&self) -> usize {
         match self.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
-            given => given,
+            other => other,
         }
     }
 }
 
 /// The program for one choice of sizes.
 #[derive(Debug)]
-pub struct Specialised {
+pub struct Specialized {
     /// What it runs.
     pub function: Function,
     /// Names of stages and what they made of the graph, as text; the last is the plan.
@@ -77,23 +77,23 @@ pub struct Specialised {
 type Sizes = Vec<(Symbol, i64)>;
 
 /// What a program is made for: sizes, and which weights are given in blocks.
-type Key = (Sizes, Given);
+type Key = (Sizes, BorrowedWeights);
 
 /// A compiled model on ggml.
 #[derive(Debug)]
 pub struct Program {
     compiled: Compiled,
-    wanted: EntryPoint,
+    entry: EntryPoint,
     options: Options,
     budget: Arc<Budget>,
-    made: Made<Key, Specialised>,
+    specialized: Made<Key, Specialized>,
 }
 
 impl Program {
-    /// A program of a compiled model; [`Program::specialise`] makes its functions.
-    pub fn new(compiled: Compiled, wanted: EntryPoint, options: Options) -> Self {
+    /// A program of a compiled model; [`Program::specialize`] makes its functions.
+    pub fn new(compiled: Compiled, entry: EntryPoint, options: Options) -> Self {
         let budget = Budget::new(options.memory_limit);
-        Self { compiled, wanted, options, budget, made: Made::default() }
+        Self { compiled, entry, options, budget, specialized: Made::default() }
     }
     /// The model.
     pub fn compiled(&self) -> &Compiled {
@@ -117,17 +117,21 @@ impl Program {
         symbols_of(&self.compiled, shapes)
     }
     /// The program for these sizes.
-    pub fn specialise(&self, symbols: &Symbols) -> Result<Arc<Specialised>> {
-        self.specialise_blocks(symbols, &Given::new())
+    pub fn specialize(&self, symbols: &Symbols) -> Result<Arc<Specialized>> {
+        self.specialize_blocks(symbols, &BorrowedWeights::new())
     }
     /// The program for these sizes where some weights are given in blocks: they stay so, unless it is to keep them
     /// otherwise.
-    pub fn specialise_blocks(&self, symbols: &Symbols, given: &Given) -> Result<Arc<Specialised>> {
+    pub fn specialize_blocks(
+        &self,
+        symbols: &Symbols,
+        borrowed: &BorrowedWeights,
+    ) -> Result<Arc<Specialized>> {
         let mut sizes: Sizes = symbols.iter().map(|(s, &n)| (s.clone(), n)).collect();
         sizes.sort();
-        self.made.find((sizes, given.clone()), || self.make(symbols, given))
+        self.specialized.find((sizes, borrowed.clone()), || self.make(symbols, borrowed))
     }
-    fn make(&self, symbols: &Symbols, given: &Given) -> Result<Specialised> {
+    fn make(&self, symbols: &Symbols, borrowed: &BorrowedWeights) -> Result<Specialized> {
         let pack = self.options.pack;
         let threads = self.options.threads();
         let quantize = self.options.quantize.as_ref();
@@ -135,27 +139,29 @@ impl Program {
         let mut stages = Vec::new();
         let graph =
             self.graph(symbols, &mut |name, graph| stages.push((name.to_owned(), text::print(graph))))?;
-        let choice =
-            Choice { rules: quantize.cloned(), given: if pack { given.clone() } else { Given::new() } };
+        let choice = Choice {
+            rules: quantize.cloned(),
+            borrowed: if pack { borrowed.clone() } else { BorrowedWeights::new() },
+        };
         let plan = choice.plan(&graph, pack, &self.compiled.donated)?;
         stages.push(("plan".to_owned(), plan.to_string()));
         let mut interface = interface(&graph, &plan)?;
-        if let Some(wanted) = quantize {
+        if let Some(quantize) = quantize {
             let inputs = interface.inputs.iter().zip(&interface.roles);
             let names: Vec<&str> =
                 inputs.filter(|(_, role)| **role == Role::Param).map(|(buffer, _)| &*buffer.name).collect();
-            find_all(wanted.rules.iter().map(|(pattern, _)| &**pattern), &names)?;
+            find_all(quantize.rules.iter().map(|(pattern, _)| &**pattern), &names)?;
         }
         let decisions = choice.decisions(&plan, &interface);
         refuse(quantize, &decisions)?;
-        let blocks = Blocks::new(&choice.given, &plan, &mut interface);
+        let blocks = Blocks::new(&choice.borrowed, &plan, &mut interface);
         let function = Function::of_blocks(plan, interface, blocks, pack, threads, &self.budget)?;
-        Ok(Specialised { function, stages, decisions })
+        Ok(Specialized { function, stages, decisions })
     }
     /// What becomes a plan.
     fn graph(&self, symbols: &Symbols, observe: &mut Observer<'_>) -> Result<Graph> {
         let model = self.compiled.specialize(symbols)?;
-        match &self.wanted {
+        match &self.entry {
             EntryPoint::Outputs => model.forward(&Ggml, observe),
             EntryPoint::Gradients { outputs, inputs } => model.gradient(&Ggml, outputs, inputs, observe),
         }
@@ -187,7 +193,7 @@ impl Program {
     /// ```
     pub fn evaluate(&self, inputs: &[&Tensors], cotangents: &Tensors) -> Result<Evaluation> {
         let named = Named { inputs, cotangents };
-        let specialized = self.specialise(&self.symbols(named.shapes(&self.compiled)?)?)?;
+        let specialized = self.specialize(&self.symbols(named.shapes(&self.compiled)?)?)?;
         named.evaluate(specialized.function.interface(), |arguments| specialized.function.run(arguments))
     }
 }
@@ -202,22 +208,22 @@ impl Quantize {
 /// In what each weight is kept: as it is asked for by its name, or else as it is given.
 struct Choice {
     rules: Option<Quantize>,
-    given: Given,
+    borrowed: BorrowedWeights,
 }
 
 impl Choice {
     /// In what a weight is to be kept.
     fn element(&self, name: &str) -> Option<Element> {
         let asked = self.rules.as_ref().and_then(|rules| rules.element(name));
-        asked.or_else(|| self.given.get(name).copied())
+        asked.or_else(|| self.borrowed.get(name).copied())
     }
     /// Whether there is anything to choose.
     fn is_empty(&self) -> bool {
-        self.rules.is_none() && self.given.is_empty()
+        self.rules.is_none() && self.borrowed.is_empty()
     }
     /// The plan of a graph.
     fn plan(&self, graph: &Graph, pack: bool, donated: &[Arc<str>]) -> Result<Plan> {
-        let own = Self { rules: self.rules.clone(), given: self.given.clone() };
+        let own = Self { rules: self.rules.clone(), borrowed: self.borrowed.clone() };
         let elements = move |name: &str| own.element(name);
         let elements = (!self.is_empty()).then_some(&elements as &ggml::Choice);
         ggml::plan(graph, &ggml::Options { pack, elements, donated })
@@ -328,7 +334,7 @@ pub fn interface(graph: &Graph, plan: &Plan) -> Result<Interface> {
     })
 }
 
-impl Callable for Specialised {
+impl Callable for Specialized {
     type Packed = Packed;
     type Packing = Option<Packed>;
     fn interface(&self) -> &Interface {

@@ -278,8 +278,8 @@ impl Machine<'_> {
         };
         let Value::At(target) = self.top()? else { return Err(malformed()) };
         match (&mut self.objects.0[target], code) {
-            (Object::List(found), b'a' | b'e' | 0x90) => found.extend(items),
-            (Object::Dict(found), b's' | b'u') => found.extend(pairs(&items)?),
+            (Object::List(collection), b'a' | b'e' | 0x90) => collection.extend(items),
+            (Object::Dict(collection), b's' | b'u') => collection.extend(pairs(&items)?),
             _ => return Err(malformed()),
         }
         Ok(())

@@ -84,7 +84,7 @@ pub(super) fn read_zip(map: &Arc<Mapping>, key: Option<&str>) -> Result<Contents
     let mut parts: HashMap<String, Part> = HashMap::new();
     build(&objects, root, key, |storage| {
         let part = match parts.entry(storage.key.to_string()) {
-            Entry::Occupied(found) => found.get().clone(),
+            Entry::Occupied(occupied) => occupied.get().clone(),
             Entry::Vacant(place) => {
                 let name = format!("{prefix}data/{}", storage.key);
                 place.insert(record(map, &mut zip, &name)?).clone()
@@ -171,7 +171,7 @@ pub(super) fn read_pickles(map: &Arc<Mapping>, key: Option<&str>) -> Result<Cont
         Ok::<_, Error>((value, at))
     };
     let (magic, _) = next(&mut objects)?;
-    if !matches!(objects.get(magic), Some(Object::Bytes(found)) if **found == *MAGIC) {
+    if !matches!(objects.get(magic), Some(Object::Bytes(content)) if **content == *MAGIC) {
         return Err(bad("it is a pickle, but no file of PyTorch").help("save the state dict with torch.save"));
     }
     let (version, _) = next(&mut objects)?;

@@ -10,7 +10,7 @@ use mithril_ir::{DType, Error, Result, Tensor};
 use crate::c::Interface;
 
 /// Paths of weights that are given in blocks or in 16 bits, with their elements.
-pub type Given = BTreeMap<Arc<str>, Element>;
+pub type BorrowedWeights = BTreeMap<Arc<str>, Element>;
 
 /// Per input of a function the elements of its blocks, if it is given so.
 #[derive(Clone, Debug, Default)]
@@ -18,10 +18,10 @@ pub struct Blocks(Vec<Option<Element>>);
 
 impl Blocks {
     /// The inputs that are given in blocks, which become bytes in the interface.
-    pub(super) fn new(given: &Given, plan: &Plan, interface: &mut Interface) -> Self {
+    pub(super) fn new(weights: &BorrowedWeights, plan: &Plan, interface: &mut Interface) -> Self {
         let mut positions = vec![None; interface.inputs.len()];
         for (i, buffer) in interface.inputs.iter_mut().enumerate().filter(|(i, _)| interface.fixed[*i]) {
-            let Some(&element) = given.get(&buffer.name) else { continue };
+            let Some(&element) = weights.get(&buffer.name) else { continue };
             buffer.dtype = match (element, buffer.shape.last_mut()) {
                 (Element::F16, _) => DType::F16,
                 (Element::BF16, _) => DType::BF16,
