@@ -157,6 +157,50 @@ def test_weights_that_meet_zeros_alone_are_left_out(dilation, left, stride, dtyp
             np.testing.assert_allclose(value, expected[value.shape], **tolerance)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_branches_of_several_dilations_read_one_image(seed):
+    """Some branches skip weights that meet only zeros and read no halo, others read the halo of the same tensor."""
+    torch.manual_seed(seed)
+    random = np.random.default_rng(seed)
+    channels, filters = [(32, 32), (48, 16), (80, 40)][seed % 3]
+    height, width = map(int, random.integers(6, 16, 2))
+    dtype, tolerance = [(torch.float32, 1e-4), (torch.float64, 1e-11)][seed // 3]
+
+    class Branches(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Conv2d(3, channels, 1)
+            last = (int(random.integers(1, 4)), int(random.integers(4, 14)))
+            branches = [((3, 3), (1, 1)), ((3, 3), (height - 2, width - 2)), ((3, 2), last), ((5, 3), (3, width // 2))]
+            self.branches = nn.ModuleList(
+                nn.Conv2d(
+                    channels,
+                    filters,
+                    kernel,
+                    1,
+                    [d * (k // 2) for k, d in zip(kernel, dilation, strict=True)],
+                    dilation,
+                )
+                for kernel, dilation in branches
+            )
+
+        def forward(self, x):
+            x = torch.relu(self.first(x))
+            return torch.cat([torch.relu(branch(x))[..., :height, :2] for branch in self.branches], 1)
+
+    module = Branches().to(dtype).eval()
+    data = torch.randn(1 + seed % 2, 3, height, width, dtype=dtype)
+    with torch.no_grad():
+        wanted = module(data).numpy()
+    model, params = ml.from_torch(module, (data,))
+    (key,) = set(model.input_keys) - set(params)
+    for threads in (1, 2):
+        backend = ml.CBackend(num_threads=threads, dtype=str(dtype).removeprefix("torch."))
+        compiled = ml.compile(model, backend, inference=True)
+        (found,) = compiled.evaluate(params, {key: data.numpy()}).values()
+        np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_groups_of_channels_in_blocks(seed):
     torch.manual_seed(seed)

@@ -77,6 +77,50 @@ fn written(specifications: &[Case], target: Target) -> Cases {
     Cases { source: library.source(), bodies }
 }
 
+/// Where most weights meet nothing but zeros.
+fn mostly_zeros(lanes: usize) -> Vec<Case> {
+    vec![
+        // Weights that meet nothing but the zeros of a margin for most rows of the result.
+        Case {
+            dilation: [5, 3],
+            padding: [[5, 5], [3, 3]],
+            ..Case::new([9 * lanes, 2 * lanes], [6, 9], [3, 3])
+        },
+        Case {
+            batch: 2,
+            stride: [2, 1],
+            dilation: [4, 1],
+            padding: [[9, 6], [1, 1]],
+            ..Case::new([13 * lanes, lanes], [7, 5], [4, 3])
+        },
+        // Along rows alone, and along both axes, from whose regions some weights are missing, or all.
+        Case {
+            dilation: [1, 9],
+            padding: [[1, 1], [9, 9]],
+            ..Case::new([5 * lanes, 2 * lanes], [5, 12], [3, 3])
+        },
+        Case {
+            batch: 2,
+            dilation: [12, 12],
+            padding: [[12, 12], [12, 12]],
+            ..Case::new([9 * lanes, 3 * lanes], [14, 15], [3, 3])
+        },
+        Case {
+            stride: [2, 3],
+            dilation: [6, 11],
+            padding: [[7, 4], [11, 12]],
+            in_blocks: [true, false],
+            ..Case::new([5 * lanes, lanes + 3], [9, 16], [2, 3])
+        },
+        Case {
+            in_blocks: [false, true],
+            dilation: [8, 7],
+            padding: [[8, 8], [7, 7]],
+            ..Case::new([17, 2 * lanes], [9, 9], [3, 3])
+        },
+    ]
+}
+
 fn specifications(lanes: usize) -> Vec<Case> {
     let around = [[1, 1], [1, 1]];
     let mut all = vec![
@@ -103,19 +147,6 @@ fn specifications(lanes: usize) -> Vec<Case> {
         // Sums that are added up in pieces.
         Case { padding: [[2, 2], [2, 2]], ..Case::new([7 * lanes, lanes], [4, 5], [5, 5]) },
         Case { stride: [1, 2], padding: around, ..Case::new([17 * lanes, lanes], [4, 5], [3, 3]) },
-        // Weights that meet nothing but the zeros of a margin for most rows of the result.
-        Case {
-            dilation: [5, 3],
-            padding: [[5, 5], [3, 3]],
-            ..Case::new([9 * lanes, 2 * lanes], [6, 9], [3, 3])
-        },
-        Case {
-            batch: 2,
-            stride: [2, 1],
-            dilation: [4, 1],
-            padding: [[9, 6], [1, 1]],
-            ..Case::new([13 * lanes, lanes], [7, 5], [4, 3])
-        },
         Case { is_depth: true, padding: around, ..Case::new([3 * lanes; 2], [7, 9], [3, 3]) },
         Case {
             is_depth: true,
@@ -126,6 +157,7 @@ fn specifications(lanes: usize) -> Vec<Case> {
             ..Case::new([lanes; 2], [10, 21], [5, 3])
         },
     ];
+    all.extend(mostly_zeros(lanes));
     all.extend(row_major_images(lanes));
     let schemes = [Scheme::Int8Weights, Scheme::Int4Weights].into_iter().cycle();
     let few = |(case, scheme): (&Case, Scheme)| Case { few_bits: Some(scheme), ..*case };
@@ -259,7 +291,7 @@ fn kernel(case: &Case, out: Places, lanes: usize) -> Blocked {
         dilation: case.dilation,
         result: case.result(),
         depth: None,
-        rows: (case.batch < 3).then_some([case.image[0], case.padding[0][0]]),
+        edges: (case.batch < 3).then_some([0, 1].map(|axis| [case.image[axis], case.padding[axis][0]])),
         image: Image::Plain(case.image, case.padding),
         out,
         out_element: element.to_owned(),
@@ -292,6 +324,7 @@ fn body(case: &Case, library: &mut Library, threads: usize) -> String {
         source = lie(channels, case.image, batch, Some(wanted), lanes);
         conv.image = Image::Blocks(Places { base: 0, ..source.0 });
     }
+    let before = conv.zeros_before(case.padding, library);
     let kernel = conv.build(library);
     let places = kh * kw;
     let terms = match (case.is_depth, case.in_blocks[0]) {
@@ -321,7 +354,7 @@ fn body(case: &Case, library: &mut Library, threads: usize) -> String {
          for (long y = -{above}; y < {h} + {below}; y++) for (long x = -{left}; x < {w} + {right}; x++)\n\
          image[{at}] = y < 0 || y >= {h} || x < 0 || x >= {w} ? 0 : plain[((n * {channels} + c) * {h} + y) * {w} + x];"
     );
-    let first = source.base - if case.in_blocks[0] { first_of(&source, case.padding) } else { 0 };
+    let first = source.base - if case.in_blocks[0] { before[0] * source.y + before[1] * source.x } else { 0 };
     let _ = writeln!(text, "const {element} *const a = image + {first};");
     text.push_str(&calls(&kernel, threads));
     text.push_str(&comparison(case, &out, lanes));
@@ -332,11 +365,6 @@ fn body(case: &Case, library: &mut Library, threads: usize) -> String {
          free(plain); free(b); free(operand0); free(operand1); free(out); free(image);"
     );
     text
-}
-
-/// How far what lies under the first weight is before the first pixel.
-fn first_of(source: &Places, padding: [[usize; 2]; 2]) -> usize {
-    padding[0][0] * source.y + padding[1][0] * source.x
 }
 
 /// Compares the result with sums in `double`, and poisons it again.

@@ -136,7 +136,7 @@ impl Case {
             dilation: self.dilation,
             result: self.result(),
             depth: None,
-            rows: None,
+            edges: None,
             image,
             out,
             out_element: "float".to_owned(),

@@ -57,7 +57,7 @@ pub fn convolution(
         let shape = (conv.clone(), [x, w], vars.clone());
         let blocked = in_blocks_of(program, nest, &shape, making.options, &target, making.epilogues);
         if let Some(blocked) = blocked {
-            let inputs = [(x, blocked.start()?), (w, 0)];
+            let inputs = [(x, blocked.start(making.library)?), (w, 0)];
             let kernel = match few {
                 Some(Ok(few)) if few.is_whole() => blocked.conv.quantized(few.range(), making.library),
                 _ => blocked.conv.build(making.library),
@@ -137,14 +137,18 @@ impl InBlocks {
     pub fn frames(&self) -> [usize; 2] {
         self.conv.depth.map_or([0; 2], |depth| depth.padding)
     }
-    /// Where the element under the first weight at the first pixel lies.
-    fn start(&self) -> Option<usize> {
+    /// Where the kernel starts: at the element under the first weight at the first pixel, or along axes whose halo it does
+    /// not read at the first pixel.
+    fn start(&self, library: &Library) -> Option<usize> {
+        self.start_behind(self.conv.zeros_before(self.padding, library))
+    }
+    /// Where the element lies that has so many rows and pixels between itself and the first one of the image.
+    fn start_behind(&self, [above, left]: [usize; 2]) -> Option<usize> {
         match self.conv.image {
             Image::Plain(..) => Some(0),
             Image::Blocks(places) => {
                 let front = self.conv.depth.map_or(0, |d| d.padding[0] * (places.frames[1] / d.stride));
-                let before = self.padding[0][0] * places.y + self.padding[1][0] * places.x;
-                self.first.checked_sub(front + before)
+                self.first.checked_sub(front + above * places.y + left * places.x)
             }
         }
     }
@@ -207,7 +211,7 @@ fn in_blocks_of<L: Level>(
         dilation: conv.dilation,
         result: [height, width],
         depth: conv.depth,
-        rows: Some([conv.image[0], conv.padding[0][0]]),
+        edges: Some([0, 1].map(|axis| [conv.image[axis], conv.padding[axis][0]])),
         image: source,
         out: places(&to.position(&coordinates))?,
         out_element: c_type(to.dtype).to_owned(),
@@ -223,7 +227,8 @@ fn in_blocks_of<L: Level>(
     };
     let mut in_blocks =
         InBlocks { image: *x, conv: made, size: conv.image, padding: conv.padding, first, operands: starts };
-    if let (Some(blocks), Some(start)) = (image.blocks, in_blocks.start()) {
+    let before = in_blocks.padding.map(|[before, _]| before);
+    if let (Some(blocks), Some(start)) = (image.blocks, in_blocks.start_behind(before)) {
         in_blocks.conv.bytes.image = AsBytes::of(&blocks, &image.shape, start);
     }
     Some(in_blocks)

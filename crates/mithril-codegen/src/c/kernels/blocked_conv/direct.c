@@ -22,7 +22,7 @@ static MITHRIL_NOINLINE void @name@(long thread, long threads, const @type@ *res
         for (long strip = first; strip < last; strip++) {
             const long batch = strip / STRIPS_OF, y = strip % STRIPS_OF * DOWN;
             const @type@ *const line = image + @image@ + y * @image_line@;
-            @rows@for (long group = 0, x = 0; group < GROUPS; group++, next += K * stride) {
+            for (long group = 0, x = 0; group < GROUPS; group++, next += K * stride) {
                 @tiles@
             }
         }

@@ -14,15 +14,12 @@ use crate::c::kernels::winograd::build;
 use crate::c::options::Scheme;
 use crate::c::target::{Element, Target};
 
-/// Weights that meet nothing but zeros are left out where at most so many eighths of the products remain.
-const LIVE_OF_8: usize = 6;
-
 /// Weights that are so many times as large as the cache are not read by every thread.
 const WEIGHTS_FOR_ALL: usize = 4;
 
 /// Sums of at most so many terms are finished in the registers that hold them: for longer ones the way by memory costs
 /// little, and it is quicker to compile.
-const FEW_TERMS: usize = 64;
+pub(super) const FEW_TERMS: usize = 64;
 
 /// How the image is walked through, in elements.
 pub(crate) struct Walk {
@@ -63,15 +60,19 @@ impl Blocked {
     /// Rows above and below, pixels to the left and to the right of an image of this size that are read.
     pub fn halo(&self, image: [usize; 2], padding: [[usize; 2]; 2], library: &Library) -> [[usize; 2]; 2] {
         let is_free = self.groups == 1 && self.few_bits.is_none();
+        let is_inside = self.reads_inside(library);
         let tile = if is_free { build::blocked_tile(self, library) } else { None };
         [0, 1].map(|axis| {
-            let [before, after] = padding[axis];
+            let [before, after] = if is_inside[axis] { [0, 0] } else { padding[axis] };
             let reach = tile.map_or(0, |tile| build::reach(tile[axis], self.stride[axis], self.result[axis]));
             [before, after.max(reach.saturating_sub(image[axis] + before))]
         })
     }
 
     fn build_direct(&self, library: &mut Library) -> Kernel {
+        if let Some(regions) = self.regions(library) {
+            return self.build_regions(&regions, library);
+        }
         let lanes = library.target().lanes_of(self.element);
         let walk = self.walk(lanes);
         let tiling = Tiling::new(self.result, library.target().rows());
@@ -87,22 +88,20 @@ impl Blocked {
         let bytes = self.strip_bytes(&tiling);
         let sections =
             self.sections(library.target(), &tiling, panels, [bytes, k * 2 * lanes * self.element.bytes()]);
-        let stays = k <= FEW_TERMS && self.filters.is_multiple_of(lanes);
-        let meets = self.rows.filter(|&rows| !stays && self.is_mostly_dead(rows, &tiling));
+        let stays = self.stays(library.target());
         let mut tile = |down: usize, across: usize| {
             let Walk { step, line, plane, row, column, .. } = walk;
             let micro = if stays {
                 let micro = tile_inside(library, self.element);
                 format!(
                     "{micro}({down}, {across}, {step}, {run}, line + x * {step}, {line}, {outer}, {plane}, \
-                     {kernel_height}, {row}, {width}, {column}, right, 0, sums, 0, next, stride);"
+                     {kernel_height}, {row}, {width}, {column}, right, 0, 0, sums, 0, next, stride);"
                 )
             } else {
                 let size = [kernel_height, width];
-                let micro = tile_of(library, self.element, [down, across, step, run], size, meets.is_some());
-                let right = if meets.is_some() { "from, to, right" } else { "right" };
+                let micro = tile_of(library, self.element, [down, across, step, run], size);
                 format!(
-                    "{micro}(line + x * {step}, {line}, {outer}, {plane}, {row}, {column}, {right}, sums, next, stride);"
+                    "{micro}(line + x * {step}, {line}, {outer}, {plane}, {row}, {column}, right, sums, next, stride);"
                 )
             };
             format!(
@@ -114,7 +113,6 @@ impl Blocked {
         let weights = few.as_ref().map_or(WEIGHTS, |few| &few.direct);
         let text = include_str!("direct.c")
             .replace("@weights@", weights)
-            .replace("@rows@", &meets.map_or_else(String::new, |rows| self.live_rows(rows)))
             .replace("@epilogue@", &epilogue(&tiling, stays && self.vectors(lanes).is_some()));
         let mut numbers = vec![("k", k), ("panels", panels), ("sections", sections), ("panel_blocks", 2)];
         let step_bytes = few.as_ref().map_or(2 * lanes * self.element.bytes(), |few| few.step_bytes);
@@ -126,33 +124,6 @@ impl Blocked {
             let elements = panels * 2 * lanes * k;
             (self.pack(library, include_str!("pack.c"), lanes, block), elements)
         })
-    }
-
-    /// Whether so many weights meet nothing but zeros in a strip that it pays to leave them out, for an image of so many rows
-    /// below so many of zeros.
-    fn is_mostly_dead(&self, [image, above]: [usize; 2], tiling: &Tiling) -> bool {
-        let strips = (0..self.result[0]).step_by(tiling.down);
-        let meets = |&(y, tap): &(usize, usize)| {
-            let [first, last] = [y, y + tiling.down - 1].map(|y| y * self.stride[0] + tap * self.dilation[0]);
-            first < image + above && last >= above
-        };
-        let pairs: Vec<(usize, usize)> =
-            strips.flat_map(|y| (0..self.kernel[0]).map(move |tap| (y, tap))).collect();
-        let live = pairs.iter().filter(|pair| meets(pair)).count();
-        live * 8 <= pairs.len() * LIVE_OF_8
-    }
-
-    /// The statements that find the rows of weights that meet the image in a strip.
-    fn live_rows(&self, [image, above]: [usize; 2]) -> String {
-        let [height, stride, dilation] = [self.kernel[0], self.stride[0], self.dilation[0]];
-        format!(
-            "/* Rows of weights that meet the image: others are multiplied by zeros alone. */\n\
-             const long high = y * {stride} - {above}, low = high + (DOWN - 1) * {stride};\n\
-             const long to = high >= {image} ? 0 : ({image} - 1 - high) / {dilation} + 1 < {height} ? ({image} - 1 - high) / {dilation} + 1 : {height};\n\
-             const long from = low >= 0 ? 0 : ({dilation} - 1 - low) / {dilation} < to ? ({dilation} - 1 - low) / {dilation} : to;"
-        )
-        .replace('\n', "\n            ")
-            + "\n            "
     }
 
     fn build_depth(&self, library: &mut Library) -> Kernel {
@@ -206,7 +177,7 @@ impl Blocked {
         if self.groups == 1 && matches!(self.image, Image::Blocks(_)) { lanes } else { 1 }
     }
 
-    fn in_few_bits(&self, scheme: Scheme, block: usize, library: &mut Library) -> FewBits {
+    pub(super) fn in_few_bits(&self, scheme: Scheme, block: usize, library: &mut Library) -> FewBits {
         let lanes = library.target().lanes;
         let k = self.channels / self.groups * self.kernel[0] * self.kernel[1];
         let panels = Panels { scheme, lanes, n: self.filters, k, matrices: 1 };
@@ -294,6 +265,19 @@ impl Blocked {
         [strip_bytes, panel_bytes]: [usize; 2],
     ) -> usize {
         let strips = self.batch * self.result[0].div_ceil(tiling.down);
+        let are_even = self.result[0].is_multiple_of(tiling.down) && strips.is_multiple_of(target.threads);
+        self.sections_of(target, strips, are_even, panels, [strip_bytes, panel_bytes])
+    }
+
+    /// As [`Blocked::sections`], of so many strips, which threads may be able to share evenly.
+    pub(super) fn sections_of(
+        &self,
+        target: &Target,
+        strips: usize,
+        are_even: bool,
+        panels: usize,
+        [strip_bytes, panel_bytes]: [usize; 2],
+    ) -> usize {
         let (image, weights) = (strips * strip_bytes, panels * panel_bytes);
         let room = (target.cache * 3 / 4).saturating_sub(panel_bytes).max(target.cache / 4);
         let fitting = strips.div_ceil((room / strip_bytes.max(1)).clamp(1, strips));
@@ -301,7 +285,6 @@ impl Blocked {
         let sections = if fitting * weights + image < once { fitting } else { 1 };
         let sections = sections.max((8 * target.threads).div_ceil(panels));
         // A thread that takes whole sections reads few pixels that another one wrote; instead it reads all weights.
-        let are_even = self.result[0].is_multiple_of(tiling.down) && strips.is_multiple_of(target.threads);
         let whole = are_even && self.few_bits.is_none() && weights <= WEIGHTS_FOR_ALL * target.cache;
         let sections = if whole { sections.next_multiple_of(target.threads) } else { sections };
         sections.min(strips)
@@ -375,7 +358,7 @@ impl Blocked {
         self.depth.map_or(1, |depth| depth.kernel)
     }
 
-    fn pack(&self, library: &mut Library, template: &str, lanes: usize, block: usize) -> String {
+    pub(super) fn pack(&self, library: &mut Library, template: &str, lanes: usize, block: usize) -> String {
         let text = substitute(
             template,
             &[
@@ -532,14 +515,14 @@ pub(super) struct FewBits {
     packed_bytes: usize,
     scratch_bytes: usize,
     /// What makes floats of a panel, for all channels together and for each by itself.
-    direct: String,
+    pub(super) direct: String,
     depth: String,
     /// Bytes of a term of a panel.
-    step_bytes: usize,
+    pub(super) step_bytes: usize,
 }
 
 /// The weights of a panel, and those that come next.
-const WEIGHTS: &str = "const @type@ *const right = packed + panel * K * WIDTH;
+pub(super) const WEIGHTS: &str = "const @type@ *const right = packed + panel * K * WIDTH;
         const char *next = unit + 1 < end ? (const char *)(packed + (panel + 1) % PANELS * K * WIDTH) : next_step;";
 
 /// The weights of a block of channels.
@@ -557,7 +540,6 @@ fn tile_of(
     element: Element,
     [down, across, step, run]: [usize; 4],
     [height, width]: [usize; 2],
-    some_rows: bool,
 ) -> String {
     tile_inside(library, element);
     let numbers = [
@@ -572,25 +554,12 @@ fn tile_of(
     let lanes = library.target().lanes_of(element).to_string();
     let mut pairs: Vec<(&str, &str)> = numbers.iter().map(|(key, text)| (*key, text.as_str())).collect();
     pairs.extend([("lanes", lanes.as_str()), ("type", element.c()), ("t", element.suffix())]);
-    let rows = if some_rows {
-        [
-            " Rows of weights before `from` and from `to` on are left out.",
-            "long from, long to, ",
-            "from",
-            "to - from",
-        ]
-    } else {
-        ["", "", "0", &numbers[4].1]
-    };
-    pairs.extend(["rows_note", "rows_parameters", "from", "count"].into_iter().zip(rows));
-    let mark = if some_rows { "some_of" } else { "of" };
-    let wish =
-        format!("mithril_tile_{}_{down}x{across}_{step}_{run}_{mark}_{height}x{width}", element.suffix());
+    let wish = format!("mithril_tile_{}_{down}x{across}_{step}_{run}_of_{height}x{width}", element.suffix());
     library.add(&wish, &substitute(include_str!("tile_of.c"), &pairs))
 }
 
 /// The micro-kernel of any tile, which becomes a part of who calls it.
-fn tile_inside(library: &mut Library, element: Element) -> String {
+pub(super) fn tile_inside(library: &mut Library, element: Element) -> String {
     let target = *library.target();
     let [lanes, most] = [target.lanes_of(element), target.rows()].map(|number| number.to_string());
     let pairs =

@@ -3,3 +3,4 @@
 pub mod direct;
 pub mod grouped;
 pub mod halo;
+pub mod regions;

@@ -2,20 +2,20 @@
    them. With down, across, step and run constants all sums stay in registers: a step loads two vectors of weights,
    and for each pixel broadcasts one element of the image. The stride between pixels is `step`, between rows of
    pixels `line`. Under a pixel are `blocks` planes with stride `plane`, each of `height` rows with stride `row`,
-   each of `width` taps with stride `column`, each of `run` contiguous elements; `skipped` weights between two
-   blocks are not used. Every step prefetches the cache line at `next`, which are weights that are used later, and
+   each of `width` taps with stride `column`, each of `run` contiguous elements; `row_gap` weights between two rows of
+   taps and `block_gap` between two blocks are not used. Every step prefetches the cache line at `next`, which are weights that are used later, and
    advances it by `stride` bytes. */
 MITHRIL_INLINE void mithril_tile_@t@(const long down, const long across, const long step, const long run,
         const @type@ *restrict image, long line, long blocks, long plane, long height, long row,
-        long width, long column, const @type@ *restrict weights, long skipped, @type@ *restrict sums,
+        long width, long column, const @type@ *restrict weights, long row_gap, long block_gap, @type@ *restrict sums,
         int accumulate, const char *next, long stride) {
     enum { LANES = @lanes@ };
     mithril_@t@ sum[@most_rows@][2];
     MITHRIL_UNROLL(@most_rows@)
     for (long pixel = 0; pixel < down * across; pixel++)
         sum[pixel][0] = sum[pixel][1] = (mithril_@t@){0};
-    for (; blocks > 0; blocks--, image += plane, weights += skipped)
-        for (long y = 0; y < height; y++)
+    for (; blocks > 0; blocks--, image += plane, weights += block_gap)
+        for (long y = 0; y < height; y++, weights += row_gap)
             for (long x = 0; x < width; x++) {
                 const @type@ *const place = image + y * row + x * column;
                 MITHRIL_UNROLL_BY(4)

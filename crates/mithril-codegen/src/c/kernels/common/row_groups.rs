@@ -27,6 +27,11 @@ impl RowGroups {
         self.rows + usize::from(self.remainder > 0)
     }
 
+    /// How many groups there are of which numbers of rows: those with one more, and the others.
+    pub fn sizes(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        [(self.remainder, self.rows + 1), (self.groups - self.remainder, self.rows)].into_iter()
+    }
+
     /// A statement for each number of rows that occurs; `{rows}` and `{micro}` stand for the number and its kernel.
     /// `panels` are those of the other factor.
     pub fn calls(

@@ -91,8 +91,9 @@ pub struct Blocked {
     pub result: [usize; 2],
     /// The axis in front of these, of volumes; without dilation unless each channel is by itself.
     pub depth: Option<Depth>,
-    /// Rows of the image, and rows of zeros above: where many weights meet only zeros, they are left out row by row.
-    pub rows: Option<[usize; 2]>,
+    /// Along each axis the size of the image and the zeros in front of it: where most weights meet only zeros, they are
+    /// skipped.
+    pub edges: Option<[[usize; 2]; 2]>,
     /// What is read.
     pub image: Image,
     /// Where the result lies.
