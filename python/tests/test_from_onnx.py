@@ -8,6 +8,7 @@ import pytest
 
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper, parser  # noqa: E402
+from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 
 def _text(body, inputs="float[n, 3] x", opset=21, outputs="float[n, 3] y"):
@@ -130,6 +131,43 @@ def test_numbers_are_constants_and_weights_are_parameters():
     outputs = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": x, "flag": flag})
     np.testing.assert_allclose(outputs["y"], [[(4 * (1 + 4 + 9) * 4 + 2) / 2], [1.0]])
     np.testing.assert_allclose(outputs["also"], [4.0])
+
+
+@pytest.mark.parametrize(("forbidden", "is_mask"), [(-np.inf, True), (np.finfo(np.float32).min, True), (-9.0, False)])
+def test_attention_as_exporters_write_it_becomes_the_op(forbidden, is_mask):
+    """Scales of both factors, repeated heads that are flattened around a transposition, and zeros instead of NaN."""
+    text = """<ir_version: 10, opset_import: ["": 21]>
+    net (float[1, 4, 5, 8] q, float[1, 2, 5, 8] k, float[1, 4, 5, 8] v) => (float[1, 4, 5, 8] y)
+    <int64[5] all = {1, 2, 2, 5, 8}, int64[3] flat = {4, 5, 8}, int64[4] back = {1, 4, 8, 5}, int64[1] two = {2},
+     float root = {0.6}, float zero = {0}> {
+        group = Unsqueeze (k, two)
+        repeated = Expand (group, all)
+        flattened = Reshape (repeated, flat)
+        turned = Transpose <perm = [0, 2, 1]> (flattened)
+        keys = Reshape (turned, back)
+        scaled = Mul (q, root)
+        scaled_keys = Mul (keys, root)
+        scores = MatMul (scaled, scaled_keys)
+        masked = Add (scores, mask)
+        shares = Softmax <axis = -1> (masked)
+        missing = IsNaN (shares)
+        weights = Where (missing, zero, shares)
+        y = MatMul (weights, v)
+    }"""
+    file = parser.parse_model(text)
+    mask = np.where(np.tri(5, dtype=bool), 0, forbidden).astype(np.float32)
+    file.graph.initializer.append(numpy_helper.from_array(mask.reshape(1, 1, 5, 5), "mask"))
+    model, params = ml.from_onnx(file.SerializeToString())
+    assert list(params) == ([] if is_mask else ["mask"])
+    compiled = ml.compile(model, ml.NumpyBackend())
+    rng = np.random.default_rng(1)
+    heads = {"q": (1, 4, 5, 8), "k": (1, 2, 5, 8), "v": (1, 4, 5, 8)}
+    data = {name: rng.normal(size=shape).astype(np.float32) for name, shape in heads.items()}
+    expected = ReferenceEvaluator(file).run(None, data)[0]
+    np.testing.assert_allclose(compiled.evaluate(params, data)["y"], expected, rtol=1e-5, atol=1e-6)
+    stage = compiled.stages["raise"]
+    assert "scaled_dot_product_attention" in stage
+    assert "softmax(" not in stage
 
 
 @pytest.mark.parametrize("location", ["../weights.bin", "/etc/hostname"])

@@ -253,3 +253,94 @@ def test_similar_attention_stays(kind):
     first = expected[0] if isinstance(expected, tuple) else expected
     np.testing.assert_allclose(next(iter(outputs.values())), first.numpy(), rtol=2e-5, atol=2e-5)
     assert ("scaled_dot_product_attention" in ops_of(compiled)) == (kind == "none")
+
+
+def by_letters(q, k, v):
+    scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / np.sqrt(8)
+    scores = jnp.where(jnp.tril(jnp.ones((5, 5), bool)), scores, -jnp.inf)
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores, -1), v)
+
+
+def in_another_order(q, k, v):
+    scores = jnp.einsum("bkhd,qhbd->hbqk", k, jnp.transpose(q, (1, 2, 0, 3)) * 0.3)
+    bias = jnp.arange(5.0)[None, None, :, None] * jnp.arange(4.0)[:, None, None, None]
+    return jnp.einsum("bkhe,hbqk->qebh", v, jax.nn.softmax(scores + bias, -1))
+
+
+def by_matrices(q, k, v):
+    q, k, v = (jnp.swapaxes(x, 1, 2) for x in (q, k, v))
+    return jnp.swapaxes(jax.nn.softmax(q @ jnp.swapaxes(k, -1, -2) * 8**-0.5, axis=-1) @ v, 1, 2)
+
+
+def by_jax(q, k, v):
+    return jax.nn.dot_product_attention(q, k, v, is_causal=True)
+
+
+def with_shared_heads(q, k, v):
+    return jax.nn.dot_product_attention(q, k[:, :, :2], v[:, :, :2], is_causal=True)
+
+
+def with_shared_heads_and_bias(q, k, v):
+    bias = jnp.arange(25.0).reshape(1, 1, 5, 5) / 5 - jnp.arange(4.0).reshape(1, 4, 1, 1)
+    return jax.nn.dot_product_attention(q, k[:, :, :2], v[:, :, :2], bias=bias, is_causal=True)
+
+
+def of_values_of_queries(q, k, v):
+    return jnp.einsum("bhqk,bqhd->bkhd", jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k), -1), v)
+
+
+def with_summed_features(q, k, v):
+    return jnp.einsum("bhqk,bkhd->bqh", jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k), -1), v)
+
+
+@pytest.mark.parametrize(
+    ("function", "is_attention"),
+    [
+        (by_letters, True),
+        (in_another_order, True),
+        (by_matrices, True),
+        (by_jax, True),
+        (with_shared_heads, True),
+        (with_shared_heads_and_bias, True),
+        (of_values_of_queries, False),
+        (with_summed_features, False),
+    ],
+)
+def test_attention_of_jax_becomes_the_op(function, is_attention):
+    rng = np.random.default_rng(2)
+    q, k, v = (rng.normal(size=(2, 5, 4, 8)).astype(np.float32) for _ in range(3))
+    model, params = ml.from_jax(function, (q, k, v))
+    expected = np.asarray(function(q, k, v))
+    for backend in (ml.NumpyBackend(), ml.CBackend(), ml.TorchBackend()):
+        compiled = ml.compile(model, backend, inference=True)
+        outputs = compiled.evaluate(params, {"q": q, "k": k, "v": v})
+        actual = backend.to_numpy(next(iter(outputs.values())))
+        np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
+    assert ("scaled_dot_product_attention" in ops_of(compiled)) == is_attention
+    assert ("softmax" in ops_of(compiled)) != is_attention
+
+
+@pytest.mark.parametrize(
+    ("equation", "is_product"),
+    [
+        ("ij,jk->ik", True),
+        ("abij,abjk->abik", True),
+        ("jk,ij->ik", True),
+        ("ij,kj->ik", False),
+        ("ij,jk->ki", False),
+        ("ij,jk->i", False),
+        ("ij,ij->ij", False),
+        ("ii,ik->ik", False),
+    ],
+)
+def test_einsum_as_a_product_of_matrices(equation, is_product):
+    terms = equation.partition("->")[0].split(",")
+    sizes = dict(zip("abijk", (2, 3, 4, 5, 6), strict=True))
+    rng = np.random.default_rng(3)
+    data = {name: rng.normal(size=[sizes[c] for c in term]) for name, term in zip("xy", terms, strict=True)}
+    model = ml.Model()
+    model |= ml.Einsum(equation)(operands1="x", operands2="y", output="output")
+    compiled = ml.compile(model, ml.NumpyBackend(dtype="float64"), shapes={n: x.shape for n, x in data.items()})
+    actual = compiled.evaluate({}, data)["output"]
+    np.testing.assert_allclose(actual, np.einsum(equation, *data.values()), rtol=1e-12)
+    assert ("matmul" in ops_of(compiled)) == is_product

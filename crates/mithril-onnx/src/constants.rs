@@ -1,9 +1,12 @@
 //! Which initializers are constants that an exporter wrote, rather than parameters: numbers such as the scale of attention or
-//! the epsilon of a norm. A file does not say; how they are used does.
+//! the epsilon of a norm, and masks of attention. A file does not say; how they are used and what they hold does.
 
+use mithril_ir::error::Result;
+use mithril_ir::{Tensor, dtype::DType};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::proto::{GraphProto, NodeProto};
+use crate::tensor::Stored;
 
 /// Ops, element by element, whose operands of one element are numbers.
 const ELEMENTWISE: &[&str] = &[
@@ -63,4 +66,24 @@ pub fn numbers(graph: &GraphProto) -> FxHashSet<&str> {
     }
     found.retain(|name| used.contains(name));
     found
+}
+
+/// Whether a matrix holds nothing but 0 and what no exponential is left of, such as minus infinity: scores of attention plus
+/// it, and nothing that is learned.
+pub fn is_mask(stored: &Stored) -> Result<bool> {
+    if stored.shape.len() < 2 || !stored.dtype.is_float() {
+        return Ok(false);
+    }
+    let lowest = if matches!(stored.dtype, DType::F16) { -6e4 } else { -1e30 };
+    let mut is_forbidding = false;
+    // Weights are told by their first elements.
+    for block in stored.bytes.chunks(64 * stored.dtype.size()) {
+        let values =
+            Tensor::from_bytes(stored.dtype, vec![block.len() / stored.dtype.size()], block)?.to_f64s();
+        if !values.iter().all(|&x| x == 0.0 || x <= lowest) {
+            return Ok(false);
+        }
+        is_forbidding |= values.iter().any(|&x| x < 0.0);
+    }
+    Ok(is_forbidding)
 }

@@ -280,7 +280,8 @@ impl<'m> Importer<'m> {
         };
         // Quantized weights, too, are learned; vectors of integers are zero points, axes and sizes.
         let is_quantized = matches!(stored.dtype, DType::I8 | DType::U8) && stored.shape.len() > 1;
-        if !(learned && (stored.dtype.is_float() || is_quantized) && !stored.shape.is_empty()) {
+        let is_parameter = learned && (stored.dtype.is_float() || is_quantized) && !stored.shape.is_empty();
+        if !is_parameter || constants::is_mask(&stored)? {
             let constant = stored.to_tensor()?;
             return Ok(Value::Graph(self.cx.lit(constant)));
         }

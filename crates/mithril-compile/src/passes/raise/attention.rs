@@ -4,8 +4,9 @@ use mithril_ir::dtype::Kind;
 use mithril_ir::graph::{Node, NodeId, ValueId};
 use mithril_ir::literal::Lit;
 use mithril_ir::ops::{attention, compare, elementwise as e, linalg, movement as m, reduce, softmax};
-use mithril_ir::{Dim, Tensor};
+use mithril_ir::{DType, Dim, Tensor};
 
+use super::einsum::is_product;
 use super::products::{is_matrix_transpose, order};
 use super::unify::Bound;
 use super::view::{Nodes, View};
@@ -15,11 +16,27 @@ const FORBIDDEN: f64 = -1e30;
 
 /// Scores on their way from the softmax back to the product.
 #[derive(Debug)]
-struct Scores {
+pub struct Scores {
     scale: f64,
-    mask: Option<Bound>,
+    /// What is added to scores, or which of them stay.
+    pub mask: Option<Bound>,
     is_causal: bool,
-    nodes: Nodes,
+    /// The nodes behind the product.
+    pub nodes: Nodes,
+}
+
+/// What attention is of.
+pub struct Operands {
+    /// `[*b, q, d]`
+    pub query: Bound,
+    /// `[*b, k, d]`
+    pub key: Bound,
+    /// `[*b, k, v]`
+    pub value: Bound,
+    /// A mask that broadcasts to `[*b, q, k]`.
+    pub mask: Option<Bound>,
+    /// Whether several heads of queries share one of keys and values.
+    pub is_grouped: bool,
 }
 
 /// `softmax(query · keyᵀ · scale + mask) · value` instead of a node.
@@ -28,7 +45,7 @@ pub fn raised(view: &View<'_>, root: NodeId) -> Option<Bound> {
     if node.op != &linalg::MATMUL {
         return None;
     }
-    let mut scores = Scores { scale: 1.0, mask: None, is_causal: false, nodes: Nodes::new() };
+    let mut scores = Scores::new();
     let weighted = scores.behind_softmax(view, node.inputs[0])?;
     let product = scores.behind_mask(view, weighted)?;
     let (query, key) = scores.operands(view, product)?;
@@ -43,26 +60,39 @@ pub fn raised(view: &View<'_>, root: NodeId) -> Option<Bound> {
         }
         _ => (key, node.inputs[1], false),
     };
-    let size = view.shape(query)?.last()?.known();
-    let default = size.map(|d| 1.0 / (d.max(1) as f64).sqrt());
-    let dtype = view.graph.ty(query)?.dtype;
-    let is_default = default.is_some_and(|d| (d - scores.scale).abs() <= 4.0 * dtype.epsilon() * d);
-    let scale = if is_default { Lit::None } else { Lit::Float(scores.scale) };
-    let args = vec![
-        Bound::Value(query),
+    let (size, dtype) = (view.shape(query)?.last()?, view.graph.ty(query)?.dtype);
+    let operands = Operands {
+        query: Bound::Value(query),
         key,
-        Bound::Value(value),
-        scores.mask.unwrap_or(Bound::Lit(Lit::None)),
-        Bound::Lit(Lit::Bool(scores.is_causal)),
-        Bound::Lit(scale),
-        Bound::Lit(Lit::Bool(is_grouped)),
-    ];
-    Some(Bound::Op(&attention::SCALED_DOT_PRODUCT_ATTENTION, args))
+        value: Bound::Value(value),
+        mask: scores.mask.take(),
+        is_grouped,
+    };
+    Some(scores.attention(operands, size, dtype))
 }
 
 impl Scores {
+    /// Scores as the softmax reads them.
+    pub fn new() -> Self {
+        Self { scale: 1.0, mask: None, is_causal: false, nodes: Nodes::new() }
+    }
+    /// The op with these scores, for queries with `size` features.
+    pub fn attention(&self, operands: Operands, size: &Dim, dtype: DType) -> Bound {
+        let default = size.known().map(|d| 1.0 / (d.max(1) as f64).sqrt());
+        let is_default = default.is_some_and(|d| (d - self.scale).abs() <= 4.0 * dtype.epsilon() * d);
+        let args = vec![
+            operands.query,
+            operands.key,
+            operands.value,
+            operands.mask.unwrap_or(Bound::Lit(Lit::None)),
+            Bound::Lit(Lit::Bool(self.is_causal)),
+            Bound::Lit(if is_default { Lit::None } else { Lit::Float(self.scale) }),
+            Bound::Lit(Lit::Bool(operands.is_grouped)),
+        ];
+        Bound::Op(&attention::SCALED_DOT_PRODUCT_ATTENTION, args)
+    }
     /// What the softmax over the last axis is of.
-    fn behind_softmax(&mut self, view: &View<'_>, v: ValueId) -> Option<ValueId> {
+    pub fn behind_softmax(&mut self, view: &View<'_>, v: ValueId) -> Option<ValueId> {
         let v = self.behind_casts(view, v);
         let (n, node) = view.node(v)?;
         if node.op == &compare::WHERE {
@@ -77,10 +107,15 @@ impl Scores {
         self.nodes.push(n);
         Some(node.inputs[0])
     }
-    /// A softmax that is 0 where all scores are minus infinity, as PyTorch writes it.
+    /// A softmax that is 0 where all scores are minus infinity, as PyTorch writes it: where no score is above minus infinity,
+    /// or, in ONNX files, where the softmax is NaN.
     fn behind_guard(&mut self, view: &View<'_>, node: &Node) -> Option<ValueId> {
         if view.scalar(node.inputs[1])? != 0.0 {
             return None;
+        }
+        if let Some((n, is_nan)) = view.use_of(node.inputs[0], &compare::ISNAN) {
+            self.nodes.push(n);
+            return self.behind_softmax(view, node.inputs[2]).filter(|_| is_nan.inputs[0] == node.inputs[2]);
         }
         let mut used = Nodes::new();
         let mut inside = |v: ValueId, op| {
@@ -110,7 +145,7 @@ impl Scores {
         v
     }
     /// The product below masks and scales.
-    fn behind_mask(&mut self, view: &View<'_>, v: ValueId) -> Option<ValueId> {
+    pub fn behind_mask(&mut self, view: &View<'_>, v: ValueId) -> Option<ValueId> {
         let v = self.behind_casts(view, v);
         let (n, node) = view.node(v)?;
         if node.op == &e::ADD {
@@ -133,12 +168,16 @@ impl Scores {
             self.allow(view, node.inputs[0], is_allowed, fill)?;
             return self.behind_mask(view, inner).filter(|_| view.shape(inner) == view.shape(v));
         }
+        let inner = self.behind_scale(view, v);
+        let inner = self.behind_casts(view, inner);
+        is_product(view, inner).then_some(inner)
+    }
+    /// What a value is a multiple of.
+    pub fn behind_scale(&mut self, view: &View<'_>, v: ValueId) -> ValueId {
         let (scale, inner, nodes) = view.scaled(v);
         self.scale *= scale;
         self.nodes.extend(nodes);
-        let inner = self.behind_casts(view, inner);
-        view.use_of(inner, &linalg::MATMUL)?;
-        Some(inner)
+        inner
     }
     /// A mask of numbers that are added.
     fn add_mask(&mut self, view: &View<'_>, mask: ValueId, scores: ValueId) -> Option<()> {
@@ -188,7 +227,8 @@ impl Scores {
         order.swap(n.checked_sub(2)?, n - 1);
         Some((query, Bound::transposed(Bound::Value(source), &order)))
     }
-    fn unscaled(&mut self, view: &View<'_>, v: ValueId) -> ValueId {
+    /// An operand of the product, with its scale in that of the scores.
+    pub fn unscaled(&mut self, view: &View<'_>, v: ValueId) -> ValueId {
         // Constants are no operands: a product with them is theirs.
         let (scale, inner, _) = view.scaled(v);
         if view.shape(inner) != view.shape(v) {
@@ -202,10 +242,12 @@ impl Scores {
 /// Whether a value is a product, scaled and masked.
 fn ends_in_product(view: &View<'_>, v: ValueId) -> bool {
     let (_, inner, _) = view.scaled(v);
+    if is_product(view, inner) {
+        return true;
+    }
     let Some((_, node)) = view.node(inner) else { return false };
     let input = |i: usize| ends_in_product(view, node.inputs[i]);
     match node.op {
-        op if op == &linalg::MATMUL => true,
         op if op == &e::CAST => input(0),
         op if op == &e::ADD => input(0) || input(1),
         op if op == &compare::WHERE => input(1) || input(2),

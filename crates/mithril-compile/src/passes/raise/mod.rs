@@ -3,7 +3,7 @@
 //! Op definitions list the formulas of an op in smaller ops ([`mithril_ir::forms`]). A form is matched by structure, never by
 //! names: [`view`] shows values as sums, products and reductions whichever nodes write them, [`unify`] matches patterns
 //! with them. Ops that are more than a formula (products whose operands are transposed and reshaped, attention) have
-//! rules of their own ([`products`], [`attention`]).
+//! rules of their own ([`products`], [`attention`], [`einsum`]).
 //!
 //! A match is taken if nothing else uses what it covers, and if the op has the dtype and the shape of the pieces. It
 //! computes the same for all inputs up to rounding, with two exceptions that are documented in `docs/import.md`: what
@@ -11,6 +11,7 @@
 //! instead of NaN.
 
 mod attention;
+mod einsum;
 mod products;
 mod unify;
 mod view;
@@ -116,7 +117,10 @@ fn largest(view: &View<'_>, rules: &[&'static FormRule], root: NodeId) -> Option
     }
     let matches = rules.iter().filter_map(|rule| Some((Match::new(view, rule, root)?, *rule)));
     let Some((matched, rule)) = matches.max_by_key(|(matched, _)| matched.nodes.len()) else {
-        return products::raised(view, root).or_else(|| attention::raised(view, root));
+        return products::raised(view, root)
+            .or_else(|| attention::raised(view, root))
+            .or_else(|| einsum::attention(view, root))
+            .or_else(|| einsum::raised(view, view.graph.node(root)));
     };
     let argument = |(i, bound): (usize, Option<Bound>)| {
         let port = &rule.op.ports[i];
