@@ -41,7 +41,22 @@ from .compiled import physical_model as _physical_model
 from .compiled.compile import compile
 from .compiled.parameters import Parameters
 from .compiled.physical_model import PhysicalModel
-from .dtypes import DType, bfloat16, bool_, float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32
+from .dtypes import (
+    DType,
+    bfloat16,
+    bool_,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
 from .errors import MithrilError
 from .frontend import from_jax, from_onnx, from_torch
 from .parallel import Hardware, Layout, Mesh, Pipeline
@@ -133,6 +148,7 @@ __all__ = [
     "uint8",
     "uint16",
     "uint32",
+    "uint64",
     "view",
     "vision",
     "weights",

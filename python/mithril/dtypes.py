@@ -42,6 +42,7 @@ bool_ = DType("bool")
 uint8 = DType("uint8")
 uint16 = DType("uint16")
 uint32 = DType("uint32")
+uint64 = DType("uint64")
 int8 = DType("int8")
 int16 = DType("int16")
 int32 = DType("int32")
@@ -51,7 +52,9 @@ bfloat16 = DType("bfloat16")
 float32 = DType("float32")
 float64 = DType("float64")
 
-ALL: tuple[DType, ...] = (bool_, uint8, uint16, uint32, int8, int16, int32, int64, float16, bfloat16, float32, float64)
+_UNSIGNED = (uint8, uint16, uint32, uint64)
+_FLOATS = (float16, bfloat16, float32, float64)
+ALL: tuple[DType, ...] = (bool_, *_UNSIGNED, int8, int16, int32, int64, *_FLOATS)
 
 
 def normalize(dtype: Any) -> DType:

@@ -38,7 +38,6 @@ OUT_OF_SCOPE = {
 
 #: Why others are not run: what the error says, and the reason.
 EXCEPTIONS = {
-    r"dtype uint64 ": "Mithril does not have uint64, and no wider integer to hold it",
     r"`ImageDecoder`": "files of images (JPEG, PNG, ...) within a tensor",
     r"ai\.onnx\.ml\.|`TfIdfVectorizer`": "vectorizers, trees and encoders of classical machine learning",
     r"`(NonMaxSuppression|NonZero|Unique)`": "the shape of the result depends on data",

@@ -40,7 +40,7 @@ def converted(name: str, x: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any,
 
 
 @pytest.mark.parametrize("name", [*BACKENDS, "interpreter", *COMPILED])
-@pytest.mark.parametrize("source", ["int32", "uint32", "int64"])
+@pytest.mark.parametrize("source", ["int32", "uint32", "int64", "uint64"])
 def test_integers_are_rounded_once(source, name):
     actual = converted(name, np.array(list(INTEGERS), source), "bfloat16")
     np.testing.assert_array_equal(actual, np.array(list(INTEGERS.values()), np.float64))

@@ -308,7 +308,7 @@ def test_arguments_may_be_numbers_of_numpy():
     assert backend.zeros(3, "float64").dtype == backend.zeros(3, np.float64).dtype == np.float64
     assert backend.sum(X, axis=np.int64(1)).shape == (2,)
     assert backend.reshape(X, np.array([3, 2])).shape == backend.reshape(X, [np.int64(3), -1]).shape == (3, 2)
-    assert backend.tensor(np.array([1, 2], np.uint64)).dtype == np.int64
+    assert backend.tensor(np.array([1, 2], np.uint64)).dtype == np.uint64
     assert backend.grad(lambda x: x)(np.float32(3.0)) == 1.0
 
 

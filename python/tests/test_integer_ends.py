@@ -1,5 +1,6 @@
 """Ops that bring elements together, order or move them, with integers at the ends of their range; against NumPy."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from backends import BACKENDS, backend
 from mithril.backends.with_manualgrad.interpreter_backend import InterpreterBackend
 
-DTYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64")
+DTYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 COLUMNS = np.array([1, 1])
 PLACES = np.array([[0, 3, 3, 1, 0, 0], [2, 2, 2, 2, 2, 2]])
 
@@ -51,7 +52,8 @@ def padded(x):
     return margin.reshape(3, 2, 4, 2).max((1, 3))[None, None]
 
 
-#: Name of the test -> op, arguments made of the elements, and what NumPy makes of them. Sums and products are int64.
+#: Name of the test -> op, arguments made of the elements, and what NumPy makes of them. Sums and products are int64, of
+#: uint64 in itself.
 CASES = {
     "index_add": ("index_add", lambda x: (x, COLUMNS, x[2:], 0), index_added),
     "matmul": ("matmul", lambda x: (x, x.T.copy()), lambda x: x @ x.T),
@@ -71,7 +73,10 @@ def along(axis):
         return lambda x: (x, axis, False), lambda x: getattr(np, name)(x, axis=axis, **options)
 
     by_op = {name: plain(name) for name in ("max", "min", "argmax", "argmin")}
-    by_op |= {name: plain(name, dtype=np.int64) for name in ("sum", "prod", "cumsum", "cumprod")}
+    for name in ("sum", "prod", "cumsum", "cumprod"):
+        total = functools.partial(getattr(np, name), axis=axis)
+        oracle = lambda x, total=total: total(x, dtype=np.uint64 if x.dtype == np.uint64 else np.int64)
+        by_op[name] = (lambda x: (x, axis, False)), oracle
     by_op["cummax"] = (lambda x: (x, axis), lambda x: np.maximum.accumulate(x, axis=axis))
     by_op["cummin"] = (lambda x: (x, axis), lambda x: np.minimum.accumulate(x, axis=axis))
     by_op["sort"] = (lambda x: (x, axis, True), lambda x: np.flip(np.sort(x, axis=axis), axis))

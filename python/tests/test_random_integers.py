@@ -11,7 +11,7 @@ from mithril import _core
 
 #: Seeds that are always tried, and so many fresh ones, which a failure names.
 SEEDS, FRESH = range(20), 10
-DTYPES = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "int64", "bool")
+DTYPES = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "bool")
 ARITHMETIC = ("add", "subtract", "multiply", "floor_divide", "remainder", "maximum", "minimum", "power")
 BITS = ("bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift")
 COMPARISONS = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal")
@@ -57,6 +57,9 @@ def program(seed: int) -> tuple[ml.Model, dict[str, np.ndarray[Any, Any]]]:
         kind = random.choice(["arithmetic", "bits", "compare", "unary", "along", "number", "cast", "where", "take"])
         (x, left), (y, right) = pick(numbers=kind != "cast"), pick(numbers=True)
         common = joined(left, right)
+        if common == "float64" and kind in ("arithmetic", "bits", "compare", "where"):
+            # No integer dtype holds uint64 and signed integers.
+            y, common = _core.apply_op("cast", [y, ml.DType(left)]), left
         if kind == "arithmetic":
             connection = _core.apply_op(str(random.choice(ARITHMETIC)), [x, y]), common
         elif kind == "bits":
@@ -77,8 +80,10 @@ def program(seed: int) -> tuple[ml.Model, dict[str, np.ndarray[Any, Any]]]:
         elif kind == "along":
             op = str(random.choice(REDUCTIONS))
             result = _core.apply_op(op, [x, 1] if op in ("cumsum", "cumprod", "sort", "argsort") else [x, 1, True])
-            kept = op in ("max", "min", "sort")
-            connection = _core.apply_op("add", [result, _core.apply_op("multiply", [x, 0])]), left if kept else "int64"
+            kept = op in ("max", "min", "sort") or (left == "uint64" and op in ("sum", "prod", "cumsum", "cumprod"))
+            dtype = left if kept else "int64"
+            zeros = _core.apply_op("cast", [_core.apply_op("multiply", [x, 0]), ml.DType(dtype)])
+            connection = _core.apply_op("add", [result, zeros]), dtype
         else:
             connection = cast(x, left)
         pool.append(connection)

@@ -113,9 +113,11 @@ ENDS = {
     "int32": [-(2**31), 2**31 - 1, -1, 0, 1, 3],
     "uint32": [2**32 - 1, 0, 1, 5],
     "int64": [-(2**63), 2**63 - 1, -1, 0, 1, 3, 40],
+    "uint64": [2**63 - 1, 2**63, 2**64 - 1, 0, 1, 3, 40],
 }
 TWO = ["add", "subtract", "multiply", "floor_divide", "remainder", "maximum", "minimum", "bitwise_and", "bitwise_or",
        "bitwise_xor", "left_shift", "right_shift", "equal", "less", "greater_equal"]  # fmt: skip
+UNORDERED = ["add", "subtract", "multiply", "bitwise_and", "bitwise_or", "bitwise_xor", "equal"]
 ONE = ["negative", "abs", "sign", "square", "bitwise_not", "isnan", "isfinite", "floor", "sum", "relu", "logical_not"]
 
 
@@ -140,7 +142,11 @@ def test_ends_of_integers(dtype):
     left, right = (grid.reshape(-1) for grid in np.meshgrid(values, values))
 
     def build(x):
-        two = {op: use(op, x["left"], x["right"]) for op in TWO}
+        # ONNX Runtime orders and divides integers of 64 bits with a sign alone.
+        ops = [op for op in TWO if dtype != "uint64" or op in UNORDERED]
+        two = {op: use(op, x["left"], x["right"]) for op in ops}
+        if dtype == "uint64":
+            return two
         # ONNX Runtime does not add up integers of 64 bits that wrap around.
         one = {op: use(op, x["left"], *([None, False] if op == "sum" else [])) for op in ONE}
         if dtype == "int64":

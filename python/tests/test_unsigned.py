@@ -1,4 +1,4 @@
-"""Unsigned integers of 16 and 32 bits on every backend: arithmetic that wraps around, conversions, indices, models."""
+"""Unsigned integers of 16, 32 and 64 bits on every backend: arithmetic that wraps around, conversions, indices, models."""
 
 import functools
 from typing import Any
@@ -11,8 +11,8 @@ from mithril.backends.with_manualgrad.interpreter_backend import InterpreterBack
 from mithril.testing import Case
 from mithril.testing.compiled import run_compiled
 
-DTYPES = ("uint16", "uint32")
-ALL = ("bool", "uint8", "uint16", "uint32", "int8", "int16", "int32", "int64")
+DTYPES = ("uint16", "uint32", "uint64")
+ALL = ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
 #: Backends whose ops at once are those of another framework, so that ops run as compiled models.
 COMPILED = {"c": "CBackend", "ggml": "GGMLBackend"}
 NAMES = [*BACKENDS, "interpreter", *COMPILED]
@@ -29,7 +29,7 @@ def pairs(dtype: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Every pair of numbers at the ends of the range, around the sign bit of the same width, and small ones."""
     most = np.iinfo(dtype).max
     half = most // 2
-    values = np.array([0, 1, 2, 3, 7, 15, 16, 31, 32, half - 1, half, half + 1, half + 2, most - 1, most], dtype)
+    values = np.array([0, 1, 2, 3, 7, 15, 16, 31, 32, 63, 64, half - 1, half, half + 1, half + 2, most - 1, most], dtype)
     left, right = np.meshgrid(values, values, indexing="ij")
     return left.copy(), right.copy()
 
@@ -107,7 +107,14 @@ def test_arithmetic_wraps_around(dtype, name):
         check(run(name, "multiply", (x, np.iinfo(dtype).max)), x * np.array(np.iinfo(dtype).max, dtype))
         # No number of the dtype: the answer is that for the number as it is.
         check(run(name, "greater", (x, -1)), np.ones(x.shape, bool))
-        check(run(name, "clip", (x, 3, np.iinfo(dtype).max - 1)), np.clip(x, 3, np.iinfo(dtype).max - 1))
+        check(run(name, "less_equal", (x, -1)), np.zeros(x.shape, bool))
+        check(run(name, "not_equal", (-5, x)), np.ones(x.shape, bool))
+        top = np.iinfo(dtype).max - 1
+        check(run(name, "clip", (x, 3, top)), np.clip(x, np.array(3, dtype), np.array(top, dtype)))
+        check(run(name, "maximum", (x, 40)), np.maximum(x, np.array(40, dtype)))
+        check(run(name, "less", (40, x)), np.array(40, dtype) < x)
+        check(run(name, "right_shift", (x, 1)), x >> np.array(1, dtype))
+        check(run(name, "floor_divide", (x, 7)), x // np.array(7, dtype))
         check(run(name, "where", (x > y, x, y)), np.where(x > y, x, y))
 
 
@@ -125,10 +132,11 @@ def test_conversions(dtype, name):
             check(run(name, "cast", (x, ml.DType(other))), x.astype(np.float64).astype(other))
         floats = np.array([0.0, -0.7, -5.0, 1.9, 65504.0, 40000.0, np.inf, -np.inf, np.nan], other)
         if other != "float16":
-            floats = np.concatenate([floats, np.array([65535.5, 65536, 2**31, 2**31 + 512, 2**32, 1e30, -1e30], other)])
+            more = [65535.5, 65536, 2**31, 2**31 + 512, 2**32, 2**63, 2**63 + 2**40, 2**64 - 2**40, 2**64, 1e30, -1e30]
+            floats = np.concatenate([floats, np.array(more, other)])
         most = np.iinfo(dtype).max
-        expected = np.trunc(np.clip(np.nan_to_num(floats.astype(np.float64), posinf=most, neginf=0), 0, most))
-        check(run(name, "cast", (floats, ml.DType(dtype))), expected.astype(dtype))
+        expected = [0 if x != x else most if x >= most else 0 if x < 0 else int(x) for x in floats.astype(np.float64)]
+        check(run(name, "cast", (floats, ml.DType(dtype))), np.array(expected, dtype))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -180,6 +188,10 @@ PROMOTED = {
     ("uint32", "int32"): "int64",
     ("uint32", "int64"): "int64",
     ("uint32", "bool"): "uint32",
+    ("uint64", "bool"): "uint64",
+    ("uint64", "uint8"): "uint64",
+    ("uint64", "uint32"): "uint64",
+    ("uint64", "float32"): "float32",
     ("uint16", "float16"): "float16",
     ("uint32", "float32"): "float32",
 }
@@ -192,6 +204,71 @@ def test_promotion(name):
         with np.errstate(over="ignore"):
             check(run(name, "add", (x, y)), (x.astype(expected) + y.astype(expected)))
             check(run(name, "add", (y, x)), (x.astype(expected) + y.astype(expected)))
+
+
+@pytest.mark.parametrize("signed", ["int8", "int32", "int64"])
+def test_uint64_does_not_promote_with_signed_integers(signed):
+    """No integer dtype holds the numbers of both, and a float would round them."""
+    one = chosen("numpy")
+    x, y = one.tensor([1, 2], "uint64"), one.tensor([1, 2], signed)
+    for op in ("add", "maximum", "less", "floor_divide", "bitwise_and"):
+        for pair in ((x, y), (y, x)):
+            with pytest.raises(ml.MithrilError, match=f"uint64 and {signed}|{signed} and uint64"):
+                one._op(op, pair)
+    with pytest.raises(ml.MithrilError, match="no dtype holds both"):
+        one.where(one.tensor([True, False]), x, y)
+    check(np.asarray(one.divide(x, y)), np.array([1, 1], np.float32))
+
+
+#: Name -> op, arguments made of the elements, and what NumPy makes of them.
+ALONG = {
+    **{op: ((1,), lambda x, op=op: getattr(np, op)(x, axis=1)) for op in ("max", "min", "argmax", "argmin")},
+    **{op: ((1,), lambda x, op=op: getattr(np, op)(x, axis=1)) for op in ("sum", "prod", "cumsum", "cumprod")},
+    "sort": ((1,), lambda x: np.sort(x, axis=1)),
+    "argsort": ((1,), lambda x: np.argsort(x, axis=1, kind="stable")),
+    "topk": ((3, 1), lambda x: np.flip(np.sort(x, axis=1), 1)[:, :3]),
+    "cummax": ((1,), lambda x: np.maximum.accumulate(x, axis=1)),
+    "any": ((1,), lambda x: x.any(1)),
+    "count_nonzero": ((1,), lambda x: np.count_nonzero(x, axis=1)),
+    "diff": ((), lambda x: np.diff(x, axis=-1)),
+    "relu6": ((), lambda x: np.minimum(x, np.array(6, x.dtype))),
+    "unique": ((12,), lambda x: np.unique(x)[:12]),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("op", ALONG)
+def test_along_an_axis_beyond_int64(op, name):
+    x = np.random.default_rng(1).choice(pairs("uint64")[0][:, 0], (4, 6))
+    arguments, oracle = ALONG[op]
+    check(run(name, op, (x, *arguments)), oracle(x))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_numbers_beyond_int64(name):
+    """A Python number that int64 does not hold is one of uint64."""
+    x, big = pairs("uint64")[0][:, 0].copy(), 2**63 + 5
+    check(run(name, "less", (x, big)), x < np.uint64(big))
+    with np.errstate(over="ignore"):
+        check(run(name, "add", (x, big)), x + np.uint64(big))
+    check(run(name, "clip", (x, 3, big)), np.clip(x, np.uint64(3), np.uint64(big)))
+    check(run(name, "full", ((2,), 2**64 - 1, ml.uint64)), np.full(2, 2**64 - 1, np.uint64))
+    padded = run(name, "pad", (x[:2].copy(), 1, "constant", 2**64 - 1))
+    check(padded, np.pad(x[:2], 1, constant_values=2**64 - 1))
+
+
+@pytest.mark.parametrize("name", [*BACKENDS, "interpreter", "c"])
+def test_indices_beyond_int64_are_errors(name):
+    """Not the last element, which -1 stands for."""
+    x, at = np.arange(4, dtype=np.float32), np.array([2**64 - 1], np.uint64)
+    with pytest.raises((ml.MithrilError, IndexError)):
+        run(name, "take", (x, at, 0)) if name in ("numpy", "torch", "interpreter", "c") else compiled_take(name, x, at)
+
+
+def compiled_take(name, x, at):
+    model = ml.Model.create(output=ml.IOKey("x", shape=[4]).take(ml.IOKey("at", type=ml.uint64, shape=[1])))
+    one = chosen(name)
+    return ml.compile(model, one, data_keys=["x", "at"]).evaluate({}, {"x": one.array(x), "at": one.array(at)})
 
 
 @pytest.mark.parametrize("name", [*BACKENDS, *COMPILED])
@@ -241,11 +318,15 @@ def test_exported_c_names_the_types(tmp_path):
     model = ml.Model()
     model |= ml.Add()(left=ml.IOKey("a", dtype="uint16", shape=[2]), right=1, output=ml.IOKey("b"))
     model |= ml.Multiply()(left=ml.IOKey("c", dtype="uint32", shape=[2]), right=4294967295, output=ml.IOKey("d"))
-    compiled = ml.compile(model, ml.CBackend(), inference=True, data_keys=["a", "c"])
+    model |= ml.FloorDivide()(left=ml.IOKey("e", dtype="uint64", shape=[2]), right=3, output=ml.IOKey("f"))
+    compiled = ml.compile(model, ml.CBackend(), inference=True, data_keys=["a", "c", "e"])
     source = compiled.source
     assert "uint16_t" in source
     assert "uint32_t" in source
-    outputs = compiled.evaluate({}, {"a": np.array([65535, 1], np.uint16), "c": np.array([2, 3], np.uint32)})
+    assert "uint64_t" in source
+    data = {"a": np.array([65535, 1], np.uint16), "c": np.array([2, 3], np.uint32)}
+    outputs = compiled.evaluate({}, data | {"e": np.array([2**64 - 1, 9], np.uint64)})
+    check(outputs["f"], np.array([(2**64 - 1) // 3, 3], np.uint64))
     check(outputs["b"], np.array([0, 2], np.uint16))
     check(outputs["d"], np.array([2**32 - 2, 2**32 - 3], np.uint32))
 
@@ -290,12 +371,3 @@ def test_methods_of_a_torch_subclass_compute_in_what_torch_has():
     x = np.array([1, 65535], np.uint16)
     check(np.asarray(one.to_numpy(compiled.evaluate({}, {"x": x, "z": x})["y"])), x + x)
     assert seen == [(torch.int64, torch.int64)]
-
-
-def test_arrays_of_uint64_become_int64_or_an_error():
-    one = chosen("numpy")
-    check(one.array(np.array([1, 2**63 - 1], np.uint64)), np.array([1, 2**63 - 1]))
-    with pytest.raises(ml.MithrilError, match="int64"):
-        one.array(np.array([2**63], np.uint64))
-    with pytest.raises(ml.MithrilError, match="use int64, which holds integers up to 9223372036854775807"):
-        one.zeros(3, "uint64")

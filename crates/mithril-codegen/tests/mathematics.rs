@@ -92,7 +92,7 @@ fn numbers(dtype: DType, stream: i64) -> Tensor {
         let wide = (i64::from(a) << 32) | i64::from(b);
         let ends =
             [0, 1, -1, 2, -2, 7, 63, 64, i64::MAX, i64::MIN, 127, -128, 31, i64::from(i32::MIN), 255, 5];
-        Scalar::Int(match i {
+        Scalar::from(match i {
             0..256 => ends[if stream % 2 == 0 { i % 16 } else { i / 16 }],
             256..2048 => wide,
             _ => wide % 20,
@@ -303,7 +303,7 @@ fn differences(all: &Everything, found: &[Tensor], wanted: &[Arc<Tensor>]) -> Ve
         let dtype = wanted.dtype();
         let off = |k: &usize| match (found.get(*k), wanted.get(*k)) {
             (Scalar::Float(a), Scalar::Float(b)) => distance(dtype, a, b) > allowed(op, b),
-            (a, b) => a.i64() != b.i64(),
+            (a, b) => a.int() != b.int(),
         };
         let wrong: Vec<usize> = (0..wanted.len()).filter(off).collect();
         if let Some(&k) = wrong.first() {

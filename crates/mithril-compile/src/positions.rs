@@ -122,7 +122,9 @@ impl Positions {
         };
         for (table, positions) in self.tables.iter().zip(&outputs) {
             let Dim::Const(size) = table.size else { continue };
-            let all = positions.to_i64s();
+            // What int64 cannot hold lies outside of every table.
+            let all = positions.to_ints().into_iter().map(|n| i64::try_from(n).unwrap_or(i64::MAX));
+            let all: Vec<i64> = all.collect();
             let Some(at) = all.iter().position(|p| !(-size..size).contains(p)) else { continue };
             let named: Vec<(&str, &Tensor)> = self
                 .inputs()
@@ -171,7 +173,7 @@ impl Table {
             let message = format!("{} needs index {position} of an axis of size {size}", self.op);
             let mut error = Error::new(Code::IndexOutOfRange, message).at(&self.place);
             for (name, value) in numbers {
-                error = error.note(format!("{name} is {} in this call", value.to_i64s()[0]));
+                error = error.note(format!("{name} is {} in this call", value.to_ints()[0]));
             }
             return error.help(
                 "the data starts too late or is too long: a text must not be longer than the context of the model, and \

@@ -178,7 +178,7 @@ impl Builder {
         let scalar = match lit {
             Lit::Bool(b) => Scalar::Bool(b),
             Lit::Float(x) => Scalar::Float(x),
-            Lit::Int(Dim::Const(n)) => Scalar::Int(n),
+            Lit::Int(Dim::Const(n)) => Scalar::from(n),
             Lit::Int(dim) => {
                 // A size that is known only at run time: a 0-d tensor filled with it.
                 let shape = self.lit(Lit::Tuple([].into()));
@@ -340,7 +340,11 @@ pub fn attr_fits(kind: Attr, lit: &Lit) -> bool {
         Attr::OptInt => lit.is_none() || int(lit),
         Attr::Float => number(lit),
         Attr::OptFloat => lit.is_none() || number(lit),
-        Attr::Scalar => number(lit) || matches!(lit, Lit::Bool(_)),
+        // An integer beyond int64 is a tensor.
+        Attr::Scalar => match lit {
+            Lit::Tensor(t) => t.rank() == 0 && t.dtype() == DType::U64,
+            lit => number(lit) || matches!(lit, Lit::Bool(_)),
+        },
         Attr::Bool => matches!(lit, Lit::Bool(_) | Lit::Training | Lit::Int(Dim::Const(0 | 1))),
         Attr::Choice(all) => matches!(lit, Lit::Str(s) if all.contains(&&**s)),
         Attr::Text => matches!(lit, Lit::Str(_)),

@@ -3,8 +3,8 @@
 //! Promotion follows the array API standard within a kind. Integers and floats promote to the float (`i64 + f16` is `f16`,
 //! as in PyTorch), and a Python or Rust scalar never promotes a tensor of its kind. An integer that the tensor's dtype cannot
 //! represent is an error rather than another number; comparisons use its exact value. An unsigned and a signed integer
-//! promote to the narrowest signed type that represents both (`u16 + i16` is `i32`, `u32 + i8` is `i64`). There is no `u64`,
-//! since few frameworks support it.
+//! promote to the narrowest signed type that represents both (`u16 + i16` is `i32`, `u32 + i8` is `i64`). None represents
+//! both `u64` and a signed type: operands of these two are an error ([`DType::mixes_with`]).
 
 use std::fmt;
 
@@ -21,6 +21,8 @@ pub enum DType {
     U16,
     /// Unsigned 32-bit integer.
     U32,
+    /// Unsigned 64-bit integer.
+    U64,
     /// Signed 8-bit integer.
     I8,
     /// Signed 16-bit integer.
@@ -104,6 +106,7 @@ impl DType {
         Self::U8,
         Self::U16,
         Self::U32,
+        Self::U64,
         Self::I8,
         Self::I16,
         Self::I32,
@@ -118,7 +121,9 @@ impl DType {
     pub const fn kind(self) -> Kind {
         match self {
             Self::Bool => Kind::Bool,
-            Self::U8 | Self::U16 | Self::U32 | Self::I8 | Self::I16 | Self::I32 | Self::I64 => Kind::Int,
+            Self::U8 | Self::U16 | Self::U32 | Self::U64 | Self::I8 | Self::I16 | Self::I32 | Self::I64 => {
+                Kind::Int
+            }
             Self::F16 | Self::BF16 | Self::F32 | Self::F64 => Kind::Float,
         }
     }
@@ -132,7 +137,7 @@ impl DType {
             Self::Bool | Self::U8 | Self::I8 => 1,
             Self::U16 | Self::I16 | Self::F16 | Self::BF16 => 2,
             Self::U32 | Self::I32 | Self::F32 => 4,
-            Self::I64 | Self::F64 => 8,
+            Self::U64 | Self::I64 | Self::F64 => 8,
         }
     }
     /// Canonical long name, as in Python libraries (`float32`).
@@ -142,6 +147,7 @@ impl DType {
             Self::U8 => "uint8",
             Self::U16 => "uint16",
             Self::U32 => "uint32",
+            Self::U64 => "uint64",
             Self::I8 => "int8",
             Self::I16 => "int16",
             Self::I32 => "int32",
@@ -159,6 +165,7 @@ impl DType {
             Self::U8 => "u8",
             Self::U16 => "u16",
             Self::U32 => "u32",
+            Self::U64 => "u64",
             Self::I8 => "i8",
             Self::I16 => "i16",
             Self::I32 => "i32",
@@ -180,20 +187,21 @@ impl DType {
         }
     }
     /// Smallest and largest integer; `None` if the type is not an integer.
-    pub const fn int_range(self) -> Option<(i64, i64)> {
+    pub const fn int_range(self) -> Option<(i128, i128)> {
         match self {
             Self::U8 => Some((0, 255)),
             Self::U16 => Some((0, 65_535)),
-            Self::U32 => Some((0, u32::MAX as i64)),
+            Self::U32 => Some((0, u32::MAX as i128)),
+            Self::U64 => Some((0, u64::MAX as i128)),
             Self::I8 => Some((-128, 127)),
             Self::I16 => Some((-32_768, 32_767)),
-            Self::I32 => Some((i32::MIN as i64, i32::MAX as i64)),
-            Self::I64 => Some((i64::MIN, i64::MAX)),
+            Self::I32 => Some((i32::MIN as i128, i32::MAX as i128)),
+            Self::I64 => Some((i64::MIN as i128, i64::MAX as i128)),
             _ => None,
         }
     }
     /// Whether the type represents that integer, possibly rounded.
-    pub const fn holds(self, n: i64) -> bool {
+    pub const fn holds(self, n: i128) -> bool {
         match self.int_range() {
             Some((least, most)) => least <= n && n <= most,
             None => true,
@@ -209,7 +217,12 @@ impl DType {
             _ => None,
         }
     }
-    /// The common type of two operands.
+    /// Whether operands of both types have a common type: all but `u64` and a signed integer, which no integer type represents.
+    pub const fn mixes_with(self, other: Self) -> bool {
+        let (a, b) = if (self as u8) <= (other as u8) { (self, other) } else { (other, self) };
+        !matches!((a, b), (Self::U64, Self::I8 | Self::I16 | Self::I32 | Self::I64))
+    }
+    /// The common type of two operands that [mix](Self::mixes_with).
     #[must_use]
     pub const fn promote(self, other: Self) -> Self {
         use DType::{BF16, Bool, F16, F32, I8, I16, I32, I64, U8, U16, U32};
@@ -245,10 +258,6 @@ impl DType {
                 let names = Self::ALL.iter().map(|d| d.name());
                 let all = names.clone().collect::<Vec<_>>().join(", ");
                 let help = match nearest(t, names) {
-                    _ if matches!(t, "uint64" | "u64") => format!(
-                        "use int64, which holds integers up to {}; few frameworks compute in uint64",
-                        i64::MAX
-                    ),
                     Some(n) => format!("did you mean \"{n}\"? Available: {all}"),
                     None => format!("available: {all}"),
                 };
@@ -287,13 +296,16 @@ mod tests {
         for &a in DType::ALL {
             for &b in DType::ALL {
                 let both = a.promote(b);
-                if let (Some(x), Some(y), Some(z)) = (a.int_range(), b.int_range(), both.int_range()) {
+                let ranges = (a.int_range(), b.int_range(), both.int_range());
+                if let ((Some(x), Some(y), Some(z)), true) = (ranges, a.mixes_with(b)) {
                     assert!(z.0 <= x.0.min(y.0) && x.1.max(y.1) <= z.1, "{a} {b} {both}");
                 }
             }
         }
         assert_eq!(DType::U32.promote(DType::I32), DType::I64);
         assert_eq!(DType::U8.promote(DType::U16), DType::U16);
+        assert_eq!(DType::U64.promote(DType::U32), DType::U64);
+        assert!(DType::ALL.iter().filter(|d| !d.mixes_with(DType::U64)).count() == 4);
         assert_eq!(DType::U32.promote(DType::F16), DType::F16);
     }
 
@@ -302,7 +314,7 @@ mod tests {
         assert_eq!(DType::parse("torch.bfloat16").unwrap(), DType::BF16);
         assert_eq!(DType::parse("mlx.core.float16").unwrap(), DType::F16);
         assert_eq!(DType::parse("<class 'numpy.float64'>").unwrap(), DType::F64);
-        assert!(DType::parse("torch.uint64").unwrap_err().hint().unwrap().starts_with("use int64"));
+        assert_eq!(DType::parse("torch.uint64").unwrap(), DType::U64);
         assert!(DType::parse("flaot32").unwrap_err().hint().unwrap().contains("float32"));
     }
 }

@@ -205,7 +205,7 @@ fn read(graph: &Graph, v: ValueId, values: &[Option<Arc<Tensor>>], symbols: &Sym
 pub fn number(lit: &Lit, dtype: Option<DType>) -> Result<Tensor> {
     let scalar = match lit {
         Lit::Bool(b) => Scalar::Bool(*b),
-        Lit::Int(Dim::Const(n)) => Scalar::Int(*n),
+        Lit::Int(Dim::Const(n)) => Scalar::from(*n),
         Lit::Float(x) => Scalar::Float(*x),
         other => return Err(Error::internal(format!("{other} is read as a tensor"))),
     };
@@ -352,7 +352,7 @@ fn float_map(call: &EvalCx<'_>, f: fn(f64) -> f64) -> Tensor {
     Tensor::build(call.dtype(), call.shape(), |i| Scalar::Float(f(x.get(i).f64())))
 }
 
-fn binary_map(call: &EvalCx<'_>, float: fn(f64, f64) -> f64, int: fn(i64, i64) -> i64) -> Tensor {
+fn binary_map(call: &EvalCx<'_>, float: fn(f64, f64) -> f64, int: fn(i128, i128) -> i128) -> Tensor {
     let (a, b) = (call.tensor(0), call.tensor(1));
     let (ia, ib) = (broadcast_index(a.shape(), call.shape()), broadcast_index(b.shape(), call.shape()));
     if let (Some(a), Some(b), DType::F32) = (a.as_slice::<f32>(), b.as_slice::<f32>(), call.dtype()) {
@@ -365,7 +365,7 @@ fn binary_map(call: &EvalCx<'_>, float: fn(f64, f64) -> f64, int: fn(i64, i64) -
             Scalar::Float(float(a.get(ia(i)).f64(), b.get(ib(i)).f64()))
         });
     }
-    Tensor::build(call.dtype(), call.shape(), |i| Scalar::Int(int(a.get(ia(i)).i64(), b.get(ib(i)).i64())))
+    Tensor::build(call.dtype(), call.shape(), |i| Scalar::Int(int(a.get(ia(i)).int(), b.get(ib(i)).int())))
 }
 
 fn scalar_map(call: &EvalCx<'_>, f: fn(&[Scalar]) -> Scalar) -> Tensor {

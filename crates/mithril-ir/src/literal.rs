@@ -119,6 +119,12 @@ impl From<i64> for Lit {
         Self::int(n)
     }
 }
+/// An integer that `i64` cannot hold is a tensor of `u64`.
+impl From<i128> for Lit {
+    fn from(n: i128) -> Self {
+        i64::try_from(n).map_or_else(|_| Tensor::scalar(DType::U64, n).into(), Self::int)
+    }
+}
 impl From<i32> for Lit {
     fn from(n: i32) -> Self {
         Self::int(n.into())

@@ -73,6 +73,8 @@ pub struct OpDef {
     pub padding_value: Option<f64>,
     /// Of an elementwise op: the inputs in which, together, it is linear, where no tensor expression says so.
     pub linear: &'static [usize],
+    /// How a target with arithmetic of `i64` alone computes the op on `u64`.
+    pub unsigned: Unsigned,
     /// The gradient.
     pub grad: Grad,
     /// The code for each target.
@@ -88,6 +90,19 @@ pub struct OpDef {
     pub precision: Option<Precision>,
     /// The weight of a product that may be stored in 8 bits.
     pub low_bit: Option<LowBit>,
+}
+
+/// How a target with arithmetic of `i64` alone computes an op on `u64`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unsigned {
+    /// By its expansion; without one it is not supported.
+    Expand,
+    /// As `i64`: the bits of the result are the same.
+    Bits,
+    /// As `i64` with the highest bit flipped, which keeps the order; that of the result is flipped back.
+    Order,
+    /// Its lowering computes with `u64`.
+    Lowering,
 }
 
 /// The inputs of an op that looks elements up by index, as positions among its ports.
@@ -297,8 +312,8 @@ pub enum DTypeRule {
 pub enum Eval {
     /// Elementwise on floats, computed in `f64` and rounded once.
     F1(fn(f64) -> f64),
-    /// Elementwise on two inputs: floats in `f64`, integers in `i64` (wrapped to the dtype).
-    F2(fn(f64, f64) -> f64, fn(i64, i64) -> i64),
+    /// Elementwise on two inputs: floats in `f64`, integers in `i128` (wrapped to the dtype).
+    F2(fn(f64, f64) -> f64, fn(i128, i128) -> i128),
     /// Elementwise on any number of broadcast inputs.
     Scalar(fn(&[Scalar]) -> Scalar),
     /// A function of whole tensors.
@@ -440,6 +455,7 @@ pub const BLANK: OpDef = OpDef {
     indexed: None,
     padding_value: None,
     linear: &[],
+    unsigned: Unsigned::Expand,
     grad: Grad::Expansion,
     lowering: Lowering::NONE,
     domain: (-2.0, 2.0),

@@ -383,16 +383,22 @@ impl<'a> DTypeCx<'a> {
             (None, None) => self.float,
         }
     }
-    /// The dtype of a comparison; int64 if the common dtype cannot represent one of the numbers.
+    /// The dtype of a comparison; if the common dtype cannot represent one of the numbers, int64, or float64 for uint64, in
+    /// which no number becomes negative.
     fn compared(&self) -> DType {
         let d = self.promoted();
         let fits = (0..self.args.len()).all(|i| self.known_int(i).is_none_or(|n| d.holds(n)));
-        if fits { d } else { DType::I64 }
+        match d {
+            d if fits => d,
+            DType::U64 => DType::F64,
+            _ => DType::I64,
+        }
     }
     /// The integer at argument `i`, if it is a literal and known.
-    fn known_int(&self, i: usize) -> Option<i64> {
+    fn known_int(&self, i: usize) -> Option<i128> {
         match self.args.get(i)? {
-            DTypeArg::Lit(Lit::Int(n)) => n.known(),
+            DTypeArg::Lit(Lit::Int(n)) => n.known().map(i128::from),
+            DTypeArg::Lit(Lit::Tensor(t)) if t.rank() == 0 && !t.dtype().is_float() => Some(t.get(0).int()),
             _ => None,
         }
     }
@@ -402,7 +408,7 @@ impl<'a> DTypeCx<'a> {
         let port = self.op.argument_name(i);
         let (least, most) = dtype.int_range().unwrap_or_default();
         let message = format!("{port} of {} is {n}, which {} cannot hold", self.op.name, dtype.name());
-        let mut wider = [DType::I16, DType::I32, DType::I64].into_iter();
+        let mut wider = [DType::I16, DType::I32, DType::I64, DType::U64].into_iter();
         let wider = wider.find(|d| d.holds(n) && d.holds(least) && d.holds(most)).unwrap_or(DType::I64);
         Err(Error::new(Code::Numerics, message)
             .note(format!("{} holds numbers from {least} to {most}", dtype.name()))
@@ -412,11 +418,32 @@ impl<'a> DTypeCx<'a> {
     pub fn apply(&self, rule: DTypeRule) -> Result<DTypes> {
         self.check_kinds()?;
         let dtypes = self.evaluate(rule)?;
+        self.check_signs(&dtypes)?;
         // A number among tensors has their dtype.
         for (i, to) in dtypes.cast.iter().enumerate() {
             to.map_or(Ok(()), |to| self.check_int(i, to))?;
         }
         Ok(dtypes)
+    }
+    /// An error if tensors of `u64` and of a signed dtype are to promote.
+    fn check_signs(&self, dtypes: &DTypes) -> Result<()> {
+        let promoted: SmallVec<[(DType, DType); 4]> = (self.args.iter().zip(&dtypes.cast))
+            .filter_map(|(arg, to)| match (arg, to) {
+                (DTypeArg::Tensor(from), Some(to)) if to.kind() == Kind::Int => Some((*from, *to)),
+                _ => None,
+            })
+            .collect();
+        for (i, (a, to)) in promoted.iter().enumerate() {
+            let mut later = promoted[i + 1..].iter().filter(|(_, other)| other == to);
+            if let Some((b, _)) = later.find(|(b, _)| !a.mixes_with(*b)) {
+                let message =
+                    format!("{} of {} and {}: no dtype holds both", self.op.name, a.name(), b.name());
+                return Err(Error::new(Code::BadDType, message)
+                    .note("uint64 holds numbers from 0 to 18446744073709551615, signed integers hold negative ones")
+                    .help("convert one of them: `cast`"));
+            }
+        }
+        Ok(())
     }
     fn evaluate(&self, rule: DTypeRule) -> Result<DTypes> {
         let outputs = self.op.outputs.len();

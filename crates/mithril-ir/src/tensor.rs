@@ -13,8 +13,8 @@ use crate::shape::Shape;
 pub enum Scalar {
     /// Boolean.
     Bool(bool),
-    /// Integer.
-    Int(i64),
+    /// Integer, wide enough for `i64` and `u64`.
+    Int(i128),
     /// Floating point.
     Float(f64),
 }
@@ -28,12 +28,20 @@ impl Scalar {
             Self::Float(x) => x,
         }
     }
-    /// As an integer. Floats are truncated and clamped to `i64`; NaN is 0.
-    pub fn i64(self) -> i64 {
+    /// As an integer. Floats are truncated; NaN is 0.
+    pub fn int(self) -> i128 {
         match self {
             Self::Bool(b) => b.into(),
             Self::Int(n) => n,
+            Self::Float(x) => x as i128,
+        }
+    }
+    /// As a size, an index or another integer of the compiler. Integers wrap around; floats are truncated and clamped; NaN
+    /// is 0.
+    pub fn i64(self) -> i64 {
+        match self {
             Self::Float(x) => x as i64,
+            other => other.int() as i64,
         }
     }
     /// As a boolean: everything but zero is true, NaN too.
@@ -53,6 +61,11 @@ impl From<f64> for Scalar {
 }
 impl From<i64> for Scalar {
     fn from(n: i64) -> Self {
+        Self::Int(n.into())
+    }
+}
+impl From<i128> for Scalar {
+    fn from(n: i128) -> Self {
         Self::Int(n)
     }
 }
@@ -120,7 +133,7 @@ macro_rules! saturate {
     ($s:ident, $t:ty) => {
         match $s {
             Scalar::Float(x) => x as $t,
-            other => other.i64() as $t,
+            other => other.int() as $t,
         }
     };
 }
@@ -130,10 +143,11 @@ elements! {
     U8, u8, U8, |x| Scalar::Int(x.into()), |s| saturate!(s, u8);
     U16, u16, U16, |x| Scalar::Int(x.into()), |s| saturate!(s, u16);
     U32, u32, U32, |x| Scalar::Int(x.into()), |s| saturate!(s, u32);
+    U64, u64, U64, |x| Scalar::Int(x.into()), |s| saturate!(s, u64);
     I8, i8, I8, |x| Scalar::Int(x.into()), |s| saturate!(s, i8);
     I16, i16, I16, |x| Scalar::Int(x.into()), |s| saturate!(s, i16);
     I32, i32, I32, |x| Scalar::Int(x.into()), |s| saturate!(s, i32);
-    I64, i64, I64, |x| Scalar::Int(x), |s| s.i64();
+    I64, i64, I64, |x| Scalar::Int(x.into()), |s| s.i64();
     F16, f16, F16, |x| Scalar::Float(x.to_f64()), |s| f16::from_f32(round_to_odd(s.f64()));
     BF16, bf16, BF16, |x| Scalar::Float(x.to_f64()), |s| bf16::from_f32(round_to_odd(s.f64()));
     F32, f32, F32, |x| Scalar::Float(x.into()), |s| saturate!(s, f32);
@@ -258,6 +272,10 @@ impl Tensor {
     pub fn to_i64s(&self) -> Vec<i64> {
         (0..self.len()).map(|i| self.get(i).i64()).collect()
     }
+    /// All elements as integers of any dtype.
+    pub fn to_ints(&self) -> Vec<i128> {
+        (0..self.len()).map(|i| self.get(i).int()).collect()
+    }
     /// The elements as little-endian bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         macro_rules! bytes {
@@ -270,6 +288,7 @@ impl Tensor {
             Data::U8(v) => v.clone(),
             Data::U16(v) => bytes!(v),
             Data::U32(v) => bytes!(v),
+            Data::U64(v) => bytes!(v),
             Data::I8(v) => bytes!(v),
             Data::I16(v) => bytes!(v),
             Data::I32(v) => bytes!(v),
@@ -299,6 +318,7 @@ impl Tensor {
             DType::U8 => Data::U8(bytes.to_vec()),
             DType::U16 => read!(U16, u16),
             DType::U32 => read!(U32, u32),
+            DType::U64 => read!(U64, u64),
             DType::I8 => read!(I8, i8),
             DType::I16 => read!(I16, i16),
             DType::I32 => read!(I32, i32),
@@ -390,6 +410,9 @@ mod tests {
         assert_eq!(Tensor::from_parts(&[1], vec![-1_i64]).cast(DType::U32).to_i64s(), [i64::from(u32::MAX)]);
         assert_eq!(x.cast(DType::I32).to_i64s(), [0, 300, -1, i64::from(i32::MAX)]);
         assert_eq!(Tensor::from_parts(&[1], vec![300_i64]).cast(DType::I8).to_i64s(), [44]);
+        assert_eq!(x.cast(DType::U64).to_ints(), [0, 300, 0, i128::from(u64::MAX)]);
+        assert_eq!(Tensor::from_parts(&[1], vec![-1_i64]).cast(DType::U64).to_ints(), [i128::from(u64::MAX)]);
+        assert_eq!(Tensor::from_parts(&[1], vec![u64::MAX]).cast(DType::F32).to_f64s(), [2.0_f64.powi(64)]);
         assert_eq!(x.cast(DType::Bool).to_i64s(), [1, 1, 1, 1]);
     }
 
@@ -409,7 +432,7 @@ mod tests {
     #[test]
     fn bytes_round_trip() {
         for &dtype in DType::ALL {
-            let x = Tensor::build(dtype, &[2, 2], |i| Scalar::Int(i as i64));
+            let x = Tensor::build(dtype, &[2, 2], |i| Scalar::Int(i as i128));
             assert!(Tensor::from_bytes(dtype, vec![2, 2], &x.to_bytes()).unwrap().same_bits(&x), "{dtype}");
         }
         assert!(Tensor::from_bytes(DType::F32, vec![1], &[0; 3]).is_err());

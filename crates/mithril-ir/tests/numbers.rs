@@ -8,7 +8,7 @@ use mithril_ir::ops::find;
 use mithril_ir::tensor::{Scalar, Tensor};
 use mithril_ir::{Builder, Code, DType, Shape, interp};
 
-type Relation = fn(i64, i64) -> bool;
+type Relation = fn(i128, i128) -> bool;
 
 fn input(b: &mut Builder, dtype: DType, shape: &[i64]) -> ValueId {
     b.graph.add_input("x", Role::Data, TensorType { dtype, shape: Shape::of(shape.iter().copied()) })
@@ -64,7 +64,9 @@ fn comparisons_with_any_number_are_exact() {
         ("greater", |a, b| a > b),
         ("greater_equal", |a, b| a >= b),
     ];
-    for (dtype, n) in [(DType::U8, -3_i64), (DType::U8, 300), (DType::I8, 200), (DType::I32, -(1 << 40))] {
+    for (dtype, n) in
+        [(DType::U8, -3_i64), (DType::U8, 300), (DType::I8, 200), (DType::I32, -(1 << 40)), (DType::U64, -1)]
+    {
         let (least, most) = dtype.int_range().unwrap();
         let elements = [least, 44, most];
         for (name, holds) in relations {
@@ -76,8 +78,16 @@ fn comparisons_with_any_number_are_exact() {
             }
             let x = Tensor::build(dtype, &[3], |i| Scalar::Int(elements[i]));
             let actual = interp::run(&b.graph, &[Arc::new(x)]).unwrap();
-            assert_eq!(actual[0].as_slice::<bool>().unwrap(), elements.map(|x| holds(x, n)), "{name} {n}");
-            assert_eq!(actual[1].as_slice::<bool>().unwrap(), elements.map(|x| holds(n, x)), "{n} {name}");
+            assert_eq!(
+                actual[0].as_slice::<bool>().unwrap(),
+                elements.map(|x| holds(x, n.into())),
+                "{name} {n}"
+            );
+            assert_eq!(
+                actual[1].as_slice::<bool>().unwrap(),
+                elements.map(|x| holds(n.into(), x)),
+                "{n} {name}"
+            );
         }
     }
 }

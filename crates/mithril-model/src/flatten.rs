@@ -506,7 +506,7 @@ impl Walk {
                 (Some(lit), _) if f == LiteralFn::Shape && lit.is_numeric() => Lit::Tuple([].into()),
                 (Some(Lit::Tensor(t)), _) if t.rank() == 0 => match t.get(0) {
                     mithril_ir::Scalar::Float(x) => Lit::Float(x),
-                    other => Lit::int(other.i64()),
+                    other => other.int().into(),
                 },
                 (Some(Lit::Tensor(t)), _) if t.rank() == 1 => {
                     Lit::Tuple(t.to_i64s().into_iter().map(Lit::int).collect())

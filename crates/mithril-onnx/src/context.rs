@@ -180,7 +180,7 @@ impl Context {
         if shape.iter().product::<usize>() != numbers.len() {
             return Value::Sizes(sizes);
         }
-        let tensor = Tensor::build(sizes.dtype, shape, |i| Scalar::Int(numbers[i]));
+        let tensor = Tensor::build(sizes.dtype, shape, |i| numbers[i].into());
         Value::Graph(self.lit(tensor))
     }
     /// Shape of a tensor; of a number `[]`.

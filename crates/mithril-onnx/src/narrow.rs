@@ -88,7 +88,7 @@ impl Narrow {
         }
     }
     /// The range of integers.
-    pub fn range(self) -> Option<(i64, i64)> {
+    pub fn range(self) -> Option<(i128, i128)> {
         match self {
             Self::Int { bits, signed: true } => Some((-(1 << (bits - 1)), (1 << (bits - 1)) - 1)),
             Self::Int { bits, signed: false } => Some((0, (1 << bits) - 1)),
@@ -160,7 +160,7 @@ impl Narrow {
     pub fn round(self, u: &mut Use<'_>, x: ValueId, saturates: bool, mode: &str) -> Result<ValueId> {
         if let Self::Int { bits, signed } = self {
             // Floats are cut off, as for wider integers.
-            let x = if u.dtype(x) == DType::U32 { x } else { u.cast(x, DType::I64)? };
+            let x = if matches!(u.dtype(x), DType::U32 | DType::U64) { x } else { u.cast(x, DType::I64)? };
             let x = u.cast(x, DType::I32)?;
             let mut low = op!(u, "bitwise_and", x, (1_i64 << bits) - 1)?;
             if signed {

@@ -33,6 +33,7 @@ pub fn dtype(code: i32) -> Result<DType> {
         10 => DType::F16,
         11 => DType::F64,
         12 => DType::U32,
+        13 => DType::U64,
         16 => DType::BF16,
         _ => {
             const NAMES: [&str; 29] = [
@@ -144,6 +145,7 @@ fn typed(proto: &TensorProto, dtype: DType, count: usize) -> Result<Bytes> {
         DType::F64 => bytes!(proto.double_data, |x| x),
         DType::I64 => bytes!(proto.int64_data, |x| x),
         DType::U32 => bytes!(proto.uint64_data, |x| (x as u32)),
+        DType::U64 => bytes!(proto.uint64_data, |x| x),
         DType::I32 => bytes!(proto.int32_data, |x| x),
         DType::I16 | DType::U16 | DType::F16 | DType::BF16 => bytes!(proto.int32_data, |x| (x as u16)),
         DType::Bool => bytes!(proto.int32_data, |x| u8::from(x != 0)),

@@ -112,9 +112,13 @@ fn literal_at(object: &Bound<'_, PyAny>, depth: usize) -> Outcome<Lit> {
 
 fn integer(object: &Bound<'_, PyAny>) -> Outcome<Lit> {
     let index = object.call_method0("__index__")?;
-    index.extract::<i64>().map(Lit::int).map_err(|_| {
+    let wide = index
+        .extract::<i64>()
+        .map(Lit::int)
+        .or_else(|_| index.extract::<u64>().map(|n| i128::from(n).into()));
+    wide.map_err(|_| {
         Error::new(Code::BadArgument, format!("the integer {index} is too large"))
-            .help("integers must fit into 64 bits")
+            .help(format!("int64 holds integers up to {}, uint64 up to {}", i64::MAX, u64::MAX))
             .into()
     })
 }

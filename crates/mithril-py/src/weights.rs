@@ -115,7 +115,7 @@ fn code(stored: &Stored) -> &'static str {
         Stored::Known(DType::F32) => "<f4",
         Stored::Known(DType::F64) => "<f8",
         Stored::Known(DType::U32) => "<u4",
-        Stored::U64 => "<u8",
+        Stored::Known(DType::U64) => "<u8",
     }
 }
 

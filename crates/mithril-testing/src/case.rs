@@ -148,9 +148,9 @@ fn tensor(op: &OpDef, word: &str, float: DType, random: &mut Random) -> Result<A
     Ok(Arg::Tensor(Tensor::build(dtype, &shape, |_| match (dtype.kind(), below) {
         (Kind::Float, _) => Scalar::Float(low + (high - low) * random.unit()),
         (Kind::Bool, _) => Scalar::Bool(random.unit() < 0.5),
-        (Kind::Int, Some(n)) => Scalar::Int((random.unit() * n as f64) as i64),
-        (Kind::Int, None) if !dtype.holds(-1) => Scalar::Int((random.unit() * 6.0) as i64),
-        (Kind::Int, None) => Scalar::Int((random.unit() * 11.0) as i64 - 5),
+        (Kind::Int, Some(n)) => Scalar::Int((random.unit() * n as f64) as i128),
+        (Kind::Int, None) if !dtype.holds(-1) => Scalar::Int((random.unit() * 6.0) as i128),
+        (Kind::Int, None) => Scalar::Int((random.unit() * 11.0) as i128 - 5),
     })))
 }
 

@@ -141,6 +141,7 @@ const DTYPES: &[DType] = &[
     DType::U16,
     DType::BF16,
     DType::I8,
+    DType::U64,
 ];
 const NAMES: &[&str] = &["hidden", "a.b", "", "\"quoted\"\n", "π", "return", "class"];
 
@@ -278,7 +279,7 @@ fn tensor(ty: &TensorType, n: i64, zeros: f64, random: &mut Random) -> Arc<Tenso
     let shape: Vec<usize> = ty.shape.iter().map(size).collect();
     Arc::new(Tensor::build(ty.dtype, &shape, |_| match ty.dtype.kind() {
         Kind::Bool => Scalar::Bool(random.unit() < 0.5),
-        Kind::Int => Scalar::Int((random.unit() * 5.0) as i64),
+        Kind::Int => Scalar::Int((random.unit() * 5.0) as i128),
         Kind::Float if random.unit() < zeros => Scalar::Float(if random.unit() < 0.5 { 0.0 } else { -0.0 }),
         Kind::Float => Scalar::Float(random.unit() * 3.0 - 1.5),
     }))

@@ -39,7 +39,7 @@ pub fn error(actual: &Tensor, expected: &Tensor, scale: Option<f64>) -> f64 {
                     (a - b).abs() / unit
                 }
             }
-            (a, b) => f64::from(u8::from(a.i64() != b.i64())) * f64::INFINITY,
+            (a, b) => f64::from(u8::from(a.int() != b.int())) * f64::INFINITY,
         };
         worst = worst.max(if distance.is_nan() { 0.0 } else { distance });
     }

@@ -183,7 +183,7 @@ fn programs_that_were_wrong_agree_with_the_interpreter() {
             let shape: Vec<usize> = ty.shape.iter().filter_map(|d| Some(d.known()? as usize)).collect();
             Arc::new(Tensor::build(ty.dtype, &shape, |i| match ty.dtype.kind() {
                 Kind::Float => Scalar::Float(1.5 - i as f64),
-                Kind::Int => Scalar::Int(i as i64 % 3),
+                Kind::Int => Scalar::Int(i as i128 % 3),
                 Kind::Bool => Scalar::Bool(i % 2 == 0),
             }))
         });

@@ -46,7 +46,7 @@ impl Machine {
                 tensor.get(position)
             }
             Expr::Number(x, _) => *x,
-            Expr::Index(at) => Scalar::Int(self.index(at, place)),
+            Expr::Index(at) => Scalar::from(self.index(at, place)),
             Expr::Binary(op, a, b) => {
                 assert_eq!(a.dtype(), b.dtype(), "{expr}");
                 binary(*op, self.value(a, place), self.value(b, place))
@@ -86,17 +86,17 @@ fn places<'a>(vars: &'a [Var], base: &'a Place) -> impl Iterator<Item = Place> +
 }
 
 fn binary(op: Binary, a: Scalar, b: Scalar) -> Scalar {
-    let arithmetic = |float: fn(f64, f64) -> f64, int: fn(i64, i64) -> i64| match (a, b) {
+    let arithmetic = |float: fn(f64, f64) -> f64, int: fn(i128, i128) -> i128| match (a, b) {
         (Scalar::Float(a), Scalar::Float(b)) => Scalar::Float(float(a, b)),
-        _ => Scalar::Int(int(a.i64(), b.i64())),
+        _ => Scalar::Int(int(a.int(), b.int())),
     };
     match op {
-        Binary::Add => arithmetic(|a, b| a + b, i64::wrapping_add),
-        Binary::Subtract => arithmetic(|a, b| a - b, i64::wrapping_sub),
-        Binary::Multiply => arithmetic(|a, b| a * b, i64::wrapping_mul),
+        Binary::Add => arithmetic(|a, b| a + b, i128::wrapping_add),
+        Binary::Subtract => arithmetic(|a, b| a - b, i128::wrapping_sub),
+        Binary::Multiply => arithmetic(|a, b| a * b, i128::wrapping_mul),
         Binary::Divide => arithmetic(|a, b| a / b, |a, _| a),
-        Binary::Max => arithmetic(|a, b| if a > b || a.is_nan() { a } else { b }, i64::max),
-        Binary::Min => arithmetic(|a, b| if a < b || a.is_nan() { a } else { b }, i64::min),
+        Binary::Max => arithmetic(|a, b| if a > b || a.is_nan() { a } else { b }, i128::max),
+        Binary::Min => arithmetic(|a, b| if a < b || a.is_nan() { a } else { b }, i128::min),
         Binary::Less => Scalar::Bool(a.f64() < b.f64()),
         Binary::LessEqual => Scalar::Bool(a.f64() <= b.f64()),
         Binary::Equal => Scalar::Bool(a.f64() == b.f64()),
@@ -108,7 +108,7 @@ fn binary(op: Binary, a: Scalar, b: Scalar) -> Scalar {
 fn reduce(op: ReduceOp, dtype: DType, values: &[Scalar]) -> Scalar {
     let all = |start: f64, op: Binary| {
         let start =
-            if dtype.kind() == Kind::Float { Scalar::Float(start) } else { Scalar::Int(start as i64) };
+            if dtype.kind() == Kind::Float { Scalar::Float(start) } else { Scalar::Int(start as i128) };
         values.iter().fold(start, |sum, &x| binary(op, sum, x))
     };
     let position = |op: fn(f64, f64) -> bool| {
@@ -116,7 +116,7 @@ fn reduce(op: ReduceOp, dtype: DType, values: &[Scalar]) -> Scalar {
             let (old, new) = (values[best].f64(), values[i].f64());
             if !old.is_nan() && (new.is_nan() || op(new, old)) { i } else { best }
         };
-        Scalar::Int((0..values.len()).fold(0, better) as i64)
+        Scalar::Int((0..values.len()).fold(0, better) as i128)
     };
     match op {
         ReduceOp::Sum => all(0.0, Binary::Add),

@@ -35,10 +35,6 @@ def owner_of(array: Any) -> Backend | None:
     return _OWNERS.get(type(array))
 
 
-#: Unsigned integers of NumPy that are not dtypes of ours, and what holds them.
-_WIDER = {"uint64": "int64"}
-
-
 def to_host(data: Any) -> np.ndarray[Any, Any]:
     """Return data as a NumPy array of a dtype that Mithril knows.
 
@@ -69,17 +65,15 @@ def to_host(data: Any) -> np.ndarray[Any, Any]:
         raise InvalidValueError(
             f"the data cannot be converted to an array: {error}", hint="give rows of equal length"
         ) from error
+    if host.dtype.kind == "O" and all(type(item) is int for item in host.flat):
+        raise InvalidValueError(
+            "the data holds integers that no dtype holds",
+            hint=f"int64 goes from {-(2**63)} to {2**63 - 1}, uint64 from 0 to {2**64 - 1}",
+        )
     if host.dtype.kind not in "biuf" and host.dtype.name != "bfloat16":
         reason = "complex numbers are not supported" if host.dtype.kind == "c" else "give numbers"
         raise InvalidValueError(f"the data cannot be converted to an array of numbers: {host.dtype}", hint=reason)
-    wider = _WIDER.get(host.dtype.name)
-    if wider is None:
-        return host
-    if host.size and int(host.max()) > np.iinfo(wider).max:
-        raise InvalidValueError(
-            f"the data holds integers that do not fit into {wider}", hint=f"{wider} goes to {np.iinfo(wider).max}"
-        )
-    return host.astype(wider)
+    return host
 
 
 def _convert(data: Any) -> np.ndarray[Any, Any]:

@@ -34,7 +34,7 @@ __all__ = ["DTYPES", "Results", "agree", "run_backend_tests"]
 UNITS = {"Exact": 0, "Rounded": 1, "Elementwise": 4, "Contraction": 8, "Decomposition": 256, "Random": 16}
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 #: All dtypes that cases are made in.
-DTYPES = (*EPSILON, "int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "bool")
+DTYPES = (*EPSILON, "int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64", "bool")
 
 
 def run_backend_tests(

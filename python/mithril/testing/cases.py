@@ -23,6 +23,7 @@ _SHORT = {
     "u8": "uint8",
     "u16": "uint16",
     "u32": "uint32",
+    "u64": "uint64",
     "i8": "int8",
     "i16": "int16",
     "i32": "int32",

@@ -100,6 +100,7 @@ DTYPES = {{
     "uint8": {xp}.uint8,
     "uint16": {xp}.uint16,
     "uint32": {xp}.uint32,
+    "uint64": {xp}.uint64,
     "int8": {xp}.int8,
     "int16": {xp}.int16,
     "int32": {xp}.int32,

@@ -125,7 +125,7 @@ impl Element {
             DType::U8 | DType::I8 => Self::I8,
             DType::U16 | DType::I16 => Self::I16,
             DType::U32 | DType::I32 => Self::I32,
-            DType::I64 => Self::I64,
+            DType::U64 | DType::I64 => Self::I64,
         }
     }
     /// Whether the bytes of values of a dtype are those of such elements.

@@ -58,7 +58,7 @@ pub fn subscript(target: &PythonTarget, lit: &Lit, symbol: SymbolText<'_>) -> Op
 fn integers(t: &Tensor) -> String {
     match t.rank() {
         0 => element(t.get(0), t.dtype(), ""),
-        _ => tuple(t.to_i64s().iter().map(ToString::to_string)),
+        _ => tuple(t.to_ints().iter().map(ToString::to_string)),
     }
 }
 
@@ -124,6 +124,9 @@ pub fn typed_number(target: &PythonTarget, lit: &Lit, dtype: DType, symbol: Symb
 /// A constant tensor as an expression.
 pub fn tensor(target: &PythonTarget, t: &Tensor) -> String {
     let (dtype, xp) = (t.dtype(), target.xp);
+    if dtype == DType::U64 && !target.takes_wide_integers {
+        return format!("{}.astype({})", tensor(target, &t.cast(DType::I64)), (target.dtypes)(dtype));
+    }
     if t.rank() == 0 {
         return typed(target.scalar, &element(t.get(0), dtype, xp), target, dtype);
     }
@@ -152,7 +155,10 @@ fn typed(template: &str, value: &str, target: &PythonTarget, dtype: DType) -> St
 /// Whether a tensor without dimensions can be written as a plain number beside tensors of its dtype.
 pub fn plain(target: &PythonTarget, t: &Tensor) -> Option<String> {
     let dtype = t.dtype();
-    (t.rank() == 0 && !target.typed_numbers.contains(&dtype)).then(|| element(t.get(0), dtype, target.xp))
+    let is_plain = t.rank() == 0 && !target.typed_numbers.contains(&dtype);
+    let value = is_plain.then(|| t.get(0))?;
+    let fits = target.takes_wide_integers || dtype != DType::U64 || value.int() <= i64::MAX.into();
+    fits.then(|| element(value, dtype, target.xp))
 }
 
 #[cfg(test)]

@@ -33,6 +33,8 @@ pub struct PythonTarget {
     pub scalar: &'static str,
     /// A nested list as an array: `{value}`, `{dtype}`.
     pub array: &'static str,
+    /// Whether it takes integers beyond int64; if not, constants are written as int64 and converted.
+    pub takes_wide_integers: bool,
     /// Makes an array of a result without dimensions, where ops return something else: `{value}`.
     pub result: &'static str,
     /// A copy of an array that later calls read, for a caller, who may write into it: `{value}`.
@@ -49,7 +51,7 @@ pub struct PythonTarget {
     /// Line that binds the name `device`, which lowerings may use, to a device; empty if none does.
     pub device: &'static str,
     /// In which dtype it computes one that it stores and converts, but has few kernels of; the wider one holds all numbers
-    /// of the other, and its low part is what wraps around.
+    /// of the other, and its low part is what wraps around. For uint64 it is int64, as op definitions say (`unsigned`).
     pub computed_as: fn(DType) -> DType,
     /// What a backend of a user's own adds.
     pub overlay: Option<Arc<Overlay>>,
@@ -77,6 +79,7 @@ pub static NUMPY: PythonTarget = PythonTarget {
         DType::U8 => "np.uint8",
         DType::U16 => "np.uint16",
         DType::U32 => "np.uint32",
+        DType::U64 => "np.uint64",
         DType::I8 => "np.int8",
         DType::I16 => "np.int16",
         DType::I32 => "np.int32",
@@ -93,6 +96,7 @@ pub static NUMPY: PythonTarget = PythonTarget {
     prelude: &NUMPY_PRELUDE,
     scalar: "{dtype}({value})",
     array: "np.array({value}, dtype={dtype})",
+    takes_wide_integers: true,
     // Ufuncs return NumPy scalars where the result has no dimensions.
     result: "np.asarray({value})",
     copy: "{value}.copy()",
@@ -117,6 +121,7 @@ pub static TORCH: PythonTarget = PythonTarget {
         DType::U8 => "torch.uint8",
         DType::U16 => "torch.uint16",
         DType::U32 => "torch.uint32",
+        DType::U64 => "torch.uint64",
         DType::I8 => "torch.int8",
         DType::I16 => "torch.int16",
         DType::I32 => "torch.int32",
@@ -133,6 +138,7 @@ pub static TORCH: PythonTarget = PythonTarget {
     // Not `torch.tensor`, which would wait for the copy to the device.
     scalar: "torch.full((), {value}, dtype={dtype}, device=device)",
     array: "torch.tensor({value}, dtype={dtype}, device=device)",
+    takes_wide_integers: true,
     result: "{value}",
     copy: "{value}.clone()",
     detached: "",
@@ -140,7 +146,9 @@ pub static TORCH: PythonTarget = PythonTarget {
     load: "    import numpy as np\n\n    _CONSTANTS = {\n        name: torch.from_numpy(array).to(device)\n        if array.dtype.kind != \"V\"\n        else torch.from_numpy(array.view(np.int16)).view(torch.bfloat16).to(device)\n        for name, array in np.load(__file__.removesuffix(\".py\") + \".npz\").items()\n    }",
     is_lazy: false,
     device: "device = torch.device({device})",
-    computed_as: |dtype| if matches!(dtype, DType::U16 | DType::U32) { DType::I64 } else { dtype },
+    computed_as: |dtype| {
+        if matches!(dtype, DType::U16 | DType::U32 | DType::U64) { DType::I64 } else { dtype }
+    },
     overlay: None,
 };
 
@@ -155,6 +163,7 @@ pub static JAX: PythonTarget = PythonTarget {
         DType::U8 => "jnp.uint8",
         DType::U16 => "jnp.uint16",
         DType::U32 => "jnp.uint32",
+        DType::U64 => "jnp.uint64",
         DType::I8 => "jnp.int8",
         DType::I16 => "jnp.int16",
         DType::I32 => "jnp.int32",
@@ -165,12 +174,13 @@ pub static JAX: PythonTarget = PythonTarget {
         DType::F64 => "jnp.float64",
     },
     // A larger Python number than int32 holds is none that JAX takes.
-    typed_numbers: &[DType::U32],
+    typed_numbers: &[DType::U32, DType::U64],
     rules: |lowering| [lowering.jax, lowering.py],
     in_place: |_| LoweringRule::None,
     prelude: &JAX_PRELUDE,
     scalar: "jnp.array({value}, dtype={dtype})",
     array: "jnp.array({value}, dtype={dtype})",
+    takes_wide_integers: true,
     result: "{value}",
     copy: "{value}",
     detached: "",
@@ -193,6 +203,7 @@ pub static MLX: PythonTarget = PythonTarget {
         DType::U8 => "mx.uint8",
         DType::U16 => "mx.uint16",
         DType::U32 => "mx.uint32",
+        DType::U64 => "mx.uint64",
         DType::I8 => "mx.int8",
         DType::I16 => "mx.int16",
         DType::I32 => "mx.int32",
@@ -208,6 +219,7 @@ pub static MLX: PythonTarget = PythonTarget {
     prelude: &MLX_PRELUDE,
     scalar: "mx.array({value}, dtype={dtype})",
     array: "mx.array({value}, dtype={dtype})",
+    takes_wide_integers: false,
     result: "{value}",
     copy: "mx.array({value})",
     // MLX refuses positions that depend on what it differentiates.
@@ -239,6 +251,7 @@ pub static CUSTOM: PythonTarget = PythonTarget {
         DType::U8 => "\"uint8\"",
         DType::U16 => "\"uint16\"",
         DType::U32 => "\"uint32\"",
+        DType::U64 => "\"uint64\"",
         DType::I8 => "\"int8\"",
         DType::I16 => "\"int16\"",
         DType::I32 => "\"int32\"",
@@ -253,6 +266,7 @@ pub static CUSTOM: PythonTarget = PythonTarget {
         DType::U8,
         DType::U16,
         DType::U32,
+        DType::U64,
         DType::I8,
         DType::I16,
         DType::I32,
@@ -267,6 +281,7 @@ pub static CUSTOM: PythonTarget = PythonTarget {
     prelude: &NO_PRELUDE,
     scalar: "backend.tensor({value}, {dtype})",
     array: "backend.tensor({value}, {dtype})",
+    takes_wide_integers: true,
     result: "{value}",
     copy: "{value}",
     detached: "",

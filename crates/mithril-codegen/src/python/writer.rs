@@ -271,7 +271,7 @@ pub fn lower_all(target: &PythonTarget, functions: &[Function<'_>]) -> Result<Ve
 
 fn is_wide(graph: &Graph) -> bool {
     let mut values = graph.values().filter_map(|(_, v)| v.ty.as_ref());
-    values.any(|ty| matches!(ty.dtype, DType::I64 | DType::F64))
+    values.any(|ty| matches!(ty.dtype, DType::U64 | DType::I64 | DType::F64))
 }
 
 /// The nodes that results depend on.

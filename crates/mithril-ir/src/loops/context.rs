@@ -158,7 +158,7 @@ impl<'a> LoopCx<'a> {
     fn literal(&self, lit: &Lit, dtype: DType) -> Expr {
         let value = match lit {
             Lit::Bool(b) => Scalar::Bool(*b),
-            Lit::Int(Dim::Const(n)) => Scalar::Int(*n),
+            Lit::Int(Dim::Const(n)) => Scalar::from(*n),
             Lit::Float(x) => Scalar::Float(*x),
             // Templates do not use texts and other literals.
             _ => Scalar::Int(0),
@@ -172,7 +172,7 @@ impl<'a> LoopCx<'a> {
         Expr::Number(
             match dtype.kind() {
                 crate::dtype::Kind::Bool => Scalar::Bool(value.bool()),
-                crate::dtype::Kind::Int => Scalar::Int(value.i64()),
+                crate::dtype::Kind::Int => Scalar::Int(value.int()),
                 crate::dtype::Kind::Float => Scalar::Float(value.f64()),
             },
             dtype,

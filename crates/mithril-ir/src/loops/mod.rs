@@ -78,10 +78,11 @@ pub trait TensorRef: Copy + PartialEq + fmt::Debug + fmt::Display {}
 
 impl TensorRef for usize {}
 
-/// The dtype in which prelude functions accumulate sums: float64 for itself, float32 for other floats, else int64.
+/// The dtype in which prelude functions accumulate sums: float64 and uint64 for themselves, float32 for other
+/// floats, else int64.
 pub const fn accumulator(dtype: DType) -> DType {
     match dtype {
-        DType::F64 => DType::F64,
+        DType::F64 | DType::U64 => dtype,
         DType::F16 | DType::BF16 | DType::F32 => DType::F32,
         _ => DType::I64,
     }

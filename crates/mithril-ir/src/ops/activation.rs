@@ -73,7 +73,7 @@ pub static RELU: OpDef = OpDef {
     dtype: DTypeRule::Arith,
     eval: Some(Eval::Scalar(|x| match x[0] {
         Scalar::Float(x) => Scalar::Float(larger(x, 0.0)),
-        other => Scalar::Int(other.i64().max(0)),
+        other => Scalar::Int(other.int().max(0)),
     })),
     expand: Some(|c| vec![c.x[0].maximum(0)]),
     // Uses the result rather than the input, which then need not be kept for the gradient.
@@ -100,7 +100,7 @@ pub static RELU6: OpDef = OpDef {
     dtype: DTypeRule::Arith,
     eval: Some(Eval::Scalar(|x| match x[0] {
         Scalar::Float(x) => Scalar::Float(smaller(larger(x, 0.0), 6.0)),
-        other => Scalar::Int(other.i64().clamp(0, 6)),
+        other => Scalar::Int(other.int().clamp(0, 6)),
     })),
     expand: Some(|c| vec![c.x[0].clip(0, 6)]),
     grad: Grad::Formula(|v| vec![strictly_inside(v.x[0], 0.0, 6.0, v.g)]),
@@ -616,7 +616,7 @@ pub static HARD_TANH: OpDef = OpDef {
             return map(c, |x| smaller(larger(x, min), max));
         };
         let x = c.tensor(0);
-        let clamped = |i| Scalar::Int(x.get(i).i64().max(least).min(most));
+        let clamped = |i| Scalar::Int(x.get(i).int().max(least).min(most));
         Ok(vec![Tensor::build(c.dtype(), c.shape(), clamped)])
     })),
     expand: Some(|c| {
@@ -656,14 +656,14 @@ pub static HARD_TANH: OpDef = OpDef {
 };
 
 /// The bounds of integers, clamped to the range of the dtype; `None` for floats, or if a bound is not an integer.
-fn integer_bounds(cx: &(impl Attrs + ?Sized), dtype: DType) -> Result<Option<(i64, i64)>> {
+fn integer_bounds(cx: &(impl Attrs + ?Sized), dtype: DType) -> Result<Option<(i128, i128)>> {
     let (min, max) = (cx.f64(1)?, cx.f64(2)?);
     let is_whole = |bound: f64| bound.is_infinite() || bound.fract() == 0.0;
     if dtype.is_float() || !is_whole(min) || !is_whole(max) {
         return Ok(None);
     }
-    let (least, most) = dtype.int_range().unwrap_or((i64::MIN, i64::MAX));
-    let clamped = |bound: f64| (bound as i64).clamp(least, most);
+    let (least, most) = dtype.int_range().unwrap_or((i64::MIN.into(), i64::MAX.into()));
+    let clamped = |bound: f64| (bound as i128).clamp(least, most);
     Ok(Some((clamped(min), clamped(max))))
 }
 

@@ -4,7 +4,8 @@ use crate::dtype::{DType, Kinds};
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    BINARY, BLANK, DTypeRule, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, UNARY, tensor, tensor_of,
+    BINARY, BLANK, DTypeRule, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, UNARY, Unsigned, tensor,
+    tensor_of,
 };
 use crate::rules::{Attrs, DTypes};
 use crate::tensor::Scalar;
@@ -34,15 +35,20 @@ pub static OPS: &[&OpDef] = &[
 ];
 
 /// A comparison: the result is a boolean, so its gradient is zero.
-const COMPARISON: OpDef =
-    OpDef { dtype: DTypeRule::Compare, grad: Grad::Zero, tolerance: Tolerance::Exact, ..BINARY };
+const COMPARISON: OpDef = OpDef {
+    dtype: DTypeRule::Compare,
+    unsigned: Unsigned::Order,
+    grad: Grad::Zero,
+    tolerance: Tolerance::Exact,
+    ..BINARY
+};
 
 /// Applies an operator: to floats as floats, to everything else as integers.
 macro_rules! by {
     ($operator:tt) => {
         |x| match (x[0], x[1]) {
             (Scalar::Float(_), _) | (_, Scalar::Float(_)) => Scalar::Bool(x[0].f64() $operator x[1].f64()),
-            (a, b) => Scalar::Bool(a.i64() $operator b.i64()),
+            (a, b) => Scalar::Bool(a.int() $operator b.int()),
         }
     };
 }
@@ -54,6 +60,7 @@ pub static EQUAL: OpDef = OpDef {
     aliases: &["eq"],
     layer: "Equal",
     eval: Some(Eval::Scalar(by!(==))),
+    unsigned: Unsigned::Bits,
     lowering: Lowering {
         py: Template("{0} == {1}"),
         c: Template("{0} == {1}"),
@@ -71,6 +78,7 @@ pub static NOT_EQUAL: OpDef = OpDef {
     aliases: &["ne"],
     layer: "NotEqual",
     eval: Some(Eval::Scalar(by!(!=))),
+    unsigned: Unsigned::Bits,
     lowering: Lowering {
         py: Template("{0} != {1}"),
         c: Template("{0} != {1}"),
@@ -171,6 +179,7 @@ pub static WHERE: OpDef = OpDef {
     }),
     eval: Some(Eval::Scalar(|x| if x[0].bool() { x[1] } else { x[2] })),
     linear: &[1, 2],
+    unsigned: Unsigned::Bits,
     grad: Grad::Formula(|v| {
         let (condition, zero) = (v.x[0], v.cx.lit(0.0));
         vec![v.none(), condition.select(v.g, zero), condition.select(zero, v.g)]
@@ -194,8 +203,13 @@ pub static WHERE: OpDef = OpDef {
 };
 
 /// A function of two booleans.
-const LOGICAL: OpDef =
-    OpDef { dtype: DTypeRule::Logical, grad: Grad::Zero, tolerance: Tolerance::Exact, ..BINARY };
+const LOGICAL: OpDef = OpDef {
+    dtype: DTypeRule::Logical,
+    unsigned: Unsigned::Bits,
+    grad: Grad::Zero,
+    tolerance: Tolerance::Exact,
+    ..BINARY
+};
 
 /// `left ∧ right`
 pub static LOGICAL_AND: OpDef = OpDef {
@@ -257,6 +271,7 @@ pub static LOGICAL_NOT: OpDef = OpDef {
     layer: "LogicalNot",
     dtype: DTypeRule::Logical,
     eval: Some(Eval::Scalar(|x| Scalar::Bool(!x[0].bool()))),
+    unsigned: Unsigned::Bits,
     grad: Grad::Zero,
     lowering: Lowering {
         py: Template("{xp}.logical_not({0})"),
@@ -277,7 +292,7 @@ const BIT_CASES: &[&str] =
     &["i64[2,3]<9 i64[2,3]<9", "i64[3]<9 i64[2,1]<9", "bool[4] bool[4]", "i64[0]<9 i64[1]<9"];
 
 /// The evaluation of a function of integers, which is not defined for floats.
-const fn integers(f: fn(i64, i64) -> i64) -> Option<Eval> {
+const fn integers(f: fn(i128, i128) -> i128) -> Option<Eval> {
     Some(Eval::F2(|_, _| 0.0, f))
 }
 
@@ -285,6 +300,7 @@ const fn integers(f: fn(i64, i64) -> i64) -> Option<Eval> {
 const BITWISE: OpDef = OpDef {
     ports: BITS,
     dtype: DTypeRule::Promote,
+    unsigned: Unsigned::Bits,
     grad: Grad::Zero,
     cases: BIT_CASES,
     tolerance: Tolerance::Exact,
@@ -346,8 +362,9 @@ pub static BITWISE_NOT: OpDef = OpDef {
     dtype: DTypeRule::Promote,
     eval: Some(Eval::Scalar(|x| match x[0] {
         Scalar::Bool(b) => Scalar::Bool(!b),
-        other => Scalar::Int(!other.i64()),
+        other => Scalar::Int(!other.int()),
     })),
+    unsigned: Unsigned::Bits,
     grad: Grad::Zero,
     lowering: Lowering {
         py: Template("~{0}"),
@@ -375,7 +392,7 @@ pub static LEFT_SHIFT: OpDef = OpDef {
         torch: Template("{0} << {1}"),
         jax: Template("{0} << {1}"),
         mlx: Function(|s| mlx_shift(s, "<<", "_left_shift")),
-        c: Template("mithril_left_shift_i64({0}, {1})"),
+        c: Function(|cx| super::elementwise::c_function(cx, "left_shift")),
         onnx: Function(super::onnx::left_shift),
         ..Lowering::NONE
     },
@@ -402,13 +419,18 @@ pub static RIGHT_SHIFT: OpDef = OpDef {
     aliases: &["bitwise_right_shift"],
     layer: "RightShift",
     ports: SHIFT,
-    eval: integers(|a, b| a >> if (0..64).contains(&b) { b } else { 63 }),
+    eval: integers(|a, b| a >> if (0..64).contains(&b) { b } else { 127 }),
+    unsigned: Unsigned::Lowering,
     lowering: Lowering {
         numpy: Template("{0} >> {1}"),
-        torch: Template("{0} >> {1}"),
+        torch: Function(|cx| {
+            let is_unsigned = cx.out(0)?.dtype == DType::U64;
+            let plain = || Some(format!("{} >> {}", cx.arg(0), cx.arg(1)));
+            if is_unsigned { super::elementwise::torch_division(cx, "_right_shift") } else { plain() }
+        }),
         jax: Template("{0} >> {1}"),
         mlx: Function(|s| mlx_shift(s, ">>", "_right_shift")),
-        c: Template("mithril_right_shift_i64({0}, {1})"),
+        c: Function(|cx| super::elementwise::c_function(cx, "right_shift")),
         onnx: Function(super::onnx::right_shift),
         ..Lowering::NONE
     },
@@ -419,6 +441,7 @@ pub static RIGHT_SHIFT: OpDef = OpDef {
 /// A property of each element.
 const TEST: OpDef = OpDef {
     dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::Bool]))),
+    unsigned: Unsigned::Bits,
     grad: Grad::Zero,
     tolerance: Tolerance::Exact,
     ..UNARY

@@ -9,7 +9,8 @@ use crate::loops::{Expr, Index, Within};
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, attr, dtype_or, tensor,
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, Unsigned, attr,
+    dtype_or, tensor,
 };
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::{MAX_ELEMENTS, Shape};
@@ -19,7 +20,8 @@ use crate::tensor::{Scalar, Tensor};
 pub static OPS: &[&OpDef] =
     &[&FULL, &ZEROS, &ONES, &FULL_LIKE, &ZEROS_LIKE, &ONES_LIKE, &ARANGE, &LINSPACE, &EYE];
 
-const CREATE: OpDef = OpDef { grad: Grad::Zero, tolerance: Tolerance::Exact, ..BLANK };
+const CREATE: OpDef =
+    OpDef { unsigned: Unsigned::Bits, grad: Grad::Zero, tolerance: Tolerance::Exact, ..BLANK };
 
 const SHAPE: Port = attr("shape", Attr::Shape, DefaultLit::Required);
 const DTYPE: Port = attr("dtype", Attr::DType, DefaultLit::None);
@@ -42,7 +44,8 @@ pub(super) fn dtype_or_float(cx: &DTypeCx<'_>, i: usize) -> DTypes {
 fn scalar_arg(cx: &impl Attrs, i: usize) -> Result<Scalar> {
     match cx.lit(i) {
         Lit::Bool(b) => Ok(Scalar::Bool(b)),
-        Lit::Int(_) => cx.int(i).map(Scalar::Int),
+        Lit::Int(_) => cx.int(i).map(Scalar::from),
+        Lit::Tensor(t) if t.rank() == 0 => Ok(t.get(0)),
         _ => cx.f64(i).map(Scalar::Float),
     }
 }
@@ -72,7 +75,12 @@ pub static FULL: OpDef = OpDef {
             // MLX creates floats if the number is not an integer.
             let out = s.out(0)?;
             let (shape, value, dtype) = (s.dims(&out.shape), s.arg(1), s.dtype(out.dtype));
-            let typed = || format!("mx.full({shape}, mx.array({value}, {dtype}))");
+            // Nor does it take integers beyond int64.
+            let number = match s.lit(1) {
+                Lit::Tensor(t) => format!("mx.array({}).astype({dtype})", t.get(0).i64()),
+                _ => format!("mx.array({value}, {dtype})"),
+            };
+            let typed = || format!("mx.full({shape}, {number})");
             Some(if out.dtype.is_float() { format!("mx.full({shape}, {value}, {dtype})") } else { typed() })
         }),
         onnx: Template("Expand(cast({1}), sizes())"),
@@ -236,13 +244,18 @@ pub static ARANGE: OpDef = OpDef {
     shape: ShapeRule::Fn(|cx| Ok(vec![Shape::of([Count::of(cx)?.len()])])),
     dtype: DTypeRule::Fn(|cx| {
         let whole = (0..3).all(|i| !matches!(cx.lit(i), Lit::Float(_)));
-        Ok(DTypes::keep([dtype_or(&cx.lit(3), if whole { DType::I64 } else { cx.float })]))
+        let dtype = dtype_or(&cx.lit(3), if whole { DType::I64 } else { cx.float });
+        if dtype == DType::U64 && !whole {
+            return Err(Error::new(Code::BadDType, "arange of floats in uint64")
+                .help("use integers, or cast the floats: arange(...).cast(\"uint64\")"));
+        }
+        Ok(DTypes::keep([dtype]))
     }),
     eval: Some(Eval::Tensors(|c| {
         let element: Box<dyn Fn(usize) -> Scalar> = match Count::of(c)? {
             Count::Whole { start, step, .. } => {
                 let start = start.known().unwrap_or(0);
-                Box::new(move |i| Scalar::Int(start.wrapping_add(step.wrapping_mul(i as i64))))
+                Box::new(move |i| Scalar::from(start.wrapping_add(step.wrapping_mul(i as i64))))
             }
             Count::Float { start, step, .. } => Box::new(move |i| Scalar::Float(start + i as f64 * step)),
         };
@@ -356,6 +369,7 @@ pub static LINSPACE: OpDef = OpDef {
             (number(start) + position(&at[0]) * step).within(before_last, number(stop)).cast(dtype)
         })])
     }),
+    unsigned: Unsigned::Expand,
     lowering: Lowering {
         py: Template("{xp}.linspace({0}, {1}, {2}, dtype={dtype})"),
         torch: Template("torch.linspace({0}, {1}, {2}, dtype={dtype}, device=device)"),

@@ -12,7 +12,7 @@ use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
     Attr, BINARY, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, Precision, ShapeRule, Tolerance,
-    UNARY, attr, dtype_or, optional, tensor,
+    UNARY, Unsigned, attr, dtype_or, optional, tensor,
 };
 use crate::rules::{Attrs, DTypes};
 use crate::tensor::Scalar;
@@ -44,8 +44,9 @@ pub static ADD: OpDef = OpDef {
          integers wrap around.",
     aliases: &["plus"],
     layer: "Add",
-    eval: Some(Eval::F2(|a, b| a + b, i64::wrapping_add)),
+    eval: Some(Eval::F2(|a, b| a + b, i128::wrapping_add)),
     loops: Some(|c| Ok(c.arithmetic(|a, b| a + b))),
+    unsigned: Unsigned::Bits,
     grad: Grad::Formula(|v| vec![v.g, v.g]),
     lowering: Lowering {
         py: Template("{0} + {1}"),
@@ -63,8 +64,9 @@ pub static SUBTRACT: OpDef = OpDef {
          integers wrap around.",
     aliases: &["sub", "minus"],
     layer: "Subtract",
-    eval: Some(Eval::F2(|a, b| a - b, i64::wrapping_sub)),
+    eval: Some(Eval::F2(|a, b| a - b, i128::wrapping_sub)),
     loops: Some(|c| Ok(c.arithmetic(|a, b| a - b))),
+    unsigned: Unsigned::Bits,
     grad: Grad::Formula(|v| vec![v.g, -v.g]),
     lowering: Lowering {
         py: Template("{0} - {1}"),
@@ -82,8 +84,9 @@ pub static MULTIPLY: OpDef = OpDef {
          integers wrap around.",
     aliases: &["mul", "times"],
     layer: "Multiply",
-    eval: Some(Eval::F2(|a, b| a * b, i64::wrapping_mul)),
+    eval: Some(Eval::F2(|a, b| a * b, i128::wrapping_mul)),
     loops: Some(|c| Ok(c.arithmetic(|a, b| a * b))),
+    unsigned: Unsigned::Bits,
     grad: Grad::Formula(|v| vec![v.g * v.x[1], v.g * v.x[0]]),
     lowering: Lowering {
         py: Template("{0} * {1}"),
@@ -126,8 +129,9 @@ pub static FLOOR_DIVIDE: OpDef = OpDef {
     aliases: &["floordiv", "integer_divide"],
     layer: "FloorDivide",
     eval: Some(Eval::F2(float_floor_divide, |a, b| {
-        if b == 0 { 0 } else { a.wrapping_div(b) - i64::from(is_split(a, b)) }
+        if b == 0 { 0 } else { a.wrapping_div(b) - i128::from(is_split(a, b)) }
     })),
+    unsigned: Unsigned::Lowering,
     grad: Grad::Zero,
     lowering: Lowering {
         numpy: Template("{0} // {1}"),
@@ -156,6 +160,7 @@ pub static REMAINDER: OpDef = OpDef {
     eval: Some(Eval::F2(float_remainder, |a, b| {
         if b == 0 { 0 } else { a.wrapping_rem(b) + if is_split(a, b) { b } else { 0 } }
     })),
+    unsigned: Unsigned::Lowering,
     grad: Grad::Formula(|v| vec![v.g, -(v.g * v.x[0].floor_divide(v.x[1]))]),
     lowering: Lowering {
         numpy: Template("{0} % {1}"),
@@ -182,17 +187,20 @@ pub static REMAINDER: OpDef = OpDef {
 };
 
 /// In PyTorch dividing integers by 0 is an error, and floor divisions have no gradient.
-fn torch_division(cx: &LoweringCx<'_>, helper: &str) -> Option<String> {
+pub(super) fn torch_division(cx: &LoweringCx<'_>, helper: &str) -> Option<String> {
     let (left, right, dtype) = (cx.arg(0), cx.arg(1), cx.out(0)?.dtype);
     Some(match dtype.is_float() {
         true if helper.ends_with("remainder") => format!("{left} % {right}"),
         true => format!("_floor_divide({left}, {right})"),
-        false => format!("_integer{helper}({}, {})", cx.torch_tensor(0, dtype), cx.torch_tensor(1, dtype)),
+        false => {
+            let kind = if dtype == DType::U64 { "unsigned" } else { "integer" };
+            format!("_{kind}{helper}({}, {})", cx.torch_tensor(0, dtype), cx.torch_tensor(1, dtype))
+        }
     })
 }
 
 /// Whether the floor of the quotient is below the truncated quotient: signs differ and the remainder is not 0.
-fn is_split(a: i64, b: i64) -> bool {
+fn is_split(a: i128, b: i128) -> bool {
     a.wrapping_rem(b) != 0 && (a < 0) != (b < 0)
 }
 
@@ -227,6 +235,7 @@ pub static POWER: OpDef = OpDef {
     aliases: &["pow"],
     layer: "Power",
     eval: Some(Eval::F2(libm::pow, integer_power)),
+    unsigned: Unsigned::Lowering,
     grad: Grad::Formula(|v| {
         let (x, n) = (v.x[0], v.x[1]);
         if let Ok(n) = v.f64(1) {
@@ -247,6 +256,7 @@ pub static POWER: OpDef = OpDef {
             let (x, n, dtype) = (cx.arg(0), cx.arg(1), cx.out(0)?.dtype);
             // PyTorch accepts a negative power of integers only as a tensor.
             Some(match cx.f64(1) {
+                _ if dtype == DType::U64 => return torch_division(cx, "_power"),
                 Ok(..0.0) if !dtype.is_float() => format!("{x} ** {}", cx.torch_tensor(1, dtype)),
                 _ => format!("{x} ** {n}"),
             })
@@ -294,7 +304,7 @@ fn c_power(cx: &LoweringCx<'_>) -> Option<String> {
     }
 }
 
-fn integer_power(base: i64, exponent: i64) -> i64 {
+fn integer_power(base: i128, exponent: i128) -> i128 {
     if exponent < 0 {
         return match base {
             1 => 1,
@@ -302,7 +312,7 @@ fn integer_power(base: i64, exponent: i64) -> i64 {
             _ => 0,
         };
     }
-    let (mut result, mut square, mut rest) = (1_i64, base, exponent);
+    let (mut result, mut square, mut rest) = (1_i128, base, exponent);
     while rest > 0 {
         if rest & 1 == 1 {
             result = result.wrapping_mul(square);
@@ -314,9 +324,11 @@ fn integer_power(base: i64, exponent: i64) -> i64 {
 }
 
 /// Calls a function of the C prelude with all tensors. There is one for each float type, and one for int64, whose result is
-/// truncated to the integer dtype.
+/// truncated to the integer dtype; uint64 has its own.
 pub(super) fn c_function(cx: &LoweringCx<'_>, name: &str) -> Option<String> {
-    let kind = if cx.out(0)?.dtype.is_float() { "{t}" } else { "i64" };
+    let dtype = cx.out(0)?.dtype;
+    let integer = if dtype == DType::U64 { "u64" } else { "i64" };
+    let kind = if dtype.is_float() { "{t}" } else { integer };
     let args: Vec<String> = (0..cx.node.inputs.len()).map(|i| format!("{{{i}}}")).collect();
     Some(format!("mithril_{name}_{kind}({})", args.join(", ")))
 }
@@ -326,8 +338,15 @@ pub(super) fn float_only(cx: &LoweringCx<'_>, template: &str) -> Option<String> 
     cx.out(0)?.dtype.is_float().then(|| template.replace("{0}", cx.arg(0)).replace("{1}", cx.arg(1)))
 }
 
+/// The first expression, or the second one for uint64 in PyTorch.
+fn torch_or_unsigned(cx: &LoweringCx<'_>, plain: &str, unsigned: &str) -> Option<String> {
+    let is_unsigned = cx.xp == "torch" && cx.out(0)?.dtype == DType::U64;
+    Some(if is_unsigned { unsigned } else { plain }.replace("{0}", cx.arg(0)))
+}
+
 /// An elementwise function of one input that keeps integers; booleans become integers.
-pub(super) const NUMERIC: OpDef = OpDef { dtype: DTypeRule::Arith, tolerance: Tolerance::Exact, ..UNARY };
+pub(super) const NUMERIC: OpDef =
+    OpDef { dtype: DTypeRule::Arith, unsigned: Unsigned::Bits, tolerance: Tolerance::Exact, ..UNARY };
 
 /// `-input`
 pub static NEGATIVE: OpDef = OpDef {
@@ -337,7 +356,7 @@ pub static NEGATIVE: OpDef = OpDef {
     layer: "Negative",
     eval: Some(Eval::Scalar(|x| match x[0] {
         Scalar::Float(x) => Scalar::Float(-x),
-        other => Scalar::Int(other.i64().wrapping_neg()),
+        other => Scalar::Int(other.int().wrapping_neg()),
     })),
     linear: &[0],
     grad: Grad::Formula(|v| vec![-v.g]),
@@ -359,11 +378,13 @@ pub static ABS: OpDef = OpDef {
     layer: "Abs",
     eval: Some(Eval::Scalar(|x| match x[0] {
         Scalar::Float(x) => Scalar::Float(x.abs()),
-        other => Scalar::Int(other.i64().wrapping_abs()),
+        other => Scalar::Int(other.int().wrapping_abs()),
     })),
+    unsigned: Unsigned::Lowering,
     grad: Grad::Formula(|v| vec![v.g * v.x[0].sign()]),
     lowering: Lowering {
         py: Template("{xp}.abs({0})"),
+        torch: Function(|cx| torch_or_unsigned(cx, "torch.abs({0})", "{0}.clone()")),
         jax: Function(|cx| float_only(cx, "_abs({0})")),
         c: Function(|cx| c_function(cx, "abs")),
         ggml: Template("ggml_abs({0})"),
@@ -384,8 +405,9 @@ pub static SIGN: OpDef = OpDef {
         Scalar::Float(0.0) => Scalar::Float(0.0),
         Scalar::Float(x) if x.is_nan() => Scalar::Float(x),
         Scalar::Float(x) => Scalar::Float(x.signum()),
-        other => Scalar::Int(other.i64().signum()),
+        other => Scalar::Int(other.int().signum()),
     })),
+    unsigned: Unsigned::Lowering,
     grad: Grad::Zero,
     lowering: Lowering {
         py: Template("{xp}.sign({0})"),
@@ -403,7 +425,8 @@ pub static SIGN: OpDef = OpDef {
 /// In PyTorch and MLX the sign of NaN is 0.
 fn sign_with_nan(cx: &LoweringCx<'_>) -> Option<String> {
     let (x, xp, is_float) = (cx.arg(0), cx.xp, cx.out(0)?.dtype.is_float());
-    let sign = format!("{xp}.sign({x})");
+    let plain = format!("{xp}.sign({{0}})");
+    let sign = torch_or_unsigned(cx, &plain, "({0}.to(torch.int64) != 0).to(torch.uint64)")?;
     Some(if is_float { format!("{xp}.where({xp}.isnan({x}), {x}, {sign})") } else { sign })
 }
 
@@ -424,6 +447,7 @@ pub static MAXIMUM: OpDef = OpDef {
     layer: "Maximum",
     dtype: DTypeRule::Promote,
     eval: Some(Eval::F2(larger, |a, b| a.max(b))),
+    unsigned: Unsigned::Order,
     grad: Grad::Formula(|v| {
         let (a, b, zero) = (v.x[0], v.x[1], v.cx.lit(0.0));
         let share = a.equal(b).select(v.g * 0.5, v.g);
@@ -449,6 +473,7 @@ pub static MINIMUM: OpDef = OpDef {
     layer: "Minimum",
     dtype: DTypeRule::Promote,
     eval: Some(Eval::F2(smaller, |a, b| a.min(b))),
+    unsigned: Unsigned::Order,
     grad: Grad::Formula(|v| {
         let (a, b, zero) = (v.x[0], v.x[1], v.cx.lit(0.0));
         let share = a.equal(b).select(v.g * 0.5, v.g);
@@ -615,7 +640,7 @@ fn conversion(cx: &LoweringCx<'_>, method: &str) -> Option<String> {
         // In MLX this conversion would let gradients through.
         DType::Bool if from.is_float() && cx.xp == "mx" => format!("{x} != 0"),
         // Frameworks round to float32 first; only the float16 of NumPy is rounded once.
-        DType::BF16 if matches!(from, DType::F64 | DType::U32 | DType::I32 | DType::I64) => {
+        DType::BF16 if matches!(from, DType::F64 | DType::U32 | DType::U64 | DType::I32 | DType::I64) => {
             format!("_round_once({x}, {dtype})")
         }
         DType::F16 if from == DType::F64 && cx.xp != "np" => format!("_round_once({x}, {dtype})"),
@@ -628,7 +653,7 @@ fn c_conversion(cx: &LoweringCx<'_>) -> Option<String> {
     let (from, to) = (cx.ty(0)?.dtype, cx.out(0)?.dtype);
     let half = |to: DType| match from {
         DType::F16 | DType::BF16 if from == to => "{0}".to_owned(),
-        DType::F64 | DType::U32 | DType::I32 | DType::I64 => {
+        DType::F64 | DType::U32 | DType::U64 | DType::I32 | DType::I64 => {
             format!("mithril_round_{}(mithril_to_odd({{0}}))", to.short())
         }
         _ => format!("mithril_round_{}({{0}})", to.short()),
@@ -636,6 +661,7 @@ fn c_conversion(cx: &LoweringCx<'_>) -> Option<String> {
     Some(match (to, to.int_range()) {
         (DType::Bool, _) => "{0} != 0".into(),
         (DType::F16 | DType::BF16, _) => half(to),
+        (DType::U64, _) if from.is_float() => "mithril_to_u64({0})".into(),
         (_, Some(_)) if from.is_float() => {
             let bits = 8 * to.size();
             let (least, most) = match to {

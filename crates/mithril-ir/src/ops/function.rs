@@ -112,7 +112,7 @@ pub static SQUARE: OpDef = OpDef {
     dtype: DTypeRule::Arith,
     eval: Some(Eval::Scalar(|x| match x[0] {
         Scalar::Float(x) => Scalar::Float(x * x),
-        other => Scalar::Int(other.i64().wrapping_mul(other.i64())),
+        other => Scalar::Int(other.int().wrapping_mul(other.int())),
     })),
     grad: Grad::Formula(|v| vec![v.g * v.x[0] * 2.0]),
     lowering: Lowering {
@@ -623,7 +623,7 @@ macro_rules! round_scalar {
     ($f:path) => {
         |x| match x[0] {
             Scalar::Float(x) => Scalar::Float($f(x)),
-            other => Scalar::Int(other.i64()),
+            other => Scalar::Int(other.int()),
         }
     };
 }

@@ -1,7 +1,7 @@
 //! Indexing with Python's syntax: `input[1, ..., 2:, None, i]`.
 
 use crate::dim::Dim;
-use crate::dtype::{DType, Kind, Kinds};
+use crate::dtype::{Kind, Kinds};
 use crate::error::{Code, Error, Result};
 use crate::formula::{ExpandCx, V};
 use crate::literal::Lit;
@@ -9,7 +9,7 @@ use crate::lowering::LoweringRule::Function;
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{Attr, DTypeRule, DefaultLit, Grad, OpDef, Port, PortKind, ShapeRule, attr};
 use crate::ops::elementwise::ADD;
-use crate::ops::index::position;
+use crate::ops::index::{as_positions, position};
 use crate::ops::movement::{INPUT, MOVE};
 use crate::ops::slicing::Range;
 use crate::rules::Attrs;
@@ -297,7 +297,7 @@ fn joint_index<'a>(indices: &[V<'a>], sizes: &[Dim], many: &Dim) -> V<'a> {
     let zero = cx.lit(0);
     let mut sum: Option<(V<'a>, V<'a>)> = None;
     for (index, size) in indices.iter().zip(sizes) {
-        let (index, size) = (index.cast(DType::I64), cx.lit(size.clone()));
+        let (index, size) = (as_positions(*index), cx.lit(size.clone()));
         let at = index.less(zero).select(index.op(&ADD, &[size]), index);
         let valid = cx.lit(-1).less(at).logical_and(at.less(size));
         sum = Some(match sum {

@@ -13,8 +13,8 @@ use crate::loops::{Binary, CallArgument, Expr, Index, LoopCx, accumulator, sizes
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Effect, Eval, Grad, Indexed, OpDef, Port, ShapeRule, Tolerance, attr,
-    dtype_or, tensor, tensor_of,
+    Attr, BLANK, DTypeRule, DefaultLit, Effect, Eval, Grad, Indexed, OpDef, Port, ShapeRule, Tolerance,
+    Unsigned, attr, dtype_or, tensor, tensor_of,
 };
 use crate::ops::getitem::GETITEM;
 use crate::ops::movement::{INPUT, MOVE};
@@ -43,9 +43,17 @@ pub(super) fn position(index: i64, size: usize) -> Result<usize> {
     Ok(if index < 0 { index + n } else { index } as usize)
 }
 
+/// Indices as int64; those of uint64 that it cannot hold stay outside of every axis.
+pub(super) fn as_positions(indices: V<'_>) -> V<'_> {
+    let all = if indices.dtype() == DType::U64 { indices.minimum(i64::MAX) } else { indices };
+    all.cast(DType::I64)
+}
+
 pub(super) fn positions(c: &EvalCx<'_>, i: usize, size: usize) -> Result<Vec<usize>> {
-    let all = c.tensor(i).to_i64s();
-    all.into_iter().map(|index| position(index, size).map_err(|e| c.explain(e))).collect()
+    let all = c.tensor(i).to_ints();
+    // What int64 cannot hold lies outside of every axis.
+    let all = all.into_iter().map(|index| i64::try_from(index).unwrap_or(i64::MAX));
+    all.map(|index| position(index, size).map_err(|e| c.explain(e))).collect()
 }
 
 // --- take --------------------------------------------------------------------------------------------------
@@ -300,6 +308,7 @@ pub(super) const ADDITION: OpDef = OpDef {
     ],
     dtype: DTypeRule::Fn(|cx| Ok(source_as_input(cx))),
     indexed: Some(Indexed { table: 0, indices: 1, axis: Some(3), effect: Effect::Add(2) }),
+    unsigned: Unsigned::Bits,
     tolerance: Tolerance::Contraction,
     ..BLANK
 };
@@ -434,10 +443,10 @@ fn added(x: &Tensor, source: &Tensor, place: impl Fn(usize) -> usize) -> Tensor 
         }
         return Tensor::from_f64s(x.dtype(), x.shape(), &sum);
     }
-    let mut sum = x.to_i64s();
+    let mut sum = x.to_ints();
     for i in 0..source.len() {
         let slot = &mut sum[place(i)];
-        *slot = slot.wrapping_add(source.get(i).i64());
+        *slot = slot.wrapping_add(source.get(i).int());
     }
     Tensor::build(x.dtype(), x.shape(), |i| Scalar::Int(sum[i]))
 }

@@ -199,7 +199,9 @@ pub static PAD: OpDef = OpDef {
             // One flat tuple, from the last axis to the first; negative numbers crop.
             let pads = pads(s, s.ty(0)?.shape.rank()).ok()?;
             let flat: Vec<i64> = pads.iter().rev().flat_map(|&(a, b)| [a, b]).collect();
-            let constant = s.text(2).ok()? == "constant" && !flat.is_empty();
+            // The value is a double.
+            let is_exact = s.ty(0)?.dtype.is_float() || s.f64(3).is_ok_and(|x| x.abs() < 2.0_f64.powi(53));
+            let constant = s.text(2).ok()? == "constant" && !flat.is_empty() && is_exact;
             let text = || format!("F.pad({}, {}, value={})", s.arg(0), tuple_text(&flat), s.arg(3));
             constant.then(text)
         }),
@@ -355,7 +357,8 @@ fn pad_axis<'a>(x: V<'a>, axis: usize, before: i64, after: i64, mode: &str) -> V
 fn pad_text(s: &LoweringCx<'_>) -> Option<String> {
     let pads = pads(s, s.ty(0)?.shape.rank()).ok()?;
     let mode = s.text(2).ok()?;
-    if pads.is_empty() || pads.iter().any(|&(a, b)| a < 0 || b < 0) {
+    let is_wide = matches!(s.lit(3), Lit::Tensor(_));
+    if pads.is_empty() || is_wide || pads.iter().any(|&(a, b)| a < 0 || b < 0) {
         return None;
     }
     let pairs = pads.iter().map(|(a, b)| format!("({a}, {b})")).collect::<Vec<_>>().join(", ");

@@ -13,7 +13,8 @@ use crate::loops::{Expr, Index, LoopCx, ReduceOp};
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    BLANK, DTypeRule, Eval, Grad, LowBit, OpDef, Port, Precision, ShapeRule, Tolerance, optional, tensor,
+    BLANK, DTypeRule, Eval, Grad, LowBit, OpDef, Port, Precision, ShapeRule, Tolerance, Unsigned, optional,
+    tensor,
 };
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
@@ -38,6 +39,7 @@ pub static MATMUL: OpDef = OpDef {
     dtype: DTypeRule::Arith,
     eval: Some(Eval::Tensors(matmul_eval)),
     loops: Some(matmul_loops),
+    unsigned: Unsigned::Bits,
     grad: Grad::Formula(matmul_grad),
     lowering: Lowering {
         py: Template("{0} @ {1}"),
@@ -275,8 +277,8 @@ fn matmul_eval(call: &EvalCx<'_>) -> Result<Vec<Tensor>> {
         });
         return Ok(vec![from_f64s(call.dtype(), call.shape(), out)]);
     }
-    let (a, b) = (elements::<i64>(a), elements::<i64>(b));
-    let mut out = vec![0_i64; len];
+    let (a, b) = (a.to_ints(), b.to_ints());
+    let mut out = vec![0_i128; len];
     plan.each(|i, j, o| {
         for row in 0..m {
             for p in 0..k {
@@ -317,12 +319,12 @@ fn linear_eval(call: &EvalCx<'_>) -> Result<Vec<Tensor>> {
         }
         return Ok(vec![from_f64s(call.dtype(), call.shape(), out)]);
     }
-    let (x, weight) = (elements::<i64>(x), elements::<i64>(weight));
+    let (x, weight) = (x.to_ints(), weight.to_ints());
     let at = |i: usize| {
         let (row, column) = (i / n * k, i % n * k);
         let products = (0..k).map(|p| x[row + p].wrapping_mul(weight[column + p]));
-        let start = bias.map_or(0, |b| b.get(i % n).i64());
-        Scalar::Int(products.fold(start, i64::wrapping_add))
+        let start = bias.map_or(0, |b| b.get(i % n).int());
+        Scalar::Int(products.fold(start, i128::wrapping_add))
     };
     Ok(vec![Tensor::build(call.dtype(), call.shape(), at)])
 }

@@ -9,7 +9,8 @@ use crate::loops::{Index, flat, unflat};
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, attr, tensor_of,
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, Unsigned, attr,
+    tensor_of,
 };
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::{Shape, normalize_axis};
@@ -20,7 +21,8 @@ pub static OPS: &[&OpDef] =
     &[&RESHAPE, &TRANSPOSE, &SWAPAXES, &MOVEAXIS, &EXPAND_DIMS, &SQUEEZE, &BROADCAST_TO, &FLATTEN];
 
 /// An op that moves elements of any dtype without changing them.
-pub(super) const MOVE: OpDef = OpDef { dtype: DTypeRule::Same(0), tolerance: Tolerance::Exact, ..BLANK };
+pub(super) const MOVE: OpDef =
+    OpDef { dtype: DTypeRule::Same(0), unsigned: Unsigned::Bits, tolerance: Tolerance::Exact, ..BLANK };
 
 pub(super) const INPUT: Port = tensor_of("input", Kinds::ANY);
 

@@ -2,7 +2,7 @@
 
 use crate::lowering::Lowering;
 use crate::lowering::LoweringRule::Template;
-use crate::op::{BLANK, DTypeRule, Eval, Grad, OpDef, ShapeRule, Tolerance, tensor};
+use crate::op::{BLANK, DTypeRule, Eval, Grad, OpDef, ShapeRule, Tolerance, Unsigned, tensor};
 
 /// Ops of this file.
 pub static OPS: &[&OpDef] = &[&BARRIER];
@@ -18,6 +18,7 @@ pub static BARRIER: OpDef = OpDef {
     dtype: DTypeRule::Same(0),
     eval: Some(Eval::Tensors(|c| Ok(vec![c.tensor(0).clone()]))),
     loops: Some(|c| Ok(vec![c.output(0, |at| c.load(0, at))])),
+    unsigned: Unsigned::Bits,
     grad: Grad::Formula(|v| vec![v.g]),
     lowering: Lowering {
         // Python evaluates statements in order.

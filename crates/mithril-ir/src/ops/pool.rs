@@ -10,8 +10,8 @@ use crate::interp::EvalCx;
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, attr, tensor,
-    tensor_of,
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, Unsigned, attr,
+    tensor, tensor_of,
 };
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
@@ -43,13 +43,14 @@ pub static WINDOWS: OpDef = OpDef {
     dtype: DTypeRule::Same(0),
     eval: Some(Eval::Tensors(windows_eval)),
     loops: Some(loops::windows),
+    unsigned: Unsigned::Lowering,
     grad: Grad::Formula(|v| {
         let sizes = v.x[0].shape().iter().skip(2).cloned().collect::<Vec<_>>();
         vec![v.g.op(&FOLD_WINDOWS, &[v.cx.lit(sizes), v.x[2], v.x[3], v.x[4]])]
     }),
     lowering: Lowering {
         numpy: Template("_windows({0}, {window}, {stride}, {pads}, {dilation}, {value})"),
-        torch: Function(windows_torch),
+        torch: Function(torch::windows),
         jax: Template("_windows({0}, {window}, {stride}, {pads}, {dilation}, {value})"),
         mlx: Template("_windows({0}, {window}, {stride}, {pads}, {dilation}, {value})"),
         onnx: Function(super::onnx::windows),
@@ -84,6 +85,7 @@ pub static FOLD_WINDOWS: OpDef = OpDef {
     dtype: DTypeRule::Arith,
     eval: Some(Eval::Tensors(fold_eval)),
     loops: Some(loops::fold),
+    unsigned: Unsigned::Bits,
     grad: Grad::Formula(|v| {
         let shape = v.x[0].shape();
         let window = shape.iter().skip(usize::midpoint(shape.rank(), 2)).cloned().collect::<Vec<_>>();
@@ -91,7 +93,7 @@ pub static FOLD_WINDOWS: OpDef = OpDef {
     }),
     lowering: Lowering {
         numpy: Template("_fold_windows({0}, {sizes}, {stride}, {pads}, {dilation})"),
-        torch: Function(fold_torch),
+        torch: Function(torch::fold),
         jax: Template("_fold_windows({0}, {sizes}, {stride}, {pads}, {dilation})"),
         mlx: Template("_fold_windows({0}, {sizes}, {stride}, {pads}, {dilation})"),
         onnx: Function(super::onnx::fold_windows),
@@ -171,7 +173,7 @@ fn filling(dtype: DType, value: f64) -> Scalar {
     match dtype.int_range() {
         Some((least, _)) if value == f64::NEG_INFINITY => Scalar::Int(least),
         Some((_, most)) if value == f64::INFINITY => Scalar::Int(most),
-        Some(_) => Scalar::Int(value as i64),
+        Some(_) => Scalar::Int(value as i128),
         None => Scalar::Float(value),
     }
 }
@@ -205,10 +207,10 @@ fn fold_eval(call: &EvalCx<'_>) -> Result<Vec<Tensor>> {
         }
         return Ok(vec![Tensor::from_f64s(call.dtype(), out, &sums)]);
     }
-    let mut sums = vec![0_i64; len];
+    let mut sums = vec![0_i128; len];
     for i in 0..x.len() {
         if let Some(at) = target(i) {
-            sums[at] = sums[at].wrapping_add(x.get(i).i64());
+            sums[at] = sums[at].wrapping_add(x.get(i).int());
         }
     }
     Ok(vec![Tensor::build(call.dtype(), out, |i| Scalar::Int(sums[i]))])
@@ -365,6 +367,7 @@ const MAX_POOL: OpDef = OpDef {
     expand: Some(max_expand),
     loops: Some(loops::max),
     padding_value: Some(f64::NEG_INFINITY),
+    unsigned: Unsigned::Order,
     grad: Grad::Formula(max_grad),
     lowering: Lowering {
         numpy: Function(max_helper),
@@ -496,31 +499,6 @@ fn geometry(s: &LoweringCx<'_>, n: usize, first: usize) -> Option<[String; 3]> {
     let pads = window::pads(s, first + 1, n).ok()?;
     let pads = crate::lowering::tuple(pads.iter().map(|pair| s.dims(pair)));
     Some([python(s, &stride), pads, python(s, &dilation)])
-}
-
-fn windows_torch(s: &LoweringCx<'_>) -> Option<String> {
-    let (ty, out) = (s.ty(0)?, &s.out(0)?.shape);
-    let n = ty.shape.rank().checked_sub(2)?;
-    let window = python(s, &window::positive(s, 1, n).ok()?);
-    let [stride, pads, dilation] = geometry(s, n, 2)?;
-    let value = match filling(ty.dtype, s.f64(5).ok()?) {
-        // PyTorch requires a fill value of the dtype.
-        Scalar::Int(n) => Tensor::build(ty.dtype, &[], |_| Scalar::Int(n)).get(0).i64().to_string(),
-        _ => s.arg(5).to_owned(),
-    };
-    let shape = s.dims(out);
-    let is_empty = out.iter().any(|d| d.is(0));
-    Some(if is_empty {
-        format!("{}.new_empty({shape})", s.arg(0))
-    } else {
-        format!("_windows({}, {window}, {stride}, {pads}, {dilation}, {value})", s.arg(0))
-    })
-}
-
-fn fold_torch(s: &LoweringCx<'_>) -> Option<String> {
-    let sizes = s.out(0)?.shape.get(2..)?.to_vec();
-    let [stride, pads, dilation] = geometry(s, sizes.len(), 2)?;
-    Some(format!("_fold_windows({}, {}, {stride}, {pads}, {dilation})", s.arg(0), s.dims(&sizes)))
 }
 
 /// The input and the padding argument of torch; asymmetric padding is applied to the input with `value`.
@@ -696,3 +674,4 @@ mod jax;
 mod loops;
 #[cfg(test)]
 mod tests;
+mod torch;

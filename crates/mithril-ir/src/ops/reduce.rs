@@ -13,7 +13,7 @@ use crate::loops::{Expr, Index, LoopCx, ReduceOp};
 use crate::lowering::LoweringRule::Function;
 use crate::lowering::{Lowering, LoweringCx, tuple};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, attr, tensor,
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, Unsigned, attr, tensor,
 };
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
@@ -70,10 +70,10 @@ fn reduced(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     Ok(vec![Shape(dims.collect())])
 }
 
-/// Integers and booleans are accumulated in `i64`.
+/// Integers and booleans are accumulated in `i64`, `u64` in itself.
 pub(super) fn accumulated(cx: &DTypeCx<'_>) -> Result<DTypes> {
     let dtype = cx.dtype(0).unwrap_or(cx.float);
-    Ok(DTypes::keep([if dtype.is_float() { dtype } else { DType::I64 }]))
+    Ok(DTypes::keep([if dtype.is_float() || dtype == DType::U64 { dtype } else { DType::I64 }]))
 }
 
 /// Offsets of all positions of a tensor with these sizes and strides, in row-major order.
@@ -135,7 +135,7 @@ fn exact_sum(values: impl Iterator<Item = f64>) -> f64 {
 fn sum_of(values: &[Scalar]) -> Scalar {
     match values.first() {
         Some(Scalar::Float(_)) | None => Scalar::Float(exact_sum(values.iter().map(|x| x.f64()))),
-        _ => Scalar::Int(values.iter().fold(0, |sum, x| sum.wrapping_add(x.i64()))),
+        _ => Scalar::Int(values.iter().fold(0, |sum, x| sum.wrapping_add(x.int()))),
     }
 }
 
@@ -207,7 +207,7 @@ fn accumulating(c: &LoweringCx<'_>, name: &str) -> Option<String> {
     let function = format!("{}.{name}", c.xp);
     Some(match input_dtype(c)? {
         d if is_half(d) && c.xp == "np" => call_text(c, &format!("_wide({function}, "), ARRAY, ""),
-        d if d.is_float() || d == DType::I64 => plain(c, name)?,
+        d if d.is_float() || d.size() == 8 => plain(c, name)?,
         _ => call_text(c, &format!("{function}("), ARRAY, &format!(", dtype={}", c.dtype(DType::I64))),
     })
 }
@@ -235,7 +235,7 @@ pub(super) fn statistic(c: &LoweringCx<'_>, name: &str, more: &str) -> Option<St
 
 /// A sum or product of MLX, which accumulates integers in their own dtype.
 fn mlx_accumulating(c: &LoweringCx<'_>, name: &str, nothing: &str) -> Option<String> {
-    let wide = input_dtype(c)?.is_float() || input_dtype(c)? == DType::I64;
+    let wide = input_dtype(c)?.is_float() || input_dtype(c)?.size() == 8;
     let operand = if wide { c.arg(0).to_owned() } else { format!("{}.astype(mx.int64)", c.arg(0)) };
     Some(call_of(c, &mlx_head(c, name, nothing), &operand, ARRAY, ""))
 }
@@ -283,6 +283,7 @@ pub static SUM: OpDef = OpDef {
     dtype: DTypeRule::Fn(accumulated),
     eval: Some(Eval::Tensors(|c| reduce(c, sum_of))),
     loops: Some(|c| reduce_loops(c, ReduceOp::Sum, |x| x.cast(c.out_dtype(0)))),
+    unsigned: Unsigned::Bits,
     grad: Grad::Formula(|v| vec![broadcast_back(v, v.g)]),
     lowering: Lowering {
         py: Function(|c| accumulating(c, "sum")),
@@ -355,10 +356,11 @@ pub static PROD: OpDef = OpDef {
     eval: Some(Eval::Tensors(|c| {
         reduce(c, |values| match values.first() {
             Some(Scalar::Float(_)) | None => Scalar::Float(values.iter().map(|x| x.f64()).product()),
-            _ => Scalar::Int(values.iter().fold(1, |product, x| product.wrapping_mul(x.i64()))),
+            _ => Scalar::Int(values.iter().fold(1, |product, x| product.wrapping_mul(x.int()))),
         })
     })),
     loops: Some(|c| reduce_loops(c, ReduceOp::Prod, |x| x.cast(c.out_dtype(0)))),
+    unsigned: Unsigned::Bits,
     grad: Grad::Formula(prod_grad),
     lowering: Lowering {
         py: Function(|c| accumulating(c, "prod")),
@@ -418,7 +420,7 @@ pub(super) fn order(a: &Scalar, b: &Scalar) -> Ordering {
         (Scalar::Float(a), Scalar::Float(b)) => {
             a.partial_cmp(b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
         }
-        _ => a.i64().cmp(&b.i64()),
+        _ => a.int().cmp(&b.int()),
     }
 }
 
@@ -467,6 +469,7 @@ fn share<'a>(v: &GradCx<'a>) -> Vec<V<'a>> {
 const EXTREMUM: OpDef = OpDef {
     shape: ShapeRule::Fn(chosen),
     dtype: DTypeRule::Same(0),
+    unsigned: Unsigned::Order,
     grad: Grad::Formula(share),
     tolerance: Tolerance::Exact,
     ..REDUCTION
@@ -528,6 +531,7 @@ const EXTREMUM_INDEX: OpDef = OpDef {
     ports: INDEX_PORTS,
     shape: ShapeRule::Fn(chosen),
     dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::I64]))),
+    unsigned: Unsigned::Order,
     grad: Grad::Zero,
     cases: &["[2,3]", "[2,3] axis=1 keepdim=true", "[2,3,4] axis=-2", "i64[4,5]<3 axis=0", "[]"],
     tolerance: Tolerance::Exact,
@@ -550,7 +554,7 @@ pub static ARGMAX: OpDef = OpDef {
     doc: "Position of the largest element along `axis`, in int64; without an axis the position in the flattened \
          input. The first one where several tie; the first NaN if there is one.",
     layer: "ArgMax",
-    eval: Some(Eval::Tensors(|c| choose(c, Ordering::Greater, |_, i| Scalar::Int(i as i64)))),
+    eval: Some(Eval::Tensors(|c| choose(c, Ordering::Greater, |_, i| Scalar::Int(i as i128)))),
     loops: Some(|c| reduce_loops(c, ReduceOp::ArgMax, |x| x)),
     lowering: Lowering {
         py: Function(|c| Some(format!("{}.astype({})", plain(c, "argmax")?, c.dtype(DType::I64)))),
@@ -569,7 +573,7 @@ pub static ARGMIN: OpDef = OpDef {
     doc: "Position of the smallest element along `axis`, in int64; without an axis the position in the flattened \
          input. The first one where several tie; the first NaN if there is one.",
     layer: "ArgMin",
-    eval: Some(Eval::Tensors(|c| choose(c, Ordering::Less, |_, i| Scalar::Int(i as i64)))),
+    eval: Some(Eval::Tensors(|c| choose(c, Ordering::Less, |_, i| Scalar::Int(i as i128)))),
     loops: Some(|c| reduce_loops(c, ReduceOp::ArgMin, |x| x)),
     lowering: Lowering {
         py: Function(|c| Some(format!("{}.astype({})", plain(c, "argmin")?, c.dtype(DType::I64)))),
@@ -584,6 +588,7 @@ pub static ARGMIN: OpDef = OpDef {
 
 const LOGICAL: OpDef = OpDef {
     dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::Bool]))),
+    unsigned: Unsigned::Bits,
     grad: Grad::Zero,
     cases: &["bool[2,3]", "i64[2,3]<2 axis=1 keepdim=true", "[2,3,4] axis=(0,-1)", "[2,0] axis=1", "bool[]"],
     tolerance: Tolerance::Exact,

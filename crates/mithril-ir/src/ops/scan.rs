@@ -12,7 +12,7 @@ use crate::loops::{CallArgument, Expr, LoopCx, accumulator, sizes_around};
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, attr, tensor,
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, Unsigned, attr, tensor,
 };
 use crate::ops::reduce::{accumulated, is_half, order};
 use crate::ops::slicing::zeros;
@@ -34,6 +34,7 @@ const SCAN: OpDef = OpDef {
     ports: PORTS,
     shape: ShapeRule::Fn(same_with_axis),
     dtype: DTypeRule::Fn(accumulated),
+    unsigned: Unsigned::Bits,
     cases: &[
         "[2,3] axis=1",
         "[2,3,4] axis=-2 reverse=true",
@@ -66,7 +67,7 @@ pub(super) fn lines(
 /// The initial value of a scan, and the function that combines it with an element.
 struct Running {
     float: (f64, fn(f64, f64) -> f64),
-    int: (i64, fn(i64, i64) -> i64),
+    int: (i128, fn(i128, i128) -> i128),
 }
 
 fn run(c: &EvalCx<'_>, running: &Running) -> Result<Vec<Tensor>> {
@@ -83,7 +84,7 @@ fn run(c: &EvalCx<'_>, running: &Running) -> Result<Vec<Tensor>> {
             let before = (float, int);
             match x.get(at) {
                 Scalar::Float(x) => float = (running.float.1)(float, x),
-                x => int = (running.int.1)(int, x.i64()),
+                x => int = (running.int.1)(int, x.int()),
             }
             let (float, int) = if exclusive { before } else { (float, int) };
             out[at] = if c.dtype().is_float() { Scalar::Float(float) } else { Scalar::Int(int) };
@@ -114,7 +115,7 @@ fn scan_text(c: &LoweringCx<'_>, name: &str) -> Option<String> {
     let head =
         if is_half(input) && c.xp == "np" { format!("_wide({function}, ") } else { format!("{function}(") };
     let axis = if c.xp == "torch" { "dim" } else { "axis" };
-    let dtype = if input.is_float() || input == DType::I64 {
+    let dtype = if input.is_float() || input.size() == 8 {
         String::new()
     } else {
         format!(", dtype={}", c.dtype(DType::I64))
@@ -140,7 +141,8 @@ fn mlx(c: &LoweringCx<'_>, name: &str) -> Option<String> {
     let (exclusive, reverse) =
         (flag("inclusive=False", c.bool(2).ok()?), flag("reverse=True", c.bool(3).ok()?));
     let (x, narrow) = wide_operand(c)?;
-    let wide = if c.ty(0)?.dtype.is_float() { "" } else { ".astype(mx.int64)" };
+    let keeps = c.ty(0)?.dtype.is_float() || c.ty(0)?.dtype.size() == 8;
+    let wide = if keeps { "" } else { ".astype(mx.int64)" };
     Some(format!("mx.{name}({x}{wide}, axis={}{reverse}{exclusive}){narrow}", c.arg(1)))
 }
 
@@ -148,11 +150,12 @@ fn mlx(c: &LoweringCx<'_>, name: &str) -> Option<String> {
 pub static CUMSUM: OpDef = OpDef {
     name: "cumsum",
     doc: "Running sum along `axis`: each element with all before it. `exclusive` leaves the element itself out, \
-         `reverse` runs from the end. Integers and booleans add up in int64, 16-bit floats in float32.",
+         `reverse` runs from the end. Integers and booleans add up in int64, uint64 in itself, 16-bit floats in \
+         float32.",
     aliases: &["cumulative_sum"],
     layer: "CumSum",
     eval: Some(Eval::Tensors(|c| {
-        run(c, &Running { float: (0.0, |a, b| a + b), int: (0, i64::wrapping_add) })
+        run(c, &Running { float: (0.0, |a, b| a + b), int: (0, i128::wrapping_add) })
     })),
     loops: Some(|c| scan_loops(c, "mithril_cumsum")),
     grad: Grad::Formula(|v| vec![v.g.cumsum(v.x[1], v.x[2], backwards(v))]),
@@ -170,12 +173,12 @@ pub static CUMSUM: OpDef = OpDef {
 pub static CUMPROD: OpDef = OpDef {
     name: "cumprod",
     doc: "Running product along `axis`: each element with all before it. `exclusive` leaves the element itself \
-         out, `reverse` runs from the end. Integers and booleans multiply in int64, 16-bit floats in float32. The gradient is right \
+         out, `reverse` runs from the end. Integers and booleans multiply in int64, uint64 in itself, 16-bit floats in float32. The gradient is right \
          also where elements are 0.",
     aliases: &["cumulative_prod"],
     layer: "CumProd",
     eval: Some(Eval::Tensors(|c| {
-        run(c, &Running { float: (1.0, |a, b| a * b), int: (1, i64::wrapping_mul) })
+        run(c, &Running { float: (1.0, |a, b| a * b), int: (1, i128::wrapping_mul) })
     })),
     loops: Some(|c| scan_loops(c, "mithril_cumprod")),
     grad: Grad::Formula(cumprod_grad),
@@ -219,6 +222,7 @@ static EXTREME_PORTS: &[Port] = &[
 const RUNNING_EXTREMUM: OpDef = OpDef {
     ports: EXTREME_PORTS,
     shape: ShapeRule::Fn(same_with_axis),
+    unsigned: Unsigned::Order,
     cases: &["[2,5] axis=1", "[2,3,4] axis=-2 reverse=true", "[0,3] axis=0", "i64[6] axis=0", "[2,0] axis=1"],
     tolerance: Tolerance::Exact,
     ..BLANK

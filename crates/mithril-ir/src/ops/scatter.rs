@@ -16,7 +16,7 @@ use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Effect, Eval, Grad, Indexed, OpDef, Port, PortKind, ShapeRule,
-    Tolerance, attr, tensor, tensor_of,
+    Tolerance, Unsigned, attr, tensor, tensor_of,
 };
 use crate::ops::getitem::GETITEM;
 use crate::ops::index::{
@@ -57,7 +57,7 @@ const COMBINING: OpDef = OpDef {
 };
 
 /// `x` with each element of the source combined with the element at its index.
-fn combine(c: &EvalCx<'_>, float: fn(f64, f64) -> f64, int: fn(i64, i64) -> i64) -> Result<Vec<Tensor>> {
+fn combine(c: &EvalCx<'_>, float: fn(f64, f64) -> f64, int: fn(i128, i128) -> i128) -> Result<Vec<Tensor>> {
     let (x, source) = (c.tensor(0), c.tensor(2));
     let axis = c.axis(3, x.rank())?;
     let at = positions(c, 1, x.shape()[axis])?;
@@ -67,7 +67,7 @@ fn combine(c: &EvalCx<'_>, float: fn(f64, f64) -> f64, int: fn(i64, i64) -> i64)
         let slot = &mut all[from(i) + at[i] * step];
         *slot = match *slot {
             Scalar::Float(old) => Scalar::Float(float(old, source.get(i).f64())),
-            old => Scalar::Int(int(old.i64(), source.get(i).i64())),
+            old => Scalar::Int(int(old.int(), source.get(i).int())),
         };
     }
     Ok(vec![Tensor::build(x.dtype(), x.shape(), |i| all[i])])
@@ -124,7 +124,7 @@ pub static SCATTER_PROD: OpDef = OpDef {
     doc: "The input with the element at the position along `axis` that `indices` gives multiplied by each element of \
          `source`. `indices` and `source` have the shape of the input apart from the axis.",
     layer: "ScatterProd",
-    eval: Some(Eval::Tensors(|c| combine(c, |a, b| a * b, i64::wrapping_mul))),
+    eval: Some(Eval::Tensors(|c| combine(c, |a, b| a * b, i128::wrapping_mul))),
     loops: Some(|c| combining_loops(c, "mithril_scatter_prod")),
     grad: Grad::Formula(|v| {
         let (x, indices, source, axis) = (v.x[0], v.x[1], v.x[2], v.x[3]);
@@ -160,8 +160,9 @@ pub static SCATTER_MAX: OpDef = OpDef {
          NaN if one is. `indices` and `source` have the shape of the input apart from the axis. Ties share \
          the gradient.",
     layer: "ScatterMax",
-    eval: Some(Eval::Tensors(|c| combine(c, larger, i64::max))),
+    eval: Some(Eval::Tensors(|c| combine(c, larger, i128::max))),
     loops: Some(|c| combining_loops(c, "mithril_scatter_max")),
+    unsigned: Unsigned::Order,
     grad: Grad::Formula(shared),
     lowering: Lowering {
         numpy: Template("_scatter_merged(np.maximum, {0}, {1}, {2}, {3})"),
@@ -182,8 +183,9 @@ pub static SCATTER_MIN: OpDef = OpDef {
          NaN if one is. `indices` and `source` have the shape of the input apart from the axis. Ties share \
          the gradient.",
     layer: "ScatterMin",
-    eval: Some(Eval::Tensors(|c| combine(c, smaller, i64::min))),
+    eval: Some(Eval::Tensors(|c| combine(c, smaller, i128::min))),
     loops: Some(|c| combining_loops(c, "mithril_scatter_min")),
+    unsigned: Unsigned::Order,
     grad: Grad::Formula(shared),
     lowering: Lowering {
         numpy: Template("_scatter_merged(np.minimum, {0}, {1}, {2}, {3})"),
@@ -378,7 +380,7 @@ fn reduced<'a>(c: &ExpandCx<'a>, x: V<'a>, source: V<'a>) -> V<'a> {
         none.scatter_add(indices, ones, axis)
     };
     let (least, most) = match dtype.int_range() {
-        Some((least, most)) => (Lit::int(least), Lit::int(most)),
+        Some((least, most)) => (least.into(), most.into()),
         None => (Lit::Float(f64::NEG_INFINITY), Lit::Float(f64::INFINITY)),
     };
     let (op, neutral): (&'static OpDef, Lit) = match reduce.as_str() {

@@ -7,7 +7,7 @@ use crate::loops::{CallArgument, Expr, LoopCx, accumulator, sizes_around};
 use crate::lowering::Lowering;
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, attr, tensor,
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, Unsigned, attr, tensor,
 };
 use crate::ops::reduce::order;
 use crate::ops::scan::{lines, same_with_axis};
@@ -26,6 +26,7 @@ static PORTS: &[Port] = &[
 const SORTING: OpDef = OpDef {
     ports: PORTS,
     shape: ShapeRule::Fn(same_with_axis),
+    unsigned: Unsigned::Order,
     cases: &[
         "[5]",
         "[3,4] axis=0",

@@ -125,6 +125,14 @@ impl<'t> Lexer<'t> {
     /// An integer, with a sign if it is negative.
     pub fn integer(&mut self) -> Result<i64> {
         let start = self.at;
+        i64::try_from(self.wide_integer()?).map_err(|_| {
+            self.at = start;
+            self.error("expected an integer")
+        })
+    }
+    /// As [`Lexer::integer`], of any dtype.
+    pub fn wide_integer(&mut self) -> Result<i128> {
+        let start = self.at;
         let sign = if self.eat("-") { "-" } else { "" };
         let digits = if sign.is_empty() || self.rest().starts_with(|c: char| c.is_ascii_digit()) {
             self.take_while(|c| c.is_ascii_digit())

@@ -138,11 +138,17 @@ impl Lexer<'_> {
     /// The elements of a tensor in braces.
     pub fn elements(&mut self, dtype: DType, shape: &[usize]) -> Result<Tensor> {
         self.expect("{")?;
-        let items = self.items("}", |lexer| match lexer.plain_literal()? {
-            Lit::Bool(b) => Ok(Scalar::Bool(b)),
-            Lit::Int(Dim::Const(n)) => Ok(Scalar::Int(n)),
-            Lit::Float(x) => Ok(Scalar::Float(x)),
-            _ => Err(lexer.error("expected a number")),
+        let items = self.items("}", |lexer| {
+            if let Some(x) = lexer.float() {
+                return Ok(Scalar::Float(x));
+            }
+            match lexer.peek() {
+                Some('t' | 'f') => match lexer.plain_literal()? {
+                    Lit::Bool(b) => Ok(Scalar::Bool(b)),
+                    _ => Err(lexer.error("expected a number")),
+                },
+                _ => lexer.wide_integer().map(Scalar::Int),
+            }
         })?;
         // Checked before the tensor is built, since the text determines how much memory it takes.
         if shape.iter().product::<usize>() != items.len() {

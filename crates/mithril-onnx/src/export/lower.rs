@@ -103,7 +103,7 @@ impl Node<'_> {
             Tree::Number(x) => {
                 let dtype = dtype.map_or_else(|| self.output(0).map(|t| t.dtype), Ok)?;
                 let is_whole = !dtype.is_float() && *x == x.trunc();
-                let number = if is_whole { Scalar::Int(*x as i64) } else { Scalar::Float(*x) };
+                let number = if is_whole { Scalar::Int(*x as i128) } else { Scalar::Float(*x) };
                 Ok(w.constant(&Tensor::scalar(dtype, number)))
             }
             Tree::List(items) => Ok(w.ints(items)),

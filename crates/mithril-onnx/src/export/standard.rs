@@ -44,7 +44,9 @@ const COMMON: &[DType] = &[F16, F32, F64];
 const NUMBERS: &[DType] = &[F16, BF16, F32, F64, I32, I64];
 const COMMON_NUMBERS: &[DType] = &[F16, F32, F64, I32, I64];
 const TRUTH: &[DType] = &[Bool];
-const WHOLE: &[DType] = &[I32, I64, U8];
+const WHOLE: &[DType] = &[I32, I64, U8, DType::U64];
+/// Ops of integers that wrap around, whose bits do not depend on the sign.
+const MODULAR: &[&str] = &["Add", "CumSum", "Equal", "MatMul", "Mul", "ReduceSum", "Sub", "Where"];
 const ALL: u8 = 0xff;
 
 const fn op(
@@ -82,7 +84,7 @@ static OPS: &[Standard] = &[
     op("Attention", 23, FLOATS, 7, &[Same]),
     op("AveragePool", 11, COMMON, 1, &[Same]),
     op("BatchNormalization", 15, FLOATS, ALL, &[Same]),
-    op("BitShift", 11, &[DType::U32, U8], ALL, &[Same]),
+    op("BitShift", 11, &[DType::U32, DType::U64, U8], ALL, &[Same]),
     op("BitwiseAnd", 18, WHOLE, ALL, &[Same]),
     op("BitwiseNot", 18, WHOLE, ALL, &[Same]),
     op("BitwiseOr", 18, WHOLE, ALL, &[Same]),
@@ -201,7 +203,9 @@ impl Standard {
             I32 | DType::U32 => &[I64, F64],
             F16 | BF16 => &[F32],
             F32 => &[F64],
-            I64 | F64 => &[],
+            // The bits of the result are the same.
+            DType::U64 if MODULAR.contains(&self.name) => &[I64],
+            DType::U64 | I64 | F64 => &[],
         };
         [dtype].iter().chain(wider).copied().find(fits)
     }
@@ -221,6 +225,7 @@ pub fn number(dtype: DType) -> i32 {
         F16 => 10,
         F64 => 11,
         DType::U32 => 12,
+        DType::U64 => 13,
         BF16 => 16,
     }
 }

@@ -123,7 +123,7 @@ fn plain(u: &mut Use<'_>, v: ValueId, beside: ValueId) -> ValueId {
     let lit = match u.cx.b.graph.lit(v) {
         Some(Lit::Tensor(t)) if t.rank() == 0 && t.dtype() == u.dtype(beside) => match t.dtype().kind() {
             Kind::Float => Lit::Float(t.get(0).f64()),
-            Kind::Int => Lit::int(t.get(0).i64()),
+            Kind::Int => t.get(0).int().into(),
             Kind::Bool => return v,
         },
         _ => return v,
@@ -237,7 +237,7 @@ fn clip(u: &mut Use<'_>) -> Outputs {
         }
         match u.constant(i) {
             Ok(t) if t.len() == 1 && is_float => Ok(Some(u.cx.lit(t.get(0).f64()))),
-            Ok(t) if t.len() == 1 => Ok(Some(u.cx.lit(t.get(0).i64()))),
+            Ok(t) if t.len() == 1 => Ok(Some(u.cx.lit(t.get(0).int()))),
             _ => u.x(i).map(Some),
         }
     };

@@ -175,7 +175,7 @@ fn in_range(
     x: ValueId,
     scale: ValueId,
     zero: Option<ValueId>,
-    (least, most): (i64, i64),
+    (least, most): (i128, i128),
     axis: i64,
     block: i64,
 ) -> Result<ValueId> {

@@ -59,6 +59,7 @@ impl<'a> Address<'a> {
             Data::U8(v) => Self::of(v),
             Data::U16(v) => Self::of(v),
             Data::U32(v) => Self::of(v),
+            Data::U64(v) => Self::of(v),
             Data::I8(v) => Self::of(v),
             Data::I16(v) => Self::of(v),
             Data::I32(v) => Self::of(v),
@@ -192,7 +193,7 @@ impl<Owner> Array<Owner> {
 fn kind(dtype: DType) -> u8 {
     match dtype {
         DType::Bool => b'b',
-        DType::U8 | DType::U16 | DType::U32 => b'u',
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 => b'u',
         DType::I8 | DType::I16 | DType::I32 | DType::I64 => b'i',
         DType::F16 | DType::F32 | DType::F64 => b'f',
         // `ml_dtypes` describes it as bytes without meaning.

@@ -80,7 +80,7 @@ fn torch(module: &str, name: &str) -> Result<Global> {
         "Double" | "float64" => Stored::Known(DType::F64),
         "uint16" => Stored::Known(DType::U16),
         "uint32" => Stored::Known(DType::U32),
-        "uint64" => Stored::U64,
+        "uint64" => Stored::Known(DType::U64),
         other @ ("ComplexFloat" | "ComplexDouble" | "complex32" | "complex64" | "complex128"
         | "float8_e4m3fn" | "float8_e5m2" | "float8_e4m3fnuz" | "float8_e5m2fnuz"
         | "float8_e8m0fnu") => Stored::Other(other.to_owned()),

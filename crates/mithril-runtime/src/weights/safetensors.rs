@@ -101,6 +101,7 @@ fn stored(dtype: Dtype) -> Stored {
         Dtype::U8 => DType::U8,
         Dtype::U16 => DType::U16,
         Dtype::U32 => DType::U32,
+        Dtype::U64 => DType::U64,
         Dtype::I8 => DType::I8,
         Dtype::I16 => DType::I16,
         Dtype::I32 => DType::I32,
@@ -109,7 +110,6 @@ fn stored(dtype: Dtype) -> Stored {
         Dtype::BF16 => DType::BF16,
         Dtype::F32 => DType::F32,
         Dtype::F64 => DType::F64,
-        Dtype::U64 => return Stored::U64,
         other => return Stored::Other(other.to_string()),
     })
 }
@@ -121,6 +121,7 @@ pub(super) fn official(dtype: DType) -> Dtype {
         DType::U8 => Dtype::U8,
         DType::U16 => Dtype::U16,
         DType::U32 => Dtype::U32,
+        DType::U64 => Dtype::U64,
         DType::I8 => Dtype::I8,
         DType::I16 => Dtype::I16,
         DType::I32 => Dtype::I32,

@@ -14,8 +14,6 @@ use super::mapping::Mapping;
 pub enum Stored {
     /// A dtype that Mithril has.
     Known(DType),
-    /// Unsigned 64-bit integers; they become `I64` if they fit.
-    U64,
     /// Low-bit blocks; their values are `F32`.
     Blocks(&'static BlockFormat),
     /// Something else, by its name in the file: its values cannot be read.
@@ -27,7 +25,6 @@ impl Stored {
     pub fn size(&self) -> Option<usize> {
         match self {
             Self::Known(dtype) => Some(dtype.size()),
-            Self::U64 => Some(8),
             Self::Blocks(_) | Self::Other(_) => None,
         }
     }
@@ -35,7 +32,6 @@ impl Stored {
     pub fn dtype(&self) -> Option<DType> {
         match self {
             Self::Known(dtype) => Some(*dtype),
-            Self::U64 => Some(DType::I64),
             Self::Blocks(_) => Some(DType::F32),
             Self::Other(_) => None,
         }
@@ -46,7 +42,6 @@ impl fmt::Display for Stored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Known(dtype) => dtype.name(),
-            Self::U64 => "uint64",
             Self::Blocks(format) => format.name,
             Self::Other(name) => name,
         })
@@ -192,20 +187,12 @@ impl Weight {
         }
         let bytes = self.map.bytes();
         let mut index = vec![0; self.shape.len()];
-        let mut overflows = false;
-        let tensor = Tensor::build(dtype, &self.shape, |_| {
+        Ok(Tensor::build(dtype, &self.shape, |_| {
             let at: usize = index.iter().zip(&self.strides).map(|(i, stride)| i * stride).sum();
             let at = self.start + at * size;
             advance(&mut index, &self.shape);
-            let value = scalar(&self.stored, &bytes[at..at + size]);
-            overflows |= value.is_none();
-            value.unwrap_or(Scalar::Int(0))
-        });
-        if overflows {
-            let message = "it holds integers that do not fit into int64";
-            return Err(Error::new(Code::BadFile, message));
-        }
-        Ok(tensor)
+            scalar(dtype, &bytes[at..at + size])
+        }))
     }
     fn unreadable(&self) -> Error {
         let known: Vec<_> = DType::ALL.iter().map(|d| d.name()).collect();
@@ -259,22 +246,20 @@ fn advance(index: &mut [usize], shape: &[usize]) {
     }
 }
 
-fn scalar(stored: &Stored, bytes: &[u8]) -> Option<Scalar> {
+fn scalar(dtype: DType, bytes: &[u8]) -> Scalar {
     let mut wide = [0; 8];
     wide[..bytes.len()].copy_from_slice(bytes);
     let bits = u64::from_le_bytes(wide);
-    Some(match stored {
-        Stored::Known(dtype) => match dtype {
-            DType::Bool => Scalar::Bool(bits != 0),
-            DType::I8 => Scalar::Int((bits as i8).into()),
-            DType::I16 => Scalar::Int((bits as i16).into()),
-            DType::I32 => Scalar::Int((bits as i32).into()),
-            DType::U8 | DType::U16 | DType::U32 | DType::I64 => Scalar::Int(bits as i64),
-            DType::F16 => Scalar::Float(half::f16::from_bits(bits as u16).to_f64()),
-            DType::BF16 => Scalar::Float(half::bf16::from_bits(bits as u16).to_f64()),
-            DType::F32 => Scalar::Float(f32::from_bits(bits as u32).into()),
-            DType::F64 => Scalar::Float(f64::from_bits(bits)),
-        },
-        _ => Scalar::Int(i64::try_from(bits).ok()?),
-    })
+    match dtype {
+        DType::Bool => Scalar::Bool(bits != 0),
+        DType::I8 => Scalar::Int((bits as i8).into()),
+        DType::I16 => Scalar::Int((bits as i16).into()),
+        DType::I32 => Scalar::Int((bits as i32).into()),
+        DType::I64 => Scalar::Int((bits as i64).into()),
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 => Scalar::Int(bits.into()),
+        DType::F16 => Scalar::Float(half::f16::from_bits(bits as u16).to_f64()),
+        DType::BF16 => Scalar::Float(half::bf16::from_bits(bits as u16).to_f64()),
+        DType::F32 => Scalar::Float(f32::from_bits(bits as u32).into()),
+        DType::F64 => Scalar::Float(f64::from_bits(bits)),
+    }
 }

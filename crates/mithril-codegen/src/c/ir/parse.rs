@@ -465,7 +465,7 @@ impl Parser<'_> {
             return Ok(Some(Scalar::Float(x)));
         }
         let is_number = self.lexer.peek().is_some_and(|c| c == '-' || c.is_ascii_digit());
-        if is_number { self.lexer.integer().map(|n| Some(Scalar::Int(n))) } else { Ok(None) }
+        if is_number { self.lexer.wide_integer().map(|n| Some(Scalar::Int(n))) } else { Ok(None) }
     }
 
     fn dtype_suffix(&mut self) -> Result<Option<DType>> {

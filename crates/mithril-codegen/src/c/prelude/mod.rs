@@ -2,7 +2,7 @@
 //!
 //! A file is read in blocks: text between blank lines outside of braces, with the comment above it. Names start with
 //! `mithril_` or `MITHRIL_`. The functions of [`GENERIC_FILES`] are written for `float` and end in `_f32`; those for
-//! `double` and `int64_t` (`_f64`, `_i64`) have the same text with other types, unless they are written out too.
+//! `double`, `int64_t` and `uint64_t` (`_f64`, `_i64`, `_u64`) have the same text with other types, unless they are written out too.
 
 use std::sync::LazyLock;
 
@@ -137,12 +137,16 @@ fn defined(text: &str) -> Vec<String> {
     names
 }
 
+/// The types other than `float` of generic functions: their suffix, the type, and that of sums.
+const OTHERS: [(&str, &str, &str); 3] =
+    [("_f64", "double", "double"), ("_i64", "int64_t", "uint64_t"), ("_u64", "uint64_t", "uint64_t")];
+
 /// Blocks that are written for `float`, followed by those for the other types.
 fn instances(written: Vec<Block>) -> Vec<Block> {
     let names: FxHashSet<String> = written.iter().flat_map(|b| b.names.iter().cloned()).collect();
     let mut all = Vec::new();
     for block in written {
-        let others: Vec<Block> = [("_f64", "double", "double"), ("_i64", "int64_t", "uint64_t")]
+        let others: Vec<Block> = OTHERS
             .into_iter()
             .map(|(suffix, float, wide)| instance(&block, suffix, float, wide))
             .filter(|other| other.names != block.names && other.names.iter().all(|n| !names.contains(n)))

@@ -2,7 +2,7 @@
  *
  * A tensor is seen as [outer, size, inner]; the scan runs along the middle axis, from its end with reverse, and
  * leaves the element itself out with exclusive. Sums are kept in double. Every thread runs along some of the lines. What
- * is written here for float (_f32) is used for double (_f64) and int64_t (_i64) too. */
+ * is written here for float (_f32) is used for double (_f64), int64_t (_i64) and uint64_t (_u64) too. */
 
 /* scratch: inner · 8 bytes, the values so far. */
 static void mithril_cumsum_f32(int64_t thread, int64_t threads, const float *input, float *output, int64_t outer,

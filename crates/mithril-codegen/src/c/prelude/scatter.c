@@ -2,7 +2,8 @@
  *
  * Tensors are seen as [outer, size, inner], sources as [outer, count, inner]; what is added to is changed in place.
  * Every thread changes some of the lines along the axis. Negative positions count from the end; a position outside the
- * axis is MITHRIL_ERROR_INDEX. What is written here for float (_f32) is used for double (_f64) and int64_t (_i64) too. */
+ * axis is MITHRIL_ERROR_INDEX. What is written here for float (_f32) is used for double (_f64), int64_t (_i64) and uint64_t
+ * (_u64) too. */
 
 /* The place that an index stands for, or -1 if it lies outside. */
 static inline int64_t mithril_position(int64_t index, int64_t size) {
@@ -18,6 +19,10 @@ static inline void mithril_add_f32(float *sum, const float *x, int64_t n) {
 /* Integers wrap around. */
 static inline void mithril_add_i64(int64_t *sum, const int64_t *x, int64_t n) {
     for (int64_t i = 0; i < n; i++) sum[i] = (int64_t)((uint64_t)sum[i] + (uint64_t)x[i]);
+}
+
+static inline void mithril_add_u64(uint64_t *sum, const uint64_t *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++) sum[i] += x[i];
 }
 
 /* The product of two numbers. */

@@ -13,6 +13,8 @@ static inline uint64_t mithril_order_f64(double x) { return (uint64_t)mithril_le
 
 static inline uint64_t mithril_order_i64(int64_t x) { return (uint64_t)x ^ 0x8000000000000000u; }
 
+static inline uint64_t mithril_order_u64(uint64_t x) { return x; }
+
 /* The places where the elements with each value of a byte start, from how many there are; 0 if all have the same. */
 static inline int mithril_byte_places(int64_t *counts, int64_t size) {
     int64_t place = 0;
@@ -84,6 +86,11 @@ static inline int mithril_is_nan_f32(float x) { return x != x; }
 static inline int mithril_is_nan_f64(double x) { return x != x; }
 
 static inline int mithril_is_nan_i64(int64_t x) {
+    (void)x;
+    return 0;
+}
+
+static inline int mithril_is_nan_u64(uint64_t x) {
     (void)x;
     return 0;
 }

@@ -354,7 +354,7 @@ impl<'a, M: Memory> Writer<'a, M> {
             {
                 // Signed overflow is undefined in C; unsigned numbers wrap around.
                 let t = c_type(dtype);
-                let wide = if dtype == DType::I64 { "uint64_t" } else { "uint32_t" };
+                let wide = if dtype.size() == 8 { "uint64_t" } else { "uint32_t" };
                 let (l, r) = (left.operand(), right.operand());
                 Value::atom(format!("({t})(({wide}){l} {sign} ({wide}){r})"))
             }
@@ -500,6 +500,10 @@ pub fn number(value: Scalar, dtype: DType) -> Value {
             i64::MIN => "INT64_MIN".to_owned(),
             n if n.unsigned_abs() > 1 << 30 => format!("INT64_C({n})"),
             n => n.to_string(),
+        },
+        (DType::U64, _) => match value.int() as u64 {
+            n if n > 1 << 30 => format!("UINT64_C({n})"),
+            n => format!("{n}u"),
         },
         (DType::U32, _) => format!("{}u", value.i64() as u32),
         (_, Kind::Int) => match value.i64() {

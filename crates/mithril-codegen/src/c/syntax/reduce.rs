@@ -174,7 +174,7 @@ impl<M: Memory> Writer<'_, M> {
         match op {
             ReduceOp::Sum | ReduceOp::Prod if dtype.kind() == Kind::Int => {
                 let sign = if op == ReduceOp::Sum { '+' } else { '*' };
-                let wide = if dtype == DType::I64 { "uint64_t" } else { "uint32_t" };
+                let wide = if dtype.size() == 8 { "uint64_t" } else { "uint32_t" };
                 format!("{name} = ({})(({wide}){name} {sign} ({wide}){});", c_type(dtype), value.operand())
             }
             ReduceOp::Sum => format!("{name} += {};", value.text),

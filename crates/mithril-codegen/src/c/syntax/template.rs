@@ -111,6 +111,7 @@ pub fn c_type(dtype: DType) -> &'static str {
         DType::I8 => "int8_t",
         DType::I16 => "int16_t",
         DType::U32 => "uint32_t",
+        DType::U64 => "uint64_t",
         DType::I32 => "int32_t",
         DType::I64 => "int64_t",
         DType::U16 | DType::F16 | DType::BF16 => "uint16_t",

@@ -16,7 +16,9 @@ def _float_to_integer(x, dtype):
     x = mx.stop_gradient(_widened(x))
     result = mx.where((x > low) & (x < high), x, 0).astype(dtype)
     result = mx.where(x <= low, mx.array(limits.min, dtype=dtype), result)
-    return mx.where(x >= high, mx.array(limits.max, dtype=dtype), result)
+    # MLX takes no Python integer beyond int64.
+    most = mx.array(limits.max if limits.max < 2**63 else -1, dtype=mx.int64).astype(dtype)
+    return mx.where(x >= high, most, result)
 
 
 def _round_once(x, dtype):

@@ -10,6 +10,12 @@ def _float_to_integer(x, dtype):
     low, high = float(limits.min), float(limits.max)
     x = x.double()
     # PyTorch stores wider unsigned integers, but has few functions of them.
+    if dtype == torch.uint64:
+        x = torch.where(x > 0, x, 0.0)
+        is_high, is_out = x >= 2.0**63, x >= 2.0**64
+        result = torch.where(is_out, 0.0, torch.where(is_high, x - 2.0**63, x)).to(torch.int64)
+        result = torch.where(is_high, result ^ torch.iinfo(torch.int64).min, result)
+        return result.masked_fill(is_out, -1).to(dtype)
     wide = torch.int64 if dtype in (torch.uint16, torch.uint32) else dtype
     result = torch.where((x > low) & (x < high), x, 0.0).to(wide)
     return result.masked_fill(x <= low, limits.min).masked_fill(x >= high, limits.max).to(dtype)
@@ -43,6 +49,49 @@ def _floor_divide(left, right):
             return left // right
         left, right = (torch.as_tensor(x, dtype=dtype).float() for x in (left, right))
         return (left // right).to(dtype)
+
+
+def _flipped(*operands):
+    """Bits of uint64 in int64, in the same order."""
+    return [x ^ torch.iinfo(torch.int64).min for x in operands]
+
+
+def _unsigned_floor_divide(left, right):
+    """Quotient of uint64; 0 where the divisor is 0."""
+    a, b = torch.broadcast_tensors(left.to(torch.int64), right.to(torch.int64))
+    # Half of the dividend has no sign; twice its quotient is at most one too small.
+    half = (a >> 1) & torch.iinfo(torch.int64).max
+    quotient = torch.div(half, b.masked_fill(b <= 0, 1), rounding_mode="floor") << 1
+    rest, dividend, divisor = _flipped(a - quotient * b, a, b)
+    quotient = quotient + (rest >= divisor).to(torch.int64)
+    quotient = torch.where(b < 0, (dividend >= divisor).to(torch.int64), quotient)
+    return quotient.masked_fill(b == 0, 0).to(torch.uint64)
+
+
+def _unsigned_remainder(left, right):
+    """Remainder of uint64; 0 where the divisor is 0."""
+    a, b = left.to(torch.int64), right.to(torch.int64)
+    rest = a - _unsigned_floor_divide(left, right).to(torch.int64) * b
+    return torch.where(b == 0, 0, rest).to(torch.uint64)
+
+
+def _unsigned_right_shift(left, right):
+    """Shift of uint64; 0 where the number of places reaches the width."""
+    x, by = torch.broadcast_tensors(left.to(torch.int64), right.to(torch.int64))
+    # The first place is where the sign would come in.
+    first = (x >> 1) & torch.iinfo(torch.int64).max
+    shifted = torch.where(by == 0, x, first >> (by - 1).clamp(0, 62))
+    return torch.where((by >= 0) & (by < 64), shifted, 0).to(torch.uint64)
+
+
+def _unsigned_power(left, right):
+    """Power of uint64, which wraps around."""
+    square, rest = torch.broadcast_tensors(left.to(torch.int64), right.to(torch.int64))
+    power = torch.ones_like(square)
+    for _ in range(64):
+        power = torch.where(rest & 1 == 1, power * square, power)
+        square, rest = square * square, rest >> 1
+    return power.to(torch.uint64)
 
 
 def _integer_floor_divide(left, right):

@@ -205,7 +205,7 @@ pub(in crate::ops) fn fold_windows(s: &LoweringCx<'_>) -> Option<String> {
     image.splice(0..2, front);
     let wide = if matches!(s.out(0)?.dtype, DType::F16 | DType::BF16) {
         "f32"
-    } else if s.out(0)?.dtype.is_float() || s.out(0)?.dtype == DType::I64 {
+    } else if s.out(0)?.dtype.is_float() || s.out(0)?.dtype.size() == 8 {
         "cast"
     } else {
         "i64"

@@ -18,7 +18,7 @@ pub(super) fn max(s: &LoweringCx<'_>) -> Option<String> {
         return Some(format!("_dilated_max_pool({}, {window}, {stride}, {pads}, {dilation})", s.arg(0)));
     }
     // A plain integer would become int32 or int64 in JAX.
-    let typed = |(least, _): (i64, i64)| format!("{}({least})", s.dtype(ty.dtype));
+    let typed = |(least, _): (i128, i128)| format!("{}({least})", s.dtype(ty.dtype));
     let least = ty.dtype.int_range().map_or("-jnp.inf".to_owned(), typed);
     Some(reduce_window(s, s.arg(0), &least, "max", &pool, &pads))
 }

@@ -10,6 +10,7 @@ pub(super) fn array(prefix: &str, i: usize, value: &Tensor) -> String {
     let kind = c_type(value.dtype());
     let suffix = match value.dtype() {
         DType::I64 => "LL",
+        DType::U64 => "ULL",
         DType::F32 => "f",
         _ => "",
     };
@@ -21,10 +22,10 @@ pub(super) fn array(prefix: &str, i: usize, value: &Tensor) -> String {
         DType::F64 => value.to_f64s().iter().map(|&x| float(x, &format!("{x:?}"), suffix)).collect(),
         // The smallest number is not a literal of C.
         _ => value
-            .to_i64s()
+            .to_ints()
             .iter()
             .map(|&n| match n {
-                i64::MIN => "INT64_MIN".to_owned(),
+                n if n == i64::MIN.into() => "INT64_MIN".to_owned(),
                 n => format!("{n}{suffix}"),
             })
             .collect(),
