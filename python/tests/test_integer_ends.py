@@ -73,10 +73,13 @@ def along(axis):
         return lambda x: (x, axis, False), lambda x: getattr(np, name)(x, axis=axis, **options)
 
     by_op = {name: plain(name) for name in ("max", "min", "argmax", "argmin")}
-    for name in ("sum", "prod", "cumsum", "cumprod"):
-        total = functools.partial(getattr(np, name), axis=axis)
-        oracle = lambda x, total=total: total(x, dtype=np.uint64 if x.dtype == np.uint64 else np.int64)
-        by_op[name] = (lambda x: (x, axis, False)), oracle
+
+    def total(name):
+        kind = {np.dtype(np.uint64): np.uint64}
+        oracle = functools.partial(getattr(np, name), axis=axis)
+        return lambda x: (x, axis, False), lambda x: oracle(x, dtype=kind.get(x.dtype, np.int64))
+
+    by_op |= {name: total(name) for name in ("sum", "prod", "cumsum", "cumprod")}
     by_op["cummax"] = (lambda x: (x, axis), lambda x: np.maximum.accumulate(x, axis=axis))
     by_op["cummin"] = (lambda x: (x, axis), lambda x: np.minimum.accumulate(x, axis=axis))
     by_op["sort"] = (lambda x: (x, axis, True), lambda x: np.flip(np.sort(x, axis=axis), axis))

@@ -1,4 +1,4 @@
-"""Unsigned integers of 16, 32 and 64 bits on every backend: arithmetic that wraps around, conversions, indices, models."""
+"""Unsigned integers of 16, 32 and 64 bits on every backend: arithmetic that wraps around, conversions, models."""
 
 import functools
 from typing import Any
@@ -29,7 +29,8 @@ def pairs(dtype: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Every pair of numbers at the ends of the range, around the sign bit of the same width, and small ones."""
     most = np.iinfo(dtype).max
     half = most // 2
-    values = np.array([0, 1, 2, 3, 7, 15, 16, 31, 32, 63, 64, half - 1, half, half + 1, half + 2, most - 1, most], dtype)
+    small, large = [0, 1, 2, 3, 7, 15, 16, 31, 32, 63, 64], [half - 1, half, half + 1, half + 2, most - 1, most]
+    values = np.array(small + large, dtype)
     left, right = np.meshgrid(values, values, indexing="ij")
     return left.copy(), right.copy()
 

@@ -5062,7 +5062,7 @@ class CumSum(Model):
     r"""Running sum along `axis`: each element with all before it.
 
     `exclusive` leaves the element itself out, `reverse` runs from the end. Integers and booleans add up in
-    int64, 16-bit floats in float32.
+    int64, uint64 in itself, 16-bit floats in float32.
 
     Parameters
     ----------
@@ -5088,7 +5088,7 @@ class CumProd(Model):
     r"""Running product along `axis`: each element with all before it.
 
     `exclusive` leaves the element itself out, `reverse` runs from the end. Integers and booleans multiply
-    in int64, 16-bit floats in float32. The gradient is right also where elements are 0.
+    in int64, uint64 in itself, 16-bit floats in float32. The gradient is right also where elements are 0.
 
     Parameters
     ----------

@@ -5970,7 +5970,7 @@ class Ops:
         r"""Running sum along `axis`: each element with all before it.
 
         `exclusive` leaves the element itself out, `reverse` runs from the end. Integers and booleans add up
-        in int64, 16-bit floats in float32.
+        in int64, uint64 in itself, 16-bit floats in float32.
 
         Parameters
         ----------
@@ -6002,7 +6002,8 @@ class Ops:
         r"""Running product along `axis`: each element with all before it.
 
         `exclusive` leaves the element itself out, `reverse` runs from the end. Integers and booleans
-        multiply in int64, 16-bit floats in float32. The gradient is right also where elements are 0.
+        multiply in int64, uint64 in itself, 16-bit floats in float32. The gradient is right also where
+        elements are 0.
 
         Parameters
         ----------
