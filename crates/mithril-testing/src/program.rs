@@ -141,7 +141,6 @@ const DTYPES: &[DType] = &[
     DType::U16,
     DType::BF16,
     DType::I8,
-    DType::U64,
 ];
 const NAMES: &[&str] = &["hidden", "a.b", "", "\"quoted\"\n", "π", "return", "class"];
 

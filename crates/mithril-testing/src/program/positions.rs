@@ -13,7 +13,7 @@ const FROM: &[i64] = &[1, 0, 2, 5, 2, 7, 3, 0, 4, 6, 1, 9];
 
 /// The dtypes of positions that may be negative, and those of others.
 const SIGNED: &[DType] = &[DType::I64, DType::I32, DType::I64, DType::I8];
-const COUNTED: &[DType] = &[DType::I64, DType::I32, DType::U8, DType::U16, DType::U32, DType::U64];
+const COUNTED: &[DType] = &[DType::I64, DType::I32, DType::U8, DType::U16, DType::U32];
 
 impl Maker {
     /// Integers become positions in an axis, counted from either end. Some few are left as they are, where all that is
