@@ -225,14 +225,14 @@ impl DType {
     /// The common type of two operands that [mix](Self::mixes_with).
     #[must_use]
     pub const fn promote(self, other: Self) -> Self {
-        use DType::{BF16, Bool, F16, F32, I8, I16, I32, I64, U8, U16, U32};
+        use DType::{BF16, Bool, F16, F32, I8, I16, I32, I64, U8, U16, U32, U64};
         let (a, b) = if (self as u8) <= (other as u8) { (self, other) } else { (other, self) };
         match (a, b) {
             (Bool, x) => x,
             // The narrowest signed type that represents both.
             (U8, I8 | I16) => I16,
             (U16, I8 | I16 | I32) => I32,
-            (U32, I8 | I16 | I32) => I64,
+            (U32 | U64, I8 | I16 | I32) => I64,
             (F16, BF16) => F32,
             _ => b,
         }
