@@ -1,9 +1,10 @@
 /* out[@n@, @filters@, @oh@, @ow@] = convolution of image[@n@, @channels@, ...] by weights[@filters@, @channels@,
    @kh@, @kw@], the result in blocks of @lanes@ channels, where most weights meet nothing but the zeros around the
    image. Pixels are grouped into regions, rectangles under which the same weights meet the image: only these are
-   multiplied. `image` points to @origin@. Work is cut into strips of rows of
-   a region and panels of two vectors of filters. `next_step` are the weights that the next step of the program
-   starts with. */
+   multiplied. `image` points to
+   @origin@.
+   Work is cut into strips of rows of a region and panels of two vectors of filters. `next_step` are the weights that
+   the next step of the program starts with. */
 
 @epilogue@
 static MITHRIL_NOINLINE void @name@(long thread, long threads, const @type@ *restrict image, const @stored@ *restrict packed,

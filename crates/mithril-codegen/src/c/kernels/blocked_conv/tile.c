@@ -3,8 +3,8 @@
    and for each pixel broadcasts one element of the image. The stride between pixels is `step`, between rows of
    pixels `line`. Under a pixel are `blocks` planes with stride `plane`, each of `height` rows with stride `row`,
    each of `width` taps with stride `column`, each of `run` contiguous elements; `row_gap` weights between two rows of
-   taps and `block_gap` between two blocks are not used. Every step prefetches the cache line at `next`, which are weights that are used later, and
-   advances it by `stride` bytes. */
+   taps and `block_gap` between two blocks are not used. Every step prefetches the cache line at `next`, which are
+   weights that are used later, and advances it by `stride` bytes. */
 MITHRIL_INLINE void mithril_tile_@t@(const long down, const long across, const long step, const long run,
         const @type@ *restrict image, long line, long blocks, long plane, long height, long row,
         long width, long column, const @type@ *restrict weights, long row_gap, long block_gap, @type@ *restrict sums,
