@@ -161,7 +161,7 @@ fn random_einsums(seed: u64) -> (Graph, Vec<Vec<usize>>) {
     let queries = shuffled(if seed.is_multiple_of(3) { "bhgqd" } else { "bhqd" });
     let group = if queries.contains('g') { shuffled(&format!("g{batch}")) } else { batch };
     let (keys, values) = (shuffled("bhkd"), shuffled("bhke"));
-    let result = shuffled(&format!("{}qe", group));
+    let result = shuffled(&format!("{group}qe"));
     let result = if seed % 7 == 1 { result.replace('e', "") } else { result };
     let scores = format!("{group}{}", if seed % 11 == 2 { "kq" } else { "qk" });
     let is_swapped = seed % 2 == 1;

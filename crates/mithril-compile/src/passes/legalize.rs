@@ -147,13 +147,7 @@ fn widened(graph: &Graph, float: DType, target: &dyn Target) -> Result<Option<Gr
                 rewrite.copy(n)?;
                 continue;
             }
-            Unsigned::Expand => {
-                let message = format!("{} of uint64 is not supported by {}", node.op.name, target.name());
-                let error = Error::new(Code::Unsupported, message);
-                return Err(error
-                    .help("cast to int64 or to a float, or use another backend")
-                    .at(graph.place(n)));
-            }
+            Unsigned::Expand => return Err(no_uint64(node.op, target).at(graph.place(n))),
             Unsigned::Bits | Unsigned::Order => {}
         }
         let is_flipped = unsigned == Unsigned::Order;
@@ -183,6 +177,11 @@ fn widened(graph: &Graph, float: DType, target: &dyn Target) -> Result<Option<Gr
         rewrite.set_outputs(node, &narrow);
     }
     rewrite.finish().map(Some)
+}
+
+fn no_uint64(op: &OpDef, target: &dyn Target) -> Error {
+    Error::new(Code::Unsupported, format!("{} of uint64 is not supported by {}", op.name, target.name()))
+        .help("cast to int64 or to a float, or use another backend")
 }
 
 /// A value, or a dtype or a number as an argument, in the dtype in which it is computed.
@@ -361,7 +360,7 @@ mod tests {
         let graph = legalize_for(&Python(&TORCH), &b.graph, DType::F32).unwrap();
         let computes = |(_, node): (NodeId, &mithril_ir::graph::Node)| {
             let is_u64 = |&v: &ValueId| graph.ty(v).is_some_and(|ty| ty.dtype == DType::U64);
-            !std::ptr::eq(node.op, &ops::elementwise::CAST) && node.inputs.iter().any(is_u64)
+            node.op != &ops::elementwise::CAST && node.inputs.iter().any(is_u64)
         };
         assert!(!graph.nodes().any(computes), "{graph:?}");
         let values = [vec![5, u64::MAX, 1 << 63, 0], vec![u64::MAX - 7, 3, (1 << 63) - 1, 0]];

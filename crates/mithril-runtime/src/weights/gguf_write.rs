@@ -118,7 +118,7 @@ fn put_info(out: &mut Vec<u8>, entry: &GgufEntry, offset: usize) -> Result<()> {
     let id = match stored {
         Stored::Known(dtype) => PLAIN.iter().find(|(_, known)| known == dtype).map(|(id, _)| *id),
         Stored::Blocks(format) => Some(format.id),
-        _ => None,
+        Stored::Other(_) => None,
     };
     let id = id.ok_or_else(|| {
         let known: Vec<_> = PLAIN.iter().map(|(_, dtype)| dtype.name()).collect();
