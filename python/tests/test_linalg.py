@@ -65,7 +65,8 @@ def first_large(columns):
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", [*NAMES, "ggml"])
 def test_factors_multiply_to_the_matrix(name, dtype):
-    for m, n in SHAPES:
+    # JAX and C compile each of them.
+    for m, n in SHAPES if dtype == "float64" or name not in ("jax", "c") else SHAPES[-2:]:
         x = matrix(m, n).astype(dtype).astype(np.float64)
         for full in (True, False):
             u, s, vh = run(name, "svd", x, full, dtype=dtype)
