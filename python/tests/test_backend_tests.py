@@ -113,9 +113,9 @@ def test_the_whole_suite_passes_on_numpy():
     assert results.unsupported == []
     assert results.skipped == []
     assert results.total > 9000
-    # Only what factors matrices, in half precision, and sums of booleans.
+    # Only what factors matrices, in half precision, sums of booleans, and uint64 beside int64.
     families = ("decompose", "factor", "least_squares")
     linear_algebra = [row["name"] for row in _core.op_definitions() if row["family"] in families]
     sums = "of bool: `accumulate` of index_put adds up"
-    refused = [line for line in results.refused if sums not in line]
+    refused = [line for line in results.refused if sums not in line and "no dtype holds both" not in line]
     assert all(line.split()[0] in linear_algebra and "float16 is not possible" in line for line in refused)

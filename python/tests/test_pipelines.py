@@ -200,16 +200,6 @@ def placed_and_divided():
                 layers(),
                 ml.NumpyBackend(devices=["cpu"] * 2),
                 shapes={"input": [8, 6]},
-                layout=ml.Pipeline({"layer1": 0, "layer2": 1}, micro_batches=3),
-            ),
-            errors.InvalidValueError,
-            "does not divide into 3 parts (micro)",
-        ),
-        (
-            lambda: ml.compile(
-                layers(),
-                ml.NumpyBackend(devices=["cpu"] * 2),
-                shapes={"input": [8, 6]},
                 layout=ml.Pipeline({"layer1": 0, "layr2": 1}),
             ),
             errors.KeyNotFoundError,
@@ -223,3 +213,13 @@ def test_mistakes(call, kind, text):
         call()
     assert text in str(caught.value)
     assert caught.value.hint
+
+
+def test_micro_batches_need_not_divide_the_batch():
+    x = np.random.default_rng(0).normal(size=(8, 6)).astype(np.float32)
+    one = ml.compile(layers(), ml.NumpyBackend(), shapes={"input": [8, 6]}, inference=True)
+    layout, backend = ml.Pipeline({"layer1": 0, "layer2": 1}, micro_batches=3), ml.NumpyBackend(devices=["cpu"] * 2)
+    divided = ml.compile(layers(), backend, shapes={"input": [8, 6]}, layout=layout, inference=True)
+    params = one.randomize_params(seed=0)
+    actual, expected = (np.asarray(c.evaluate(params, {"input": x})["output"]) for c in (divided, one))
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
