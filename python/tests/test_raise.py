@@ -233,6 +233,8 @@ class Similar(torch.nn.Module):
         scores = q @ k.transpose(-2, -1)
         if self.kind == "mask before the scale":
             scores = (scores + q.mean()) * 0.5
+        if self.kind == "one number for all scores":
+            scores = scores + v.mean()
         if self.kind == "finite fill of data":
             scores = torch.where(v[..., :1].transpose(-2, -1) > 0, scores, -1e4)
         weights = torch.softmax(scores, -2 if self.kind == "another axis" else -1)
@@ -241,7 +243,15 @@ class Similar(torch.nn.Module):
 
 
 @pytest.mark.parametrize(
-    "kind", ["mask before the scale", "finite fill of data", "another axis", "weights returned", "none"]
+    "kind",
+    [
+        "mask before the scale",
+        "one number for all scores",
+        "finite fill of data",
+        "another axis",
+        "weights returned",
+        "none",
+    ],
 )
 def test_similar_attention_stays(kind):
     torch.manual_seed(4)

@@ -189,7 +189,9 @@ impl Scores {
             self.is_causal = true;
             return Some(());
         }
-        self.mask.is_none().then(|| self.mask = Some(Bound::Value(mask)))
+        // One number for all scores is no mask.
+        let has_axes = view.shape(mask)?.rank() > 0;
+        (self.mask.is_none() && has_axes).then(|| self.mask = Some(Bound::Value(mask)))
     }
     /// A mask of truth values: where scores stay, or where they do not.
     fn allow(&mut self, view: &View<'_>, mask: ValueId, is_allowed: bool, fill: f64) -> Option<()> {
@@ -204,7 +206,8 @@ impl Scores {
         }
         // Of a query without any key a finite number makes a mean, minus infinity NaN, and the op zeros.
         let has_keys = constant.is_some_and(|t| every_row(t, allows));
-        if self.mask.is_some() || !(fill == f64::NEG_INFINITY || has_keys) {
+        let has_axes = view.shape(mask).is_some_and(|shape| shape.rank() > 0);
+        if self.mask.is_some() || !has_axes || !(fill == f64::NEG_INFINITY || has_keys) {
             return None;
         }
         let mask = Bound::Value(mask);
