@@ -446,11 +446,9 @@ impl TensorFile {
     fn of(t: &Tensor) -> Self {
         use std::fmt::Write;
         let mut data = String::with_capacity(t.len() * t.dtype().size() * 2);
-        for i in 0..t.len() {
-            for byte in element_bytes(t, i) {
-                // Writing to a text cannot fail.
-                let _ = write!(data, "{byte:02x}");
-            }
+        for byte in t.to_bytes() {
+            // Writing to a text cannot fail.
+            let _ = write!(data, "{byte:02x}");
         }
         Self { dtype: t.dtype().name().to_owned(), shape: t.shape().to_vec(), data }
     }
@@ -471,49 +469,10 @@ impl TensorFile {
             .map(|pair| Some(hex(pair[0])? * 16 + hex(pair[1])?))
             .collect::<Option<Vec<u8>>>()
             .ok_or_else(|| bad("the data of a tensor is not hexadecimal"))?;
-        let size = dtype.size();
-        let data = mithril_ir::tensor::Data::build(dtype, bytes.len() / size, |i| {
-            element(dtype, &bytes[i * size..(i + 1) * size])
-        });
-        Tensor::new(self.shape, data).map_err(|e| bad(e.message().to_owned()))
+        Tensor::from_bytes(dtype, self.shape, &bytes).map_err(|e| bad(e.message().to_owned()))
     }
 }
 
 fn hex(digit: u8) -> Option<u8> {
     (digit as char).to_digit(16).map(|d| d as u8)
-}
-
-fn element_bytes(t: &Tensor, i: usize) -> Vec<u8> {
-    let x = t.get(i);
-    match t.dtype() {
-        DType::Bool | DType::U8 | DType::I8 => vec![x.i64() as u8],
-        DType::U16 => (x.i64() as u16).to_le_bytes().into(),
-        DType::U32 => (x.i64() as u32).to_le_bytes().into(),
-        DType::I16 => (x.i64() as i16).to_le_bytes().into(),
-        DType::I32 => (x.i64() as i32).to_le_bytes().into(),
-        DType::U64 | DType::I64 => x.i64().to_le_bytes().into(),
-        DType::F16 => half::f16::from_f64(x.f64()).to_le_bytes().into(),
-        DType::BF16 => half::bf16::from_f64(x.f64()).to_le_bytes().into(),
-        DType::F32 => (x.f64() as f32).to_le_bytes().into(),
-        DType::F64 => x.f64().to_le_bytes().into(),
-    }
-}
-
-fn element(dtype: DType, bytes: &[u8]) -> mithril_ir::Scalar {
-    use mithril_ir::Scalar;
-    let mut raw = [0_u8; 8];
-    raw[..bytes.len()].copy_from_slice(bytes);
-    let bits = u64::from_le_bytes(raw);
-    match dtype {
-        DType::Bool => Scalar::Bool(bits != 0),
-        DType::I8 => Scalar::Int((bits as i8).into()),
-        DType::I16 => Scalar::Int((bits as i16).into()),
-        DType::I32 => Scalar::Int((bits as i32).into()),
-        DType::I64 => Scalar::Int((bits as i64).into()),
-        DType::U8 | DType::U16 | DType::U32 | DType::U64 => Scalar::Int(bits.into()),
-        DType::F16 => Scalar::Float(half::f16::from_bits(bits as u16).to_f64()),
-        DType::BF16 => Scalar::Float(half::bf16::from_bits(bits as u16).to_f64()),
-        DType::F32 => Scalar::Float(f32::from_bits(bits as u32).into()),
-        DType::F64 => Scalar::Float(f64::from_bits(bits)),
-    }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use mithril_ir::{Code, DType, Error, Result, Scalar, Tensor, memory};
+use mithril_ir::{Code, DType, Error, Result, Tensor, memory};
 
 use super::blocks::BlockFormat;
 use super::mapping::Mapping;
@@ -182,17 +182,19 @@ impl Weight {
             return Err(self.unreadable());
         };
         memory::check(dtype, &self.shape)?;
-        if let (Stored::Known(dtype), Some(bytes)) = (&self.stored, self.bytes()) {
-            return Tensor::from_bytes(*dtype, self.shape.clone(), bytes);
+        if let Some(bytes) = self.bytes() {
+            return Tensor::from_bytes(dtype, self.shape.clone(), bytes);
         }
-        let bytes = self.map.bytes();
+        let (bytes, count) = (self.map.bytes(), self.len());
         let mut index = vec![0; self.shape.len()];
-        Ok(Tensor::build(dtype, &self.shape, |_| {
+        let mut contiguous = Vec::with_capacity(count * size);
+        for _ in 0..count {
             let at: usize = index.iter().zip(&self.strides).map(|(i, stride)| i * stride).sum();
             let at = self.start + at * size;
+            contiguous.extend_from_slice(&bytes[at..at + size]);
             advance(&mut index, &self.shape);
-            scalar(dtype, &bytes[at..at + size])
-        }))
+        }
+        Tensor::from_bytes(dtype, self.shape.clone(), &contiguous)
     }
     fn unreadable(&self) -> Error {
         let known: Vec<_> = DType::ALL.iter().map(|d| d.name()).collect();
@@ -243,23 +245,5 @@ fn advance(index: &mut [usize], shape: &[usize]) {
             return;
         }
         *i = 0;
-    }
-}
-
-fn scalar(dtype: DType, bytes: &[u8]) -> Scalar {
-    let mut wide = [0; 8];
-    wide[..bytes.len()].copy_from_slice(bytes);
-    let bits = u64::from_le_bytes(wide);
-    match dtype {
-        DType::Bool => Scalar::Bool(bits != 0),
-        DType::I8 => Scalar::Int((bits as i8).into()),
-        DType::I16 => Scalar::Int((bits as i16).into()),
-        DType::I32 => Scalar::Int((bits as i32).into()),
-        DType::I64 => Scalar::Int((bits as i64).into()),
-        DType::U8 | DType::U16 | DType::U32 | DType::U64 => Scalar::Int(bits.into()),
-        DType::F16 => Scalar::Float(half::f16::from_bits(bits as u16).to_f64()),
-        DType::BF16 => Scalar::Float(half::bf16::from_bits(bits as u16).to_f64()),
-        DType::F32 => Scalar::Float(f32::from_bits(bits as u32).into()),
-        DType::F64 => Scalar::Float(f64::from_bits(bits)),
     }
 }
