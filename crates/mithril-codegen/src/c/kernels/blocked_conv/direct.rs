@@ -99,7 +99,7 @@ impl Blocked {
                 )
             } else {
                 let size = [kernel_height, width];
-                let micro = tile_of(library, self.element, [down, across, step, run], size);
+                let micro = tile_of(library, self.element, [down, across, step, run], size, Taps::All);
                 format!(
                     "{micro}(line + x * {step}, {line}, {outer}, {plane}, {row}, {column}, right, sums, next, stride);"
                 )
@@ -533,13 +533,22 @@ fn padded([height, width]: [usize; 2], padding: [[usize; 2]; 2]) -> [usize; 2] {
     [height + padding[0][0] + padding[0][1], width + padding[1][0] + padding[1][1]]
 }
 
+/// Which rows and columns of weights a micro-kernel takes.
+#[derive(Clone, Copy)]
+pub(super) enum Taps {
+    All,
+    /// Those that it is called with.
+    Some,
+}
+
 /// The micro-kernel of a tile as a function of its own: rows, pixels of a row, how far they lie apart, and what lies
 /// together under one; rows and columns of weights.
-fn tile_of(
+pub(super) fn tile_of(
     library: &mut Library,
     element: Element,
     [down, across, step, run]: [usize; 4],
     [height, width]: [usize; 2],
+    taps: Taps,
 ) -> String {
     tile_inside(library, element);
     let numbers = [
@@ -554,12 +563,17 @@ fn tile_of(
     let lanes = library.target().lanes_of(element).to_string();
     let mut pairs: Vec<(&str, &str)> = numbers.iter().map(|(key, text)| (*key, text.as_str())).collect();
     pairs.extend([("lanes", lanes.as_str()), ("type", element.c()), ("t", element.suffix())]);
-    let wish = format!("mithril_tile_{}_{down}x{across}_{step}_{run}_of_{height}x{width}", element.suffix());
-    library.add(&wish, &substitute(include_str!("tile_of.c"), &pairs))
+    let (mark, template) = match taps {
+        Taps::All => ("of", include_str!("tile_of.c")),
+        Taps::Some => ("some_of", include_str!("tile_of_some.c")),
+    };
+    let suffix = element.suffix();
+    let wish = format!("mithril_tile_{suffix}_{down}x{across}_{step}_{run}_{mark}_{height}x{width}");
+    library.add(&wish, &substitute(template, &pairs))
 }
 
 /// The micro-kernel of any tile, which becomes a part of who calls it.
-pub(super) fn tile_inside(library: &mut Library, element: Element) -> String {
+fn tile_inside(library: &mut Library, element: Element) -> String {
     let target = *library.target();
     let [lanes, most] = [target.lanes_of(element), target.rows()].map(|number| number.to_string());
     let pairs =

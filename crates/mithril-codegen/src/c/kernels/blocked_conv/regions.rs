@@ -2,7 +2,7 @@
 //! the image: pixels under which the same weights meet the image are computed together, by these weights alone.
 
 use crate::c::ir::kernel::{Kernel, PanelStart};
-use crate::c::kernels::blocked_conv::direct::{FEW_TERMS, WEIGHTS, epilogue, tile_inside};
+use crate::c::kernels::blocked_conv::direct::{FEW_TERMS, Taps, WEIGHTS, epilogue, tile_of};
 use crate::c::kernels::common::library::{Library, substitute};
 use crate::c::kernels::common::tiling::Tiling;
 use crate::c::kernels::spec::blocked_conv::{Blocked, Image};
@@ -263,7 +263,7 @@ impl Blocked {
             "(line + x * {step}, @image_line@, {outer}, @plane@, rows, @row@, columns, @column@, taps, sums, next, stride);"
         );
         let mut calls = shapes.iter().map(|&[down, across]| {
-            let micro = self.tile_of_some([down, across, step, run], library);
+            let micro = tile_of(library, self.element, [down, across, step, run], self.kernel, Taps::Some);
             (down * 100 + across, format!("{micro}{arguments}"))
         });
         if shapes.len() == 1 {
@@ -272,27 +272,5 @@ impl Blocked {
         let cases: Vec<String> =
             calls.map(|(shape, call)| format!("case {shape}:\n    {call}\n    break;")).collect();
         format!("switch (down * 100 + across) {{\n{}\n}}", cases.join("\n"))
-    }
-
-    /// The micro-kernel of a tile that takes some of the weights: rows, pixels of a row, how far they lie apart, and what lies
-    /// together under one.
-    fn tile_of_some(&self, [down, across, step, run]: [usize; 4], library: &mut Library) -> String {
-        tile_inside(library, self.element);
-        let [height, width] = self.kernel;
-        let numbers = [
-            ("down", down),
-            ("across", across),
-            ("step", step),
-            ("run", run),
-            ("height", height),
-            ("width", width),
-            ("lanes", library.target().lanes_of(self.element)),
-        ];
-        let numbers = numbers.map(|(key, number)| (key, number.to_string()));
-        let mut pairs: Vec<(&str, &str)> = numbers.iter().map(|(key, text)| (*key, text.as_str())).collect();
-        pairs.extend([("type", self.element.c()), ("t", self.element.suffix())]);
-        let suffix = self.element.suffix();
-        let wish = format!("mithril_tile_{suffix}_{down}x{across}_{step}_{run}_some_of_{height}x{width}");
-        library.add(&wish, &substitute(include_str!("tile_of_some.c"), &pairs))
     }
 }
