@@ -194,8 +194,8 @@ impl Axes {
         let query_value = scores.unscaled(view, self.query.value);
         let key_value = scores.unscaled(view, self.key.value);
         let order = |axes: &[Option<usize>], group: Option<usize>, last: [Option<usize>; 2]| {
-            let wanted = self.batch.iter().copied().chain(group).map(Some).chain(last);
-            wanted.map(|at| axes.iter().position(|other| *other == at)).collect::<Option<Vec<usize>>>()
+            let target = self.batch.iter().copied().chain(group).map(Some).chain(last);
+            target.map(|at| axes.iter().position(|other| *other == at)).collect::<Option<Vec<usize>>>()
         };
         let (queries, keys) = (Some(rank - 2), Some(rank - 1));
         let of_query = order(&self.query.axes, self.group, [queries, None])?;
@@ -205,7 +205,7 @@ impl Axes {
             let shape = view.shape(query_value)?;
             of_query.iter().map(|&axis| shape[axis].clone()).collect()
         };
-        let mut query = transposed(Bound::Value(query_value), &of_query);
+        let mut query = Bound::transposed(Bound::Value(query_value), &of_query);
         let heads = self.batch.len().checked_sub(1);
         let group = self.group.and(heads).map(|heads| (heads, sizes[heads + 1].clone()));
         if let Some((heads, _)) = group {
@@ -217,8 +217,8 @@ impl Axes {
         };
         let operands = Operands {
             query,
-            key: transposed(Bound::Value(key_value), &of_key),
-            value: transposed(Bound::Value(value), &of_value),
+            key: Bound::transposed(Bound::Value(key_value), &of_key),
+            value: Bound::transposed(Bound::Value(value), &of_value),
             mask,
             is_grouped: group.as_ref().is_some_and(|(_, times)| !times.is(1)),
         };
@@ -230,7 +230,7 @@ impl Axes {
             *split.last_mut()? = features.clone();
             result = Bound::reshaped(result, &split);
         }
-        Some(transposed(result, &self.result))
+        Some(Bound::transposed(result, &self.result))
     }
     /// A mask of the scores for scores whose batch axes are in the order of the op.
     fn mask(&self, view: &View<'_>, mask: &Bound, group: Option<&(usize, Dim)>) -> Option<Bound> {
@@ -250,7 +250,7 @@ impl Axes {
         }
         let order: Vec<usize> =
             self.batch.iter().copied().chain(self.group).chain([rank - 2, rank - 1]).collect();
-        let moved = transposed(mask.clone(), &order);
+        let moved = Bound::transposed(mask.clone(), &order);
         let Some(&(heads, ref times)) = group else { return Some(moved) };
         let sizes: Vec<Dim> = order.iter().map(|&axis| shape[axis].clone()).collect();
         let can_join = times.is(1) || sizes[heads].is(1) == sizes[heads + 1].is(1);
@@ -264,9 +264,4 @@ fn joined(sizes: &[Dim], axis: usize) -> Vec<Dim> {
     let inner = joined.remove(axis + 1);
     joined[axis] = &joined[axis] * &inner;
     joined
-}
-
-/// A tensor with its axes in another order, if that is another one.
-fn transposed(tensor: Bound, order: &[usize]) -> Bound {
-    if order.iter().copied().eq(0..order.len()) { tensor } else { Bound::transposed(tensor, order) }
 }

@@ -25,8 +25,11 @@ impl Bound {
     pub fn reshaped(tensor: Self, shape: &[Dim]) -> Self {
         Self::Op(&movement::RESHAPE, vec![tensor, Self::Lit(Lit::tuple(shape.iter().cloned()))])
     }
-    /// A tensor with its axes in another order.
+    /// A tensor with its axes in another order, if that is another one.
     pub fn transposed(tensor: Self, order: &[usize]) -> Self {
+        if order.iter().copied().eq(0..order.len()) {
+            return tensor;
+        }
         Self::Op(&movement::TRANSPOSE, vec![tensor, Self::Lit(Lit::tuple(order.iter().copied()))])
     }
 }
