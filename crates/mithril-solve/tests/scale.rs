@@ -1,7 +1,6 @@
 //! Large and hostile inputs: time stays near-linear, nothing overflows the stack, nothing hangs.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use mithril_ir::{Code, Dim, Lit, Shape};
 use mithril_solve::{Answer, Fact, Facts, Relation, Rule, ShapeTerm, Slot, Solver, Why};
@@ -170,24 +169,4 @@ fn late_knowledge_runs_through_a_long_chain() {
     assert_eq!(s.shape(y).to_string(), "[batch, 64]");
     s.equate_dims(&Dim::symbol("batch"), &Dim::Const(8), why()).unwrap();
     assert_eq!(s.shape(y).to_string(), "[8, 64]");
-}
-
-/// Time per relation; run with `cargo test --release -p mithril-solve --test scale -- --ignored --nocapture`.
-#[test]
-#[ignore = "prints times and asserts nothing: run it by name"]
-#[allow(clippy::print_stdout)]
-fn microseconds_per_relation() {
-    for known in [true, false] {
-        for n in [1_000, 10_000, 100_000] {
-            let mut s = Solver::default();
-            let x = s.slot("x");
-            if known {
-                s.set_shape(x, Shape::of(["batch", "k"]).into(), why()).unwrap();
-            }
-            let start = Instant::now();
-            chain(&mut s, n, x);
-            let took = start.elapsed().as_secs_f64() * 1e6 / n as f64;
-            println!("{n} relations, input known: {known}: {took:.2} us each");
-        }
-    }
 }
