@@ -234,13 +234,13 @@ impl Compiled {
     }
     /// Initial values of the inputs with these names.
     pub fn initial(&self, names: &[&str], seed: u64) -> Result<Vec<Tensor>> {
-        let outputs: Vec<_> = self
+        let inputs: Vec<_> = self
             .inputs
             .iter()
             .filter(|i| names.contains(&&*i.name))
             .map(|i| (i.name.clone(), i.ty.clone(), i.init.clone()))
             .collect();
-        init_parameters(&outputs, seed)
+        init_parameters(&inputs, seed)
     }
 }
 

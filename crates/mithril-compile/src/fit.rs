@@ -75,8 +75,8 @@ fn holds_symbol(lit: &Lit) -> bool {
 }
 
 fn differs(node: &Node, shape: &Shape, needed: &[i64], actual: &[i64], symbols: &Symbols) -> Error {
-    let (found_shape, needed_shape) = (Shape::of(actual.to_vec()), Shape::of(needed.to_vec()));
-    let message = format!("{} gives {found_shape}, and {needed_shape} is needed", node.op.name);
+    let (actual_shape, needed_shape) = (Shape::of(actual.to_vec()), Shape::of(needed.to_vec()));
+    let message = format!("{} gives {actual_shape}, and {needed_shape} is needed", node.op.name);
     let mut error =
         Error::new(Code::ShapeMismatch, format!("the sizes of this call do not match the model: {message}"));
     let mut help = "give data of other sizes".to_owned();

@@ -76,7 +76,7 @@ pub fn is_mask(stored: &Stored) -> Result<bool> {
     }
     let lowest = if matches!(stored.dtype, DType::F16) { -6e4 } else { -1e30 };
     let mut is_forbidding = false;
-    // Weights are told by their first elements.
+    // The first elements of a weight already tell it apart from a mask.
     for block in stored.bytes.chunks(64 * stored.dtype.size()) {
         let values =
             Tensor::from_bytes(stored.dtype, vec![block.len() / stored.dtype.size()], block)?.to_f64s();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mithril::codegen::python::{self as codegen, Argument, Function, Results};
 use mithril::compile::pipeline::lower;
 use mithril::compile::python::Python as PythonBackend;
-use mithril::ir::error::{Code, Error};
+use mithril::ir::error::Error;
 use mithril::ir::graph::{Graph, Role, TensorType, ValueId};
 use mithril::ir::{Builder, DType, Lit, Shape, ops};
 use pyo3::prelude::*;
@@ -60,8 +60,7 @@ pub fn eager_runner(name: &str, signature: Vec<Bound<'_, PyAny>>, float: &str) -
 }
 
 fn eager_graph(name: &str, signature: &[Bound<'_, PyAny>], float: DType) -> Outcome<(Graph, bool)> {
-    let op =
-        ops::find(name).ok_or_else(|| Error::new(Code::UnknownName, format!("there is no op {name:?}")))?;
+    let op = ops::find(name).ok_or_else(|| Error::internal(format!("eager methods have no op {name:?}")))?;
     let mut builder = Builder::new(float);
     let mut args = Vec::new();
     let mut arrays = 0;

@@ -166,18 +166,18 @@ impl<'a> AxisPass<'a> {
     /// Puts free inputs where a use wants them, or leaves them whole if it multiplies nothing; whether they all lie there,
     /// and not in sections.
     fn fix(&mut self, inputs: &[ValueId], places: &[Placement]) -> Result<bool> {
-        let mut as_wanted = true;
-        for (v, wanted) in inputs.iter().zip(places) {
+        let mut are_kept = true;
+        for (v, choice) in inputs.iter().zip(places) {
             if let Some(group) = self.free.remove(v) {
-                let mut place = *self.fixed[group].get_or_insert(*wanted);
+                let mut place = *self.fixed[group].get_or_insert(*choice);
                 if let Some(seams) = &mut self.seams {
                     place = seams.place(self.old, *v, place, self.devices);
                 }
-                as_wanted &= place == *wanted;
+                are_kept &= place == *choice;
                 self.input(*v, place)?;
             }
         }
-        Ok(as_wanted)
+        Ok(are_kept)
     }
 
     /// Rewrites the graph; where the outputs and new states lie.

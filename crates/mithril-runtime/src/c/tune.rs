@@ -74,9 +74,9 @@ fn measure(
             let name = &task.candidates[round % task.candidates.len()];
             choices.insert(task.specification.clone(), name.clone());
         }
-        let inputs =
+        let options =
             COptions { profile: true, choices: choices.clone(), only: only.clone(), ..options.clone() };
-        let source = compile_c(graph, &inputs)?;
+        let source = compile_c(graph, &options)?;
         let mut interface = Interface::of(&source, &options.prefix);
         let shape = vec![source.costs.len()];
         interface.outputs.push(TensorSpec { name: SECONDS.into(), dtype: DType::F64, shape });
