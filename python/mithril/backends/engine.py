@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from ..parallel.channel import Packed
     from ..parallel.layout import Layout, Mesh
     from ..parallel.mesh_engine import MeshEngine
+    from ..parallel.pieces import Piece
     from ..parallel.processes import Communicator, Processes
+    from ..parallel.stored import StoredArray
 
 __all__ = ["Engine"]
 
@@ -216,6 +218,18 @@ class Engine:
     def whole(self, array: Any) -> Any:
         """Return all of an array that is divided among processes, on each of them."""
         return array
+
+    def pieces(self, array: Any) -> list[Piece] | None:
+        """Return the pieces of an array that is divided among processes; None if each process has all of it."""
+        return None
+
+    def piece(self, array: Any, piece: Piece) -> Any:
+        """Return a piece that this process has."""
+        return array
+
+    def restored(self, array: StoredArray, like: Any = None) -> Any:
+        """Return an array of a checkpoint as one of ours; divided as another one, if it has its shape."""
+        return self.backend.tensor(array.read(), array.dtype)
 
     def communicator(self, layout: Layout) -> Processes | None:
         """Return what connects this process with the others of a mesh; None if it runs all devices itself."""

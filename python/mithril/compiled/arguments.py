@@ -10,6 +10,7 @@ import numpy as np
 from .. import _core
 from ..backends.quantized import ByteParameters
 from ..errors import MithrilError, ParameterError
+from ..parallel.stored import StoredArray
 from ..quantization.parameters import in_few_bits
 from ..suggestions import did_you_mean, nearest
 
@@ -86,6 +87,10 @@ class Arguments:
             raise ParameterError(
                 f"parameter {name!r} is a {type(value).__name__}", hint="convert it with backend.array(...)"
             )
+        is_stored = isinstance(value, StoredArray)
+        if is_stored and value.shape == shape and self._backend.engine.native_dtype(value.dtype) == native:
+            # The devices that need it read it, and check it then.
+            return
         in_blocks = self._backend.engine.reads_blocks and in_few_bits(value) and native == np.float32
         if not in_blocks and not self._backend.engine.is_own(value):
             raise ParameterError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from .placement import adopted
 from .rule import Member, Rule, floating
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ class Accumulator:
             wide = "float64" if floating(name, gradient) == "float64" else "float32"
             old = self._sums.get(name)
             sums[name] = (
-                backend.zeros(tuple(gradient.shape), dtype=wide) if old is None else backend.engine.as_array(old, wide)
+                backend.zeros(tuple(gradient.shape), dtype=wide)
+                if old is None
+                else adopted(backend, old, wide, gradient)
             )
         program = self._rule.program(sums, gradients, dict.fromkeys(gradients, Member()))
         return program(sums, gradients, {name: {} for name in gradients}, [-1.0 / self.calls], [1])[0]

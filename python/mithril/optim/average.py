@@ -101,7 +101,7 @@ class EMA:
         if not before:
             slots = {name: program.start(name, value) for name, value in params.items()}
         else:
-            slots = {name: program.fit(name, self._slots.get(name, {})) for name in params}
+            slots = {name: program.fit(name, self._slots.get(name, {}), params[name]) for name in params}
         # What was loaded may be of another backend.
         old = {name: program.like(value, params[name]) for name, value in old.items()}
         check_arrays(old, params)

@@ -274,8 +274,8 @@ class Optimizer:
         if program is self._fits:
             return self.state
         return {
-            name: program.fit(name, self.state[name]) if name in self.state else program.start(name, params[name])
-            for name in program.names
+            name: program.fit(name, self.state[name], param) if name in self.state else program.start(name, param)
+            for name, param in ((name, params[name]) for name in program.names)
         }
 
     def __getstate__(self) -> Any:

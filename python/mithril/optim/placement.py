@@ -9,8 +9,9 @@ from ..backends.exchange import owner_of
 from ..backends.registry import get_backend
 from ..errors import InvalidValueError, ParameterError
 from ..parallel.remote import RemoteArray
+from ..parallel.stored import StoredArray
 
-__all__ = ["backend_of", "check_backend"]
+__all__ = ["adopted", "backend_of", "check_backend"]
 
 #: Top-level package of an array's type -> name of the backend.
 _PACKAGES = {"numpy": "numpy", "torch": "torch", "jaxlib": "jax", "jax": "jax", "mlx": "mlx"}
@@ -47,6 +48,13 @@ def _device(package: str, array: Any) -> Any:
         here = [device for device in array.devices() if device.process_index == device.client.process_index()]
         return min(here, key=lambda device: device.id)
     return None
+
+
+def adopted(backend: Backend, value: Any, dtype: str, like: Any) -> Any:
+    """Return an array as one of a backend; of one in a file, each device reads the part that it has of ``like``."""
+    if isinstance(value, StoredArray):
+        value = backend.engine.restored(value, like)
+    return backend.engine.as_array(value, dtype)
 
 
 def check_backend(backend: Any) -> None:

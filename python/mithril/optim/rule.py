@@ -15,7 +15,7 @@ from ..compiled.compile import compile
 from ..errors import ParameterError
 from ..parallel.layout import ArrayLayout, Layout
 from ..parallel.remote import RemoteArray
-from .placement import backend_of
+from .placement import adopted, backend_of
 
 __all__ = ["Member", "Program", "Rule", "Slots", "floating"]
 
@@ -178,9 +178,9 @@ class Program:
 
     def like(self, array: Any, param: Any) -> Any:
         """Return an array as one of this backend, of the dtype of a parameter."""
-        return self.backend.engine.as_array(array, self.backend.dtype(param))
+        return adopted(self.backend, array, self.backend.dtype(param), param)
 
-    def fit(self, name: str, slots: Mapping[str, Any]) -> dict[str, Any]:
+    def fit(self, name: str, slots: Mapping[str, Any], param: Any) -> dict[str, Any]:
         """Return the slots of a parameter as arrays of this backend; refuse those of another parameter or rule."""
         expected = self.slots[name]
         if set(slots) != {slot.name for slot in expected}:
@@ -201,7 +201,7 @@ class Program:
                     f"the state {slot.name!r} of {name!r} has shape {shape}, but must be {slot.shape}",
                     hint="load the state that belongs to these parameters; or start again with init(params)",
                 )
-            arrays[slot.name] = self.backend.engine.as_array(value, slot.dtype)
+            arrays[slot.name] = adopted(self.backend, value, slot.dtype, param)
         return arrays
 
     def __call__(

@@ -103,10 +103,7 @@ class DividedProgram:
         """Return parameters of which each device keeps its part, as this program takes them."""
         shapes = {name: tuple(data[name].shape) for name in self._names} if self._is_open else {}
         specs = Division(self._with_whole_batch(shapes).partition(None), self._engine.layout).arguments[0]
-        return {
-            name: self._engine.distribute(array, specs[name]) if name in specs else array
-            for name, array in params.items()
-        }
+        return {name: self._engine.distribute(array, specs.get(name, ())) for name, array in params.items()}
 
     @property
     def source(self) -> Any:

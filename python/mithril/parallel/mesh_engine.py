@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BackendUnavailableError
 from .sections import Sections
+from .stored import StoredArray
 
 if TYPE_CHECKING:
     from .. import _core
@@ -102,8 +103,8 @@ class MeshEngine:
         return self.layout.argument(sections=self.divides_sections)
 
     def distribute(self, array: Any, spec: Spec) -> Any:
-        """Return a whole array of which each device keeps its part, where the backend has such arrays."""
-        return array
+        """Return an array, a whole one or one in a file, of which each device keeps its part, where that can be."""
+        return self.backend.engine.restored(array) if isinstance(array, StoredArray) else array
 
     def data_parallel(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function of arrays that divides their first axis among the devices."""

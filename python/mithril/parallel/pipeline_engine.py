@@ -111,7 +111,7 @@ class PipelineEngine(MeshEngine):
 
     def distribute(self, array: Any, spec: Spec) -> Any:
         """Return the array: parameters stay in this process, and are sent to the device of their layer."""
-        return array
+        return super().distribute(array, spec)
 
     def _call(self, program: _Staged, groups: Any) -> Any:
         try:

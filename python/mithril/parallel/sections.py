@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .layout import Mesh
     from .mesh_engine import Spec
 
-__all__ = ["Sections", "arranged", "decoded", "encoded", "restored", "same"]
+__all__ = ["Sections", "arranged", "decoded", "encoded", "positions", "restored", "same"]
 
 
 class Sections(str):
@@ -43,7 +43,7 @@ def arranged(value: Any, spec: Spec, mesh: Mesh, take: Callable[[Any, Any, int],
     """Return a whole array in the order in which its blocks are the parts of the devices."""
     for axis, names in enumerate(spec):
         if any(isinstance(name, Sections) for name in names):
-            value = take(value, _order(value.shape[axis], names, mesh), axis)
+            value = take(value, positions(value.shape[axis], names, mesh), axis)
     return value
 
 
@@ -51,11 +51,11 @@ def restored(value: Any, spec: Spec, mesh: Mesh, take: Callable[[Any, Any, int],
     """Return a whole array of which `arranged` made another one."""
     for axis, names in enumerate(spec):
         if any(isinstance(name, Sections) for name in names):
-            value = take(value, np.argsort(_order(value.shape[axis], names, mesh)), axis)
+            value = take(value, np.argsort(positions(value.shape[axis], names, mesh)), axis)
     return value
 
 
-def _order(size: int, names: Sequence[str], mesh: Mesh) -> Any:
+def positions(size: int, names: Sequence[str], mesh: Mesh) -> Any:
     """Return the positions along an axis of the parts of all devices, one behind another."""
     if not names:
         return np.arange(size)
@@ -65,7 +65,7 @@ def _order(size: int, names: Sequence[str], mesh: Mesh) -> Any:
     if isinstance(name, Sections):
         sections = np.split(sections[0], np.cumsum(name.sizes)[:-1])
     parts = [np.concatenate([np.split(section, count)[i] for section in sections]) for i in range(count)]
-    return np.concatenate([part[_order(len(part), rest, mesh)] for part in parts])
+    return np.concatenate([part[positions(len(part), rest, mesh)] for part in parts])
 
 
 def same(one: Spec, other: Spec) -> bool:

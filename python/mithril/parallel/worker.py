@@ -11,15 +11,19 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from ..backends.registry import get_backend
+from ..checkpoints.parts import write_part
 from ..compiled.loading import is_out_of_memory, load
+from ..errors import MithrilError
 from .channel import Packed, ReceivedSource, receive, send
 from .layout import Mesh
 from .processes import Communicator
 from .sections import arranged, decoded, restored
 from .step_worker import StepWorker
+from .stored import PartFiles, StoredArray
 
 __all__ = ["main"]
 
@@ -95,6 +99,8 @@ class _Worker:
         self._meshes: dict[Mesh, Communicator] = {}
         self._programs: dict[int, tuple[Callable[..., Any], Communicator]] = {}
         self._held: dict[int, Any] = {}
+        #: The files that were read last, which are open until programs run.
+        self._files: PartFiles | None = None
         self.files: dict[str, int] = {}
 
     def do(self, head: dict[str, Any], arrays: list[Packed]) -> tuple[dict[str, Any], list[Packed]]:
@@ -102,7 +108,14 @@ class _Worker:
         for number in head.get("dropped", ()):
             self._held.pop(number, None)
         action: Callable[[dict[str, Any], list[Any]], tuple[dict[str, Any], list[Packed]]]
-        action = {"load": self._load, "run": self._run, "keep": self._keep, "fetch": self._fetch}[head["do"]]
+        action = {
+            "load": self._load,
+            "run": self._run,
+            "keep": self._keep,
+            "fetch": self._fetch,
+            "read": self._read,
+            "write": self._write,
+        }[head["do"]]
         return action(head, [self._engine.unpacked(array) for array in arrays])
 
     def _mesh(self, axes: list[Any]) -> Communicator:
@@ -122,6 +135,7 @@ class _Worker:
 
     def _run(self, head: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Packed]]:
         function, mesh = self._programs[head["program"]]
+        self._files = None
         groups = [
             {name: arrays[ref] if isinstance(ref, int) else self._block(ref, mesh) for name, ref in group.items()}
             for group in head["arguments"]
@@ -165,6 +179,43 @@ class _Worker:
 
     def _fetch(self, head: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Packed]]:
         return {}, [self._engine.packed(self._held[number]) for number in head["numbers"]]
+
+    def _read(self, head: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Packed]]:
+        """Read the block of an array of a checkpoint."""
+        mesh, spec = Mesh(**dict(head["mesh"])), decoded(head["spec"])
+
+        def read() -> dict[str, Any]:
+            stored = StoredArray.decoded(head["array"], self._files)
+            self._files = stored.files
+            block = self._backend.tensor(stored.block(mesh, spec, self._rank), stored.dtype)
+            self._held[head["number"]] = block
+            return {"shape": list(block.shape)}
+
+        return _refusing(read), []
+
+    def _write(self, head: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Packed]]:
+        """Write pieces of arrays into a file."""
+        tensors = head["tensors"]
+        if not tensors:
+            return {}, []
+
+        def content(place: int) -> Any:
+            *_, shape, number, offset = tensors[place]
+            box = tuple(slice(start, start + size) for start, size in zip(offset, shape, strict=True))
+            return self._backend.to_numpy(self._held[number][box])
+
+        about = [(name, dtype, tuple(shape)) for name, dtype, shape, _, _ in tensors]
+        return _refusing(lambda: write_part(Path(head["path"]), about, content)), []
+
+
+def _refusing(action: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Read or write files, where an error is an answer: arrays stay, and workers are in step."""
+    try:
+        return action()
+    except OSError as error:
+        return {"refused": [error.strerror or str(error), "M0802", None]}
+    except MithrilError as error:
+        return {"refused": [error.message, error.code, error.hint]}
 
 
 def _about(array: Packed) -> tuple[str, tuple[int, ...]]:

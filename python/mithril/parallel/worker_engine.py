@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from ..errors import BackendUnavailableError, InvalidValueError, MithrilError, UnsupportedOpError
 from .layout import Layout
 from .mesh_engine import Division, MeshEngine, Spec, selected
+from .pieces import holders
 from .remote import RemoteArray
 from .sections import encoded, same
-from .workers import MOST, WorkerFailure, Workers, blocks, holders, joined, workers_on
+from .stored import StoredArray
+from .workers import MOST, WorkerFailure, Workers, blocks, joined, workers_on
 
 if TYPE_CHECKING:
     from .. import _core
@@ -82,6 +84,8 @@ class WorkerEngine(MeshEngine):
         """Return an array of which each worker keeps its part."""
         if isinstance(array, RemoteArray) and array.workers is self.workers and _fits(array, self.layout, spec):
             return array
+        if isinstance(array, StoredArray):
+            return self.workers.read(self.backend, array, self.layout.mesh, spec)
         return self.workers.keep(self.backend, _local(array), self.layout.mesh, spec)
 
     def _run(self, module: WorkerProgram, division: Division, groups: Any) -> Any:

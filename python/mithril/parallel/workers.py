@@ -21,13 +21,15 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..errors import BackendUnavailableError, MithrilError, OutOfMemoryError
+from ..errors import BackendUnavailableError, MithrilError, ModelFileError, OutOfMemoryError
 from .channel import Packed, receive, send
 from .layout import Mesh
 from .mesh_engine import Spec
+from .pieces import holders, index_of, places
 from .processes import TIMEOUT, time_limit
 from .remote import RemoteArray
-from .sections import arranged, restored
+from .sections import arranged, encoded, restored
+from .stored import StoredArray
 
 __all__ = ["MOST", "WorkerFailure", "Workers", "workers_on"]
 
@@ -195,6 +197,14 @@ class Workers:
         self.call(messages)
         return RemoteArray(self, backend, number, about, mesh, spec)
 
+    def read(self, backend: Any, array: StoredArray, mesh: Mesh, spec: Spec) -> RemoteArray:
+        """Return an array of a checkpoint, of which each worker reads its part."""
+        number = self.number()
+        message = {"do": "read", "number": number, "array": array.encoded()}
+        message |= {"mesh": [*mesh.axes.items()], "spec": encoded(spec)}
+        shape = self.ask([(message, [])] * mesh.devices)[0]["shape"]
+        return RemoteArray(self, backend, number, (array.dtype, shape), mesh, spec)
+
     def whole(self, array: RemoteArray) -> Any:
         """Return all of an array."""
         asked = set(holders(array.mesh, array.spec))
@@ -248,6 +258,21 @@ class Workers:
                 # They are no longer in step.
                 self.close()
                 raise
+
+    def ask(self, messages: Sequence[tuple[dict[str, Any], Sequence[Packed]]]) -> list[dict[str, Any]]:
+        """Send each worker a message about files; return what they answer.
+
+        Raises
+        ------
+        ModelFileError
+            If one of them could not read or write; all go on.
+        """
+        replies = [head for head, _ in self.call(messages)]
+        for rank, reply in enumerate(replies):
+            if "refused" in reply:
+                message, code, hint = reply["refused"]
+                raise ModelFileError(f"device {rank} ({self.devices[rank]}): {message}", code=code, hint=hint)
+        return replies
 
     def _collect(self, limit: float) -> list[tuple[dict[str, Any], list[Packed]]]:
         """Return the answers of all; the last ones have to come within the limit after the first."""
@@ -347,39 +372,13 @@ def _deferred_interrupt() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
 
-def places(mesh: Mesh, rank: int) -> dict[str, int]:
-    """Return where a device is on each axis of a mesh."""
-    found = {}
-    for name, size in reversed(mesh.axes.items()):
-        rank, found[name] = divmod(rank, size)
-    return found
-
-
-def holders(mesh: Mesh, spec: Spec) -> list[int]:
-    """Return devices that hold all parts of an array together, each one once."""
-    used = {name for names in spec for name in names}
-    return [
-        rank
-        for rank in range(mesh.devices)
-        if all(place == 0 for name, place in places(mesh, rank).items() if name not in used)
-    ]
-
-
-def _index(mesh: Mesh, names: Sequence[str], place: dict[str, int]) -> tuple[int, int]:
-    """Return which of how many parts of an axis a device has."""
-    index, count = 0, 1
-    for name in names:
-        index, count = index * mesh.axes[name] + place[name], count * mesh.axes[name]
-    return index, count
-
-
 def blocks(array: Any, mesh: Mesh, spec: Spec, engine: Any) -> Iterator[Packed]:
     """Yield the part of each device; equal parts are packed once."""
     array = arranged(array, spec, mesh, engine.taken)
     made: dict[Any, Packed] = {}
     for rank in range(mesh.devices):
         place = places(mesh, rank)
-        key = tuple(_index(mesh, names, place) for names in spec)
+        key = tuple(index_of(mesh, names, place) for names in spec)
         if key not in made:
             slices = tuple(
                 slice(index * (size // count), (index + 1) * (size // count))
@@ -391,7 +390,9 @@ def blocks(array: Any, mesh: Mesh, spec: Spec, engine: Any) -> Iterator[Packed]:
 
 def joined(parts: dict[int, Any], mesh: Mesh, spec: Spec, engine: Any) -> Any:
     """Return the whole array of the parts of devices."""
-    found = {tuple(_index(mesh, names, places(mesh, rank))[0] for names in spec): part for rank, part in parts.items()}
+    found = {
+        tuple(index_of(mesh, names, places(mesh, rank))[0] for names in spec): part for rank, part in parts.items()
+    }
     for axis in reversed(range(len(spec))):
         rows: dict[Any, list[Any]] = {}
         for key in sorted(found):

@@ -1,38 +1,48 @@
 """Checkpoints: everything a training needs to go on exactly, one folder each, written as a whole or not at all.
 
 A folder ``epoch-0002-batch-000010`` is where 10 batches of epoch 2 are done. It holds ``arrays.safetensors``
-(parameters, state, optimizer, history) and ``checkpoint.json`` (the rest, and the checksums of both), and no code.
+(parameters, state, optimizer, history), or a file ``arrays-00001-of-00004.safetensors`` of each process or worker that
+has a part of them, and the index ``checkpoint.json``, which says where the pieces of each array are; and no code.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import os
 import re
+import secrets
 import shutil
-import tempfile
+import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from .. import dtypes
 from ..checkpoints import files
+from ..checkpoints.parts import Parts, divide, file_name, index, write_own, write_remote
 from ..compiled import internals
-from ..errors import InvalidValueError, MithrilError, ModelFileError, ParameterError
+from ..errors import MithrilError, ModelFileError, ParameterError
+from ..parallel.stored import PartFiles, StoredArray, StoredPiece, damaged
 
 if TYPE_CHECKING:
     from ..backends.backend import Backend
+    from ..parallel.processes import Processes
 
 __all__ = ["Checkpoint", "Store", "find", "load_checkpoint", "read"]
 
-_ARRAYS, _ABOUT = "arrays.safetensors", "checkpoint.json"
+_ABOUT = "checkpoint.json"
+#: Names of files that hold arrays.
+_FILE = re.compile(r"arrays(-\d{5,}-of-\d{5,})?\.safetensors")
 _NAME = re.compile(r"epoch-(\d+)-batch-(\d+)")
 #: Beginning of the names of folders that are being written or removed.
 _TEMPORARY = ".mithril-"
-_FORMAT = 1
+_FORMAT = 2
+#: Seconds in which what one process has written is seen by others.
+_SEEN = 10.0
 
 
 @dataclass
@@ -56,6 +66,8 @@ class Checkpoint:
     groups: dict[str, dict[str, Any]]
     about: dict[str, Any] = field(default_factory=dict)
     value: float | None = None
+    #: Checksum of the index of one that was read.
+    checksum: int = 0
 
     @property
     def name(self) -> str:
@@ -83,30 +95,39 @@ class Store:
         """Return the checkpoint that is furthest."""
         return next(reversed(self.positions().values()), None)
 
-    def write(self, checkpoint: Checkpoint, backend: Backend) -> Path:
+    def write(self, checkpoint: Checkpoint, backend: Backend, processes: Processes | None = None) -> Path:
         """Write a checkpoint; then remove those that are neither among the last ones nor the best.
+
+        Each of several processes writes its part, and so does each worker; the first process writes the index when all
+        parts are there, and then gives the folder its name.
 
         Raises
         ------
         ModelFileError
             If that is not possible; the checkpoints before are still there.
         """
-        target = self.folder / checkpoint.name
-        temporary: str | None = None
+        together = _Together(processes, self.folder / checkpoint.name)
+        temporary = self.folder / f"{_TEMPORARY}{together.token:012x}"
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._sweep()
-            temporary = tempfile.mkdtemp(dir=self.folder, prefix=_TEMPORARY)
-            _fill(Path(temporary), checkpoint, backend)
-            os.replace(temporary, target)
-            _sync(self.folder)
-        except OSError as error:
-            raise files.unusable_file("written", target, error) from error
+            with together.step():
+                if together.is_first:
+                    self.folder.mkdir(parents=True, exist_ok=True)
+                    self._sweep()
+                    temporary.mkdir()
+            with together.step():
+                together.await_paths([temporary], "process 0")
+                parts = divide(checkpoint.groups, backend, together.count)
+                _write_parts(temporary, parts, backend, together)
+            with together.step():
+                if together.is_first:
+                    _write_index(temporary, checkpoint, parts, together)
+                    os.replace(temporary, together.target)
+                    _sync(self.folder)
+                    self._prune()
         finally:
-            if temporary is not None:
+            if together.is_first:
                 shutil.rmtree(temporary, ignore_errors=True)
-        self._prune()
-        return target
+        return together.target
 
     def _sweep(self) -> None:
         """Remove what a process that was killed has left."""
@@ -140,26 +161,86 @@ def _value(path: Path) -> float | None:
 # --- writing ----------------------------------------------------------------------------------------------------
 
 
-def _fill(folder: Path, checkpoint: Checkpoint, backend: Backend) -> None:
-    arrays: dict[str, Any] = {}
-    entries: dict[str, dict[str, Any]] = {}
-    for group, values in checkpoint.groups.items():
-        entries[group] = {}
-        for name, value in values.items():
-            key = f"{group}/{name}"
-            if value is None or (isinstance(value, (bool, int, float, str)) and not isinstance(value, np.generic)):
-                entries[group][name] = {"value": value}
-            elif hasattr(value, "shape") and hasattr(value, "dtype"):
-                own = backend.engine.is_own(value)
-                dtype = str(backend.dtype(value)) if own else np.asarray(value).dtype.name
-                entries[group][name] = {"array": key, "dtype": dtype, "own": bool(own)}
-                arrays[key] = backend.to_numpy(value) if own else np.asarray(value)
-            else:
-                raise InvalidValueError(
-                    f"{group} holds {name!r}, a {type(value).__name__}, which cannot be saved",
-                    hint="state_dict() returns arrays and plain numbers by name",
-                )
-    files.save(arrays, folder / _ARRAYS)
+class _Together:
+    """The processes that write a checkpoint, which have to know how the others fare.
+
+    Attributes
+    ----------
+    token : int
+        A number that all of them have, and that no training before had.
+    count : int
+        How many there are.
+    target : Path
+        The checkpoint.
+    """
+
+    def __init__(self, processes: Processes | None, target: Path) -> None:
+        self._processes = processes
+        self.target = target
+        own = secrets.randbits(48)
+        tokens = [own] if processes is None else processes.gathered(own)
+        self.token, self.count = tokens[0], len(tokens)
+        self.rank = 0 if processes is None else processes.rank
+        self.is_first = self.rank == 0
+
+    @contextlib.contextmanager
+    def step(self) -> Iterator[None]:
+        """Do something in all processes; raise in all of them if one cannot."""
+        failure: Exception | None = None
+        try:
+            yield
+        except OSError as error:
+            failure = files.unusable_file("written", self.target, error)
+            failure.__cause__ = error
+        except Exception as error:
+            failure = error
+        codes = [0] if self._processes is None else self._processes.gathered(int(failure is not None))
+        if failure is not None:
+            raise failure
+        failed = [str(rank) for rank, code in enumerate(codes) if code]
+        if failed:
+            raise ModelFileError(
+                f"{os.fspath(self.target)!r} cannot be written: process {', '.join(failed)} could not do its part",
+                code="M0802",
+                hint="its own error says why",
+            )
+
+    def await_paths(self, paths: Sequence[Path], writer: str) -> None:
+        """Wait until what another process has written is seen here, which may take a while on a file system of many."""
+        until = time.monotonic() + _SEEN
+        for path in paths:
+            while not path.exists():
+                if self._processes is None or time.monotonic() > until:
+                    raise ModelFileError(
+                        f"{os.fspath(self.target)!r} cannot be written: process {self.rank} does not see what {writer} "
+                        f"wrote, {path.name!r}",
+                        code="M0802",
+                        hint="on several machines, the folder has to be one that all of them share",
+                    )
+                time.sleep(0.05)
+
+
+def _write_parts(folder: Path, parts: Parts, backend: Backend, together: _Together) -> None:
+    """Write what this process has, and its workers; what was written is in a file beside until the index is written."""
+    written = write_remote(folder, parts)
+    number = len(parts.writers) - together.count + together.rank
+    own = write_own(folder, parts, number, backend)
+    if own is not None:
+        written[number] = own
+    for key, about in written.items():
+        _write_json(folder / f"part-{key}.json", about)
+    _sync(folder)
+
+
+def _write_index(folder: Path, checkpoint: Checkpoint, parts: Parts, together: _Together) -> None:
+    written = {}
+    for number in (*parts.own, *parts.remote):
+        about = folder / f"part-{number}.json"
+        data = folder / file_name(number, len(parts.writers))
+        together.await_paths([about, data], parts.writers[number])
+        written[number] = json.loads(about.read_text(encoding="utf-8"))
+        about.unlink()
+    entries, listed = index(parts, written)
     content = {
         "format": _FORMAT,
         "epoch": checkpoint.epoch,
@@ -167,15 +248,18 @@ def _fill(folder: Path, checkpoint: Checkpoint, backend: Backend) -> None:
         "value": checkpoint.value,
         "about": checkpoint.about,
         "entries": entries,
-        "arrays": zlib.crc32((folder / _ARRAYS).read_bytes()),
+        "files": listed,
     }
     text = json.dumps(content)
-    with open(folder / _ABOUT, "w", encoding="utf-8") as file:
-        json.dump({"checksum": zlib.crc32(text.encode()), "content": content}, file)
+    _write_json(folder / _ABOUT, {"checksum": zlib.crc32(text.encode()), "content": content})
+    _sync(folder)
+
+
+def _write_json(path: Path, content: Any) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(content, file)
         file.flush()
         os.fsync(file.fileno())
-    os.chmod(folder, 0o755)
-    _sync(folder)
 
 
 def _sync(folder: Path) -> None:
@@ -192,8 +276,22 @@ def _sync(folder: Path) -> None:
 # --- reading ----------------------------------------------------------------------------------------------------
 
 
-def read(path: Path, backend: Backend | None) -> Checkpoint:
+def read(
+    path: Path, backend: Backend | None, *, is_divided: bool = False, only: Sequence[str] | None = None
+) -> Checkpoint:
     """Read a checkpoint; its arrays become those of the backend, if one is given.
+
+    Parameters
+    ----------
+    path : Path
+        Its folder.
+    backend : Backend or None
+        Whose arrays they become.
+    is_divided : bool, optional
+        Leave arrays in their files, as `StoredArray`, until it is known which part each device needs. States and what
+        is not of the backend are read in any case.
+    only : sequence of str, optional
+        The groups that are read; all by default.
 
     Raises
     ------
@@ -202,26 +300,69 @@ def read(path: Path, backend: Backend | None) -> Checkpoint:
     """
     content = _about(path)
     try:
-        raw = (path / _ARRAYS).read_bytes()
-    except OSError as error:
-        raise _damaged(path, str(error)) from error
-    if zlib.crc32(raw) != content["arrays"]:
-        raise _damaged(path, f"{_ARRAYS} has been changed")
-    arrays = files.load(path / _ARRAYS)
-
-    def value(entry: Mapping[str, Any]) -> Any:
-        if "value" in entry:
-            return entry["value"]
-        array = arrays[entry["array"]]
-        return backend.tensor(array, entry["dtype"]) if entry["own"] and backend is not None else array
-
-    try:
-        groups = {
-            group: {n: value(entry) for n, entry in entries.items()} for group, entries in content["entries"].items()
+        stored = _stored(path, content)
+        groups = {group: content["entries"][group] for group in content["entries"] if only is None or group in only}
+        arrays = {
+            group: {name: stored[entry["array"]] if "array" in entry else entry["value"] for name, entry in es.items()}
+            for group, es in groups.items()
         }
-        return Checkpoint(content["epoch"], content["batch"], groups, content["about"], content["value"])
-    except (LookupError, TypeError, AttributeError) as error:
-        raise _damaged(path, str(error)) from error
+        own = {entry["array"] for entries in groups.values() for entry in entries.values() if entry.get("own")}
+        checkpoint = Checkpoint(content["epoch"], content["batch"], arrays, content["about"], content["value"])
+        checkpoint.checksum = zlib.crc32(json.dumps(content).encode())
+        keys = {id(array): key for key, array in stored.items()}
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise damaged(path, str(error)) from error
+    for group, values in checkpoint.groups.items():
+        for name, value in values.items():
+            if not isinstance(value, StoredArray):
+                continue
+            is_own = backend is not None and keys[id(value)] in own
+            if is_own and is_divided and group not in ("state", "history", "meter"):
+                continue
+            values[name] = backend.engine.restored(value) if backend is not None and is_own else value.read()
+    return checkpoint
+
+
+def _stored(path: Path, content: Mapping[str, Any]) -> dict[str, StoredArray]:
+    """Return the arrays of a checkpoint by key, after a look at what its index says of them."""
+    listed = content["files"]
+    names = [file["name"] for file in listed]
+    for name in names:
+        if not (isinstance(name, str) and _FILE.fullmatch(name)):
+            raise damaged(path, f"its index names the file {name!r}, and files of arrays are beside it")
+    if len(set(names)) < len(names):
+        raise damaged(path, "its index names a file twice")
+    opened = PartFiles(path, {file["name"]: str(file["writer"]) for file in listed})
+    opened.check({file["name"]: file["bytes"] for file in listed})
+    used: set[tuple[str, str]] = set()
+    left = {file["name"]: file["bytes"] for file in listed}
+    stored: dict[str, StoredArray] = {}
+    for entries in content["entries"].values():
+        for entry in entries.values():
+            if "array" not in entry:
+                continue
+            pieces = []
+            for place, tensor, start, shape, checksum in entry["pieces"]:
+                _check_sizes(path, [place, checksum, *start, *shape])
+                piece = StoredPiece(names[place], str(tensor), tuple(start), tuple(shape), checksum)
+                if (piece.file, piece.tensor) in used:
+                    raise damaged(path, f"its index names {piece.tensor!r} of {piece.file!r} twice")
+                used.add((piece.file, piece.tensor))
+                left[piece.file] -= math.prod(shape) * dtypes.normalize(entry["dtype"]).itemsize
+                if left[piece.file] < 0:
+                    raise damaged(path, f"its index puts more into {piece.file!r} than that holds")
+                pieces.append(piece)
+            _check_sizes(path, entry["shape"])
+            if entry["array"] in stored:
+                raise damaged(path, f"its index names {entry['array']!r} twice")
+            stored[entry["array"]] = StoredArray(opened, entry["dtype"], entry["shape"], pieces)
+    return stored
+
+
+def _check_sizes(path: Path, numbers: Sequence[Any]) -> None:
+    for number in numbers:
+        if type(number) is not int or not 0 <= number < 1 << 62:
+            raise damaged(path, f"its index holds {number!r} as a size")
 
 
 def _about(path: Path) -> dict[str, Any]:
@@ -230,22 +371,15 @@ def _about(path: Path) -> dict[str, Any]:
         content: dict[str, Any] = document["content"]
         intact = document["checksum"] == zlib.crc32(json.dumps(content).encode())
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise _damaged(path, str(error)) from error
+        raise damaged(path, str(error)) from error
     if not intact:
-        raise _damaged(path, f"{_ABOUT} has been changed")
+        raise damaged(path, f"{_ABOUT} has been changed")
     if content.get("format") != _FORMAT:
         raise ModelFileError(
             f"the checkpoint {os.fspath(path)!r} is of format {content.get('format')!r}",
             hint=f"this version of Mithril reads format {_FORMAT}",
         )
     return content
-
-
-def _damaged(path: Path, reason: str) -> ModelFileError:
-    return ModelFileError(
-        f"the checkpoint {os.fspath(path)!r} is damaged: {reason}",
-        hint="remove that folder, and an earlier checkpoint beside it is used",
-    )
 
 
 def find(path: str | os.PathLike[str]) -> Path:
@@ -293,11 +427,11 @@ def load_checkpoint(model: Any, path: str | os.PathLike[str], *, best: bool = Fa
             f"of no checkpoint in {os.fspath(path)!r} it is known how good it is",
             hint="that is known of those that `fit` writes after an epoch; leave out best=True",
         )
-    groups = read(chosen, None).groups
+    groups = read(chosen, None, only=("parameters", "state")).groups
     try:
         parameters = groups["parameters"]
     except KeyError as error:
-        raise _damaged(chosen, "it holds no parameters") from error
+        raise damaged(chosen, "it holds no parameters") from error
     known = internals.names_by_role(model)["state"]
     state = {name: value for name, value in groups.get("state", {}).items() if name in known}
     try:

@@ -13,8 +13,9 @@ import numpy as np
 from ..compiled import internals
 from ..compiled.parameters import Parameters
 from ..compiled.physical_model import PhysicalModel
-from ..errors import InvalidValueError, NumericsError, ParameterError
+from ..errors import InvalidValueError, MithrilError, ModelFileError, NumericsError, ParameterError
 from ..optim import SGD
+from ..parallel.stored import StoredArray
 from .batches import Batches, fingerprint, open_data
 from .callbacks import read_callbacks
 from .checkpoints import Checkpoint, Store, find, read
@@ -26,6 +27,8 @@ from .step import TrainingStep
 
 __all__ = ["Options", "Training"]
 
+#: What a process says that cannot read a checkpoint: more than any checksum.
+_UNREADABLE = 1 << 40
 _EMPTY = "give batch_size examples or more; batches that can be read once only serve one epoch: pass a list"
 
 
@@ -155,6 +158,8 @@ class Training:
         self._is_apart = False
         #: Whether each device keeps only its part of the parameters, where a layout divides them.
         self._is_distributed = internals.program_settings(self._trained).layout is None
+        #: Whether arrays of a checkpoint may still be in its files.
+        self._is_partly_read = False
         #: The state of the model before the first step.
         self._before: tuple[dict[str, Any], ...] | None = None
         self._expected: int | None = None
@@ -208,6 +213,7 @@ class Training:
         return {**self._settings, **further, "epochs": self._options.epochs, "backend": self._backend.name}
 
     def _hand_over(self) -> None:
+        self._read_rest()
         if self._params is not self._model.get_parameters():
             # Whoever saves them need not ask the other processes.
             whole = {name: self._backend.engine.whole(array) for name, array in self._params.items()}
@@ -229,6 +235,7 @@ class Training:
             self._step(batch)
         if not len(self._meter):
             raise InvalidValueError(f"the data of epoch {epoch} hold no batch", hint=_EMPTY)
+        self._read_rest()
         row = {"epoch": epoch, **self._meter.row(), **self._validate()}
         row |= {"learning_rate": self.history.batches["learning_rate"][-1], "seconds": time.perf_counter() - start}
         self.history.epochs.append(row)
@@ -273,6 +280,7 @@ class Training:
         if self._options.ema is not None:
             # Computed now: nothing else needs the averages, and what is put off would grow from batch to batch.
             self._backend.synchronize(self._options.ema.update(self._with_statistics()))
+        self._read_rest()
         self._meter.add(outputs, batch, loss)
         self._batch += 1
         row = self.history.add_batch(self._epoch, self._batch, loss, None if rate is None else float(rate))
@@ -350,20 +358,42 @@ class Training:
             "fingerprint": self._fingerprint,
         }
         checkpoint = Checkpoint(self._epoch, self._batch, groups, about, value)
-        if self._processes is None:
-            store.write(checkpoint, self._backend)
-            return
-        # All take part in gathering what each has a part of.
-        for group in groups.values():
-            for name, array in group.items():
-                group[name] = self._backend.engine.whole(array)
-        if self._processes.rank == 0:
-            store.write(checkpoint, self._backend)
-        # Nobody goes on before it is written.
-        self._processes.gathered(0)
+        store.write(checkpoint, self._backend, self._processes)
 
     def _resume(self) -> None:
         """Go on from the checkpoint that is wanted, if there is one."""
+        if self._store is None and self._options.resume is None:
+            return
+        latest: tuple[Checkpoint, Any] | None = None
+        error: MithrilError | None = None
+        try:
+            latest = self._read()
+        except MithrilError as reason:
+            error = reason
+        if self._processes is not None:
+            # Also if it is an error here: the others would wait.
+            self._check_agreement(0 if latest is None else latest[0].checksum + 1, error)
+        if error is not None:
+            raise error
+        if latest is not None:
+            checkpoint, path = latest
+            self._restore(checkpoint, str(path))
+            self._progress.say(f"going on from {path}")
+
+    def _check_agreement(self, own: int, error: MithrilError | None) -> None:
+        """Raise if other processes read another checkpoint, as in a folder that they do not share."""
+        assert self._processes is not None
+        checksums = self._processes.gathered(_UNREADABLE if error is not None else own)
+        others = [str(rank) for rank, checksum in enumerate(checksums) if checksum != own]
+        if error is None and others:
+            raise ModelFileError(
+                f"process {self._processes.rank} reads another checkpoint, or none, than process {', '.join(others)}",
+                code="M0802",
+                hint="on several machines, the folder has to be one that all of them share",
+            )
+
+    def _read(self) -> tuple[Checkpoint, Any] | None:
+        """Read the checkpoint that is wanted, if there is one."""
         resume, there = self._options.resume, self._store.positions() if self._store is not None else {}
         if resume is False and there:
             raise InvalidValueError(
@@ -372,15 +402,15 @@ class Training:
             )
         path = next(reversed(there.values()), None) if resume is None or isinstance(resume, bool) else find(resume)
         if path is None:
-            return
-        checkpoint = read(path, self._backend)
+            return None
+        is_divided = internals.program_settings(self._trained).layout is not None
+        checkpoint = read(path, self._backend, is_divided=is_divided)
         if any(position > (checkpoint.epoch, checkpoint.batch) for position in there):
             raise InvalidValueError(
                 f"the folder of the checkpoints holds later ones than {str(path)!r}",
                 hint="remove them, or give another folder for the new ones",
             )
-        self._restore(checkpoint, str(path))
-        self._progress.say(f"going on from {path}")
+        return checkpoint, path
 
     def _restore(self, checkpoint: Checkpoint, path: str) -> None:
         about, groups = checkpoint.about, checkpoint.groups
@@ -402,7 +432,7 @@ class Training:
         if internals.current_program(self._model) is not None:
             self._before = internals.saved_state(self._model)
         internals.update_state(self._trained, groups["state"])
-        self._is_apart = True
+        self._is_apart = self._is_partly_read = True
         self._epoch, self._batch = checkpoint.epoch, checkpoint.batch
         self._fingerprint = self._expected = about["fingerprint"]
         columns = {name: groups["history"][name].tolist() for name in COLUMNS}
@@ -410,6 +440,26 @@ class Training:
         columns["learning_rate"] = [None if rate != rate else rate for rate in columns["learning_rate"]]
         self.history = self._history(about["epochs"], columns)
         self._meter.values = {name: groups["meter"][name].tolist() for name in self._meter.values}
+
+    def _read_rest(self) -> None:
+        """Read what no device has read its part of: no step was taken, or there is no gradient of it."""
+        if not self._is_partly_read:
+            return
+        self._is_partly_read = False
+        restored = self._backend.engine.restored
+
+        def settled(values: Mapping[str, Any]) -> dict[str, Any] | None:
+            if not any(isinstance(value, StoredArray) for value in values.values()):
+                return None
+            return {n: restored(value) if isinstance(value, StoredArray) else value for n, value in values.items()}
+
+        params = settled(self._params)
+        if params is not None:
+            self._params = Parameters.of(params, (), self._trained.frozen_keys)
+        for holder in (self._optimizer, self._options.ema):
+            state = None if holder is None else settled(holder.state_dict())
+            if holder is not None and state is not None:
+                holder.load_state_dict(state)
 
     def _check_model(self, saved: Mapping[str, Any], state: Mapping[str, Any], path: str) -> None:
         # With its loss, the model may not know its shapes before the first batch.

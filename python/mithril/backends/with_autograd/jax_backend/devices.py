@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ....errors import BackendUnavailableError
 from ....parallel.processes import time_limit
 
-__all__ = ["device_names", "find_device", "join_processes", "placed", "preallocate", "whole"]
+if TYPE_CHECKING:
+    from ....parallel.stored import StoredArray
+
+__all__ = ["device_names", "find_device", "join_processes", "placed", "preallocate", "restored", "whole"]
 
 #: Names that other frameworks give to a platform of JAX.
 _PLATFORMS = {"cuda": "gpu", "rocm": "gpu"}
@@ -90,6 +93,17 @@ def placed(jax: Any, array: Any, sharding: Any) -> Any:
         return jax.jit(lambda x: x, out_shardings=sharding)(array)
     host = np.asarray(array)
     return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+
+
+def restored(jax: Any, array: StoredArray, sharding: Any) -> Any:
+    """Return an array of a checkpoint whose parts lie as ``sharding`` says; each process reads those of its devices."""
+
+    def part(index: Any) -> Any:
+        ends = [axis.indices(size) for axis, size in zip(index, array.shape, strict=True)]
+        return array.read([[(start, stop)] for start, stop, _ in ends])
+
+    with jax.enable_x64(True):
+        return jax.make_array_from_callback(array.shape, sharding, part)
 
 
 def whole(jax: Any, array: Any) -> Any:

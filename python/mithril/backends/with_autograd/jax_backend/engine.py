@@ -10,8 +10,9 @@ import numpy as np
 from .... import dtypes
 from ....compiled.compile_stats import observed
 from ....errors import InvalidValueError
+from ....parallel.pieces import Piece
 from ..framework_engine import FrameworkEngine
-from .devices import placed, whole
+from .devices import placed, restored, whole
 from .mesh import JaxMeshEngine, JaxProcesses
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ....parallel.layout import Layout
     from ....parallel.mesh_engine import MeshEngine
     from ....parallel.processes import Processes
+    from ....parallel.stored import StoredArray
 
 __all__ = ["JaxEngine"]
 
@@ -64,6 +66,30 @@ class JaxEngine(FrameworkEngine):
         if array.shape != other.shape:
             sharding = self.jax.sharding.NamedSharding(sharding.mesh, self.jax.sharding.PartitionSpec())
         return placed(self.jax, array, sharding)
+
+    def pieces(self, array: Any) -> list[Piece] | None:
+        if array.is_fully_addressable:
+            return None
+        holders: dict[Any, set[int]] = {}
+        for device, index in array.sharding.devices_indices_map(array.shape).items():
+            holders.setdefault(_bounds(index, array.shape), set()).add(device.process_index)
+        zeros = (0,) * array.ndim
+        return [
+            Piece(start, tuple(stop - low for low, stop in zip(start, stops, strict=True)), zeros, tuple(sorted(ranks)))
+            for (start, stops), ranks in holders.items()
+        ]
+
+    def piece(self, array: Any, piece: Piece) -> Any:
+        if array.is_fully_addressable:
+            return array
+        shards = array.addressable_shards
+        return next(shard.data for shard in shards if _bounds(shard.index, array.shape)[0] == piece.start)
+
+    def restored(self, array: StoredArray, like: Any = None) -> Any:
+        sharding = getattr(like, "sharding", None)
+        if sharding is None or len(sharding.device_set) == 1 or like.shape != array.shape:
+            return super().restored(array, like)
+        return restored(self.jax, array, sharding)
 
     def whole(self, array: Any) -> Any:
         return whole(self.jax, array)
@@ -231,3 +257,9 @@ def _under(context: Callable[..., Any], value: Any, function: Callable[..., Any]
             return function(*args)
 
     return call
+
+
+def _bounds(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return where a part of an array begins, and where it ends."""
+    ends = [axis.indices(size) for axis, size in zip(index, shape, strict=True)]
+    return tuple(start for start, _, _ in ends), tuple(stop for _, stop, _ in ends)

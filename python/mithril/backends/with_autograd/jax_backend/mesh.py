@@ -11,7 +11,8 @@ import numpy as np
 from ....errors import BackendUnavailableError, InvalidValueError
 from ....parallel.mesh_engine import Division, MeshEngine, Spec, selected
 from ....parallel.processes import exchanging
-from .devices import find_device, placed, whole
+from ....parallel.stored import StoredArray
+from .devices import find_device, placed, restored, whole
 
 __all__ = ["JaxMeshEngine", "JaxProcesses"]
 
@@ -102,7 +103,10 @@ class JaxMeshEngine(MeshEngine):
 
     def distribute(self, array: Any, spec: Spec) -> Any:
         """Return an array whose parts lie on their devices."""
-        return placed(self._jax, array, self._jax.sharding.NamedSharding(self._mesh, _partition(self._jax, spec)))
+        sharding = self._jax.sharding.NamedSharding(self._mesh, _partition(self._jax, spec))
+        if isinstance(array, StoredArray):
+            return restored(self._jax, array, sharding)
+        return placed(self._jax, array, sharding)
 
     def data_parallel(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function of arrays that divides their first axis among the devices."""

@@ -13,6 +13,7 @@ from ....compiled.compile_stats import observed
 from ....errors import ConflictingOptionError
 from ....parallel.channel import Packed
 from ....parallel.layout import Layout, Mesh
+from ....parallel.pieces import Piece, pieces
 from ....parallel.pipeline import Pipeline
 from ....parallel.pipeline_engine import PipelineEngine
 from ....parallel.remote import RemoteArray, remote_layout
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ....compiled.program import Program
     from ....parallel.mesh_engine import MeshEngine
     from ....parallel.processes import Communicator, Processes
+    from ....parallel.stored import StoredArray
 
 __all__ = ["TorchEngine", "materialized"]
 
@@ -111,6 +113,27 @@ class TorchEngine(FrameworkEngine):
 
     def whole(self, array: Any) -> Any:
         return array.full_tensor() if isinstance(array, RemoteArray) or hasattr(array, "placements") else array
+
+    def pieces(self, array: Any) -> list[Piece] | None:
+        if isinstance(array, RemoteArray):
+            return pieces(array.shape, array.mesh, array.spec)
+        layout = self.layout_of({"array": array})
+        if layout is None:
+            return None
+        [(_, spec)] = layout.patterns
+        return pieces(array.shape, layout.mesh, tuple(map(tuple, spec)))
+
+    def piece(self, array: Any, piece: Piece) -> Any:
+        return array.to_local() if hasattr(array, "placements") else self.whole(array)
+
+    def restored(self, array: StoredArray, like: Any = None) -> Any:
+        if isinstance(like, RemoteArray) and tuple(like.shape) == array.shape:
+            return like.workers.read(self.backend, array, like.mesh, like.spec)
+        layout = self.layout_of({"array": like}) if tuple(getattr(like, "shape", ())) == array.shape else None
+        if layout is None:
+            return super().restored(array, like)
+        [(_, spec)] = layout.patterns
+        return self.on_mesh(layout).distribute(array, tuple(map(tuple, spec)))
 
     def communicator(self, layout: Layout) -> Processes | None:
         if local_devices(self.backend, layout) is not None:

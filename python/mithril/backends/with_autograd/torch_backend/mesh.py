@@ -15,6 +15,7 @@ from ....parallel.layout import Layout, Mesh
 from ....parallel.mesh_engine import Division, Spec
 from ....parallel.pipeline import Pipeline
 from ....parallel.processes import ProcessEngine, exchanging, time_limit
+from ....parallel.stored import StoredArray
 
 __all__ = ["TorchMesh", "TorchMeshEngine"]
 
@@ -51,7 +52,10 @@ class TorchMeshEngine(ProcessEngine):
         return self.mesh.distributed(block, spec)
 
     def distribute(self, array: Any, spec: Spec) -> Any:
-        """Return a `DTensor` of a whole tensor, of which this process keeps its part."""
+        """Return a `DTensor` of a whole tensor, or of one in a file, of which this process keeps its part."""
+        if isinstance(array, StoredArray):
+            block = array.block(self.layout.mesh, spec, self.mesh.rank)
+            return self.mesh.distributed(self.backend.tensor(block, array.dtype), spec)
         return self.mesh.distributed(self.block(array, spec).clone(), spec)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from .... import dtypes
 from ....parallel.channel import Packed
 from ....parallel.layout import Layout, Mesh
+from ....parallel.pieces import Piece, pieces
 from ....parallel.pipeline import Pipeline
 from ....parallel.pipeline_engine import PipelineEngine
 from ....parallel.remote import RemoteArray, remote_layout
@@ -22,6 +23,7 @@ from .mesh import MpiMesh, MpiMeshEngine
 if TYPE_CHECKING:
     from ....parallel.mesh_engine import MeshEngine
     from ....parallel.processes import Communicator, Processes
+    from ....parallel.stored import StoredArray
 
 __all__ = ["NumpyProgramEngine"]
 
@@ -49,6 +51,17 @@ class NumpyProgramEngine(NumpyEngine):
 
     def whole(self, array: Any) -> Any:
         return array.full_tensor() if isinstance(array, RemoteArray) else array
+
+    def pieces(self, array: Any) -> list[Piece] | None:
+        return pieces(array.shape, array.mesh, array.spec) if isinstance(array, RemoteArray) else None
+
+    def piece(self, array: Any, piece: Piece) -> Any:
+        return self.whole(array)
+
+    def restored(self, array: StoredArray, like: Any = None) -> Any:
+        if isinstance(like, RemoteArray) and like.shape == array.shape:
+            return like.workers.read(self.backend, array, like.mesh, like.spec)
+        return super().restored(array, like)
 
     def as_array(self, data: Any, dtype: dtypes.DType) -> Any:
         if isinstance(data, RemoteArray) and data.dtype == self.native_dtype(dtype):
