@@ -14,6 +14,7 @@ import mithril as ml
 import numpy as np
 import pytest
 from mithril import errors
+from mithril.__main__ import main
 from mithril.checkpoints import parts as writing
 from mithril.parallel import pieces as geometry
 from mithril.parallel import workers
@@ -251,6 +252,26 @@ def test_parameters_are_loaded_for_inference(folder):
     files = [ml.weights.open(path / f"arrays-0000{n}-of-00003.safetensors") for n in (1, 2)]
     joined = np.concatenate([file["parameters/first.weight"] for file in files])
     np.testing.assert_array_equal(params["first.weight"], joined)
+
+
+def test_checkpoints_of_trainings_are_read_as_other_weights_are(folder, tmp_path):
+    loaded, [path] = ml.load(folder), folder.iterdir()
+    params = ml.train.load_checkpoint(ml.compile(network(), ml.NumpyBackend()), folder)
+    assert set(loaded) == {*params, "norm.running_mean", "norm.running_var"}
+    shapes = {"input": [1, 8]}
+    for backend, source in ((ml.NumpyBackend(), folder), (ml.InterpreterBackend(), path)):
+        compiled = ml.compile(network(), backend, shapes=shapes, inference=True)
+        assert ml.load_weights(compiled, source).is_complete
+        for name, value in {**compiled.get_parameters(), **compiled.state}.items():
+            if name != "key":
+                np.testing.assert_array_equal(value, loaded[name], err_msg=name)
+    ml.save(network(), tmp_path / "model.json")
+    command = ["export", "--target", "onnx", "--shape", "input=1,8", "--weights", str(folder)]
+    assert main([*command, str(tmp_path / "model.json"), str(tmp_path / "model.onnx")]) == 0
+    _, exported = ml.load(tmp_path / "model.onnx")
+    np.testing.assert_array_equal(exported["first.weight"], loaded["first.weight"])
+    with pytest.raises(errors.ParameterError, match=r"first\.weight"):
+        ml.load_weights(ml.compile(ml.Linear(3, name="other"), ml.NumpyBackend(), shapes=shapes), folder)
 
 
 def test_a_training_that_is_over_gives_whole_arrays(folder):
@@ -502,3 +523,54 @@ def test_a_kill_while_a_checkpoint_is_written_spares_the_one_before(mode, tmp_pa
         found = checkpoints.read(path, None).groups[group]
         for name, value in values.items():
             np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+PROCESS = """
+import os, sys
+sys.path[:0] = [{tests!r}]
+import mithril as ml
+from mithril.checkpoints import parts
+from test_checkpoint_parts import SHARDED, fit
+
+name, mode, folder = sys.argv[1:]
+count, original = 0, parts.write_part
+
+def write_part(path, tensors, content):
+    def killing(place):
+        global count
+        count += "00002-of" in path.name and place == 1
+        if count == 2:
+            os.kill(os.getpid(), 9)
+        return content(place)
+    return original(path, tensors, killing)
+
+if mode == "kill":
+    parts.write_part = write_part
+history, _ = fit(ml.get_backend(name, seed=3), SHARDED, checkpoint=folder, checkpoint_every=3)
+print("losses", *history.batches["loss"], flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "engine"),
+    [("numpy", "mpi4py", "mpi"), ("torch", "torch", "torch")][: 2 if "MITHRIL_TEST_ALL" in os.environ else 1],
+)
+def test_a_process_that_is_killed_while_it_writes_spares_the_checkpoint_before(name, module, engine, tmp_path, alone):
+    pytest.importorskip(module)
+    script, target = tmp_path / "script.py", tmp_path / "run"
+    script.write_text(PROCESS.format(tests=str(Path(__file__).parent)))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "MITHRIL_MESH_TIMEOUT": "10"}
+    environment |= {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "mithril", "launch", "-n", "2", "--engine", engine, str(script), name]
+    done = subprocess.run([*command, "kill", target], env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode != 0
+    assert "losses" not in done.stdout
+    [path] = checkpoints.Store(target, 1).positions().values()
+    assert path.name == "epoch-0001-batch-000003"
+    done = subprocess.run([*command, "go on", target], env=environment, capture_output=True, text=True, timeout=100)
+    lines = [line.partition("losses ")[2] for line in done.stdout.splitlines() if "losses" in line]
+    assert len(lines) == 2, done.stdout + done.stderr
+    for line in lines:
+        losses = [float(loss) for loss in line.split()]
+        np.testing.assert_allclose(losses, alone[0].batches["loss"], rtol=1e-4)
+    assert not list(target.glob(".mithril-*"))

@@ -184,8 +184,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     ----------
     path : path-like
         A file that `save` has written, or any other ``*.safetensors``, ``*.gguf``, ``*.pt``, ``*.pth`` or ``*.bin``; a
-        file ``*.pt2`` of ``torch.export`` or ``*.onnx``; a folder with a ``config.json`` and weights; or the name of a
-        model of `mithril.models`.
+        file ``*.pt2`` of ``torch.export`` or ``*.onnx``; a folder with a ``config.json`` and weights; a folder of
+        checkpoints that `mithril.train.fit` has written, or one of these; or the name of a model of `mithril.models`.
 
     Returns
     -------
@@ -200,6 +200,9 @@ def load(path: str | os.PathLike[str]) -> Any:
         If the file is malformed.
     """
     source = file_path(path)
+    stored = weights.of_training(source)
+    if stored is not None:
+        return {name: array.read() for name, array in sorted(stored.items())}
     if source.is_dir() or source.suffix in (".pt2", ".onnx"):
         return _load_with_weights(source)
     if isinstance(path, str) and path in zoo.__all__ and not source.exists():

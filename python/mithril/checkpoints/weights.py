@@ -16,6 +16,7 @@ from ..backends.exchange import narrow, numpy_dtype, to_host
 from ..compiled import internals
 from ..compiled.parameter_loading import converted, store
 from ..errors import BackendUnavailableError, InvalidValueError, MithrilError, ParameterError
+from ..parallel.stored import StoredArray
 from ..quantization.parameters import FORMATS, QuantizedArray
 from . import metadata
 from .report import MisShaped, Report, misfit, report_of
@@ -337,8 +338,19 @@ def _source(source: Any, key: str | None) -> tuple[Mapping[str, Any], str, Check
         if callable(getattr(source, "state_dict", None)):
             hint = "pass its dict of arrays: source.state_dict()"
         raise InvalidValueError(f"the source is a {_kind(source)}", hint=hint)
+    stored = of_training(source)
+    if stored is not None:
+        return stored, os.fspath(source), None
     opened = open(source, key=key)
     return opened, opened.path, opened
+
+
+def of_training(source: str | os.PathLike[str]) -> dict[str, StoredArray] | None:
+    """Return the arrays of a checkpoint that `mithril.train.fit` has written."""
+    # It reads weights itself.
+    from ..train.checkpoints import stored_arrays
+
+    return stored_arrays(source)
 
 
 def _copied(file: Checkpoint, name: str) -> Any:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..backends.backend import Backend
     from ..parallel.processes import Processes
 
-__all__ = ["Checkpoint", "Store", "find", "load_checkpoint", "read"]
+__all__ = ["Checkpoint", "Store", "find", "load_checkpoint", "read", "stored_arrays"]
 
 _ABOUT = "checkpoint.json"
 #: Names of files that hold arrays.
@@ -395,6 +395,30 @@ def find(path: str | os.PathLike[str]) -> Path:
     if newest is None:
         raise ModelFileError(f"{os.fspath(path)!r} holds no checkpoint", hint="give a folder that fit has written")
     return newest
+
+
+def stored_arrays(path: str | os.PathLike[str]) -> dict[str, StoredArray] | None:
+    """Return the parameters and statistics of a checkpoint, still in their files; None if the path is none.
+
+    Parameters
+    ----------
+    path : path-like
+        The folder of a checkpoint, or of several: then that which is furthest.
+    """
+    folder = files.file_path(path)
+    if not folder.is_dir():
+        return None
+    chosen = folder if (folder / _ABOUT).is_file() else Store(folder, 1).latest()
+    if chosen is None:
+        return None
+    content = _about(chosen)
+    try:
+        stored, entries = _stored(chosen, content), content["entries"]
+        # The state of the random numbers belongs to the training.
+        names = {name: entry for group in ("state", "parameters") for name, entry in entries[group].items()}
+        return {name: stored[entry["array"]] for name, entry in names.items() if "array" in entry and name != "key"}
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise damaged(chosen, str(error)) from error
 
 
 def load_checkpoint(model: Any, path: str | os.PathLike[str], *, best: bool = False) -> Any:
