@@ -68,8 +68,10 @@ def test_what_contributors_are_told_exists():
     code = "".join(path.read_text() for path in sources)
     for variable in re.findall(r"\bMITHRIL_[A-Z_]+|\bUPDATE\b", text):
         assert f'"{variable}"' in code, variable
-    for crate, test in re.findall(r"-p ([\w-]+) --test (\w+)", commands):
-        assert (ROOT / "crates" / crate / "tests" / f"{test}.rs").exists(), (crate, test)
+    for crate, program, modules in re.findall(r"-p ([\w-]+) --test (\w+) (?:-- )?([\w: ]*)", commands):
+        tests = ROOT / "crates" / crate / "tests" / program
+        for module in modules.replace("::", "").split():
+            assert (tests / f"{module}.rs").exists(), (crate, program, module)
 
 
 def links():

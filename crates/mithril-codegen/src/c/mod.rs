@@ -15,7 +15,7 @@
 //! | `emit` | the file: a function per step, the driver function, the header, comments for readers |
 //! | `prelude` | helpers of the generated code |
 //!
-//! A file imports files of its own folder and of folders before it, never in a circle; `tests/layers.rs` of
+//! A file imports files of its own folder and of folders before it, never in a circle; `tests/suite/layers.rs` of
 //! `mithril-testing` checks that.
 
 mod analysis;

@@ -5,7 +5,7 @@ use mithril_ir::rules::{ShapeArg, ShapeCx};
 use mithril_ir::shape::Shape;
 use mithril_ir::{Code, Dim, Lit};
 
-use crate::{args, infer, is, is_refused, lit, op, range, run};
+use super::{args, infer, is, is_refused, lit, op, range, run};
 
 #[test]
 fn transposing_moves_coordinates() {

@@ -34,10 +34,10 @@ impl From<Lit> for Arg {
 }
 
 /// Arguments of any kinds.
-#[macro_export]
 macro_rules! args {
-    ($($arg:expr),* $(,)?) => { &[$($crate::Arg::from($arg)),*] };
+    ($($arg:expr),* $(,)?) => { &[$($crate::movement::Arg::from($arg)),*] };
 }
+pub(crate) use args;
 
 fn op(name: &str) -> &'static OpDef {
     ops::find(name).unwrap_or_else(|| panic!("no op is called {name}"))

@@ -1,6 +1,6 @@
 //! Adding parts to models: wiring, names, values, errors.
 
-use mithril_ir::{Code, Place, Role};
+use mithril_ir::{Code, DType, Place, Role, Tensor};
 use mithril_model::{Connection, FlattenOptions, IOKey, Model, flatten, layers};
 
 fn at() -> Place {
@@ -186,6 +186,20 @@ fn expressions_make_models() {
     let h = layers::linear(8, true).unwrap().call([&x]).unwrap();
     let m = Model::from_outputs([("a", (&h + 1.0).unwrap()), ("b", (&h + 2.0).unwrap())]).unwrap();
     assert_eq!(m.len(), 3);
+}
+
+/// A table is read at constant places first, then the data is added: the data is the first argument of a call.
+#[test]
+fn constants_come_last_among_the_arguments_of_a_call() {
+    let table = Connection::input(IOKey::new("table").shape([4_i64, 8]).dtype(DType::F32).trainable(true));
+    let rows = Tensor::from_f64s(DType::I64, &[2], &[3.0, 0.0]);
+    let rows = Connection::input(IOKey::new("rows").value(rows));
+    let row = op("embedding").call([&rows, &table]).unwrap();
+    let inner = Model::from_outputs([("output", (&row + &Connection::input("data")).unwrap())]).unwrap();
+    let output = inner.call([&Connection::input("x")]).unwrap();
+    let outer = Model::from_outputs([("output", output)]).unwrap();
+    let flat = flatten(&outer, &shapes("x", &[2, 8])).unwrap();
+    assert_eq!(flat.graph.ty(flat.graph.outputs["output"]).unwrap().to_string(), "f32[2, 8]");
 }
 
 #[test]

@@ -245,7 +245,8 @@ fn nothing_is_read_or_written_out_of_bounds() {
         writeln!(std::io::stderr(), "skipped: {reason}").expect("standard error");
         return;
     };
-    for test in ["float32_agrees_with_the_interpreter", "kernels_on_threads_agree_with_the_interpreter"] {
+    for test in ["c::float32_agrees_with_the_interpreter", "c::kernels_on_threads_agree_with_the_interpreter"]
+    {
         let output = Command::new(std::env::current_exe().expect("the program"))
             .args(["--exact", test])
             .env("LD_PRELOAD", format!("{address}:{undefined}"))

@@ -8,8 +8,8 @@ use mithril_codegen::c::kernels::{
     Algorithm, Blocked, Element, Epilogue, Image, InBytes, Library, Operand, Places, Scheme, Strides, Target,
 };
 
-use crate::program::{Cases, calls};
-use crate::quantized_conv::exact;
+use super::program::{Cases, calls};
+use super::quantized_conv::exact;
 
 /// A convolution of row-major tensors, and which of them lie in blocks.
 #[derive(Clone, Copy)]

@@ -6,8 +6,8 @@ use mithril_codegen::c::kernels::{
     Algorithm, Conv, Element, Epilogue, Library, Operand, Packing, Scheme, Strides, Target,
 };
 
-use crate::program::{Cases, calls};
-use crate::quantized_conv::exact;
+use super::program::{Cases, calls};
+use super::quantized_conv::exact;
 
 pub fn cases(target: Target) -> Cases {
     written(&specifications(), target)

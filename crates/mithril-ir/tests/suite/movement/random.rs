@@ -3,7 +3,7 @@
 use mithril_ir::random::{unit_f32, unit_f64, words};
 use mithril_ir::{Code, DType, Lit};
 
-use crate::{args, ints, is, is_refused, lit, range, run};
+use super::{args, ints, is, is_refused, lit, range, run};
 
 fn key() -> mithril_ir::Tensor {
     ints(&[2], &[42, 7])

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mithril_ir::shape::Shape;
 use mithril_ir::{Code, Dim, Lit, Tensor};
 
-use crate::{args, infer, ints, is, is_refused, lit, range, run, run_all};
+use super::{args, infer, ints, is, is_refused, lit, range, run, run_all};
 
 fn slice(start: impl Into<Lit>, stop: impl Into<Lit>, step: impl Into<Lit>) -> Lit {
     Lit::Slice(Arc::new([start.into(), stop.into(), step.into()]))

@@ -68,7 +68,7 @@ pub fn calls(kernel: &Kernel, threads: usize) -> String {
 }
 
 /// What the prelude gives every file.
-const ONCE: &str = include_str!("../../src/c/prelude/once.c");
+const ONCE: &str = include_str!("../../../src/c/prelude/once.c");
 
 /// The program is compiled with all warnings and sanitizers; `CC` and `MITHRIL_TEST_LEVEL` (such as `-O3`) choose
 /// another compiler and how much it optimizes.

@@ -2,7 +2,7 @@
 
 use mithril_ir::{Code, DType, Lit, Tensor};
 
-use crate::{args, ints, is, is_refused, lit, range, run};
+use super::{args, ints, is, is_refused, lit, range, run};
 
 #[test]
 fn concatenating_and_stacking() {

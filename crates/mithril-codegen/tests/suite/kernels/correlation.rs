@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use mithril_codegen::c::kernels::{Correlation, Element, Epilogue, Library, Operand, Strides, Target};
 
-use crate::program::{Cases, calls};
+use super::program::{Cases, calls};
 
 pub fn cases(target: Target) -> Cases {
     let mut library = Library::new(target);

@@ -8,7 +8,7 @@ use mithril_codegen::c::kernels::{
     Target,
 };
 
-use crate::program::{Cases, calls};
+use super::program::{Cases, calls};
 
 /// Statements that make weights `b`, whose filters' terms are counted by axes of these sizes and steps, such that keeping
 /// them in low precision changes none: every scale is 1.

@@ -3,11 +3,11 @@
 use mithril_ir::shape::Shape;
 use mithril_ir::{Builder, Code, DType, Dim, Lit};
 
-use crate::{args, infer, ints, is, is_refused, lit, op, range, run};
+use super::{args, infer, ints, is, is_refused, lit, op, range, run};
 
 #[test]
 fn dtypes_of_created_tensors() {
-    let dtype = |name: &str, args: &[crate::Arg]| run(name, args).dtype();
+    let dtype = |name: &str, args: &[super::Arg]| run(name, args).dtype();
     assert_eq!(dtype("zeros", args![lit([2])]), DType::F32);
     assert_eq!(dtype("full", args![lit([2]), lit(1)]), DType::I64);
     assert_eq!(dtype("full", args![lit([2]), lit(true)]), DType::Bool);

@@ -6,7 +6,7 @@ use mithril_codegen::c::kernels::{
     Element, Epilogue, Gemm, Kernel, Library, Operand, Packing, Stored, Strides, Target,
 };
 
-use crate::program::{Cases, calls};
+use super::program::{Cases, calls};
 
 pub fn cases(target: Target) -> Cases {
     let mut library = Library::new(target);

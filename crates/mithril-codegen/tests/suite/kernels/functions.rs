@@ -4,8 +4,8 @@ use mithril_codegen::c::kernels::Target;
 
 use super::program::Cases;
 
-const VECTORS: &str = include_str!("../../src/c/kernels/common/vector.c");
-const FUNCTIONS: &str = include_str!("../../src/c/kernels/common/vector_functions.c");
+const VECTORS: &str = include_str!("../../../src/c/kernels/common/vector.c");
+const FUNCTIONS: &str = include_str!("../../../src/c/kernels/common/vector_functions.c");
 
 /// Calls over vectors `a` and `b`, and what a lane of them is of numbers `a` and `b`.
 const DEFINED: [(&str, &str); 8] = [

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use mithril_codegen::c::kernels::{AsBytes, Blocked, Image, InBytes, Library, Places, Target};
 
-use crate::program::{Cases, calls};
-use crate::quantized_conv::{Case, PLAIN};
+use super::program::{Cases, calls};
+use super::quantized_conv::{Case, PLAIN};
 
 const RANGE: [f32; 2] = [-100.0, 155.0];
 

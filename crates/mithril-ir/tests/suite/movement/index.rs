@@ -2,7 +2,7 @@
 
 use mithril_ir::{Code, DType, Tensor};
 
-use crate::{args, ints, is, is_refused, lit, range, run};
+use super::{args, ints, is, is_refused, lit, range, run};
 
 #[test]
 fn taking_along_an_axis() {

@@ -3,8 +3,8 @@
 
 use mithril_codegen::c::kernels::{Element, GROUP, Gemm, Library, Scheme, Strides, Target};
 
-use crate::gemm::{body, with};
-use crate::program::{Cases, calls};
+use super::gemm::{body, with};
+use super::program::{Cases, calls};
 
 pub fn cases(target: Target) -> Cases {
     let mut library = Library::new(target);

@@ -1,0 +1,5 @@
+//! Tests of ops through the interpreter, in one program.
+
+mod linalg;
+mod movement;
+mod numbers;
