@@ -115,6 +115,25 @@ def test_the_original_checkpoint_fits():
     assert ml.load_weights(compiled, weights, strict=False).unexpected == ("order",)
 
 
+class Biased(nn.Module):
+    """Rows of a table at constant places, read before what the module is called with."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(4, 3))
+        self.register_buffer("rows", torch.tensor([3, 0]), persistent=False)
+
+    def forward(self, x):
+        return self.table[self.rows] + x
+
+
+def test_a_module_that_reads_a_buffer_before_its_input():
+    module, x = nn.Sequential(nn.Linear(3, 3), Biased()).eval(), torch.randn(2, 3)
+    model, params = ml.from_torch(module, (x,))
+    output = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"input": x.numpy()})["output"]
+    np.testing.assert_allclose(output, module(x).detach().numpy(), rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("flag", [True, False])
 def test_a_known_condition_is_its_branch(flag):
     class Branching(nn.Module):

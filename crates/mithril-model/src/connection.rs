@@ -379,7 +379,8 @@ impl From<IOKey> for Connection {
 }
 
 impl Model {
-    /// Calls the model: arguments in the order of its inputs (parameters and states left out); its first output.
+    /// Calls the model: arguments in the order of its inputs (parameters and states left out; of a composite model those
+    /// that have a value come last); its first output.
     pub fn call(&self, args: impl IntoIterator<Item = impl Into<Arg>>) -> Result<Connection> {
         let mut outputs = self.call_with(args.into_iter().map(Into::into).collect(), Vec::new(), None)?;
         if outputs.is_empty() {
@@ -394,9 +395,13 @@ impl Model {
         named: Vec<(&str, Arg)>,
         line: Option<Line>,
     ) -> Result<Vec<Connection>> {
-        let ports: Vec<usize> = (0..self.port_count())
+        let mut ports: Vec<usize> = (0..self.port_count())
             .filter(|&i| !matches!(self.port_role(i), Role::Param | Role::State))
             .collect();
+        if self.is_composite() {
+            // A port that has a value need not be given: as in a signature, it comes after those that must be.
+            ports.sort_by_key(|&i| self.port_default(i).is_some());
+        }
         if args.len() > ports.len() {
             let message =
                 format!("{} takes {} inputs, but {} are given", self.title(), ports.len(), args.len());
