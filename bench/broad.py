@@ -225,6 +225,8 @@ def picture(results: list[tuple[str, int, int, dict[str, Any]]], path: Path) -> 
     import matplotlib
 
     matplotlib.use("Agg")
+    # Text stays text: the file is small, and can be searched.
+    matplotlib.rcParams["svg.fonttype"] = "none"
     from matplotlib import pyplot
 
     groups = sorted({(b, t) for _, b, t, _ in results})

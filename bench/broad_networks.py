@@ -109,7 +109,7 @@ def _transformers(model: str, kind: str = "tokens", **sizes: Any) -> Callable[[i
         from .wrapped import FirstTensor
 
         cls = getattr(transformers, model)
-        attention = "eager" if model.startswith("Mamba") else "sdpa"
+        attention = "eager" if model.startswith(("Mamba", "Deberta")) else "sdpa"
         config = cls.config_class(attn_implementation=attention, use_cache=False, **sizes)
         module = FirstTensor(cls(config))
         if kind == "audio":
