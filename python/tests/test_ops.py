@@ -13,13 +13,14 @@ ROWS = _core.op_definitions()
 NO_HALF = {row["name"] for row in ROWS if row["family"] in ("decompose", "factor", "least_squares")}
 
 
-#: XLA compiles each op for a third of a second, and computes both dtypes of 16 bits in float32: JAX takes one of them
-#: in turn, and with `make test-all` both.
-HALVES = ("float16", "bfloat16")
+#: XLA compiles each op for a third of a second: JAX takes float32 and one of the others in turn, and with
+#: `make test-all` each of them. The tests of layers and gradients run it in float64 too.
+OTHERS = tuple(dtype for dtype in FLOATS if dtype != "float32")
 
 
 def is_chosen(number, dtype, name):
-    return name != "jax" or dtype != HALVES[number % 2] or "MITHRIL_TEST_ALL" in os.environ
+    everything = name != "jax" or "MITHRIL_TEST_ALL" in os.environ
+    return everything or dtype in ("float32", OTHERS[number % len(OTHERS)])
 
 
 CHOSEN = [
