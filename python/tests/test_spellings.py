@@ -135,6 +135,8 @@ def test_what_means_something_else_elsewhere_is_refused_with_what_works(call, wo
     [
         (lambda b, x: b.split(x, 2, dim=1), "split(x, n, axis=...)"),
         (lambda b, x: b.split(x, sections=2, dim=1), "split(x, n, axis=...)"),
+        (lambda b, x: b.split(x, split_size_or_sections=2), "chunk(x, n, dim=...)"),
+        (lambda b, x: b.split(x, indices_or_sections=(1, 2), axis=1), "give the sizes of the parts"),
         (lambda b, x: b.max(x, dim=1), "amax(x, dim=...)"),
         (lambda b, x: b.min(x, dim=1), "amin(x, dim=...)"),
         (lambda b, x: b.sort(x, dim=1), "argsort(x, dim=...)"),
@@ -157,7 +159,12 @@ def test_words_of_a_library_that_means_something_else_are_refused(call, words):
 
 def test_words_of_a_library_that_means_the_same_are_taken():
     same(backend.split(X, (1, 3), dim=2), torch.split(T(X), (1, 3), dim=2))
+    same(backend.split(X, split_size_or_sections=(1, 3), dim=2), torch.split(T(X), (1, 3), dim=2))
     same(backend.split(X, 2, axis=2), np.split(T(X), 2, axis=2))
+    same(backend.split(X, indices_or_sections=2, axis=2), np.split(T(X), 2, axis=2))
+    same(backend.chunk(X, 2, dim=-1), torch.chunk(T(X), 2, dim=-1))
+    same(backend.chunk(X, chunks=2, dim=2), torch.chunk(T(X), 2, dim=2))
+    same(_evaluated(lambda x: x.chunk(2, dim=2)[1]), torch.chunk(T(X), 2, dim=2)[1])
     same(backend.amax(X, dim=1), torch.amax(T(X), dim=1))
     same(backend.std(X, axis=1, keepdims=True, correction=0), T(np.std(X, axis=1, keepdims=True)))
     same(backend.std(X, axis=1, keepdims=True, ddof=1), T(np.std(X, axis=1, keepdims=True, ddof=1)))

@@ -2970,6 +2970,12 @@ class Ops:
         """
         return self._op("split", (input, sections, axis))
 
+    @spellings.op("chunk", ("input", "sections", "axis"))
+    def chunk(self, input: Any, sections: int | tuple[int, ...], axis: int = 0) -> Any:
+        r"""`split`."""
+        return self._op("split", (input, sections, axis))
+
+
     @spellings.op("concat", ("axis",), variadic=True)
     def concat(self, *inputs: Any, axis: int = 0) -> Any:
         r"""Tensors one after the other along `axis`; their other sizes are equal.
