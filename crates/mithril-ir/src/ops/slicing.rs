@@ -494,9 +494,9 @@ pub(super) fn cut(x: V<'_>, axis: usize, start: Option<Dim>, stop: Option<Dim>) 
 /// several parts along an axis
 pub static SPLIT: OpDef = OpDef {
     name: "split",
-    aliases: &["chunk"],
     doc: "Parts along `axis`, one output each: `sections` is a number of equal parts, or a tuple of the sizes of \
           the parts, which have to add up to the size of the axis.",
+    aliases: &["chunk"],
     layer: "Split",
     ports: &[
         INPUT,
