@@ -60,8 +60,7 @@ def op(name: str, ports: Sequence[str], variadic: bool = False) -> Callable[[_Fu
 
     def wrap(method: _Function) -> _Function:
         @functools.wraps(method)
-        def called(self: Any, *given: Any, **kwargs: Any) -> Any:
-            args: tuple[Any, ...] = given
+        def called(self: Any, *args: Any, **kwargs: Any) -> Any:
             words = kwargs
             if implied and not implied.isdisjoint(kwargs):
                 _check_words(name, ports, args, kwargs)
@@ -87,8 +86,8 @@ def op(name: str, ports: Sequence[str], variadic: bool = False) -> Callable[[_Fu
             if has_kernel:
                 _check_weight(name, args[1] if len(args) > 1 else kwargs.get("weight"), words)
             if name == "gather":
-                found = {**dict(zip(ports, args, strict=False)), **kwargs}
-                _check_gather(*(found.get(port) for port in ports))
+                values = {**dict(zip(ports, args, strict=False)), **kwargs}
+                _check_gather(*(values.get(port) for port in ports))
             if not variadic and (
                 len(args) > len(ports) or (kwargs and not kwargs.keys().isdisjoint(ports[: len(args)]))
             ):
@@ -130,16 +129,16 @@ def layer(name: str, params: Sequence[str], aliases: Mapping[str, str]) -> Calla
                     f"{name} takes {count}, but {len(args)} {'is' if len(args) == 1 else 'are'} given",
                     hint=f"{taken}; its inputs are given when the layer is called: {name}(...)(input=...)",
                 )
-            given = dict(zip(params, args, strict=False))
-            words = {param: param for param in given}
+            values = dict(zip(params, args, strict=False))
+            words = {param: param for param in values}
             for word, value in named.items():
                 param = word if word in params else aliases.get(word, word)
-                if param in given and given[param] != value:
+                if param in values and values[param] != value:
                     raise ConflictingOptionError(
-                        f"{name} is given `{words[param]}` = {given[param]!r} and `{word}` = {value!r}",
+                        f"{name} is given `{words[param]}` = {values[param]!r} and `{word}` = {value!r}",
                         hint="both are one argument; give it once",
                     )
-                given[param], words[param] = value, word
+                values[param], words[param] = value, word
             if words_elsewhere and not words_elsewhere.isdisjoint(named):
                 _core.check_layer_keywords(name, list(args), list(named.items()))
             init(self, *args, **kwargs)
@@ -150,22 +149,22 @@ def layer(name: str, params: Sequence[str], aliases: Mapping[str, str]) -> Calla
 
 
 def _canonical(name: str, ports: Sequence[str], kwargs: dict[str, Any], has_kernel: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    canonical: dict[str, Any] = {}
     for word, value in kwargs.items():
         port = word
         if word not in ports and not (word == "kernel_size" and has_kernel):
             port = next((p for p in WORDS.get(word, ()) if p in ports), word)
-        if port in found:
+        if port in canonical:
             raise InvalidValueError(f"{name} is given `{port}` twice, once as `{word}`", hint="give it once")
-        found[port] = value
-    return found
+        canonical[port] = value
+    return canonical
 
 
 def _check_words(name: str, ports: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Refuse words by which another library means something else than the op does."""
-    given = dict(zip(ports, args, strict=False))
-    given |= {next((p for p in WORDS.get(word, ()) if p in ports), word): value for word, value in kwargs.items()}
-    _core.check_op_keywords(name, list(kwargs), list(given), [_kind(value) for value in given.values()])
+    values = dict(zip(ports, args, strict=False))
+    values |= {next((p for p in WORDS.get(word, ()) if p in ports), word): value for word, value in kwargs.items()}
+    _core.check_op_keywords(name, list(kwargs), list(values), [_kind(value) for value in values.values()])
 
 
 def _check_gather(x: Any, indices: Any, axis: Any) -> None:
@@ -213,16 +212,16 @@ def _in_our_order(
     slots = _core.resolve_arguments(name, [_kind(a) for a in args], [_written(a) for a in args], list(kwargs))
     if slots is None:
         return args, kwargs
-    found = dict(kwargs)
+    named = dict(kwargs)
     for slot, arg in zip(slots, args, strict=True):
         if slot == -1:
-            found["kernel_size"] = arg
+            named["kernel_size"] = arg
         elif slot >= 0:
-            found[ports[slot]] = arg
+            named[ports[slot]] = arg
     first: list[Any] = []
-    while len(first) < len(ports) and ports[len(first)] in found:
-        first.append(found.pop(ports[len(first)]))
-    return tuple(first), found
+    while len(first) < len(ports) and ports[len(first)] in named:
+        first.append(named.pop(ports[len(first)]))
+    return tuple(first), named
 
 
 def _kind(arg: Any) -> str:
@@ -252,8 +251,8 @@ def _check_weight(name: str, weight: Any, words: Mapping[str, Any]) -> None:
 
 def _check_kernel(name: str, weight: Any, sizes: Any) -> None:
     own = tuple(weight.shape[2:]) if hasattr(weight, "shape") else ()
-    wanted = (sizes,) * len(own) if isinstance(sizes, int) else tuple(sizes)
-    if own and own != wanted:
+    expected = (sizes,) * len(own) if isinstance(sizes, int) else tuple(sizes)
+    if own and own != expected:
         raise InvalidValueError(
             f"`kernel_size` of {name} is {sizes}, but the filters have kernels of {own}",
             hint="leave `kernel_size` out: the filters determine it",

@@ -26,17 +26,17 @@ _NUMBERED = re.compile(r"(.*?)\.(\d{1,6})\.")
 class MisShaped:
     """An array whose shape differs: our name, that in the file, our shape and theirs.
 
-    Where the file has matrices the other way round, ``found`` is the shape as ours would be.
+    Where the file has matrices the other way round, ``actual`` is the shape as ours would be.
     """
 
     name: str
     source: str
-    wanted: tuple[int, ...]
-    found: tuple[int, ...]
+    expected: tuple[int, ...]
+    actual: tuple[int, ...]
 
     def __str__(self) -> str:
         other = "" if self.source.endswith(self.name) or self.name.endswith(self.source) else f", {self.source}"
-        return f"{self.name} ({list(self.wanted)} in the model, {list(self.found)} in the weights{other})"
+        return f"{self.name} ({list(self.expected)} in the model, {list(self.actual)} in the weights{other})"
 
 
 @dataclass(frozen=True)
@@ -195,8 +195,8 @@ def _sizes(arrays: Iterable[MisShaped]) -> list[tuple[int, int]]:
     pairs = {
         pair
         for one in arrays
-        if len(one.wanted) == len(one.found)
-        for pair in zip(one.wanted, one.found, strict=True)
+        if len(one.expected) == len(one.actual)
+        for pair in zip(one.expected, one.actual, strict=True)
         if pair[0] != pair[1]
     }
     ratios: list[tuple[int, int]] = []

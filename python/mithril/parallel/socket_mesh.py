@@ -47,8 +47,8 @@ class SocketMesh:
 
     def gathered(self, number: int) -> list[int]:
         """Return the numbers that all processes give."""
-        found = self._exchange(dict.fromkeys(self._peers, np.array([number], np.int64)), "gathered", "all")
-        return [number if n == self.rank else int(found[n][0]) for n in range(len(self._peers) + 1)]
+        received = self._exchange(dict.fromkeys(self._peers, np.array([number], np.int64)), "gathered", "all")
+        return [number if n == self.rank else int(received[n][0]) for n in range(len(self._peers) + 1)]
 
     def all_reduce(self, x: Any, mesh_axis: str, reduction: str = "sum") -> Any:
         """Return the sum (``"max"``, ``"min"``) of the arrays along an axis of the mesh."""
@@ -58,13 +58,13 @@ class SocketMesh:
         parts = np.array_split(own, len(group))
         mine = self._reduced(parts, mesh_axis, reduction, "all_reduce")
         sizes = [part.size for part in parts]
-        found = self._exchange(
+        received = self._exchange(
             {n: mine for n in group if n != self.rank},
             "all_reduce",
             mesh_axis,
             {n: ((size,), own.dtype) for n, size in zip(group, sizes, strict=True)},
         )
-        joined = np.concatenate([mine if n == self.rank else found[n] for n in group])
+        joined = np.concatenate([mine if n == self.rank else received[n] for n in group])
         return joined.reshape(x.shape).astype(x.dtype, copy=False)
 
     def start_all_reduce(self, x: Any, mesh_axis: str) -> Any:
@@ -78,8 +78,8 @@ class SocketMesh:
         """Return the arrays along an axis of the mesh, joined along ``axis``."""
         group = self._groups[mesh_axis]
         own = np.ascontiguousarray(x)
-        found = self._exchange({n: own for n in group if n != self.rank}, "all_gather", mesh_axis)
-        return np.concatenate([own if n == self.rank else found[n] for n in group], axis)
+        received = self._exchange({n: own for n in group if n != self.rank}, "all_gather", mesh_axis)
+        return np.concatenate([own if n == self.rank else received[n] for n in group], axis)
 
     def reduce_scatter(self, x: Any, mesh_axis: str, axis: int) -> Any:
         """Return the block of this process of the sum of the arrays along an axis of the mesh."""
@@ -91,8 +91,8 @@ class SocketMesh:
         group = self._groups[mesh_axis]
         parts = {n: np.ascontiguousarray(part) for n, part in zip(group, np.split(x, len(group), axis), strict=True)}
         own = parts.pop(self.rank)
-        found = self._exchange(parts, "all_to_all", mesh_axis)
-        return np.concatenate([own if n == self.rank else found[n] for n in group], joined)
+        received = self._exchange(parts, "all_to_all", mesh_axis)
+        return np.concatenate([own if n == self.rank else received[n] for n in group], joined)
 
     def permute(self, x: Any, mesh_axis: str, pairs: Sequence[tuple[int, int]]) -> Any:
         """Send an array along each pair ``(from, to)`` of places on an axis; return the one received, or zeros."""
@@ -103,13 +103,13 @@ class SocketMesh:
             return x
         own, nothing = np.ascontiguousarray(x), np.empty((0,), x.dtype)
         peers = {n for n in (to, source) if n is not None}
-        found = self._exchange(
+        received = self._exchange(
             {n: own if n == to else nothing for n in peers},
             "permute",
             mesh_axis,
             {n: (own.shape if n == source else (0,), own.dtype) for n in peers},
         )
-        return np.zeros_like(own) if source is None else found[source]
+        return np.zeros_like(own) if source is None else received[source]
 
     def index(self, mesh_axis: str) -> Any:
         """Return the place of this process along an axis of the mesh, as an array."""
@@ -126,8 +126,8 @@ class SocketMesh:
         group = self._groups[mesh_axis]
         own = parts[self._places[mesh_axis]]
         sent = {n: np.ascontiguousarray(part) for n, part in zip(group, parts, strict=True) if n != self.rank}
-        found = self._exchange(sent, op, mesh_axis, dict.fromkeys(group, (own.shape, own.dtype)))
-        values = [own if n == self.rank else found[n] for n in group]
+        received = self._exchange(sent, op, mesh_axis, dict.fromkeys(group, (own.shape, own.dtype)))
+        values = [own if n == self.rank else received[n] for n in group]
         result = values[0].copy()
         for value in values[1:]:
             _REDUCE[reduction](result, value, out=result)
@@ -138,12 +138,12 @@ class SocketMesh:
         sent: Mapping[int, Any],
         op: str,
         mesh_axis: str,
-        wanted: Mapping[int, tuple[tuple[int, ...], Any]] | None = None,
+        expected: Mapping[int, tuple[tuple[int, ...], Any]] | None = None,
     ) -> dict[int, Any]:
         """Send an array to each of some peers, and receive one of each; of those that are sent if nothing is said."""
-        found = {n: np.empty(*((a.shape, a.dtype) if wanted is None else wanted[n])) for n, a in sent.items()}
+        received = {n: np.empty(*((a.shape, a.dtype) if expected is None else expected[n])) for n, a in sent.items()}
         outgoing = {n: _bytes(a) for n, a in sent.items()}
-        incoming = {n: _bytes(a) for n, a in found.items()}
+        incoming = {n: _bytes(a) for n, a in received.items()}
         until = time.monotonic() + self._limit
         with exchanging(op, mesh_axis), selectors.DefaultSelector() as selector:
             for n in (n for n in sent if outgoing[n] or incoming[n]):
@@ -166,7 +166,7 @@ class SocketMesh:
                         selector.unregister(self._peers[n])
                     elif wants != key.events:
                         selector.modify(self._peers[n], wants, n)
-        return found
+        return received
 
 
 def _bytes(array: Any) -> memoryview:
