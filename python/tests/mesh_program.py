@@ -103,6 +103,34 @@ def check(name, devices, every=True):
                 assert worst(new, after[1]) < 1e-3, where
 
 
+def check_local_statistics(name, devices):
+    """Batch norm with the statistics of each device's part: as the parts by themselves on one device."""
+    model, data = convolutional()
+    x = data["input"]
+    parts, own = devices, []
+    cotangent = RANDOM.standard_normal((len(x), 4)).astype(np.float32)
+    single = ml.compile(model, ml.NumpyBackend(), shapes={"input": [len(x) // parts, *x.shape[1:]]})
+    params = {key: value for key, value in single.randomize_params(seed=1).items() if "running" not in key}
+    start = {key: value for key, value in single.state.items() if key != "key"}
+    for part, seed in zip(np.split(x, parts), np.split(cotangent, parts), strict=True):
+        single.load_params({**params, **start})
+        own.append((*single.evaluate(params, {"input": part}, {"output": seed}), dict(single.state)))
+    layout = ml.Layout(ml.Mesh(data=devices), batch="data", batch_statistics="local")
+    backend = backend_of(name, devices)
+    compiled = ml.compile(model, backend, layout=layout, shapes={"input": list(x.shape)})
+    compiled.load_params({**params, **start})
+    arrays = {key: backend.array(value) for key, value in params.items()}
+    outputs, gradients = compiled.evaluate(arrays, data, {"output": backend.array(cotangent)})
+    where = f"local statistics on {name}"
+    whole = {"output": np.concatenate([part[0]["output"] for part in own])}
+    assert worst({"output": backend.to_numpy(outputs["output"])}, whole) < 1e-5, where
+    sums = {key: sum(part[1][key] for part in own) for key in params}
+    assert worst({key: backend.to_numpy(value) for key, value in gradients.items()}, sums) < 1e-4, where
+    means = {key: np.mean([part[2][key] for part in own], axis=0) for key in start}
+    assert worst({key: backend.to_numpy(compiled.state[key]) for key in start}, means) < 1e-5, where
+    return compiled
+
+
 def resume(name, devices, folder):
     """A training that is resumed gives what it gives in one go; its checkpoints are those of one device."""
     random = np.random.default_rng(0)
@@ -183,6 +211,7 @@ if __name__ == "__main__":
     if rest and rest[0] in ("fault", "silence"):
         fail(name, int(devices), rest[0] == "silence")
     check(name, int(devices), "MITHRIL_TEST_ALL" in os.environ)
+    check_local_statistics(name, int(devices))
     if rest:
         resume(name, int(devices), rest[0])
     if rank(name) == 0:

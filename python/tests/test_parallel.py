@@ -10,7 +10,7 @@ from pathlib import Path
 import mithril as ml
 import numpy as np
 import pytest
-from mesh_program import check, perceptron
+from mesh_program import check, check_local_statistics, convolutional, perceptron
 from mithril import errors
 
 PROGRAM = Path(__file__).parent / "mesh_program.py"
@@ -18,6 +18,68 @@ PROGRAM = Path(__file__).parent / "mesh_program.py"
 
 def test_virtual_meshes_agree_with_one_device():
     check("interpreter", 4)
+
+
+def test_local_statistics_are_those_of_the_parts():
+    # Parameters of the norm are summed, as all are; forward, only the new running statistics are exchanged.
+    compiled = check_local_statistics("interpreter", 4)
+    plan = ml.plan(compiled, compiled.parallel_plan.layout)
+    assert [(c.op, c.axis) for c in plan.communications] == [("all_reduce", "data")] * 2
+    assert {"norm"} == {c.path for c in plan.communications}
+
+
+def test_local_statistics_with_divided_channels():
+    """Two parts of the batch, each with its own statistics, on two devices each."""
+    layout = ml.Layout(ml.Mesh(data=2, model=2), batch="data", parameters="model", batch_statistics="local")
+    model, data = convolutional()
+    compiled = ml.compile(model, ml.InterpreterBackend(), layout=layout, shapes={"input": [8, 2, 8, 8]})
+    single = ml.compile(model, ml.NumpyBackend(), shapes={"input": [4, 2, 8, 8]})
+    params = single.randomize_params(seed=1)
+    params = {key: value for key, value in params.items() if "running" not in key}
+    expected = [single.evaluate(params, {"input": part})["output"] for part in np.split(data["input"], 2)]
+    actual = compiled.evaluate(params, data)["output"]
+    np.testing.assert_allclose(actual, np.concatenate(expected), rtol=1e-5, atol=1e-6)
+
+
+def test_a_training_with_local_statistics_is_that_of_the_parts():
+    model, data = convolutional()
+    x, target = data["input"], np.arange(8) % 4
+    layout = ml.Layout(ml.Mesh(data=2), batch="data", batch_statistics="local")
+    compiled = ml.compile(model, ml.InterpreterBackend(), layout=layout)
+    single = ml.compile(model, ml.NumpyBackend(), shapes={"input": [4, 2, 8, 8]})
+    params = {key: value for key, value in single.randomize_params(seed=1).items() if "running" not in key}
+    compiled.load_params({**params, "norm.running_mean": np.zeros(8, np.float32), "norm.running_var": np.ones(8)})
+    step = ml.train.TrainingStep(compiled, ml.optim.SGD(0.5), loss="cross_entropy")
+    for _ in range(2):
+        outputs = step({"input": x, "target": target})
+        losses, gradients = [], []
+        for half in (slice(0, 4), slice(4, 8)):
+            logits = single.evaluate(params, {"input": x[half]})["output"]
+            scaled = np.exp(logits - logits.max(1, keepdims=True))
+            shares = scaled / scaled.sum(1, keepdims=True)
+            losses.append(-np.log(shares[np.arange(4), target[half]]).mean())
+            seed = (shares - np.eye(4, dtype=np.float32)[target[half]]) / 8
+            gradients.append(single.evaluate(params, {"input": x[half]}, {"output": seed})[1])
+        np.testing.assert_allclose(outputs[step.loss], np.mean(losses), rtol=1e-5)
+        params = {key: value - 0.5 * sum(part[key] for part in gradients) for key, value in params.items()}
+    for key, value in params.items():
+        np.testing.assert_allclose(step.params[key], value, rtol=1e-4, atol=1e-5, err_msg=key)
+
+
+def test_mistakes_with_local_statistics():
+    mesh = ml.Mesh(data=4)
+    with pytest.raises(errors.InvalidValueError, match="divides no batch"):
+        ml.Layout(mesh, parameters="data", batch_statistics="local")
+    with pytest.raises(errors.InvalidValueError, match=r"'device'.*\n.*\"whole\" or \"local\""):
+        ml.Layout(mesh, batch="data", batch_statistics="device")
+    layout = ml.Layout(mesh, batch="data", batch_statistics="local")
+    model, data = convolutional()
+    compiled = ml.compile(model, ml.InterpreterBackend(), layout=layout)
+    with pytest.raises(errors.ShapeError, match="6 examples of batch_norm do not divide into 4 groups") as caught:
+        compiled.evaluate(compiled.get_parameters(), {"input": data["input"][:6]})
+    assert "multiple of 4" in caught.value.hint
+    with pytest.raises(errors.ShapeError, match="one value per channel of each of 4 groups"):
+        ml.compile(ml.BatchNorm1d(), ml.InterpreterBackend(), layout=layout, shapes={"input": [4, 3]})
 
 
 def launched(name, devices, *rest):

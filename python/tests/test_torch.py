@@ -324,6 +324,7 @@ NUMBERS = {
     "squeeze [1,3,1] axis=(0,2)": "a symbol is not 1",
     "broadcast_to [1,3] shape=(0,3)": "a symbol is not 1",
     "take_along_axis [1,6] i64[3,2] axis=1": "a symbol is not 1",
+    "batch_norm [4,3,2] [3] [3] [3] [3] training=true batch_groups=2": "whether a symbol divides is not known",
     "unflatten [6,2] axis=0 sizes=(-1,2)": "whether a symbol divides is not known",
     "fold [8,4] output_size=4 kernel_size=2 stride=2": "without a batch the first size is that of the channels",
     "pixel_shuffle [9,2,1] upscale_factor=3": "without a batch the first size is that of the channels",

@@ -12,7 +12,7 @@ import time
 import mithril as ml
 import numpy as np
 import pytest
-from mesh_program import check, resume
+from mesh_program import check, check_local_statistics, resume
 from mithril import errors
 from mithril.examples import several_devices
 from mithril.parallel import workers
@@ -37,12 +37,14 @@ def lookup():
 
 def test_numpy_workers_agree_with_one_device():
     check("numpy workers", 4, every="MITHRIL_TEST_ALL" in os.environ)
+    check_local_statistics("numpy workers", 4)
 
 
 @pytest.mark.skipif("MITHRIL_TEST_ALL" not in os.environ, reason="takes 20 s: MITHRIL_TEST_ALL=1")
 def test_torch_workers_agree_with_one_device():
     pytest.importorskip("torch")
     check("torch workers", 4)
+    check_local_statistics("torch workers", 4)
 
 
 @pytest.mark.parametrize("name", ["torch", "numpy"])

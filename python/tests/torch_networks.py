@@ -124,7 +124,11 @@ def avg_pool(x, kernel_size, stride, padding, ceil_mode, count_include_pad):
 # --- normalization and attention ----------------------------------------------------------------------------
 
 
-def batch_norm(x, weight, bias, mean, variance, training, momentum, eps):
+def batch_norm(x, weight, bias, mean, variance, training, momentum, eps, groups=None):
+    if training and groups is not None:
+        parts = [batch_norm(p, weight, bias, mean, variance, True, momentum, eps) for p in x.chunk(groups)]
+        outputs, *moved = zip(*parts, strict=True)
+        return (torch.cat(outputs), *(torch.stack(values).mean(0) for values in moved))
     if not training:
         shape = (-1, *(1,) * (x.ndim - 2))  # torch has no gradients of the statistics
         scale = (variance + eps).rsqrt() * (1 if weight is None else weight)

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use mithril_ir::error::Line;
 use mithril_ir::op::{OpDef, PortKind};
+use mithril_ir::ops::norm::BATCH_GROUPS;
 use mithril_ir::{
     Builder, Code, DType, Error, Graph, Lit, Place, Result, Role, Shape, Tensor, TensorType, ValueId, ops,
     random,
@@ -42,6 +43,9 @@ pub struct FlattenOptions {
     pub checkpoint: bool,
     /// Whether the model is compiled for training (dropout, running statistics).
     pub training: bool,
+    /// Into how many groups of examples a batch is divided, each with statistics of its own, where an op computes
+    /// statistics of the batch and does not say itself.
+    pub batch_groups: usize,
     /// Inputs with constant values.
     pub constants: Vec<(Arc<str>, Arc<Tensor>)>,
     /// Inputs that are learned.
@@ -75,6 +79,7 @@ impl Default for FlattenOptions {
             precision: None,
             checkpoint: false,
             training: false,
+            batch_groups: 1,
             constants: Vec::new(),
             trainable: Vec::new(),
             frozen: Vec::new(),
@@ -150,6 +155,7 @@ fn walk(
     let mut walk = Walk {
         b: Builder::new(options.float),
         training: options.training,
+        groups: options.batch_groups,
         inits: FxHashMap::default(),
         frozen: FxHashSet::default(),
         key: None,
@@ -279,6 +285,8 @@ struct Frame {
 pub(crate) struct Walk {
     pub b: Builder,
     pub training: bool,
+    /// Into how many groups a batch is divided that have statistics of their own.
+    groups: usize,
     pub inits: FxHashMap<ValueId, Init>,
     /// Parameters that training leaves as they are.
     pub frozen: FxHashSet<ValueId>,
@@ -433,12 +441,23 @@ impl Walk {
         };
         self.bias_inits(leaf, args);
         self.b.set_origin(place.clone());
-        let args = &self.random_key(op, args, place)?;
+        let args = self.batch_groups(op, args);
+        let args = &self.random_key(op, &args, place)?;
         let outs = self.b.push(op, args)?;
         for &(input, output) in &leaf.updates {
             self.update(args.get(input).copied(), outs.get(output).copied());
         }
         Ok((0..leaf.outputs.len()).map(|i| outs.get(i).copied()).collect())
+    }
+
+    /// The arguments with the groups of the batch that were left open.
+    fn batch_groups(&mut self, op: &'static OpDef, args: &[ValueId]) -> Vec<ValueId> {
+        let mut args = args.to_vec();
+        let none = self.b.lit(Lit::None);
+        if let Some(at) = op.port(BATCH_GROUPS).filter(|&at| self.groups > 1 && args[at] == none) {
+            args[at] = self.b.lit(self.groups as i64);
+        }
+        args
     }
 
     /// The arguments with the key of a random op that was left open: the key of the whole model, in a stream of

@@ -71,6 +71,7 @@ fn options(dict: &Bound<'_, PyDict>, float: DType) -> Outcome<FlattenOptions> {
             "scalar_promotion" => options.scalar_promotion = value.extract()?,
             "checkpoint" => options.checkpoint = value.extract()?,
             "training" => options.training = value.extract()?,
+            "batch_groups" => options.batch_groups = value.extract()?,
             "data_keys" => options.data = names()?,
             "trainable_keys" => options.trainable = names()?,
             "frozen" => options.frozen = names()?,

@@ -273,7 +273,7 @@ KINDS: dict[str, str] = {
     "adaptive_max_pool1d": "ta",
     "adaptive_max_pool2d": "ta",
     "adaptive_max_pool3d": "ta",
-    "batch_norm": "tttttaaa",
+    "batch_norm": "tttttaaaa",
     "layer_norm": "tttaa",
     "rms_norm": "ttaa",
     "group_norm": "tttaa",
@@ -7832,7 +7832,7 @@ class Ops:
         """
         return self._op("adaptive_max_pool3d", (input, output_size))
 
-    @spellings.op("batch_norm", ("input", "weight", "bias", "running_mean", "running_var", "training", "momentum", "eps"))
+    @spellings.op("batch_norm", ("input", "weight", "bias", "running_mean", "running_var", "training", "momentum", "eps", "batch_groups"))
     def batch_norm(
         self,
         input: Any,
@@ -7843,14 +7843,16 @@ class Ops:
         training: bool = True,
         momentum: float = 0.1,
         eps: float = 1e-05,
+        batch_groups: int | None = None,
     ) -> Any:
         r"""Normalizes each channel (axis 1) over the batch and all other axes; input `[n, c, ...]`, the others
         `[c]`.  `output = (input - mean) / √(variance + eps) · weight + bias`.
 
         When training, mean and (biased) variance are those of this batch, and the outputs `running_mean`
         and `running_var` are the new running statistics `(1 - momentum)·running + momentum·statistic`, with
-        the unbiased variance. Otherwise the running statistics are used and come back unchanged. (Ioffe and
-        Szegedy 2015)
+        the unbiased variance. Otherwise the running statistics are used and come back unchanged. With
+        `batch_groups`, each of so many groups of successive examples is normalized by its own statistics,
+        and the running ones take the mean of those of the groups. (Ioffe and Szegedy 2015)
 
         Parameters
         ----------
@@ -7870,6 +7872,8 @@ class Ops:
             Default: ``0.1``.
         eps : float, optional
             Default: ``1e-05``.
+        batch_groups : int | None, optional
+            Default: ``None``.
 
         Returns
         -------
@@ -7888,6 +7892,7 @@ class Ops:
             training,
             momentum,
             eps,
+            batch_groups,
             ),
         )
 

@@ -210,6 +210,7 @@ def compile(
         "discard_keys": _names("discard_keys", discard_keys),
         "donate": _names("donate", donate),
         "training": not inference,
+        "batch_groups": divided.batch_groups if divided is not None else 1,
         "scalar_promotion": auto_scalar_promotion,
         "checkpoint": settings.checkpoint,
         # Generated Python says how its tables are made; what a user's methods compute is not known.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -89,6 +90,9 @@ class Layout:
     experts : str or sequence of str, optional
         The axis of the mesh along which the parameters of experts that ``tensors`` does not name are divided, expert by
         expert: those of three axes that products of matrices take one by one along the first.
+    batch_statistics : str, optional
+        Of which examples batch norms take the statistics in training: of the ``"whole"`` batch, as on one device; or
+        ``"local"``: of the part of each device, so that no batch norm waits for other devices.
 
     Raises
     ------
@@ -119,6 +123,7 @@ class Layout:
         sequence: str | Sequence[str] | None = None,
         parameters: str | Sequence[str] | None = None,
         experts: str | Sequence[str] | None = None,
+        batch_statistics: str = "whole",
     ) -> None:
         if not isinstance(mesh, Mesh):
             raise InvalidValueError(f"{mesh!r} is not a mesh", hint="make one: ml.Mesh(data=2, model=4)")
@@ -137,6 +142,14 @@ class Layout:
                 raise InvalidValueError(
                     f"{what} are both divided along {name!r}", hint="an axis of the mesh divides one axis of a tensor"
                 )
+        if batch_statistics not in ("whole", "local"):
+            raise InvalidValueError(f"batch_statistics is {batch_statistics!r}", hint='give "whole" or "local"')
+        if batch_statistics == "local" and not self._batch:
+            raise InvalidValueError(
+                'batch_statistics is "local", and the layout divides no batch',
+                hint="say along which axis of the mesh it is divided: batch='data'",
+            )
+        self.batch_statistics = batch_statistics
         self._tensors = [(pattern, self._spec(pattern, spec)) for pattern, spec in self.tensors.items()]
 
     def _spec(self, pattern: str, spec: Axis | Sequence[Axis]) -> list[list[str]]:
@@ -169,6 +182,12 @@ class Layout:
         """Patterns with the axes of the mesh for each axis of a tensor."""
         return [(pattern, [list(axis) for axis in spec]) for pattern, spec in self._tensors]
 
+    @property
+    def batch_groups(self) -> int:
+        """Into how many groups batches are divided that have statistics of their own."""
+        names = self._batch if self.batch_statistics == "local" else ()
+        return math.prod(self.mesh.axes[name] for name in names)
+
     def with_whole_batch(self) -> Layout:
         """Return the layout that divides no data but what is named."""
         return Layout(self.mesh, self.tensors, parameters=self.parameters, experts=self.experts)
@@ -185,6 +204,8 @@ class Layout:
         for name in ("batch", "sequence", "parameters", "experts"):
             if getattr(self, name) is not None:
                 parts.append(f"{name}={getattr(self, name)!r}")
+        if self.batch_statistics != "whole":
+            parts.append(f"batch_statistics={self.batch_statistics!r}")
         return f"Layout({', '.join(parts)})"
 
 

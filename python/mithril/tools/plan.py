@@ -336,6 +336,8 @@ def plan(
         raise InvalidValueError(
             "there are no plans of pipelines", hint="pass a layout: ml.plan(model, ml.Mesh(data=4))"
         )
+    if internals.compile_options(compiled)["batch_groups"] != layout.batch_groups:
+        compiled = internals.recompiled(compiled, batch_groups=layout.batch_groups)
     core = internals.known_program(compiled).core
     sizes = {} if shapes is None else {name: list(shape) for name, shape in shapes.items()}
     if sizes and all(isinstance(size, int) for shape in sizes.values() for size in shape):

@@ -128,7 +128,12 @@ static BATCH_PORTS: &[Port] = &[
     attr("training", Attr::Bool, DefaultLit::Training),
     attr("momentum", Attr::Float, DefaultLit::Float(0.1)),
     EPS,
+    attr(BATCH_GROUPS, Attr::OptInt, DefaultLit::None),
 ];
+
+/// Argument of ops that compute statistics of the batch: into how many groups of successive examples it is divided, each
+/// with statistics of its own. A layout whose devices have their own statistics fills it in where it is `none`.
+pub const BATCH_GROUPS: &str = "batch_groups";
 
 /// batch normalization
 pub static BATCH_NORM: OpDef = OpDef {
@@ -137,8 +142,9 @@ pub static BATCH_NORM: OpDef = OpDef {
           `[c]`.\n\n`output = (input - mean) / √(variance + eps) · weight + bias`. When training, mean and (biased) \
           variance are those of this batch, and the outputs `running_mean` and `running_var` are the new running \
           statistics `(1 - momentum)·running + momentum·statistic`, with the unbiased variance. Otherwise the \
-          running statistics are used and come back unchanged. (Ioffe and Szegedy \
-          2015)",
+          running statistics are used and come back unchanged. With `batch_groups`, each of so many \
+          groups of successive examples is normalized by its own statistics, and the running ones take the mean of \
+          those of the groups. (Ioffe and Szegedy 2015)",
     ports: BATCH_PORTS,
     outputs: &["output", "running_mean", "running_var"],
     shape: ShapeRule::Fn(batch_shape),
@@ -168,6 +174,7 @@ pub static BATCH_NORM: OpDef = OpDef {
     cases: &[
         "[4,3,5] [3] [3] [3] [3] training=true",
         "[4,3,2,2] none none [3] [3] training=true momentum=0.3",
+        "[4,3,2] [3] [3] [3] [3] training=true batch_groups=2",
         "[4,3] [3] [3] [3] [3] training=false",
         "[2,3,2,2] [3] [3] [3] [3] training=false eps=0.1",
     ],
@@ -183,13 +190,30 @@ fn batch_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     check_rank(cx, 2)?;
     check_channels(cx, &[1, 2, 3, 4])?;
     let input = cx.shape(0);
-    if cx.lit(5) == Lit::Bool(true) && values_per_channel(input).known().is_some_and(|n| n < 2) {
-        let message = format!("batch_norm is trained on one value per channel: the input is {input}");
-        return Err(Error::new(Code::BadSize, message)
-            .help("one value has no variance: use a larger batch, or compile for inference"));
+    let groups = groups(cx)?;
+    if cx.lit(5) == Lit::Bool(true) {
+        if let Some(n) = input[0].known().filter(|n| n % groups != 0) {
+            let message = format!(
+                "{n} examples of batch_norm do not divide into {groups} groups: the input is {input}"
+            );
+            return Err(Error::new(Code::BadSize, message).help(format!(
+                "statistics of each group need batches whose size is a multiple of {groups}; those of the whole batch do not"
+            )));
+        }
+        if values_per_channel(input).known().is_some_and(|n| n < 2 * groups) {
+            let of = if groups > 1 { format!(" of each of {groups} groups") } else { String::new() };
+            let message = format!("batch_norm is trained on one value per channel{of}: the input is {input}");
+            return Err(Error::new(Code::BadSize, message)
+                .help("one value has no variance: use a larger batch, or compile for inference"));
+        }
     }
     let running = Shape::of([input[1].clone()]);
     Ok(vec![input.clone(), running.clone(), running])
+}
+
+/// Into how many groups the batch is divided.
+fn groups<A: Attrs + ?Sized>(cx: &A) -> Result<i64> {
+    if cx.lit(8) == Lit::None { Ok(1) } else { count(cx, 8) }
 }
 
 fn values_per_channel(input: &Shape) -> Dim {
@@ -205,15 +229,29 @@ fn batch_expand<'a>(c: &ExpandCx<'a>) -> Vec<V<'a>> {
         let y = (x - fit(running_mean)) * scale(fit(running_var), eps, c.x[1], &like);
         return vec![affine(y, c.cx.none(), c.x[2], &like).cast(result(c)), running_mean, running_var];
     }
-    let [centered, mean, variance] = center(x, &but_channels(x.rank()));
-    let y = centered * scale(variance, eps, c.x[1], &like);
+    let groups = c.get(groups).max(1);
     let momentum = c.get(|c| c.f64(6));
     let update = |old: V<'a>, new: V<'a>| {
-        let new = new.reshape([x.dim(1)]).cast(old.dtype());
+        let of_all = if groups > 1 { new.op(&MEAN, &[new.lit(Lit::int(0)), new.lit(false)]) } else { new };
+        let new = of_all.reshape([x.dim(1)]).cast(old.dtype());
         old * (1.0 - momentum) + new * momentum
     };
+    let [y, mean, variance] = if groups > 1 {
+        // Groups are a further axis, before that of their examples.
+        let examples = x.dim(0).floor_div(&Dim::Const(groups));
+        let mut sizes = vec![Dim::Const(groups), examples];
+        sizes.extend(x.shape().iter().skip(1).cloned());
+        let over = Lit::tuple([1].into_iter().chain(3..=x.rank()));
+        let [centered, mean, variance] = center(x.reshape(sizes), &over);
+        let y = centered * scale(variance, eps, c.x[1], &like);
+        [y.reshape(x.shape().0.to_vec()), mean, variance]
+    } else {
+        let [centered, mean, variance] = center(x, &but_channels(x.rank()));
+        [centered * scale(variance, eps, c.x[1], &like), mean, variance]
+    };
+    let values = values_per_channel(&x.shape()).floor_div(&Dim::Const(groups));
     let mean = update(running_mean, mean);
-    let variance = update(running_var, variance * unbias(variance, &values_per_channel(&x.shape())));
+    let variance = update(running_var, variance * unbias(variance, &values));
     vec![affine(y, c.cx.none(), c.x[2], &like).cast(result(c)), mean, variance]
 }
 
@@ -228,6 +266,9 @@ fn scale<'a>(variance: V<'a>, eps: V<'a>, weight: V<'a>, like: &[Dim]) -> V<'a> 
 fn batch_torch(s: &LoweringCx<'_>) -> Option<String> {
     let [x, weight, bias, mean, variance, momentum, eps] = [0, 1, 2, 3, 4, 6, 7].map(|i| s.arg(i));
     let dtype = s.out(0)?.dtype;
+    if s.bool(5).ok()? && groups(s).ok()? > 1 {
+        return None;
+    }
     // Not all devices support mixed dtypes.
     let is_one = (1..5).filter_map(|i| s.ty(i)).all(|ty| ty.dtype == dtype);
     if !is_one || !s.is_constant(3) || !s.is_constant(4) {

@@ -46,6 +46,31 @@ fn batch_by_hand() {
 }
 
 #[test]
+fn groups_of_a_batch_have_their_own_statistics() {
+    // Means 2 and 6, variances 1 and 4, unbiased 2 and 8.
+    let one = |x: f64| values(&[1], &[x]);
+    let x = values(&[4, 1], &[1.0, 3.0, 4.0, 8.0]);
+    let args = |training: bool| -> Vec<Lit> {
+        let statistics = [one(0.0), one(1.0)];
+        let [mean, variance] = statistics;
+        let [more, least, groups] = [0.1.into(), 0.0.into(), 2.into()];
+        vec![x.clone(), one(10.0), one(0.5), mean, variance, training.into(), more, least, groups]
+    };
+    let trained = run(&BATCH_NORM, &args(true)).unwrap();
+    close(&trained[0].to_f64s(), &[-9.5, 10.5, -9.5, 10.5]);
+    close(&trained[1].to_f64s(), &[0.4]);
+    close(&trained[2].to_f64s(), &[1.4]);
+    let inferred = run(&BATCH_NORM, &args(false)).unwrap();
+    close(&inferred[0].to_f64s(), &[10.5, 30.5, 40.5, 80.5]);
+    assert_eq!((inferred[1].to_f64s(), inferred[2].to_f64s()), (vec![0.0], vec![1.0]));
+    let mut odd = args(true);
+    odd[8] = 3.into();
+    assert!(refusal(&BATCH_NORM, &odd).contains("4 examples of batch_norm do not divide into 3 groups"));
+    odd[8] = 4.into();
+    assert!(refusal(&BATCH_NORM, &odd).contains("one value per channel of each of 4 groups"));
+}
+
+#[test]
 fn batch_is_over_all_but_the_channels() {
     // Channels first, the rest as one batch.
     let x = noise(&[2, 3, 2, 2], 1);
