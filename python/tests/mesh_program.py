@@ -131,6 +131,79 @@ def check_local_statistics(name, devices):
     return compiled
 
 
+#: Dtypes in which collectives are tried: those that MLX and gloo have, too.
+DTYPES = ("float32", "float16", "int32", "int64", "bool")
+
+
+def check_collectives(mesh, communicator, own, array, host):
+    """Compare the collectives of one process with NumPy; all processes of the mesh have to call this.
+
+    `array` makes an array of the process of one of NumPy and `host` the other way round; `own` is the rank.
+    """
+    grid = np.arange(mesh.devices).reshape(tuple(mesh.axes.values()))
+    place = dict(zip(mesh.axes, (int(i[0]) for i in np.nonzero(grid == own)), strict=True))
+    assert communicator.rank == own
+    assert communicator.gathered(own * 10**12) == [rank * 10**12 for rank in range(mesh.devices)]
+    for number, (name, size) in enumerate(mesh.axes.items()):
+        index = tuple(slice(None) if i == number else k for i, k in enumerate(place.values()))
+        group = [int(rank) for rank in grid[index]]
+        mine = place[name]
+        assert int(host(communicator.index(name))) == mine
+        for dtype in DTYPES:
+            # Whole numbers of which sums are exact in all dtypes.
+            random = np.random.default_rng(5)
+            everyone = random.integers(0, 2 if dtype == "bool" else 50, (mesh.devices, 2 * size, 4 * size)).astype(
+                dtype
+            )
+            xs, x = everyone[group], array(everyone[own])
+            where = f"{name} of {mesh}, {dtype}"
+
+            def same(actual, expected, op, where=where, dtype=dtype):
+                actual = host(actual)
+                assert actual.dtype == dtype, f"{op} along {where}: {actual.dtype}"
+                np.testing.assert_array_equal(actual, expected, err_msg=f"{op} along {where}")
+
+            for reduction in ("max", "min") if dtype == "bool" else ("sum", "max", "min"):
+                same(communicator.all_reduce(x, name, reduction), getattr(xs, reduction)(0).astype(dtype), reduction)
+            for axis in (0, 1):
+                same(communicator.all_gather(x, name, axis), np.concatenate(xs, axis), f"all_gather {axis}")
+                same(communicator.shard(x, name, axis), np.split(everyone[own], size, axis)[mine], f"shard {axis}")
+                blocks = [np.split(other, size, axis)[mine] for other in xs]
+                if dtype != "bool":
+                    reduced = np.sum(blocks, axis=0).astype(dtype)
+                    same(communicator.reduce_scatter(x, name, axis), reduced, f"reduce_scatter {axis}")
+                    exchanged = np.concatenate(blocks, 1 - axis)
+                    same(communicator.all_to_all(x, name, axis, 1 - axis), exchanged, f"all_to_all {axis}")
+            if dtype == "bool":
+                continue
+            # In a circle, and to one neighbor alone, where the first one receives nothing.
+            circle = [(n, (n + 1) % size) for n in range(size)]
+            same(communicator.permute(x, name, circle), xs[mine - 1], "permute")
+            line = xs[mine - 1] if mine else np.zeros_like(xs[0])
+            same(communicator.permute(x, name, circle[:-1]), line, "permute in a line")
+            started = [communicator.start_all_reduce(array(everyone[own] + k), name) for k in (0, 1)]
+            communicator.wait()
+            for k, sums in enumerate(started):
+                same(sums, (xs + k).sum(0).astype(dtype), "start_all_reduce")
+
+
+def collectives(name, devices):
+    """The collectives of the processes of a backend."""
+    backend = ml.get_backend(name)
+    meshes = [ml.Mesh(data=devices)]
+    if name != "mlx" and devices % 2 == 0:
+        meshes.append(ml.Mesh(data=2, model=devices // 2))
+    for mesh in meshes:
+        engine = backend.engine.on_mesh(ml.Layout(mesh, batch="data"))
+        check_collectives(
+            mesh,
+            engine.mesh,
+            rank(name),
+            lambda array: backend.tensor(array, array.dtype.name),
+            lambda array: np.asarray(backend.to_numpy(array)),
+        )
+
+
 def resume(name, devices, folder):
     """A training that is resumed gives what it gives in one go; its checkpoints are those of one device."""
     random = np.random.default_rng(0)
@@ -212,6 +285,8 @@ if __name__ == "__main__":
         fail(name, int(devices), rest[0] == "silence")
     check(name, int(devices), "MITHRIL_TEST_ALL" in os.environ)
     check_local_statistics(name, int(devices))
+    if name != "jax":
+        collectives(name, int(devices))
     if rest:
         resume(name, int(devices), rest[0])
     if rank(name) == 0:

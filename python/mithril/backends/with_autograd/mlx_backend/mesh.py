@@ -120,7 +120,10 @@ class MlxMesh:
         source = next((source for source, to in pairs if to == group.rank()), None)
         # Sending and receiving are no functions of arrays alone, and run in an order of their own.
         parts = mx.distributed.all_gather(x[None], group=group)
-        return mx.zeros_like(x) if source is None else parts[source]
+        if source is not None:
+            return parts[source]
+        # Zeros that need the exchange: this process has to take part in it, or the others would get what is sent next.
+        return mx.where(mx.array(False), parts[0], mx.zeros_like(x))
 
     def index(self, mesh_axis: str) -> Any:
         """Return the place of this process along an axis of the mesh, as an array."""
