@@ -9,7 +9,7 @@ RUST_SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.p
 # environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo dev check test test-all test-rust test-python test-portability test-llama lint check-wheel bench bench-broad bench-c bench-ggml bench-parallel docs site pictures generate agreement clean
+.PHONY: demo dev check test test-all test-rust test-python test-portability test-llama lint lint-rust lint-python check-wheel bench bench-broad bench-c bench-ggml bench-parallel docs site pictures generate agreement clean
 
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
@@ -78,9 +78,15 @@ check-wheel: $(VENV)/.packages
 	$(BIN)/maturin build --quiet --release --locked --out target/wheels
 	$(BIN)/python tools/check_wheel.py target/wheels/*.whl --python $(PYTHONS)
 
+# Both halves at once: crates that follow each other leave a core idle, and so do mypy and mkdocs.
 lint: $(VENV)/.test-packages
+	$(MAKE) --no-print-directory -j 2 lint-rust lint-python
+
+lint-rust:
 	cargo fmt --all --check
 	cargo clippy --quiet --profile tests --workspace --all-targets -- -D warnings
+
+lint-python: $(VENV)/.test-packages
 	$(BIN)/ruff check python examples bench tools portability crates/mithril-codegen/src/python/prelude
 	$(BIN)/ruff format --check python examples bench tools portability
 	PYTHONPATH=python $(BIN)/mypy
