@@ -62,6 +62,21 @@ def profile_pictures() -> None:
         shown.save(PICTURES / f"{picture}.svg", picture=picture)
 
 
+def plan_picture() -> None:
+    """Draw what a device does in a training step of a GPT on a mesh."""
+    strategy = {"data": "data_parallel", "model": "tensor_parallel"}
+    plan = ml.plan(
+        ml.models.create_gpt(num_layers=6),
+        ml.Mesh(data=2, model=4),
+        shapes={"input": [8, 128]},
+        gradients=True,
+        hardware="a100",
+        optimizer=ml.optim.AdamW(0.001),
+        strategy=strategy,
+    )
+    plan.save(PICTURES / "plan.svg")
+
+
 def main() -> None:
     """Make all pictures."""
     parser = argparse.ArgumentParser(description=main.__doc__)
@@ -76,6 +91,7 @@ def main() -> None:
         screenshot((folder / "model.html").as_uri(), PICTURES / "view.png")
         os.chdir(ROOT)
     profile_pictures()
+    plan_picture()
     if not options.no_bench:
         table = ml.benchmark_table(
             "inference", models=["resnet18", "bert", "gpt2"], backends=["numpy", "torch", "c"], quick=True

@@ -128,7 +128,10 @@ def _plan(args: argparse.Namespace) -> Answer:
         optimizer=optimizer,
         strategy=strategy_of(args.strategy, layout),
     )
-    return Answer.of(plan, args)
+    if args.output is None:
+        return Answer.of(plan, args)
+    plan.save(args.output)
+    return Answer.of(plan, args, note=f"wrote {args.output}")
 
 
 def _quantize(args: argparse.Namespace) -> Answer:

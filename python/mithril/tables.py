@@ -13,7 +13,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-__all__ = ["Report", "html", "markdown", "plain", "seconds", "text", "to_json", "visible"]
+__all__ = ["Report", "html", "magnitude", "markdown", "plain", "seconds", "text", "to_json", "visible"]
+
+_THOUSANDS = {0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P"}
 
 
 class Report:
@@ -162,6 +164,18 @@ def seconds(time: float | None) -> str:
         if time >= unit:
             return f"{time / unit:.3g} {name}" if time / unit >= 100 else f"{time / unit:.2f} {name}"
     return f"{time / 1e-6:.2f} µs"
+
+
+def magnitude(number: float) -> str:
+    """Write a number with the letter of its thousands, to which a unit is added.
+
+    Examples
+    --------
+    >>> magnitude(2.5e9), magnitude(100.0), magnitude(0.01), magnitude(0)
+    ('2.5 G', '100 ', '0.01 ', '0 ')
+    """
+    power = 0 if number <= 0 else max(0, min(15, 3 * math.floor(math.log10(number) / 3 + 1e-9)))
+    return f"{number / 10.0**power:.3g} {_THOUSANDS[power]}"
 
 
 def visible(text: str) -> str:

@@ -3,6 +3,8 @@
 import dataclasses
 import importlib.util
 import inspect
+import itertools
+from xml.etree import ElementTree
 
 import mithril as ml
 import numpy as np
@@ -10,7 +12,9 @@ import pytest
 from mithril import errors
 from mithril.compiled import internals
 from mithril.parallel.auto import Search
+from mithril.tools.plan_picture import blocks
 
+SVG = "{http://www.w3.org/2000/svg}"
 #: Round numbers, and links so fast that communication is cheap.
 FAST = ml.Hardware(flops=1e12, memory=10**10, bandwidth=1e12, link_bandwidth=1e11, latency=1e-6)
 
@@ -322,3 +326,60 @@ def test_the_exchanges_that_run_are_those_of_the_plan():
     function = namespace["evaluate_gradients"]
     function(*(arguments[roles[name]] for name in inspect.signature(function).parameters))
     assert counting.sent == plan.bytes_sent > 0
+
+
+def widths(picture):
+    """Width of the bars by what they say."""
+    root = ElementTree.fromstring(picture)
+    return {rect[0].text: float(rect.get("width")) for rect in root.iter(f"{SVG}rect") if len(rect)}
+
+
+def test_a_picture_shows_memory_and_time_to_scale():
+    options = {
+        "gradients": True,
+        "hardware": dataclasses.replace(FAST, memory=10_000),
+        "optimizer": ml.optim.AdamW(0.1),
+    }
+    layout = ml.Layout(ml.Mesh(data=2, model=2), {"layer.weight": ("model", None)}, batch="data")
+    plan = ml.plan(linear(), layout, shapes={"input": [64, 16]}, **options)
+    bars = widths(plan.picture())
+    memory = {name: width for name, width in bars.items() if name.split()[0] in plan.memory}
+    assert sum(memory.values()) == pytest.approx(900 - 132 - 24, rel=1e-3)
+    assert memory["parameters 1.02 kB"] / sum(memory.values()) == pytest.approx(1024 / plan.bytes_held, rel=1e-3)
+    times = sum(width for name, width in bars.items() if name not in memory)
+    assert times == pytest.approx(900 - 132 - 24, rel=0.02)
+    update = next(width for name, width in bars.items() if name.startswith("update"))
+    assert update / times == pytest.approx(plan.estimate.update / plan.estimate.seconds, rel=0.03)
+    # One after another: each begins where the one before ends.
+    sequence = blocks(plan)
+    for block, following in itertools.pairwise(sequence):
+        assert following.start == pytest.approx(block.start + block.length)
+    assert sequence[-1].start + sequence[-1].length == pytest.approx(plan.estimate.seconds)
+    assert [b.lane for b in sequence if b.lane in ("data", "model")] == [c.axis for c in plan.communications]
+
+
+def test_many_collectives_are_drawn_together():
+    model = ml.Model()
+    model |= ml.Linear(8, use_bias=False, name="l0")(input="input")
+    for i in range(1, 800):
+        model += ml.Linear(8, use_bias=False, name=f"l{i}")
+    plan = ml.plan(model, ml.Mesh(data=2), shapes={"input": [4, 8]}, gradients=True)
+    bars = widths(plan.picture())
+    assert len(plan.communications) == 800
+    assert len(bars) < 500
+    counted = [int(name.split()[0]) if name[0].isdigit() else 1 for name in bars if "all_reduce" in name]
+    assert sum(counted) == 800
+
+
+def test_pictures_hold_names_as_text_and_are_written_as_svg(tmp_path):
+    model = ml.Model()
+    model |= ml.Linear(8, name="<script>")(input="input", output="output")
+    plan = ml.plan(model, ml.Mesh(data=2), shapes={"input": [4, 8]}, gradients=True)
+    assert "<script>" not in plan.picture()
+    plan.save(tmp_path / "plan.svg")
+    assert (tmp_path / "plan.svg").read_text(encoding="utf-8") == plan.picture()
+    for path in (tmp_path / "plan.png", tmp_path / "missing" / "plan.svg"):
+        with pytest.raises(errors.InvalidValueError):
+            plan.save(path)
+    # Nothing is sent, and nothing takes time.
+    ElementTree.fromstring(ml.plan(model, ml.Mesh(data=1), shapes={"input": [4, 8]}).picture())

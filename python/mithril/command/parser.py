@@ -245,6 +245,8 @@ def _plan_arguments(parser: argparse.ArgumentParser) -> None:
     text = f"count the gradients, and what an optimizer keeps: {', '.join(NAMES)}"
     parser.add_argument("--optimizer", metavar="NAME[:OPTIONS]", help=text)
     parser.add_argument("--gradients", action="store_true", help="also compute the gradients of all parameters")
+    text = "also write a picture: memory of a device, a step along its time, layouts that were compared"
+    parser.add_argument("--output", metavar="FILE.svg", help=text)
 
 
 def _quantize_arguments(parser: argparse.ArgumentParser) -> None:

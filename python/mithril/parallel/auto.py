@@ -52,6 +52,11 @@ class Search:
     candidates: tuple[Candidate, ...]
     evaluated: int
 
+    def ranking(self, count: int = 6) -> list[Candidate]:
+        """Return what was chosen, then the best of the known strategies, those that fit first."""
+        best = sorted(self.candidates[:-1], key=lambda c: (not c.fits, c.seconds))
+        return [self.candidates[-1], *best[:count]]
+
 
 def search(
     core: _core.Compiled, mesh: Mesh, hardware: Hardware, *, slots: float, gradients: tuple[list[str], list[str]] | None

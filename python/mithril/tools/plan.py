@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from .. import _core, tables
@@ -22,6 +24,7 @@ from ..parallel.pipeline import Pipeline
 from ..parallel.strategies import PlannedLayout, Strategy, with_strategy
 from ..tables import plain
 from ..tables import seconds as took
+from . import plan_picture
 
 __all__ = ["Communication", "Estimate", "Plan", "plan"]
 
@@ -182,6 +185,35 @@ class Plan(tables.Report):
         """Bytes that each device sends in a call."""
         return sum(c.bytes for c in self.communications)
 
+    def picture(self) -> str:
+        """Return a picture as SVG: the memory of a device, a step along its time, and the layouts that were compared.
+
+        Without hardware there are no times: collectives are as long as the bytes that they send.
+        """
+        return plan_picture.svg(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the picture to a file.
+
+        Parameters
+        ----------
+        path : path-like
+            The file, ``*.svg``.
+
+        Raises
+        ------
+        InvalidValueError
+            For another ending, or if its folder does not exist.
+        """
+        if Path(path).suffix.lower() != ".svg":
+            raise InvalidValueError(f"a plan is not written to {os.fspath(path)!r}", hint="let it end with .svg")
+        if not Path(path).absolute().parent.is_dir():
+            raise InvalidValueError(f"the folder of {os.fspath(path)!r} does not exist", hint="make it first")
+        Path(path).write_text(self.picture(), encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        return self.picture() + super()._repr_html_()
+
     _schema = "mithril.plan/1"
 
     def _facts(self) -> dict[str, Any]:
@@ -239,8 +271,7 @@ class Plan(tables.Report):
     def _searched(self) -> list[str]:
         if self.search is None:
             return []
-        best = sorted(self.search.candidates[:-1], key=lambda c: (not c.fits, c.seconds))[:6]
-        rows = [self.search.candidates[-1], *best]
+        rows = self.search.ranking()
         cells = [[c.name, took(c.seconds), f"{c.memory:,}", "yes" if c.fits else "no"] for c in rows]
         table = tables.text(["layout", "time", "bytes on a device", "fits"], cells).splitlines()
         return [f"chosen of {self.search.evaluated} layouts: {self.layout!r}", *table]

@@ -7,6 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from .. import tables
+from ..tables import magnitude
 from .flame_graph import COLORS, legend, limit
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ __all__ = ["picture", "roofline"]
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 900, 560, 76, 24, 44, 56
 #: Radius of a step that takes all of the time, and the least.
 _LARGEST, _LEAST = 30.0, 2.5
-_UNITS = {0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P"}
 
 
 def roofline(profile: Profile) -> dict[str, Any]:
@@ -48,6 +48,7 @@ def roofline(profile: Profile) -> dict[str, Any]:
     ridge = peak - bandwidth
     xs = [math.floor(min([ridge - 1, *(dot[0] for dot in dots)]) - 0.05), max([ridge + 1, *(d[0] + 0.3 for d in dots)])]
     ys = [min([bandwidth + xs[0], *(dot[1] - 0.3 for dot in dots)]), max([peak, *(dot[1] for dot in dots)]) + 0.35]
+    threads = f"{profile.threads} thread{'s' if profile.threads != 1 else ''}"
     return {
         "x": xs,
         "y": ys,
@@ -56,8 +57,8 @@ def roofline(profile: Profile) -> dict[str, Any]:
         "dots": dots,
         "left_out": len(profile.rows) - len(dots),
         "roofs": [
-            f"{_short(profile.peak_operations)}FLOP/s on {profile.threads} thread{'s' if profile.threads != 1 else ''}",
-            f"{_short(profile.peak_bandwidth)}B/s from memory",
+            f"{magnitude(profile.peak_operations)}FLOP/s on {threads}",
+            f"{magnitude(profile.peak_bandwidth)}B/s from memory",
         ],
     }
 
@@ -89,11 +90,11 @@ def picture(profile: Profile) -> str:
     bottom = _HEIGHT - _BOTTOM
     for n in range(math.ceil(left), math.floor(right) + 1):
         out.append(f'<path d="M{px(n):.1f} {_TOP}V{bottom}" stroke="#e6eaf0"/>')
-        out.append(f'<text x="{px(n):.1f}" y="{bottom + 18}" fill="#667085">{_short(10.0**n)}</text>')
+        out.append(f'<text x="{px(n):.1f}" y="{bottom + 18}" fill="#667085">{magnitude(10.0**n)}</text>')
     for n in range(math.ceil(low), math.floor(high) + 1):
         out.append(f'<path d="M{_LEFT} {py(n):.1f}H{_WIDTH - _RIGHT}" stroke="#e6eaf0"/>')
         out.append(
-            f'<text x="{_LEFT - 8}" y="{py(n) + 4:.1f}" fill="#667085" text-anchor="end">{_short(10.0**n)}</text>'
+            f'<text x="{_LEFT - 8}" y="{py(n) + 4:.1f}" fill="#667085" text-anchor="end">{magnitude(10.0**n)}</text>'
         )
     out.append(f'<text x="{(_LEFT + _WIDTH - _RIGHT) / 2}" y="{_HEIGHT - 14}" fill="#1d2430">FLOPs per byte</text>')
     out.append(
@@ -111,7 +112,7 @@ def picture(profile: Profile) -> str:
         fill, line = COLORS[limit(profile, row)]
         label = tables.visible(
             f"{row.path or row.name}: {tables.seconds(row.seconds)}, {profile.share(row):.1%}, {row.what}, "
-            f"{_short(10.0**y)}FLOP/s, {10.0**x:.3g} FLOPs per byte"
+            f"{magnitude(10.0**y)}FLOP/s, {10.0**x:.3g} FLOPs per byte"
         )
         out.append(
             f'<circle cx="{px(x):.1f}" cy="{py(y):.1f}" r="{radius:.1f}" fill="{fill}" fill-opacity="0.75" '
@@ -129,15 +130,3 @@ def picture(profile: Profile) -> str:
         note = f"{count} step{'s' if count != 1 else ''} not shown: no FLOPs, or not known"
         out.append(f'<text x="{_LEFT}" y="24" fill="#667085" text-anchor="start">{note}</text>')
     return "\n".join([*out, "</svg>"]) + "\n"
-
-
-def _short(number: float) -> str:
-    """Write a number with the letter of its thousands.
-
-    Examples
-    --------
-    >>> _short(2.5e9), _short(100.0), _short(0.01)
-    ('2.5 G', '100 ', '0.01 ')
-    """
-    power = max(0, min(15, 3 * math.floor(math.log10(number) / 3 + 1e-9)))
-    return f"{number / 10.0**power:.3g} {_UNITS[power]}"
