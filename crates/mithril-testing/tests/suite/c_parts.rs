@@ -99,6 +99,20 @@ const ATTENTION: &str = "
     %6: F[2, 4, 32, 16] = matmul(%5, %2) in \"\"
     return \"output\" = %6";
 
+/// Attention in windows, most of whose pairs are masked by a number for which the exponential is subnormal.
+const MASKED: &str = "
+    data %0 \"q\": F[4, 2, 49, 16]
+    data %1 \"k\": F[4, 2, 16, 49]
+    data %2 \"v\": F[4, 2, 49, 16]
+    data %3 \"mask\": F[4, 1, 49, 49]
+    %4: F[4, 2, 49, 49] = matmul(%0, %1) in \"\"
+    %5: F[4, 1, 49, 49] = floor(%3) in \"\"
+    %6: F[4, 1, 49, 49] = multiply(%5, 100.0) in \"\"
+    %7: F[4, 2, 49, 49] = add(%4, %6) in \"\"
+    %8: F[4, 2, 49, 49] = softmax(%7, -1) in \"\"
+    %9: F[4, 2, 49, 16] = matmul(%8, %2) in \"\"
+    return \"output\" = %9";
+
 /// The keys are the same for the batch, of which there are as many as rows in a part.
 const SHARED_KEYS: &str = "
     data %0 \"q\": F[16, 32, 16]
@@ -204,7 +218,7 @@ fn products_of_what_others_make_agree_with_the_interpreter() {
 /// That is what makes long contexts quick.
 #[test]
 fn attention_is_done_part_by_part() {
-    for lines in [ATTENTION, ROTARY, SHARED_KEYS, SHARED_QUERIES, SINGLE, LAYERS] {
+    for lines in [ATTENTION, MASKED, ROTARY, SHARED_KEYS, SHARED_QUERIES, SINGLE, LAYERS] {
         for pack in [false, true] {
             assert_eq!(check(lines, DType::F32, pack, 8), 1, "{lines}");
         }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use mithril_ir::DType;
 
 use crate::c::analysis::contraction::{contraction, the_sum};
-use crate::c::ir::expr::{Binary, BufferId, Expr, Index, StepId, Var};
+use crate::c::ir::expr::{Binary, BufferId, Expr, Index, ReduceOp, StepId, Var};
 use crate::c::ir::program::{
     ALIGNMENT, KernelBuffer, KernelCall, KernelMemory, KernelProgram, KernelStep, KernelWork, Nest, Parts,
     Place, Rows,
@@ -25,6 +25,12 @@ const LEAST_ROWS: i64 = 16;
 
 /// Parts that keep the threads busy.
 const MANY_PARTS: i64 = 8;
+
+/// The exponential, as its op writes it, and the one that is 0 where the largest of the weights beside it is 1 and it does
+/// not count: processors take a hundred times as long for products with subnormal numbers, which masks such as -100 make.
+const EXPONENTIAL: &str = "mithril_exp_{t}({0})";
+
+const WEIGHT: &str = "mithril_exp_weight_{t}({0})";
 
 /// Replaces two products and what is between them.
 pub fn fuse(
@@ -213,8 +219,12 @@ fn divide(
         program.buffers[*buffer].place = Place::Memory(KernelMemory::Scratch(0));
     }
     let common: Vec<Var> = division.outer.iter().copied().chain([division.row]).collect();
+    let weighted = |member: &Member| match weight(&group.members, &member.value) {
+        Some(value) => Member { value, ..member.clone() },
+        None => member.clone(),
+    };
     let nests: Vec<(Nest, Vec<Index>)> =
-        group.members.iter().map(|m| shared_nest(m, &division, &common, &axes)).collect();
+        group.members.iter().map(|m| shared_nest(&weighted(m), &division, &common, &axes)).collect();
     let [a, b] = [(first, &nests[0]), (last, nests.last()?)]
         .map(|(member, (nest, at))| kernel(program, member, nest, at, &division.outer, making));
     let (a, b) = (a?, b?);
@@ -237,6 +247,24 @@ fn divide(
     let middle = named(between.last()?, KernelWork::Rows(rows));
     let steps = vec![named(first, KernelWork::Kernel(a)), middle, named(last, KernelWork::Kernel(b))];
     Some(Parts { count: division.count(), steps, scratch_bytes })
+}
+
+/// The value as a weight of a softmax, if it is the exponential of the scores of a row less the largest of them.
+fn weight(members: &[Member], value: &Expr) -> Option<Expr> {
+    let Expr::Apply { text, args, dtype: dtype @ DType::F32 } = value else { return None };
+    let [Expr::Binary(Binary::Subtract, scores, largest)] = args.as_slice() else { return None };
+    let (Expr::Load { from: scores, .. }, Expr::Load { from: largest, .. }) = (&**scores, &**largest) else {
+        return None;
+    };
+    let of = |buffer: BufferId| members.iter().find(|m| m.to == buffer);
+    let Expr::Reduce { op: ReduceOp::Max, vars, body } = &of(*largest)?.value else { return None };
+    let is_of_row = matches!(&**body, Expr::Load { from, .. } if from == scores)
+        && vars.iter().map(|v| v.size).product::<i64>() == of(*scores)?.inner();
+    (**text == *EXPONENTIAL && is_of_row).then(|| Expr::Apply {
+        text: WEIGHT.into(),
+        args: args.clone(),
+        dtype: *dtype,
+    })
 }
 
 /// What becomes of an axis of a tensor that is kept for a part only.

@@ -209,6 +209,17 @@ static inline float mithril_exp_f32(float x) { return mithril_exp_scaled_f32(x, 
 
 static inline double mithril_exp_f64(double x) { return exp(x); }
 
+/* e^x for x up to 0 as a weight beside others, the largest of which is 1: 0 below 1e-30, so that weights divided by the sum
+   of up to 2^26 of them are not subnormal. */
+static inline float mithril_exp_weight_f32(float x) {
+    float held = mithril_within_f32(x, -80.0f, 1.0f);
+    float whole = mithril_whole_f32(held, 1.44269504f, MITHRIL_WHOLE_F32);
+    float r = mithril_exp_remainder_f32(held, mithril_whole_part_f32(whole, MITHRIL_WHOLE_F32));
+    float y = mithril_number_f32(mithril_bits_f32(mithril_exp_near_f32(r)) + (mithril_bits_f32(whole) << 23));
+    y = x < -69.0f ? 0.0f : y;
+    return x == x ? y : x;
+}
+
 /* e^x - 1 */
 static inline float mithril_expm1_f32(float x) {
     float held = mithril_within_f32(x, -86.0f, 89.0f);
