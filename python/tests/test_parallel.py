@@ -211,7 +211,7 @@ MISTAKES = [
     (
         lambda: ml.compile(linear(), ml.CBackend(), layout=ml.Mesh(data=2)),
         errors.BackendUnavailableError,
-        "CBackend runs on one device",
+        "CBackend calls C in one process",
     ),
     (
         lambda: ml.compile(linear(), ml.TorchBackend(), layout=ml.Mesh(data=2), autodiff="native"),

@@ -6,8 +6,8 @@ use mithril_codegen::c;
 use mithril_codegen::c::kernels::Target as Shape;
 pub use mithril_codegen::c::kernels::{Choices, Scheme, TuningTask};
 pub use mithril_codegen::c::{
-    Cost, Decision, Matrix, Options as COptions, Quantize, Reason, Source as CSource, TensorSpec, c_type,
-    emit as compile_c,
+    Cost, Decision, Matrix, Mesh as CMesh, Options as COptions, Quantize, Reason, Source as CSource,
+    TensorSpec, c_type, emit as compile_c,
 };
 pub use mithril_codegen::c::{batch, block, units};
 pub use mithril_codegen::ids::{Id, InputId, OutputId};
@@ -15,6 +15,7 @@ use mithril_ir::ValueId;
 use mithril_ir::error::{Code, Error, Result};
 use mithril_ir::graph::{Graph, NodeId};
 
+use crate::partition::{Partitioned, Placement};
 use crate::pipeline::Target;
 
 /// The C target as the pipeline sees it.
@@ -33,6 +34,26 @@ impl Target for C {
 /// The processor that code is for, by the number of floats in its vectors: 16, 8, 4, or 1 for plain C; `None`: this one.
 pub fn target(lanes: Option<usize>) -> Result<Shape> {
     lanes.map_or_else(|| Ok(native()), shape)
+}
+
+/// The mesh of a partitioned program, and in words how its tensors are divided.
+pub fn mesh(program: &Partitioned) -> CMesh {
+    let axes = program.mesh.axes();
+    let words = |placements: &Vec<Placement>| {
+        let divided = axes.iter().zip(placements).filter_map(|((name, _), placement)| match placement {
+            Placement::Shard(axis) => Some(format!("axis {axis} divided along {name}")),
+            Placement::Sections(axis, sections) => {
+                Some(format!("sections {sections:?} of axis {axis} divided along {name}"))
+            }
+            Placement::Replicate | Placement::Partial(_) => None,
+        });
+        divided.collect::<Vec<_>>().join(", ")
+    };
+    CMesh {
+        axes: axes.to_vec(),
+        inputs: program.inputs.iter().map(words).collect(),
+        outputs: program.outputs.iter().map(words).collect(),
+    }
 }
 
 /// The inputs of a graph that have these names, as [`COptions`] takes those that are donated.

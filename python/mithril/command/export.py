@@ -19,12 +19,14 @@ from ..compiled.compile import compile
 from ..errors import ConflictingOptionError, InvalidValueError, UnresolvedShapeError
 from ..generation.command import by_pattern
 from ..generation.text import TextGenerator
+from ..parallel.strategies import AXES
 from ..suggestions import among
 from ..tools.export import TARGETS as FOLDERS
 from ..tools.exported import RANDOM, Exported
 from ..tools.onnx import to_onnx
 from ..train.losses import LOSSES, add_loss
 from .answer import Answer
+from .layout import layout_of, strategy_of
 from .optimizer import NAMES, optimizer_of
 from .source import Source, shapes_of
 
@@ -49,6 +51,8 @@ _OF_FOLDERS: dict[str, Any] = {
     "optimizer": None,
     "loss": None,
     "data": None,
+    "mesh": None,
+    "strategy": None,
 }
 
 
@@ -88,6 +92,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cc", metavar="COMMAND", help=text)
     text = "further options of the C compiler, in quotes after an equals sign: --flags='-O2 -g'"
     parser.add_argument("--flags", metavar="FLAGS", help=text)
+    text = "write the program of every rank of a mesh with these axes, for mpirun, e.g. data=2,model=4"
+    parser.add_argument("--mesh", metavar="AXIS=N,...", help=text)
+    text = f"what the axes of --mesh divide: {', '.join(AXES)}, or one for each axis (default: the first one the batch)"
+    parser.add_argument("--strategy", metavar="NAME", help=text)
     text = "for the web: generate text, with the decoder and the tokenizer of a folder, up to so many tokens"
     parser.add_argument("--context", type=int, metavar="N", help=text)
     parser.add_argument("--opset", type=int, metavar="N", help="version of ONNX's ops, 17 to 24 (default 20)")
@@ -103,6 +111,10 @@ def run(args: argparse.Namespace) -> Answer:
     _refuse(args, target)
     if args.context is not None:
         return _decoder(args)
+    layout = None if args.mesh is None else layout_of(args.mesh, ())
+    if layout is None and args.strategy is not None:
+        raise InvalidValueError(f"--strategy {args.strategy} needs a mesh", hint="add one: --mesh data=2,model=4")
+    strategy = None if layout is None else strategy_of(args.strategy, layout)
     # Before a large model is read.
     optimizer = None if args.optimizer is None else optimizer_of(args.optimizer)
     source = Source.of(args)
@@ -139,6 +151,8 @@ def run(args: argparse.Namespace) -> Answer:
         gradients=args.gradients,
         optimizer=optimizer,
         loss=loss,
+        layout=layout,
+        strategy=strategy,
         prefix="model" if args.prefix is None else args.prefix,
         threads=1 if args.threads is None else args.threads,
         flags=() if args.flags is None else tuple(shlex.split(args.flags)),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .. import _core
     from .layout import Layout
 
-__all__ = ["Division", "MeshEngine", "Spec"]
+__all__ = ["Division", "MeshEngine", "Spec", "placed_axes", "selected"]
 
 #: For each axis of a tensor the axes of the mesh that divide it, the outermost first.
 Spec = tuple[tuple[str, ...], ...]
@@ -34,20 +34,21 @@ class Division:
         axes = tuple(layout.mesh.axes)
         groups: dict[str, dict[str, Spec]] = {"param": {}, "data": {}, "state": {}, "cotangent": {}}
         for name, role, _, shape, placed in program.inputs():
-            groups[role][name] = _spec(axes, placed, len(shape))
+            groups[role][name] = placed_axes(axes, placed, len(shape))
         arguments = list(groups.values())
         outputs: dict[str, Spec] = {}
         gradients: dict[str, Spec] = {}
         for name, placed in program.outputs():
             kind, _, wanted = name.partition(":")
             is_gradient = bool(groups["cotangent"]) and kind == "gradient"
-            (gradients if is_gradient else outputs)[wanted if is_gradient else name] = _spec(axes, placed)
-        states = {name: _spec(axes, placed) for name, placed in program.states()}
+            (gradients if is_gradient else outputs)[wanted if is_gradient else name] = placed_axes(axes, placed)
+        states = {name: placed_axes(axes, placed) for name, placed in program.states()}
         self.arguments = tuple(arguments if groups["cotangent"] else arguments[:3])
         self.results = (outputs, *([gradients] if groups["cotangent"] else []), *([states] if states else []))
 
 
-def _spec(axes: tuple[str, ...], placed: list[tuple[int, list[int]] | None], rank: int = 0) -> Spec:
+def placed_axes(axes: tuple[str, ...], placed: list[tuple[int, list[int]] | None], rank: int = 0) -> Spec:
+    """Return the axes of the mesh that divide each axis of a tensor."""
     divided = [place[0] for place in placed if place is not None]
     spec: list[tuple[str, ...]] = [()] * max([rank, *(axis + 1 for axis in divided)])
     for name, place in zip(axes, placed, strict=True):

@@ -27,8 +27,11 @@ from ..errors import (
 )
 from ..optim import internals as optimizers
 from ..optim.optimizer import Optimizer
+from ..parallel.layout import Layout, Mesh
+from ..parallel.strategies import Strategy
 from ..suggestions import among
 from . import rust, web
+from .divided_export import export_layout, refuse_divided, with_layout, with_slots
 from .exported import RANDOM, Exported
 from .inputs import complete, others, refuse_unknown
 from .inspection import gradient_names, minimized
@@ -60,6 +63,8 @@ def export(
     cc: str | None = None,
     flags: Any = (),
     quantize: str | Mapping[str, str | None] | None = None,
+    layout: Layout | Mesh | None = None,
+    strategy: Strategy | None = None,
 ) -> Exported:
     """Write a model as C that needs only libc and libm, for the web or for Rust, build it, run it, and compare.
 
@@ -108,6 +113,12 @@ def export(
         error. Default: that of the model where it is compiled for C.
     quantize : str or mapping, optional
         Keep weights in 8 or 4 bits, as for `CBackend`. Default: as the model does.
+    layout : Layout or Mesh, optional
+        Write the program of every rank of a mesh, which processes run together: ``mpirun -n 4 ./check``. They exchange
+        tensors by a struct of functions, of which ``..._mpi.c`` is an implementation for MPI; the check needs it
+        (``pip install mpich``). Default: the layout that the model was compiled with.
+    strategy : str or mapping of str to str, optional
+        A strategy for a ``layout`` that is a mesh, as for `compile`.
     autotune, block, cc, flags : optional
         As for `CBackend`. By default block, compiler and flags are those of the model if it is compiled for C. For the
         web, compiler and flags are those for WebAssembly; by default clang, otherwise the package ``ziglang``.
@@ -151,6 +162,10 @@ def export(
         raise InvalidValueError(f"threads is {threads!r}", hint="give a positive number")
     if loss is not None and optimizer is None:
         raise InvalidValueError("a loss is minimized by an optimizer", hint="give one: optimizer=ml.optim.Adam(0.001)")
+    divided = export_layout(model, layout, strategy)
+    if divided is not None:
+        given = {"batch": batch, "block": block, "autotune": autotune, "quantize": quantize}
+        refuse_divided(target, {**given, "weights_inside": weights_inside})
     options = {**internals.compile_options(model), "training": bool(gradients) or optimizer is not None}
     logical, names_by_role = internals.logical_model(model), internals.names_by_role(model)
     dtype = str(model.backend.default_dtype)
@@ -223,9 +238,9 @@ def export(
     tool = {**backend.engine.c_options(prefix), "lanes": lanes, "registers": web.REGISTERS if is_web else None}
     calls = 1
     if optimizer is not None:
-        program, expected, calls = _training(core, optimizer, loss, values, tool, reference)
+        program, expected, calls = _training(core, optimizer, loss, values, tool, reference, divided)
     elif gradients:
-        program, expected = _gradients(core, values, tool, reference)
+        program, expected = _gradients(core, values, tool, reference, divided)
     else:
         # What is donated is written over, and must be recorded as it was.
         called = {**values, **{name: values[name].copy() for name in options.get("donate") or () if name in values}}
@@ -244,7 +259,7 @@ def export(
         expected = results[0] if core.updates else results
         if backend.batch is not None:
             core = _core.compile(logical, dtype, {**options, "shapes": sizes})
-        program = _core.c_program(core, tool, is_lazy=True)
+        program = _core.c_program(with_layout(core, divided), tool, is_lazy=True)
     expected = {name: np.array(value, order="C") for name, value in expected.items()}
     undefined = [name for name, value in expected.items() if value.dtype.kind not in "biu" and np.isnan(value).any()]
     if undefined:
@@ -335,7 +350,9 @@ def _groups(core: _core.Compiled, values: Values) -> list[Values]:
     return [{name: values[name] for name, _, _ in core.inputs(role)} for role in ("param", "data", "state")]
 
 
-def _gradients(core: _core.Compiled, values: Values, tool: Any, reference: NumpyBackend) -> tuple[Any, Values]:
+def _gradients(
+    core: _core.Compiled, values: Values, tool: Any, reference: NumpyBackend, divided: Layout | None
+) -> tuple[Any, Values]:
     """Return the program with gradients and what it computes; gradients of the outputs join the values."""
     outputs, names = gradient_names(core)
     random = np.random.default_rng(0)
@@ -347,7 +364,7 @@ def _gradients(core: _core.Compiled, values: Values, tool: Any, reference: Numpy
     result, by_name = function(*_groups(core, values), cotangents)[:2]
     values |= cotangents
     expected = {**result, **{f"gradient:{name}": gradient for name, gradient in by_name.items()}}
-    return _core.c_program(core, tool, outputs, names, is_lazy=True), expected
+    return _core.c_program(with_layout(core, divided), tool, outputs, names, is_lazy=True), expected
 
 
 #: Steps of the training whose outputs are recorded: a step that is wrong shows in the next one.
@@ -355,7 +372,13 @@ _STEPS = 3
 
 
 def _training(
-    core: _core.Compiled, optimizer: Optimizer, loss: str | None, values: Values, tool: Any, reference: NumpyBackend
+    core: _core.Compiled,
+    optimizer: Optimizer,
+    loss: str | None,
+    values: Values,
+    tool: Any,
+    reference: NumpyBackend,
+    divided: Layout | None,
 ) -> tuple[Any, Values, int]:
     """Return the program of a training step, and the outputs of the last of some steps; its states join the values."""
     name, names = minimized(core, optimizer, loss)
@@ -368,7 +391,11 @@ def _training(
     values |= {key: np.asarray(rate, scalar) for key, rate in _rates(optimizer).items()}
     values["step"] = np.ones((), scalar)
     values |= {f"{n}.{slot}": np.array(value) for n, kept in slots.items() for slot, value in kept.items()}
-    program = _core.c_program(core.training_step(name, names, optimizers.step_core(step)), tool, is_lazy=True)
+    trained_core = core.training_step(name, names, optimizers.step_core(step))
+    if divided is not None:
+        # What the optimizer remembers of a parameter is divided as that is.
+        divided = with_slots(core, divided, {n: list(kept) for n, kept in slots.items()})
+    program = _core.c_program(with_layout(trained_core, divided), tool, is_lazy=True)
     kind, shape = core.output_type(name)
     cotangents = {name: reference.ones(shape, dtype=kind)}
     function = reference.engine.load_gradients(core, [name], names).function("evaluate_gradients")

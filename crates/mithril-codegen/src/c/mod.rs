@@ -38,7 +38,7 @@ pub use analysis::cost::Cost;
 pub use emit::units::units;
 pub(crate) use lower::{arguments, sizes};
 pub use lower::{can_lower, is_fixed};
-pub use options::{Options, Quantize};
+pub use options::{Mesh, Options, Quantize};
 pub use select::decision::{Decision, Matrix, Reason};
 pub use select::quantize::{find_all, matches};
 pub use source::{Source, TensorSpec, block, emit};

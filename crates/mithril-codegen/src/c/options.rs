@@ -1,6 +1,7 @@
 //! What is asked of the C target.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::c::target::Target;
 use crate::ids::InputId;
@@ -79,6 +80,37 @@ pub struct Options {
     /// How many rows of the data are computed at a time, of which none may need another; by default as many as are
     /// estimated to be quickest.
     pub block: Option<usize>,
+    /// The mesh whose ranks run the program, if it is divided.
+    pub mesh: Option<Mesh>,
+}
+
+/// A mesh, and how the tensors of the caller are divided over it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mesh {
+    /// Names and sizes of its axes.
+    pub axes: Vec<(String, usize)>,
+    /// For each input what of it a rank holds, in words; empty where that is all.
+    pub inputs: Vec<String>,
+    /// The same for outputs, then new states.
+    pub outputs: Vec<String>,
+}
+
+impl Mesh {
+    /// The number of the axis of that name.
+    pub fn axis(&self, name: &str) -> Option<usize> {
+        self.axes.iter().position(|(own, _)| own == name)
+    }
+    /// Number of ranks.
+    pub fn ranks(&self) -> usize {
+        self.axes.iter().map(|(_, size)| size).product()
+    }
+}
+
+impl fmt::Display for Mesh {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let axes: Vec<String> = self.axes.iter().map(|(name, size)| format!("{name}={size}")).collect();
+        f.write_str(&axes.join(", "))
+    }
 }
 
 impl Default for Options {
@@ -94,6 +126,7 @@ impl Default for Options {
             only: Vec::new(),
             quantize: None,
             block: None,
+            mesh: None,
         }
     }
 }

@@ -9,7 +9,8 @@ use std::fmt::Display;
 use mithril_ir::Graph;
 use mithril_ir::error::{Code, Error, Result};
 
-use crate::c::ir::program::{KernelProgram, Kernels, Level, LoopProgram, Loops, Program};
+use crate::c::ir::expr::Argument;
+use crate::c::ir::program::{KernelProgram, Kernels, Level, LoopProgram, LoopWork, Loops, Program};
 use crate::c::kernels::Library;
 use crate::c::lower::lower;
 use crate::c::options::Options;
@@ -308,6 +309,7 @@ pub type Stages = Vec<(String, String)>;
 /// Lowers a graph and runs all passes.
 pub fn compile<'a>(graph: &Graph, options: &'a Options) -> Result<(Compilation<'a, Kernels>, Stages)> {
     let program = lower(graph, options.in_place)?;
+    check_mesh(&program, options)?;
     verify::after(LOWERING, &program)?;
     let mut stages = Vec::with_capacity(1 + LOOP_PASSES.len() + KERNEL_PASSES.len());
     stages.push((LOWERING.to_owned(), loop_text(LOWERING, &program)?));
@@ -322,6 +324,25 @@ pub fn compile<'a>(graph: &Graph, options: &'a Options) -> Result<(Compilation<'
         Ok(())
     })?;
     Ok((kernels, stages))
+}
+
+/// Refuses tensors that are exchanged along an axis that the mesh does not have.
+fn check_mesh(program: &LoopProgram, options: &Options) -> Result<()> {
+    let calls = program.steps.iter().filter_map(|step| match &step.work {
+        LoopWork::Call(call) => Some(call),
+        LoopWork::Nest(_) => None,
+    });
+    for axis in calls.flat_map(|call| &call.args).filter_map(|arg| match arg {
+        Argument::Mesh(axis) => Some(axis),
+        _ => None,
+    }) {
+        if options.mesh.as_ref().and_then(|mesh| mesh.axis(axis)).is_none() {
+            return Err(Error::internal(format!(
+                "tensors are exchanged along {axis:?}, which is not an axis of a mesh"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The text of a program of loops after a pass; in debug builds, that it parses is checked.

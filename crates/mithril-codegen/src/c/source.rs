@@ -81,7 +81,7 @@ pub struct Source {
 pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     let (compilation, stages) = pipeline::compile(graph, options)?;
     let program = &compilation.program;
-    let declared = header::declared(&options.prefix, program);
+    let declared = header::declared(&options.prefix, program, options.mesh.as_ref());
     let file = file::file(program, options, &compilation.library, &compilation.epilogues, &declared)?;
     let name = |v: ValueId| graph.value(v).name.clone().unwrap_or_default();
     let role = |&v: &ValueId| if let Def::Input(role) = graph.value(v).def { role } else { Role::Data };

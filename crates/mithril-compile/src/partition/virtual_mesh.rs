@@ -26,10 +26,7 @@ pub fn run(program: &Partitioned, inputs: &[Arc<Tensor>]) -> Result<Vec<Arc<Tens
     for (at, values) in devices.iter().zip(&mut values) {
         let mut own = Vec::new();
         for ((&v, whole), placements) in graph.inputs.iter().zip(inputs).zip(&program.inputs) {
-            let mut part = whole.clone();
-            for ((placement, &i), &n) in placements.iter().zip(at).zip(&counts) {
-                part = placed(&part, *placement, i, n);
-            }
+            let part = part(program, placements, whole, at);
             values[v.index()] = Some(part.clone());
             own.push(part);
         }
@@ -53,6 +50,18 @@ pub fn run(program: &Partitioned, inputs: &[Arc<Tensor>]) -> Result<Vec<Arc<Tens
         .zip(&program.outputs)
         .map(|(&v, placements)| whole(graph, v, placements, &counts, &values))
         .collect()
+}
+
+/// What the device at these coordinates holds of a tensor that is divided so.
+pub fn part(
+    program: &Partitioned,
+    placements: &[Placement],
+    whole: &Arc<Tensor>,
+    at: &[usize],
+) -> Arc<Tensor> {
+    let axes = program.mesh.axes().iter().map(|(_, n)| *n);
+    let places = placements.iter().zip(at).zip(axes);
+    places.fold(whole.clone(), |part, ((placement, &i), n)| placed(&part, *placement, i, n))
 }
 
 /// The whole of a result, from the parts of all devices.

@@ -53,7 +53,7 @@
 //! A C function of the prelude is `void name(…)`, or `int name(…)` if it can fail, with its arguments in order: inputs are
 //! `const T *restrict`, outputs `T *restrict` (T is the storage type: `uint16_t` for 16-bit floats, `uint8_t` for bool), integers
 //! `int64_t`, numbers `double`, lists `const int64_t *`; last, if `scratch` is not 0, `void *restrict scratch` of that many
-//! bytes, aligned to 64. An `int` result is 0 or one of the codes of [`ERRORS`].
+//! bytes, aligned to 64. Collectives take the mesh first, as `const mithril_mesh *` and the number of the axis. An `int` result is 0 or one of the codes of [`ERRORS`].
 //!
 //! A function whose parameters begin with `int64_t thread, int64_t threads` is called by all threads in parallel, each with
 //! its own scratch memory, and computes the part of that thread; the result must not depend on the number of threads. Other
@@ -68,6 +68,7 @@ pub use expr::{Binary, Expr, ReduceOp, Within, arithmetic};
 pub use index::{Index, IndexTerm, Var, flat, unflat};
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::dtype::DType;
 use crate::error::Result;
@@ -107,7 +108,15 @@ pub const ERRORS: &[(i32, &str, &str)] = &[
         "MITHRIL_ERROR_ARGUMENT",
         "an argument of the call is a null pointer, is not aligned, or overlaps another",
     ),
+    (
+        MESH_ERROR,
+        "MITHRIL_ERROR_MESH",
+        "the mesh is missing or has other sizes, or ranks could not exchange tensors",
+    ),
 ];
+
+/// The code of a program that is divided over a mesh, if its ranks cannot exchange tensors.
+pub const MESH_ERROR: i32 = 6;
 
 /// Generated code returns an error code plus this number times the index of the failed call (counted from 1), so that the error
 /// message can name the op.
@@ -162,6 +171,18 @@ pub enum CallArgument<T = usize> {
     Float(f64),
     /// A list of integers.
     Ints(Vec<i64>),
+    /// A constant of the generated file, by its name.
+    Name(Arc<str>),
+    /// The mesh that the program is divided over, and the number of its axis of this name: two arguments. Only collectives take
+    /// it; all ranks make such calls in the same order.
+    Mesh(Arc<str>),
+}
+
+impl<T> PreludeCall<T> {
+    /// Whether the ranks of a mesh make the call together, or it depends on which of them makes it.
+    pub fn uses_mesh(&self) -> bool {
+        self.args.iter().any(|arg| matches!(arg, CallArgument::Mesh(_)))
+    }
 }
 
 impl<T> CallArgument<T> {
@@ -174,6 +195,8 @@ impl<T> CallArgument<T> {
             Self::Int(n) => CallArgument::Int(n),
             Self::Float(x) => CallArgument::Float(x),
             Self::Ints(list) => CallArgument::Ints(list),
+            Self::Name(name) => CallArgument::Name(name),
+            Self::Mesh(axis) => CallArgument::Mesh(axis),
         }
     }
 }

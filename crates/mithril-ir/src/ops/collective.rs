@@ -23,6 +23,8 @@ use crate::ops::movement::RESHAPE;
 use crate::rules::{Attrs, DTypes, ShapeCx};
 use crate::shape::Shape;
 
+mod loops;
+
 /// All collectives.
 pub const OPS: &[&OpDef] =
     &[&ALL_REDUCE, &ALL_GATHER, &REDUCE_SCATTER, &ALL_TO_ALL, &COLLECTIVE_PERMUTE, &SHARD, &MESH_INDEX];
@@ -51,6 +53,7 @@ pub static ALL_REDUCE: OpDef = OpDef {
     doc: "The sum (or mean, maximum, minimum) of the tensors of all devices along an axis of the mesh, on each of them.",
     ports: &[INPUT, NAME, COUNT, REDUCTION],
     shape: ShapeRule::Same,
+    loops: Some(loops::all_reduce),
     grad: Grad::Formula(all_reduce_gradient),
     lowering: Lowering { py: Function(all_reduce), jax: Function(all_reduce_of_jax), ..Lowering::NONE },
     tolerance: Tolerance::Contraction,
@@ -63,6 +66,7 @@ pub static ALL_GATHER: OpDef = OpDef {
     doc: "The shards of all devices along an axis of the mesh, joined along `axis`, on each of them.",
     ports: &[INPUT, NAME, COUNT, ALONG],
     shape: ShapeRule::Fn(|cx| resized(cx, AXIS, |dim, n| Ok(dim * n))),
+    loops: Some(loops::all_gather),
     grad: Grad::Formula(|v| vec![v.g.op(&REDUCE_SCATTER, &v.x[1..4])]),
     lowering: Lowering {
         py: Template("mesh.all_gather({input}, {mesh_axis}, {axis})"),
@@ -79,6 +83,7 @@ pub static REDUCE_SCATTER: OpDef = OpDef {
           `axis`.",
     ports: &[INPUT, NAME, COUNT, ALONG],
     shape: ShapeRule::Fn(|cx| resized(cx, AXIS, |dim, n| shard_of(cx, AXIS, dim, n))),
+    loops: Some(loops::reduce_scatter),
     grad: Grad::Formula(|v| vec![v.g.op(&ALL_GATHER, &v.x[1..4])]),
     lowering: Lowering {
         py: Template("mesh.reduce_scatter({input}, {mesh_axis}, {axis})"),
@@ -104,6 +109,7 @@ pub static ALL_TO_ALL: OpDef = OpDef {
         shape.0[axis] = Dim::Const(size * devices);
         Ok(vec![shape])
     }),
+    loops: Some(loops::all_to_all),
     grad: Grad::Formula(|v| vec![v.g.op(&ALL_TO_ALL, &[v.x[1], v.x[2], v.x[4], v.x[3]])]),
     lowering: Lowering {
         py: Template("mesh.all_to_all({input}, {mesh_axis}, {axis}, {joined})"),
@@ -137,6 +143,7 @@ pub static COLLECTIVE_PERMUTE: OpDef = OpDef {
         }
         Ok(vec![cx.shape(0).clone()])
     }),
+    loops: Some(loops::collective_permute),
     grad: Grad::Formula(|v| {
         let pairs = v.get(|c| Ok(pairs_of(&c.lit(AXIS)).unwrap_or_default()));
         let back = pairs.into_iter().map(|(from, to)| (to, from));
@@ -157,6 +164,7 @@ pub static SHARD: OpDef = OpDef {
           Nothing is communicated.",
     ports: &[INPUT, NAME, COUNT, ALONG],
     shape: ShapeRule::Fn(|cx| resized(cx, AXIS, |dim, n| shard_of(cx, AXIS, dim, n))),
+    loops: Some(loops::shard),
     grad: Grad::Formula(|v| {
         // Zeros, with the gradient in the block of this device.
         let (axis, count) = (v.get(|c| c.axis(AXIS, v.g.rank())), v.get(|c| c.int(DEVICES)));
@@ -187,6 +195,7 @@ pub static MESH_INDEX: OpDef = OpDef {
     ports: &[NAME, COUNT],
     shape: ShapeRule::Fn(|_| Ok(vec![Shape::default()])),
     dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::I64]))),
+    loops: Some(loops::mesh_index),
     grad: Grad::Zero,
     lowering: Lowering {
         py: Template("mesh.index({mesh_axis})"),

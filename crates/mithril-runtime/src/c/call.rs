@@ -387,6 +387,7 @@ fn failed(code: c_int, message: String, places: &[Place]) -> Error {
             Code::IndexOutOfRange,
             "compare tokens, classes and other positions in the data with the sizes of their tables",
         ),
+        Some("MITHRIL_ERROR_MESH") => (Code::Unavailable, "look at what the other ranks print"),
         Some("MITHRIL_ERROR_ARGUMENT") | None => return Error::internal(message),
         Some(_) => (Code::Numerics, "a small multiple of the identity added to the matrix may help"),
     };

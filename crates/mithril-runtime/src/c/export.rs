@@ -6,10 +6,9 @@ use std::fmt::{Debug, Write as _};
 use std::fs;
 use std::io::{self, BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
-use mithril_compile::c::c_type;
+use mithril_compile::c::{CSource, c_type};
 use mithril_ir::dim::Symbol;
 use mithril_ir::graph::Role;
 use mithril_ir::interp::Symbols;
@@ -26,10 +25,14 @@ use crate::interpreter::{Executable, Tensors};
 
 mod accuracy;
 mod arrays;
+mod folder;
+mod mesh;
 mod ports;
 
 pub use accuracy::allowed_distance;
 use arrays::{array, packed_array};
+use folder::{build_and_run, unwritable, write};
+use mesh::{MeshExport, words_without};
 pub use ports::Port;
 
 /// Weights up to so many bytes are written into the C file.
@@ -131,50 +134,45 @@ pub fn export(program: &Program, symbols: &Symbols, spec: &Export<'_>, folder: &
     let prefix = program.options().prefix.clone();
     // The code around it keeps each state in one place.
     let program = &program.in_place();
+    let (graph, partition) = program.divided(symbols, &mut |_, _| {})?;
+    let mesh = partition.map(|p| MeshExport::new(p, &program.options().tool, spec)).transpose()?;
+    let mesh = mesh.as_ref();
     let (source, interface) = program.source(symbols, &prefix)?;
     let weights =
         interface.inputs.iter().zip(&interface.roles).filter(|(_, r)| matches!(r, Role::Param | Role::State));
-    let is_inside = spec.inside.unwrap_or(weights.map(|(b, _)| b.bytes()).sum::<usize>() <= SMALL);
-    let packed = if program.options().pack { pack(program, &source.c, &interface, spec)? } else { None };
+    let is_small = weights.map(|(b, _)| b.bytes()).sum::<usize>() <= SMALL;
+    let is_inside = mesh.is_none() && spec.inside.unwrap_or(is_small);
+    let packed_of = |values: &dyn Values| {
+        if program.options().pack { pack(program, &source.c, &interface, values) } else { Ok(None) }
+    };
+    let first = mesh.map(|mesh| mesh.values(spec.values, 0));
+    let packed = packed_of(first.as_ref().map_or(spec.values, |values| values))?;
     let named = program.options().batch.clone().map(Symbol::Named);
     let recorded = named.and_then(|name| symbols.get(&name)).map(|&rows| rows as usize);
     let interface = recorded.map_or_else(|| interface.clone(), |rows| interface.of_rows(rows));
-    let graph = program.graph(symbols, &mut |_, _| {})?;
     let tolerances = interface.results().iter().map(|b| allowed_distance(&graph, &b.name)).collect();
     let parts = Parts::new(&interface, is_inside, packed.as_ref(), &source.c, tolerances);
-    let mut words = parts.words(spec);
+    let mut words = mesh.map_or_else(words_without, |mesh| mesh.words(&prefix));
+    words.extend(parts.words(spec));
     words.push(("threads", program.options().threads().to_string()));
     words.push(("on_threads", threads_text(program.options().threads())));
     let header = source.h.clone() + &fill(include_str!("export/standalone.h"), &words);
-    let standalone = fill(&parts.standalone(), &words);
-    let (title, model) = source.c.split_once('\n').unwrap_or(("", &source.c));
-    let model = model.replacen(&source.declared, &format!("#include \"{prefix}.h\"\n"), 1);
-    let code =
-        format!("{title}\n{SYSTEM}{model}{}{standalone}", parts.inside_text(packed.as_ref(), spec.values)?);
+    let code = parts.code(&source, &parts.inside_text(packed.as_ref(), spec.values)?, &words);
     words.push(("c_lines", code.lines().count().to_string()));
     words.push(("vectors", vectors(&source.c)));
-    let files = [
-        (format!("{prefix}.c"), code.into_bytes()),
-        (format!("{prefix}.h"), header.into_bytes()),
-        ("main.c".to_owned(), fill(include_str!("export/main.c"), &words).into_bytes()),
-        ("Makefile".to_owned(), fill(include_str!("export/Makefile.in"), &words).into_bytes()),
-        ("CMakeLists.txt".to_owned(), fill(include_str!("export/CMakeLists.in"), &words).into_bytes()),
-        (format!("{prefix}.check"), parts.check(spec)?),
-    ];
+    let mut files =
+        vec![(format!("{prefix}.c"), code.into_bytes()), (format!("{prefix}.h"), header.into_bytes())];
+    files.extend(parts.files(spec, mesh, &words)?);
     // What is built and run lies where nobody else could change it in between, wherever the files go.
     let work = temporary_folder()?;
     let mut paths = write(files, folder, work.path())?;
-    if !parts.is_inside {
-        let path = folder.join(format!("{prefix}.weights"));
-        parts.write_weights(packed.as_ref(), spec.values, &path)?;
-        paths.push(path);
-    }
-    // Building and running take memory as well.
     let (ports, is_packed) = (parts.ports(), packed.is_some());
-    drop(packed);
+    if !parts.is_inside {
+        paths.extend(parts.write_all_weights(spec.values, mesh, packed, &packed_of, folder)?);
+    }
     let threads = program.options().threads();
-    let check =
-        build_and_run(&Compiler::find(&program.options().tool)?, work.path(), folder, &prefix, threads)?;
+    let compiler = Compiler::find(&program.options().tool)?;
+    let check = build_and_run(&compiler, work.path(), folder, &prefix, threads, mesh)?;
     let mut report = Report { ports, is_packed, weight_bytes: parts.total, ..Report::of(check) };
     if let Some(error) = program.over_limit(report.packed_bytes, report.arena_bytes) {
         for path in &paths {
@@ -192,55 +190,17 @@ pub fn export(program: &Program, symbols: &Symbols, spec: &Export<'_>, folder: &
     Ok(report)
 }
 
-/// Writes the files into a folder, and copies into another one; their paths in the folder.
-fn write<const N: usize>(
-    files: [(String, Vec<u8>); N],
-    folder: &Path,
-    copies: &Path,
-) -> Result<Vec<PathBuf>> {
-    fs::create_dir_all(folder).map_err(|e| unwritable(folder, &e))?;
-    for name in ["main.c", "Makefile", "CMakeLists.txt", "README.md"] {
-        refuse_foreign(&folder.join(name))?;
-    }
-    let mut paths = Vec::new();
-    for (name, bytes) in files {
-        for path in [copies.join(&name), folder.join(&name)] {
-            fs::write(&path, &bytes).map_err(|e| unwritable(&path, &e))?;
-        }
-        paths.push(folder.join(name));
-    }
-    Ok(paths)
-}
-
-fn unwritable(path: &Path, error: &io::Error) -> Error {
-    let help = match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-            "free some space, or choose another folder; what was written there is not whole"
-        }
-        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
-            "name a folder: a file of this name is there"
-        }
-        _ => "name a folder, new or not, in which files may be made",
-    };
-    Error::new(Code::Io, format!("{} cannot be written: {error}", path.display())).help(help)
-}
-
-/// A file of that name which somebody else wrote is not replaced: ours say whose they are.
-fn refuse_foreign(path: &Path) -> Result<()> {
-    let Ok(content) = fs::read(path) else { return Ok(()) };
-    if String::from_utf8_lossy(&content).contains("by Mithril") {
-        return Ok(());
-    }
-    Err(Error::new(Code::Io, format!("{} already exists and is not part of an export", path.display()))
-        .help("choose an empty folder, or move that file away"))
+/// The files of weights, and a rank that reads each.
+fn weight_files(mesh: Option<&MeshExport>, prefix: &str) -> Vec<(String, usize)> {
+    mesh.map_or_else(|| vec![(format!("{prefix}.weights"), 0)], |mesh| mesh.weight_files(prefix))
 }
 
 /// What follows from the parameters, as the weights file holds it; `None` if there is nothing to pack.
-fn pack(program: &Program, code: &str, interface: &Interface, spec: &Export<'_>) -> Result<Option<Packed>> {
+fn pack(program: &Program, code: &str, interface: &Interface, values: &dyn Values) -> Result<Option<Packed>> {
     let function = Function::new(&program.options().tool, &Cache::default(), code, interface.clone(), 1)?;
     let Some(mut packing) = function.start_packing()? else { return Ok(None) };
     for part in &interface.packing {
-        let read = part.iter().map(|&i| fitting(spec.values, &interface.inputs[i]));
+        let read = part.iter().map(|&i| fitting(values, &interface.inputs[i]));
         let read = read.collect::<Result<Vec<_>>>()?;
         let mut addresses = vec![Address::none(); interface.inputs.len()];
         for (&i, tensor) in part.iter().zip(&read) {
@@ -260,46 +220,18 @@ fn fill(template: &str, words: &[(&str, String)]) -> String {
     words.iter().fold(template.to_owned(), |text, (name, word)| text.replace(&format!("@{name}@"), word))
 }
 
+/// Files of templates.
+fn filled(
+    templates: Vec<(String, &str)>,
+    words: &[(&str, String)],
+) -> impl Iterator<Item = (String, Vec<u8>)> {
+    templates.into_iter().map(|(name, template)| (name, fill(template, words).into_bytes()))
+}
+
 /// A number of bytes that the checking program printed behind a name; 0 if it did not.
 fn bytes_of(printed: &str, name: &str) -> usize {
     let line = printed.lines().find_map(|line| line.strip_prefix(name)?.strip_suffix(" bytes"));
     line.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
-}
-
-/// Builds the checking program in a temporary folder, where its sources are, and runs it on the files of a folder; what
-/// it printed.
-fn build_and_run(
-    compiler: &Compiler,
-    work: &Path,
-    folder: &Path,
-    prefix: &str,
-    threads: usize,
-) -> Result<String> {
-    let program = work.join("check");
-    compiler.build(
-        &[work.join("main.c"), work.join(format!("{prefix}.c"))],
-        &program,
-        &["-Wall", "-Wextra", "-Werror"],
-        &["-lm", "-lpthread"],
-    )?;
-    let mut command = Command::new(&program);
-    command
-        .arg(threads.to_string())
-        .arg(folder.join(format!("{prefix}.weights")))
-        .arg(folder.join(format!("{prefix}.check")));
-    let output = command
-        .output()
-        .map_err(|e| Error::new(Code::Io, format!("the exported model was built but does not run: {e}")))?;
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    if output.status.success() {
-        return Ok(printed);
-    }
-    let mut error = Error::new(Code::Numerics, "the exported model does not reproduce the recorded results")
-        .note(format!("the program {} ends with {}", folder.join("main.c").display(), output.status));
-    for line in printed.lines().chain(String::from_utf8_lossy(&output.stderr).lines()) {
-        error = error.note(line);
-    }
-    Err(error.help("the files are kept; please report this with the model"))
 }
 
 /// What is written, before it becomes text.
@@ -344,14 +276,46 @@ impl<'a> Parts<'a> {
         }
         Self { interface, weights, total, is_inside, packed, code, allowed }
     }
+    /// The model with its weights, if they are inside, and the code around it.
+    fn code(&self, source: &CSource, inside: &str, words: &[(&str, String)]) -> String {
+        let standalone = fill(&self.standalone(), words);
+        let (title, model) = source.c.split_once('\n').unwrap_or(("", &source.c));
+        let included = format!("#include \"{}.h\"\n", self.interface.prefix);
+        let model = model.replacen(&source.declared, &included, 1);
+        format!("{title}\n{SYSTEM}{model}{inside}{standalone}")
+    }
+    /// The files beside the model and its header: the program that checks it, what builds that, and what was recorded.
+    fn files(
+        &self,
+        spec: &Export<'_>,
+        mesh: Option<&MeshExport>,
+        words: &[(&str, String)],
+    ) -> Result<Vec<(String, Vec<u8>)>> {
+        let prefix = &self.interface.prefix;
+        let mut templates = vec![
+            ("main.c".to_owned(), include_str!("export/main.c")),
+            ("Makefile".to_owned(), include_str!("export/Makefile.in")),
+            ("CMakeLists.txt".to_owned(), include_str!("export/CMakeLists.in")),
+        ];
+        let Some(mesh) = mesh else {
+            let check = self.check(spec.values, &spec.expected)?;
+            return Ok(filled(templates, words).chain([(format!("{prefix}.check"), check)]).collect());
+        };
+        templates.extend(MeshExport::sources(prefix));
+        let checks = (0..mesh.ranks()).map(|rank| {
+            let check = self.check(&mesh.values(spec.values, rank), &mesh.expected(&spec.expected, rank))?;
+            Ok((format!("{prefix}.{rank}.check"), check))
+        });
+        filled(templates, words).map(Ok).chain(checks).collect()
+    }
     /// Recorded data, then recorded outputs.
-    fn check(&self, spec: &Export<'_>) -> Result<Vec<u8>> {
+    fn check(&self, values: &dyn Values, expected: &Tensors) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         for (_, buffer) in self.data() {
-            bytes.extend(fitting(spec.values, buffer)?.to_bytes());
+            bytes.extend(fitting(values, buffer)?.to_bytes());
         }
         for buffer in self.interface.results() {
-            bytes.extend(fitting(&spec.expected, buffer)?.to_bytes());
+            bytes.extend(fitting(expected, buffer)?.to_bytes());
         }
         Ok(bytes)
     }
@@ -369,6 +333,26 @@ impl<'a> Parts<'a> {
             hash.update(format!("{} {} {:?} {offset};", buffer.name, buffer.dtype, buffer.shape));
         }
         u64::from_le_bytes(hash.finalize()[..8].try_into().unwrap_or_default())
+    }
+    /// Writes the file of weights, or those of the ranks; the weights of one at a time are in memory.
+    fn write_all_weights(
+        &self,
+        values: &dyn Values,
+        mesh: Option<&MeshExport>,
+        first: Option<Packed>,
+        pack: &dyn Fn(&dyn Values) -> Result<Option<Packed>>,
+        folder: &Path,
+    ) -> Result<Vec<PathBuf>> {
+        let mut first = Some(first);
+        let files = weight_files(mesh, &self.interface.prefix).into_iter().map(|(name, rank)| {
+            let own = mesh.map(|mesh| mesh.values(values, rank));
+            let values: &dyn Values = own.as_ref().map_or(values, |values| values);
+            let packed = first.take().map_or_else(|| pack(values), Ok)?;
+            let path = folder.join(name);
+            self.write_weights(packed.as_ref(), values, &path)?;
+            Ok(path)
+        });
+        files.collect()
     }
     /// Writes the weights file, one value after the other.
     fn write_weights(&self, packed: Option<&Packed>, values: &dyn Values, path: &Path) -> Result<()> {

@@ -11,6 +11,7 @@ pub mod compiler;
 pub mod export;
 pub mod library;
 pub mod memory;
+pub mod mpi;
 pub mod peak;
 pub mod pool;
 mod private;

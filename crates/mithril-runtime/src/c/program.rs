@@ -6,6 +6,7 @@ use mithril_compile::c;
 use mithril_compile::c::batch::{self, Rows};
 use mithril_compile::c::{C, COptions, CSource, Quantize, block, compile_c};
 use mithril_compile::compiled::Compiled;
+use mithril_compile::partition::Partitioned;
 use mithril_compile::pipeline::Observer;
 use mithril_ir::dim::Symbol;
 use mithril_ir::interp::Symbols;
@@ -282,8 +283,8 @@ impl Program {
     fn written(&self, symbols: &Symbols, prefix: &str, profile: bool) -> Result<(CSource, Interface)> {
         check_prefix(prefix)?;
         let mut stages = Vec::new();
-        let graph =
-            self.graph(symbols, &mut |name, graph| stages.push((name.to_owned(), text::print(graph))))?;
+        let (graph, partition) =
+            self.divided(symbols, &mut |name, graph| stages.push((name.to_owned(), text::print(graph))))?;
         let Options { pack, in_place, lanes, autotune, ref tool, .. } = self.options;
         let block = self.options.block.filter(|_| self.options.batch.is_none());
         let quantize = self.options.quantize.clone();
@@ -292,6 +293,7 @@ impl Program {
         target.registers = self.options.registers.unwrap_or(target.registers);
         let mut options =
             COptions { prefix: prefix.into(), pack, target, quantize, block, ..COptions::default() };
+        options.mesh = partition.as_ref().map(c::mesh);
         let threads = self.options.threads();
         if autotune {
             options.choices = tune(&graph, &options, tool, &Cache::default(), threads)?;
@@ -309,10 +311,46 @@ impl Program {
     }
     /// What is written as C.
     pub(super) fn graph(&self, symbols: &Symbols, observe: &mut Observer<'_>) -> Result<Graph> {
+        Ok(self.divided(symbols, observe)?.0)
+    }
+    /// The same, and how it is divided over a mesh, if it is.
+    pub(super) fn divided(
+        &self,
+        symbols: &Symbols,
+        observe: &mut Observer<'_>,
+    ) -> Result<(Graph, Option<Partitioned>)> {
         let model = self.compiled.specialize(symbols)?;
-        match &self.entry {
+        if model.layout.is_some() {
+            self.check_divided()?;
+            let program = match &self.entry {
+                EntryPoint::Outputs => model.partitioned_forward(&C, observe)?,
+                EntryPoint::Gradients { outputs, inputs } => {
+                    model.partitioned_gradient(&C, outputs, inputs, observe)?
+                }
+            };
+            return Ok((program.graph.clone(), Some(program)));
+        }
+        let graph = match &self.entry {
             EntryPoint::Outputs => model.forward(&C, observe),
             EntryPoint::Gradients { outputs, inputs } => model.gradient(&C, outputs, inputs, observe),
+        };
+        Ok((graph?, None))
+    }
+    /// Refuses options that programs of a mesh do not have.
+    fn check_divided(&self) -> Result<()> {
+        let options = &self.options;
+        let all = [
+            (options.batch.is_some(), "batch", "every rank has a fixed part of the rows"),
+            (options.block.is_some(), "block", "every rank computes its part of the rows at once"),
+            (options.autotune, "autotune", "what is measured runs on one rank"),
+            (options.quantize.is_some(), "quantize", "low-bit weights are not divided"),
+        ];
+        match all.iter().find(|(is_set, ..)| *is_set) {
+            Some((_, option, reason)) => {
+                Err(Error::new(Code::BadArgument, format!("{option} does not go with a layout: {reason}"))
+                    .help(format!("leave out {option}, or the layout")))
+            }
+            None => Ok(()),
         }
     }
     /// Computes the outputs. Every input is looked up by its name in `inputs`, from the first map to the last; gradients

@@ -11,6 +11,7 @@ use crate::c::ir::kernel::Argument;
 use crate::c::ir::program::{
     KernelBuffer, KernelCall, KernelMemory, KernelPlace, KernelProgram, KernelStep, PackCall, Place, Start,
 };
+use crate::c::options::Mesh;
 use crate::c::syntax::comment::quoted;
 use crate::c::syntax::template::c_type;
 use crate::ids::{Id as _, Table};
@@ -34,6 +35,7 @@ impl Names<'_> {
 }
 
 /// What is known of the program when its steps have been written.
+#[expect(clippy::struct_excessive_bools, reason = "facts, each by itself")]
 pub struct Run<'a> {
     /// The program.
     pub program: &'a KernelProgram,
@@ -55,6 +57,10 @@ pub struct Run<'a> {
     pub scratch: usize,
     /// Whether the steps are measured.
     pub profile: bool,
+    /// The mesh whose ranks run it together.
+    pub mesh: Option<&'a Mesh>,
+    /// Whether the ranks have to tell each other whether one of them has failed.
+    pub agrees: bool,
 }
 
 /// The calls of a kernel by one of so many threads: `who` is its number and theirs.
@@ -143,14 +149,27 @@ impl Run<'_> {
         let (states, copies) = self.states();
         let mut out = self.checks() + &states;
         let copies = copies.replace("@p@", p);
+        let (mesh, check) = self.mesh_argument();
         let _ = write!(
             out,
             "\nint {p}_run(const void *const inputs[], void *const outputs[], const void *packed, void *arena,\n\
-             \x20   const mithril_pool *pool) {{\n#ifndef NDEBUG\n    \
+             \x20   const mithril_pool *pool{mesh}) {{\n{check}#ifndef NDEBUG\n    \
              const int invalid = {p}_invalid_argument(inputs, outputs, packed, arena);\n    \
              if (invalid) return MITHRIL_ERROR_ARGUMENT + {ERROR_PLACES} * invalid;\n#endif\n{copies}"
         );
         out
+    }
+    /// The argument of the mesh, and what looks at it.
+    fn mesh_argument(&self) -> (&'static str, String) {
+        let Some(mesh) = self.mesh else { return ("", String::new()) };
+        let sizes: Vec<String> = mesh.axes.iter().map(|(_, size)| size.to_string()).collect();
+        let check = format!(
+            "    static const int mesh_sizes[] = {{{}}};\n    \
+             if (!mithril_is_mesh(mesh, mesh_sizes, {})) return MITHRIL_ERROR_MESH;\n",
+            sizes.join(", "),
+            sizes.len()
+        );
+        (", const mithril_mesh *mesh", check)
     }
     /// The table of states that are changed where they lie, and what is done first for callers who pass two places.
     fn states(&self) -> (String, &'static str) {
@@ -270,7 +289,11 @@ impl Run<'_> {
         let mut body = self.pointers();
         body.push_str(&written(lines, false));
         out.push_str(&self.tiled(body));
-        out.push_str(if self.fails { "    return error;\n}\n" } else { "    return 0;\n}\n" });
+        out.push_str(match (self.fails, self.agrees) {
+            (true, true) => "    return mithril_agreed(mesh, error);\n}\n",
+            (true, false) => "    return error;\n}\n",
+            (false, _) => "    return 0;\n}\n",
+        });
         out
     }
     /// All calls by one thread.
@@ -279,6 +302,9 @@ impl Run<'_> {
         let first = self.first_change();
         for (step, phases) in steps.entries() {
             if first == Some(step) {
+                if self.agrees {
+                    lines.push(Line::Text("    error = mithril_agreed(mesh, error);\n".to_owned()));
+                }
                 lines.push(Line::Text("    if (error) return error;\n".to_owned()));
             }
             for (phase, calls) in phases.iter().enumerate() {
@@ -290,14 +316,21 @@ impl Run<'_> {
     }
     fn together(&self, lines: &[Line<'_>]) -> String {
         let p = self.prefix;
+        let (mesh_field, mesh) = match self.mesh {
+            Some(_) => (
+                "    const mithril_mesh *mesh;\n",
+                "    const mithril_mesh *const mesh = call->mesh;\n    (void)mesh;\n",
+            ),
+            None => ("", ""),
+        };
         let mut out = format!(
             "\n/* State shared by the threads of a call. */\ntypedef struct {{\n    const void *const *inputs;\n    \
              void *const *outputs;\n    const void *packed;\n    void *arena;\n    int threads;\n    \
-             struct mithril_barrier barrier;\n    atomic_int error;\n}} {p}_shared;\n\
+             struct mithril_barrier barrier;\n    atomic_int error;\n{mesh_field}}} {p}_shared;\n\
              \n/* What each thread of a call runs. */\nstatic void {p}_run_thread(void *context, int thread) {{\n    \
              {p}_shared *const call = context;\n    const void *const *const inputs = call->inputs;\n    \
              void *const *const outputs = call->outputs;\n    const void *const packed = call->packed;\n    \
-             void *const arena = call->arena;\n    const int threads = call->threads;\n    \
+             void *const arena = call->arena;\n    const int threads = call->threads;\n{mesh}    \
              (void)inputs, (void)outputs, (void)packed, (void)arena, (void)thread, (void)threads;\n"
         );
         if self.scratch > 0 {
@@ -319,12 +352,15 @@ impl Run<'_> {
         }
         out.push_str("}\n");
         out.push_str(&self.head());
+        let set_mesh = if self.mesh.is_some() { "    call.mesh = mesh;\n" } else { "" };
+        let error = "atomic_load(&call.error)";
+        let result = if self.agrees { format!("mithril_agreed(mesh, {error})") } else { error.to_owned() };
         let _ = write!(
             out,
             "    {p}_shared call = {{.inputs = inputs, .outputs = outputs, .packed = packed, .arena = arena}};\n    \
-             call.threads = pool ? pool->threads : 1;\n    if (call.threads > 1) {{\n        \
+             call.threads = pool ? pool->threads : 1;\n{set_mesh}    if (call.threads > 1) {{\n        \
              pool->run((mithril_pool *)pool, {p}_run_thread, &call);\n    }} else {{\n        {p}_run_thread(&call, 0);\n    }}\n    \
-             return atomic_load(&call.error);\n}}\n"
+             return {result};\n}}\n"
         );
         out
     }
@@ -339,6 +375,11 @@ impl Run<'_> {
                 let note = "    if (error) mithril_note_error(&call->error, error);\n";
                 lines.push(Line::Text(note.to_owned()));
                 lines.push(Line::Wait);
+                if self.agrees {
+                    let all = "atomic_store(&call->error, mithril_agreed(mesh, atomic_load(&call->error)))";
+                    lines.push(Line::Text(format!("    if (thread == 0) {all};\n")));
+                    lines.push(Line::Wait);
+                }
                 lines.push(Line::Text("    if (atomic_load(&call->error)) return;\n".to_owned()));
                 read.clear();
                 written.clear();

@@ -13,11 +13,11 @@ use crate::c::emit::guide::{describe, guide};
 use crate::c::emit::header::Sizes;
 use crate::c::emit::{fast_path, nest};
 use crate::c::ir::driver::{Does, Effect, Line, Phase, Statement};
-use crate::c::ir::expr::{Argument, BufferId, Call, ERROR_PLACES, ERRORS, StepId};
+use crate::c::ir::expr::{Argument, BufferId, Call, ERROR_PLACES, ERRORS, MESH_ERROR, StepId};
 use crate::c::ir::kernel::Argument as KernelArgument;
 use crate::c::ir::program::{KernelCall, KernelProgram, KernelStep, KernelWork, Nest, Parts, Place, Rows};
 use crate::c::kernels::common::library::Library;
-use crate::c::options::Options;
+use crate::c::options::{Mesh, Options};
 use crate::c::prelude::PRELUDE;
 use crate::c::select::epilogue::EpilogueFunctions;
 use crate::c::syntax::comment::{comment, quoted};
@@ -41,6 +41,14 @@ const TAKEN: &[&str] = &[
     "batch_arena_bytes",
     "run_batch",
     "call_batch",
+    "mesh_sizes",
+    "mpi_close",
+    "mpi_open",
+    "RANKS",
+    "MESH_AXES",
+    "MESH_SIZES",
+    "weight_files",
+    "weights_file",
     "input_rows",
     "output_rows",
     "packed",
@@ -137,6 +145,8 @@ pub fn file(
         arena: program.info.arena_bytes.unwrap_or(0),
         scratch: thread_scratch.max().unwrap_or(0),
         profile: options.profile,
+        mesh: options.mesh.as_ref(),
+        agrees: options.mesh.is_some() && file.fails_alone,
     };
     let scratch = program.prepacking.iter().map(|step| match &step.work {
         KernelWork::Call(call) => call.scratch.next_multiple_of(64),
@@ -220,6 +230,10 @@ struct Writing<'a> {
     /// Those that the calls name.
     used_packed: BTreeSet<usize>,
     fails: bool,
+    /// Whether a step may fail on one rank of a mesh and not on the others.
+    fails_alone: bool,
+    /// The mesh that the program is divided over.
+    mesh: Option<&'a Mesh>,
     /// How many calls can fail with a code of their own, and the cases of the function that says what it means.
     failing: (Vec<String>, String),
     /// Whether threads are worth it.
@@ -242,6 +256,8 @@ impl<'a> Writing<'a> {
             packed: BTreeMap::new(),
             used_packed: BTreeSet::new(),
             fails: false,
+            fails_alone: false,
+            mesh: options.mesh.as_ref(),
             failing: (Vec::new(), String::new()),
             parallel: program.steps.iter().map(|step| work(program, step)).fold(0, i64::saturating_add)
                 >= LEAST_PARALLEL,
@@ -408,7 +424,7 @@ impl<'a> Writing<'a> {
         if checks {
             parameters.push("int *restrict error".to_owned());
             arguments.push("&failure".to_owned());
-            self.fails = true;
+            (self.fails, self.fails_alone) = (true, true);
         }
         let text = format!("({}) {{\n{body}\n}}\n", parameters.join(", "));
         let name = self.function(&text, writer, step);
@@ -491,6 +507,12 @@ impl<'a> Writing<'a> {
         }
         for arg in &call.args {
             arguments.push(match arg {
+                Argument::Name(name) => name.to_string(),
+                Argument::Mesh(axis) => {
+                    // The verifier has looked whether there is one.
+                    let axis = self.mesh.and_then(|mesh| mesh.axis(axis)).unwrap_or_default();
+                    format!("mesh, {axis}")
+                }
                 Argument::In(b) | Argument::Out(b) => self.argument(*b),
                 Argument::Int(n) => n.to_string(),
                 Argument::Float(x) => number((*x).into(), mithril_ir::DType::F64).text,
@@ -511,7 +533,13 @@ impl<'a> Writing<'a> {
         let text = if fails {
             let op = call.function.trim_start_matches("mithril_");
             let number = self.place(op, &blocks, origin);
-            format!("error = error ? error : mithril_failed({text}, {number});")
+            if call.uses_mesh() {
+                // The other ranks wait for this one, whether it has failed or not.
+                format!("error = mithril_first(error, mithril_failed({text}, {number}));")
+            } else {
+                self.fails_alone = true;
+                format!("error = error ? error : mithril_failed({text}, {number});")
+            }
         } else {
             format!("{text};")
         };
@@ -599,7 +627,7 @@ fn interface(run: &Run<'_>, sizes: &Sizes, failing: &str) -> String {
          \nsize_t {prefix}_pack_bytes(void) {{\n    return {pack};\n}}\n\
          \nconst char *{prefix}_error(int code) {{\n    switch (code) {{\n    case 0:\n        return \"no error\";\n"
     );
-    for (code, _, text) in ERRORS {
+    for (code, _, text) in ERRORS.iter().filter(|(code, ..)| run.mesh.is_some() || *code != MESH_ERROR) {
         let _ = writeln!(out, "    case {code}:\n        return \"{text}\";");
     }
     out.push_str(failing);

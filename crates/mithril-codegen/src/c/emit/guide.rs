@@ -15,7 +15,7 @@ const COLUMN: usize = 18;
 /// divide the steps.
 pub fn guide(program: &KernelProgram, options: &Options, parallel: bool) -> String {
     let mut out = String::from("/* The parts of this file, from its end:\n");
-    for (name, text) in parts(program, &options.prefix, parallel) {
+    for (name, text) in parts(program, options, parallel) {
         out.push_str(&entry(&name, &text));
     }
     if program.buffers.iter().any(|b| b.blocks.is_some()) {
@@ -33,7 +33,8 @@ pub fn guide(program: &KernelProgram, options: &Options, parallel: bool) -> Stri
     out
 }
 
-fn parts(program: &KernelProgram, p: &str, parallel: bool) -> Vec<(String, String)> {
+fn parts(program: &KernelProgram, options: &Options, parallel: bool) -> Vec<(String, String)> {
+    let p = &options.prefix;
     let steps = program.steps.len();
     let tiles = match program.tiles() {
         1 => String::new(),
@@ -57,6 +58,13 @@ fn parts(program: &KernelProgram, p: &str, parallel: bool) -> Vec<(String, Strin
         let text = "called once: computes what depends on parameters alone, and packs weights in the order in which the \
                     kernels read them.";
         parts.push((format!("{p}_pack"), text.to_owned()));
+    }
+    if let Some(mesh) = &options.mesh {
+        let text = format!(
+            "not in this file: what exchanges tensors between the {} ranks of the mesh.",
+            mesh.ranks()
+        );
+        parts.push(("mithril_mesh".to_owned(), text));
     }
     let text =
         "the loops of single steps. Equal steps share a function, which is named after the first of them.";

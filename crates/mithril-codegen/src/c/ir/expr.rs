@@ -1,7 +1,9 @@
 //! Expressions whose tensors are buffers of a program.
 
 use mithril_ir::loops;
-pub use mithril_ir::loops::{Binary, ERROR_PLACES, ERRORS, ReduceOp, Var, arithmetic, flat, unflat};
+pub use mithril_ir::loops::{
+    Binary, ERROR_PLACES, ERRORS, MESH_ERROR, ReduceOp, Var, arithmetic, flat, unflat,
+};
 
 use crate::ids::{Id as _, id};
 

@@ -196,6 +196,12 @@ impl Parser<'_> {
         if self.lexer.eat_word("out") {
             return self.known_buffer().map(Argument::Out);
         }
+        if self.lexer.eat_word("mesh") {
+            return Ok(Argument::Mesh(self.lexer.string()?.into()));
+        }
+        if self.lexer.peek() == Some('M') {
+            return Ok(Argument::Name(self.lexer.word().into()));
+        }
         if self.lexer.eat("[") {
             return self.lexer.items("]", Lexer::integer).map(Argument::Ints);
         }

@@ -226,6 +226,8 @@ fn call_text(call: &Call) -> String {
         Argument::Int(n) => n.to_string(),
         Argument::Float(x) => format!("{x:?}"),
         Argument::Ints(list) => format!("{list:?}"),
+        Argument::Name(name) => name.to_string(),
+        Argument::Mesh(axis) => format!("mesh {axis:?}"),
     };
     let scratch = if call.scratch == 0 { String::new() } else { format!(" scratch {}", call.scratch) };
     format!("{}({}){scratch}", call.function, listed(&call.args, argument))

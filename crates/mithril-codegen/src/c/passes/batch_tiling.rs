@@ -29,6 +29,11 @@ const LEAST: i64 = 1 << 20;
 /// estimated to be quickest, if that can be.
 pub fn tile(program: &mut LoopProgram, options: &Options) -> Result<()> {
     let block = options.block;
+    if options.mesh.is_some() {
+        let text = "the ranks of a mesh compute their part of a batch at once";
+        let error = || Error::new(Code::Unsupported, text).help("leave out the option block");
+        return block.map_or(Ok(()), |_| Err(error()));
+    }
     // What is made of parameters would be made each time. Ranges of integers are found in all data of a call.
     if block.is_none() && (!options.pack || options.quantize.is_some()) {
         return Ok(());

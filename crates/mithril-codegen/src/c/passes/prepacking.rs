@@ -30,11 +30,15 @@ pub fn prepack(program: &mut LoopProgram) {
 
 fn move_steps(program: &mut LoopProgram) {
     let buffers = &program.buffers;
-    // What reads nothing is cheaper to fill than to keep.
+    // What reads nothing is cheaper to fill than to keep; what is exchanged over a mesh is not there when packing.
+    let is_exchange = |s: &LoopStep| matches!(&s.work, LoopWork::Call(call) if call.uses_mesh());
     let mut moves: Vec<bool> = program
         .steps
         .iter()
-        .map(|s| !s.reads().is_empty() && s.writes().iter().all(|&b| buffers[b].is_temporary()))
+        .map(|s| {
+            let is_own = s.writes().iter().all(|&b| buffers[b].is_temporary());
+            is_own && !s.reads().is_empty() && !is_exchange(s)
+        })
         .collect();
     // A temporary that nobody fills has no elements; it lies in the arena, which packing does not have.
     let filled: BTreeSet<BufferId> = program.steps.iter().flat_map(LoopStep::writes).collect();

@@ -40,11 +40,14 @@ pub fn schedule(program: &mut KernelProgram) {
     }
 }
 
-/// How many steps there are up to the last that reads positions nobody has looked at before.
+/// How many steps there are up to the last that reads positions nobody has looked at before, or exchanges tensors over a mesh.
 fn last_check(program: &KernelProgram) -> StepId {
     let mut known = Vec::new();
     let mut last = StepId::new(0);
     for (i, step) in program.steps.entries() {
+        if matches!(&step.work, KernelWork::Call(call) if call.uses_mesh()) {
+            last = i.next();
+        }
         for buffer in positions(program, step) {
             if !known.contains(&buffer) {
                 known.push(buffer);

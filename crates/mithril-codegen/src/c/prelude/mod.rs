@@ -16,6 +16,7 @@ const FILES: &[&str] = &[
     include_str!("threads.c"),
     include_str!("clock.c"),
     include_str!("arguments.c"),
+    include_str!("mesh.c"),
     include_str!("math.c"),
     include_str!("trigonometry.c"),
     include_str!("power.c"),

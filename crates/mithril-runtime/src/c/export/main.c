@@ -1,7 +1,7 @@
 /* Written by Mithril. Checks the model: runs it on recorded data and compares its outputs with recorded ones.
 
-   Usage: check [THREADS [WEIGHTS CHECK]]; the files are @prefix@.weights and @prefix@.check unless they are named. */
-#include "@prefix@.h"
+   @usage@ */
+#include "@prefix@@header@.h"
 
 #include <errno.h>
 #include <math.h>
@@ -50,7 +50,7 @@ static double size(const tensor *t, const void *recorded) {
         double w = fabs(value(t, recorded, i));
         if (isfinite(w) && w > largest) largest = w;
     }
-    return largest;
+@whole@    return largest;
 }
 
 static int is_gradient(const tensor *t) { return strncmp(t->name, "gradient_", 9) == 0; }
@@ -74,13 +74,12 @@ static void *allocate(size_t bytes) { return aligned_alloc(64, (bytes / 64 + 1) 
 
 static int fail(const char *what, const char *name) {
     fprintf(stderr, "%s: %s\n", name, what);
-    return 1;
+@abort@    return 1;
 }
 
 int main(int argc, char **argv) {
     int threads = argc > 1 ? atoi(argv[1]) : 1, wrong = 0;
-    const char *weights = argc > 2 ? argv[2] : @weights_path@, *check = argc > 3 ? argv[3] : "@prefix@.check";
-    const void *inputs[DATA + 1];
+@file_names@    const void *inputs[DATA + 1];
     void *outputs[RESULTS + 1], *recorded[RESULTS + 1];
     FILE *file = fopen(check, "rb");
     if (!file) return fail("cannot be opened", check);
@@ -101,13 +100,13 @@ int main(int argc, char **argv) {
         if (!outputs[i]) return fail("no memory", results[i].name);
     }
 
-    @prefix@_model *model = @prefix@_open(weights, threads);
+    @prefix@_model *model = @prefix@_open(weights, threads@main_mesh@);
     if (!model) {
         const char *of = weights ? weights : @weights_path@;
         if (errno == EINVAL && of)
             return fail("these are not the weights of @prefix@.c, all of them: export both again", of);
         perror(of ? of : "@prefix@");
-        return 1;
+@abort@        return 1;
     }
     /* The outputs of call number CALLS were recorded: states change from call to call. */
     for (int i = 0; i < CALLS; i++) {
@@ -119,26 +118,26 @@ int main(int argc, char **argv) {
         if (is_gradient(&results[i])) steepest = fmax(steepest, size(&results[i], recorded[i]));
     for (int i = 0; i < RESULTS; i++) {
         double d = distance(&results[i], outputs[i], recorded[i], steepest);
-        int is_right = d <= allowed[i];
-        printf("%s: largest distance %.3g%s\n", results[i].name, d, is_right ? "" : ": too large");
+@largest@        int is_right = d <= allowed[i];
+        @first@printf("%s: largest distance %.3g%s\n", results[i].name, d, is_right ? "" : ": too large");
         wrong |= !is_right;
     }
     clock_t start = clock();
     int calls = 0;
-    while (calls < 1000 && clock() - start < CLOCKS_PER_SEC / 5) {
+    while (@goes_on@) {
         if (@checked_call@) return fail("fails when called again", "the model");
         calls++;
     }
     double seconds = (double)(clock() - start) / CLOCKS_PER_SEC / (threads > 1 ? threads : 1);
-    printf("arena: %zu bytes\npacked parameters: %zu bytes\nscratch while packing: %zu bytes\n",
+    @first@printf("arena: %zu bytes\npacked parameters: %zu bytes\nscratch while packing: %zu bytes\n",
             @arena_function@(threads), @prefix@_packed_bytes(), @prefix@_pack_bytes());
-    printf("time of a call: %.4g ms\n", calls ? 1e3 * seconds / calls : 0);
+    @first@printf("time of a call: %.4g ms\n", calls ? 1e3 * seconds / calls : 0);
     @prefix@_close(model);
     for (int i = 0; i < DATA; i++) free((void *)inputs[i]);
     for (int i = 0; i < RESULTS; i++) {
         free(outputs[i]);
         free(recorded[i]);
     }
-    puts(wrong ? "WRONG" : "ok");
+@mesh_end@    @first@puts(wrong ? "WRONG" : "ok");
     return wrong;
 }

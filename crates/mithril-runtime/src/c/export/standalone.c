@@ -36,7 +36,7 @@ struct @prefix@_model {
     const void *packed;
     void *arena;
     mithril_pool *pool;
-};
+@mesh_field@};
 
 /* Memory at a multiple of 64. */
 static void *@prefix@_allocate(size_t bytes) { return aligned_alloc(64, (bytes / 64 + 1) * 64); }
@@ -244,11 +244,11 @@ static int @prefix@_prepare(@prefix@_model *model) {
     return model->arena ? problem : ENOMEM;
 }
 
-@prefix@_model *@prefix@_open(const char *weights, int threads) {
+@prefix@_model *@prefix@_open(const char *weights, int threads@mesh_parameter@) {
     @prefix@_model *model = calloc(1, sizeof *model);
     int problem = ENOMEM;
     if (model) {
-        model->pool = @prefix@_start(threads);
+@set_mesh@        model->pool = @prefix@_start(threads);
         problem = @read@;
         if (!problem) problem = @prefix@_prepare(model);
     }
@@ -265,6 +265,7 @@ const void *@prefix@_weight(const @prefix@_model *model, int number) {
 int @prefix@_call(@prefix@_model *model, const void *const data[], void *const outputs[]) {
     for (int i = 0; i < @prefix@_DATA_COUNT; i++) model->inputs[@prefix@_data_table[i]] = data[i];
     for (int i = 0; i < @prefix@_RESULT_COUNT; i++) model->outputs[i] = outputs[i];
-    return @prefix@_run(model->inputs, model->outputs, model->packed, model->arena, model->pool);
+    return @prefix@_run(model->inputs, model->outputs, model->packed, model->arena, model->pool@mesh_argument@);
 }
 @batch_call@#endif
+@mesh_table@

@@ -18,14 +18,14 @@ extern "C" {
    Outputs, in order:
 @output_list@ */
 
-@inside_declaration@#ifndef MITHRIL_NO_MALLOC
+@inside_declaration@@mesh_files@#ifndef MITHRIL_NO_MALLOC
 /* A model with its weights, its memory and its threads. One call at a time; open it several times for more. */
 typedef struct @prefix@_model @prefix@_model;
 
 /* Opens the model, for calls on so many threads (less than 2: the caller's alone).
-   @weights_note@
+   @weights_note@@mesh_note@
    NULL: errno says why. */
-@prefix@_model *@prefix@_open(const char *weights, int threads);
+@prefix@_model *@prefix@_open(const char *weights, int threads@mesh_parameter@);
 
 /* Runs the model on data into outputs, in the order above, each contiguous; the states stay in the model. 0, or a code
    for @prefix@_error. */

@@ -6,6 +6,9 @@ import sys
 from typing import Any
 
 from .... import _core
+from ....errors import BackendUnavailableError
+from ....parallel.layout import Layout
+from ....parallel.mesh_engine import MeshEngine
 from ..engine import NativeEngine
 
 __all__ = ["CEngine"]
@@ -39,6 +42,14 @@ class CEngine(NativeEngine):
             "packs_alike": False,
             "registers": None,
         }
+
+    def on_mesh(self, layout: Layout) -> MeshEngine:
+        count = layout.mesh.devices
+        raise BackendUnavailableError(
+            f"CBackend calls C in one process, and {layout.mesh!r} has {count} devices",
+            hint="write a program for MPI: compile without the layout, then compiled.export(folder, layout=...), and "
+            f"start it by mpirun -n {count}; or use NumpyBackend(devices=['cpu'] * {count})",
+        )
 
     def program(self, core: _core.Compiled, *outputs: list[str]) -> Any:
         return _core.c_program(core, self.c_options("model_gradients" if outputs else "model"), *outputs)
