@@ -267,5 +267,4 @@ int @prefix@_call(@prefix@_model *model, const void *const data[], void *const o
     for (int i = 0; i < @prefix@_RESULT_COUNT; i++) model->outputs[i] = outputs[i];
     return @prefix@_run(model->inputs, model->outputs, model->packed, model->arena, model->pool@mesh_argument@);
 }
-@batch_call@#endif
-@mesh_table@
+@batch_call@@mesh_table@#endif

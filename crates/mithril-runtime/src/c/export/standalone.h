@@ -18,8 +18,8 @@ extern "C" {
    Outputs, in order:
 @output_list@ */
 
-@inside_declaration@@mesh_files@#ifndef MITHRIL_NO_MALLOC
-/* A model with its weights, its memory and its threads. One call at a time; open it several times for more. */
+@inside_declaration@#ifndef MITHRIL_NO_MALLOC
+@mesh_files@/* A model with its weights, its memory and its threads. One call at a time; open it several times for more. */
 typedef struct @prefix@_model @prefix@_model;
 
 /* Opens the model, for calls on so many threads (less than 2: the caller's alone).
