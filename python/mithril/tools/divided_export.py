@@ -42,6 +42,11 @@ def export_layout(model: PhysicalModel, layout: Any, strategy: Strategy | None) 
     if asked is None:
         return None
     divided = as_layout(asked)
+    if divided.batch_statistics != "whole":
+        raise InvalidValueError(
+            f"exported C has batch norms of the whole batch, and {divided!r} asks for those of parts",
+            hint="leave out batch_statistics",
+        )
     if isinstance(divided, Pipeline):
         raise BackendUnavailableError(
             f"exported C runs no pipelines, which {divided!r} is",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +30,18 @@ class MpiMeshEngine(ProcessEngine):
         self.mesh = meshes[layout.mesh]
 
 
+def _combining(function: Callable[..., Any]) -> Callable[[Any, Any, Any], None]:
+    """Return what MPI reduces with. Its own maximum and minimum may lose NaN."""
+    dtlib = require("mpi4py.util.dtlib", "a mesh of NumpyBackend")
+
+    def combine(own: Any, others: Any, datatype: Any) -> None:
+        dtype = dtlib.to_numpy_dtype(datatype)
+        into = np.frombuffer(others, dtype)
+        function(np.frombuffer(own, dtype), into, out=into)
+
+    return combine
+
+
 class MpiMesh:
     """The collectives of a process, over MPI."""
 
@@ -45,6 +57,9 @@ class MpiMesh:
             )
         self.rank: int = rank
         self._limit = time_limit()
+        extremes = {"max": np.maximum, "min": np.minimum}
+        self._ops = {name: mpi.Op.Create(_combining(function), True) for name, function in extremes.items()}
+        self._ops["sum"] = mpi.SUM
         #: Sums under way: request, axis of the mesh, and what is sent.
         self._started: list[tuple[Any, str, Any]] = []
         _end_together(self._world)
@@ -66,7 +81,7 @@ class MpiMesh:
         """Return the sum (``"max"``, ``"min"``) of the arrays along an axis of the mesh."""
         own = _sent(x)
         reduced = np.empty(own.shape, own.dtype)
-        op = getattr(self._mpi, reduction.upper())
+        op = self._ops[reduction]
         self._wait(self._groups[mesh_axis].Iallreduce(own, reduced, op), "all_reduce", mesh_axis)
         return reduced.astype(x.dtype, copy=False)
 
