@@ -19,9 +19,24 @@ use super::sections::Sections;
 /// # Errors
 /// If an input does not fit, or the program divides a tensor otherwise than it says.
 pub fn run(program: &Partitioned, inputs: &[Arc<Tensor>]) -> Result<Vec<Arc<Tensor>>> {
+    let counts: Vec<usize> = program.mesh.axes().iter().map(|(_, n)| *n).collect();
+    let devices = parts(program, inputs)?;
+    let of_all = |i: usize| devices.iter().map(|results| results[i].clone()).collect();
+    Ok(program
+        .outputs
+        .iter()
+        .enumerate()
+        .map(|(i, placements)| whole(of_all(i), placements, &counts))
+        .collect())
+}
+
+/// The same as each device has it.
+///
+/// # Errors
+/// As for [`run`].
+pub fn parts(program: &Partitioned, inputs: &[Arc<Tensor>]) -> Result<Vec<Vec<Arc<Tensor>>>> {
     let graph = &program.graph;
     let devices: Vec<Vec<usize>> = (0..program.mesh.devices()).map(|i| program.mesh.coordinates(i)).collect();
-    let counts: Vec<usize> = program.mesh.axes().iter().map(|(_, n)| *n).collect();
     let mut values: Vec<Vec<Option<Arc<Tensor>>>> = vec![vec![None; graph.values().len()]; devices.len()];
     for (at, values) in devices.iter().zip(&mut values) {
         let mut own = Vec::new();
@@ -45,11 +60,11 @@ pub fn run(program: &Partitioned, inputs: &[Arc<Tensor>]) -> Result<Vec<Arc<Tens
             }
         }
     }
-    let results = graph.outputs.values().chain(graph.updates.iter().map(|(_, new)| new));
-    results
-        .zip(&program.outputs)
-        .map(|(&v, placements)| whole(graph, v, placements, &counts, &values))
-        .collect()
+    let results: Vec<ValueId> =
+        graph.outputs.values().chain(graph.updates.iter().map(|(_, new)| new)).copied().collect();
+    let of_device =
+        |values: &Vec<Option<Arc<Tensor>>>| results.iter().map(|&v| read(graph, v, values)).collect();
+    values.iter().map(of_device).collect()
 }
 
 /// What the device at these coordinates holds of a tensor that is divided so.
@@ -65,17 +80,7 @@ pub fn part(
 }
 
 /// The whole of a result, from the parts of all devices.
-fn whole(
-    graph: &Graph,
-    v: ValueId,
-    placements: &[Placement],
-    counts: &[usize],
-    values: &[Vec<Option<Arc<Tensor>>>],
-) -> Result<Arc<Tensor>> {
-    let mut parts = Vec::new();
-    for values in values {
-        parts.push(read(graph, v, values)?);
-    }
+fn whole(mut parts: Vec<Arc<Tensor>>, placements: &[Placement], counts: &[usize]) -> Arc<Tensor> {
     // The innermost axis of the mesh divides last, so its parts are neighbors.
     for (placement, &n) in placements.iter().zip(counts).rev() {
         parts = parts
@@ -87,7 +92,7 @@ fn whole(
             })
             .collect();
     }
-    Ok(parts.swap_remove(0))
+    parts.swap_remove(0)
 }
 
 fn read(graph: &Graph, v: ValueId, values: &[Option<Arc<Tensor>>]) -> Result<Arc<Tensor>> {
