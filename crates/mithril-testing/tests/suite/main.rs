@@ -2,6 +2,7 @@
 
 mod c;
 mod c_layout;
+mod c_mesh;
 mod c_parts;
 mod c_passes;
 mod c_programs;
