@@ -75,7 +75,9 @@ fn program() -> (Partitioned, Vec<Arc<Tensor>>) {
             }
         }
     }
-    AXES.into_iter().for_each(|axis| p.output(&MESH_INDEX, None, axis, &[]));
+    for axis in AXES {
+        p.output(&MESH_INDEX, None, axis, &[]);
+    }
     // Every rank shows what it has: results are not divided, but joined rank by rank.
     let outputs = vec![vec![Placement::Replicate; AXES.len()]; p.builder.graph.outputs.len()];
     let mesh = Mesh::new(AXES).expect("a mesh");
