@@ -202,6 +202,8 @@ def collectives(name, devices):
             lambda array: backend.tensor(array, array.dtype.name),
             lambda array: np.asarray(backend.to_numpy(array)),
         )
+
+
 def keep_nan(name, devices):
     """A maximum over all devices is NaN on each of them where one number is."""
     model = ml.Model()
