@@ -224,6 +224,15 @@ SPECIAL = {
         lambda x: torch.istft(torch.stft(x, 8, return_complex=True, window=torch.ones(8)) * 2, 8, window=torch.ones(8)),
         [f(2, 32)],
     ),
+    "antialias": (
+        lambda x: (
+            F.interpolate(x, (3, 9), mode="bilinear", antialias=True),
+            F.interpolate(x, (9, 2), mode="bicubic", antialias=True, align_corners=True),
+            F.interpolate(x, scale_factor=(0.4, 1.7), mode="bicubic", antialias=True),
+            F.interpolate(x, scale_factor=0.5, mode="bilinear", antialias=True, recompute_scale_factor=True),
+        ),
+        [f(2, 2, 7, 5)],
+    ),
     "unfold": (lambda x: x.unfold(1, 3, 2).unfold(0, 2, 1), [f(4, 7)]),
     # No gradient comes out of the branch that is not taken, infinite or not.
     "cond": (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .convolution import check_batch, sizes
-from .registry import Use, apply, convert
+from .registry import Use, apply, convert, tensor
 
 
 def _max_pool(use: Use, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Any:
@@ -91,6 +91,35 @@ def _resized(use: Use, x: Any, size: Any, factors: Any, mode: str, align_corners
     if not all(isinstance(n, int) for n in resized):
         raise use.refuse("resizing to a size that is not known when converting")
     return apply("interpolate", x, resized, None, mode, align_corners)
+
+
+@convert("_upsample_bilinear2d_aa.default", "_upsample_bicubic2d_aa.default")
+def _antialiased(
+    use: Use, x: Any, size: Any, align_corners: bool, rows_factor: Any = None, columns_factor: Any = None
+) -> Any:
+    """Multiply by the matrix of each axis: what PyTorch makes of the unit vectors."""
+    import torch
+
+    before, after = use.operand(0).shape[2:], use.shape[2:]
+    if not all(isinstance(n, int) for n in (*before, *after)):
+        raise use.refuse("resizing with antialiasing of sizes that are not known when converting")
+    name = use.node.target._schema.name.removeprefix("aten::")
+    resize = getattr(torch.ops.aten, name).default
+
+    def matrix(axis: int, factor: Any) -> Any:
+        unit = torch.eye(before[axis], dtype=torch.float64)[None, None]
+        rows = resize(unit, [after[axis], before[axis]], align_corners, factor, None)[0, 0]
+        # Half precisions have no arrays in NumPy.
+        values = tensor(rows.to(torch.float64 if use.dtype == "float64" else torch.float32).numpy())
+        return values if use.dtype in ("float32", "float64") else apply("cast", values, use.dtype)
+
+    x = apply("matmul", matrix(0, rows_factor), x)
+    return apply("matmul", x, apply("transpose", matrix(1, columns_factor), (1, 0)))
+
+
+@convert("_upsample_bilinear2d_aa.vec", "_upsample_bicubic2d_aa.vec")
+def _antialiased_by(use: Use, x: Any, size: Any, align_corners: bool, factors: Any) -> Any:
+    return _antialiased(use, x, size, align_corners, *(factors or ()))
 
 
 @convert("pixel_shuffle.default")
