@@ -8,6 +8,7 @@ mod c_passes;
 mod c_programs;
 mod c_random;
 mod c_text;
+mod collectives;
 mod ggml;
 mod ggml_plan;
 mod gguf;
