@@ -134,7 +134,13 @@ def built(folder, program, *sources):
 @needs_mpi
 def test_make_builds_and_runs_the_check(folder):
     variables = [f"MPICC={mpi('mpicc')}", f"MPIRUN={mpi('mpirun')}"]
-    done = subprocess.run(["make", "test", *variables], cwd=folder, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        ["make", "-s", "--no-print-directory", "test", *variables],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.stdout.splitlines()[-1] == "ok", done.stdout + done.stderr
     wrong = subprocess.run(
         [mpi("mpirun"), "-n", "3", "./check"], cwd=folder, capture_output=True, text=True, timeout=60

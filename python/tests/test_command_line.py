@@ -85,13 +85,13 @@ def test_the_table_of_commands_is_that_of_the_other_program():
     assert rows == table()
     export = next(row for row in rows if row["name"] == "export")
     flags = {flag for option in export["options"] for flag in option["flags"]}
-    # Every option of the API, but for parameters, which --weights names.
+    # Every option of the API, but for parameters, which --weights names, and layouts, which --mesh and --strategy do.
     import inspect
 
     from mithril.tools.export import export as function
 
     names = {f"--{name.replace('_', '-')}" for name in inspect.signature(function).parameters}
-    assert names - flags == {"--model", "--folder", "--params"}
+    assert names - flags == {"--model", "--folder", "--params", "--layout"}
     for further in ("--dtype", "--quantize", "--opset", "--external-data", "--no-weights-inside"):
         assert further in flags
 

@@ -7,6 +7,7 @@ import mithril as ml
 import numpy as np
 import pytest
 from mithril.models import clip
+from mithril.tools.plan import Plan
 from mithril.tools.profile import Profile
 
 HOSTILE = '"><img src=x onerror=alert(1)><script>alert("2")</script>\'&amp;'
@@ -116,7 +117,7 @@ def test_reports_are_tables(model):
         assert page.tags.count("table") == 1, type(report)
         assert part in page.text, type(report)
         assert page.is_harmless(), type(report)
-        assert page.tags.count("svg") == isinstance(report, Profile), type(report)
+        assert page.tags.count("svg") == isinstance(report, Profile | Plan), type(report)
         # Markdown may hold HTML, and notebooks show it.
         assert "<img" not in report._repr_markdown_()
         assert "<script" not in report._repr_markdown_()

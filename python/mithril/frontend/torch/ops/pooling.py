@@ -103,8 +103,8 @@ def _antialiased(
     before, after = use.operand(0).shape[2:], use.shape[2:]
     if not all(isinstance(n, int) for n in (*before, *after)):
         raise use.refuse("resizing with antialiasing of sizes that are not known when converting")
-    name = use.node.target._schema.name.removeprefix("aten::")
-    resize = getattr(torch.ops.aten, name).default
+    # Of `aten._upsample_bilinear2d_aa.vec`, the form that takes sizes.
+    resize = getattr(torch.ops.aten, str(use.node.target).split(".")[1]).default
 
     def matrix(axis: int, factor: Any) -> Any:
         unit = torch.eye(before[axis], dtype=torch.float64)[None, None]
