@@ -150,7 +150,7 @@ def check_collectives(mesh, communicator, own, array, host):
         mine = place[name]
         assert int(host(communicator.index(name))) == mine
         for dtype in DTYPES:
-            # Whole numbers of which sums are exact in all dtypes.
+            # Small integers: their sums are exact in all dtypes.
             random = np.random.default_rng(5)
             everyone = random.integers(0, 2 if dtype == "bool" else 50, (mesh.devices, 2 * size, 4 * size)).astype(
                 dtype

@@ -398,7 +398,7 @@ impl Model {
         let mut ports: Vec<usize> = (0..self.port_count())
             .filter(|&i| !matches!(self.port_role(i), Role::Param | Role::State))
             .collect();
-        if self.is_composite() {
+        if self.composite().is_some() {
             // A port that has a value need not be given: as in a signature, it comes after those that must be.
             ports.sort_by_key(|&i| self.port_default(i).is_some());
         }

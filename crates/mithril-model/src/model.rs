@@ -369,9 +369,6 @@ impl Model {
             Body::Composite(c) => c.edge_name(c.ports()[i]),
         }
     }
-    pub(crate) fn is_composite(&self) -> bool {
-        matches!(self.0.body, Body::Composite(_))
-    }
     pub(crate) fn port_default(&self, i: usize) -> Option<&Lit> {
         match &self.0.body {
             Body::Leaf(leaf) => leaf.ports[i].default.as_ref(),

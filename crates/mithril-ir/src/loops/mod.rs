@@ -53,7 +53,8 @@
 //! A C function of the prelude is `void name(…)`, or `int name(…)` if it can fail, with its arguments in order: inputs are
 //! `const T *restrict`, outputs `T *restrict` (T is the storage type: `uint16_t` for 16-bit floats, `uint8_t` for bool), integers
 //! `int64_t`, numbers `double`, lists `const int64_t *`; last, if `scratch` is not 0, `void *restrict scratch` of that many
-//! bytes, aligned to 64. Collectives take the mesh first, as `const mithril_mesh *` and the number of the axis. An `int` result is 0 or one of the codes of [`ERRORS`].
+//! bytes, aligned to 64. Collectives take the mesh first, as `const mithril_mesh *` and the number of the axis. An `int`
+//! result is 0 or one of the codes of [`ERRORS`].
 //!
 //! A function whose parameters begin with `int64_t thread, int64_t threads` is called by all threads in parallel, each with
 //! its own scratch memory, and computes the part of that thread; the result must not depend on the number of threads. Other

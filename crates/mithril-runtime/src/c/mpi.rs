@@ -53,7 +53,7 @@ impl Mpi {
     pub fn command(&self, ranks: usize, program: &Path) -> Command {
         let mut command = Command::new(&self.launcher);
         command.args(["-n", &ranks.to_string()]).arg(program);
-        // Open MPI starts no more ranks than there are processors, and none as root, unless it is told to.
+        // By default, Open MPI refuses to start more ranks than there are processors, or any as root.
         for (name, value) in [
             ("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"),
             ("OMPI_MCA_rmaps_base_oversubscribe", "1"),

@@ -23,16 +23,7 @@ pub(super) fn all_reduce(cx: &LoopCx<'_>) -> Result<Vec<Expr>> {
     let own = cx.stored(0, wide);
     let result = cx.reserve(wide, cx.out_shape(0));
     let [dtype_name, reduction] = reduction(dtype, &kind);
-    let count = CallArgument::Int(cx.out_shape(0).iter().product());
-    let args = vec![
-        mesh(cx, MESH_AXIS),
-        CallArgument::In(own),
-        CallArgument::Out(result),
-        count,
-        dtype_name,
-        reduction,
-    ];
-    cx.call("mithril_all_reduce", args, 0);
+    exchange(cx, "mithril_all_reduce", own, result, [count(cx.out_shape(0)), dtype_name, reduction]);
     Ok(vec![cx.output(0, |at| {
         let all = cx.load(result, at);
         if is_mean { all / cx.number(devices as f64, wide) } else { all }
@@ -44,9 +35,7 @@ pub(super) fn all_gather(cx: &LoopCx<'_>) -> Result<Vec<Expr>> {
     let (axis, devices) = (cx.axis(AXIS, own.len())?, cx.int(DEVICES)?);
     let input = cx.stored(0, dtype);
     let result = cx.reserve(dtype, &blocks(&own, axis, devices));
-    let args =
-        vec![mesh(cx, MESH_AXIS), CallArgument::In(input), CallArgument::Out(result), bytes(dtype, &own)];
-    cx.call("mithril_all_gather", args, 0);
+    exchange(cx, "mithril_all_gather", input, result, [bytes(dtype, &own)]);
     Ok(vec![cx.output(0, |at| joined(cx, result, at, &own, axis))])
 }
 
@@ -57,16 +46,7 @@ pub(super) fn reduce_scatter(cx: &LoopCx<'_>) -> Result<Vec<Expr>> {
     let input = cut(cx, wide, &own, axis, devices);
     let result = cx.reserve(wide, &own);
     let [dtype_name, reduction] = reduction(dtype, "SUM");
-    let count = CallArgument::Int(own.iter().product());
-    let args = vec![
-        mesh(cx, MESH_AXIS),
-        CallArgument::In(input),
-        CallArgument::Out(result),
-        count,
-        dtype_name,
-        reduction,
-    ];
-    cx.call("mithril_reduce_scatter", args, 0);
+    exchange(cx, "mithril_reduce_scatter", input, result, [count(&own), dtype_name, reduction]);
     Ok(vec![cx.whole(0, result)])
 }
 
@@ -77,9 +57,7 @@ pub(super) fn all_to_all(cx: &LoopCx<'_>) -> Result<Vec<Expr>> {
     block[axis] /= devices;
     let input = cut(cx, dtype, &block, axis, devices);
     let result = cx.reserve(dtype, &blocks(&block, along, devices));
-    let args =
-        vec![mesh(cx, MESH_AXIS), CallArgument::In(input), CallArgument::Out(result), bytes(dtype, &block)];
-    cx.call("mithril_all_to_all", args, 0);
+    exchange(cx, "mithril_all_to_all", input, result, [bytes(dtype, &block)]);
     Ok(vec![cx.output(0, |at| joined(cx, result, at, &block, along))])
 }
 
@@ -95,15 +73,7 @@ pub(super) fn collective_permute(cx: &LoopCx<'_>) -> Result<Vec<Expr>> {
     };
     let input = cx.stored(0, dtype);
     let result = cx.reserve(dtype, &shape);
-    let args = vec![
-        mesh(cx, MESH_AXIS),
-        CallArgument::In(input),
-        CallArgument::Out(result),
-        bytes(dtype, &shape),
-        peers(&pairs),
-        peers(&back),
-    ];
-    cx.call("mithril_permute", args, 0);
+    exchange(cx, "mithril_permute", input, result, [bytes(dtype, &shape), peers(&pairs), peers(&back)]);
     Ok(vec![cx.whole(0, result)])
 }
 
@@ -112,15 +82,8 @@ pub(super) fn shard(cx: &LoopCx<'_>) -> Result<Vec<Expr>> {
     let (axis, devices) = (cx.axis(AXIS, own.len())?, cx.int(DEVICES)?);
     let input = cx.stored(0, dtype);
     let result = cx.reserve(dtype, &own);
-    let args = vec![
-        mesh(cx, MESH_AXIS),
-        CallArgument::In(input),
-        CallArgument::Out(result),
-        CallArgument::Int(own[..axis].iter().product()),
-        CallArgument::Int(devices),
-        bytes(dtype, &own[axis..]),
-    ];
-    cx.call("mithril_shard", args, 0);
+    let rest = [count(&own[..axis]), CallArgument::Int(devices), bytes(dtype, &own[axis..])];
+    exchange(cx, "mithril_shard", input, result, rest);
     Ok(vec![cx.whole(0, result)])
 }
 
@@ -139,6 +102,22 @@ fn text(cx: &LoopCx<'_>, port: usize) -> Arc<str> {
 
 fn mesh(cx: &LoopCx<'_>, port: usize) -> CallArgument {
     CallArgument::Mesh(text(cx, port))
+}
+
+/// Calls a function of the prelude that makes one tensor of another over the mesh.
+fn exchange<const N: usize>(
+    cx: &LoopCx<'_>,
+    function: &str,
+    input: usize,
+    result: usize,
+    rest: [CallArgument; N],
+) {
+    let front = [mesh(cx, MESH_AXIS), CallArgument::In(input), CallArgument::Out(result)];
+    cx.call(function, front.into_iter().chain(rest).collect(), 0);
+}
+
+fn count(shape: &[i64]) -> CallArgument {
+    CallArgument::Int(shape.iter().product())
 }
 
 fn bytes(dtype: DType, shape: &[i64]) -> CallArgument {
