@@ -282,23 +282,15 @@ def test_another_training_is_refused(folder):
 def test_damaged_checkpoints_are_refused(folder, file):
     path = folder / "epoch-0002-batch-000005" / file
     whole = path.read_bytes()
-    intact = {name: value.tobytes() for name, value in ml.train.load_checkpoint(make(), folder).items()}
     rng = np.random.default_rng(0)
     broken = [b"", whole[:-1], whole[: len(whole) // 2], whole + b"\0", b"[]", b"{" * 100_000]
     for place in rng.integers(0, len(whole), 20):
         broken.append(whole[:place] + bytes([whole[place] ^ 1 << int(rng.integers(8))]) + whole[place + 1 :])
     for content in broken:
         path.write_bytes(content)
-        with pytest.raises(ml.errors.ModelFileError, match="is damaged"):
-            fit(make(), checkpoint=folder)
-        try:
-            loaded = ml.train.load_checkpoint(make(), folder)
-        except ml.errors.ModelFileError as error:
-            assert "is damaged" in str(error)
-        else:
-            # What the optimizer remembers is not read.
-            assert file == "arrays.safetensors"
-            assert {name: value.tobytes() for name, value in loaded.items()} == intact
+        for use in (lambda: fit(make(), checkpoint=folder), lambda: ml.train.load_checkpoint(make(), folder)):
+            with pytest.raises(ml.errors.ModelFileError, match="is damaged"):
+                use()
     path.unlink()
     with pytest.raises(ml.errors.ModelFileError, match="is damaged"):
         fit(make(), checkpoint=folder)

@@ -197,6 +197,12 @@ class StoredArray:
             result = np.empty(shape, np.uint16 if self.dtype == "bfloat16" else numpy_dtype(self.dtype))
         return _values(result, self.dtype)
 
+    def check(self) -> None:
+        """Raise if a piece is not in its file as it was written."""
+        for piece in self.pieces:
+            self.files.raw(piece, self.dtype)
+            self.files.release(piece)
+
     def block(self, mesh: Mesh, spec: Spec, rank: int) -> np.ndarray[Any, Any]:
         """Return the block of a device."""
         return self.read(ranges(self.shape, mesh, spec, rank))

@@ -291,7 +291,7 @@ def read(
         Leave arrays in their files, as `StoredArray`, until it is known which part each device needs. States and what
         is not of the backend are read in any case.
     only : sequence of str, optional
-        The groups that are read; all by default.
+        The groups that are returned; all by default. The others are looked through for damage.
 
     Raises
     ------
@@ -312,6 +312,10 @@ def read(
         keys = {id(array): key for key, array in stored.items()}
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise damaged(path, str(error)) from error
+    returned = {id(value) for values in arrays.values() for value in values.values()}
+    for array in stored.values():
+        if id(array) not in returned:
+            array.check()
     for group, values in checkpoint.groups.items():
         for name, value in values.items():
             if not isinstance(value, StoredArray):
