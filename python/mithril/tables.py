@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from html import escape
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
 import numpy as np
 
-__all__ = ["Report", "html", "magnitude", "markdown", "plain", "seconds", "text", "to_json", "visible"]
+from .errors import InvalidValueError
+
+__all__ = ["Report", "check_path", "html", "magnitude", "markdown", "plain", "seconds", "text", "to_json", "visible"]
 
 _THOUSANDS = {0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P"}
 
@@ -164,6 +167,31 @@ def seconds(time: float | None) -> str:
         if time >= unit:
             return f"{time / unit:.3g} {name}" if time / unit >= 100 else f"{time / unit:.2f} {name}"
     return f"{time / 1e-6:.2f} µs"
+
+
+def check_path(path: str | os.PathLike[str], what: str, endings: Iterable[str]) -> None:
+    """Raise an error if a file does not have one of the endings, or its folder is not there.
+
+    Parameters
+    ----------
+    path : path-like
+        The file that is to be written.
+    what : str
+        What is written, with its verb: ``"tables are"``.
+    endings : iterable of str
+        What the name may end with.
+
+    Raises
+    ------
+    InvalidValueError
+        If it cannot be written there.
+    """
+    if PurePath(path).suffix.lower() not in endings:
+        known = list(endings)
+        hint = f"let it end with {'one of ' * (len(known) > 1)}{', '.join(known)}"
+        raise InvalidValueError(f"{what} not written to {os.fspath(path)!r}", hint=hint)
+    if not Path(path).absolute().parent.is_dir():
+        raise InvalidValueError(f"the folder of {os.fspath(path)!r} does not exist", hint="make it first")
 
 
 def magnitude(number: float) -> str:

@@ -205,10 +205,7 @@ class Plan(tables.Report):
         InvalidValueError
             For another ending, or if its folder does not exist.
         """
-        if Path(path).suffix.lower() != ".svg":
-            raise InvalidValueError(f"a plan is not written to {os.fspath(path)!r}", hint="let it end with .svg")
-        if not Path(path).absolute().parent.is_dir():
-            raise InvalidValueError(f"the folder of {os.fspath(path)!r} does not exist", hint="make it first")
+        tables.check_path(path, "a plan is", [".svg"])
         Path(path).write_text(self.picture(), encoding="utf-8")
 
     def _repr_html_(self) -> str:

@@ -32,7 +32,7 @@ _COMPUTATION, _UPDATE, _COLLECTIVES = "#a9c3f5", "#8a5bd1", ("#d9822b", "#1f9d72
 _DARK, _PALE, _LINE = "#1d2430", "#667085", "#d0d5dd"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Block:
     """What a device does for a while.
 
@@ -43,16 +43,13 @@ class Block:
     start, length : float
         In seconds; in bytes if no hardware was given.
     what : str
-        Which collective for which part, or how many.
-    count : int
-        How many collectives it stands for.
+        Which collective for which part.
     """
 
     lane: str
     start: float
     length: float
     what: str
-    count: int = 1
 
 
 def blocks(plan: Plan) -> list[Block]:
@@ -197,19 +194,23 @@ def _step(out: list[str], plan: Plan, y: float) -> float:
 
 def _joined(lane: Sequence[Block], pixel: float) -> Iterator[Block]:
     """Give the blocks of a lane; those that are too narrow to be seen apart are one."""
-    last: Block | None = None
+    group: list[Block] = []
     for block in lane:
-        narrow = last is not None and max(last.length, block.length) < _NARROWEST * pixel
-        if last is not None and narrow and block.start - (last.start + last.length) < _NARROWEST * pixel:
-            count = last.count + 1
-            what = f"{count} of them, the first: {last.what.split(' first: ')[-1]}"
-            last = Block(last.lane, last.start, block.start + block.length - last.start, what, count)
-            continue
-        if last is not None:
-            yield last
-        last = block
-    if last is not None:
-        yield last
+        if group:
+            end = group[-1].start + group[-1].length
+            is_narrow = max(end - group[0].start, block.length, block.start - end) < _NARROWEST * pixel
+            if not is_narrow:
+                yield _merged(group)
+                group = []
+        group.append(block)
+    if group:
+        yield _merged(group)
+
+
+def _merged(group: Sequence[Block]) -> Block:
+    first, last = group[0], group[-1]
+    what = first.what if len(group) == 1 else f"{len(group)} of them, the first: {first.what}"
+    return Block(first.lane, first.start, last.start + last.length - first.start, what)
 
 
 def _candidates(out: list[str], search: Search, y: float) -> float:

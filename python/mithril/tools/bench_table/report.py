@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from ... import tables
-from ...errors import InvalidValueError
 from . import chart
 from .chart import number
 from .workloads import TABLES, WORKLOADS
@@ -287,12 +286,7 @@ class BenchmarkTable(tables.Report):
 
 def check_path(path: str | os.PathLike[str]) -> None:
     """Raise an error if the ending of a file does not say what to write, or its folder is not there."""
-    if Path(path).suffix.lower() not in _FORMATS:
-        raise InvalidValueError(
-            f"tables are not written to {os.fspath(path)!r}", hint=f"let it end with one of {', '.join(_FORMATS)}"
-        )
-    if not Path(path).absolute().parent.is_dir():
-        raise InvalidValueError(f"the folder of {os.fspath(path)!r} does not exist", hint="make it first")
+    tables.check_path(path, "tables are", _FORMATS)
 
 
 def _sentence(text: str) -> str:
