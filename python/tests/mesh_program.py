@@ -11,6 +11,7 @@ import time
 import warnings
 
 import mithril as ml
+import ml_dtypes
 import numpy as np
 
 RANDOM = np.random.default_rng(0)
@@ -187,6 +188,54 @@ def check_collectives(mesh, communicator, own, array, host):
                 same(sums, (xs + k).sum(0).astype(dtype), "start_all_reduce")
 
 
+#: Dtypes whose largest and smallest numbers are tried.
+SPECIAL = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+SPECIAL += ("float16", "bfloat16", "float32", "float64")
+
+
+def special_numbers(dtype, size):
+    """A row for each of ``size`` devices: NaN, infinities and the ends of integers, in columns on each of them."""
+    if dtype == "bool":
+        return np.array([[k < n for n in range(size + 1)] for k in range(size)])
+    if dtype in ("float16", "bfloat16", "float32", "float64"):
+        own, rest = (np.nan, np.inf, -np.inf, np.inf, -np.inf, -0.0), (1.0, 1.0, 1.0, -np.inf, -np.inf, 0.0)
+    else:
+        ends = np.iinfo(dtype)
+        own, rest = (ends.max, ends.min, ends.max, 0, 1), (0, 1, ends.min, ends.max, ends.min)
+    dtype = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    columns = [[a if k == n else b for k in range(size)] for n in range(size) for a, b in zip(own, rest, strict=True)]
+    if dtype.kind not in "iu":
+        # Of several numbers, the one with NaN is the first or the last.
+        columns += [[float(k) for k in range(size)], [-float(k) for k in range(size)]]
+    return np.array(columns, dtype).T.copy()
+
+
+def comparable(array):
+    """An array whose NaN NumPy recognizes."""
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+
+
+def check_special_numbers(mesh, communicator, own, array, host):
+    """Maxima and minima of one process are NaN where one number is, and exact at the ends of integers."""
+    grid = np.arange(mesh.devices).reshape(tuple(mesh.axes.values()))
+    place = dict(zip(mesh.axes, (int(i[0]) for i in np.nonzero(grid == own)), strict=True))
+    for name, size in mesh.axes.items():
+        for dtype in SPECIAL:
+            xs = special_numbers(dtype, size)
+            x = array(xs[place[name]])
+            for reduction in ("sum", "max", "min"):
+                with np.errstate(all="ignore"):
+                    expected = {"sum": np.add, "max": np.maximum, "min": np.minimum}[reduction].reduce(
+                        xs, dtype=xs.dtype
+                    )
+                actual = host(communicator.all_reduce(x, name, reduction))
+                where = f"{reduction} along {name} of {mesh}, {dtype}"
+                assert actual.dtype == xs.dtype, f"{where}: {actual.dtype}"
+                np.testing.assert_array_equal(*map(comparable, (actual, expected)), err_msg=where)
+            everyone = comparable(host(communicator.all_gather(x, name, 0)))
+            np.testing.assert_array_equal(everyone, comparable(xs.reshape(-1)), err_msg=f"all_gather, {dtype}")
+
+
 def collectives(name, devices):
     """The collectives of the processes of a backend."""
     backend = ml.get_backend(name)
@@ -195,26 +244,39 @@ def collectives(name, devices):
         meshes.append(ml.Mesh(data=2, model=devices // 2))
     for mesh in meshes:
         engine = backend.engine.on_mesh(ml.Layout(mesh, batch="data"))
-        check_collectives(
-            mesh,
-            engine.mesh,
-            rank(name),
-            lambda array: backend.tensor(array, array.dtype.name),
-            lambda array: np.asarray(backend.to_numpy(array)),
-        )
+        for check_one in (check_collectives, check_special_numbers):
+            check_one(
+                mesh,
+                engine.mesh,
+                rank(name),
+                lambda array: backend.tensor(array, array.dtype.name),
+                lambda array: np.asarray(backend.to_numpy(array)),
+            )
 
 
-def keep_nan(name, devices):
-    """A maximum over all devices is NaN on each of them where one number is."""
-    model = ml.Model()
-    model |= ml.Max(axis=0)(input="input", output="output")
-    x = RANDOM.standard_normal((2 * devices, devices)).astype(np.float32)
-    # The NaN of each column is on another device.
-    x[np.arange(devices) * 2, np.arange(devices)] = np.nan
-    x[:, -1] = 1
-    compiled = ml.compile(model, backend_of(name, devices), layout=ml.Mesh(data=devices), shapes={"input": x.shape})
-    with np.errstate(invalid="ignore"):
-        np.testing.assert_array_equal(np.asarray(compiled.evaluate({}, {"input": x})["output"]), x.max(axis=0))
+def check_reductions(name, devices):
+    """Reductions over the devices in programs: NaN, infinities and the ends of integers, as NumPy has them."""
+    backend = backend_of(name, devices)
+    for dtype in ("bool", "int32", "int64", "float16", "float32"):
+        x = special_numbers(dtype, 2 * devices)
+        model, data = ml.Model(), {"input": ml.IOKey("input", dtype=dtype)}
+        expected = {"any": x.any(0), "all": x.all(0)}
+        model |= ml.Any(axis=0)(input=data["input"], output="any")
+        model |= ml.All(axis=0)(input="input", output="all")
+        if dtype != "bool":
+            for key, layer in (("max", ml.Max), ("min", ml.Min), ("argmax", ml.ArgMax), ("argmin", ml.ArgMin)):
+                model |= layer(axis=0)(input="input", output=key)
+                expected[key] = getattr(x, key)(0)
+        if dtype == "float32":
+            model |= ml.Softmax(axis=0)(input="input", output="softmax")
+            with np.errstate(all="ignore"):
+                shares = np.exp(x - x.max(0))
+                expected["softmax"] = shares / shares.sum(0)
+        compiled = ml.compile(model, backend, layout=ml.Mesh(data=devices), shapes={"input": x.shape})
+        actual = compiled.evaluate({}, {"input": backend.tensor(x, dtype)})
+        for key, value in expected.items():
+            own = np.asarray(backend.to_numpy(actual[key]))
+            np.testing.assert_allclose(own, value, rtol=1e-6, err_msg=f"{key} of {dtype} on {name}")
 
 
 def resume(name, devices, folder):
@@ -300,9 +362,7 @@ if __name__ == "__main__":
     check_local_statistics(name, int(devices))
     if name != "jax":
         collectives(name, int(devices))
-    if name not in ("jax", "mlx"):
-        # XLA on processors and MLX lose it; see "What is not there" in docs/parallel.md.
-        keep_nan(name, int(devices))
+    check_reductions(name, int(devices))
     if rest:
         resume(name, int(devices), rest[0])
     if rank(name) == 0:

@@ -6,7 +6,7 @@ import threading
 import mithril as ml
 import numpy as np
 import pytest
-from mesh_program import check_collectives
+from mesh_program import check_collectives, check_special_numbers
 from mithril.parallel.socket_mesh import SocketMesh
 
 
@@ -25,7 +25,10 @@ def test_collectives_of_workers(mesh):
         for peer in sockets[rank].values():
             peer.setblocking(False)
         try:
-            check_collectives(mesh, SocketMesh(mesh, rank, sockets[rank]), rank, np.array, np.asarray)
+            communicator = SocketMesh(mesh, rank, sockets[rank])
+            check_collectives(mesh, communicator, rank, np.array, np.asarray)
+            with np.errstate(invalid="ignore"):
+                check_special_numbers(mesh, communicator, rank, np.array, np.asarray)
         except BaseException as error:
             caught.append(error)
             for peer in sockets[rank].values():

@@ -10,7 +10,7 @@ from pathlib import Path
 import mithril as ml
 import numpy as np
 import pytest
-from mesh_program import check, check_local_statistics, convolutional, keep_nan, perceptron
+from mesh_program import check, check_local_statistics, check_reductions, convolutional, perceptron
 from mithril import errors
 
 PROGRAM = Path(__file__).parent / "mesh_program.py"
@@ -18,7 +18,7 @@ PROGRAM = Path(__file__).parent / "mesh_program.py"
 
 def test_virtual_meshes_agree_with_one_device():
     check("interpreter", 4)
-    keep_nan("interpreter", 4)
+    check_reductions("interpreter", 4)
 
 
 def test_local_statistics_are_those_of_the_parts():

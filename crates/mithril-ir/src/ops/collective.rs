@@ -53,6 +53,13 @@ pub static ALL_REDUCE: OpDef = OpDef {
     doc: "The sum (or mean, maximum, minimum) of the tensors of all devices along an axis of the mesh, on each of them.",
     ports: &[INPUT, NAME, COUNT, REDUCTION],
     shape: ShapeRule::Same,
+    dtype: DTypeRule::Fn(|cx| {
+        let dtype = cx.dtype(0).unwrap_or(cx.float);
+        if matches!(cx.lit(AXIS), Lit::Str(kind) if &*kind == "MEAN") && !dtype.is_float() {
+            return Err(cx.bad(AXIS, &cx.lit(AXIS), &format!("SUM, MAX or MIN of {dtype}, or floats")));
+        }
+        Ok(DTypes::keep([dtype]))
+    }),
     loops: Some(loops::all_reduce),
     grad: Grad::Formula(all_reduce_gradient),
     lowering: Lowering { py: Function(all_reduce), jax: Function(all_reduce_of_jax), ..Lowering::NONE },
@@ -238,16 +245,18 @@ fn all_reduce(s: &LoweringCx<'_>) -> Option<String> {
 }
 
 fn all_reduce_of_jax(s: &LoweringCx<'_>) -> Option<String> {
-    let function = match s.lit(AXIS) {
-        Lit::Str(kind) => match &*kind {
-            "SUM" => "psum",
-            "MEAN" => "pmean",
-            "MAX" => "pmax",
-            _ => "pmin",
-        },
-        _ => return None,
-    };
-    Some(format!("jax.lax.{function}({}, {})", s.arg(0), s.arg(MESH_AXIS)))
+    let Lit::Str(kind) = s.lit(AXIS) else { return None };
+    let (x, mesh_axis, dtype) = (s.arg(0), s.arg(MESH_AXIS), s.ty(0)?.dtype);
+    Some(match &*kind {
+        "MAX" if dtype.is_float() => format!("_pmax({x}, {mesh_axis})"),
+        "MIN" if dtype.is_float() => format!("-_pmax(-{x}, {mesh_axis})"),
+        "MIN" => format!("jax.lax.pmin({x}, {mesh_axis})"),
+        "MEAN" => format!("jax.lax.pmean({x}, {mesh_axis})"),
+        // JAX would count how many are true.
+        _ if dtype == DType::Bool => format!("jax.lax.pmax({x}, {mesh_axis})"),
+        "MAX" => format!("jax.lax.pmax({x}, {mesh_axis})"),
+        _ => format!("jax.lax.psum({x}, {mesh_axis})"),
+    })
 }
 
 /// Whether an op is one of [`OPS`].

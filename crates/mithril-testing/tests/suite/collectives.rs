@@ -6,6 +6,7 @@ use mithril::compile::partition::{Mesh, Partitioned, Placement, virtual_mesh};
 use mithril::compile::passes::differentiate::{Request, differentiate};
 use mithril::ir::build::Builder;
 use mithril::ir::dtype::DType;
+use mithril::ir::error::Code;
 use mithril::ir::graph::{Graph, Role, TensorType};
 use mithril::ir::literal::Lit;
 use mithril::ir::op::OpDef;
@@ -148,4 +149,16 @@ fn values_and_gradients_are_those_of_the_definition() {
     check("permute in a line", &collective::COLLECTIVE_PERMUTE, &[line], |x| {
         vec![vec![0.0; x[0].len()], x[0].clone(), x[1].clone()]
     });
+}
+
+#[test]
+fn a_mean_of_integers_is_an_error() {
+    let mut builder = Builder::new(DType::F64);
+    for dtype in [DType::I64, DType::Bool, DType::U8] {
+        let x = builder.graph.add_input("x", Role::Data, TensorType { dtype, shape: Shape::of([3]) });
+        let args = [x, builder.lit("mesh"), builder.lit(3), builder.lit("MEAN")];
+        let error = builder.push(&collective::ALL_REDUCE, &args).unwrap_err();
+        assert_eq!(error.code(), Code::BadArgument);
+        assert!(error.to_string().contains("SUM, MAX or MIN"), "{error}");
+    }
 }

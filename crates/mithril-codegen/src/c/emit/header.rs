@@ -48,7 +48,7 @@ typedef struct mithril_mesh {
     int axes;
     const int *sizes;  /* ranks along each axis */
     const int *places; /* of this rank, along each axis */
-    /* Reduces `count` numbers of all ranks; all have the result. */
+    /* Reduces `count` numbers of all ranks; all have the result. Of floats it is NaN where one of them is. */
     int (*all_reduce)(struct mithril_mesh *self, int axis, const void *in, void *out, size_t count, int dtype,
                       int reduction);
     /* Joins the blocks of `bytes` of all ranks. */

@@ -86,7 +86,22 @@ class MlxMesh:
 
     def all_reduce(self, x: Any, mesh_axis: str, reduction: str = "sum") -> Any:
         """Return the sum (``"max"``, ``"min"``) of the arrays along an axis of the mesh."""
-        return getattr(self._mx.distributed, f"all_{reduction}")(x, group=self._groups[mesh_axis])
+        if reduction == "sum" or not self._mx.issubdtype(x.dtype, self._mx.floating):
+            return getattr(self._mx.distributed, f"all_{reduction}")(x, group=self._groups[mesh_axis])
+        return self._largest(x, mesh_axis) if reduction == "max" else -self._largest(-x, mesh_axis)
+
+    def _largest(self, x: Any, mesh_axis: str) -> Any:
+        """Return the largest floats, NaN where one is.
+
+        MLX loses NaN among floats, so integers are compared that have the same order: the bits, of negative numbers all
+        but the sign inverted.
+        """
+        mx = self._mx
+        integer = {2: mx.int16, 4: mx.int32, 8: mx.int64}[x.itemsize]
+        largest = mx.array(mx.iinfo(integer).max, integer)
+        bits = mx.where(mx.isnan(x), mx.array(mx.nan, x.dtype), x).view(integer)
+        order = mx.distributed.all_max(mx.where(bits < 0, bits ^ largest, bits), group=self._groups[mesh_axis])
+        return mx.where(order < 0, order ^ largest, order).view(x.dtype)
 
     def start_all_reduce(self, x: Any, mesh_axis: str) -> Any:
         """Return the sum of the arrays along an axis of the mesh, which MLX computes when it is read."""

@@ -153,6 +153,9 @@ class TorchMesh:
             device.type, tuple(mesh.axes.values()), mesh_dim_names=tuple(mesh.axes)
         )
         self._grid = grid
+        #: Dtypes that gloo and NCCL do not have, and those in which their numbers are reduced.
+        self._wide = {torch.bool: torch.uint8, torch.int16: torch.int32}
+        self._wide |= {torch.uint16: torch.int32, torch.uint32: torch.int64}
         #: Sums under way, and small ones that wait to be sent together, by axis of the mesh and dtype.
         self._started: list[tuple[str, Any]] = []
         self._small: dict[tuple[str, Any], list[Any]] = {}
@@ -188,15 +191,40 @@ class TorchMesh:
     def all_reduce(self, x: Any, mesh_axis: str, reduction: str = "sum") -> Any:
         """Return the sum (``"max"``, ``"min"``) of the tensors along an axis of the mesh."""
         torch = self._torch
-        reduced = x.to(torch.uint8) if x.dtype == torch.bool else x.clone(memory_format=torch.contiguous_format)
+        if reduction != "sum" and x.is_floating_point():
+            return self._largest(x, mesh_axis) if reduction == "max" else -self._largest(-x, mesh_axis)
+        if x.dtype == torch.uint64:
+            # Sums of signed integers have the same bits; their order is that without the highest one.
+            flipped = 0 if reduction == "sum" else torch.iinfo(torch.int64).min
+            return (self.all_reduce(x.view(torch.int64) ^ flipped, mesh_axis, reduction) ^ flipped).view(x.dtype)
+        reduced = x.to(self._wide.get(x.dtype, x.dtype), copy=True, memory_format=torch.contiguous_format)
         op = getattr(self._distributed.ReduceOp, reduction.upper())
         with exchanging("all_reduce", mesh_axis):
             self._distributed.all_reduce(reduced, op, group=self._groups[mesh_axis])
         return reduced.to(x.dtype)
 
+    def _largest(self, x: Any, mesh_axis: str) -> Any:
+        """Return the largest floats, NaN where one is.
+
+        gloo and NCCL lose NaN among floats, so integers are compared that have the same order: the bits, of negative
+        numbers all but the sign inverted.
+        """
+        torch = self._torch
+        wide = x.float() if x.itemsize < 4 else x
+        integer = torch.int32 if wide.itemsize == 4 else torch.int64
+        largest = torch.iinfo(integer).max
+        bits = torch.where(wide.isnan(), torch.nan, wide).view(integer)
+        order = self.all_reduce(torch.where(bits < 0, bits ^ largest, bits), mesh_axis, "max")
+        return torch.where(order < 0, order ^ largest, order).view(wide.dtype).to(x.dtype)
+
+    def _moved(self, x: Any) -> Any:
+        """Return what is sent of a tensor: bytes, if its dtype is not one that gloo and NCCL have."""
+        is_known = x.dtype not in self._wide and x.dtype != self._torch.uint64
+        return x.contiguous() if is_known else x.contiguous().view(self._torch.uint8)
+
     def start_all_reduce(self, x: Any, mesh_axis: str) -> Any:
         """Return a tensor that holds the sum of the tensors along an axis of the mesh after the next `wait`."""
-        if x.dtype == self._torch.bool:
+        if x.dtype in self._wide or x.dtype == self._torch.uint64:
             return self.all_reduce(x, mesh_axis)
         reduced = x.clone(memory_format=self._torch.contiguous_format)
         if reduced.nbytes >= _LARGE:
@@ -224,16 +252,18 @@ class TorchMesh:
     def all_gather(self, x: Any, mesh_axis: str, axis: int) -> Any:
         """Return the tensors along an axis of the mesh, joined along ``axis``."""
         torch, count = self._torch, self._sizes[mesh_axis]
-        own = x.to(torch.uint8) if x.dtype == torch.bool else x
+        own = self._moved(x)
         gathered_parts = own.new_empty((count * own.shape[0], *own.shape[1:]))
         with exchanging("all_gather", mesh_axis):
             self._distributed.all_gather_into_tensor(gathered_parts, own.contiguous(), group=self._groups[mesh_axis])
-        gathered_parts = gathered_parts if axis == 0 else torch.cat(gathered_parts.chunk(count), axis)
-        return gathered_parts.to(x.dtype)
+        gathered_parts = gathered_parts.view(x.dtype)
+        return gathered_parts if axis == 0 else torch.cat(gathered_parts.chunk(count), axis)
 
     def reduce_scatter(self, x: Any, mesh_axis: str, axis: int) -> Any:
         """Return the block of this process of the sum of the tensors along an axis of the mesh."""
         torch, count = self._torch, self._sizes[mesh_axis]
+        if x.dtype in self._wide or x.dtype == torch.uint64:
+            return self.shard(self.all_reduce(x, mesh_axis), mesh_axis, axis)
         parts = x if axis == 0 else torch.cat(x.chunk(count, axis))
         shape = list(x.shape)
         shape[axis] //= count
@@ -245,18 +275,18 @@ class TorchMesh:
     def all_to_all(self, x: Any, mesh_axis: str, axis: int, joined: int) -> Any:
         """Send each process its block along ``axis``; return those of all, joined along ``joined``."""
         torch, count = self._torch, self._sizes[mesh_axis]
-        sent = torch.stack(x.chunk(count, axis))
+        sent = self._moved(torch.stack(x.chunk(count, axis)))
         received = torch.empty_like(sent)
         with exchanging("all_to_all", mesh_axis):
             if self._device.type == "cuda":
                 self._distributed.all_to_all_single(received, sent, group=self._groups[mesh_axis])
             else:
                 self._exchange(mesh_axis, {n: sent[n] for n in range(count)}, {n: received[n] for n in range(count)})
-        return torch.cat(list(received), joined)
+        return torch.cat(list(received.view(x.dtype)), joined)
 
     def permute(self, x: Any, mesh_axis: str, pairs: Sequence[tuple[int, int]]) -> Any:
         """Send a tensor along each pair ``(from, to)`` of places on an axis; return the one received, or zeros."""
-        place, own = self._places[mesh_axis], x.contiguous()
+        place, own = self._places[mesh_axis], self._moved(x.reshape(-1))
         received = self._torch.zeros_like(own)
         with exchanging("permute", mesh_axis):
             self._exchange(
@@ -264,10 +294,10 @@ class TorchMesh:
                 {to: own for source, to in pairs if source == place},
                 {source: received for source, to in pairs if to == place},
             )
-        return received
+        return received.view(x.dtype).reshape(x.shape)
 
     def _exchange(self, mesh_axis: str, sent: Mapping[int, Any], received: Mapping[int, Any]) -> None:
-        """Send tensors to places on an axis, and receive others into the memory of ``found``."""
+        """Send tensors to places on an axis, and receive others into the memory of ``received``."""
         distributed, group = self._distributed, self._groups[mesh_axis]
         place, works = self._places[mesh_axis], []
         for n, tensor in sent.items():
