@@ -13,6 +13,7 @@ import warnings
 import mithril as ml
 import ml_dtypes
 import numpy as np
+import pipeline_models
 
 RANDOM = np.random.default_rng(0)
 
@@ -279,6 +280,28 @@ def check_reductions(name, devices):
             np.testing.assert_allclose(own, value, rtol=1e-6, err_msg=f"{key} of {dtype} on {name}")
 
 
+def check_pipelines(name, devices):
+    """Pipelines on devices of this process: layers, a GPT in as many stages, and a training."""
+    pipeline_models.compare(name, [f"cpu:{i}" for i in range(devices)], pipeline_models.LAYOUTS[2:4], "float64", 1e-10)
+    data = {"input": RANDOM.integers(0, 64, (6, 8))}
+    single = ml.compile(pipeline_models.text(), ml.NumpyBackend(), shapes={"input": [6, 8]})
+    params = dict(single.randomize_params(seed=0).items())
+    backend = ml.get_backend(name, parallel_strategy="pipeline_parallel")
+    # Sizes that are left open become known at a call.
+    compiled = ml.compile(pipeline_models.text(), backend)
+    arrays = {key: backend.array(value) for key, value in params.items()}
+    actual = compiled.evaluate(arrays, data, output_gradients=True)
+    for ours, theirs in zip(actual, single.evaluate(params, data, output_gradients=True), strict=True):
+        assert worst(ours, theirs) < 1e-4
+    losses = []
+    for own, layout in ((ml.NumpyBackend(seed=1), None), (ml.get_backend(name, seed=1), ml.Pipeline(2))):
+        trained = ml.compile(pipeline_models.layers(), own, layout=layout)
+        data = {"input": pipeline_models.X, "target": pipeline_models.TARGET}
+        options = {"loss": "mse", "epochs": 3, "batch_size": 4, "progress": False}
+        losses.append(ml.train.fit(trained, data, optimizer=ml.optim.AdamW(0.01), **options)["loss"])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
+
+
 def resume(name, devices, folder):
     """A training that is resumed gives what it gives in one go; its checkpoints are those of one device."""
     random = np.random.default_rng(0)
@@ -363,6 +386,8 @@ if __name__ == "__main__":
     if name != "jax":
         collectives(name, int(devices))
     check_reductions(name, int(devices))
+    if name == "jax" and rank(name) == 0 and "JAX_NUM_PROCESSES" not in os.environ:
+        check_pipelines(name, int(devices))
     if rest:
         resume(name, int(devices), rest[0])
     if rank(name) == 0:

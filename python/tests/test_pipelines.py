@@ -10,10 +10,9 @@ import pytest
 from mithril import errors
 from mithril.parallel import workers
 from mithril.parallel.pipeline import Step, balanced, orders
+from pipeline_models import LAYOUTS, compare, layers, text
 
 RANDOM = np.random.default_rng(0)
-X = RANDOM.standard_normal((8, 6)).astype(np.float32)
-TARGET = RANDOM.standard_normal((8, 4)).astype(np.float32)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -23,52 +22,10 @@ def no_workers_are_left():
         pool.close()
 
 
-def layers():
-    """Statistics of the whole batch, random numbers and states, on both sides of a cut."""
-    model = ml.Model()
-    model |= ml.Linear(8, name="layer1")(input="input")
-    model += ml.BatchNorm1d(name="norm")
-    model += ml.Relu()
-    model += ml.Dropout(0.5)
-    model += ml.Linear(4, name="layer2")(output="output")
-    return model
-
-
-def text():
-    return ml.models.create_gpt(vocab_size=64, num_layers=4, num_heads=4, dims=16, block_size=8)
-
-
-def results(backend, layout=None, placement=None):
-    """Outputs, gradients and statistics, and losses of three steps."""
-    model = layers()
-    if placement is not None:
-        assert backend.place_model(model, placement) is model
-    compiled = ml.compile(model, backend, shapes={"input": [8, 6]}, layout=layout)
-    params = compiled.randomize_params(seed=0)
-    outputs, gradients = compiled.evaluate(params, {"input": X}, output_gradients=True)
-    computed = {**outputs, **gradients, "mean": compiled.state["norm.running_mean"]}
-    step = ml.train.TrainingStep(compiled, ml.optim.AdamW(0.01, clip_norm=0.5), loss="mse")
-    losses = [step({"input": X, "target": TARGET})[step.loss] for _ in range(3)]
-    return {name: backend.to_numpy(value) for name, value in {**computed, "losses": backend.stack(losses)}.items()}
-
-
 @pytest.mark.parametrize("name", ["numpy", "torch"])
 def test_a_pipeline_computes_what_one_device_does(name):
     pytest.importorskip(name)
-    expected = results(ml.get_backend(name))
-    stages = {"layer1": 0, "layer2": 1}
-    for options in (
-        {"placement": stages},
-        {"placement": {"layer1": 1, "layer2": 1}},
-        {"layout": ml.Pipeline(stages, micro_batches=4)},
-        {"layout": ml.Pipeline(stages, micro_batches=8, schedule="gpipe")},
-        # There and back, and a device that gets its inputs from the one behind it.
-        {"layout": ml.Pipeline({"layer1": 0, "norm": 1, "layer2": 0}, micro_batches=2)},
-        {"layout": ml.Pipeline({"layer1": 1, "layer2": 0}, micro_batches=1)},
-    ):
-        actual = results(ml.get_backend(name, devices=["cpu"] * 2), **options)
-        for key, value in expected.items():
-            np.testing.assert_allclose(actual[key], value, rtol=1e-4, atol=1e-5, err_msg=f"{key}, {options}")
+    compare(name, ["cpu"] * 2, LAYOUTS)
 
 
 def test_layers_are_distributed_by_their_size():
@@ -173,6 +130,11 @@ def placed_and_divided():
             lambda: ml.compile(layers(), ml.NumpyBackend(), layout=ml.Pipeline({"layer1": 1})),
             errors.BackendUnavailableError,
             "NumpyBackend(devices=['cpu'] * 2)",
+        ),
+        (
+            lambda: ml.compile(layers(), ml.JaxBackend(device="cpu"), layout=ml.Pipeline(500)),
+            errors.BackendUnavailableError,
+            "needs 500 devices; JAX finds",
         ),
         (
             lambda: ml.compile(layers(), ml.InterpreterBackend(), layout=ml.Pipeline({"layer1": 1})),

@@ -231,9 +231,9 @@ class Backend(RegisteredFunctions, Conversions, EagerOps, Ops, ABC):
     def place_model(self, model: _core.Model, placement: Mapping[str, int]) -> _core.Model:
         """Place layers of a model on devices, by name and number.
 
-        On several devices, `mithril.compile` makes a pipeline of the model; see `mithril.Pipeline`. `TorchBackend` and
-        `NumpyBackend` with ``devices=[...]`` run pipelines. Elsewhere, a placement on the device of the backend is
-        accepted, and any other an error, so that no layer runs elsewhere than it says.
+        On several devices, `mithril.compile` makes a pipeline of the model; see `mithril.Pipeline`. `TorchBackend`,
+        `NumpyBackend` and `JaxBackend` with ``devices=[...]`` run pipelines. Elsewhere, a placement on the device of
+        the backend is accepted, and any other an error, so that no layer runs elsewhere than it says.
 
         Parameters
         ----------

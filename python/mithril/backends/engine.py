@@ -168,9 +168,21 @@ class Engine:
         """Return what runs programs whose layers are on several devices."""
         raise BackendUnavailableError(
             f"{type(self.backend).__name__} runs no pipelines, which {pipeline!r} is",
-            hint="TorchBackend(devices=['cpu'] * 2) and NumpyBackend do; elsewhere divide tensors: "
+            hint="TorchBackend(devices=['cpu'] * 2), NumpyBackend and JaxBackend do; elsewhere divide tensors: "
             "layout=ml.Layout(ml.Mesh(model=2), parameters='model') in ml.compile",
         )
+
+    def on_device(self, device: Any) -> Any:
+        """Return a backend like this one on another device of this process."""
+        raise NotImplementedError
+
+    def placed(self, array: Any) -> Any:
+        """Return an array of a backend like this one on the device of this one."""
+        raise NotImplementedError
+
+    def load_steps(self, source: _core.Source) -> Any:
+        """Load the steps of a pipeline."""
+        return self.load_source(source, "steps")
 
     # --- workers: processes of this machine that a process hands programs to ----------------------------------
 

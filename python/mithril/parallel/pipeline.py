@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ from ..errors import InvalidValueError, KeyNotFoundError
 from ..suggestions import did_you_mean, nearest
 from .layout import Layout, Mesh
 
-__all__ = ["Pipeline", "Step", "balanced", "orders"]
+__all__ = ["Pipeline", "Step", "Task", "balanced", "orders", "sequence"]
 
 _SCHEDULES = ("gpipe", "1f1b")
 #: A task: number of a step and of a micro-batch, or -1 if it is one for all of them.
@@ -135,13 +136,11 @@ def balanced(params: Sequence[tuple[str, int]], devices: int) -> dict[str, int]:
     for name, size in params:
         unit = _unit(name)
         sizes[unit] = sizes.get(unit, 0) + size
-    units = list(sizes)
     low, high = max(sizes.values(), default=0), sum(sizes.values())
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if max(_filled(sizes, middle).values()) < devices else (middle + 1, high)
-    found = _filled(sizes, low)
-    return {unit: found[unit] for unit in units}
+    return _filled(sizes, low)
 
 
 def _unit(name: str) -> str:
@@ -153,13 +152,13 @@ def _unit(name: str) -> str:
 
 def _filled(sizes: Mapping[str, int], most: int) -> dict[str, int]:
     device = filled = 0
-    found = {}
+    devices = {}
     for unit, size in sizes.items():
         if filled and filled + size > most:
             device, filled = device + 1, 0
         filled += size
-        found[unit] = device
-    return found
+        devices[unit] = device
+    return devices
 
 
 def orders(steps: Sequence[Step], count: int, schedule: str, devices: int) -> list[list[Task]]:
@@ -177,11 +176,11 @@ def orders(steps: Sequence[Step], count: int, schedule: str, devices: int) -> li
         Number of devices.
     """
     tasks = [(i, m) for i, step in enumerate(steps) for m in ([-1] if step.is_joint else range(count))]
-    found: list[list[Task]] = [[] for _ in range(devices)]
+    order: list[list[Task]] = [[] for _ in range(devices)]
     if schedule == "gpipe":
         for task in tasks:
-            found[steps[task[0]].device].append(task)
-        return found
+            order[steps[task[0]].device].append(task)
+        return order
     makers = {name: i for i, step in enumerate(steps) for name in step.makes}
     needs: dict[Task, set[Task]] = {}
     behind: set[Task] = set()
@@ -201,9 +200,9 @@ def orders(steps: Sequence[Step], count: int, schedule: str, devices: int) -> li
         for device, chosen in enumerate(ready):
             if chosen is not None:
                 left[device].remove(chosen)
-                found[device].append(chosen)
+                order[device].append(chosen)
         done.update(task for task in ready if task is not None)
-    return found
+    return order
 
 
 def _next(
@@ -221,6 +220,37 @@ def _next(
     return max(able, key=lambda task: (steps[task[0]].level, -task[1]), default=None)
 
 
-def rows(found: Sequence[Any]) -> list[Step]:
+def sequence(steps: Sequence[Step], orders: Sequence[Sequence[Task]], count: int) -> list[tuple[int, Task]]:
+    """Return the tasks of all devices in one order, in which what a task reads was made before.
+
+    Parameters
+    ----------
+    steps : sequence of Step
+        The steps.
+    orders : sequence of sequence of Task
+        What each device does, in order.
+    count : int
+        Number of micro-batches.
+    """
+    makers = {name for step in steps for name in step.makes}
+    made: set[tuple[str, int]] = set()
+    left = [deque(own) for own in orders]
+    merged: list[tuple[int, Task]] = []
+    while any(left):
+        before = len(merged)
+        for device, own in enumerate(left):
+            if not own:
+                continue
+            i, m = own[0]
+            micro_batches = range(count) if m < 0 else (m,)
+            if all((name, n) in made for name in steps[i].reads if name in makers for n in micro_batches):
+                merged.append((device, own.popleft()))
+                made.update((name, n) for name in steps[i].makes for n in micro_batches)
+        if len(merged) == before:
+            raise RuntimeError("the devices of a pipeline wait for each other")
+    return merged
+
+
+def rows(described: Sequence[Any]) -> list[Step]:
     """Return the steps that the compiler describes."""
-    return [Step(*row) for row in found]
+    return [Step(*row) for row in described]

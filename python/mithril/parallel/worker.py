@@ -125,9 +125,9 @@ class _Worker:
         return self._meshes[mesh]
 
     def _load(self, head: dict[str, Any], constants: list[Any]) -> tuple[dict[str, Any], list[Packed]]:
-        given = {name: self._engine.to_host(array) for name, array in zip(head["constants"], constants, strict=True)}
+        on_host = [self._engine.to_host(array) for array in constants]
         mesh = self._mesh(head["mesh"])
-        source: Any = ReceivedSource(head["text"], given)
+        source: Any = ReceivedSource(head["text"], dict(zip(head["constants"], on_host, strict=True)))
         module = load(source, head["name"], self._engine.constant, {"mesh": mesh})
         self.files[module.filename] = head["program"]
         self._programs[head["program"]] = module.function(head["name"]), mesh
@@ -141,12 +141,13 @@ class _Worker:
             for group in head["arguments"]
         ]
         with self._engine.without_gradients():
-            found = function(*groups)
+            computed = function(*groups)
             mesh.wait()
         results: list[Packed] = []
         kept: dict[int, Any] = {}
-        for group, wanted in zip(found if isinstance(found, tuple) else (found,), head["results"], strict=True):
-            for name, number in wanted.items():
+        computed_groups = computed if isinstance(computed, tuple) else (computed,)
+        for group, numbers in zip(computed_groups, head["results"], strict=True):
+            for name, number in numbers.items():
                 if number is None:
                     results.append(self._engine.packed(group[name]))
                 elif number >= 0:

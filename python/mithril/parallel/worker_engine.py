@@ -106,16 +106,16 @@ class WorkerEngine(MeshEngine):
             packed = [engine.packed(engine.constant(value)) for value in constants.values()]
             workers.call([(message, packed)] * mesh.devices)
         arguments, arrays = self._arguments(workers, division, groups)
-        wanted, senders = self._wanted(workers, division, groups)
+        kept_as, senders = self._destinations(workers, division, groups)
         messages = []
         for rank in range(mesh.devices):
             asked = [
                 {name: number if number is not None or rank in senders[i][name] else -1 for name, number in g.items()}
-                for i, g in enumerate(wanted)
+                for i, g in enumerate(kept_as)
             ]
             head = {"do": "run", "program": program, "arguments": arguments, "results": asked}
             messages.append((head, arrays[rank]))
-        numbers = [number for group in wanted for number in group.values() if number is not None]
+        numbers = [number for group in kept_as for number in group.values() if number is not None]
         try:
             replies = workers.call(messages)
         except KeyboardInterrupt:
@@ -123,16 +123,18 @@ class WorkerEngine(MeshEngine):
                 workers.drop(number)
             raise
         kept: dict[str, Any] = replies[0][0]["kept"]
-        rest = [iter(found) for _, found in replies]
+        rest = [iter(arrays) for _, arrays in replies]
         outcomes = []
-        for i, (group, specs) in enumerate(zip(wanted, division.results, strict=True)):
+        for i, (group, specs) in enumerate(zip(kept_as, division.results, strict=True)):
             results: dict[str, Any] = {}
-            for name, kept_as in group.items():
-                if kept_as is None:
+            for name, kept_number in group.items():
+                if kept_number is None:
                     parts = {rank: engine.unpacked(next(rest[rank])) for rank in senders[i][name]}
                     results[name] = joined(parts, mesh, specs[name], engine)
                 else:
-                    results[name] = RemoteArray(workers, self.backend, kept_as, kept[str(kept_as)], mesh, specs[name])
+                    results[name] = RemoteArray(
+                        workers, self.backend, kept_number, kept[str(kept_number)], mesh, specs[name]
+                    )
             outcomes.append(results)
         return outcomes[0] if len(outcomes) == 1 else tuple(outcomes)
 
@@ -142,35 +144,35 @@ class WorkerEngine(MeshEngine):
         arrays: list[list[Any]] = [[] for _ in range(mesh.devices)]
         arguments: list[Any] = []
         for group, specs in zip(groups, division.arguments, strict=True):
-            found: dict[str, Any] = {}
+            entries: dict[str, Any] = {}
             for name, value in selected(group, specs).items():
                 if isinstance(value, RemoteArray) and value.workers is workers:
-                    found[name] = {"held": value.number}
+                    entries[name] = {"held": value.number}
                     if not _fits(value, self.layout, specs[name]):
                         held, own = ([*where.axes.items()] for where in (value.mesh, mesh))
-                        found[name] |= {"from": encoded(value.spec), "mesh": held}
-                        found[name] |= {"to": encoded(specs[name]), "own": own}
+                        entries[name] |= {"from": encoded(value.spec), "mesh": held}
+                        entries[name] |= {"to": encoded(specs[name]), "own": own}
                     continue
-                found[name] = len(arrays[0])
+                entries[name] = len(arrays[0])
                 for rank, block in enumerate(blocks(_local(value), mesh, specs[name], engine)):
                     arrays[rank].append(block)
-            arguments.append(found)
+            arguments.append(entries)
         return arguments, arrays
 
-    def _wanted(
+    def _destinations(
         self, workers: Workers, division: Division, groups: Any
     ) -> tuple[list[dict[str, int | None]], list[dict[str, list[int]]]]:
         """Return for each result the number under which workers keep it, or None; and who sends its parts."""
-        wanted: list[dict[str, int | None]] = []
+        numbers: list[dict[str, int | None]] = []
         senders: list[dict[str, list[int]]] = []
         for i, specs in enumerate(division.results):
-            given: Mapping[str, Any] = groups[0] if i == 1 and len(groups) == 4 else {}
+            params: Mapping[str, Any] = groups[0] if i == 1 and len(groups) == 4 else {}
             # What was given in parts comes back in parts: gradients of parameters, and a step of an optimizer.
             in_parts = i == 0 and any(isinstance(value, RemoteArray) for value in groups[1].values())
-            stays = [name for name in specs if in_parts or isinstance(given.get(name), RemoteArray)]
-            wanted.append({name: workers.number() if name in stays else None for name in specs})
+            stays = [name for name in specs if in_parts or isinstance(params.get(name), RemoteArray)]
+            numbers.append({name: workers.number() if name in stays else None for name in specs})
             senders.append({name: [] if name in stays else holders(self.layout.mesh, specs[name]) for name in specs})
-        return wanted, senders
+        return numbers, senders
 
 
 class WorkerProgram:

@@ -11,15 +11,17 @@ from .... import dtypes
 from ....compiled.compile_stats import observed
 from ....errors import InvalidValueError
 from ....parallel.pieces import Piece
+from ....parallel.pipeline_devices import DevicePipelineEngine
 from ..framework_engine import FrameworkEngine
 from .devices import placed, restored, whole
-from .mesh import JaxMeshEngine, JaxProcesses
+from .mesh import JaxMeshEngine, JaxProcesses, pipeline_devices
 
 if TYPE_CHECKING:
     from .... import _core
     from ....compiled.program import Program, Settings
     from ....parallel.layout import Layout
     from ....parallel.mesh_engine import MeshEngine
+    from ....parallel.pipeline import Pipeline
     from ....parallel.processes import Processes
     from ....parallel.stored import StoredArray
 
@@ -124,6 +126,27 @@ class JaxEngine(FrameworkEngine):
 
     def on_mesh(self, layout: Layout) -> MeshEngine:
         return JaxMeshEngine(self.backend, layout)
+
+    def on_pipeline(self, pipeline: Pipeline) -> MeshEngine:
+        return DevicePipelineEngine(self.backend, pipeline, pipeline_devices(self.backend, pipeline))
+
+    def on_device(self, device: Any) -> Any:
+        backend = self.backend
+        precision = "float32" if backend._exact else None if backend.precision is None else str(backend.precision)
+        options = {} if precision is None else {"precision": precision}
+        return type(backend)(device=device, dtype=str(backend.default_dtype), **options)
+
+    def placed(self, array: Any) -> Any:
+        with self.jax.enable_x64(True):
+            return self.jax.device_put(array, self.backend._device)
+
+    def joined(self, parts: list[Any], axis: int) -> Any:
+        with self.jax.enable_x64(True):
+            return self.jax.numpy.concatenate(parts, axis)
+
+    def load_steps(self, source: _core.Source) -> Any:
+        module: Any = super().load_steps(source)
+        return module if "host_call(" in source.text else module.compiled(self.jax.jit)
 
     def load_op(self, name: str, signature: list[Any]) -> Any:
         module: Any = super().load_op(name, signature)

@@ -10,11 +10,12 @@ import numpy as np
 
 from ....errors import BackendUnavailableError, InvalidValueError
 from ....parallel.mesh_engine import Division, MeshEngine, Spec, selected
+from ....parallel.pipeline import Pipeline
 from ....parallel.processes import exchanging
 from ....parallel.stored import StoredArray
 from .devices import find_device, placed, restored, whole
 
-__all__ = ["JaxMeshEngine", "JaxProcesses"]
+__all__ = ["JaxMeshEngine", "JaxProcesses", "pipeline_devices"]
 
 
 class JaxMeshEngine(MeshEngine):
@@ -33,11 +34,10 @@ class JaxMeshEngine(MeshEngine):
         platform = backend._device.platform
         devices = jax.devices(platform)
         if len(devices) < mesh.devices:
-            hint = (
-                "to try it on one processor, set XLA_FLAGS=--xla_force_host_platform_device_count="
-                f"{mesh.devices} before JAX starts"
-                if platform == "cpu"
-                else "make the mesh smaller, or start JAX on further machines (jax.distributed.initialize)"
+            hint = _more_devices(
+                platform,
+                mesh.devices,
+                "make the mesh smaller, or start JAX on further machines (jax.distributed.initialize)",
             )
             raise BackendUnavailableError(
                 f"{mesh!r} has {mesh.devices} devices; JAX finds {len(devices)} of {platform}", hint=hint
@@ -132,6 +132,33 @@ class JaxMeshEngine(MeshEngine):
         if isinstance(value, self._jax.core.Tracer) or value.sharding == sharding:
             return value
         return placed(self._jax, value, sharding)
+
+
+def pipeline_devices(backend: Any, pipeline: Pipeline) -> list[Any]:
+    """Return the devices of the stages: those that are named, else the first ones of the platform."""
+    jax, listed, platform = backend._jax, backend.listed_devices, backend._device.platform
+    if jax.process_count() > 1:
+        raise BackendUnavailableError(
+            f"{pipeline!r} runs on the devices of one process, and this one is one of several",
+            hint="start the script as any other: python script.py; or divide tensors: layout=ml.Mesh(data=4)",
+        )
+    devices = jax.devices(platform)
+    if len(devices) < pipeline.devices:
+        raise BackendUnavailableError(
+            f"{pipeline!r} needs {pipeline.devices} devices; JAX finds {len(devices)} of {platform}",
+            hint=_more_devices(platform, pipeline.devices, "put more layers on each"),
+        )
+    if len(set(listed)) == len(listed) >= pipeline.devices:
+        devices = [find_device(jax, name) for name in listed]
+    return list(devices)
+
+
+def _more_devices(platform: str, count: int, otherwise: str) -> str:
+    return (
+        f"to try it on one processor, set XLA_FLAGS=--xla_force_host_platform_device_count={count} before JAX starts"
+        if platform == "cpu"
+        else otherwise
+    )
 
 
 class JaxProcesses:

@@ -15,7 +15,7 @@ from ....parallel.channel import Packed
 from ....parallel.layout import Layout, Mesh
 from ....parallel.pieces import Piece, pieces
 from ....parallel.pipeline import Pipeline
-from ....parallel.pipeline_engine import PipelineEngine
+from ....parallel.pipeline_workers import WorkerPipelineEngine
 from ....parallel.remote import RemoteArray, remote_layout
 from ....parallel.worker_engine import WorkerEngine
 from ..framework_engine import FrameworkEngine
@@ -148,7 +148,7 @@ class TorchEngine(FrameworkEngine):
         return TorchMeshEngine(self.backend, layout) if devices is None else WorkerEngine(self.backend, layout, devices)
 
     def on_pipeline(self, pipeline: Pipeline) -> MeshEngine:
-        return PipelineEngine.start(self.backend, pipeline, is_one_of_several=is_launched(self.torch))
+        return WorkerPipelineEngine.start(self.backend, pipeline, is_one_of_several=is_launched(self.torch))
 
     # --- workers ----------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from ....parallel.channel import Packed
 from ....parallel.layout import Layout, Mesh
 from ....parallel.pieces import Piece, pieces
 from ....parallel.pipeline import Pipeline
-from ....parallel.pipeline_engine import PipelineEngine
+from ....parallel.pipeline_workers import WorkerPipelineEngine
 from ....parallel.remote import RemoteArray, remote_layout
 from ....parallel.socket_mesh import SocketMesh
 from ....parallel.worker_engine import WorkerEngine
@@ -82,7 +82,7 @@ class NumpyProgramEngine(NumpyEngine):
         return [str(name) for name in self.backend.listed_devices] or ["cpu"] * layout.mesh.devices
 
     def on_pipeline(self, pipeline: Pipeline) -> MeshEngine:
-        return PipelineEngine.start(self.backend, pipeline, is_one_of_several=bool(_MPI & os.environ.keys()))
+        return WorkerPipelineEngine.start(self.backend, pipeline, is_one_of_several=bool(_MPI & os.environ.keys()))
 
     # --- workers ----------------------------------------------------------------------------------------------
 

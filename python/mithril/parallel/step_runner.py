@@ -1,0 +1,144 @@
+"""Runs the steps of one device of a pipeline in their order, whatever carries arrays between devices."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from .pipeline import Step, Task
+
+__all__ = ["DeviceSteps", "Key", "StepRun", "part"]
+
+#: Name of a value, and number of a micro-batch.
+Key = tuple[str, int]
+
+
+class DeviceSteps:
+    """The steps of a program on one device.
+
+    Parameters
+    ----------
+    module : Module
+        The loaded functions.
+    steps : list of Step
+        Those of all devices.
+    order : list of Task
+        What this device does, in order.
+    sends : dict of str to list of int
+        The devices that read a value which is computed here.
+    count : int
+        Number of micro-batches.
+    """
+
+    def __init__(
+        self, module: Any, steps: list[Step], order: list[Task], sends: Mapping[str, list[int]], count: int
+    ) -> None:
+        self.steps = steps
+        self.order = order
+        self.sends = sends
+        self.count = count
+        own = {i for i, _ in order}
+        self.functions: dict[str, Callable[..., Any]] = {
+            steps[i].name: module.function(steps[i].name) for i in own if steps[i].exchange is None
+        }
+        #: How often each value is read here.
+        self.uses = Counter((name, n) for i, m in order for name in steps[i].reads for n in self.micro_batches(m))
+
+    def micro_batches(self, m: int) -> Collection[int]:
+        """Return the micro-batches of a task."""
+        return range(self.count) if m < 0 else (m,)
+
+
+class StepRun:
+    """One call of the steps of a device.
+
+    Parameters
+    ----------
+    program : DeviceSteps
+        What is run.
+    backend : Backend
+        That of the device.
+    values : dict of Key to array
+        What the steps read that no step makes.
+    results : collection of Key
+        What is kept until the end.
+    receive : callable
+        Returns the array of a name and a micro-batch that another device sends.
+    send : callable
+        Takes the number of a device, a name, a micro-batch and an array.
+    """
+
+    def __init__(
+        self,
+        program: DeviceSteps,
+        backend: Any,
+        values: dict[Key, Any],
+        results: Collection[Key],
+        receive: Callable[[Key], Any],
+        send: Callable[[int, Key, Any], None],
+    ) -> None:
+        self._program, self._backend, self._engine = program, backend, backend.engine
+        self._receive, self._send = receive, send
+        self._results = set(results)
+        self._uses = Counter(program.uses)
+        self.values = values
+
+    def do(self, task: Task) -> None:
+        """Run one task; its operands have to be here, or come."""
+        i, m = task
+        program, values = self._program, self.values
+        step, micro_batches = program.steps[i], program.micro_batches(m)
+        for key in [(name, n) for name in step.reads for n in micro_batches]:
+            if key not in values:
+                values[key] = self._receive(key)
+        values.update(self._exchanged(step, m) if step.exchange else self._computed(step, m))
+        for name in step.makes:
+            for peer in program.sends.get(name, ()):
+                for n in micro_batches:
+                    self._send(peer, (name, n), values[name, n])
+        for key in [(name, n) for name in (*step.reads, *step.makes) for n in micro_batches]:
+            self._uses[key] -= key[0] in step.reads
+            if self._uses[key] <= 0 and key not in self._results:
+                values.pop(key, None)
+
+    def _computed(self, step: Step, m: int) -> dict[Key, Any]:
+        results = self._program.functions[step.name]({name: self.values[name, m] for name in step.reads})
+        return {(name, m): array for name, array in results.items()}
+
+    def _exchanged(self, step: Step, m: int) -> dict[Key, Any]:
+        """Compute a collective over the micro-batches."""
+        assert step.exchange is not None
+        axis, along, reduction = step.exchange
+        values, count = self.values, self._program.count
+        [make] = step.makes
+        if step.name == "mesh_index":
+            return {(make, m): self._engine.constant(np.asarray(m, np.int64))}
+        [read] = step.reads
+        if step.name == "shard":
+            return {(make, m): part(values[read, m], axis, m, count)}
+        parts = [values[read, n] for n in range(count)]
+        if step.name == "all_gather":
+            whole = self._engine.joined(parts, axis) if count > 1 else parts[0]
+            return {(make, n): whole for n in range(count)}
+        if step.name == "all_to_all":
+            return {
+                (make, n): self._engine.joined([part(own, axis, n, count) for own in parts], along)
+                for n in range(count)
+            }
+        total = parts[0]
+        for own in parts[1:]:
+            if reduction == "SUM":
+                total = total + own
+            else:
+                total = getattr(self._backend, {"MAX": "maximum", "MIN": "minimum"}[reduction])(total, own)
+        is_divided = step.name == "reduce_scatter"
+        return {(make, n): part(total, axis, n, count) if is_divided else total for n in range(count)}
+
+
+def part(array: Any, axis: int, number: int, count: int) -> Any:
+    """Return one of so many equal parts of an array along an axis."""
+    size = array.shape[axis] // count
+    return array[(slice(None),) * axis + (slice(number * size, (number + 1) * size),)]
