@@ -43,7 +43,7 @@ LAYOUTS = (
     {"layout": ml.Pipeline(STAGES, micro_batches=4)},
     {"layout": ml.Pipeline(STAGES, micro_batches=8, schedule="gpipe")},
     # There and back, and a device that gets its inputs from the one behind it.
-    {"layout": ml.Pipeline({"layer1": 0, "norm": 1, "layer2": 0}, micro_batches=2)},
+    {"layout": ml.Pipeline({"layer1": 0, "norm": 1, "layer2": 0}, micro_batches=2, schedule="interleaved")},
     {"layout": ml.Pipeline({"layer1": 1, "layer2": 0}, micro_batches=1)},
 )
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mithril import errors
 from mithril.parallel import workers
-from mithril.parallel.pipeline import Step, balanced, orders
+from mithril.parallel.pipeline import Step, balanced, orders, sequence
 from pipeline_models import LAYOUTS, compare, layers, text
 
 RANDOM = np.random.default_rng(0)
@@ -40,6 +40,13 @@ def test_layers_are_distributed_by_their_size():
     for ours, theirs in zip(actual, expected, strict=True):
         for name, value in theirs.items():
             np.testing.assert_allclose(ours[name], value, rtol=1e-4, atol=1e-4 * np.abs(value).max(), err_msg=name)
+    # Two parts of the layers on each device.
+    interleaved = ml.compile(
+        text(), ml.NumpyBackend(devices=["cpu"] * 2), layout=ml.Pipeline(2, schedule="interleaved", micro_batches=3)
+    )
+    for ours, theirs in zip(interleaved.evaluate(params, data, output_gradients=True), actual, strict=True):
+        for name, value in theirs.items():
+            np.testing.assert_allclose(ours[name], value, rtol=1e-4, atol=1e-4 * np.abs(value).max(), err_msg=name)
     whole = compiled.evaluate(params, {"input": data["input"][:5]})
     for name, value in ml.compile(text(), ml.NumpyBackend()).evaluate(params, {"input": data["input"][:5]}).items():
         np.testing.assert_allclose(whole[name], value, rtol=1e-4, atol=1e-5)
@@ -64,46 +71,67 @@ def test_the_largest_device_is_small():
         assert list(placement.values()) == sorted(placement.values())
 
 
-def chain(devices):
-    """Forward and backward steps of a chain of layers; then gradients are summed."""
-    forward = [Step(d, d, f"f{d}", [f"a{d}"], [f"a{d + 1}"], None) for d in range(devices)]
-    last = 2 * devices - 1
-    backward = [
-        Step(d, last - d, f"b{d}", [f"a{d + 1}", f"g{d + 1}"], [f"g{d}", f"w{d}"], None) for d in range(devices)
-    ]
-    sums = [Step(d, 2 * devices + d, "all_reduce", [f"w{d}"], [f"s{d}"], (0, "SUM")) for d in range(devices)]
-    return sorted([*forward, *backward, *sums], key=lambda step: step.level)
+def chain(devices, chunks=1):
+    """Forward and backward steps of a chain of layers, one where they meet; then gradients are summed."""
+    count = devices * chunks
+    steps = [Step(s % devices, s, f"f{s}", [f"a{s}"], [f"a{s + 1}"], None) for s in range(count - 1)]
+    meet = ["cotangent:y", f"a{count - 1}"]
+    steps.append(Step(devices - 1, count - 1, "meet", meet, [f"g{count - 1}", f"w{count - 1}"], None))
+    for s in range(count - 2, -1, -1):
+        level = 2 * count - 2 - s
+        steps.append(Step(s % devices, level, f"b{s}", [f"a{s + 1}", f"g{s + 1}"], [f"g{s}", f"w{s}"], None))
+    sums = [Step(s % devices, 2 * count, "all_reduce", [f"w{s}"], [f"s{s}"], (0, 0, "SUM")) for s in range(count)]
+    return [*steps, *sums]
 
 
-@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
-def test_schedules_do_everything_once_and_never_wait_in_a_circle(schedule):
-    devices, count = 3, 6
-    steps = chain(devices)
+#: For each schedule how many results of layers forward a device keeps at a time, on three devices.
+KEPT = {"gpipe": [6, 6, 0], "1f1b": [3, 2, 0], "interleaved": [8, 6, 4]}
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
+def test_schedules_do_everything_once_and_wait_as_little_as_they_can(schedule):
+    devices, count, chunks = 3, 6, 2 if schedule == "interleaved" else 1
+    steps = chain(devices, chunks)
     order = orders(steps, count, schedule, devices)
     makers = {name: i for i, step in enumerate(steps) for name in step.makes}
-    done, left, most = set(), [list(own) for own in order], [0] * devices
+    takes = {"f": 1, "b": 2, "m": 3, "a": 0}
+    end, free, left, kept, most = {}, [0] * devices, [list(own) for own in order], [0] * devices, [0] * devices
     while any(left):
-        able = [
-            device
-            for device, own in enumerate(left)
-            if own
-            and all(
-                (makers[name], m) in done
-                for name in steps[own[0][0]].reads
-                if name in makers
-                for m in (range(count) if own[0][1] < 0 else [own[0][1]])
-            )
-        ]
+        able = []
+        for device, own in enumerate(left):
+            for i, m in own[:1]:
+                needs = [
+                    (makers[name], n)
+                    for name in steps[i].reads
+                    if name in makers
+                    for n in (range(count) if m < 0 else [m])
+                ]
+                if all(need in end for need in needs):
+                    able.append((device, max([free[device], *(end[need] for need in needs)])))
         assert able
-        for device in able:
-            done.add(left[device].pop(0))
-        for device in range(devices):
-            ahead = [sum((i, m) in done for m in range(count)) for i, s in enumerate(steps) if s.name == f"f{device}"]
-            behind = [sum((i, m) in done for m in range(count)) for i, s in enumerate(steps) if s.name == f"b{device}"]
-            most[device] = max(most[device], ahead[0] - behind[0])
-    assert len(done) == sum(map(len, order)) == 2 * devices * count + devices
-    # Micro-batches whose intermediate results are kept at a time.
-    assert most == ([count] * devices if schedule == "gpipe" else [3, 2, 1])
+        for device, start in able:
+            i, m = left[device].pop(0)
+            kind = steps[i].name[0]
+            end[i, m] = free[device] = start + takes[kind]
+            kept[device] += {"f": 1, "b": -1}.get(kind, 0)
+            most[device] = max(most[device], kept[device])
+    assert len(end) == sum(map(len, order)) == (2 * devices * chunks - 1) * count + devices * chunks
+    assert most == KEPT[schedule]
+    # Each waits while the first and the last micro-batches go through the others, in parts as large as a chunk.
+    assert max(free) == 3 * chunks * count + 3 * (devices - 1)
+
+
+def test_orders_that_would_wait_in_a_circle_are_those_of_gpipe():
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        devices, count = int(random.integers(1, 4)), int(random.integers(1, 6))
+        steps = chain(devices, int(random.integers(1, 4)))
+        places = random.permutation(devices)
+        steps = [step._replace(device=int(places[random.integers(0, devices)])) for step in steps]
+        for schedule in ("gpipe", "1f1b", "interleaved"):
+            order = orders(steps, count, schedule, devices)
+            done = [task for _, task in sequence(steps, order, count)]
+            assert len(done) == len(set(done)) == sum(1 if step.is_joint else count for step in steps)
 
 
 class Own(ml.NumpyBackend):
@@ -125,6 +153,8 @@ def placed_and_divided():
         (lambda: ml.Pipeline({}), errors.InvalidValueError, "the stages are {}"),
         (lambda: ml.Pipeline({"a": -1}), errors.InvalidValueError, "the stages are"),
         (lambda: ml.Pipeline(2, micro_batches=0), errors.InvalidValueError, "micro_batches is 0"),
+        (lambda: ml.Pipeline(2, chunks=2), errors.ConflictingOptionError, "schedule='interleaved'"),
+        (lambda: ml.Pipeline(2, schedule="interleaved", chunks=0), errors.InvalidValueError, "chunks is 0"),
         (lambda: ml.Pipeline(2, schedule="1f1c"), errors.InvalidValueError, "did you mean '1f1b'"),
         (
             lambda: ml.compile(layers(), ml.NumpyBackend(), layout=ml.Pipeline({"layer1": 1})),

@@ -6,13 +6,13 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..errors import InvalidValueError, KeyNotFoundError
+from ..errors import ConflictingOptionError, InvalidValueError, KeyNotFoundError
 from ..suggestions import did_you_mean, nearest
 from .layout import Layout, Mesh
 
 __all__ = ["Pipeline", "Step", "Task", "balanced", "orders", "sequence"]
 
-_SCHEDULES = ("gpipe", "1f1b")
+_SCHEDULES = ("gpipe", "1f1b", "interleaved")
 #: A task: number of a step and of a micro-batch, or -1 if it is one for all of them.
 Task = tuple[int, int]
 
@@ -34,7 +34,11 @@ class Pipeline(Layout):
         Number of parts of a batch. Default: the most that divide it, up to two for each device.
     schedule : str, optional
         ``"gpipe"``: all micro-batches forward, then all backward. ``"1f1b"`` (default): as soon as a micro-batch can go
-        backward, it does, so that fewer are kept.
+        backward, it does, so that fewer are kept. ``"interleaved"``: the same, and each device has several parts of the
+        model, one after another, so that devices wait less at the beginning and at the end.
+    chunks : int, optional
+        How many parts of the model each device has with ``schedule="interleaved"``, if ``stages`` is a number.
+        Default: 2.
 
     Raises
     ------
@@ -49,7 +53,12 @@ class Pipeline(Layout):
     """
 
     def __init__(
-        self, stages: Mapping[str, int] | int, *, micro_batches: int | None = None, schedule: str = "1f1b"
+        self,
+        stages: Mapping[str, int] | int,
+        *,
+        micro_batches: int | None = None,
+        schedule: str = "1f1b",
+        chunks: int | None = None,
     ) -> None:
         numbers = [stages] if isinstance(stages, int) else list(stages.values())
         least = 1 if isinstance(stages, int) else 0
@@ -65,10 +74,18 @@ class Pipeline(Layout):
             near = nearest(str(schedule), _SCHEDULES)
             guess = f"did you mean {near!r}?" if near else f"there are {', '.join(map(repr, _SCHEDULES))}"
             raise InvalidValueError(f"the schedule is {schedule!r}", hint=guess)
+        if chunks is not None and (isinstance(chunks, bool) or not isinstance(chunks, int) or chunks < 1):
+            raise InvalidValueError(f"chunks is {chunks!r}", hint="give the number of parts on each device, e.g. 2")
+        if chunks is not None and (schedule != "interleaved" or not isinstance(stages, int)):
+            raise ConflictingOptionError(
+                f"chunks={chunks} is for a number of devices and schedule='interleaved'",
+                hint="leave it out, or pass ml.Pipeline(2, schedule='interleaved', chunks=2)",
+            )
         super().__init__(Mesh(micro=micro_batches or 1), batch="micro")
         self.stages = stages if isinstance(stages, int) else dict(stages)
         self.micro_batches = micro_batches
         self.schedule = schedule
+        self.chunks = (chunks or 2) if schedule == "interleaved" and isinstance(stages, int) else 1
 
     @property
     def devices(self) -> int:
@@ -92,6 +109,8 @@ class Pipeline(Layout):
             parts.append(f"micro_batches={self.micro_batches}")
         if self.schedule != "1f1b":
             parts.append(f"schedule={self.schedule!r}")
+        if self.schedule == "interleaved" and isinstance(self.stages, int) and self.chunks != 2:
+            parts.append(f"chunks={self.chunks}")
         return f"Pipeline({', '.join(parts)})"
 
 
@@ -171,53 +190,70 @@ def orders(steps: Sequence[Step], count: int, schedule: str, devices: int) -> li
     count : int
         Number of micro-batches.
     schedule : str
-        ``"gpipe"`` or ``"1f1b"``.
+        ``"gpipe"``, ``"1f1b"`` or ``"interleaved"``.
     devices : int
         Number of devices.
     """
-    tasks = [(i, m) for i, step in enumerate(steps) for m in ([-1] if step.is_joint else range(count))]
-    order: list[list[Task]] = [[] for _ in range(devices)]
+    behind = _behind(steps)
+    own = [[i for i, step in enumerate(steps) if step.device == device] for device in range(devices)]
+    # Step by step, each for all micro-batches, in the order of the levels.
+    whole = [[(i, m) for i in mine for m in ([-1] if steps[i].is_joint else range(count))] for mine in own]
     if schedule == "gpipe":
-        for task in tasks:
-            order[steps[task[0]].device].append(task)
-        return order
+        return whole
+    backward = _backward(steps)
+    forward = [[i for i in mine if i not in backward and i not in behind] for mine in own]
+    back = [[i for i in mine if i in backward and i not in behind] for mine in own]
+    chunks = max(map(len, forward))
+    by_level = sorted(range(devices), key=lambda device: (not forward[device], forward[device][:1]))
+    alternating: list[list[Task]] = []
+    for device in range(devices):
+        later = devices - 1 - by_level.index(device)
+        ahead = later * (2 if schedule == "interleaved" else 1) + (chunks - 1) * devices
+        # Where forward and backward meet, they are one step: there is nothing to do in its turn forward.
+        turns = [*forward[device], *[-1] * (chunks - len(forward[device]))]
+        ordered = _alternating(_grouped(turns, count, devices), _grouped(back[device], count, devices), ahead)
+        rest = [task for task in whole[device] if task[0] in behind]
+        alternating.append([task for task in ordered if task[0] >= 0] + rest)
+    return alternating if _ends(steps, alternating, count) else whole
+
+
+def _grouped(steps: Sequence[int], count: int, size: int) -> list[Task]:
+    """Return the tasks of steps: those of some micro-batches, step by step, then those of the next ones."""
+    groups = [range(start, min(count, start + size)) for start in range(0, count, size)]
+    return [(i, m) for group in groups for i in steps for m in group]
+
+
+def _alternating(forward: Sequence[Task], backward: Sequence[Task], ahead: int) -> list[Task]:
+    """Return tasks forward and backward in turns, after some forward."""
+    ordered = list(forward[:ahead])
+    for k in range(max(len(forward) - ahead, len(backward))):
+        ordered += [*forward[ahead + k : ahead + k + 1], *backward[k : k + 1]]
+    return ordered
+
+
+def _behind(steps: Sequence[Step]) -> set[int]:
+    """Return the steps that wait for all micro-batches."""
     makers = {name: i for i, step in enumerate(steps) for name in step.makes}
-    needs: dict[Task, set[Task]] = {}
-    behind: set[Task] = set()
-    for i, m in tasks:
-        sources = [makers[name] for name in steps[i].reads if name in makers]
-        needs[i, m] = {(j, n) for j in sources for n in ([-1] if steps[j].is_joint else range(count) if m < 0 else [m])}
-        if m < 0 or needs[i, m] & behind:
-            # It waits for all micro-batches.
-            behind.add((i, m))
-    left = [[task for task in tasks if steps[task[0]].device == device] for device in range(devices)]
-    done: set[Task] = set()
-    while any(left):
-        ready = [_next(own, done, needs, behind, steps, devices - device) for device, own in enumerate(left)]
-        if not any(ready):
-            # A value of the whole batch is needed: all micro-batches have to come.
-            ready = [_next(own, done, needs, behind, steps, count) for own in left]
-        for device, chosen in enumerate(ready):
-            if chosen is not None:
-                left[device].remove(chosen)
-                order[device].append(chosen)
-        done.update(task for task in ready if task is not None)
-    return order
+    behind: set[int] = set()
+    for i, step in enumerate(steps):
+        if step.is_joint or any(makers.get(name) in behind for name in step.reads):
+            behind.add(i)
+    return behind
 
 
-def _next(
-    left: list[Task],
-    done: set[Task],
-    needs: Mapping[Task, set[Task]],
-    behind: set[Task],
-    steps: Sequence[Step],
-    most: int,
-) -> Task | None:
-    """Return what a device does next: the last step that it can, and no more micro-batches at once than ``most``."""
-    waiting = {m for i, m in left if (i, m) not in behind}
-    begun = {m for i, m in done if left and steps[i].device == steps[left[0][0]].device and m in waiting}
-    able = [task for task in left if needs[task] <= done and (task in behind or task[1] in begun or len(begun) < most)]
-    return max(able, key=lambda task: (steps[task[0]].level, -task[1]), default=None)
+def _backward(steps: Sequence[Step]) -> set[int]:
+    """Return the steps that compute gradients: what follows from the cotangents of the outputs."""
+    makers = {name: i for i, step in enumerate(steps) for name in step.makes}
+    backward: set[int] = set()
+    for i, step in enumerate(steps):
+        if any(name.startswith("cotangent:") or makers.get(name) in backward for name in step.reads):
+            backward.add(i)
+    return backward
+
+
+def _ends(steps: Sequence[Step], orders: Sequence[Sequence[Task]], count: int) -> bool:
+    """Whether no devices wait for each other."""
+    return len(sequence(steps, orders, count)) == sum(map(len, orders))
 
 
 def sequence(steps: Sequence[Step], orders: Sequence[Sequence[Task]], count: int) -> list[tuple[int, Task]]:
@@ -247,7 +283,8 @@ def sequence(steps: Sequence[Step], orders: Sequence[Sequence[Task]], count: int
                 merged.append((device, own.popleft()))
                 made.update((name, n) for name in steps[i].makes for n in micro_batches)
         if len(merged) == before:
-            raise RuntimeError("the devices of a pipeline wait for each other")
+            # They wait for each other.
+            break
     return merged
 
 

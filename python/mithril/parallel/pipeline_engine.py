@@ -170,7 +170,8 @@ def layer_devices(core: _core.Compiled, layout: Pipeline) -> dict[str, int]:
     stages = layout.stages
     if isinstance(stages, int):
         sizes = [(name, max(1, math.prod(shape))) for name, _, shape in core.inputs("param")]
-        return balanced(sizes, stages)
+        # Of several parts on a device, the first of all devices come first.
+        return {name: i % stages for name, i in balanced(sizes, stages * layout.chunks).items()}
     return stages
 
 
