@@ -87,6 +87,7 @@ FOURIER = {
     "rfft2": (lambda x: real_of(torch.fft.rfft2(x, norm="ortho")), [f(2, 4, 6)]),
     "irfft2": (lambda x: torch.fft.irfft2(torch.fft.rfft2(x) * 2, s=(4, 6)), [f(2, 4, 6)]),
     "rfftn": (lambda x: torch.fft.irfftn(torch.fft.rfftn(x, dim=(1, 2)), dim=(1, 2), s=(4, 5)), [f(2, 4, 5)]),
+    "hfft": (lambda x: (torch.fft.hfft(x), torch.fft.hfft2(x, dim=(1, 0))), [f(4, 5)]),
     "shift": (lambda x: torch.fft.ifftshift(torch.fft.fftshift(x, dim=1) * x, dim=(0, 1)), [f(4, 5)]),
     "mixing": (lambda x: torch.fft.fft(torch.fft.fft(x, dim=-1), dim=-2).real, [f(2, 4, 6)]),
 }
@@ -99,6 +100,11 @@ ORDERS = {
     "nanmedian": (lambda x, m: tuple(torch.where(m, x, float("nan")).nanmedian(1)), [f(3, 6)], [f(3, 6) > -1.0]),
     "median_nan": (lambda x, m: torch.where(m, x, float("nan")).median(1)[1], [f(3, 6)], [f(3, 6) > -1.6]),
     "median_integers": (lambda x: (x.median(), *x.median(1)), [], [i([5, 1, 4, 8, 0, 9], 2, 3)]),
+    "mode": (lambda x: (*x.round().mode(0), *x.round().mode(1, keepdim=True)), [f(5, 6)]),
+    "scalar": (
+        lambda x: (x.softmax(0), x.max(0)[0], x.logsumexp(0), x.norm(2, 0), x.cumsum(0), x.topk(1)[0]),
+        [f(1)[0]],
+    ),
     "kthvalue": (lambda x: tuple(torch.kthvalue(x, 2, 1)), [f(3, 6)]),
     "kthvalue_kept": (lambda x: tuple(x.kthvalue(3, 0, keepdim=True)), [f(3, 6)]),
     "sort": (lambda x: tuple(x.sort(1, descending=True)), [f(3, 6)]),
@@ -143,6 +149,12 @@ SCATTERS = {
     "index_fill": (lambda x, k: x.index_fill(1, k, -1.0), [f(3, 4)], [i([0, 3])]),
     "index_reduce": (lambda x, s, k: x.index_reduce(0, k, s, "mean"), [f(3, 4), f(5, 4)], [i([0, 2, 2, 1, 0])]),
     "masked_scatter": (lambda x, s, m: x.masked_scatter(m, s), [f(3, 4), f(12)], [f(3, 4) > 0]),
+    "put": (lambda x, s, k: x.put(k, s, accumulate=True), [f(3, 4), f(2)], [i([5, 5])]),
+    "take": (lambda x, k: x.take(k), [f(3, 4)], [i([[5, 11], [0, 5]])]),
+    "diagonal_scatter": (lambda x, s: x.diagonal_scatter(s, -1, 1, 0), [f(3, 4), f(3)]),
+    "scatter_add_part": (lambda x, s, k: x.scatter_add(0, k, s), [f(5, 4)], [f(3, 3), SPOTS[:2, :2]]),
+    "masked_scatter_rows": (lambda x, s, m: x.masked_scatter(m, s), [f(3, 4), f(12)], [f(4) > 0]),
+    "pdist": (lambda x: (F.pdist(x), F.pdist(x, 1.0)), [f(5, 3)]),
     "as_strided": (lambda x: x.as_strided((3, 2, 2), (4, 2, 1), 1), [f(4, 4)]),
     "as_strided_overlap": (lambda x: x.as_strided((5, 4), (1, 1)), [f(9)]),
     "as_strided_transposed": (lambda x: x.t().as_strided((2, 3), (1, 5), 2), [f(4, 5)]),
@@ -171,6 +183,60 @@ SCATTERS = {
         [f(3), f(3)],
     ),
 }
+WINDOWS = {
+    "conv_image": (lambda x, w: F.conv2d(x, w, padding=1), [f(3, 5, 6), f(4, 3, 3, 3)]),
+    "conv_same_image": (lambda x, w: F.conv1d(x, w, padding="same"), [f(3, 6), f(4, 3, 3)]),
+    "transposed_image": (lambda x, w: F.conv_transpose2d(x, w, stride=2), [f(3, 3, 4), f(3, 2, 3, 3)]),
+    "pools_image": (
+        lambda x: (F.max_pool2d(x, 2), F.avg_pool2d(x, 2), F.adaptive_avg_pool2d(x, 2), F.lp_pool2d(x + 3, 2, 2)),
+        [f(3, 5, 6)],
+    ),
+    "places": (lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), [f(2, 3, 7, 6)]),
+    "places_dilated": (
+        lambda x: F.max_pool2d(x, (3, 2), 2, 1, (2, 1), ceil_mode=True, return_indices=True),
+        [f(2, 3, 8, 7)],
+    ),
+    "places_line": (lambda x: F.max_pool1d(x, 3, 2, return_indices=True), [f(3, 7)]),
+    "places_volume": (lambda x: F.max_pool3d(x, 2, return_indices=True), [f(1, 2, 4, 4, 5)]),
+    "adaptive": (lambda x: F.adaptive_max_pool2d(x, (3, 4), return_indices=True), [f(2, 3, 7, 6)]),
+    "adaptive_line": (lambda x: F.adaptive_max_pool1d(x, 3, return_indices=True), [f(3, 7)]),
+    "adaptive_volume": (
+        lambda x: (*F.adaptive_max_pool3d(x, 2, return_indices=True), F.adaptive_avg_pool3d(x, (2, 3, None))),
+        [f(1, 2, 3, 4, 5)],
+    ),
+    "divisor": (lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, divisor_override=5), [f(2, 3, 6, 7)]),
+    "unpool": (
+        lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2, output_size=(5, 6)),
+        [f(2, 3, 5, 6)],
+    ),
+    "unpool_line": (lambda x: F.max_unpool1d(*F.max_pool1d(x, 2, return_indices=True), 2), [f(2, 3, 6)]),
+    "unpool_volume": (lambda x: F.max_unpool3d(*F.max_pool3d(x, 2, return_indices=True), 2), [f(1, 2, 4, 4, 2)]),
+    "fractional": (
+        lambda x, s: F.fractional_max_pool2d(x, (2, 3), (3, 2), return_indices=True, _random_samples=s),
+        [f(2, 3, 7, 8)],
+        [f(2, 3, 2, low=0.0, high=1.0)],
+    ),
+    "fractional_volume": (
+        lambda x, s: F.fractional_max_pool3d(x, 2, (3, 2, 1), return_indices=True, _random_samples=s),
+        [f(2, 3, 5, 6, 3)],
+        [f(2, 3, 3, low=0.0, high=1.0)],
+    ),
+    "bilinear": (lambda x, y, w, b: F.bilinear(x, y, w, b), [f(2, 5, 3), f(2, 5, 4), f(6, 3, 4), f(6)]),
+    "pad_negative": (
+        lambda x: tuple(F.pad(x, (2, -1, -2, 1), mode=mode) for mode in ("reflect", "replicate", "circular")),
+        [f(1, 2, 5, 6)],
+    ),
+    "grid_volume": (
+        lambda x, g: F.grid_sample(x, g, align_corners=False),
+        [f(1, 2, 3, 3, 4), f(1, 2, 2, 3, 3, high=1)],
+    ),
+}
+
+
+def drawn(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
 SYMMETRIC = f(4, 4) @ f(4, 4).T + torch.eye(4)
 LINALG = {
     "inv": (lambda x: torch.linalg.inv(x), [SYMMETRIC]),
@@ -198,10 +264,56 @@ LINALG = {
         [SYMMETRIC, f(2, 4)],
     ),
     "matrix_norm": (lambda x: torch.linalg.matrix_norm(x, 2), [SYMMETRIC]),
+    "matrix_exp": (
+        lambda x: torch.linalg.matrix_exp(x * 0.3) + torch.matrix_exp(torch.stack([-x, x / 9]))[1],
+        [SYMMETRIC],
+    ),
+    "lu": (lambda x: torch.linalg.lu(x), [drawn(4, 4)]),
+    "lu_wide": (lambda x: torch.linalg.lu(x)[1:], [drawn(2, 3, 5)]),
+    "lu_tall": (lambda x: torch.linalg.lu_factor(x), [drawn(5, 3)]),
+    "lu_unpack": (lambda x: torch.lu_unpack(*torch.linalg.lu_factor(x)), [drawn(2, 4, 4)]),
+    "lu_solve": (lambda x, y: torch.linalg.lu_solve(*torch.linalg.lu_factor(x), y), [drawn(4, 4), f(4, 2)]),
+    "lu_solve_transposed": (
+        lambda x, y: torch.linalg.lu_solve(*torch.linalg.lu_factor(x), y, left=False, adjoint=True),
+        [drawn(4, 4), f(2, 4)],
+    ),
+    "lu_solve_right": (
+        lambda x, y: torch.linalg.lu_solve(*torch.linalg.lu_factor(x), y, left=False),
+        [drawn(4, 4), f(2, 4)],
+    ),
+    "householder": (lambda x, t: torch.linalg.householder_product(x, t), [drawn(2, 5, 3), f(2, 3)]),
+    "tensorinv": (lambda x: torch.linalg.tensorinv(x.reshape(4, 2, 2), ind=1), [SYMMETRIC]),
+    "addbmm": (lambda x, y: torch.addbmm(x[0], x, y, beta=0.5), [f(3, 4, 4), f(3, 4, 4)]),
     # PyTorch writes the check of the matrix with effects when it decomposes the program.
     "decomposed": (lambda x: torch.linalg.tensorsolve(x, x[0]) * torch.sinc(x[0]), [SYMMETRIC]),
 }
 SPECIAL = {
+    "i0": (
+        lambda x: (torch.special.i0(x), torch.special.i0e(x * 9), torch.special.i1(x), torch.special.i1e(x * 9)),
+        [f(9)],
+    ),
+    "polygamma": (lambda x: tuple(torch.polygamma(n, x) for n in range(4)), [f(9, low=0.3, high=6)]),
+    "zeta": (lambda x: torch.special.zeta(x + 0.2, x), [], [f(9, low=1, high=6)]),
+    "normal": (
+        lambda x: (torch.special.log_ndtr(x * 9), torch.special.ndtr(x), torch.special.ndtri((x + 2) / 4)),
+        [f(9)],
+    ),
+    "erfcx": (lambda x: (torch.special.erfcx(x), torch.special.entr(x + 2.1)), [f(9)]),
+    "xlogy": (lambda x, y: (torch.xlogy(x, y), torch.special.xlog1py(x, y), torch.xlogy(2, y)), [f(5), f(5, low=0.1)]),
+    "xlogy_zero": (lambda x, y: torch.xlogy(x, y), [], [i([0.0, 0.0, 0.0, 2.0]), i([0.0, float("nan"), -1.0, 0.0])]),
+    "signs": (
+        lambda x, y: (torch.copysign(x, y), torch.signbit(y), torch.copysign(x, -2.0)),
+        [],
+        [f(6), i([0.0, -0.0, -float("inf"), float("inf"), -1.0, 1.0])],
+    ),
+    "frexp": (
+        lambda x: (*torch.frexp(x), torch.ldexp(x, torch.tensor([-1, 0, 3, 2, 1, 1]))),
+        [],
+        [i([0.0, 1.0, -0.25, 5.0, 2.0**-120, float("inf")])],
+    ),
+    "round": (lambda x: (torch.round(x, decimals=1), torch.round(x * 100, decimals=-1)), [], [f(7)]),
+    "hypot": (lambda x, y: (torch.hypot(x, y), torch.dist(x, y, 3)), [f(5), f(5, low=1)]),
+    "shifts": (lambda a, b: (a << b, a >> b, a.div(b + 1, rounding_mode="trunc")), [], [i([5, -7, 8]), i([1, 2, 3])]),
     "lgamma": (lambda x: torch.lgamma(x), [f(40, low=-6.3, high=9.2)]),
     "lgamma_large": (lambda x: torch.lgamma(x * 1e4), [f(5, low=1, high=9)]),
     "lgamma_poles": (lambda x: torch.lgamma(x), [], [i([0.0, -1.0, -3.0, 1.0, 2.0, float("inf"), -float("inf")])]),
@@ -253,6 +365,7 @@ FAMILIES = {
     "fourier": FOURIER,
     "orders": ORDERS,
     "scatters": SCATTERS,
+    "windows": WINDOWS,
 }
 
 
@@ -296,6 +409,40 @@ def test_values_and_gradients_are_those_of_pytorch(family, backend):
                 f"not {right.dtype}{right.shape} {right.ravel()[:8]}"
             )
     assert not wrong, "\n".join(wrong)
+
+
+def test_special_functions_are_exact_in_float64():
+    scipy = pytest.importorskip("scipy.special")
+    x = np.concatenate([np.linspace(-12, 12, 401), [-700.0, -30.0, 8.0, -8.0, 0.0, 1e-9, 40.0, 600.0]])
+    size = np.abs(x) + 1e-3
+    p = np.concatenate([np.logspace(-300, -0.01, 300), 1 - np.logspace(-15, -0.5, 50), [0.0, 0.14, 0.5, 1.0, 2.0]])
+    functions = {
+        "i0e": (torch.special.i0e, scipy.i0e, x),
+        "i1e": (torch.special.i1e, scipy.i1e, x),
+        "erfcx": (torch.special.erfcx, scipy.erfcx, x[x > -20]),
+        "log_ndtr": (torch.special.log_ndtr, scipy.log_ndtr, x),
+        "ndtri": (torch.special.ndtri, scipy.ndtri, p),
+        "trigamma": (lambda x: torch.polygamma(1, x), lambda x: scipy.polygamma(1, x), size),
+        "polygamma": (lambda x: torch.polygamma(4, x), lambda x: scipy.polygamma(4, x), size),
+        "reflected": (lambda x: torch.polygamma(2, x), lambda x: scipy_derivative(x), np.array([-0.3, -2.7])),
+        "zeta": (lambda x: torch.special.zeta(2.5, x), lambda x: scipy.zeta(2.5, x), size),
+    }
+
+    def scipy_derivative(x):
+        # The recurrence, from where the function is defined.
+        steps = sum((x + k) ** -3.0 for k in range(4))
+        return scipy.polygamma(2, x + 4) - 2 * steps
+
+    class Module(nn.Module):
+        def forward(self, values):
+            return {name: functions[name][0](v) for name, v in values.items()}
+
+    values = {name: torch.tensor(v) for name, (_, _, v) in functions.items()}
+    model, params = ml.from_torch(Module(), (values,))
+    compiled = ml.compile(model, ml.NumpyBackend())
+    outputs = compiled.evaluate(params, {f"values_{name}": v.numpy() for name, v in values.items()})
+    for name, (_, exact, v) in functions.items():
+        np.testing.assert_allclose(outputs[name], exact(v), rtol=2e-13, atol=1e-300, err_msg=name)
 
 
 class Draws(nn.Module):

@@ -180,7 +180,8 @@ class Conversion:
     def result(self) -> tuple[Model, dict[str, Any]]:
         """Model and parameters."""
         # A buffer that is written but never read does not matter to the model.
-        kinds = ("USER_OUTPUT", "BUFFER_MUTATION")
+        # Tokens only say in which order checks are made.
+        kinds = ("USER_OUTPUT", "BUFFER_MUTATION", "TOKEN")
         changed = [spec for spec in self.program.graph_signature.output_specs if spec.kind.name not in kinds]
         if changed:
             notes = [f"`{spec.target}` is changed ({spec.kind.name.lower()})" for spec in changed]
@@ -276,6 +277,7 @@ class Conversion:
 
         specs = [s for s in self.program.graph_signature.output_specs if s.kind.name == "USER_OUTPUT"]
         by_name = {node.name: node for node in self.nodes}
+        inputs = [root.values[node] for node in self.nodes if node.op == "placeholder" and node in root.values]
         tree = pytree.tree_unflatten(list(range(len(specs))), self.program.out_spec)
         for name, number in _leaves(tree, ""):
             node = by_name.get(getattr(specs[number].arg, "name", None))
@@ -284,7 +286,7 @@ class Conversion:
                 raise error(f"the output `{name or 'output'}` is complex", [], "return its parts: torch.view_as_real")
             if node is None or not is_connection(value):
                 continue
-            if node.op == "placeholder":
+            if any(value is given for given in inputs):
                 # The module returns what it was given: still a value of its own.
                 value = cast(value, dtype_name(node.meta["val"].dtype))
             yield root.fresh(name or "output"), value
@@ -401,7 +403,7 @@ class Conversion:
         args = [value(a) for a in node.args]
         name = op_name(node)
         if name == "operator.getitem":
-            return args[0][args[1]]
+            return self._part(scope, node, args[0][args[1]])
         kwargs = {k: value(v) for k, v in node.kwargs.items() if k not in IGNORED}
         try:
             if name in OPS:
@@ -420,6 +422,15 @@ class Conversion:
             reason = refusal.message
         self.missing.add(name or node.op, *origin(node), reason)
         return self._stand_in(scope, node.meta.get("val"))
+
+    def _part(self, scope: Scope, node: Any, value: Any) -> Any:
+        """Return a result of an op that has several; one that was not converted must not be read."""
+        checked = ("torch.ops.higher_order.with_effects", "aten._linalg_check_errors.default")
+        if value is not None or node.meta.get("val") is None or all(op_name(user) in checked for user in node.users):
+            return value
+        source = node.args[0]
+        self.missing.add(op_name(source), *origin(source), f"its result {node.args[1]} has no counterpart")
+        return self._stand_in(scope, node.meta["val"])
 
     def _stand_in(self, scope: Scope, value: Any) -> Any:
         """Make values of the right shapes for the results of an op that is missing: what follows is looked at, too."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import os
 import re
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -131,14 +132,30 @@ def _export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, 
     _check_call(module, args, kwargs or {})
     args, kwargs = distinct((tuple(args), dict(kwargs or {})), module, torch)
     try:
-        with quiet():
+        with quiet(), _masks_as_given(torch):
             return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic, strict=False)
     except Exception as reason:
         raise _refusal(type(module).__name__, reason) from reason
 
 
+@contextlib.contextmanager
+def _masks_as_given(torch: Any) -> Iterator[None]:
+    """Keep nn.Transformer from comparing its masks with a causal one, which cannot be traced, and changes no result."""
+    module, name = torch.nn.modules.transformer, "_detect_is_causal_mask"
+    compare = getattr(module, name, None)
+    if compare is None:
+        yield
+        return
+    setattr(module, name, lambda mask, is_causal=None, size=None: is_causal is True)
+    try:
+        yield
+    finally:
+        setattr(module, name, compare)
+
+
 #: Folders whose lines are none of the user's.
 _TORCH = f"{os.sep}torch{os.sep}"
+_NETWORKS = f"{_TORCH}nn{os.sep}"
 _HERE = str(Path(__file__).parents[2])
 
 
@@ -158,6 +175,26 @@ def _check_call(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         ) from None
 
 
+#: What to write in place of ops that have no rule for their shapes in PyTorch.
+_INSTEAD = {
+    "linalg_lstsq": "the solution is torch.linalg.pinv(a) @ b",
+    "_ctc_loss": "let the module return the log-probabilities, and compute the CTC loss outside of it",
+    "equal": "a truth value of Python depends on data: compare with torch.eq; "
+    "for torch.cov and torch.corrcoef, center and multiply: c = x - x.mean(-1, keepdim=True); c @ c.mT / (n - 1)",
+    "allclose": "a truth value of Python depends on data: compare with torch.isclose, or outside of the module",
+}
+
+
+#: Functions of torch.nn that ask for the values of tensors, by file and name, and what to do instead.
+_LOOKS_AT_DATA = {
+    ("functional", "gaussian_nll_loss"): "it checks that variances are positive: write the loss with other ops, "
+    "0.5 * (var.log() + (input - target) ** 2 / var)",
+    ("rnn", "forward"): "sizes of packed sequences depend on data: run the module on padded ones, and take from its "
+    "outputs what counts",
+    ("batchnorm", "forward"): "an average over all batches (momentum=None) depends on their number: give a momentum",
+}
+
+
 def _refusal(name: str, reason: Exception) -> UnsupportedOpError:
     """Say in short why PyTorch does not export a module."""
     text = _reason(reason)
@@ -165,9 +202,18 @@ def _refusal(name: str, reason: Exception) -> UnsupportedOpError:
     if "data-dependent" in text:
         text = "a size or a condition depends on data"
         hint = "in place of Python's if and for: torch.where, or torch.cond; sizes must follow from sizes of inputs"
+    elif re.fullmatch(r"[\w:]+\.\w+\.\w+", text):
+        hint = _INSTEAD.get(text.split(".")[1], "compute this part outside of the module, or write it with other ops")
+        text = f"PyTorch cannot trace `{text}`"
     frames = traceback.extract_tb(reason.__traceback__)
-    own = [frame for frame in frames if _TORCH not in frame.filename and not frame.filename.startswith(_HERE)]
+    own = [frame for frame in frames if _TORCH not in frame.filename and not frame.filename.startswith((_HERE, "<"))]
     notes = [f'in `{own[-1].name}` at "{own[-1].filename}", line {own[-1].lineno}'] if own else []
+    # What the user called may not show that it looks at data.
+    inside = [(Path(frame.filename).stem, frame.name) for frame in frames if _NETWORKS in frame.filename]
+    known = [place for place in inside if place in _LOOKS_AT_DATA]
+    if known and ("depends on data" in text or "FakeTensor" in text):
+        notes.append(f"`{'.'.join(known[-1])}` of torch.nn looks at the data")
+        hint = _LOOKS_AT_DATA[known[-1]]
     return error(f"torch.export cannot export {name}: {text}", notes, hint)
 
 

@@ -19,6 +19,23 @@ from . import pooling as pooling
 from . import randoms as randoms
 from . import reduction as reduction
 from . import sizes as sizes
+from . import special as special
 from .registry import OPS, Use
+
+# What makes a copy of a view makes the same values.
+for _name in (
+    "narrow",
+    "permute",
+    "unbind.int",
+    "squeeze",
+    "squeeze.dim",
+    "squeeze.dims",
+    "t",
+    "transpose.int",
+    "unsqueeze",
+):
+    _op, _, _overload = _name.partition(".")
+    _overload = _overload or "default"
+    OPS.setdefault(f"aten.{_op}_copy.{_overload}", OPS[f"aten.{_op}.{_overload}"])
 
 __all__ = ["OPS", "Use"]

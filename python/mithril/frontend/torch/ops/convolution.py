@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from .registry import Use, apply, convert
+from .registry import Use, apply, convert, is_connection
 
 
 def sizes(value: Any, rank: int) -> Any:
@@ -15,10 +16,14 @@ def sizes(value: Any, rank: int) -> Any:
     return value
 
 
-def check_batch(use: Use, rank: int) -> None:
-    """Refuse an image without a batch axis, which PyTorch takes and Mithril's ops do not."""
-    if use.rank_of(0) != rank + 2:
-        raise use.refuse("an image without a batch axis")
+def batched(use: Use, rank: int, x: Any, compute: Callable[[Any], Any]) -> Any:
+    """Compute with a batch axis, which Mithril's ops need and PyTorch lets images lack."""
+    if use.rank_of(0) == rank + 2:
+        return compute(x)
+    result = compute(apply("expand_dims", x, 0))
+    if isinstance(result, list):
+        return [apply("squeeze", y, (0,)) if is_connection(y) else y for y in result]
+    return apply("squeeze", result, (0,))
 
 
 @convert("conv1d.default", "conv2d.default", "conv3d.default", "conv1d.padding", "conv2d.padding", "conv3d.padding")
@@ -33,10 +38,9 @@ def _convolution(
     groups: int = 1,
 ) -> Any:
     rank = use.rank_of(1) - 2
-    check_batch(use, rank)
-    op = f"conv{rank}d"
     padding = padding if isinstance(padding, str) else sizes(padding, rank)
-    return apply(op, x, weight, bias, sizes(stride, rank), padding, sizes(dilation, rank), groups)
+    geometry = [sizes(stride, rank), padding, sizes(dilation, rank)]
+    return batched(use, rank, x, lambda x: apply(f"conv{rank}d", x, weight, bias, *geometry, groups))
 
 
 @convert("convolution.default")
@@ -70,6 +74,6 @@ def _transposed(
     dilation: Any = 1,
 ) -> Any:
     rank = use.rank_of(1) - 2
-    check_batch(use, rank)
     geometry = [sizes(value, rank) for value in (stride, padding, output_padding)]
-    return apply(f"conv_transpose{rank}d", x, weight, bias, *geometry, groups, sizes(dilation, rank))
+    rest = (*geometry, groups, sizes(dilation, rank))
+    return batched(use, rank, x, lambda x: apply(f"conv_transpose{rank}d", x, weight, bias, *rest))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from .movement import size_of
-from .registry import Use, apply, convert
+from .registry import Use, apply, convert, tensor
 
 
 @convert("full.default", "scalar_tensor.default")
@@ -14,7 +16,7 @@ def _full(use: Use, *args: Any, **named: Any) -> Any:
     return apply("full", tuple(shape), value, use.dtype)
 
 
-@convert("zeros.default", "ones.default", "empty.memory_format", "empty_permuted.default")
+@convert("zeros.default", "ones.default", "empty.memory_format", "empty_permuted.default", "empty_strided.default")
 def _constant(use: Use, shape: Any, *args: Any, **named: Any) -> Any:
     return apply("full", tuple(shape), int("ones" in str(use.node.target)), use.dtype)
 
@@ -38,6 +40,17 @@ def _new(use: Use, x: Any, shape: Any, value: Any = None, **named: Any) -> Any:
 def _arange(use: Use, *args: Any, **named: Any) -> Any:
     start, stop, step = [0, args[0], 1] if len(args) == 1 else [*args, 1][:3]
     return apply("arange", start, stop, step, use.dtype)
+
+
+@convert("tril_indices.default", "triu_indices.default")
+def _triangle_indices(use: Use, rows: int, columns: int, offset: int = 0, **named: Any) -> Any:
+    indices = np.tril_indices if "tril" in str(use.node.target) else np.triu_indices
+    return tensor(np.stack(indices(rows, offset, columns)).astype(use.dtype))
+
+
+@convert("new_empty_strided.default")
+def _new_strided(use: Use, x: Any, shape: Any, *args: Any, **named: Any) -> Any:
+    return apply("full", tuple(shape), 0, use.dtype)
 
 
 @convert("eye.default", "eye.m")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...complexes import Complex
 from ...special import FUNCTIONS
 from .registry import OPS, Use, apply, cast, convert, dtype_name, is_connection, promoted, tensors
 
@@ -98,7 +99,9 @@ def _special(function: Callable[[Any, str], Any]) -> Any:
 
 
 for _name, _function in FUNCTIONS.items():
-    OPS[f"aten.{_name}.default"] = _special(_function)
+    OPS.update({f"aten.{_prefix}{_name}.default": _special(_function) for _prefix in ("", "special_")})
+    if _name in ("i0", "i1"):
+        OPS[f"aten.special_modified_bessel_{_name}.default"] = _special(_function)
 for _name, _op in BINARY.items():
     OPS.update({f"aten.{_name}.{overload}": _binary(_op) for overload in OVERLOADS})
 for _name, _op in COMPARISONS.items():
@@ -160,7 +163,8 @@ def _divide_rounded(use: Use, x: Any, y: Any, rounding_mode: str | None = None) 
         return apply("trunc", apply("divide", x, y))
     if rounding_mode is None:
         return apply("divide", x, y)
-    raise use.refuse("division of integers that rounds toward zero")
+    # Without the remainder the quotient is exact.
+    return apply("floor_divide", apply("subtract", x, apply("fmod", x, y)), y)
 
 
 @convert("logical_and.default", "logical_or.default", "logical_xor.default")
@@ -260,7 +264,8 @@ def _glu(use: Use, x: Any, dim: int = -1) -> Any:
 
 @convert("_to_copy.default", "to.dtype", "to.device", "to.dtype_layout", "to.other", "type_as.default", "float.default")
 def _to(use: Use, x: Any, *args: Any, **named: Any) -> Any:
-    return promoted(use, x)[0]
+    (x,) = promoted(use, x)
+    return Complex((x, apply("zeros_like", x))) if use.value.is_complex() else x
 
 
 @convert(
@@ -271,6 +276,11 @@ def _same(use: Use, x: Any, *args: Any, **named: Any) -> Any:
     name = str(use.node.target).split(".")[1]
     if name.endswith("dropout") and args[1] and args[0] > 0:
         return _dropout(use, x, args[0], True)
+    return x
+
+
+@convert("conj_physical.default", "resolve_neg.default", "conj.default")
+def _same_number(use: Use, x: Any) -> Any:
     return x
 
 

@@ -100,7 +100,44 @@ def _index_fill(use: Use, x: Any, dim: int, index: Any, value: Any) -> Any:
 
 @convert("masked_scatter.default")
 def _masked_scatter(use: Use, x: Any, mask: Any, source: Any) -> Any:
+    shape = use.shape
+    for i, y in enumerate((x, mask)):
+        if tuple(use.operand(i).shape) != shape:
+            if not all(isinstance(n, int) for n in shape):
+                raise use.refuse("of sizes that are not known when converting")
+            x, mask = (apply("broadcast_to", y, shape), mask) if i == 0 else (x, apply("broadcast_to", y, shape))
     return apply("masked_scatter", x, mask, source)
+
+
+@convert("put.default")
+def _put(use: Use, x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
+    flat = apply("reshape", x, (-1,))
+    index, source = apply("reshape", index, (-1,)), apply("reshape", source, (-1,))
+    y = apply("index_put", flat, ("tensor",), source, accumulate, index)
+    return apply("reshape", y, tuple(size_of(use, x, 0, i) for i in range(use.rank)))
+
+
+@convert("take.default")
+def _take(use: Use, x: Any, index: Any) -> Any:
+    return apply("take", apply("reshape", x, (-1,)), index, 0)
+
+
+@convert("diagonal_scatter.default")
+def _diagonal_scatter(use: Use, x: Any, source: Any, offset: int = 0, a: int = 0, b: int = 1) -> Any:
+    a, b = a % use.rank, b % use.rank
+    if not all(isinstance(use.shape[d], int) for d in (a, b)):
+        raise use.refuse("of sizes that are not known when converting")
+    rows, columns = (np.arange(use.shape[d]) for d in (a, b))
+    on = columns - rows[:, None] == offset
+    # Where a row has no element of the diagonal, any one stands for it.
+    count = max(int(on.sum()), 1)
+    first = min(offset, 0)
+    (source,) = promoted(use, None, source)[1:]
+    spread = apply("take", source, tensor(np.clip(rows + first, 0, count - 1)), -1)
+    order = [i for i in range(use.rank) if i not in (a, b)]
+    moved = apply("transpose", x, (*order, a, b))
+    moved = apply("where", tensor(on), apply("expand_dims", spread, -1), moved)
+    return apply("transpose", moved, tuple(int(i) for i in np.argsort((*order, a, b))))
 
 
 @convert("unfold.default")
@@ -117,6 +154,11 @@ def _unfold(use: Use, x: Any, dim: int, size: int, step: int) -> Any:
 
 @convert("scatter_add.default")
 def _scatter_add(use: Use, x: Any, dim: int, index: Any, source: Any) -> Any:
+    if use.rank == 0:
+        return apply("add", x, source)
+    sizes = (use.operand(i).shape for i in (0, 2, 3))
+    if any(len(set(n)) > 1 for axis, n in enumerate(zip(*sizes, strict=True)) if axis != dim % use.rank):
+        return apply("scatter_reduce", x, dim, index, source, "sum", True)
     return apply("scatter_add", x, index, source, dim)
 
 

@@ -5,19 +5,16 @@ Matrices that PyTorch takes for symmetric are here by their symmetric part; sign
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
-from .registry import OPS, Use, apply, convert
+import numpy as np
+
+from ...matrices import LARGEST_LU, expm, householder_product, lu
+from .registry import OPS, Use, apply, cast, convert, reads, tensor
 
 
 def _transposed(x: Any) -> Any:
     return apply("swapaxes", x, -1, -2)
-
-
-def _reads(use: Use) -> set[Any]:
-    """Which results of an op are read."""
-    return {user.args[1] if user.target is operator.getitem else None for user in use.node.users}
 
 
 @convert("linalg_inv.default", "inverse.default")
@@ -70,7 +67,7 @@ def _qr(use: Use, x: Any, mode: str = "reduced") -> Any:
 
 @convert("linalg_svd.default", "_linalg_svd.default")
 def _svd(use: Use, x: Any, full_matrices: bool | None = None, compute_uv: bool = True, *, driver: Any = None) -> Any:
-    if _reads(use) <= {1}:
+    if reads(use) <= {1}:
         return [None, apply("svdvals", x), None]
     if full_matrices is None:
         full_matrices = "_linalg" not in str(use.node.target)
@@ -90,7 +87,7 @@ def _svdvals(use: Use, x: Any, *, driver: Any = None) -> Any:
 
 @convert("linalg_eigh.default", "_linalg_eigh.default")
 def _eigh(use: Use, x: Any, uplo: str = "L", compute_v: bool = True) -> Any:
-    if _reads(use) <= {0}:
+    if reads(use) <= {0}:
         return [apply("eigvalsh", x), None]
     return list(apply("eigh", x))
 
@@ -107,6 +104,8 @@ def _pinv(use: Use, x: Any, *args: Any, **named: Any) -> Any:
     rtol, atol = named.get("rtol", named.get("rcond")), named.get("atol")
     if any(not isinstance(t, (float, int, type(None))) for t in (rtol, atol)):
         raise use.refuse("with a tolerance that is a tensor")
+    if named.get("hermitian"):
+        x = (x + _transposed(x)) * 0.5
     return apply("pinv", x, rtol, atol)
 
 
@@ -162,3 +161,122 @@ def _with_effects(use: Use, token: Any, op: Any, *args: Any, **named: Any) -> An
 
 
 OPS["torch.ops.higher_order.with_effects"] = _with_effects
+
+
+@convert("linalg_matrix_exp.default")
+def _matrix_exp(use: Use, x: Any) -> Any:
+    return expm(x, int(use.shape[-1]), use.dtype)
+
+
+def _factors(use: Use, x: Any, pivot: bool) -> tuple[Any, Any, Any]:
+    shape = use.operand(0).shape
+    if not pivot:
+        raise use.refuse("without pivots")
+    if not all(isinstance(n, int) for n in shape):
+        raise use.refuse("of a shape that is not known when converting")
+    if min(shape[-2:]) > LARGEST_LU:
+        raise use.refuse(
+            f"of more than {LARGEST_LU} columns: use torch.linalg.solve, inv, det or slogdet, which have no limit"
+        )
+    return lu(x, shape, use.dtype)
+
+
+def _unpacked(factors: Any, shape: Any) -> tuple[Any, Any]:
+    """Take both triangular factors out of one matrix."""
+    m, n = int(shape[-2]), int(shape[-1])
+    k = min(m, n)
+    lower = apply("tril", factors[(..., slice(None), slice(0, k))], -1)
+    return apply("add", lower, tensor(np.eye(m, k, dtype=bool).astype(np.int8))), apply(
+        "triu", factors[(..., slice(0, k), slice(None))]
+    )
+
+
+def _permuting(use: Use, permutation: Any, m: int) -> Any:
+    rows = tensor(np.arange(m)[:, None])
+    return cast(apply("equal", rows, cast(apply("expand_dims", permutation, -2), "int64")), use.dtype)
+
+
+@convert("linalg_lu_factor_ex.default", "linalg_lu_factor.default")
+def _lu_factor(use: Use, x: Any, *, pivot: bool = True, check_errors: bool = False) -> Any:
+    factors, pivots, _ = _factors(use, x, pivot)
+    # PyTorch counts from 1.
+    return [factors, apply("add", pivots, 1), None]
+
+
+@convert("linalg_lu.default")
+def _lu(use: Use, x: Any, *, pivot: bool = True) -> Any:
+    factors, _, permutation = _factors(use, x, pivot)
+    shape = use.operand(0).shape
+    return [_permuting(use, permutation, int(shape[-2])), *_typed(use, _unpacked(factors, shape))]
+
+
+def _typed(use: Use, parts: Any) -> list[Any]:
+    return [cast(part, use.dtype) for part in parts]
+
+
+def _order(use: Use, pivots: Any, m: int, count: int) -> Any:
+    """Follow the swaps of rows."""
+    rows = tensor(np.arange(m))
+    order: Any = apply("broadcast_to", rows, (*use.operand(1).shape[:-1], m))
+    for k in range(count):
+        pivot = cast(pivots[(..., slice(k, k + 1))], "int64") - 1
+        swapped = apply("where", tensor(np.arange(m) == k), pivot, apply("where", apply("equal", rows, pivot), k, rows))
+        order = apply("take_along_axis", order, swapped, -1)
+    return order
+
+
+@convert("lu_unpack.default")
+def _lu_unpack(use: Use, factors: Any, pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
+    shape, count = use.operand(0).shape, use.operand(1).shape[-1]
+    if not all(isinstance(n, int) for n in (*shape, count)) or count > LARGEST_LU:
+        raise use.refuse(f"of a shape that is not known when converting, or of more than {LARGEST_LU} columns")
+    order = _order(use, pivots, int(shape[-2]), int(count))
+    return [_permuting(use, order, int(shape[-2])), *_typed(use, _unpacked(factors, shape))]
+
+
+@convert("linalg_lu_solve.default")
+def _lu_solve(use: Use, factors: Any, pivots: Any, b: Any, *, left: bool = True, adjoint: bool = False) -> Any:
+    n = use.operand(0).shape[-1]
+    if not all(isinstance(n, int) for n in (*use.operand(0).shape, *use.operand(2).shape)) or n > LARGEST_LU:
+        raise use.refuse(f"of a shape that is not known when converting, or of more than {LARGEST_LU} columns")
+    if not left:
+        b, adjoint = _transposed(b), not adjoint
+    order = apply("expand_dims", _order(use, pivots, int(n), int(n)), -1)
+    if adjoint:
+        # Of the transposed product of the factors and the permutation.
+        x = apply("triangular_solve", factors, b, False, True, False)
+        x = apply("triangular_solve", factors, x, True, True, True)
+        x = apply("take_along_axis", x, apply("argsort", order, -2), -2)
+    else:
+        x = apply("take_along_axis", b, order, -2)
+        x = apply("triangular_solve", factors, x, True, False, True)
+        x = apply("triangular_solve", factors, x, False, False, False)
+    return x if left else _transposed(x)
+
+
+@convert("linalg_householder_product.default")
+def _householder_product(use: Use, x: Any, tau: Any) -> Any:
+    shape, count = use.shape, use.operand(1).shape[-1]
+    if not all(isinstance(n, int) for n in (*shape, count)) or count > LARGEST_LU:
+        raise use.refuse(f"of a shape that is not known when converting, or of more than {LARGEST_LU} columns")
+    return householder_product(x, tau, [int(n) for n in shape], int(count), use.dtype)
+
+
+_NO_COUNTERPART = {
+    "linalg_eig.default": "eigenvalues may be complex: of a symmetric matrix use torch.linalg.eigh",
+    "linalg_eigvals.default": "eigenvalues may be complex: of a symmetric matrix use torch.linalg.eigvalsh",
+    "geqrf.default": "use torch.linalg.qr",
+    "ormqr.default": "multiply by the first factor of torch.linalg.qr",
+    "linalg_ldl_factor_ex.default": "use torch.linalg.cholesky or torch.linalg.solve",
+    "linalg_ldl_solve.default": "use torch.linalg.cholesky or torch.linalg.solve",
+}
+
+
+def _refused(reason: str) -> Any:
+    def function(use: Use, *args: Any, **named: Any) -> Any:
+        raise use.refuse(reason)
+
+    return function
+
+
+OPS.update({f"aten.{_name}": _refused(_reason) for _name, _reason in _NO_COUNTERPART.items()})

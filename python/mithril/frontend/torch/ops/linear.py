@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from .movement import along, size_of
-from .registry import Use, apply, cast, convert, promoted
+from .registry import Use, apply, cast, convert, promoted, tensor
 
 
 @convert("linear.default")
 def _linear(use: Use, x: Any, weight: Any, bias: Any = None) -> Any:
+    if use.rank_of(1) == 1:
+        product = apply("matmul", x, weight)
+        return product if bias is None else apply("add", product, bias)
     return apply("linear", x, weight, bias)
+
+
+@convert("bilinear.default")
+def _bilinear(use: Use, x: Any, y: Any, weight: Any, bias: Any = None) -> Any:
+    result = apply("einsum", "...i,oij,...j->...o", x, weight, y)
+    return result if bias is None else apply("add", result, bias)
 
 
 @convert("matmul.default", "mm.default", "bmm.default", "mv.default", "dot.default")
@@ -20,9 +31,9 @@ def _matmul(use: Use, x: Any, y: Any) -> Any:
 
 @convert("addmm.default", "baddbmm.default", "addbmm.default", "addmv.default")
 def _addmm(use: Use, bias: Any, x: Any, y: Any, beta: Any = 1, alpha: Any = 1) -> Any:
-    if "addbmm" in str(use.node.target) and "baddbmm" not in str(use.node.target):
-        raise use.refuse("a sum of products of matrices")
     product = apply("matmul", x, y)
+    if ".addbmm" in str(use.node.target):
+        product = apply("sum", product, 0, False)
     product = product if alpha == 1 else apply("multiply", product, alpha)
     if beta == 0:
         return product
@@ -109,9 +120,20 @@ def _cdist(use: Use, x: Any, y: Any, p: float = 2.0, mode: Any = None) -> Any:
     return apply("norm", difference, float(p), -1, False)
 
 
+@convert("pdist.default", "_pdist_forward.default")
+def _pdist(use: Use, x: Any, p: float = 2.0) -> Any:
+    rows = use.operand(0).shape[0]
+    if not isinstance(rows, int):
+        raise use.refuse("of a number of rows that is not known when converting")
+    first, second = np.triu_indices(rows, 1)
+    difference = apply("subtract", apply("take", x, tensor(first), 0), apply("take", x, tensor(second), 0))
+    return apply("norm", difference, float(p), -1, False)
+
+
 @convert("linalg_vector_norm.default", "norm.ScalarOpt_dim", "norm.Scalar")
 def _norm(use: Use, x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     axes = None if dim is None or dim == [] else tuple(dim) if isinstance(dim, (list, tuple)) else dim
+    axes = None if use.rank_of(0) == 0 else axes
     return apply("norm", promoted(use, x)[0], float(2 if ord is None else ord), axes, keepdim)
 
 

@@ -183,6 +183,18 @@ def _pad(use: Use, x: Any, pad: Any, mode: str = "constant", value: Any = None) 
         if not any(n for pair in pairs for n in pair):
             return x
     mode = {"replicate": "edge", "circular": "wrap"}.get(mode, mode)
+    negative = [all(isinstance(n, int) for n in pair) and min(pair) < 0 for pair in pairs]
+    if any(negative):
+        cut = tuple(
+            slice(max(-a, 0) or None, min(b, 0) or None) if is_cut else slice(None)
+            for (a, b), is_cut in zip(pairs, negative, strict=True)
+        )
+        pads = tuple(
+            (max(a, 0), max(b, 0)) if is_cut else (a, b) for (a, b), is_cut in zip(pairs, negative, strict=True)
+        )
+        # What is wrapped around is that which is left; edges and mirrors are those of the whole.
+        x = x[cut] if mode == "wrap" else apply("pad", x, pads, mode, 0.0)
+        return apply("pad", x, pads, mode, 0.0) if mode == "wrap" else x[cut]
     return apply("pad", x, tuple(pairs), mode, 0.0 if value is None else value)
 
 

@@ -99,16 +99,19 @@ def _instance_norm(
     eps: float,
     *ignored: Any,
 ) -> Any:
-    if not use_input or mean is not None:
-        raise use.refuse("instance normalization with running statistics")
+    if not use_input:
+        return _batch_norm_with_updates(use, x, weight, bias, mean, variance, False, momentum, eps)[0]
+    # Where it changes running statistics, it has been decomposed.
     return apply("instance_norm", x, weight, bias, eps)
 
 
 @convert("softmax.int", "_softmax.default")
 def _softmax(use: Use, x: Any, dim: int, *ignored: Any) -> Any:
-    return apply("softmax", promoted(use, x)[0], dim)
+    (x,) = promoted(use, x)
+    return apply("softmax", x, dim) if use.rank else apply("exp", apply("subtract", x, x))
 
 
 @convert("log_softmax.int", "_log_softmax.default")
 def _log_softmax(use: Use, x: Any, dim: int, *ignored: Any) -> Any:
-    return apply("log_softmax", promoted(use, x)[0], dim)
+    (x,) = promoted(use, x)
+    return apply("log_softmax", x, dim) if use.rank else apply("subtract", x, x)

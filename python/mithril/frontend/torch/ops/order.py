@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ...special import logcumsumexp
 from .movement import along, size_of
 from .registry import Use, apply, cast, convert
@@ -11,6 +13,8 @@ from .registry import Use, apply, cast, convert
 
 @convert("topk.default")
 def _topk(use: Use, x: Any, k: int, dim: int = -1, largest: bool = True, ordered: bool = True) -> Any:
+    if use.rank_of(0) == 0:
+        return [x, apply("full", (), 0, "int64")]
     return apply("topk", x, k, dim, largest, ordered)
 
 
@@ -42,6 +46,23 @@ def _at(x: Any, places: Any, dim: int, keepdim: bool) -> list[Any]:
     """Take the element at one place of each line, and the place."""
     values = [apply("take_along_axis", x, places, dim), places]
     return values if keepdim else [apply("squeeze", part, (dim,)) for part in values]
+
+
+@convert("mode.default")
+def _mode(use: Use, x: Any, dim: int = -1, keepdim: bool = False) -> Any:
+    if use.rank_of(0) == 0:
+        return [x, apply("full", (), 0, "int64")]
+    # Of the elements that occur most often the smallest, where it stands last.
+    x = apply("moveaxis", x, dim, -1)
+    is_same = apply("equal", apply("expand_dims", x, -1), apply("expand_dims", x, -2))
+    counts = apply("sum", cast(is_same, "int64"), -1, False)
+    is_most = apply("equal", counts, apply("max", counts, -1, True))
+    largest = float("inf") if use.value.dtype.is_floating_point else int(np.iinfo(use.dtype).max)
+    value = apply("min", apply("where", is_most, x, largest), -1, True)
+    is_mode = apply("logical_and", is_most, apply("equal", x, value))
+    places = apply("argmax", apply("cumsum", cast(is_mode, "int64"), -1), -1, True)
+    results = _at(x, places, -1, True)
+    return [apply("moveaxis", y, -1, dim) if keepdim else apply("squeeze", y, (-1,)) for y in results]
 
 
 @convert("median.dim", "nanmedian.dim")
@@ -76,13 +97,15 @@ def _median_of_all(use: Use, x: Any) -> Any:
 
 @convert("cummax.default", "cummin.default")
 def _extremes_so_far(use: Use, x: Any, dim: int) -> Any:
+    if use.rank_of(0) == 0:
+        return [x, apply("full", (), 0, "int64")]
     return apply(str(use.node.target).split(".")[1], x, dim)
 
 
 @convert("logcumsumexp.default")
 def _logcumsumexp(use: Use, x: Any, dim: int) -> Any:
     if use.rank == 0:
-        return x
+        return cast(x, use.dtype)
     dim %= use.rank
     size = use.shape[dim]
     if not isinstance(size, int):

@@ -9,30 +9,31 @@ from .movement import size_of
 from .registry import OPS, Use, apply, cast, convert, promoted
 
 
-def _axes(dim: Any) -> Any:
-    if dim is None or dim == []:
+def _axes(use: Use, dim: Any) -> Any:
+    # A tensor without axes has the axis 0 for PyTorch.
+    if dim is None or dim == [] or use.rank_of(0) == 0:
         return None
     return tuple(dim) if isinstance(dim, (list, tuple)) else dim
 
 
 @convert("mean.default", "mean.dim")
 def _mean(use: Use, x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    return apply("mean", promoted(use, x)[0], _axes(dim), keepdim)
+    return apply("mean", promoted(use, x)[0], _axes(use, dim), keepdim)
 
 
 @convert("sum.default", "sum.dim_IntList")
 def _sum(use: Use, x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    return apply("sum", promoted(use, x)[0], _axes(dim), keepdim)
+    return apply("sum", promoted(use, x)[0], _axes(use, dim), keepdim)
 
 
 @convert("prod.default", "prod.dim_int")
 def _product(use: Use, x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    return apply("prod", promoted(use, x)[0], _axes(dim), keepdim)
+    return apply("prod", promoted(use, x)[0], _axes(use, dim), keepdim)
 
 
 def _plain(op: str) -> Any:
     def function(use: Use, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-        return apply(op, x, _axes(dim), keepdim)
+        return apply(op, x, _axes(use, dim), keepdim)
 
     return function
 
@@ -48,13 +49,20 @@ for _name in ("argmax", "argmin"):
 @convert("any.default", "any.dim", "any.dims", "all.default", "all.dim", "all.dims")
 def _truth(use: Use, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     name = str(use.node.target).split(".")[1]
-    return apply(name, cast(x, "bool"), _axes(dim), keepdim)
+    return apply(name, cast(x, "bool"), _axes(use, dim), keepdim)
 
 
 @convert("max.dim", "min.dim")
 def _extreme(use: Use, x: Any, dim: int, keepdim: bool = False) -> Any:
     name = str(use.node.target).split(".")[1]
+    if use.rank_of(0) == 0:
+        return [x, apply("full", (), 0, "int64")]
     return [apply(name, x, dim, keepdim), apply(f"arg{name}", x, dim, keepdim)]
+
+
+@convert("aminmax.default")
+def _extremes(use: Use, x: Any, *, dim: Any = None, keepdim: bool = False) -> Any:
+    return [apply(name, x, _axes(use, dim), keepdim) for name in ("min", "max")]
 
 
 @convert("max.other", "min.other")
@@ -71,18 +79,19 @@ def _variance(
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     correction = float(unbiased) if correction is None else float(correction)
-    return apply(name, x, _axes(dim), keepdim, correction)
+    return apply(name, x, _axes(use, dim), keepdim, correction)
 
 
 @convert("var_mean.correction")
 def _variance_and_mean(use: Use, x: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
     by = 1.0 if correction is None else float(correction)
-    return [apply("var", x, _axes(dim), keepdim, by), apply("mean", x, _axes(dim), keepdim)]
+    return [apply("var", x, _axes(use, dim), keepdim, by), apply("mean", x, _axes(use, dim), keepdim)]
 
 
 @convert("cumsum.default", "cumprod.default")
 def _scan(use: Use, x: Any, dim: int, *, dtype: Any = None) -> Any:
-    return apply(str(use.node.target).split(".")[1], promoted(use, x)[0], dim)
+    (x,) = promoted(use, x)
+    return apply(str(use.node.target).split(".")[1], x, dim) if use.rank else x
 
 
 @convert("diff.default")
@@ -93,6 +102,18 @@ def _diff(use: Use, x: Any, n: int = 1, dim: int = -1, prepend: Any = None, appe
 @convert("histc.default")
 def _histc(use: Use, x: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> Any:
     return apply("histc", x, bins, float(min), float(max))
+
+
+@convert("histogram.bin_ct")
+def _histogram(
+    use: Use, x: Any, bins: int = 100, *, range: Any = None, weight: Any = None, density: bool = False
+) -> Any:
+    low, high = range or (None, None)
+    if range and range[0] == range[1]:
+        low, high = range[0] - 0.5, range[1] + 0.5
+    x, weight = (apply("reshape", y, (-1,)) if y is not None else None for y in (x, weight))
+    counts, bounds = apply("histogram", x, bins, low, high, weight, density)
+    return [cast(counts, use.dtype), bounds]
 
 
 @convert("bincount.default")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,8 @@ from ...._core import IOKey
 from ....errors import UnsupportedOpError
 from ...rows import apply, cast, is_connection
 
-__all__ = ["OPS", "Use", "apply", "cast", "convert", "dtype_name", "is_connection", "promoted", "tensor", "tensors"]
+__all__ = ["OPS", "Use", "apply", "cast", "convert", "dtype_name", "is_connection"]
+__all__ += ["promoted", "reads", "tensor", "tensors"]
 
 #: Name of an op of ATen with its overload, such as ``aten.add.Tensor``, and what it becomes.
 OPS: dict[str, Callable[..., Any]] = {}
@@ -91,3 +93,8 @@ def tensors(use: Use, dtype: str, *args: Any) -> list[Any]:
 def promoted(use: Use, *args: Any) -> list[Any]:
     """Cast arguments to the dtype of the result."""
     return tensors(use, use.dtype, *args)
+
+
+def reads(use: Use) -> set[Any]:
+    """Which results of an op are read; None stands for all of them."""
+    return {user.args[1] if user.target is operator.getitem else None for user in use.node.users}

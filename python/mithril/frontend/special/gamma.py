@@ -1,4 +1,4 @@
-"""Functions without an op, in terms of ops: the gamma function's logarithm, its derivative, and running sums."""
+"""The logarithm of the gamma function, its derivatives, and the zeta function of Hurwitz."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from .rows import apply, cast
+from ..rows import apply, cast, is_connection
 
-__all__ = ["FUNCTIONS", "digamma", "lgamma", "logcumsumexp"]
+__all__ = ["digamma", "lgamma", "polygamma", "zeta"]
 
 #: Lanczos's approximation with g = 7 and 9 terms, which is exact to 15 digits (Godfrey 2001).
 _G = 7.0
@@ -74,19 +74,60 @@ def digamma(x: Any, dtype: str) -> Any:
     return apply("where", is_pole, math.nan, apply("where", is_left, left, right))
 
 
-def logcumsumexp(x: Any, axis: int, size: int) -> Any:
-    """Compute the logarithms of running sums of exponentials."""
-
-    def along(x: Any, key: slice) -> Any:
-        return x[(slice(None),) * axis + (key,)]
-
-    # The sums would overflow or vanish: sums of logarithms, over twice as many places at each step.
-    step = 1
-    while step < size:
-        both = apply("logaddexp", along(x, slice(step, None)), along(x, slice(None, -step)))
-        x, step = apply("concat", axis, along(x, slice(None, step)), both), 2 * step
-    return x
+#: Numbers of Bernoulli over factorials, for the terms of the formula of Euler and Maclaurin.
+_BERNOULLI = (
+    *(1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000, 1 / 74724249600),
+    *(-3617 / 10670622842880000, 43867 / 5109094217170944000, -174611 / 802857662698291200000),
+)
+#: So many terms are added one by one.
+_ADDED = 12
 
 
-#: By the name that PyTorch and JAX have for them.
-FUNCTIONS = {"lgamma": lgamma, "digamma": digamma}
+def zeta(s: Any, q: Any) -> Any:
+    """Compute Hurwitz's zeta function, the sum of `(q + k)^-s`, for positive `q`; NaN for others.
+
+    Parameters
+    ----------
+    s, q : connection or float
+        The exponent, above 1, and where the sum starts.
+    """
+    inside = q if is_connection(q) else apply("full", (), q, "float64")
+    is_positive = inside > 0
+    inside = apply("where", is_positive, inside, 1.0)
+    terms: Any = 0.0
+    for k in range(_ADDED):
+        terms = apply("power", inside + float(k), -s) + terms
+    end = inside + float(_ADDED)
+    power = apply("power", end, -s)
+    terms = terms + end * power / (s - 1.0) + power * 0.5
+    factor = s * power / end
+    for j, number in enumerate(_BERNOULLI):
+        terms = terms + factor * number
+        factor = factor * (s + (2.0 * j + 1)) * (s + (2.0 * j + 2)) / (end * end)
+    if is_connection(s):
+        terms = apply("where", s > 1.0, terms, apply("where", apply("equal", s, 1.0), math.inf, math.nan))
+    return apply("where", is_positive, terms, apply("where", apply("equal", q, apply("floor", q)), math.inf, math.nan))
+
+
+def polygamma(n: int, x: Any, dtype: str) -> Any:
+    """Differentiate the digamma function `n` times."""
+    return digamma(x, dtype) if n == 0 else _wide(lambda x, dtype: _polygamma(n, x))(x, dtype)
+
+
+def _polygamma(n: int, x: Any) -> Any:
+    sign, factorial = (-1.0) ** (n + 1), float(math.factorial(n))
+    is_left = x < 0.5
+    right = zeta(float(n + 1), apply("where", is_left, 1.0 - x, x)) * (sign * factorial)
+    # Reflection: with the derivatives of the cotangent, which are polynomials in it.
+    polynomial = [0.0, 1.0]
+    for _ in range(n):
+        slopes = [i * c for i, c in enumerate(polynomial)][1:]
+        polynomial = [-(a + b) for a, b in zip([*slopes, 0.0, 0.0], [0.0, 0.0, *slopes], strict=True)]
+    is_pole = is_left & apply("equal", x, apply("floor", x))
+    turn = apply("where", is_left & ~is_pole, x - apply("floor", x), 0.25)
+    cotangent = 1.0 / apply("tan", turn * math.pi)
+    value: Any = polynomial[-1]
+    for coefficient in reversed(polynomial[:-1]):
+        value = cotangent * value + coefficient
+    left = right * (-1.0) ** n - value * math.pi ** (n + 1)
+    return apply("where", is_pole, math.inf if n % 2 else math.nan, apply("where", is_left, left, right))
