@@ -140,9 +140,97 @@ OTHERS = {
         np.arange(-3, 4, dtype=np.int32),
         np.arange(5, dtype=np.uint32),
     ),
+    "bessel": (lambda x: (lax.bessel_i0e(x * 9), lax.bessel_i1e(x * 9), jnp.i0(x), jax.scipy.special.i1(x)), [f(9)]),
+    "polygamma": (lambda x: (lax.polygamma(2.0, x), jax.scipy.special.polygamma(1, x)), [f(9, low=0.3, high=6)]),
+    "digamma_slope": (jax.grad(lambda x: lax.digamma(x).sum()), [f(9, low=0.3, high=6)]),
+    "zeta": (lambda x: lax.zeta(jnp.float32(2.5), x), [], f(9, low=1, high=6)),
+    "bits": (
+        lambda i, u, b: [f(v) for v in (i, u, b) for f in (lax.population_count, lax.clz)],
+        [],
+        np.array([0, 1, -1, 12345, -(2**31)], np.int32),
+        np.array([0, 1, 2**32 - 1, 7], np.uint32),
+        np.array([0, 255, 16, 1], np.uint8),
+    ),
+    "logical_shift": (lambda i: lax.shift_right_logical(i, np.int32(3)), [], np.array([-8, 8, -1], np.int32)),
+    "reduce_precision": (lambda x: lax.reduce_precision(x, 8, 7), [], f(9)),
+    "approx": (lambda x: (*lax.approx_max_k(x, 2), *lax.approx_min_k(x, 2)), [f(3, 6)]),
+    "reduce_bits": (
+        lambda i: [lax.reduce(i, np.int32(n), f, (0,)) for n, f in ((0, lax.bitwise_xor), (-1, lax.bitwise_and))],
+        [],
+        np.array([[5, 3], [6, 3], [7, 2]], np.int32),
+    ),
+    "unstack": (lambda x: jnp.unstack(x, axis=1), [f(2, 3)]),
+    "ragged_dot": (lambda x, y, n: lax.ragged_dot(x, y, n), [f(6, 3), f(2, 3, 4)], np.array([2, 3], np.int32)),
     "expm": (jax.scipy.linalg.expm, [0.3 * f(3, 3)]),
 }
-FAMILIES = {"linalg": LINALG, "complexes": COMPLEXES, "control": CONTROL, "others": OTHERS}
+NHWC = {"dimension_numbers": ("NHWC", "HWIO", "NHWC")}
+TABLE = np.array([3, 0, 3, 9], np.int32)
+
+
+def windowed(initial, function, window=(1, 2, 2, 1), **named):
+    named = {"window_strides": (1, 2, 1, 1), "padding": "SAME"} | named
+    return lambda x: lax.reduce_window(x, np.array(initial, x.dtype), function, window, **named)
+
+
+def slope(function):
+    """The gradient as a function: what JAX writes for it."""
+    return jax.grad(lambda *xs: (function(*xs) ** 2).sum())
+
+
+DILATED = {"padding": [(0, 0), (0, 1), (1, 1), (0, 0)], "base_dilation": (1, 2, 1, 1), "window_dilation": (1, 1, 2, 1)}
+WINDOWS = {
+    "sums": (windowed(0, lax.add), [f(2, 6, 7, 3)]),
+    "maxima": (windowed(-np.inf, lax.max), [f(2, 6, 7, 3)]),
+    "minima": (windowed(np.inf, lax.min), [f(2, 6, 7, 3)]),
+    "products": (windowed(1, lax.mul), [], f(2, 6, 7, 3)),
+    "initial": (windowed(2, lax.add), [], f(2, 6, 7, 3)),
+    "dilated_sums": (windowed(0, lax.add, **DILATED), [f(2, 6, 7, 3)]),
+    "dilated_maxima": (windowed(-np.inf, lax.max, **DILATED), [], f(2, 6, 7, 3)),
+    "four_axes": (windowed(0, lax.add, (2, 2, 3, 2)), [f(2, 6, 7, 3)]),
+    "integers": (
+        lambda i: (windowed(0, lax.add)(i), windowed(-(2**31), lax.max)(i)),
+        [],
+        np.arange(84, dtype=np.int32).reshape(1, 4, 7, 3) % 11,
+    ),
+    "slope_of_maxima": (slope(windowed(-np.inf, lax.max, (1, 3, 2, 1))), [f(2, 6, 7, 3)]),
+    "slope_of_sums": (slope(windowed(0, lax.add)), [f(2, 6, 7, 3)]),
+    "convolution": (
+        lambda x, k: lax.conv_general_dilated(
+            x, k, (2, 1), [(1, 2), (0, -1)], lhs_dilation=(2, 3), rhs_dilation=(1, 2), **NHWC
+        ),
+        [f(2, 5, 6, 4), f(3, 2, 4, 5)],
+    ),
+    "feature_groups": (
+        lambda x, k: lax.conv_general_dilated(x, k, (1, 1), "SAME", feature_group_count=2, **NHWC),
+        [f(2, 5, 6, 4), f(3, 2, 2, 6)],
+    ),
+    "batch_groups": (
+        lambda x, k: lax.conv_general_dilated(x, k, (1, 1), "VALID", batch_group_count=2, **NHWC),
+        [f(4, 5, 6, 3), f(3, 2, 3, 6)],
+    ),
+    "no_axes": (lambda x, k: lax.conv_general_dilated(x, k, (), ()), [f(2, 3), f(4, 3)]),
+    "multiplied": (lambda x, v, i: jnp.asarray(x).at[i].multiply(v), [], f(5, 2), f(4, 2), TABLE),
+    "largest": (lambda x, v, i: x.at[:, i].max(v, mode="drop"), [f(2, 5), f(2, 4)], TABLE),
+    "smallest": (lambda x, v, i: x.at[i].min(v, mode="clip"), [f(5, 2), f(4, 2)], TABLE),
+    "subtracted": (lambda x, v, i: x.at[i].subtract(v), [f(5, 2), f(4, 2)], TABLE),
+    "segments": (
+        lambda x, i: (jax.ops.segment_max(x, i, num_segments=5), jax.ops.segment_prod(x, i, num_segments=5)),
+        [],
+        f(4, 2),
+        TABLE,
+    ),
+}
+MIXED = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+LINALG |= {
+    "lu": (lambda x: lax.linalg.lu(x), [MIXED]),
+    "lu_factors": (lambda x: jax.scipy.linalg.lu(x), [MIXED[:4]]),
+    "lu_solve": (lambda x, y: jax.scipy.linalg.lu_solve(jax.scipy.linalg.lu_factor(x), y), [MIXED[:4], f(4)]),
+    "slope_of_solve": (slope(jnp.linalg.solve), [SYMMETRIC, f(4)]),
+    "slope_of_solve_columns": (slope(jnp.linalg.solve), [SYMMETRIC + f(4, 4) / 9, f(4, 2)]),
+    "slope_of_det": (slope(jnp.linalg.det), [SYMMETRIC]),
+    "householder": (lax.linalg.householder_product, [], MIXED[:, :3], f(3)),
+}
+FAMILIES = {"windows": WINDOWS, "linalg": LINALG, "complexes": COMPLEXES, "control": CONTROL, "others": OTHERS}
 
 
 def named(name, value):
@@ -196,12 +284,58 @@ def test_values_and_gradients_are_those_of_jax(family, backend):
     assert not wrong, "\n".join(wrong)
 
 
+def test_keys_as_arguments_give_the_numbers_of_jax():
+    def function(x, key, old):
+        first, second = jax.random.split(key)
+        noise = jax.random.normal(first, x.shape) * jax.random.uniform(jax.random.fold_in(second, 7), x.shape)
+        keys = jax.random.split(second, 3)
+        last, drawn = lax.scan(lambda k, _: (jax.random.split(k)[0], jax.random.gumbel(k)), key, None, length=3)
+        return {
+            "noise": x + noise,
+            "dropout": jnp.where(jax.random.bernoulli(old, 0.5, x.shape), x, 0),
+            "each": jax.vmap(lambda k: jax.random.randint(k, (4,), 0, 100))(keys),
+            "drawn": drawn,
+            "words": jax.random.key_data(last),
+            "typed": keys[1],
+            "order": jax.random.permutation(first, 5),
+            "classes": jax.random.categorical(first, x),
+        }
+
+    x, key, old = f(3, 4), jax.random.key(5), jax.random.PRNGKey(9)
+    model, params = ml.from_jax(function, (x, key, old))
+    for backend in (ml.NumpyBackend(), ml.CBackend()):
+        compiled = ml.compile(model, backend)
+        for seed in (5, 6):
+            own = jax.random.key(seed)
+            right = function(x, own, old)
+            right["typed"] = jax.random.key_data(right["typed"])
+            data = {"x": x, "key": np.asarray(jax.random.key_data(own)), "old": np.asarray(old)}
+            outputs = compiled.evaluate(params, data)
+            assert set(outputs) == set(right)
+            for name, exact in right.items():
+                assert outputs[name].dtype == exact.dtype, name
+                np.testing.assert_allclose(outputs[name], exact, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_bits_of_floats_are_read():
+    patterns = np.array([0, 1, 0x3F800000, 0xC0490FDB, 0x7F800000, 0xFF800000, 0x7FC00000, 0x00800000, 0x80000000])
+    bits = patterns.astype(np.uint32)
+    model, _ = ml.from_jax(lambda x: lax.bitcast_convert_type(x, jnp.float32), (bits,))
+    value = ml.compile(model, ml.NumpyBackend()).evaluate({}, {"x": bits})["output"]
+    np.testing.assert_array_equal(value, bits.view(np.float32))
+    np.testing.assert_array_equal(np.signbit(value), np.signbit(bits.view(np.float32)))
+
+
 def test_errors_say_what_helps():
     x = np.ones((3, 3), np.float32)
-    with pytest.raises(UnsupportedOpError, match=r"`lu`, once(?s:.*)use jnp.linalg.solve"):
-        ml.from_jax(lambda x: jax.scipy.linalg.lu(x), (x,))
-    with pytest.raises(UnsupportedOpError, match=r"`random_bits`, once(?s:.*)close over the key"):
-        ml.from_jax(lambda x, key: x + jax.random.uniform(key, (3, 3)), (x, jax.random.key(0)))
+    with pytest.raises(UnsupportedOpError, match=r"lu cannot be converted: of more than 32(?s:.*)use jnp.linalg.solve"):
+        ml.from_jax(lambda x: jax.scipy.linalg.lu(x), (np.eye(40, dtype=np.float32),))
+    with pytest.raises(UnsupportedOpError, match=r"scatter cannot be converted(?s:.*)x.at\[i\].set"):
+        ml.from_jax(lambda x: x.at[1].apply(jnp.sin), (x,))
+    with pytest.raises(UnsupportedOpError, match=r"reduce cannot be converted: by a function other than add"):
+        ml.from_jax(lambda x: lax.reduce(x, np.float32(0), lambda a, b: a + 2 * b, (0,)), (x,))
+    with pytest.raises(UnsupportedOpError, match=r"random_bits cannot be converted: of keys of the kind rbg"):
+        ml.from_jax(lambda x, key: x + jax.random.uniform(key, (3, 3)), (x, jax.random.key(0, impl="rbg")))
     with pytest.raises(UnsupportedOpError, match=r"`sin of complex numbers`, once"):
         ml.from_jax(lambda x: jnp.real(jnp.sin(x + 1j)), (x,))
     with pytest.raises(UnsupportedOpError, match=r"`output` is complex(?s:.*)real and imaginary"):

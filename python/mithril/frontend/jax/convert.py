@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,16 +19,22 @@ from .control import cond, is_known, scan, while_loop
 from .missing import error, hint, line, place
 from .ops import OPS, Use, constant
 from .ops.complexes import COMPLEX, PARTS, convert_complex, is_complex
+from .ops.keys import KEYS, Key, convert_key, input_key, reads_keys
 from .ops.linalg import determinant, linear_system
-from .ops.registry import dtype_name, tensor
+from .ops.registry import dtype_name, is_key, tensor
 from .trees import argument_names, leaf_names, unique
 
 __all__ = ["from_jax"]
 
 #: Elements of a constant that is computed when converting.
 _FOLDED = 1 << 24
-#: Primitives that call another jaxpr, and what they call it.
-_CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+#: Primitives that call another jaxpr with their own arguments.
+_CALLS = frozenset(
+    (
+        *("jit", "pjit", "closed_call", "core_call", "core_closed_call", "checkpoint", "remat", "remat2"),
+        *("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "custom_gradient", "named_call"),
+    )
+)
 
 
 def from_jax(
@@ -181,11 +188,16 @@ class Conversion:
                 raise error(
                     f"the sizes of `{name}` are symbolic: {var.aval.shape}", [], "give an example array, or fixed sizes"
                 )
+            if is_key(var.aval):
+                words = IOKey(name, shape=[*var.aval.shape, 2], dtype="uint32", trainable=False)
+                inputs.append(input_key(words))
+                continue
             inputs.append(IOKey(name, shape=list(var.aval.shape), dtype=dtype_name(var.aval), trainable=False))
         try:
             results = run(jaxpr, self.closed.consts, inputs)
         finally:
             _core.converted_line(None, 0)
+        results = [_words(value) for value in results]
         if any(isinstance(value, Complex) or np.iscomplexobj(value) for value in results if not is_connection(value)):
             names = _output_names(self.shape, self.jax)
             which = next(n for n, v in zip(names, results, strict=True) if isinstance(v, Complex) or np.iscomplexobj(v))
@@ -195,6 +207,17 @@ class Conversion:
             name: value if is_connection(value) else _output(value) for name, value in zip(names, results, strict=True)
         }
         return ordered(Model.create(**outputs), self.names), params
+
+
+def _words(value: Any) -> Any:
+    """Return a key as its words."""
+    if isinstance(value, Key):
+        return apply("stack", -1, *value)
+    if _is_key(value):
+        import jax
+
+        return np.asarray(jax.random.key_data(value))
+    return value
 
 
 def _output(value: np.ndarray[Any, Any]) -> Any:
@@ -228,7 +251,32 @@ def run(jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     for eqn in jaxpr.eqns:
         results = _equation(eqn, [read(var) for var in eqn.invars])
         values.update(zip(eqn.outvars, results, strict=True))
-    return [read(var) for var in jaxpr.outvars]
+    return [_now(read(var)) for var in jaxpr.outvars]
+
+
+class _Factors:
+    """Factors of a matrix, which are computed if something other than a system as a whole reads them."""
+
+    def __init__(self, eqn: Any, args: list[Any]) -> None:
+        self.eqn, self.args = eqn, args
+        self.values: list[Any] = []
+
+    def read(self, i: int) -> Any:
+        if not self.values:
+            self.values = list(_converted(self.eqn, self.args))
+        return self.values[i]
+
+
+@dataclass
+class _Factor:
+    """One of the results of a factorization."""
+
+    factors: _Factors
+    number: int
+
+
+def _now(x: Any) -> Any:
+    return x.factors.read(x.number) if isinstance(x, _Factor) else x
 
 
 def _is_key(x: Any) -> bool:
@@ -247,25 +295,40 @@ def _equation(eqn: Any, args: list[Any]) -> Sequence[Any]:
     name = eqn.primitive.name
     if name == "platform_index":
         return [_platform(eqn.params["platforms"])]
+    if any(isinstance(x, _Factor) for x in args):
+        solution = _whole(eqn)
+        if solution is not None:
+            _core.converted_line(*line(eqn))
+            return solution(args)
+        args = list(map(_now, args))
     is_small = all(np.prod(var.aval.shape, dtype=np.int64) <= _FOLDED for var in eqn.outvars)
     if all(map(is_known, args)) and (is_small or name not in OPS):
         computed = eqn.primitive.bind(*args, **eqn.params)
         return [_array(x) for x in (computed if eqn.primitive.multiple_results else [computed])]
     if name in _CONTROL:
         return _CONTROL[name](eqn, args, run)
-    _core.converted_line(*line(eqn))
     if name == "lu":
-        # What reads it is another op as a whole.
-        return [None] * len(eqn.outvars)
+        factors = _Factors(eqn, args)
+        return [_Factor(factors, i) for i in range(len(eqn.outvars))]
+    _core.converted_line(*line(eqn))
     solution = _whole(eqn)
     if solution is not None:
         return solution(args)
     inner = _called(eqn)
     if inner is not None:
-        return run(*inner, args)
+        jaxpr, consts, chosen = inner
+        return run(jaxpr, consts, [args[i] for i in chosen])
+    return _converted(eqn, args)
+
+
+def _converted(eqn: Any, args: list[Any]) -> Sequence[Any]:
+    """Convert a primitive."""
+    name = str(eqn.primitive.name)
     try:
         use = Use(eqn)
-        if is_complex(eqn):
+        if reads_keys(eqn):
+            result = convert_key(use, args, eqn.params, run)
+        elif is_complex(eqn):
             result = convert_complex(use, name, args, eqn.params)
         else:
             result = OPS[name](use, *args, **eqn.params)
@@ -293,23 +356,26 @@ def _whole(eqn: Any) -> Callable[[list[Any]], list[Any]] | None:
         solve = linear_system(eqn, run)
         return None if solve is None else lambda args: [solve(tensor(args[0]), tensor(args[-1]))]
     inner = _called(eqn) if eqn.primitive.name == "custom_jvp_call" else None
-    function = None if inner is None else determinant(eqn, *inner, run)
+    function = None if inner is None else determinant(eqn, *inner[:2], run)
     return None if function is None else lambda args: function(args[0])
 
 
-def _called(eqn: Any) -> tuple[Any, Sequence[Any]] | None:
-    """Find the jaxpr that an equation calls, with its constants."""
-    if eqn.primitive.name in OPS or eqn.primitive.name in _CONTROL:
+def _called(eqn: Any) -> tuple[Any, Sequence[Any], Sequence[int]] | None:
+    """Find the jaxpr that an equation calls, with its constants, and which of the arguments it takes."""
+    name, count = str(eqn.primitive.name), len(eqn.invars)
+    if name == "custom_linear_solve":
+        solve, sizes = eqn.params["jaxprs"].solve, eqn.params["const_lengths"]
+        # What it computes from constants of the product has other gradients than the solution of the system.
+        is_plain = solve is not None and not sizes.matvec and not sizes.vecmat
+        return (solve.jaxpr, solve.consts, range(count)) if is_plain else None
+    if name not in _CALLS:
         return None
-    if eqn.primitive.name == "custom_linear_solve":
-        solve, count = eqn.params["jaxprs"].solve, eqn.params["const_lengths"]
-        return None if solve is None or count.matvec or count.vecmat else (solve.jaxpr, solve.consts)
-    for word in _CALLS:
+    for word in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
         inner = eqn.params.get(word)
         if hasattr(inner, "consts"):
-            return inner.jaxpr, inner.consts
+            return inner.jaxpr, inner.consts, range(count)
         if hasattr(inner, "eqns"):
-            return inner, ()
+            return inner, (), range(count)
     return None
 
 
@@ -323,34 +389,26 @@ def _missing(jaxpr: Any, consts: Sequence[bool], inputs: Sequence[bool], missing
     def read(var: Any) -> bool:
         return True if hasattr(var, "val") else known[var]
 
-    factored: dict[Any, Any] = {}
     for eqn in jaxpr.eqns:
         flags = [read(var) for var in eqn.invars]
         name = eqn.primitive.name
         results = [all(flags)] * len(eqn.outvars)
         whole = None if all(flags) else _whole(eqn)
-        # Nothing but a system as a whole reads the factors.
-        for var in eqn.invars:
-            if whole is None and not hasattr(var, "val") and var in factored and factored[var] not in missing["lu"]:
-                missing["lu"].append(factored[var])
         if all(flags) or whole is not None or name == "platform_index":
             pass
-        elif name == "lu":
-            factored.update(dict.fromkeys(eqn.outvars, eqn))
         elif name in _CONTROL:
             results = _missing_inside(eqn, flags, missing)
         elif (inner := _called(eqn)) is not None:
-            results = _missing(inner[0], [True] * len(inner[1]), flags, missing)
+            results = _missing(inner[0], [True] * len(inner[1]), [flags[i] for i in inner[2]], missing)
+        elif reads_keys(eqn):
+            if name not in KEYS and name not in PARTS:
+                missing[f"{name} of keys"].append(eqn)
         elif is_complex(eqn):
             if name not in COMPLEX and name not in PARTS:
                 missing[f"{name} of complex numbers"].append(eqn)
         elif name not in OPS:
             missing[name].append(eqn)
         known.update(zip(eqn.outvars, results, strict=True))
-    returned = [factored[var] for var in jaxpr.outvars if not hasattr(var, "val") and var in factored]
-    missing["lu"] += [eqn for eqn in returned if eqn not in missing["lu"]]
-    if not missing["lu"]:
-        del missing["lu"]
     return [read(var) for var in jaxpr.outvars]
 
 

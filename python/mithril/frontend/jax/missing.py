@@ -9,12 +9,19 @@ from ...errors import UnsupportedOpError
 
 __all__ = ["error", "hint", "line", "place"]
 
-_RANDOM = "close over the key of random numbers, which stay the same ones then, or take the numbers as an argument"
+_RANDOM = (
+    "use keys of jax.random.key, close over the key, whose numbers are the same at each call, or take them as input"
+)
 #: What helps, by primitive.
 _HINTS = {
-    **dict.fromkeys(("random_bits", "random_wrap", "random_split", "random_fold_in", "threefry2x32"), _RANDOM),
+    **dict.fromkeys(("rng_bit_generator", "random_gamma"), _RANDOM),
     "while of a number of turns that is data": "use a known number of turns: fori_loop with integers, or scan",
-    "lu": "use jnp.linalg.solve, det, slogdet or inv",
+    **dict.fromkeys(("igamma", "igammac", "random_gamma_grad", "regularized_incomplete_beta"), "compute it outside"),
+    **dict.fromkeys(
+        ("eig of complex numbers", "eig", "schur", "hessenberg"), "of symmetric matrices, use jnp.linalg.eigh"
+    ),
+    "bitcast_convert_type": "use other functions",
+    "nextafter": "add a small number",
 }
 
 

@@ -8,10 +8,13 @@ them for a primitive with several results. What is known altogether is computed 
 from . import complexes as complexes
 from . import elementwise as elementwise
 from . import indexing as indexing
+from . import keys as keys
 from . import linalg as linalg
 from . import linear as linear
 from . import movement as movement
 from . import reduction as reduction
+from . import special as special
+from . import windows as windows
 from .registry import OPS, Use, constant
 
 __all__ = ["OPS", "Use", "constant"]

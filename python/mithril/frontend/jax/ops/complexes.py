@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...complexes import Complex
-from .registry import OPS, Use, apply, tensor
+from .registry import OPS, Use, apply, is_connection, tensor
 
 __all__ = ["COMPLEX", "PARTS", "convert_complex", "is_complex", "pair"]
 
@@ -49,7 +49,8 @@ def pair(x: Any) -> Complex:
     """Write what is known as a pair, and a real tensor too."""
     if isinstance(x, Complex):
         return x
-    if isinstance(x, np.ndarray):
+    if not is_connection(x):
+        x = np.asarray(x)
         # Real and imaginary parts of numbers that are not complex, too.
         return Complex((np.ascontiguousarray(x.real), np.ascontiguousarray(x.imag)))
     return Complex((x, apply("zeros_like", x)))

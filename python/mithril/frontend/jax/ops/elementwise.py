@@ -44,12 +44,16 @@ def _binary(op: str) -> Any:
     return function
 
 
+#: Of functions that are called otherwise.
+_NAMES = {"i0e": "bessel_i0e", "i1e": "bessel_i1e"}
+
+
 def _special(function: Callable[[Any, str], Any]) -> Any:
     return lambda use, x, **ignored: function(x, use.dtype)
 
 
 OPS.update({name: _unary(op) for name, op in UNARY.items()})
-OPS.update({name: _special(function) for name, function in FUNCTIONS.items()})
+OPS.update({_NAMES.get(name, name): _special(function) for name, function in FUNCTIONS.items()})
 OPS.update({name: _binary(op) for name, op in BINARY.items()})
 
 
@@ -90,7 +94,8 @@ def _bits(use: Use, x: Any, y: Any, **ignored: Any) -> Any:
 def _shift(use: Use, x: Any, y: Any, **ignored: Any) -> Any:
     name = use.eqn.primitive.name
     if name == "shift_right_logical" and not use.dtype.startswith("u"):
-        raise use.refuse("of integers with a sign: use an unsigned dtype")
+        x, y = (cast(tensor(v), f"u{use.dtype}") for v in (x, y))
+        return cast(apply("right_shift", x, y), use.dtype)
     return apply("left_shift" if name == "shift_left" else "right_shift", tensor(x), tensor(y))
 
 

@@ -143,21 +143,30 @@ def _fill(dtype: str) -> Any:
     return True if dtype == "bool" else int(np.iinfo(dtype).max if dtype.startswith("uint") else np.iinfo(dtype).min)
 
 
-@convert("scatter", "scatter-add", "scatter_add")
-def _scatter(use: Use, x: Any, indices: Any, updates: Any, *, dimension_numbers: Any, mode: Any, **ignored: Any) -> Any:
-    numbers, shape, update_shape = dimension_numbers, use.shape_of(0), use.shape_of(2)
+def _updates(use: Use, indices: Any, updates: Any, numbers: Any) -> tuple[_Starts, Any]:
+    """Take apart where a scatter writes, and put what it writes in the order of the batch, the windows and the rest."""
+    shape, update_shape = use.shape_of(0), use.shape_of(2)
     inserted = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
     kept = [axis for axis in range(len(shape)) if axis not in inserted]
     windows = [1] * len(shape)
     for axis, place in zip(kept, numbers.update_window_dims, strict=True):
         windows[axis] = update_shape[place]
-    at = _Starts(use, indices, dimension_numbers, windows)
-    accumulate = use.eqn.primitive.name != "scatter"
-    # Updates in the order of the batch, the windows, the rest.
+    at = _Starts(use, indices, numbers, windows)
     free = [i for i in range(len(update_shape)) if i not in numbers.update_window_dims]
     by_axis = dict(zip(kept, numbers.update_window_dims, strict=True))
     values = _transposed(tensor(updates), (*free, *(by_axis[axis] for axis in at.order if axis in by_axis)))
-    values = apply("reshape", values, (*at.batch, *(windows[axis] for axis in at.order)))
+    return at, apply("reshape", values, (*at.batch, *(windows[axis] for axis in at.order)))
+
+
+@convert("scatter", "scatter-add", "scatter_add", "scatter-sub", "scatter_sub")
+def _scatter(use: Use, x: Any, indices: Any, updates: Any, *, dimension_numbers: Any, mode: Any, **ignored: Any) -> Any:
+    shape, name = use.shape_of(0), str(use.eqn.primitive.name)
+    computed = ignored.get("update_jaxpr")
+    if name == "scatter" and computed is not None and computed.eqns:
+        raise use.refuse("of a function of the elements, as x.at[i].apply(f): write x.at[i].set(f(x[i]))")
+    at, values = _updates(use, indices, updates, dimension_numbers)
+    accumulate = name != "scatter"
+    values = apply("negative", values) if name.endswith("sub") else values
     if not at.mapped:
         if at.batch and int(np.prod(at.batch)) != 1:
             raise use.refuse("several updates of a whole tensor")
@@ -178,6 +187,43 @@ def _scatter(use: Use, x: Any, indices: Any, updates: Any, *, dimension_numbers:
     at.starts[0] = apply("where", inside, tensor(at.starts[0]), size)
     y = apply("index_put", y, ("tensor",) * len(at.mapped), values, accumulate, *at.places())
     return _transposed(y[:size], np.argsort(at.order).tolist())
+
+
+_REDUCTIONS = {"mul": "prod", "min": "amin", "max": "amax"}
+
+
+@convert("scatter-mul", "scatter-min", "scatter-max", "scatter_mul", "scatter_min", "scatter_max")
+def _scatter_reduced(
+    use: Use, x: Any, indices: Any, updates: Any, *, dimension_numbers: Any, mode: Any, **ignored: Any
+) -> Any:
+    shape = use.shape_of(0)
+    kind = _REDUCTIONS[str(use.eqn.primitive.name)[-3:]]
+    if use.dtype == "bool":
+        raise use.refuse("of truth values")
+    at, values = _updates(use, indices, updates, dimension_numbers)
+    if not at.mapped:
+        # One update of the whole, in its order.
+        op = {"prod": "multiply", "amin": "minimum", "amax": "maximum"}[kind]
+        return apply(op, tensor(x), apply("reshape", values, shape))
+    inside = at.is_inside() if str(mode).rpartition(".")[2] == "FILL_OR_DROP" else True
+    if inside is not True or str(mode).rpartition(".")[2] == "CLIP":
+        at.clip()
+    rows = int(np.prod([shape[axis] for axis in at.mapped]))
+    y = apply("reshape", _transposed(tensor(x), at.order), (rows, -1))
+    flat: Any = 0
+    for place, axis in zip(at.places(), at.mapped, strict=True):
+        flat = place if isinstance(flat, int) else apply("add", apply("multiply", flat, shape[axis]), place)
+    if inside is not True:
+        # Updates outside go to a row behind the last one.
+        open_axes = tuple(range(len(at.batch), len(at.batch) + len(at.sizes)))
+        flat = apply("where", apply("expand_dims", tensor(inside), open_axes), flat, rows)
+        y = apply("pad", y, ((0, 1), (0, 0)), "constant", 0 if "int" in use.dtype else 0.0)
+    values = apply("reshape", values, (-1, int(np.prod([shape[axis] for axis in at.rest]))))
+    flat = apply("expand_dims", apply("reshape", flat, (-1,)), 1)
+    flat = apply("broadcast_to", flat, values.shape)
+    y = apply("scatter_reduce", y, 0, flat, values, kind, True)
+    y = apply("reshape", y[:rows] if inside is not True else y, tuple(shape[axis] for axis in at.order))
+    return _transposed(y, np.argsort(at.order).tolist())
 
 
 @convert("dynamic_slice")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...matrices import LARGEST_LU, householder_product, lu
 from .registry import Use, apply, convert, tensor
 
 __all__ = ["determinant", "linear_system"]
@@ -64,6 +65,35 @@ def _qr(use: Use, x: Any, *, full_matrices: bool, pivoting: bool, **ignored: Any
     return list(apply("qr", x, "complete" if full_matrices else "reduced"))
 
 
+@convert("lu")
+def _lu(use: Use, x: Any, **ignored: Any) -> Any:
+    shape = use.shape_of(0)
+    if min(shape[-2:]) > LARGEST_LU:
+        raise use.refuse(
+            f"of more than {LARGEST_LU} columns: use jnp.linalg.solve, det, slogdet or inv, which have no limit"
+        )
+    return list(lu(x, shape, use.dtype))
+
+
+@convert("lu_pivots_to_permutation")
+def _pivots_to_permutation(use: Use, pivots: Any, *, permutation_size: int, **ignored: Any) -> Any:
+    rows = tensor(np.arange(permutation_size, dtype=np.int32))
+    order: Any = apply("broadcast_to", rows, use.shape)
+    for k in range(use.shape_of(0)[-1]):
+        pivot = pivots[(..., slice(k, k + 1))]
+        is_own, is_pivot = tensor(np.arange(permutation_size) == k), apply("equal", rows, pivot)
+        order = apply("take_along_axis", order, apply("where", is_own, pivot, apply("where", is_pivot, k, rows)), -1)
+    return order
+
+
+@convert("householder_product")
+def _householder_product(use: Use, x: Any, tau: Any, **ignored: Any) -> Any:
+    count = use.shape_of(1)[-1]
+    if count > LARGEST_LU:
+        raise use.refuse(f"of more than {LARGEST_LU} columns")
+    return householder_product(tensor(x), tensor(tau), use.shape, count, use.dtype)
+
+
 def linear_system(eqn: Any, run: Callable[..., list[Any]]) -> Callable[[Any, Any], Any] | None:
     """Find what solves the system of ``custom_linear_solve``, if it is one of a matrix.
 
@@ -106,6 +136,10 @@ _LAYOUTS: tuple[tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]], ...
     (lambda a, b: np.einsum("...ij,...j->...i", a, b), _vectors),
     (lambda a, b: np.einsum("...ij,...kj->...ki", a, b), _rows),
     (lambda a, b: np.einsum("...ij,...jk->...ik", a, b), _columns),
+    # Of the transposed matrix, as in gradients.
+    (lambda a, b: np.einsum("...ji,...j->...i", a, b), lambda a, b: _vectors(_transposed(a), b)),
+    (lambda a, b: np.einsum("...ji,...kj->...ki", a, b), lambda a, b: _rows(_transposed(a), b)),
+    (lambda a, b: np.einsum("...ji,...jk->...ik", a, b), lambda a, b: _columns(_transposed(a), b)),
 )
 
 

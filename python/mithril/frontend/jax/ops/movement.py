@@ -8,6 +8,13 @@ import numpy as np
 
 from .registry import Use, apply, convert, is_connection, tensor
 
+__all__ = ["along", "spread"]
+
+
+def along(axis: int, key: Any) -> tuple[Any, ...]:
+    """Write a key of one axis as one of the tensor."""
+    return (*(slice(None),) * axis, key)
+
 
 @convert("reshape")
 def _reshape(use: Use, x: Any, *, dimensions: Any = None, **ignored: Any) -> Any:
@@ -66,12 +73,18 @@ def _tile(use: Use, x: Any, *, reps: Any, **ignored: Any) -> Any:
     return apply("tile", x, tuple(map(int, reps)))
 
 
+@convert("unstack")
+def _unstack(use: Use, x: Any, *, axis: int, **ignored: Any) -> Any:
+    axis %= len(use.shape_of(0))
+    return [x[along(axis, i)] for i in range(len(use.eqn.outvars))]
+
+
 @convert("split")
 def _split(use: Use, x: Any, *, sizes: Any, axis: int, **ignored: Any) -> Any:
     return apply("split", x, tuple(map(int, sizes)), axis) if len(sizes) > 1 else [x]
 
 
-def _spread(x: Any, axis: int, inner: int, shape: tuple[int, ...], value: Any) -> Any:
+def spread(x: Any, axis: int, inner: int, shape: tuple[int, ...], value: Any) -> Any:
     """Pad between the elements along an axis; later axes have their sizes still."""
     if not inner or shape[axis] < 2:
         return x
@@ -88,7 +101,7 @@ def _pad(use: Use, x: Any, value: Any, *, padding_config: Any, **ignored: Any) -
         raise use.refuse("padding with a value that is data")
     x = tensor(x)
     for axis, (_, _, inner) in enumerate(padding_config):
-        x = _spread(x, axis, int(inner), use.shape_of(0), np.asarray(value).item())
+        x = spread(x, axis, int(inner), use.shape_of(0), np.asarray(value).item())
     key = tuple(slice(max(-a, 0) or None, min(b, 0) or None) for a, b, _ in padding_config)
     x = x[key] if any(part != slice(None) for part in key) else x
     pads = tuple((max(int(a), 0), max(int(b), 0)) for a, b, _ in padding_config)

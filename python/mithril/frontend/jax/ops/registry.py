@@ -13,7 +13,19 @@ from ...._core import IOKey
 from ....errors import UnsupportedOpError
 from ...rows import apply, cast, is_connection
 
-__all__ = ["OPS", "Use", "apply", "cast", "constant", "convert", "dtype_name", "is_connection", "scalars", "tensor"]
+__all__ = [
+    "OPS",
+    "Use",
+    "apply",
+    "cast",
+    "constant",
+    "convert",
+    "dtype_name",
+    "is_connection",
+    "is_key",
+    "scalars",
+    "tensor",
+]
 
 #: Name of a primitive, and what it becomes.
 OPS: dict[str, Callable[..., Any]] = {}
@@ -61,8 +73,15 @@ def dtype_name(aval: Any) -> str:
     return name
 
 
+def is_key(aval: Any) -> bool:
+    """Whether an abstract value is an array of keys of random numbers."""
+    return str(getattr(aval, "dtype", "")).startswith("key<")
+
+
 def _part_dtype(aval: Any) -> str:
-    """Name of a dtype; of complex numbers that of their parts."""
+    """Name of a dtype; of complex numbers that of their parts, of keys that of their words."""
+    if is_key(aval):
+        return "uint32"
     return {"complex64": "float32", "complex128": "float64"}.get(str(aval.dtype)) or dtype_name(aval)
 
 
