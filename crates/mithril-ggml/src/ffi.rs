@@ -105,6 +105,7 @@ unsafe extern "C" {
     pub fn ggml_version() -> *const c_char;
     pub fn ggml_log_set(callback: ggml_log_callback, data: *mut c_void);
     pub fn ggml_cpu_init();
+    pub fn mithril_ggml_choose(index: usize);
 
     #[cfg(test)]
     pub fn ggml_type_name(kind: c_int) -> *const c_char;

@@ -17,7 +17,7 @@ mod workers;
 pub use context::{Argument, Context, TensorId};
 pub use custom::{Custom, Elements, ElementsMut};
 pub use graph::Graph;
-pub use processor::{Device, devices, ready, version};
+pub use processor::{Device, devices, instructions, ready, version};
 pub use quantize::{bytes, dequantize, quantize};
 pub use workers::{Lease, Workers};
 

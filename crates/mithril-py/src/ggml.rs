@@ -283,6 +283,12 @@ pub fn ggml_version() -> String {
     ggml::version()
 }
 
+/// The set of instructions that ggml uses; an error if the processor has none of those that it was built for.
+#[pyfunction]
+pub fn ggml_instructions() -> Result<&'static str, Failure> {
+    Ok(ggml::instructions()?)
+}
+
 /// Names of the types in which ggml keeps weights.
 #[pyfunction]
 pub fn ggml_types() -> Vec<&'static str> {

@@ -51,6 +51,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(c::c_cache_refusal, module)?)?;
     module.add_function(wrap_pyfunction!(ggml::ggml_program, module)?)?;
     module.add_function(wrap_pyfunction!(ggml::ggml_devices, module)?)?;
+    module.add_function(wrap_pyfunction!(ggml::ggml_instructions, module)?)?;
     module.add_function(wrap_pyfunction!(ggml::ggml_version, module)?)?;
     module.add_function(wrap_pyfunction!(ggml::ggml_blocks, module)?)?;
     module.add_function(wrap_pyfunction!(ggml::ggml_rounded, module)?)?;

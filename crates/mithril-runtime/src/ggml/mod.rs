@@ -18,6 +18,6 @@ pub use borrowed::{Blocks, BorrowedWeights};
 pub use budget::Budget;
 pub use function::{Function, Needs};
 pub use mithril_compile::ggml::Element;
-pub use mithril_ggml::{Device, bytes, dequantize, devices, quantize, version};
+pub use mithril_ggml::{Device, bytes, dequantize, devices, instructions, quantize, version};
 pub use pack::{Decision, Packed};
 pub use program::{Options, Program, Quantize, Specialized};
