@@ -73,28 +73,34 @@ TEXTS = ["Hello world, it's 12345!", "the cat\n\n sat  on 日本 <|end|>the mat"
 def program() -> Path:
     """Return the program, which is built if it is not there."""
     binary, own = BUILT / "logits", Path(__file__).with_suffix(".cpp")
-    if binary.exists() and binary.stat().st_mtime > own.stat().st_mtime:
-        return binary
-    root = sources()
-    BUILT.mkdir(parents=True, exist_ok=True)
-    (BUILT / "llama-version.h").write_text('#define LLAMA_VERSION "0.6.0"\n#define LLAMA_COMMIT "unknown"\n')
-    units = [[own], [root / "ggml/src/gguf.cpp", root / "ggml/src/ggml-opt.cpp"]]
-    for folder, size in TOGETHER.items():
-        files = sorted((root / folder).glob("*.cpp"))
-        units += [files[i : i + size] for i in range(0, len(files), size)]
-    places = [BUILT, *(root / name for name in ("include", "src", "ggml/include", "ggml/src"))]
-    flags = ["-std=c++17", "-O0", "-w", *(f"-I{place}" for place in places)]
+    if not binary.exists() or binary.stat().st_mtime < own.stat().st_mtime:
+        build(binary, own, "-O0", [], linked())
+    return binary
 
-    def build(number: int) -> str:
-        text = "".join(f'#include "{path}"\n' for path in units[number])
-        target = str(BUILT / f"unit{number}.o")
-        subprocess.run(["g++", *flags, "-x", "c++", "-c", "-", "-o", target], input=text, text=True, check=True)
-        return target
+
+def build(
+    binary: Path, own: Path, optimization: str, compiled: Sequence[Sequence[str]], libraries: Sequence[str]
+) -> None:
+    """Compile a program and llama.cpp, run commands that compile what else it needs, and link all of it."""
+    root, folder = sources(), binary.with_suffix(".objects")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "llama-version.h").write_text('#define LLAMA_VERSION "0.6.0"\n#define LLAMA_COMMIT "unknown"\n')
+    units = [[own], [root / "ggml/src/gguf.cpp", root / "ggml/src/ggml-opt.cpp"]]
+    for name, size in TOGETHER.items():
+        files = sorted((root / name).glob("*.cpp"))
+        units += [files[i : i + size] for i in range(0, len(files), size)]
+    places = [folder, *(root / name for name in ("include", "src", "ggml/include", "ggml/src"))]
+    flags = ["-std=c++17", optimization, "-w", *(f"-I{place}" for place in places)]
+    commands = [*compiled, *([["g++", *flags, "-x", "c++", "-c", "-"]] * len(units))]
+    texts = [""] * len(compiled) + ["".join(f'#include "{path}"\n' for path in unit) for unit in units]
+    objects = [str(folder / f"unit{number}.o") for number in range(len(commands))]
+
+    def run(command: Sequence[str], text: str, target: str) -> None:
+        subprocess.run([*command, "-o", target], input=text, text=True, check=True)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(build, range(len(units))))
-    subprocess.run(["g++", *objects, *linked(), "-ldl", "-o", str(binary)], check=True)
-    return binary
+        list(pool.map(run, commands, texts, objects))
+    subprocess.run(["g++", *objects, *libraries, "-ldl", "-o", str(binary)], check=True)
 
 
 def logits(file: Path) -> np.ndarray[Any, Any]:

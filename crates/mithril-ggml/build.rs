@@ -53,7 +53,7 @@ struct Variant {
     optimization: u32,
 }
 
-const SSE42: Variant = Variant { name: "sse42", flags: &["-msse4.2"], optimization: 2 };
+const SSE42: Variant = Variant { name: "sse42", flags: &["-msse4.2"], optimization: 1 };
 const AVX2: Variant =
     Variant { name: "avx2", flags: &["-mavx2", "-mfma", "-mf16c", "-mbmi2"], optimization: 3 };
 const AVX512: Variant = Variant {
@@ -219,9 +219,9 @@ impl Renaming {
         let names = text.lines().filter_map(|line| line.split_once(' ').map(|(name, _)| name));
         let names: BTreeSet<&str> = names.filter(|name| !name.starts_with('.')).collect();
         assert!(names.contains("ggml_backend_cpu_reg"), "nm does not list what is defined");
-        let list: String = names.iter().map(|name| format!("{name} {prefix}{name}\n")).collect();
+        let list: Vec<String> = names.iter().map(|name| format!("{name} {prefix}{name}\n")).collect();
         let path = folder.join("renamed.txt");
-        std::fs::write(&path, list).expect("OUT_DIR can be written");
+        std::fs::write(&path, list.concat()).expect("OUT_DIR can be written");
         for object in objects.c.iter_mut().chain(&mut objects.cpp) {
             let name = object.file_name().expect("an object is a file").to_string_lossy();
             let renamed = folder.join(format!("{prefix}{name}"));

@@ -89,5 +89,19 @@ class GGMLBackend(NativeBackend):
         """Names and descriptions of the devices that ggml finds."""
         return list(_core.ggml_devices())
 
+    @property
+    def ggml_instructions(self) -> str:
+        """Set of instructions that ggml uses, such as ``"avx512"``: the best that it is built for and that this processor has.
+
+        The environment variable ``MITHRIL_GGML_CPU`` selects another before ggml is first used.
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> ml.GGMLBackend().ggml_instructions in ("sse42", "avx2", "avx512", "plain")
+        True
+        """
+        return str(_core.ggml_instructions())
+
 
 GgmlBackend = GGMLBackend
