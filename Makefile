@@ -112,10 +112,12 @@ bench-broad: $(VENV)/.demo $(VENV)/.test-packages
 bench-parallel: $(VENV)/.demo $(VENV)/.test-packages
 	PYTHONPATH=python:. $(BIN)/python -m bench.parallel
 
-# Models on the GGML backend against the same written by hand with ggml; the extension module is optimised for it.
+# Models on the GGML backend against the same written by hand with ggml, and a Llama against llama.cpp, which is built
+# once: minutes. The extension module is optimised for it.
 bench-ggml: $(VENV)/.demo $(VENV)/.test-packages
 	$(UV) pip install --quiet --python $(BIN)/python -r pyproject.toml --extra bench
 	PYTHONPATH=python:. $(BIN)/python -m bench.ggml
+	PYTHONPATH=python:. $(BIN)/python -m bench.llama_cpp
 
 # The documentation as a site, in site/. Links that lead nowhere and pages that are in no menu fail.
 site: $(VENV)/.docs-packages

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import mithril as ml
 import numpy as np
 
 from portability.ggml import ROOT, linked, sources
@@ -41,6 +42,8 @@ def compiled_by_hand(name: str, path: Path, *options: str) -> Path:
     include = sources() / "ggml/include"
     command = ["cc", "-O2", *options, f"-I{include}", str(ROOT / f"bench/ggml/{name}.c"), "-o", str(path)]
     subprocess.run([*command, *linked()], check=True)
+    # Both sides use the same instructions.
+    os.environ["MITHRIL_GGML_CPU"] = ml.GGMLBackend().ggml_instructions
     return path
 
 
@@ -114,8 +117,6 @@ def _folded(compiled: Any) -> list[np.ndarray[Any, Any]]:
 
 def ours(work: Workload, type: str, threads: int) -> tuple[Callable[[], Any], Any]:
     """Return our model on ggml as a call, and the model."""
-    import mithril as ml
-
     backend = ml.GGMLBackend(num_threads=threads, quantize=None if type == "f32" else type)
     compiled = _compiled(work, backend)
     return lambda: compiled.evaluate({}, work.data)["output"], compiled
@@ -141,8 +142,6 @@ def measure(workload: str, type: str, threads: int) -> None:
 
 def prepare(workload: str, type: str, folder: Path) -> None:
     """Write a model and its weights to files, for ours and for the program by hand."""
-    import mithril as ml
-
     work = WORKLOADS[workload]()
     work.module.eval()
     compiled = _compiled(work, ml.NumpyBackend())
@@ -155,8 +154,6 @@ def prepare(workload: str, type: str, folder: Path) -> None:
 
 def _other(threads: int) -> None:
     """Run a small model, so that the code is there."""
-    import mithril as ml
-
     model = ml.Model()
     model |= ml.Conv2d(kernel_size=3, out_channels=4)(input="input")
     model += ml.BatchNorm2d()
@@ -166,8 +163,6 @@ def _other(threads: int) -> None:
 
 def peak(workload: str, type: str, side: str, folder: Path, threads: int) -> tuple[int, int]:
     """By how many bytes the peak of this process grows when it loads a model and runs it, and what was planned."""
-    import mithril as ml
-
     data = dict(np.load(folder / "data.npz"))
     if side == "ours":
         _other(threads)

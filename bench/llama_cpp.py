@@ -3,7 +3,8 @@
 llama.cpp is compiled from the sources that the package of ggml carries, with a ggml of its own for exactly this
 processor (some minutes, once). It and the GGML backend read the same file of GGUF: the same blocks of weights. For each
 type of weights and number of threads: the milliseconds of one token after a short prompt, and of a long prompt, each
-the least of some runs in turns, and how many times as long llama.cpp takes. C keeps weights in kinds of its own with as
+the least of some runs in turns, and how many times as long llama.cpp takes. On one thread they are those that the
+processor spent on it, which other programs disturb little. C keeps weights in kinds of its own with as
 many bits.
 """
 
@@ -49,6 +50,9 @@ def program() -> Path:
     flags += [f"-DGGML_USE_{name}" for name in ("CPU", "CPU_REPACK", "LLAMAFILE", "OPENMP")]
     flags += [f"-I{place}" for place in (BUILT, root / "include", root / "src", root / "src/ggml-cpu")]
     processor = "arm" if os.uname().machine in ("aarch64", "arm64") else "x86"
+    if processor == "x86":
+        # Its products in AMX end the process with a segmentation fault.
+        flags += ["-mno-amx-tile", "-mno-amx-int8", "-mno-amx-bf16"]
     commands: list[list[str]] = []
     for name in (
         "",
@@ -69,6 +73,7 @@ class Theirs:
 
     def __init__(self, file: Path, threads: int, context: int) -> None:
         command = [str(program()), str(file), str(threads), str(context)]
+        self.clock = int(threads == 1)
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(self, what: str, tokens: int) -> float:
@@ -77,7 +82,7 @@ class Theirs:
         assert self.process.stdout is not None
         self.process.stdin.write(f"{what} {tokens}\n")
         self.process.stdin.flush()
-        return float(self.process.stdout.readline())
+        return float(self.process.stdout.readline().split()[self.clock])
 
 
 def decoder(backend: ml.Backend, sizes: dict[str, Any]) -> ml.PhysicalModel:
@@ -88,20 +93,21 @@ def decoder(backend: ml.Backend, sizes: dict[str, Any]) -> ml.PhysicalModel:
 class Ours:
     """The model on a backend of ours."""
 
-    def __init__(self, model: ml.PhysicalModel, vocabulary: int) -> None:
+    def __init__(self, model: ml.PhysicalModel, vocabulary: int, threads: int) -> None:
         self.model = model
+        self.clock = time.thread_time if threads == 1 else time.perf_counter
         self.vocabulary = vocabulary
         self.text: Any = None
 
     def run(self, what: str, tokens: int) -> float:
         """Return the milliseconds of a prompt of so many tokens, or of a token after so many."""
-        begin = time.perf_counter()
+        begin = self.clock()
         if what == "prompt":
             prompt = [(i * 7919 + 13) % self.vocabulary for i in range(tokens)]
             self.text, _ = start(self.model, [prompt], {}, None)
         else:
             self.text.step([13], [True])
-        return (time.perf_counter() - begin) * 1e3
+        return (self.clock() - begin) * 1e3
 
 
 def least(sides: list[Callable[[str, int], float]], what: str, tokens: int, rounds: int) -> list[float]:
@@ -130,11 +136,11 @@ def measure(type: str, threads: int, prompt: int, with_c: bool, sizes: dict[str,
         on_ggml = decoder(ml.GGMLBackend(num_threads=threads), sizes)
         ml.load_weights(on_ggml, file)
         for what, tokens, kind in (("token", BEFORE, TYPES[type][0]), ("prompt", prompt, TYPES[type][1])):
-            sides = [theirs.run, Ours(on_ggml, sizes["vocab_size"]).run]
+            sides: list[Callable[[str, int], float]] = [theirs.run, Ours(on_ggml, sizes["vocab_size"], threads).run]
             if with_c:
                 in_c = decoder(ml.CBackend(num_threads=threads, quantize=kind), sizes)
                 in_c.load_params(model.get_parameters())
-                sides.append(Ours(in_c, sizes["vocab_size"]).run)
+                sides.append(Ours(in_c, sizes["vocab_size"], threads).run)
             times = least(sides, what, tokens, rounds if what == "token" else max(rounds // 3, 2))
             cells = [f"{times[0]:.2f}"] + [f"{ms:.2f} | {times[0] / ms:.2f}" for ms in times[1:]]
             label = "one token" if what == "token" else f"prompt of {tokens}"

@@ -1,16 +1,22 @@
 // A file of GGUF in llama.cpp: for each line of the input, `prompt N` or `token N`, the milliseconds of a prompt of N
-// tokens, or of one token that follows N.
+// tokens, or of one token that follows N, and those that the processor spent on this thread.
 #include "llama.h"
 
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <vector>
 
 static int fails(const char *what) {
     fprintf(stderr, "llama.cpp: %s fails\n", what);
     return 1;
+}
+
+static double milliseconds(clockid_t clock) {
+    timespec now;
+    clock_gettime(clock, &now);
+    return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
 }
 
 int main(int count, char **words) {
@@ -35,14 +41,15 @@ int main(int count, char **words) {
         llama_memory_seq_rm(memory, 0, is_prompt ? 0 : n, -1);
         std::vector<llama_token> tokens;
         for (int i = 0; i < (is_prompt ? n : 1); i++) tokens.push_back((i * 7919 + 13) % vocabulary);
-        auto start = std::chrono::steady_clock::now();
+        double start = milliseconds(CLOCK_MONOTONIC), on_thread = milliseconds(CLOCK_THREAD_CPUTIME_ID);
         // The logits of the last token.
         if (llama_decode(context, llama_batch_get_one(tokens.data(), (int32_t)tokens.size()))) return fails("decoding");
         const float *logits = llama_get_logits_ith(context, -1);
-        std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
+        on_thread = milliseconds(CLOCK_THREAD_CPUTIME_ID) - on_thread;
+        double time = milliseconds(CLOCK_MONOTONIC) - start;
         if (!logits) return fails("reading the logits");
         length = is_prompt ? n : n + 1;
-        printf("%.4f\n", time.count());
+        printf("%.4f %.4f\n", time, on_thread);
         fflush(stdout);
     }
     llama_free(context);

@@ -91,7 +91,7 @@ class GGMLBackend(NativeBackend):
 
     @property
     def ggml_instructions(self) -> str:
-        """Set of instructions that ggml uses, such as ``"avx512"``: the best that it is built for and that this processor has.
+        """Instruction set that ggml uses: the best of those that it is built for and that this processor has.
 
         The environment variable ``MITHRIL_GGML_CPU`` selects another before ggml is first used.
 
