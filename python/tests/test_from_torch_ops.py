@@ -445,6 +445,39 @@ def test_special_functions_are_exact_in_float64():
         np.testing.assert_allclose(outputs[name], exact(v), rtol=2e-13, atol=1e-300, err_msg=name)
 
 
+def test_windows_take_any_batch():
+    class Module(nn.Module):
+        def forward(self, x, samples):
+            values, where = F.max_pool2d(x, 2, return_indices=True)
+            return (
+                F.max_unpool2d(values, where, 2),
+                *F.adaptive_max_pool2d(x, 3, return_indices=True),
+                *F.fractional_max_pool2d(x, 2, output_size=2, return_indices=True, _random_samples=samples),
+                F.avg_pool2d(x, 3, 2, 1, divisor_override=5),
+                F.pad(x, (1, -1, -1, 2), mode="replicate"),
+                torch.matrix_exp(x[:, 0]),
+            )
+
+    module, batch = Module(), torch.export.Dim("batch", min=2)
+    examples = (torch.randn(2, 3, 4, 4), torch.rand(2, 3, 2))
+    model, params = ml.from_torch(module, examples, dynamic_shapes=({0: batch}, {0: batch}))
+    compiled = ml.compile(model, ml.NumpyBackend())
+    for n in (2, 5):
+        x, samples = torch.randn(n, 3, 4, 4), torch.rand(n, 3, 2)
+        outputs = compiled.evaluate(params, {"x": x.numpy(), "samples": samples.numpy()}).values()
+        for actual, right in zip(outputs, module(x, samples), strict=True):
+            np.testing.assert_allclose(actual, right.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_results_that_are_not_computed_are_not_left_out():
+    class Module(nn.Module):
+        def forward(self, x):
+            return torch.native_layer_norm(x, (4,), None, None, 1e-5)
+
+    with pytest.raises(UnsupportedOpError, match=r"native_layer_norm.default` \(its result 1 has no counterpart\)"):
+        ml.from_torch(Module(), (torch.ones(3, 4),))
+
+
 class Draws(nn.Module):
     def forward(self, x, p):
         tall = x.new_empty(x.shape)

@@ -165,10 +165,11 @@ def _fractional(use: Use, x: Any, kernel: Any, samples: Any) -> list[Any]:
     before, after = _spatial(use, rank)
     number = size_of(use, x, 0, 0) if len(shape) == rank + 2 else 1
     channels = int(shape[-rank - 1])
+    samples = samples if len(shape) == rank + 2 else samples[:1]
     positions: Any = 0
     for axis in range(rank):
         # Of images PyTorch has the number of the last axis first.
-        sample = samples[(slice(0, number), slice(None), rank - 1 - axis if rank == 2 else axis)]
+        sample = samples[..., rank - 1 - axis if rank == 2 else axis]
         own = [1] * (2 * rank)
         own[2 * axis], own[2 * axis + 1] = after[axis], kernel[axis]
         starts: Any = apply("full", (number, channels, 1), before[axis] - kernel[axis], "int64")
