@@ -77,6 +77,19 @@ def plan_picture() -> None:
     plan.save(PICTURES / "plan.svg")
 
 
+def pipeline_picture() -> None:
+    """Draw when the devices of a pipeline compute which micro-batch of a GPT."""
+    plan = ml.plan(
+        ml.models.create_gpt(vocab_size=256, num_layers=8, num_heads=8, dims=512, block_size=128),
+        ml.Pipeline(4, micro_batches=8, schedule="interleaved"),
+        shapes={"input": [16, 128]},
+        gradients=True,
+        hardware="a100",
+        optimizer=ml.optim.AdamW(0.001),
+    )
+    plan.save(PICTURES / "pipeline.svg")
+
+
 def main() -> None:
     """Make all pictures."""
     parser = argparse.ArgumentParser(description=main.__doc__)
@@ -92,6 +105,7 @@ def main() -> None:
         os.chdir(ROOT)
     profile_pictures()
     plan_picture()
+    pipeline_picture()
     if not options.no_bench:
         table = ml.benchmark_table(
             "inference", models=["resnet18", "bert", "gpt2"], backends=["numpy", "torch", "c"], quick=True

@@ -63,6 +63,7 @@ from .parallel import Hardware, Layout, Mesh, Pipeline
 from .quantization import quantize
 from .suggestions import absent as _absent
 from .tools import (
+    PipelinePlan,
     Plan,
     benchmark,
     benchmark_table,
@@ -106,6 +107,7 @@ __all__ = [
     "Parameters",
     "PhysicalModel",
     "Pipeline",
+    "PipelinePlan",
     "Plan",
     "RawCBackend",
     "TorchBackend",

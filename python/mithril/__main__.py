@@ -20,7 +20,7 @@ from mithril.command.answer import Answer
 from mithril.command.completions import completions
 from mithril.command.ending import guarded
 from mithril.command.launch import launch
-from mithril.command.layout import hardware_of, layout_of, strategy_of
+from mithril.command.layout import hardware_of, layout_of, pipeline_of, strategy_of
 from mithril.command.optimizer import optimizer_of
 from mithril.command.parser import parse, table
 from mithril.command.source import Source, model_of, shapes_of
@@ -117,6 +117,9 @@ def _view(args: argparse.Namespace) -> Answer:
 def _plan(args: argparse.Namespace) -> Answer:
     model, shapes = model_of(args.model, args.shape), shapes_of(args.shape)
     layout = layout_of(args.mesh, args.divide, batch=args.batch, parameters=args.parameters)
+    strategy = strategy_of(args.strategy, layout)
+    if args.schedule is not None or args.micro_batches is not None:
+        layout, strategy = pipeline_of(layout, strategy, args.schedule, args.micro_batches), None
     optimizer = None if args.optimizer is None else optimizer_of(args.optimizer)
     hardware = None if args.hardware is None else hardware_of(args.hardware)
     plan = ml.plan(
@@ -126,7 +129,7 @@ def _plan(args: argparse.Namespace) -> Answer:
         gradients=args.gradients or optimizer is not None,
         hardware=hardware,
         optimizer=optimizer,
-        strategy=strategy_of(args.strategy, layout),
+        strategy=strategy,
     )
     if args.output is None:
         return Answer.of(plan, args)

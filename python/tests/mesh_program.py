@@ -5,6 +5,7 @@ is also broken off and resumed from its checkpoints there. With ``fault`` or ``s
 raises, or no longer answers.
 """
 
+import collections
 import os
 import sys
 import time
@@ -14,6 +15,8 @@ import mithril as ml
 import ml_dtypes
 import numpy as np
 import pipeline_models
+from mithril.parallel.pipeline_devices import DevicePipelineEngine
+from mithril.parallel.pipeline_engine import StagedProgram
 
 RANDOM = np.random.default_rng(0)
 
@@ -280,6 +283,46 @@ def check_reductions(name, devices):
             np.testing.assert_allclose(own, value, rtol=1e-6, err_msg=f"{key} of {dtype} on {name}")
 
 
+def check_bytes(name, pipeline, params):
+    """The bytes of a plan are those that devices send, and those that the script hands over and gets back."""
+    compiled = ml.compile(pipeline_models.text(), ml.get_backend(name), shapes={"input": [6, 8]}, layout=pipeline)
+    data = {"input": RANDOM.integers(0, 64, (6, 8))}
+    counted, call = collections.Counter(), DevicePipelineEngine.call
+    moved, arguments = DevicePipelineEngine.moved, StagedProgram.arguments
+    programs = []
+
+    def counting_moved(self, array, device):
+        counted["between", device] += array.nbytes
+        return moved(self, array, device)
+
+    def counting_arguments(self, device, groups):
+        for entry in arguments(self, device, groups):
+            counted["handed over", device] += entry[2].nbytes
+            yield entry
+
+    def counting_call(self, program, groups):
+        programs.append(program)
+        return call(self, program, groups)
+
+    DevicePipelineEngine.moved, StagedProgram.arguments = counting_moved, counting_arguments
+    DevicePipelineEngine.call = counting_call
+    try:
+        arrays = {key: compiled.backend.array(value) for key, value in params.items()}
+        outputs, gradients = compiled.evaluate(arrays, data, output_gradients=True)
+    finally:
+        DevicePipelineEngine.moved, StagedProgram.arguments, DevicePipelineEngine.call = moved, arguments, call
+    plan = compiled.parallel_plan
+    for device, stage in enumerate(plan.stages):
+        assert stage.received == counted["between", device], (pipeline, device, stage, counted)
+        assert stage.loaded == counted["handed over", device], (pipeline, device, stage, counted)
+    assert plan.bytes_sent == sum(stage.received for stage in plan.stages) > 0
+    # A micro-batch of outputs is returned by itself, and the whole of a gradient.
+    results = [*outputs.values(), *gradients.values()]
+    assert sum(stage.returned for stage in plan.stages) == sum(array.nbytes for array in results)
+    tasks = [(span.step, span.micro_batch) for span in plan.spans]
+    assert sorted(tasks) == sorted(task for order in programs[0].orders for task in order)
+
+
 def check_pipelines(name, devices):
     """Pipelines on devices of this process: layers, a GPT in as many stages, and a training."""
     pipeline_models.compare(name, [f"cpu:{i}" for i in range(devices)], pipeline_models.LAYOUTS[2:4], "float64", 1e-10)
@@ -293,6 +336,8 @@ def check_pipelines(name, devices):
     actual = compiled.evaluate(arrays, data, output_gradients=True)
     for ours, theirs in zip(actual, single.evaluate(params, data, output_gradients=True), strict=True):
         assert worst(ours, theirs) < 1e-4
+    for options in ({"micro_batches": 3}, {"schedule": "interleaved", "micro_batches": 2}, {"schedule": "gpipe"}):
+        check_bytes(name, ml.Pipeline(2, **options), params)
     losses = []
     for own, layout in ((ml.NumpyBackend(seed=1), None), (ml.get_backend(name, seed=1), ml.Pipeline(2))):
         trained = ml.compile(pipeline_models.layers(), own, layout=layout)

@@ -316,6 +316,11 @@ def test_plans(capsys):
     assert "Mesh(data=2, model=4): each of 8 devices sends" in printed
     assert main([*words, "--divide", "*.c_fc.weight=model", "--markdown"]) == 0
     assert "| all_reduce | model (4) |" in capsys.readouterr().out
+    staged = ["plan", "create_gpt", "--shape", "input=8,16", "--mesh", "stage=2", "--strategy", "pipeline_parallel"]
+    assert main([*staged, "--schedule", "gpipe", "--micro-batches", "2"]) == 0
+    assert "Pipeline(2, micro_batches=2, schedule='gpipe'): 2 micro-batches" in capsys.readouterr().out
+    assert main([*words, "--schedule", "gpipe"]) != 0
+    assert "--strategy pipeline_parallel" in capsys.readouterr().err
     estimated = ["--hardware", "a100:link_bandwidth=1e9", "--optimizer", "adamw"]
     assert main([*words, "--strategy", "data=data_parallel,model=tensor_parallel", *estimated]) == 0
     printed = capsys.readouterr().out

@@ -197,7 +197,16 @@ def placed_and_divided():
             errors.KeyNotFoundError,
             "did you mean 'layer2'",
         ),
-        (lambda: ml.plan(layers(), ml.Pipeline(2), shapes={"input": [8, 6]}), errors.InvalidValueError, "no plans of"),
+        (
+            lambda: ml.plan(layers(), ml.Pipeline({"layr1": 1}), shapes={"input": [8, 6]}),
+            errors.KeyNotFoundError,
+            "did you mean 'layer1'",
+        ),
+        (
+            lambda: ml.plan(layers(), ml.Pipeline(2, micro_batches=3), shapes={"input": [8, 6]}),
+            errors.InvalidValueError,
+            "does not divide into 3 parts",
+        ),
     ],
 )
 def test_mistakes(call, kind, text):

@@ -253,7 +253,6 @@ MISTAKES = [
     (lambda: named(ml.Mesh(data=2), {"dta": "data_parallel"}), "did you mean 'data'"),
     (lambda: named(ml.Mesh(data=2, model=2), "data_parallel"), "has 2 axes, and strategy='data_parallel' is for one"),
     (lambda: named(ml.Mesh(a=2, b=2), {"a": "auto", "b": "data_parallel"}), 'pass strategy="auto" for all axes'),
-    (lambda: named(ml.Mesh(a=2), "pipeline_parallel"), "no plans of pipelines"),
     (lambda: named(ml.Mesh(a=2), "expert_parallel"), "the model has none"),
     (lambda: named(ml.Mesh(a=3), "sequence_parallel"), "does not divide into 3 parts"),
     (lambda: named(ml.Mesh(a=3, b=2), {"a": "data_parallel", "b": "tensor_parallel"}), "does not divide among 3"),
@@ -383,3 +382,67 @@ def test_pictures_hold_names_as_text_and_are_written_as_svg(tmp_path):
             plan.save(path)
     # Nothing is sent, and nothing takes time.
     ElementTree.fromstring(ml.plan(model, ml.Mesh(data=1), shapes={"input": [4, 8]}).picture())
+
+
+def deep(layers=8):
+    """Layers of the same size; what goes backward needs the outputs."""
+    model = ml.Model()
+    model |= ml.Linear(64, name="l0")(input="input")
+    for i in range(1, layers):
+        model += ml.Relu()
+        model += ml.Linear(64, name=f"l{i}")
+    model += ml.Tanh()(output="output")
+    return model
+
+
+def test_the_bubble_of_a_pipeline():
+    """Equal layers wait for as long as is known of each schedule; bytes are those of what goes from layer to layer."""
+    options = {"shapes": {"input": [64, 64]}, "gradients": True}
+    plans = {
+        schedule: ml.plan(deep(), ml.Pipeline(4, micro_batches=8, schedule=schedule), **options)
+        for schedule in ("gpipe", "1f1b", "interleaved")
+    }
+    for schedule, plan in plans.items():
+        chunks = 2 if schedule == "interleaved" else 1
+        # (p - 1) / (v m + p - 1); the first layer has no gradient of its input, so its device has less to do.
+        assert plan.bubble == pytest.approx(3 / (8 * chunks + 3), abs=0.06), schedule
+        assert plan.bubbles == pytest.approx(plans["gpipe"].bubbles)
+        assert plan.bytes_sent == 2 * (4 * chunks - 1) * 64 * 64 * 4
+        assert sum(stage.flops for stage in plan.stages) == sum(stage.flops for stage in plans["gpipe"].stages)
+        assert sum(stage.memory["parameters"] for stage in plan.stages) == 8 * (64 * 64 + 64) * 4
+    kept = {name: [stage.memory["activations"] for stage in plan.stages] for name, plan in plans.items()}
+    assert all(a > b for a, b in zip(kept["gpipe"][:2], kept["1f1b"], strict=False))
+    assert kept["gpipe"][3] == kept["1f1b"][3]
+
+
+def test_times_of_a_pipeline():
+    hardware = ml.Hardware(flops=1e9, memory=10**6, bandwidth=1e12, link_bandwidth={"stage": 1e6}, latency=0.001)
+    options = {"shapes": {"input": [64, 64]}, "gradients": True, "strategy": "pipeline_parallel"}
+    plan = ml.plan(deep(2), ml.Mesh(stage=2), hardware=hardware, optimizer=ml.optim.AdamW(0.1), **options)
+    assert plan.fits
+    assert plan.micro_batches == 4
+    # The first micro-batch arrives when it has been computed and sent: 16 rows, two operations for each weight.
+    first = min(span.start for span in plan.spans if span.device == 1 and span.start > 0.004)
+    assert first == pytest.approx(16 * 64 * 4 / 1e6 + 0.001 + 16 * 64 * 64 * 2 / 1e9, rel=0.05)
+    assert plan.seconds > max(span.end for span in plan.spans)
+    text = str(plan)
+    assert "Pipeline(2): 4 micro-batches, 32,768 bytes between devices" in text
+    assert "it fits" in text
+    facts = plan.to_dict()
+    assert facts["schema"] == "mithril.pipeline_plan/1"
+    assert len(facts["stages"]) == 2
+    with pytest.raises(errors.InvalidValueError, match="does not name the axis 'stage'"):
+        ml.plan(
+            deep(2), ml.Pipeline(2), hardware=ml.Hardware(1e9, 10**6, 1e9, {"data": 1e6}), shapes={"input": [8, 64]}
+        )
+
+
+def test_a_pipeline_is_drawn(tmp_path):
+    plan = ml.plan(deep(4), ml.Pipeline(2, micro_batches=4), shapes={"input": [8, 64]}, gradients=True, hardware="cpu")
+    plan.save(tmp_path / "plan.svg")
+    root = ElementTree.parse(tmp_path / "plan.svg").getroot()
+    texts = [element.text for element in root.iter() if element.tag.endswith("text")]
+    bars = [element.text for element in root.iter() if element.tag.endswith("title")]
+    assert texts.count("device 0") == 2
+    assert {"1", "2", "3", "4", "forward", "backward"} <= set(texts)
+    assert any(text.startswith("backward, micro-batch 3: ") for text in bars)

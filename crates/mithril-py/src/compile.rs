@@ -308,11 +308,18 @@ impl PyCompiled {
         Ok(self.with(self.compiled.specialize(&self.bind(shapes)?)?))
     }
     /// What each device of the mesh runs, with gradients of outputs by inputs if they are given.
-    fn partition(&self, gradients: Option<(Vec<String>, Vec<String>)>) -> Outcome<PyPartitioned> {
+    #[pyo3(signature = (gradients, target=None))]
+    fn partition(
+        &self,
+        gradients: Option<(Vec<String>, Vec<String>)>,
+        target: Option<TargetArgument>,
+    ) -> Outcome<PyPartitioned> {
+        let python = target.as_ref().map(|target| PythonBackend(&target.0));
+        let target: &dyn Target = python.as_ref().map_or(&Interpreter, |target| target as &dyn Target);
         Ok(PyPartitioned(Arc::new(match gradients {
-            None => self.compiled.partitioned_forward(&Interpreter, &mut |_, _| {})?,
+            None => self.compiled.partitioned_forward(target, &mut |_, _| {})?,
             Some((outputs, inputs)) => self.compiled.partitioned_gradient(
-                &Interpreter,
+                target,
                 &shared(outputs),
                 &shared(inputs),
                 &mut |_, _| {},

@@ -1,12 +1,13 @@
 //! Layouts, and partitioned programs: what each device of a mesh runs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mithril::codegen::python::Argument;
 use mithril::compile::partition::memo::Memo;
 use mithril::compile::partition::stages::Step;
 use mithril::compile::partition::{
-    Estimate, Hardware, Layout, Mesh, Partitioned, Placement, Training, device_memory, estimate,
+    Estimate, Hardware, Layout, Mesh, Partitioned, Placement, Training, device_memory, estimate, stages,
 };
 use mithril::compile::pipeline::Interpreter;
 use mithril::ir::graph::{Def, Role};
@@ -147,6 +148,24 @@ impl PyPartitioned {
         let result = estimate(&self.0.graph, &self.0.mesh, &hardware(description), &Memo::default());
         let Estimate { flops, moved, arithmetic, memory_bound, collectives, computation } = result;
         (flops, moved, arithmetic, memory_bound, collectives, computation)
+    }
+    /// The steps of a pipeline, by the devices of layers, each with its operations, the seconds that it takes on a
+    /// description of hardware, and the most bytes between its ops; names of results; bytes of values by name.
+    #[expect(clippy::type_complexity, reason = "a tuple for Python")]
+    fn stages(
+        &self,
+        devices: Vec<(String, usize)>,
+        description: Option<HardwareArgument>,
+    ) -> Outcome<(Vec<(StepRow, u64, f64, u64)>, Vec<String>, BTreeMap<String, u64>)> {
+        let staged = stages(&self.0, &devices)?;
+        let hardware = description.map(hardware).unwrap_or_default();
+        let memo = Memo::default();
+        let row = |(i, step): (usize, &Step)| {
+            let cost = estimate(&step.graph, &self.0.mesh, &hardware, &memo);
+            let held = device_memory(&step.graph).activations;
+            (step_row(step, &format!("step_{i}")), cost.flops, cost.seconds(), held)
+        };
+        Ok((staged.steps.iter().enumerate().map(row).collect(), staged.results, staged.bytes))
     }
     /// Bytes on a device, by what they are for.
     fn memory<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyDict>> {

@@ -10,10 +10,11 @@ from typing import Any
 from ..errors import ConflictingOptionError, InvalidValueError
 from ..parallel.hardware import Hardware, as_hardware
 from ..parallel.layout import Layout, Mesh
-from ..parallel.strategies import Strategy
+from ..parallel.pipeline import Pipeline
+from ..parallel.strategies import PIPELINE, Strategy, strategy_layout
 from ..suggestions import did_you_mean
 
-__all__ = ["hardware_of", "layout_of", "strategy_of"]
+__all__ = ["hardware_of", "layout_of", "pipeline_of", "strategy_of"]
 
 
 def layout_of(
@@ -44,6 +45,26 @@ def layout_of(
     if not (tensors or batch or parameters):
         return Mesh(**axes)
     return Layout(Mesh(**axes), tensors, batch=batch, parameters=parameters)
+
+
+def pipeline_of(
+    layout: Layout | Mesh, strategy: Strategy | None, schedule: str | None, micro_batches: int | None
+) -> Pipeline:
+    """Return the pipeline over a mesh.
+
+    Examples
+    --------
+    >>> import mithril as ml
+    >>> from mithril.command.layout import pipeline_of
+    >>> pipeline_of(ml.Mesh(stage=4), "pipeline_parallel", "gpipe", 8)
+    Pipeline(4, micro_batches=8, schedule='gpipe')
+    """
+    if strategy != PIPELINE or not isinstance(layout, Mesh):
+        raise ConflictingOptionError(
+            "--schedule and --micro-batches are for pipelines", hint=f"add --strategy {PIPELINE}, or leave them out"
+        )
+    strategy_layout(strategy, layout)
+    return Pipeline(layout.devices, micro_batches=micro_batches, schedule=schedule or "1f1b")
 
 
 def strategy_of(text: str | None, layout: Layout | Mesh) -> Strategy | None:

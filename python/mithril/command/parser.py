@@ -9,7 +9,8 @@ from typing import Any
 from .. import __version__
 from ..generation import command as generation
 from ..parallel.hardware import HARDWARE
-from ..parallel.strategies import AXES
+from ..parallel.pipeline import SCHEDULES
+from ..parallel.strategies import AUTO, AXES, PIPELINE
 from ..suggestions import nearest
 from ..viewer.views import PICTURES
 from ..vision import command as vision
@@ -238,8 +239,13 @@ def _plan_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parameters", metavar="AXIS", help=text)
     text = "axis of the mesh for each axis of the tensors of that name, e.g. 'down.weight=,model'; several times"
     parser.add_argument("--divide", action="append", default=[], metavar="PATTERN=AXES", help=text)
-    text = f"{', '.join(AXES)}, auto, or one for each axis of the mesh, e.g. data=data_parallel,model=tensor_parallel"
+    names = ", ".join([*AXES, PIPELINE, AUTO])
+    text = f"{names}, or one for each axis of the mesh, e.g. data=data_parallel,model=tensor_parallel"
     parser.add_argument("--strategy", metavar="NAME", help=text)
+    text = f"order of the micro-batches of a pipeline: {', '.join(SCHEDULES)} (default {SCHEDULES[1]})"
+    parser.add_argument("--schedule", choices=SCHEDULES, metavar="NAME", help=text)
+    text = "parts of a batch in a pipeline (default: the most that divide it, up to two for each device)"
+    parser.add_argument("--micro-batches", type=int, metavar="N", help=text)
     text = f"estimate times: {', '.join(HARDWARE)}, also with other figures, e.g. a100:link_bandwidth=1e10,memory=4e10"
     parser.add_argument("--hardware", metavar="NAME[:FIGURES]", help=text)
     text = f"count the gradients, and what an optimizer keeps: {', '.join(NAMES)}"

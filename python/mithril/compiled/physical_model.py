@@ -42,6 +42,7 @@ from .verbose import describe
 
 if TYPE_CHECKING:
     from ..backends.backend import Backend
+    from ..tools.pipeline_plan import PipelinePlan
     from ..tools.plan import Plan
 
 __all__ = ["PhysicalModel"]
@@ -652,7 +653,7 @@ class PhysicalModel(Stateful, Sources, Tools):
         return str(self._model.summary())
 
     @property
-    def parallel_plan(self) -> Plan:
+    def parallel_plan(self) -> Plan | PipelinePlan:
         """What the devices of the layout hold and exchange, with gradients if they are trained; see `mithril.plan`."""
         from ..tools.plan import plan
 

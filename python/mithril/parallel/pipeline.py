@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 from ..errors import ConflictingOptionError, InvalidValueError, KeyNotFoundError
 from ..suggestions import did_you_mean, nearest
 from .layout import Layout, Mesh
 
-__all__ = ["Pipeline", "Step", "Task", "balanced", "orders", "sequence"]
+__all__ = ["SCHEDULES", "Pipeline", "Step", "Task", "balanced", "orders", "sequence", "summed"]
 
-_SCHEDULES = ("gpipe", "1f1b", "interleaved")
+#: In which order devices compute.
+SCHEDULES = ("gpipe", "1f1b", "interleaved")
 #: A task: number of a step and of a micro-batch, or -1 if it is one for all of them.
 Task = tuple[int, int]
 
@@ -70,9 +72,9 @@ class Pipeline(Layout):
             isinstance(micro_batches, bool) or not isinstance(micro_batches, int) or micro_batches < 1
         ):
             raise InvalidValueError(f"micro_batches is {micro_batches!r}", hint="give a positive number, e.g. 4")
-        if schedule not in _SCHEDULES:
-            near = nearest(str(schedule), _SCHEDULES)
-            guess = f"did you mean {near!r}?" if near else f"there are {', '.join(map(repr, _SCHEDULES))}"
+        if schedule not in SCHEDULES:
+            near = nearest(str(schedule), SCHEDULES)
+            guess = f"did you mean {near!r}?" if near else f"there are {', '.join(map(repr, SCHEDULES))}"
             raise InvalidValueError(f"the schedule is {schedule!r}", hint=guess)
         if chunks is not None and (isinstance(chunks, bool) or not isinstance(chunks, int) or chunks < 1):
             raise InvalidValueError(f"chunks is {chunks!r}", hint="give the number of parts on each device, e.g. 2")
@@ -200,9 +202,9 @@ def orders(steps: Sequence[Step], count: int, schedule: str, devices: int) -> li
     whole = [[(i, m) for i in mine for m in ([-1] if steps[i].is_joint else range(count))] for mine in own]
     if schedule == "gpipe":
         return whole
-    backward = _backward(steps)
-    forward = [[i for i in mine if i not in backward and i not in behind] for mine in own]
-    back = [[i for i in mine if i in backward and i not in behind] for mine in own]
+    backward, above = _backward(steps), _above(steps)
+    forward = [_turns(steps, [i for i in mine if i not in backward and i not in behind], above) for mine in own]
+    back = [_turns(steps, [i for i in mine if i in backward and i not in behind], above) for mine in own]
     chunks = max(map(len, forward))
     by_level = sorted(range(devices), key=lambda device: (not forward[device], forward[device][:1]))
     alternating: list[list[Task]] = []
@@ -210,25 +212,47 @@ def orders(steps: Sequence[Step], count: int, schedule: str, devices: int) -> li
         later = devices - 1 - by_level.index(device)
         ahead = later * (2 if schedule == "interleaved" else 1) + (chunks - 1) * devices
         # Where forward and backward meet, they are one step: there is nothing to do in its turn forward.
-        turns = [*forward[device], *[-1] * (chunks - len(forward[device]))]
+        turns = [*forward[device], *[[] for _ in range(chunks - len(forward[device]))]]
         ordered = _alternating(_grouped(turns, count, devices), _grouped(back[device], count, devices), ahead)
-        rest = [task for task in whole[device] if task[0] in behind]
-        alternating.append([task for task in ordered if task[0] >= 0] + rest)
+        alternating.append(ordered + [task for task in whole[device] if task[0] in behind])
     return alternating if _ends(steps, alternating, count) else whole
 
 
-def _grouped(steps: Sequence[int], count: int, size: int) -> list[Task]:
-    """Return the tasks of steps: those of some micro-batches, step by step, then those of the next ones."""
+def _above(steps: Sequence[Step]) -> list[int]:
+    """Return for each step all that it depends on: the bits of a number."""
+    makers = {name: i for i, step in enumerate(steps) for name in step.makes}
+    above: list[int] = []
+    for step in steps:
+        sources = {makers[name] for name in step.reads if name in makers}
+        above.append(reduce(lambda bits, j: bits | above[j] | 1 << j, sources, 0))
+    return above
+
+
+def _turns(steps: Sequence[Step], own: Sequence[int], above: Sequence[int]) -> list[list[int]]:
+    """Return steps of a device that run one after another, where nothing on other devices comes between."""
+    turns: list[list[int]] = []
+    for j in own:
+        last = turns[-1][-1] if turns else -1
+        between = [k for k in range(last + 1, j) if above[j] >> k & 1 and steps[k].device != steps[j].device]
+        if turns and not any(above[k] >> last & 1 for k in between):
+            turns[-1].append(j)
+        else:
+            turns.append([j])
+    return turns
+
+
+def _grouped(turns: Sequence[Sequence[int]], count: int, size: int) -> list[list[Task]]:
+    """Return the tasks of turns: those of some micro-batches, turn by turn, then those of the next ones."""
     groups = [range(start, min(count, start + size)) for start in range(0, count, size)]
-    return [(i, m) for group in groups for i in steps for m in group]
+    return [[(i, m) for i in turn] for group in groups for turn in turns for m in group]
 
 
-def _alternating(forward: Sequence[Task], backward: Sequence[Task], ahead: int) -> list[Task]:
+def _alternating(forward: Sequence[list[Task]], backward: Sequence[list[Task]], ahead: int) -> list[Task]:
     """Return tasks forward and backward in turns, after some forward."""
     ordered = list(forward[:ahead])
     for k in range(max(len(forward) - ahead, len(backward))):
         ordered += [*forward[ahead + k : ahead + k + 1], *backward[k : k + 1]]
-    return ordered
+    return [task for turn in ordered for task in turn]
 
 
 def _behind(steps: Sequence[Step]) -> set[int]:
@@ -286,6 +310,26 @@ def sequence(steps: Sequence[Step], orders: Sequence[Sequence[Task]], count: int
             # They wait for each other.
             break
     return merged
+
+
+def summed(steps: Sequence[Step], device: int) -> set[str]:
+    """Return the values of a device that it needs as sums over the micro-batches alone: gradients of parameters.
+
+    It adds each to the sum as soon as it is computed, and keeps none of them.
+    """
+    readers: dict[str, list[Step]] = {}
+    for step in steps:
+        for name in step.reads:
+            readers.setdefault(name, []).append(step)
+    return {
+        name
+        for step in steps
+        for name in step.makes
+        if step.device == device and not step.is_joint and len(readers.get(name, ())) == 1
+        for reader in readers[name]
+        if reader.device == device and reader.name in ("all_reduce", "reduce_scatter")
+        if reader.exchange is not None and reader.exchange[2] == "SUM"
+    }
 
 
 def rows(described: Sequence[Any]) -> list[Step]:

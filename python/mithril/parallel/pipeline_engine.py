@@ -133,6 +133,19 @@ class StagedProgram(WorkerProgram):
         """Return the results that a device computes."""
         return self._kept.get(device, [])
 
+    def inputs(self, device: int) -> Iterator[tuple[str, int]]:
+        """Yield the inputs that a device reads, and of how many micro-batches each is."""
+        for kind, specs in zip(_GROUPS, self.division.arguments, strict=False):
+            for name, spec in specs.items():
+                if device in self._readers.get(f"{kind}:{name}", ()):
+                    yield f"{kind}:{name}", 1 if _divided_axis(spec) is None else self.count
+
+    def gradients(self) -> set[str]:
+        """Return the names of values that are gradients."""
+        sizes = [len(specs) for specs in self.division.results]
+        has_gradients = len(self.division.arguments) == len(_GROUPS)
+        return set(self.results[sizes[0] : sizes[0] + sizes[1]]) if has_gradients else set()
+
     def arguments(self, device: int, groups: Any) -> Iterator[tuple[str, int | None, Any]]:
         """Yield what the steps of a device read: name, micro-batch or None for all of them, and array."""
         for kind, group, specs in zip(_GROUPS, groups, self.division.arguments, strict=False):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .pipeline import Step, Task
+from .pipeline import Step, Task, summed
 
 __all__ = ["DeviceSteps", "Key", "StepRun", "part"]
 
@@ -41,6 +41,7 @@ class DeviceSteps:
         self.sends = sends
         self.count = count
         own = {i for i, _ in order}
+        self.summed = summed(steps, steps[order[0][0]].device) if order else set()
         self.functions: dict[str, Callable[..., Any]] = {
             steps[i].name: module.function(steps[i].name) for i in own if steps[i].exchange is None
         }
@@ -84,6 +85,7 @@ class StepRun:
         self._receive, self._send = receive, send
         self._results = set(results)
         self._uses = Counter(program.uses)
+        self._sums: dict[str, Any] = {}
         self.values = values
 
     def do(self, task: Task) -> None:
@@ -91,10 +93,13 @@ class StepRun:
         i, m = task
         program, values = self._program, self.values
         step, micro_batches = program.steps[i], program.micro_batches(m)
-        for key in [(name, n) for name in step.reads for n in micro_batches]:
+        for key in [(name, n) for name in step.reads for n in micro_batches if name not in program.summed]:
             if key not in values:
                 values[key] = self._receive(key)
         values.update(self._exchanged(step, m) if step.exchange else self._computed(step, m))
+        for name in program.summed.intersection(step.makes):
+            array = values.pop((name, m))
+            self._sums[name] = self._sums[name] + array if name in self._sums else array
         for name in step.makes:
             for peer in program.sends.get(name, ()):
                 for n in micro_batches:
@@ -119,7 +124,8 @@ class StepRun:
         [read] = step.reads
         if step.name == "shard":
             return {(make, m): part(values[read, m], axis, m, count)}
-        parts = [values[read, n] for n in range(count)]
+        is_summed = read in self._program.summed
+        parts = [self._sums.pop(read)] if is_summed else [values[read, n] for n in range(count)]
         if step.name == "all_gather":
             whole = self._engine.joined(parts, axis) if count > 1 else parts[0]
             return {(make, n): whole for n in range(count)}

@@ -8,6 +8,7 @@ from .compare import CompareResult, compare
 from .nans import NanReport, find_nans
 from .onnx import to_onnx
 from .overview import doctor, suggest_backend
+from .pipeline_plan import PipelinePlan
 from .plan import Communication, Plan, plan
 from .quantization import quantization_report
 
@@ -18,6 +19,7 @@ __all__ = [
     "Communication",
     "CompareResult",
     "NanReport",
+    "PipelinePlan",
     "Plan",
     "benchmark",
     "benchmark_table",

@@ -25,6 +25,7 @@ from ..parallel.strategies import PlannedLayout, Strategy, with_strategy
 from ..tables import plain
 from ..tables import seconds as took
 from . import plan_picture
+from .pipeline_plan import PipelinePlan, plan_pipeline
 
 __all__ = ["Communication", "Estimate", "Plan", "plan"]
 
@@ -288,7 +289,7 @@ def plan(
     optimizer: Optimizer | None = None,
     strategy: Strategy | None = None,
     **options: Any,
-) -> Plan:
+) -> Plan | PipelinePlan:
     """Divide a model over a mesh of devices and say what each of them computes, holds and exchanges.
 
     How an op divides is derived from its definition. Where it divides in several ways, the cheapest in bytes sent and
@@ -301,7 +302,7 @@ def plan(
         The model.
     layout : Layout or Mesh, optional
         How tensors are divided. A mesh stands for data parallelism along its first axis. A compiled model may have a
-        layout already.
+        layout already. Or a `Pipeline`.
     shapes : mapping of str to sequence of int, optional
         Shapes of the data on all devices together; each size has to be known.
     gradients : bool
@@ -314,14 +315,16 @@ def plan(
     strategy : str or mapping of str to str, optional
         A strategy for a mesh of one axis, or for each axis by its name, such as ``{"data": "data_parallel", "model":
         "tensor_parallel"}``; see `compile`. ``"auto"`` searches for the layout over a mesh whose step is the shortest
-        of those that fit.
+        of those that fit; it does not consider pipelines. ``"pipeline_parallel"`` distributes the layers over a mesh of
+        one axis.
     **options
         Other options of `compile`.
 
     Returns
     -------
-    Plan
-        Collectives, memory, and the program of a device.
+    Plan or PipelinePlan
+        Collectives, memory, and the program of a device; of a pipeline what each device computes, holds and sends, and
+        how long devices wait.
 
     Raises
     ------
@@ -361,9 +364,7 @@ def plan(
         raise InvalidValueError("the model has no layout", hint="pass one: ml.plan(model, ml.Mesh(data=4))")
     layout = as_layout(with_strategy(strategy, layout))
     if isinstance(layout, Pipeline):
-        raise InvalidValueError(
-            "there are no plans of pipelines", hint="pass a layout: ml.plan(model, ml.Mesh(data=4))"
-        )
+        layout.check_layers(internals.logical_model(compiled).layer_keys)
     if internals.compile_options(compiled)["batch_groups"] != layout.batch_groups:
         compiled = internals.recompiled(compiled, batch_groups=layout.batch_groups)
     core = internals.known_program(compiled).core
@@ -372,6 +373,8 @@ def plan(
         core = core.specialize(sizes)
     requested = (list(internals.names_by_role(compiled)["output"]), list(core.trained)) if gradients else None
     slots = 0.0 if optimizer is None else slot_bytes(optimizer)
+    if isinstance(layout, Pipeline):
+        return plan_pipeline(core, layout, compiled.backend.target, requested, devices, slots)
     estimate = None
     if isinstance(layout, PlannedLayout) and layout.strategies is not None:
         layout = named(core, layout.mesh, layout.strategies, requested)

@@ -13,7 +13,7 @@ use mithril_ir::graph::{Def, Graph, Node, Role, ValueId, Values};
 use mithril_ir::ops::collective;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::pass::Partitioned;
+use super::pass::{Partitioned, bytes};
 
 /// A collective over the micro-batches.
 #[derive(Clone, Debug)]
@@ -52,6 +52,8 @@ pub struct Stages {
     pub steps: Vec<Step>,
     /// For each output and new state what it is called in the steps.
     pub results: Vec<String>,
+    /// Bytes of what steps read and make, of one micro-batch.
+    pub bytes: BTreeMap<String, u64>,
 }
 
 /// The name of a value between steps; of inputs with the role in front.
@@ -81,14 +83,14 @@ fn placed(path: &str, devices: &[(String, usize)]) -> Option<usize> {
 /// If a collective has no axis of the mesh.
 pub fn stages(program: &Partitioned, devices: &[(String, usize)]) -> Result<Stages> {
     let graph = &program.graph;
-    // Where and on which level each value is made.
-    let mut made: FxHashMap<ValueId, (usize, usize)> = FxHashMap::default();
+    // Where and on which level each value is made, and whether that waits for all micro-batches.
+    let mut made: FxHashMap<ValueId, (usize, usize, bool)> = FxHashMap::default();
     let mut unplaced: FxHashMap<&str, usize> = FxHashMap::default();
-    let mut groups: BTreeMap<(usize, usize, usize), Vec<&Node>> = BTreeMap::new();
+    let mut groups: BTreeMap<(usize, usize, bool, usize), Vec<&Node>> = BTreeMap::new();
     for (number, (n, node)) in graph.nodes().enumerate() {
         let operands = || node.inputs.iter().filter_map(|v| made.get(v));
         let is_collective = collective::is_collective(node.op);
-        let around = operands().map(|(device, _)| *device).max().unwrap_or(0);
+        let around = operands().map(|(device, ..)| *device).max().unwrap_or(0);
         let path = graph.place(n).path.as_deref().unwrap_or("");
         let device = if is_collective {
             around
@@ -98,18 +100,24 @@ pub fn stages(program: &Partitioned, devices: &[(String, usize)]) -> Result<Stag
             // The gradient of a layer is computed where the layer is.
             *unplaced.entry(path).or_insert(around)
         };
+        // What waits for all micro-batches is apart: in one step with it, a micro-batch would wait that need not.
+        let waits = collective::communicates(node.op) || operands().any(|(_, _, waits)| *waits);
         let mut level = 0;
         for v in &node.inputs {
-            let Some(&(from, below)) = made.get(v) else { continue };
+            let Some(&(from, below, waited)) = made.get(v) else { continue };
             let is_exchanged =
                 graph.producer(*v).is_some_and(|p| collective::is_collective(graph.node(p).op));
-            level = level.max(below + usize::from(from != device || is_collective || is_exchanged));
+            let is_later = from != device || is_collective || is_exchanged || waited != waits;
+            level = level.max(below + usize::from(is_later));
         }
         for &v in &node.outputs {
-            made.insert(v, (device, level));
+            made.insert(v, (device, level, waits));
         }
         // Collectives are steps of their own.
-        groups.entry((level, device, if is_collective { number + 1 } else { 0 })).or_default().push(node);
+        groups
+            .entry((level, device, waits, if is_collective { number + 1 } else { 0 }))
+            .or_default()
+            .push(node);
     }
     let results: Vec<ValueId> =
         graph.outputs.values().copied().chain(graph.updates.iter().map(|(_, new)| *new)).collect();
@@ -124,7 +132,7 @@ pub fn stages(program: &Partitioned, devices: &[(String, usize)]) -> Result<Stag
     if !constants.is_empty() {
         steps.push(step(graph, 0, 0, &[], &constants));
     }
-    for ((level, device, number), nodes) in groups {
+    for ((level, device, _, number), nodes) in groups {
         if number > 0 {
             steps.push(exchange(graph, device, level, nodes[0])?);
             continue;
@@ -132,7 +140,11 @@ pub fn stages(program: &Partitioned, devices: &[(String, usize)]) -> Result<Stag
         let makes = nodes.iter().flat_map(|node| node.outputs.iter().copied()).filter(|v| wanted.contains(v));
         steps.push(step(graph, device, level, &nodes, &makes.collect::<Vec<_>>()));
     }
-    Ok(Stages { steps, results: results.iter().map(|&v| name_of(graph, v)).collect() })
+    let read = graph.nodes().flat_map(|(_, node)| node.inputs.iter().copied());
+    let named =
+        read.chain(results.iter().copied()).filter_map(|v| Some((name_of(graph, v), bytes(graph.ty(v)?))));
+    let bytes = named.collect();
+    Ok(Stages { steps, results: results.iter().map(|&v| name_of(graph, v)).collect(), bytes })
 }
 
 fn exchange(graph: &Graph, device: usize, level: usize, node: &Node) -> Result<Step> {
