@@ -15,7 +15,7 @@ use mithril_ir::DType;
 use crate::c::analysis::affine::flat_loads;
 use crate::c::analysis::split::divisions;
 use crate::c::ir::expr::{Binary, BufferId, Expr, Index, StepId, Var};
-use crate::c::ir::program::{LoopProgram, LoopStep, LoopWork, Nest, Place, Work as _};
+use crate::c::ir::program::{LoopBuffer, LoopProgram, LoopStep, LoopWork, Nest, Place, Work as _};
 use crate::c::passes::in_place::rename;
 use crate::ids::{Id as _, Table};
 
@@ -36,13 +36,35 @@ struct Site {
 impl Site {
     /// Whether axes are read in another way than they lie: flattened, say.
     fn divides(&self) -> bool {
-        self.at.iter().any(|index| divisions(&Expr::Index(Box::new(index.clone()))) > 0)
+        divisions_of(&self.at) > 0
     }
 }
 
-/// Fuses the nests of a program.
+/// Fuses the nests of a program. Movement whose result is read by several steps, or in a reduction, goes first: the tensor
+/// that it moves keeps its order, and the readers index into it.
 pub fn fuse(program: &mut LoopProgram) {
     rename_copies(program);
+    // From the last step to the first, so that a chain of movement is judged by what reads its end.
+    fuse_steps(program, program.steps.ids().rev(), |nest, sites| {
+        is_movement(&nest.value) && sites.iter().any(|site| site.in_reduction || site.step != sites[0].step)
+    });
+    fuse_all(program);
+    if keep_order_of_windows(program) {
+        fuse_all(program);
+    }
+}
+
+/// Fuses all nests that can be.
+fn fuse_all(program: &mut LoopProgram) {
+    fuse_steps(program, program.steps.ids(), |_, _| true);
+}
+
+/// Fuses those of the nests that `fits` accepts, by their value and where it is read.
+fn fuse_steps(
+    program: &mut LoopProgram,
+    steps: impl Iterator<Item = StepId>,
+    fits: fn(&Nest, &[Site]) -> bool,
+) {
     let mut readers: Table<BufferId, Vec<StepId>> = Table::beside(&program.buffers, Vec::new());
     for (i, step) in program.steps.entries() {
         let is_call = !matches!(step.work, LoopWork::Nest(_));
@@ -52,7 +74,7 @@ pub fn fuse(program: &mut LoopProgram) {
     }
     // Which steps have gone into their readers.
     let mut inlined: Table<StepId, bool> = Table::beside(&program.steps, false);
-    for step in program.steps.ids() {
+    for step in steps {
         let LoopWork::Nest(nest) = &program.steps[step].work else { continue };
         if !program.buffers[nest.to].is_temporary() {
             continue;
@@ -63,6 +85,9 @@ pub fn fuse(program: &mut LoopProgram) {
         mine.retain(|&reader| !inlined[reader]);
         let Some(sites) = sites(program, nest.to, &mine) else { continue };
         let nest = nest.clone();
+        if !fits(&nest, &sites) {
+            continue;
+        }
         if sites.is_empty() || allowed(program, &nest, &sites) {
             let reads = program.steps[step].reads();
             inline(program, &nest, &sites);
@@ -75,6 +100,109 @@ pub fn fuse(program: &mut LoopProgram) {
     let buffers = &program.buffers;
     let is_empty = |step: &LoopStep| step.work.nest().is_some_and(|nest| buffers[nest.to].count() == 0);
     program.steps.retain_entries(|id, step| !inlined[id] && !is_empty(step));
+}
+
+/// Moves elementwise functions before the reshapes and transpositions between them and a convolution, so that they can be
+/// its epilogue: `gelu(transpose(convolution))` becomes `transpose(gelu(convolution))`. Returns whether there were any.
+fn keep_order_of_windows(program: &mut LoopProgram) -> bool {
+    let mut reads: Table<BufferId, usize> = Table::beside(&program.buffers, 0);
+    for step in &program.steps {
+        step.reads().into_iter().for_each(|b| reads[b] += 1);
+    }
+    let windows: HashSet<BufferId> = program
+        .steps
+        .iter()
+        .filter_map(|step| step.work.nest())
+        .filter(|nest| multiplies(&nest.value) && slides(&nest.value))
+        .map(|nest| nest.to)
+        .collect();
+    let (mut step, mut is_changed) = (StepId::new(0), false);
+    while let Some(current) = program.steps.get(step).cloned() {
+        step = step.next();
+        let Some(nest) = current.work.nest() else { continue };
+        let Some((moved, rest)) = in_order_of_windows(program, nest, &windows, &reads) else { continue };
+        program.steps[step - 1].work = LoopWork::Nest(moved);
+        program.steps.insert(step, LoopStep { work: LoopWork::Nest(rest), ..current });
+        step = step.next();
+        is_changed = true;
+    }
+    is_changed
+}
+
+/// A nest that computes the same in the order of the convolution that it reads, and one that moves the result to where it
+/// belongs; `None` if the nest does not read a convolution alone, or the order cannot be inverted.
+fn in_order_of_windows(
+    program: &mut LoopProgram,
+    nest: &Nest,
+    windows: &HashSet<BufferId>,
+    reads: &Table<BufferId, usize>,
+) -> Option<(Nest, Nest)> {
+    if is_movement(&nest.value) || nest.value.reduces() || !program.buffers[nest.to].is_temporary() {
+        return None;
+    }
+    let mut loads: Vec<(BufferId, Vec<Index>)> = Vec::new();
+    nest.value.walk(&mut |e| {
+        if let Expr::Load { from, at, .. } = e {
+            loads.push((*from, at.clone()));
+        }
+    });
+    // Other tensors would then be read in an order that is not theirs.
+    let [(from, at)] = loads.as_slice() else { return None };
+    let buffer = &program.buffers[*from];
+    let is_single = windows.contains(from) && reads[*from] == 1 && buffer.is_temporary();
+    if !is_single || divisions_of(at) == 0 || buffer.count() != program.buffers[nest.to].count() {
+        return None;
+    }
+    let shape = buffer.shape.clone();
+    let vars = program.fresh_vars(shape.iter().copied());
+    let own: Vec<Index> = vars.iter().map(|&v| Index::var(v)).collect();
+    let inverse = inverse(&nest.vars, at, &own)?;
+    let index =
+        |v: Var| nest.vars.iter().position(|&w| w == v).map_or_else(|| Index::var(v), |i| inverse[i].clone());
+    let is_inverse = at.iter().map(|at| at.substitute(&index)).eq(own.iter().cloned());
+    let is_inside = inverse.iter().zip(&nest.vars).all(|(index, var)| {
+        let (low, high) = index.range();
+        low >= 0 && high < var.size
+    });
+    if !is_inverse || !is_inside {
+        return None;
+    }
+    let value = nest.value.substitute(&index);
+    let to = &program.buffers[nest.to];
+    let stored = to.dtype;
+    let moved = LoopBuffer::temporary(to.name.clone(), stored, shape);
+    let moved = program.buffers.push(moved);
+    let rest = Nest { value: Expr::Load { from: moved, at: at.clone(), stored }, ..nest.clone() };
+    Some((Nest { to: moved, vars, value }, rest))
+}
+
+/// The values of `vars` at which `at` is `own`, if `at` are mixed-radix digits of `vars`, as of reshapes and transpositions;
+/// the caller verifies that. Each variable is the sum of the coordinates that depend on it, times their strides in it.
+fn inverse(vars: &[Var], at: &[Index], own: &[Index]) -> Option<Vec<Index>> {
+    let stride = |index: &Index, var: Var| {
+        // The smallest step of the variable alone that changes the coordinate.
+        let alone = index.substitute(&|v| if v == var { Index::var(v) } else { Index::default() });
+        let value = |n: i64| alone.substitute(&|_| Index::number(n)).known();
+        (0..var.size).find(|&n| value(n) != value(0))
+    };
+    vars.iter()
+        .map(|&var| {
+            let mut sum = Index::default();
+            for (index, own) in at.iter().zip(own) {
+                let mut is_read = false;
+                index.each_var(&mut |v| is_read |= v == var);
+                if is_read && var.size > 1 {
+                    sum = sum + own.clone() * stride(index, var)?;
+                }
+            }
+            Some(sum)
+        })
+        .collect()
+}
+
+/// The number of divisions in coordinates.
+fn divisions_of(at: &[Index]) -> usize {
+    at.iter().map(|index| divisions(&Expr::Index(Box::new(index.clone())))).sum()
 }
 
 /// Puts the value of a nest into those that read it.
