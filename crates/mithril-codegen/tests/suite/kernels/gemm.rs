@@ -75,13 +75,7 @@ fn specifications() -> Vec<Gemm> {
     let mut far = Gemm::new(Element::F32, 370, 373, 2);
     far.epilogue = with("{acc} + {0} * {1}", vec![(vec![], 373, 1), (vec![], 0, 1)]);
     all.push(far);
-    // Both transposed, the result too.
-    let mut transposed = Gemm::new(Element::F32, 29, 43, 21);
-    transposed.a = Strides { batch: vec![], row: 1, column: 29 };
-    transposed.b = Strides { batch: vec![], row: 1, column: 21 };
-    transposed.out = Strides { batch: vec![], row: 1, column: 29 };
-    transposed.epilogue = with("relu_f32({acc} + {0}) * 2 + {1}", vec![(vec![], 0, 1), (vec![], 1, 29)]);
-    all.push(transposed);
+    all.extend(in_columns());
     all.push(Gemm {
         batch: vec![2],
         a: Strides { batch: vec![0], row: 2107, column: 1 },
@@ -112,6 +106,35 @@ fn specifications() -> Vec<Gemm> {
     all.push(folding.clone());
     folding.epilogue = with("{acc} + {0}", vec![(vec![], 1, 0)]);
     all.push(folding);
+    all
+}
+
+/// Products whose results have contiguous columns.
+fn in_columns() -> Vec<Gemm> {
+    let mut all = Vec::new();
+    // Both transposed, the result too.
+    let mut transposed = Gemm::new(Element::F32, 29, 43, 21);
+    transposed.a = Strides { batch: vec![], row: 1, column: 29 };
+    transposed.b = Strides { batch: vec![], row: 1, column: 21 };
+    transposed.out = Strides { batch: vec![], row: 1, column: 29 };
+    transposed.epilogue = with("relu_f32({acc} + {0}) * 2 + {1}", vec![(vec![], 0, 1), (vec![], 1, 29)]);
+    all.push(transposed.clone());
+    // With an operand for each column, or none; of several groups of rows, with columns apart from one another.
+    transposed.epilogue = with("relu_f32({acc} + {0}) * 2 + row - column", vec![(vec![], 0, 1)]);
+    all.push(transposed.clone());
+    transposed.epilogue = Epilogue::none();
+    all.push(transposed.clone());
+    all.push(Gemm { element: Element::F64, out_element: "double".to_owned(), ..transposed });
+    let mut apart = Gemm::new(Element::F32, 47, 70, 2107);
+    apart.batch = vec![2];
+    apart.a.batch = vec![47 * 2107];
+    apart.b.batch = vec![0];
+    apart.out = Strides { batch: vec![70 * 51], row: 1, column: 51 };
+    all.push(apart.clone());
+    apart.epilogue = with("{acc} + {0} * {1}", vec![(vec![70], 0, 1), (vec![47 * 70], 70, 1)]);
+    all.push(apart.clone());
+    apart.out = Strides { batch: vec![70 * 96], row: 2, column: 96 };
+    all.push(apart);
     all
 }
 

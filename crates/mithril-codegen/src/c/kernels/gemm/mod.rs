@@ -1,4 +1,5 @@
 //! Matrix products.
 
 pub mod packed;
+mod store;
 pub mod vector;

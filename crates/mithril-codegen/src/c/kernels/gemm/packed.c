@@ -7,18 +7,7 @@
    scratch memory. Otherwise the copied rows of a block are used for all SAME_A consecutive matrices with the same
    a. */
 @copy@
-/* Applies the epilogue to sums[rows][2 * LANES] and stores them in out. */
-@once@ void @name@_epilogue(const @type@ *restrict sums, long batch, long first_row, long rows,
-        long first_column, const long columns, @out@ *restrict out@parameters@) {
-    enum { LANES = @lanes@ };
-    for (@outer@)
-        for (@inner@) {
-            const @type@ accumulator = sums[(row - first_row) * 2 * LANES + column - first_column];
-            out[@out_place@] = @expression@;
-        }
-    (void)batch;
-}
-
+@epilogue@
 static MITHRIL_NOINLINE void @name@(long thread, long threads, const @stored@ *restrict a, const @factor@ *restrict panels,
         @out@ *restrict out@parameters@, @type@ *restrict scratch) {
     enum {

@@ -274,15 +274,11 @@ impl Gemm {
         let mut calls = |statement: &str| blocking.rows.calls(statement, library, factor, panels);
         let copy_calls = calls("@name@_copy(a + @a_batch@, row, {rows}, k, steps, copy);");
         let micro_calls = calls("{micro}(steps, left, right, tile, k > 0, fetch, stride);");
-        let by_column = self.out.row < self.out.column;
+        let epilogue = self.store(library, blocking.lanes, &blocking.rows);
         let text = substitute(
             &self.template(factor, across, &prefetch),
             &[
-                // Elements are written in the order in which they lie.
-                ("outer", if by_column { COLUMNS } else { ROWS }),
-                ("inner", if by_column { ROWS } else { COLUMNS }),
-                // Written out for constants, columns of short rows take compilers long and win nothing.
-                ("once", if by_column { "static MITHRIL_NOINLINE" } else { "MITHRIL_INLINE" }),
+                ("epilogue", epilogue.trim_end()),
                 ("stored", stored.c(self.element)),
                 ("open", stored.open()),
                 ("close", stored.close()),
@@ -469,7 +465,10 @@ impl Blocking {
         let fitting = (target.cache / (block * tile * bytes)).max(FEWEST_PANELS);
         let stretch = if unfinished { fitting.min(panels) } else { panels };
         let tiles = if unfinished { stretch * block } else { 1 };
-        let scratch_elements = (block * copy + tiles * tile).next_multiple_of(64);
+        // The last tile, too, is transposed in whole squares.
+        let squares = rows.most().next_multiple_of(lanes) * 2 * lanes;
+        let last_tile = if gemm.out.row < gemm.out.column { tile.max(squares) } else { tile };
+        let scratch_elements = (block * copy + (tiles - 1) * tile + last_tile).next_multiple_of(64);
         Self { lanes, rows, block, k_block, stretch, scratch_elements }
     }
 }
