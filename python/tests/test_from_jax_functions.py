@@ -32,7 +32,6 @@ REFUSED = {
     "fft": {},
     "nn": {},
     "special": {
-        **dict.fromkeys(("beta", "gamma", "gammasgn", "poch"), "bitcast_convert_type"),
         **dict.fromkeys(("exp1", "expi", "expn", "hyp1f1", "hyp2f1"), "while of a number of turns that is data"),
         **{"betainc": "regularized_incomplete_beta", "gammainc": "igamma", "gammaincc": "igammac"},
         **{"polygamma": "an order that is not known"},

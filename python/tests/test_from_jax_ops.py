@@ -326,6 +326,24 @@ def test_bits_of_floats_are_read():
     np.testing.assert_array_equal(np.signbit(value), np.signbit(bits.view(np.float32)))
 
 
+@pytest.mark.parametrize("backend", [ml.NumpyBackend, ml.CBackend])
+def test_bits_of_floats_are_written(backend):
+    # All exponents of numbers that are not subnormal, which C may take for 0.
+    bits = np.concatenate([np.arange(1, 256) << 23, (np.arange(1, 255) << 23) | 0x7FFFFF, [0, 0x3FAAAAAA]])
+    bits = np.concatenate([bits, bits | 1 << 31]).astype(np.uint32)
+    x = bits.view(np.float32)
+
+    def function(x):
+        words = lax.bitcast_convert_type(x, jnp.uint32), lax.bitcast_convert_type(x, jnp.int32)
+        return (*words, jnp.signbit(x), jnp.copysign(1.0, x), *jnp.frexp(x))
+
+    model, _ = ml.from_jax(function, (x,))
+    outputs = ml.compile(model, backend()).evaluate({}, {"x": x}).values()
+    right = (bits, bits.view(np.int32), np.signbit(x), np.copysign(np.float32(1), x), *np.frexp(x))
+    for actual, exact in zip(outputs, right, strict=True):
+        np.testing.assert_array_equal(np.asarray(actual), exact)
+
+
 def test_errors_say_what_helps():
     x = np.ones((3, 3), np.float32)
     with pytest.raises(UnsupportedOpError, match=r"lu cannot be converted: of more than 32(?s:.*)use jnp.linalg.solve"):

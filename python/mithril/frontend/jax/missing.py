@@ -20,7 +20,6 @@ _HINTS = {
     **dict.fromkeys(
         ("eig of complex numbers", "eig", "schur", "hessenberg"), "of symmetric matrices, use jnp.linalg.eigh"
     ),
-    "bitcast_convert_type": "use other functions",
     "nextafter": "add a small number",
 }
 

@@ -5,6 +5,7 @@ converting; at least one is a connection) and the parameters of the primitive. I
 them for a primitive with several results. What is known altogether is computed by JAX.
 """
 
+from . import bits as bits
 from . import complexes as complexes
 from . import elementwise as elementwise
 from . import indexing as indexing

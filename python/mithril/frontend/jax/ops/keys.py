@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...complexes import Complex
-from .registry import OPS, Use, apply, cast, convert, is_key, tensor
+from .registry import OPS, Use, apply, convert, is_key, tensor
 
 __all__ = ["KEYS", "Key", "convert_key", "input_key", "reads_keys"]
 
@@ -122,32 +122,3 @@ def _threefry(use: Use, *args: Any, **ignored: Any) -> Any:
             y = apply("bitwise_xor", turned, x)
         x, y = x + schedule[(i + 1) % 3], y + schedule[(i + 2) % 3] + constant(i + 1)
     return [apply("broadcast_to", v, use.shape) if use.shape else v for v in (x, y)]
-
-
-#: Of floats: bits of the fraction, bits of the exponent.
-_FORMATS = {"float32": (23, 8), "float64": (52, 11)}
-
-
-@convert("bitcast_convert_type")
-def _bits_of_floats(use: Use, x: Any, **ignored: Any) -> Any:
-    """Read the bits of integers as floats, as random numbers are made."""
-    source, target = use.dtype_of(0), use.dtype
-    if target not in _FORMATS or source != f"uint{target[5:]}":
-        raise use.refuse(f"from {source} to {target}; unsigned integers are read as floats")
-    fraction, exponent = _FORMATS[target]
-
-    def constant(n: int) -> Any:
-        return apply("full", (), n, source)
-
-    x, bias = tensor(x), 2 ** (exponent - 1) - 1
-    part = cast(apply("bitwise_and", x, constant(2**fraction - 1)), target) * 2.0**-fraction
-    scale = apply("bitwise_and", apply("right_shift", x, constant(fraction)), constant(2**exponent - 1))
-    scale = cast(scale, target)
-    is_negative = apply("greater_equal", x, constant(1 << (fraction + exponent)))
-    # The smallest ones have no leading 1, the largest exponent is that of infinities and NaN.
-    is_small, is_last = apply("equal", scale, 0.0), apply("equal", scale, float(2**exponent - 1))
-    power = apply("power", 2.0, apply("where", is_small | is_last, 1.0, scale) - float(bias))
-    size = apply("where", is_small, part, part + 1.0) * power
-    last = apply("where", apply("equal", part, 0.0), float("inf"), float("nan"))
-    size = apply("where", is_last, last, size)
-    return apply("where", is_negative, -size, size)
