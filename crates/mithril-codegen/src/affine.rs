@@ -63,13 +63,13 @@ mod tests {
         for first in ops {
             for second in ops {
                 for third in ops {
-                    let (mut found, mut wanted) = (Affine::default(), 0.75);
+                    let (mut composed, mut expected) = (Affine::default(), 0.75);
                     for (op, number) in [(first, 3.0), (second, -2.0), (third, 0.5)] {
-                        found = found.then(op, number, compute).expect("arithmetic");
-                        wanted = compute(op, Some(wanted), number).expect("arithmetic");
+                        composed = composed.then(op, number, compute).expect("arithmetic");
+                        expected = compute(op, Some(expected), number).expect("arithmetic");
                     }
-                    let value: f64 = 0.75 * found.scale.unwrap_or(1.0) + found.shift.unwrap_or(0.0);
-                    assert!((value - wanted).abs() < 1e-12, "{first:?} {second:?} {third:?}");
+                    let value: f64 = 0.75 * composed.scale.unwrap_or(1.0) + composed.shift.unwrap_or(0.0);
+                    assert!((value - expected).abs() < 1e-12, "{first:?} {second:?} {third:?}");
                 }
             }
         }

@@ -97,7 +97,7 @@ pub struct Context {
     tensors: Vec<(*mut ggml_tensor, Type)>,
     leaves: Vec<*mut ggml_tensor>,
     /// Leaves that operations may change.
-    given_away: Vec<*mut ggml_tensor>,
+    released: Vec<*mut ggml_tensor>,
     customs: Works,
     failure: Failure,
 }
@@ -117,7 +117,7 @@ impl Context {
             pools: Vec::new(),
             tensors: Vec::new(),
             leaves: Vec::new(),
-            given_away: Vec::new(),
+            released: Vec::new(),
             customs: Vec::new(),
             failure: Failure::default(),
         })
@@ -135,7 +135,7 @@ impl Context {
     /// The same, where operations may change the elements.
     pub fn leaf_to_change(&mut self, ty: &Type) -> Result<TensorId> {
         let leaf = self.leaf(ty)?;
-        self.given_away.push(self.tensors[leaf.0].0);
+        self.released.push(self.tensors[leaf.0].0);
         Ok(leaf)
     }
     /// Calls a function, after all that it would assert was checked.
@@ -254,7 +254,7 @@ impl Context {
         // SAFETY: a tensor of this context; names of operations are texts of C that live as long as the program.
         let (whole, op) = unsafe { ((*tensor).view_src, CStr::from_ptr(ffi::ggml_op_name((*tensor).op))) };
         let shows = [c"VIEW", c"RESHAPE", c"PERMUTE", c"TRANSPOSE"].contains(&op);
-        !shows && self.leaves.contains(&whole) && !self.given_away.contains(&whole)
+        !shows && self.leaves.contains(&whole) && !self.released.contains(&whole)
     }
     /// Memory with room for what a call makes.
     fn pool(&mut self) -> Result<*mut ggml_context> {

@@ -92,7 +92,7 @@ impl Model {
                 // The name also leads to the connection, unless it leads elsewhere or has a name already.
                 if edit.c.find(name).is_none() && !is_named(edit.c.edge(e)) {
                     edit.name_edge(name, e)?;
-                    edit.edge_mut(e).label = crate::model::Label::Given(name.clone());
+                    edit.edge_mut(e).label = crate::model::Label::Name(name.clone());
                 }
             }
             Ok(chosen)
@@ -142,7 +142,7 @@ impl Model {
 }
 
 fn is_named(edge: &crate::model::Edge) -> bool {
-    matches!(edge.label, crate::model::Label::Given(_))
+    matches!(edge.label, crate::model::Label::Name(_))
 }
 
 impl Model {

@@ -143,7 +143,7 @@ impl<'a> Edit<'a> {
     }
     fn give_name(&mut self, name: &Arc<str>) -> Result<EdgeId> {
         let slot = self.solver.slot(name.clone());
-        let e = self.new_edge(Label::Given(name.clone()), slot);
+        let e = self.new_edge(Label::Name(name.clone()), slot);
         self.name_edge(name, e)?;
         Ok(e)
     }

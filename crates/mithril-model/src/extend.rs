@@ -100,13 +100,13 @@ impl Edit<'_> {
             match (input, output) {
                 (Some(i), _) => {
                     if inputs[i].is_some() {
-                        return Err(given_twice(child, &name));
+                        return Err(passed_twice(child, &name));
                     }
                     inputs[i] = Some(self.input(child, i, arg)?);
                 }
                 (None, Some(o)) => {
                     if outputs[o].is_some() {
-                        return Err(given_twice(child, &name));
+                        return Err(passed_twice(child, &name));
                     }
                     outputs[o] = Some(self.target(child, &name, arg)?);
                 }
@@ -314,7 +314,7 @@ pub(crate) fn check_literal(child: &Model, port: usize, kind: PortKind, lit: &Li
     }))
 }
 
-fn given_twice(child: &Model, port: &str) -> Error {
+fn passed_twice(child: &Model, port: &str) -> Error {
     Error::new(Code::BadArgument, format!("`{port}` of {} is given twice", child.title()))
         .help("give it once")
 }

@@ -168,7 +168,7 @@ fn walk(
     let names = c
         .edges
         .iter()
-        .map(|edge| if let Label::Given(name) = &edge.label { Some(name.clone()) } else { None })
+        .map(|edge| if let Label::Name(name) = &edge.label { Some(name.clone()) } else { None })
         .collect();
     let mut frame = Frame { env, names, path: "".into(), line: None };
     walk.limit(c, &frame)?;
@@ -352,7 +352,7 @@ impl Walk {
     fn limit(&mut self, c: &Composite, frame: &Frame) -> Result<()> {
         for (edge, v) in c.edges.iter().zip(&frame.env) {
             let Some(ty) = v.and_then(|v| self.b.graph.ty(v)) else { continue };
-            let Label::Given(name) = &edge.label else { continue };
+            let Label::Name(name) = &edge.label else { continue };
             for limit in &edge.declared.limits {
                 let Some(dim) = ty.shape.get(limit.axis) else { continue };
                 let path = if frame.path.is_empty() {
@@ -567,8 +567,8 @@ impl Walk {
             let Some(v) = *v else { continue };
             let name: Arc<str> = match (&frame.names[e.index()], &c.edge(e).label) {
                 (Some(name), _) => name.clone(),
-                (None, Label::Given(name)) if frame.path.is_empty() => name.clone(),
-                (None, Label::Given(name)) => format!("{}.{name}", frame.path).into(),
+                (None, Label::Name(name)) if frame.path.is_empty() => name.clone(),
+                (None, Label::Name(name)) => format!("{}.{name}", frame.path).into(),
                 (None, _) if outs.len() == 1 => path.clone(),
                 (None, _) => format!("{path}.{}", model.output_name(i)).into(),
             };
@@ -603,7 +603,7 @@ impl Walk {
     fn finish(self, c: &Composite, frame: &Frame) -> Result<Flat> {
         let mut edges: IndexMap<Arc<str>, ValueId, FxBuildHasher> = IndexMap::default();
         for (i, edge) in c.edges.iter().enumerate() {
-            if let (Label::Given(name), Some(v)) = (&edge.label, frame.env[i])
+            if let (Label::Name(name), Some(v)) = (&edge.label, frame.env[i])
                 && self.b.graph.ty(v).is_some()
             {
                 edges.insert(name.clone(), v);

@@ -239,7 +239,7 @@ fn finish(
 /// Labels of the connections: by name, by the output that feeds one, or by the first input that it feeds.
 fn labels(file: &CompositeFile, models: &[Model]) -> Result<Vec<Label>> {
     let mut labels: Vec<Option<Label>> =
-        file.connections.iter().map(|c| c.name.as_ref().map(|n| Label::Given(n.as_str().into()))).collect();
+        file.connections.iter().map(|c| c.name.as_ref().map(|n| Label::Name(n.as_str().into()))).collect();
     let mut enter = |e: u32, label: Label| {
         if let Some(slot) = labels.get_mut(e as usize) {
             slot.get_or_insert(label);

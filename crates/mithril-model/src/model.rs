@@ -109,7 +109,7 @@ pub(crate) struct Child {
 /// Name of a connection; those that follow from a child are made when asked for.
 #[derive(Clone, Debug)]
 pub(crate) enum Label {
-    Given(Arc<str>),
+    Name(Arc<str>),
     Input { child: u32, port: u32 },
     Output { child: u32, port: u32 },
 }
@@ -509,7 +509,7 @@ impl Composite {
             return chosen.clone();
         }
         let is_output = |edge: &Edge| {
-            let named = matches!(edge.label, Label::Given(_));
+            let named = matches!(edge.label, Label::Name(_));
             edge.source.is_some() && edge.expose.unwrap_or(named && edge.users.is_empty())
         };
         let ids = (0..self.edges.len()).map(|i| EdgeId(i as u32));
@@ -522,7 +522,7 @@ impl Composite {
     }
     pub fn edge_name(&self, e: EdgeId) -> Arc<str> {
         match &self.edge(e).label {
-            Label::Given(name) => name.clone(),
+            Label::Name(name) => name.clone(),
             Label::Input { child, port } => {
                 let child = &self.children[*child as usize];
                 format!("{}.{}", child.name, child.model.port_name(*port as usize)).into()

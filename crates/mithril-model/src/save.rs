@@ -87,7 +87,7 @@ impl Writer {
             .edges
             .iter()
             .map(|edge| EdgeFile {
-                name: if let Label::Given(name) = &edge.label { Some(name.to_string()) } else { None },
+                name: if let Label::Name(name) = &edge.label { Some(name.to_string()) } else { None },
                 value: edge.value.as_ref().map(LitFile::of),
                 expose: edge.expose,
                 input: match edge.label {

@@ -90,7 +90,7 @@ impl Model {
             }
             let slot = edit.c.edge(e).slot;
             edit.solver.rename(slot, new.clone());
-            edit.edge_mut(e).label = Label::Given(new.clone());
+            edit.edge_mut(e).label = Label::Name(new.clone());
             Ok(e)
         })?;
         let c = self.composite_mut()?;

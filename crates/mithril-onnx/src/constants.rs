@@ -33,9 +33,9 @@ const PRODUCTS: &[&str] = &["MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"]
 /// The names of initializers with one element that only such operands are: not weights, and no bias of a product.
 pub fn numbers(graph: &GraphProto) -> FxHashSet<&str> {
     let single = graph.initializer.iter().filter(|t| t.dims.iter().all(|&n| n == 1)).map(|t| t.name.as_str());
-    let mut found: FxHashSet<&str> = single.collect();
-    if found.is_empty() {
-        return found;
+    let mut numbers_only: FxHashSet<&str> = single.collect();
+    if numbers_only.is_empty() {
+        return numbers_only;
     }
     let makers: FxHashMap<&str, &NodeProto> = graph
         .node
@@ -43,7 +43,7 @@ pub fn numbers(graph: &GraphProto) -> FxHashSet<&str> {
         .flat_map(|node| node.output.iter().map(move |name| (name.as_str(), node)))
         .collect();
     for output in &graph.output {
-        found.remove(output.name.as_str());
+        numbers_only.remove(output.name.as_str());
     }
     let mut used = FxHashSet::default();
     let mut graphs = vec![graph];
@@ -58,14 +58,14 @@ pub fn numbers(graph: &GraphProto) -> FxHashSet<&str> {
                         makers.get(other.as_str()).is_some_and(|m| PRODUCTS.contains(&m.op_type.as_str()))
                     });
                 if !is_elementwise || is_bias {
-                    found.remove(name.as_str());
+                    numbers_only.remove(name.as_str());
                 }
             }
             graphs.extend(node.attribute.iter().filter_map(|a| a.g.as_deref()));
         }
     }
-    found.retain(|name| used.contains(name));
-    found
+    numbers_only.retain(|name| used.contains(name));
+    numbers_only
 }
 
 /// Whether a matrix holds nothing but 0 and what no exponential is left of, such as minus infinity: scores of attention plus

@@ -38,8 +38,8 @@ pub fn attribute<'n>(node: &'n NodeProto, name: &str) -> Option<&'n AttributePro
 }
 
 pub fn body<'n>(node: &'n NodeProto, name: &str) -> Result<&'n GraphProto> {
-    let found = attribute(node, name).and_then(|a| a.g.as_deref());
-    found.ok_or_else(|| malformed(format!("the attribute `{name}` is no graph")))
+    let graph = attribute(node, name).and_then(|a| a.g.as_deref());
+    graph.ok_or_else(|| malformed(format!("the attribute `{name}` is no graph")))
 }
 
 /// Converts a graph within a node; its outputs.
@@ -97,14 +97,14 @@ fn repeat(
     around: Around<'_>,
 ) -> Result<Vec<Value>> {
     let graph = body(node, "body")?;
-    let given = |i: usize| inputs.get(i).and_then(Option::as_ref);
-    let turns = match given(0) {
+    let input = |i: usize| inputs.get(i).and_then(Option::as_ref);
+    let turns = match input(0) {
         Some(v) => {
             known(importer, Some(v)).ok_or_else(|| refuse("its number of turns depends on data"))?.i64()
         }
         None => i64::MAX,
     };
-    let mut goes_on = match given(1) {
+    let mut goes_on = match input(1) {
         Some(v) => known(importer, Some(v)).ok_or_else(|| refuse("its condition depends on data"))?.bool(),
         None => true,
     };

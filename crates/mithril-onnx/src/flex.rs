@@ -34,11 +34,11 @@ pub fn attention(
         None => dtype,
     };
     let apply = |importer: &mut Importer<'_>, name: &str, args: &[ValueId]| {
-        importer.cx.push(name, args).map(|found| found[0])
+        importer.cx.push(name, args).map(|outputs| outputs[0])
     };
     let cast = |importer: &mut Importer<'_>, v: ValueId, to: DType| {
         let to = to.id(&mut importer.cx);
-        importer.cx.push("cast", &[v, to]).map(|found| found[0])
+        importer.cx.push("cast", &[v, to]).map(|outputs| outputs[0])
     };
     let heads = (shape(importer, q)[1].known(), shape(importer, k)[1].known());
     if shape(importer, q)[1] != shape(importer, k)[1] {
@@ -64,20 +64,20 @@ pub fn attention(
         if attribute(node, name).is_none() {
             return Ok(Some(x));
         }
-        let found = inner(importer, body(node, name)?, &[Value::Graph(x)], scope, around)?;
-        match found.first() {
+        let results = inner(importer, body(node, name)?, &[Value::Graph(x)], scope, around)?;
+        match results.first() {
             Some(Value::Failed) => Ok(None),
             Some(value) => importer.cx.tensor(value).map(Some),
             None => Err(malformed(format!("`{name}` gives nothing"))),
         }
     };
     let failed = vec![Value::Failed; node.output.len()];
-    let Some(found) = changed(importer, "score_mod", scores)? else { return Ok(failed) };
-    scores = cast(importer, found, wide)?;
+    let Some(modified) = changed(importer, "score_mod", scores)? else { return Ok(failed) };
+    scores = cast(importer, modified, wide)?;
     let axis = (-1_i64).id(&mut importer.cx);
     let weights = apply(importer, "softmax", &[scores, axis])?;
-    let Some(found) = changed(importer, "prob_mod", weights)? else { return Ok(failed) };
-    let weights = cast(importer, found, wide)?;
+    let Some(modified) = changed(importer, "prob_mod", weights)? else { return Ok(failed) };
+    let weights = cast(importer, modified, wide)?;
     let y = apply(importer, "matmul", &[weights, v])?;
     Ok(vec![Value::Graph(cast(importer, y, dtype)?)])
 }

@@ -174,9 +174,9 @@ impl<'m> Importer<'m> {
                 scope.bind(&info.name, typed(info, v))?;
                 continue;
             }
-            let given = options.shapes.iter().find(|(name, _)| *name == info.name).map(|(_, shape)| &**shape);
+            let shape = options.shapes.iter().find(|(name, _)| *name == info.name).map(|(_, shape)| &**shape);
             let v =
-                self.input(info, given).map_err(|e| e.note(format!("it is the input `{}`", info.name)))?;
+                self.input(info, shape).map_err(|e| e.note(format!("it is the input `{}`", info.name)))?;
             scope.bind(&info.name, typed(info, v))?;
         }
         Ok(())
@@ -184,21 +184,21 @@ impl<'m> Importer<'m> {
 
     /// The value of an input that is fixed, which has to have the dtype of the file.
     fn constant(&mut self, info: &ValueInfoProto, tensor: &Tensor) -> Result<ValueId> {
-        let wanted = info
+        let declared = info
             .r#type
             .as_ref()
             .and_then(|t| t.tensor_type.as_ref())
             .map(|t| Type::of(t.elem_type.into()).map(Type::dtype))
             .transpose()?;
-        if wanted.is_some_and(|wanted| wanted != tensor.dtype()) {
+        if declared.is_some_and(|declared| declared != tensor.dtype()) {
             let message = format!("the value of the input {:?} is {}", info.name, tensor.dtype().name());
-            let wanted = wanted.map_or("", |dtype| dtype.name());
-            return Err(Error::new(Code::DTypeMismatch, message).help(format!("give an array of {wanted}")));
+            let declared = declared.map_or("", |dtype| dtype.name());
+            return Err(Error::new(Code::DTypeMismatch, message).help(format!("give an array of {declared}")));
         }
         Ok(self.cx.lit(tensor.clone()))
     }
 
-    fn input(&mut self, info: &ValueInfoProto, given: Option<&[Size]>) -> Result<ValueId> {
+    fn input(&mut self, info: &ValueInfoProto, shape: Option<&[Size]>) -> Result<ValueId> {
         let tensor = info.r#type.as_ref().and_then(|t| t.tensor_type.as_ref()).ok_or_else(|| {
             Error::new(Code::Unsupported, "an input is not a tensor but a sequence, a map or optional")
                 .help("let the model take tensors")
@@ -206,7 +206,7 @@ impl<'m> Importer<'m> {
         let dtype = Type::of(tensor.elem_type.into())?.dtype();
         let name = self.names.take(&info.name, "input");
         let mut dims: Vec<Dim> = Vec::new();
-        if let Some(sizes) = given {
+        if let Some(sizes) = shape {
             for (axis, size) in sizes.iter().enumerate() {
                 dims.push(match size {
                     Size::Is(dim) => dim.clone(),
@@ -429,7 +429,7 @@ impl<'m> Importer<'m> {
         let mut own = around.opsets.clone();
         own.extend(opsets(&f.opset_import));
         let within = around.within(&own)?;
-        let given = |name: &str| {
+        let attribute = |name: &str| {
             let defaults = f.attribute_proto.iter();
             node.attribute.iter().chain(defaults).find(|a| a.name == name)
         };
@@ -440,15 +440,15 @@ impl<'m> Importer<'m> {
                     name.clear();
                 }
             }
-            inner.attribute = resolved(inner.attribute, &given);
+            inner.attribute = resolved(inner.attribute, &attribute);
             if !node.name.is_empty() {
                 inner.name = format!("{}/{}", node.name, label(&inner));
             }
             self.node(&inner, &mut scope, within)?;
         }
         let output = |name: &String| {
-            let found = scope.get(name).cloned();
-            found.ok_or_else(|| malformed(format!("nothing computes the output {name:?} of {}", f.name)))
+            let value = scope.get(name).cloned();
+            value.ok_or_else(|| malformed(format!("nothing computes the output {name:?} of {}", f.name)))
         };
         f.output.iter().map(output).collect()
     }
@@ -486,16 +486,16 @@ impl<'m> Importer<'m> {
 /// Attributes of a node within a function, with those of its use in place of references.
 fn resolved<'a>(
     attributes: Vec<AttributeProto>,
-    given: &dyn Fn(&str) -> Option<&'a AttributeProto>,
+    attribute_of: &dyn Fn(&str) -> Option<&'a AttributeProto>,
 ) -> Vec<AttributeProto> {
     let resolve = |mut attribute: AttributeProto| {
         if !attribute.ref_attr_name.is_empty() {
-            let found = given(&attribute.ref_attr_name)?;
-            return Some(AttributeProto { name: attribute.name, ..found.clone() });
+            let actual = attribute_of(&attribute.ref_attr_name)?;
+            return Some(AttributeProto { name: attribute.name, ..actual.clone() });
         }
         if let Some(graph) = attribute.g.as_mut() {
             for node in &mut graph.node {
-                node.attribute = resolved(std::mem::take(&mut node.attribute), given);
+                node.attribute = resolved(std::mem::take(&mut node.attribute), attribute_of);
             }
         }
         Some(attribute)

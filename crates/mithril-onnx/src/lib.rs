@@ -77,10 +77,10 @@ pub fn read(bytes: &Bytes, options: &Options, external: &External<'_>) -> Result
 /// ```
 #[must_use]
 pub fn readable_ops() -> Vec<(&'static str, &'static str)> {
-    let mut found: Vec<_> =
+    let mut names: Vec<_> =
         ops::all().chain(control::OPS.iter().map(|(domain, op, _)| (*domain, *op))).collect();
-    found.sort_unstable();
-    found
+    names.sort_unstable();
+    names
 }
 
 /// What refuses to read any other file, for a model that is given as bytes.

@@ -55,13 +55,13 @@ pub fn lift(
         for &v in &node.inputs {
             args.push(lift.arg(v)?);
         }
-        let found = if node.inputs.iter().any(|v| frozen.contains(v)) {
+        let outputs = if node.inputs.iter().any(|v| frozen.contains(v)) {
             with_frozen(node.op.name, &node.inputs, args, frozen)
         } else {
             Connection::op_outputs(node.op.name, args, Vec::new())
         };
-        let found = found.map_err(|e| e.at(graph.place(n)))?;
-        for (&v, connection) in node.outputs.iter().zip(found) {
+        let outputs = outputs.map_err(|e| e.at(graph.place(n)))?;
+        for (&v, connection) in node.outputs.iter().zip(outputs) {
             lift.args.insert(v, connection.into());
         }
     }

@@ -146,9 +146,9 @@ impl Narrow {
             (None, _) => Bytes::from(proto.int32_data.iter().map(|&n| n as u8).collect::<Vec<u8>>()),
         };
         if bytes.len() != length {
-            let (dims, found) = (&proto.dims, bytes.len());
+            let (dims, actual) = (&proto.dims, bytes.len());
             return Err(tensor::bad(format!(
-                "a tensor of {bits} bits and shape {dims:?} needs {length} bytes, but has {found}"
+                "a tensor of {bits} bits and shape {dims:?} needs {length} bytes, but has {actual}"
             )));
         }
         let code = |i: usize| bytes[i / each] >> (bits * (i % each) as u32) & (0xff >> (8 - bits)) as u8;

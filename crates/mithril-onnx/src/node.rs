@@ -109,8 +109,8 @@ impl Use<'_> {
     }
     fn value(&self, i: usize) -> Result<&Value> {
         self.taken.borrow_mut().insert(i);
-        let found = self.inputs.get(i).and_then(Option::as_ref);
-        found.ok_or_else(|| malformed(format!("input {i} is missing")))
+        let input = self.inputs.get(i).and_then(Option::as_ref);
+        input.ok_or_else(|| malformed(format!("input {i} is missing")))
     }
     /// An input as a tensor.
     pub fn x(&mut self, i: usize) -> Result<ValueId> {
@@ -134,8 +134,8 @@ impl Use<'_> {
     }
     /// Integers that have to be known now; they may be symbolic.
     pub fn dims(&self, i: usize) -> Result<Vec<Dim>> {
-        let found = self.cx.sizes(self.value(i)?);
-        Ok(found.ok_or_else(|| self.open_input(i))?.dims)
+        let sizes = self.cx.sizes(self.value(i)?);
+        Ok(sizes.ok_or_else(|| self.open_input(i))?.dims)
     }
     /// Sizes that an input stands for, if they are known now.
     pub fn known_sizes(&self, i: usize) -> Option<Sizes> {
@@ -222,7 +222,7 @@ impl Use<'_> {
     pub fn ints(&self, name: &str) -> Result<Option<Vec<i64>>> {
         match self.attribute(name) {
             Some(a) if a.i.is_some() && a.ints.is_empty() => Err(Self::wrong(name, "a list of integers")),
-            found => Ok(found.map(|a| a.ints.clone())),
+            attribute => Ok(attribute.map(|a| a.ints.clone())),
         }
     }
     /// An attribute that is a number: the shortest one that is written the same in float32.
@@ -260,8 +260,8 @@ impl Use<'_> {
         let Some(t) = self.attribute(name).and_then(|a| a.t.as_ref()) else { return Ok(None) };
         Stored::read(t, self.external)?.to_tensor().map(Some)
     }
-    fn wrong(name: &str, wanted: &str) -> Error {
-        malformed(format!("attribute `{name}` is not {wanted}"))
+    fn wrong(name: &str, expected: &str) -> Error {
+        malformed(format!("attribute `{name}` is not {expected}"))
     }
     /// The type that an attribute names.
     pub fn type_of(&self, name: &str) -> Result<Option<Type>> {
@@ -271,11 +271,11 @@ impl Use<'_> {
     pub fn tensor_value(&mut self, name: &str) -> Result<Option<Value>> {
         let narrow = |t: &crate::proto::TensorProto| Narrow::of(i64::from(t.data_type));
         let Some(t) = self.attribute(name).and_then(|a| a.t.as_deref()) else { return Ok(None) };
-        let (found, narrow) = match narrow(t) {
+        let (tensor, narrow) = match narrow(t) {
             Some(narrow) => (narrow.read(t, self.external)?, Some(narrow)),
             None => (Stored::read(t, self.external)?.to_tensor()?, None),
         };
-        let v = self.cx.lit(found);
+        let v = self.cx.lit(tensor);
         Ok(Some(narrow.map_or(Value::Graph(v), |narrow| Value::Narrow(v, narrow))))
     }
     /// The dtype that an attribute names.

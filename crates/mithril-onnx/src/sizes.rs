@@ -15,8 +15,8 @@ pub fn eval(u: &mut Use<'_>) -> Option<Value> {
         return None;
     }
     let x: Vec<Option<Sizes>> = (0..u.inputs.len()).map(|i| u.known_sizes(i)).collect();
-    let found = compute(u, &x)?;
-    Some(u.cx.known_or_sizes(found))
+    let sizes = compute(u, &x)?;
+    Some(u.cx.known_or_sizes(sizes))
 }
 
 #[allow(clippy::too_many_lines, reason = "an arm for each op")]
@@ -112,7 +112,7 @@ fn compute(u: &Use<'_>, x: &[Option<Sizes>]) -> Option<Sizes> {
         }
         // A size is neither -1 nor another constant that is not a size; of others it is not known.
         "Equal" => {
-            let found = both(first, arg(1)?, |a, b| {
+            let sizes = both(first, arg(1)?, |a, b| {
                 let differs = |a: &Dim, b: &Dim| {
                     a.known().is_none() && a.as_symbol().is_some() && b.known().is_some_and(|n| n < 0)
                 };
@@ -124,7 +124,7 @@ fn compute(u: &Use<'_>, x: &[Option<Sizes>]) -> Option<Sizes> {
                     None
                 }
             })?;
-            Some(Sizes { dtype: DType::Bool, ..found })
+            Some(Sizes { dtype: DType::Bool, ..sizes })
         }
         _ => None,
     }

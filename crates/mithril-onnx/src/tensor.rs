@@ -95,9 +95,9 @@ impl Stored {
             (None, _) => typed(proto, dtype, count)?,
         };
         if bytes.len() != length {
-            let (shape, found) = (&proto.dims, bytes.len());
+            let (shape, actual) = (&proto.dims, bytes.len());
             return Err(bad(format!(
-                "a tensor of {dtype} and shape {shape:?} needs {length} bytes, but has {found}"
+                "a tensor of {dtype} and shape {shape:?} needs {length} bytes, but has {actual}"
             )));
         }
         Ok(Self { dtype, shape, bytes })
@@ -163,12 +163,12 @@ pub fn external(proto: &TensorProto, length: usize, elsewhere: &External<'_>) ->
     };
     let location =
         entry("location").filter(|l| !l.is_empty()).ok_or_else(|| bad("external data has no location"))?;
-    let given = number("length")?.unwrap_or(length as u64);
-    if given != length as u64 {
+    let stored = number("length")?.unwrap_or(length as u64);
+    if stored != length as u64 {
         return Err(bad(format!(
-            "external data has {given} bytes, but shape {:?} needs {length}",
+            "external data has {stored} bytes, but shape {:?} needs {length}",
             proto.dims
         )));
     }
-    elsewhere(location, number("offset")?.unwrap_or(0), given)
+    elsewhere(location, number("offset")?.unwrap_or(0), stored)
 }

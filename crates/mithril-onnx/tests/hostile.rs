@@ -94,9 +94,9 @@ fn mutated_files_are_read_or_refused() {
                 _ => drop(bytes.remove(at)),
             }
         }
-        let found = read(bytes);
-        refused += usize::from(found.is_err());
-        if let Err(error) = found {
+        let actual = read(bytes);
+        refused += usize::from(actual.is_err());
+        if let Err(error) = actual {
             assert_ne!(error.code().text(), "M0999", "{error}");
         }
     }

@@ -364,10 +364,10 @@ impl<F: ReadsBlocks> Ready<F> {
         for (output, buffer) in self.outputs.iter().zip(&interface.outputs).skip(count) {
             let array = states.map(|groups| groups.get(Role::State, output.name.bind(py))).transpose()?;
             let held = array.and_then(|array| describe(&array).ok());
-            let is_given = |held: &Held| {
+            let is_passed = |held: &Held| {
                 held.fits_writing(buffer).is_some_and(|place| inputs.iter().any(|input| place.is_at(input)))
             };
-            outputs.push(held.filter(is_given).ok_or_else(|| {
+            outputs.push(held.filter(is_passed).ok_or_else(|| {
                 let text = format!("the state `{}` cannot be changed where it lies", buffer.name);
                 Error::new(Code::BadParameter, text)
                     .help("it must be contiguous, writeable, and of the dtype of the program")

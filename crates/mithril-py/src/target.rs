@@ -19,7 +19,7 @@ use crate::errors::{Failure, Outcome};
 #[derive(Debug)]
 pub struct PyTarget(pub PythonTarget);
 
-/// Keyword, what is given (`port`, `given`, `rest`, `list`, `kernel_size`), port, form (`plain`, `upper`, `lower`, or a
+/// Keyword, what is passed (`port`, `optional`, `rest`, `list`, `kernel_size`), port, form (`plain`, `upper`, `lower`, or a
 /// length).
 type ArgumentRow = (Option<String>, String, usize, String);
 /// Op, name of the method, arguments, ports that it does not take.
@@ -30,7 +30,7 @@ type BackwardRow = (String, String, Vec<usize>, Vec<usize>);
 fn argument((keyword, kind, port, form): ArgumentRow) -> Outcome<MethodArgument> {
     let value = match kind.as_str() {
         "port" => Value::Port(port),
-        "given" => Value::Given(port),
+        "optional" => Value::Optional(port),
         "rest" => Value::Rest(port),
         "list" => Value::List(port),
         "kernel_size" => Value::KernelSize(port),

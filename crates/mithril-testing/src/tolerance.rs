@@ -17,8 +17,8 @@ pub const fn units(class: Tolerance) -> f64 {
 /// Units of epsilon allowed for gradients.
 pub const GRADIENT: f64 = 64.0;
 
-/// The largest error of `found` against `wanted` in units of `found`'s epsilon, relative to the largest
-/// magnitude of `wanted` (`None`: relative to each element). NaN and infinities have to agree.
+/// The largest error of `actual` against `expected` in units of `actual`'s epsilon, relative to the largest
+/// magnitude of `expected` (`None`: relative to each element). NaN and infinities have to agree.
 pub fn error(actual: &Tensor, expected: &Tensor, scale: Option<f64>) -> f64 {
     if actual.shape() != expected.shape() {
         return f64::INFINITY;

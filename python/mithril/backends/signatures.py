@@ -175,7 +175,7 @@ class Signature:
             if kind == "rest":
                 rest, places = places, []
                 continue
-            if kind == "given" and keyword not in kwargs:
+            if kind == "optional" and keyword not in kwargs:
                 continue
             value = kwargs[keyword] if keyword is not None else places.pop(0)
             if kind == "list":
@@ -220,7 +220,7 @@ def read(op: str, method: Callable[..., Any]) -> Signature | str:
             by_place = False
         elif parameter.kind is parameter.VAR_KEYWORD:
             left = [i for i in range(len(known.names)) if i not in taken.values() and i != known.variadic]
-            arguments += [(known.names[i], "given" if known.is_tensor(i) else "port", i, "plain") for i in left]
+            arguments += [(known.names[i], "optional" if known.is_tensor(i) else "port", i, "plain") for i in left]
             taken |= {known.names[i]: i for i in left}
         elif is_open and taken.get(parameter.name, -1) == known.variadic:
             continue

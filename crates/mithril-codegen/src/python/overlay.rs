@@ -69,13 +69,13 @@ pub struct MethodArgument {
     pub form: Form,
 }
 
-/// What a method is given.
+/// What is passed for an argument of a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
     /// What stands at a port.
     Port(usize),
-    /// What stands at a port; nothing is given where that is `None`.
-    Given(usize),
+    /// What stands at a port; the argument is left out where that is `None`.
+    Optional(usize),
     /// All tensors from a port on.
     Rest(usize),
     /// A list of all tensors from a port on.
@@ -134,7 +134,7 @@ impl Overlay {
         }
         let argument = method.arguments.iter().find(|argument| argument.text(graph, node).is_none())?;
         match argument.value {
-            Value::Port(i) | Value::Given(i) | Value::Rest(i) | Value::List(i) | Value::KernelSize(i) => {
+            Value::Port(i) | Value::Optional(i) | Value::Rest(i) | Value::List(i) | Value::KernelSize(i) => {
                 Some((name(i)?, false))
             }
         }
@@ -193,7 +193,9 @@ impl MethodArgument {
         match self.value {
             Value::Rest(first) => Some(tensors(node, first)),
             Value::List(first) => Some(format!("[{}]", tensors(node, first))),
-            Value::Given(i) if node.inputs.get(i).is_none_or(|&v| graph.lit(v).is_some_and(Lit::is_none)) => {
+            Value::Optional(i)
+                if node.inputs.get(i).is_none_or(|&v| graph.lit(v).is_some_and(Lit::is_none)) =>
+            {
                 Some(String::new())
             }
             Value::KernelSize(i) => {
@@ -201,7 +203,7 @@ impl MethodArgument {
                 let sizes = shape.iter().skip(2);
                 Some(tuple(sizes.map(|d| mithril_ir::lowering::dim_text(d, &symbol_mark))))
             }
-            Value::Port(i) | Value::Given(i) => {
+            Value::Port(i) | Value::Optional(i) => {
                 let lit = node.inputs.get(i).and_then(|&v| graph.lit(v)).filter(|_| !node.op.takes_tensor(i));
                 match (self.form, lit) {
                     (Form::Plain, _) | (_, None) => argument(&super::targets::CUSTOM, graph, node, i),

@@ -120,9 +120,9 @@ fn what_depends_on_parameters_is_computed_once() {
     let y = b.push(op("relu"), &[y]).unwrap()[0];
     b.graph.outputs.insert("y".into(), y);
     let options = Options { prefix: "small".into(), pack: true, ..Options::default() };
-    let found = steps(&emit(&b.graph, &options).unwrap(), "memory_planning");
+    let listing = steps(&emit(&b.graph, &options).unwrap(), "memory_planning");
     assert_eq!(
-        found,
+        listing,
         [
             "x7[i7 < 40] = `sqrt{f}({0})`(x3[i7])",
             "x10[i12 < 40, i13 < 48] = (x1[i12, i13] * x7[i12])",
@@ -133,8 +133,8 @@ fn what_depends_on_parameters_is_computed_once() {
     );
     // A state that is replaced changes from call to call.
     b.graph.updates.push((scale, scale));
-    let found = steps(&emit(&b.graph, &options).unwrap(), "memory_planning");
-    assert!(found.len() == 4 && found[0].starts_with("packed 0 ="), "{found:#?}");
+    let listing = steps(&emit(&b.graph, &options).unwrap(), "memory_planning");
+    assert!(listing.len() == 4 && listing[0].starts_with("packed 0 ="), "{listing:#?}");
 }
 
 #[test]

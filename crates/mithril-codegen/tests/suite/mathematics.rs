@@ -272,23 +272,23 @@ impl Everything {
 }
 
 /// Units in the last place between two floats; 0 of two NaN.
-fn distance(dtype: DType, found: f64, wanted: f64) -> f64 {
-    if found == wanted || (found.is_nan() && wanted.is_nan()) {
+fn distance(dtype: DType, actual: f64, expected: f64) -> f64 {
+    if actual == expected || (actual.is_nan() && expected.is_nan()) {
         return 0.0;
     }
-    if !found.is_finite() || !wanted.is_finite() {
+    if !actual.is_finite() || !expected.is_finite() {
         return f64::INFINITY;
     }
     let (digits, least) = if dtype == DType::F32 { (23, -126) } else { (52, -1022) };
-    let exponent = (wanted.abs().log2().floor() as i32).max(least);
-    (found - wanted).abs() / 2.0_f64.powi(exponent - digits)
+    let exponent = (expected.abs().log2().floor() as i32).max(least);
+    (actual - expected).abs() / 2.0_f64.powi(exponent - digits)
 }
 
 /// Allowed error of an op in units.
-fn allowed(op: &OpDef, wanted: f64) -> f64 {
+fn allowed(op: &OpDef, expected: f64) -> f64 {
     match (op.tolerance, op.name) {
         // Products with an exponential that is subnormal itself.
-        (_, "silu" | "mish" | "gelu") if wanted.abs() < f64::from(f32::MIN_POSITIVE) => 128.0,
+        (_, "silu" | "mish" | "gelu") if expected.abs() < f64::from(f32::MIN_POSITIVE) => 128.0,
         (Tolerance::Exact, _) => 0.0,
         // The interpreter rounds once.
         (Tolerance::Rounded, _) | (_, "exp" | "log" | "tanh" | "erf" | "sin" | "cos") => 2.0,
@@ -297,24 +297,24 @@ fn allowed(op: &OpDef, wanted: f64) -> f64 {
 }
 
 /// Errors above the limit: the op, the first index, and their number.
-fn differences(all: &Everything, found: &[Tensor], wanted: &[Arc<Tensor>]) -> Vec<String> {
+fn differences(all: &Everything, actual: &[Tensor], expected: &[Arc<Tensor>]) -> Vec<String> {
     let mut report = Vec::new();
-    for (i, ((op, found), wanted)) in all.rows.iter().zip(found).zip(wanted).enumerate() {
-        let dtype = wanted.dtype();
-        let off = |k: &usize| match (found.get(*k), wanted.get(*k)) {
+    for (i, ((op, actual), expected)) in all.rows.iter().zip(actual).zip(expected).enumerate() {
+        let dtype = expected.dtype();
+        let off = |k: &usize| match (actual.get(*k), expected.get(*k)) {
             (Scalar::Float(a), Scalar::Float(b)) => distance(dtype, a, b) > allowed(op, b),
             (a, b) => a.int() != b.int(),
         };
-        let wrong: Vec<usize> = (0..wanted.len()).filter(off).collect();
+        let wrong: Vec<usize> = (0..expected.len()).filter(off).collect();
         if let Some(&k) = wrong.first() {
             let node = all.graph.producer(all.graph.outputs[i]).unwrap();
             let args = all.graph.node(node).inputs.iter().filter_map(|v| {
                 all.graph.inputs.iter().position(|input| input == v).map(|at| all.inputs[at].get(k))
             });
             let args: Vec<String> = args.map(|x| format!("{x:?}")).collect();
-            let (found, wanted) = (found.get(k), wanted.get(k));
+            let (actual, expected) = (actual.get(k), expected.get(k));
             let name = format!("{} of {}", op.name, args.join(", "));
-            report.push(format!("{name} is {found:?}, not {wanted:?} ({dtype}; {} places)", wrong.len()));
+            report.push(format!("{name} is {actual:?}, not {expected:?} ({dtype}; {} places)", wrong.len()));
         }
     }
     report
@@ -326,11 +326,11 @@ fn rows_in_c_are_what_the_interpreter_says() {
     for name in ["exp", "gelu", "where", "left_shift", "atan2", "floor_divide", "softplus", "isnan"] {
         assert!(all.rows.iter().any(|op| std::ptr::eq(*op, find(name).unwrap())), "{name} is not tested");
     }
-    let wanted = interp::run(&all.graph, &all.inputs).unwrap();
+    let expected = interp::run(&all.graph, &all.inputs).unwrap();
     let folder = tempfile::tempdir().unwrap();
     all.write(folder.path());
     for flags in [FLAGS, SANITIZER] {
-        let report = differences(&all, &all.run(folder.path(), flags), &wanted);
+        let report = differences(&all, &all.run(folder.path(), flags), &expected);
         assert!(report.is_empty(), "with {flags:?}:\n{}", report.join("\n"));
     }
 }

@@ -159,7 +159,7 @@ impl<'a> AxisPass<'a> {
             .ok_or_else(|| Error::internal("an input that does not divide is partitioned"))?;
         let name = value.name.clone().unwrap_or_else(|| "input".into());
         let new = self.builder.graph.add_input(name, *role, local);
-        self.found(v, new, place);
+        self.record(v, new, place);
         Ok(())
     }
 
@@ -248,7 +248,7 @@ impl<'a> AxisPass<'a> {
     }
 
     /// Notes that a form of an old value exists.
-    fn found(&mut self, old: ValueId, new: ValueId, place: Placement) {
+    fn record(&mut self, old: ValueId, new: ValueId, place: Placement) {
         self.put(new, Some(place));
         self.forms[old.index()].forms.push((place, new));
     }
@@ -298,9 +298,9 @@ impl<'a> AxisPass<'a> {
         if self.keep_addends(&call, node.inputs.as_slice(), node.outputs[0], &operands)? {
             return Ok(());
         }
-        let wanted = self.gradients.get(&node.outputs[0]).copied();
-        let choice = self.memo.choice(&call, &operands, wanted, self.devices, || {
-            choose(&call, &operands, wanted, self.devices)
+        let preferred = self.gradients.get(&node.outputs[0]).copied();
+        let choice = self.memo.choice(&call, &operands, preferred, self.devices, || {
+            choose(&call, &operands, preferred, self.devices)
         })?;
         let is_whole = choice.places.iter().all(|place| *place == Placement::Replicate);
         if moves(&operands, &choice.places) && self.expanded(n, &call, &choice)? {
@@ -340,7 +340,7 @@ impl<'a> AxisPass<'a> {
             if let Some(name) = &self.old.value(old).name {
                 self.builder.graph.name_value(new, name.clone());
             }
-            self.found(old, new, placement);
+            self.record(old, new, placement);
         }
     }
 
@@ -366,8 +366,8 @@ impl<'a> AxisPass<'a> {
         let mut least = (choice.cost, largest.is_some() && choice.has_divided_result());
         let mut best = None;
         for option in options {
-            let found = self.expanded_so(&expansion, tensors().map(|(v, _)| *v), option)?;
-            let (pass, _, results) = &found;
+            let expanded = self.expanded_so(&expansion, tensors().map(|(v, _)| *v), option)?;
+            let (pass, _, results) = &expanded;
             let mut cost = (pass.cost, false);
             if option.is_some() {
                 // As for a product that is one op: only sends and products count, and what is gathered to be divided
@@ -376,7 +376,7 @@ impl<'a> AxisPass<'a> {
                 cost = ((pass.cost - pass.light).saturating_add(later), divides(results));
             }
             if cost < least {
-                (least, best) = (cost, Some(found));
+                (least, best) = (cost, Some(expanded));
             }
         }
         let Some((pass, places, placements)) = best else { return Ok(false) };
@@ -585,7 +585,7 @@ impl<'a> AxisPass<'a> {
             if let Some(name) = &self.old.value(v).name {
                 self.builder.graph.name_value(sum, name.clone());
             }
-            self.found(v, sum, to);
+            self.record(v, sum, to);
             return Ok(sum);
         }
         let unread = || Error::internal(format!("value {} is read before it is computed", v.index()));
@@ -597,7 +597,7 @@ impl<'a> AxisPass<'a> {
         };
         let (from, own) = *forms.forms.iter().min_by_key(|(place, _)| rank(*place)).ok_or_else(unread)?;
         let new = self.convert(own, from, to)?;
-        self.found(v, new, to);
+        self.record(v, new, to);
         Ok(new)
     }
 

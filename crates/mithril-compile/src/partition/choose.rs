@@ -100,7 +100,7 @@ fn conversion(ty: &TensorType, from: Placement, to: Placement, devices: u64) -> 
 pub(super) fn choose(
     call: &Use,
     operands: &[Operand],
-    wanted: Option<Placement>,
+    preferred: Option<Placement>,
     devices: usize,
 ) -> Result<Choice> {
     let n = devices as u64;
@@ -110,7 +110,7 @@ pub(super) fn choose(
     let work = cost_of_work(call);
     let sent = before(call, operands, &whole, n).unwrap_or(u64::MAX);
     // What is cut afterwards will be computed in parts.
-    let is_cut = wanted.is_some_and(|to| to.axis().is_some() && way(call, to, devices).is_some());
+    let is_cut = preferred.is_some_and(|to| to.axis().is_some() && way(call, to, devices).is_some());
     let own_work = if is_cut { work / n } else { work };
     let cost = sent.saturating_add(own_work);
     let mut best = Choice { places: whole.clone(), local, cost, work: own_work, is_sent: sent > 0 };
@@ -121,8 +121,8 @@ pub(super) fn choose(
         // A sum that begins with zeros is a gradient, which is reduced together with others.
         let begins =
             places.iter().zip(operands).any(|(place, operand)| place.is_partial() && operand.is_zero);
-        let is_divided = wanted.is_some_and(|to| to.axis().is_some());
-        let after = if begins && !is_divided { 0 } else { after(call, &local, wanted, n) };
+        let is_divided = preferred.is_some_and(|to| to.axis().is_some());
+        let after = if begins && !is_divided { 0 } else { after(call, &local, preferred, n) };
         let mut sent = before.saturating_add(after);
         if before > 0 && has_free {
             sent = sent.saturating_add(gathers(call, &local.placements, n));
@@ -179,10 +179,10 @@ fn before(call: &Use, operands: &[Operand], places: &[Placement], devices: u64) 
 }
 
 /// Bytes that a device sends to reduce what is partial afterwards, or to bring a result to its place.
-fn after(call: &Use, local: &Local, wanted: Option<Placement>, devices: u64) -> u64 {
+fn after(call: &Use, local: &Local, preferred: Option<Placement>, devices: u64) -> u64 {
     let results = call.outputs.iter().zip(&local.placements);
-    let to = wanted.unwrap_or(Placement::Replicate);
-    let moves = results.filter(|(_, placement)| placement.is_partial() || wanted.is_some());
+    let to = preferred.unwrap_or(Placement::Replicate);
+    let moves = results.filter(|(_, placement)| placement.is_partial() || preferred.is_some());
     moves.map(|(ty, placement)| conversion(ty, *placement, to, devices)).sum()
 }
 

@@ -181,8 +181,8 @@ impl Comparison {
             let root = self.root(&whole, &part).filter(|_| !self.fails.get());
             match (&result, root) {
                 (_, None) => result = Some(None),
-                (None, found) => result = Some(found),
-                (Some(before), found) if *before != found => result = Some(None),
+                (None, root) => result = Some(root),
+                (Some(before), root) if *before != root => result = Some(None),
                 _ => {}
             }
             result != Some(None)

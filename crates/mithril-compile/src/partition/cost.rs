@@ -117,7 +117,7 @@ pub(super) fn weighted_estimate(
     hardware: &Hardware,
     memo: &Memo,
 ) -> Estimate {
-    let mut found = Estimate::default();
+    let mut estimate = Estimate::default();
     let communications = communications(graph);
     let mut exchanges = communications.iter();
     let mut since = 0.0;
@@ -135,8 +135,8 @@ pub(super) fn weighted_estimate(
             let is_bundled = !is_read && !bundled.insert(&exchange.mesh_axis);
             let messages = if is_bundled { 0.0 } else { steps };
             let waits = messages * hardware.latency * if is_read { times } else { 1.0 };
-            found.collectives.push(waits + times * exchange.bytes as f64 / link);
-            found.computation.push(since);
+            estimate.collectives.push(waits + times * exchange.bytes as f64 / link);
+            estimate.computation.push(since);
             since = 0.0;
             continue;
         }
@@ -144,15 +144,15 @@ pub(super) fn weighted_estimate(
         let work = memo.work(&call);
         let (arithmetic, moving) = work.seconds(hardware);
         let (arithmetic, moving) = (times * arithmetic, times * moving);
-        found.flops = found.flops.saturating_add(work.flops.saturating_mul(u64::from(weight)));
-        found.moved = found.moved.saturating_add(work.moved.saturating_mul(u64::from(weight)));
+        estimate.flops = estimate.flops.saturating_add(work.flops.saturating_mul(u64::from(weight)));
+        estimate.moved = estimate.moved.saturating_add(work.moved.saturating_mul(u64::from(weight)));
         if arithmetic >= moving {
-            found.arithmetic += arithmetic;
+            estimate.arithmetic += arithmetic;
         } else {
-            found.memory_bound += moving;
+            estimate.memory_bound += moving;
         }
         since += arithmetic.max(moving);
     }
-    found.computation.push(since);
-    found
+    estimate.computation.push(since);
+    estimate
 }

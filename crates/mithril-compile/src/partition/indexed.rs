@@ -82,7 +82,7 @@ pub(super) fn write(
     inputs: &[ValueId],
 ) -> Result<ValueId> {
     let (own, call) = (lookup.places / devices, &part.call);
-    let found = builder.formula(|cx| {
+    let results = builder.formula(|cx| {
         let at = cx.value(inputs[lookup.positions]);
         let (zero, size) = (cx.lit(Lit::int(0)), cx.lit(Lit::int(lookup.places)));
         let from_front = at.op(&LESS, &[zero]).op(&WHERE, &[at + size, at]);
@@ -113,10 +113,10 @@ pub(super) fn write(
         if let Some(source) = lookup.source {
             args[source] = masked(args[source]);
         }
-        let found = cx.call(call.op, &args);
-        vec![if lookup.source.is_some() { found } else { masked(found) }]
+        let looked_up = cx.call(call.op, &args);
+        vec![if lookup.source.is_some() { looked_up } else { masked(looked_up) }]
     })?;
-    Ok(found[0])
+    Ok(results[0])
 }
 
 /// The tensor expressions of additions at positions, which are written as functions elsewhere.

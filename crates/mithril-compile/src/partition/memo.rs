@@ -39,19 +39,19 @@ impl Memo {
         &self,
         call: &Use,
         forms: &[Operand],
-        wanted: Option<Placement>,
+        preferred: Option<Placement>,
         devices: usize,
         choose: impl FnOnce() -> Result<Choice>,
     ) -> Result<Rc<Choice>> {
-        let key = hash(call, &(forms, wanted, devices));
+        let key = hash(call, &(forms, preferred, devices));
         let is_known = |known: &&Known<Rc<Choice>>| {
-            known.3 == devices && known.2 == wanted && known.1 == forms && equal(call, &known.0)
+            known.3 == devices && known.2 == preferred && known.1 == forms && equal(call, &known.0)
         };
         if let Some(known) = self.choices.borrow().get(&key).and_then(|all| all.iter().find(is_known)) {
             return Ok(Rc::clone(&known.4));
         }
         let choice = Rc::new(choose()?);
-        let entry = (call.clone(), forms.to_vec(), wanted, devices, Rc::clone(&choice));
+        let entry = (call.clone(), forms.to_vec(), preferred, devices, Rc::clone(&choice));
         self.choices.borrow_mut().entry(key).or_default().push(entry);
         Ok(choice)
     }

@@ -74,9 +74,9 @@ pub(super) fn pull(old: Divided, axis: &str, devices: usize, memo: &Memo) -> Res
         if !is_read {
             continue;
         }
-        let wanted = wants[node.outputs[0].index()];
+        let want = wants[node.outputs[0].index()];
         let along = collective::axis_of(graph, node);
-        let how = match (wanted, along) {
+        let how = match (want, along) {
             (_, Some(along)) if is(node, &collective::SHARD) => How::Cut(along),
             (Want::Shard(to), _)
                 if is(node, &collective::ALL_REDUCE) && is_sum(graph.lit(node.inputs[3])) =>
@@ -86,8 +86,8 @@ pub(super) fn pull(old: Divided, axis: &str, devices: usize, memo: &Memo) -> Res
             (Want::Shard(to), Some(from)) if is(node, &collective::ALL_GATHER) => How::Exchange(from, to),
             (Want::Shard(to), _) if is_whole(&old, node) => Use::of(graph, node).map_or(How::Same, |call| {
                 let to = Placement::Shard(to);
-                let found = memo.way(&call, to, devices, || way(&call, to, devices).map(Rc::new));
-                found.map_or(How::Same, How::Shards)
+                let shards = memo.way(&call, to, devices, || way(&call, to, devices).map(Rc::new));
+                shards.map_or(How::Same, How::Shards)
             }),
             _ => How::Same,
         };

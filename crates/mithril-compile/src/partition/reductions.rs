@@ -115,12 +115,12 @@ fn cut(old: &Divided, kinds: &[Kind], devices: u64) -> Option<Vec<bool>> {
             Kind::Sum => read().for_each(|&from| network.sink(from)),
         }
     }
-    let found = network.cut();
-    if found == summed {
+    let on_cut = network.cut();
+    if on_cut == summed {
         return None;
     }
     let mut cut = vec![false; graph.values().len()];
-    for (v, is_cut) in values.iter().zip(found) {
+    for (v, is_cut) in values.iter().zip(on_cut) {
         cut[v.index()] = is_cut;
     }
     Some(cut)

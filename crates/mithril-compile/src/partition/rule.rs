@@ -392,7 +392,7 @@ fn result_sections(
             whole.values[0].substitute(&|v| mithril_ir::loops::Index::number(if v == var { at } else { 0 }));
         owner(&value, call, places, devices)
     };
-    let (mut found, mut runs): (Vec<i64>, Vec<(i64, i64)>) = (Vec::new(), Vec::new());
+    let (mut lengths, mut runs): (Vec<i64>, Vec<(i64, i64)>) = (Vec::new(), Vec::new());
     for at in (0..size).step_by(unit as usize) {
         let device = owner(at)?;
         match runs.last_mut() {
@@ -407,9 +407,9 @@ fn result_sections(
         if !is_whole || !in_order {
             return None;
         }
-        found.push(length * devices);
+        lengths.push(length * devices);
     }
-    (found.len() > 1).then(|| Sections::new(&found, devices))?
+    (lengths.len() > 1).then(|| Sections::new(&lengths, devices))?
 }
 
 /// Which device holds the element that an expression without variables moves.
@@ -468,11 +468,11 @@ fn by_slices(call: &Use, places: &[Placement], devices: i64) -> Option<Local> {
             let length = match own {
                 None => index.known().map(|_| 1)?,
                 Some(var) => {
-                    let found = vars[next..].iter().position(|v| *v == var)? + next;
+                    let at = vars[next..].iter().position(|v| *v == var)? + next;
                     (index.factor(var) == Some(1) && index.terms.len() == 1).then_some(())?;
-                    next = found + 1;
+                    next = at + 1;
                     if k == axis {
-                        place = Some(found);
+                        place = Some(at);
                     }
                     var.size
                 }

@@ -188,11 +188,11 @@ fn split(index: &Index, size: i64, devices: i64) -> impl Iterator<Item = i64> + 
 
 /// The links of an op that is made of others.
 fn inner_links(call: &Use, devices: i64) -> Links {
-    let mut found = Links::default();
+    let mut all = Links::default();
     if call.op.expand.is_none() {
-        return found;
+        return all;
     }
-    let Some((graph, args, outputs)) = build(call, true) else { return found };
+    let Some((graph, args, outputs)) = build(call, true) else { return all };
     let mut classes = Classes::default();
     for (_, node) in graph.nodes() {
         let Some(inner) = Use::of(&graph, node) else { continue };
@@ -221,12 +221,12 @@ fn inner_links(call: &Use, devices: i64) -> Links {
     for (slot, of) in slots {
         let root = classes.find(of);
         if let Some(other) = first.get(&root) {
-            found.same.push((*other, slot));
+            all.same.push((*other, slot));
             continue;
         }
         first.insert(root, slot);
         let cuts = classes.cuts.get(&root).into_iter().flatten();
-        found.cuts.extend(cuts.map(|at| (slot, *at)));
+        all.cuts.extend(cuts.map(|at| (slot, *at)));
     }
-    found
+    all
 }

@@ -124,9 +124,9 @@ pub fn search(
     let second = best_of(&whole).filter(|&second| second != first);
     let mut best: Option<(Vec<Division>, Cost)> = None;
     for at in std::iter::once(first).chain(second) {
-        let found = search.descend(starts[at].0.clone(), starts[at].1)?;
-        if best.as_ref().is_none_or(|(_, cost)| found.1.is_better(cost)) {
-            best = Some(found);
+        let local = search.descend(starts[at].0.clone(), starts[at].1)?;
+        if best.as_ref().is_none_or(|(_, cost)| local.1.is_better(cost)) {
+            best = Some(local);
         }
     }
     let Some((choice, cost)) = best else { return Err(Error::internal("a search without a result")) };
@@ -250,7 +250,7 @@ impl<'a> Search<'a> {
         let axes = self.mesh.axes().len();
         // The last one is for experts.
         let count = STRATEGIES.len() - usize::from(!self.experts.contains(&true));
-        let mut found: Vec<(Vec<usize>, Cost)> = Vec::new();
+        let mut tried: Vec<(Vec<usize>, Cost)> = Vec::new();
         if axes <= 2 {
             for number in 0..count.pow(axes as u32) {
                 let (mut rest, mut kinds) = (number, vec![0; axes]);
@@ -258,34 +258,34 @@ impl<'a> Search<'a> {
                     *kind = rest % count;
                     rest /= count;
                 }
-                self.attempt(kinds, &mut found)?;
+                self.attempt(kinds, &mut tried)?;
             }
         } else {
             // One axis after the other, the rest as it was best so far.
             let mut best = vec![0; axes];
-            self.attempt(best.clone(), &mut found)?;
+            self.attempt(best.clone(), &mut tried)?;
             for axis in 0..axes {
                 for kind in 1..count {
                     let mut kinds = best.clone();
                     kinds[axis] = kind;
-                    self.attempt(kinds, &mut found)?;
+                    self.attempt(kinds, &mut tried)?;
                 }
-                if let Some((kinds, _)) = found.iter().min_by(|a, b| a.1.compare(&b.1)) {
+                if let Some((kinds, _)) = tried.iter().min_by(|a, b| a.1.compare(&b.1)) {
                     best.clone_from(kinds);
                 }
             }
         }
-        Ok(found.into_iter().map(|(kinds, cost)| (self.divisions(&kinds), cost)).collect())
+        Ok(tried.into_iter().map(|(kinds, cost)| (self.divisions(&kinds), cost)).collect())
     }
 
-    fn attempt(&mut self, kinds: Vec<usize>, found: &mut Vec<(Vec<usize>, Cost)>) -> Result<()> {
+    fn attempt(&mut self, kinds: Vec<usize>, tried: &mut Vec<(Vec<usize>, Cost)>) -> Result<()> {
         let divisions = self.divisions(&kinds);
         let Some(cost) = self.cost(&divisions)? else { return Ok(()) };
         let names = self.mesh.axes().iter().zip(&kinds);
         let name: Vec<String> =
             names.map(|((axis, _), &kind)| format!("{axis}: {}", STRATEGIES[kind])).collect();
         self.candidates.push(Candidate { name: name.join(", "), ..candidate(&cost) });
-        found.push((kinds, cost));
+        tried.push((kinds, cost));
         Ok(())
     }
 
@@ -346,10 +346,10 @@ impl<'a> Search<'a> {
                         }
                         let mut other = at.clone();
                         other[axis].groups[group] = option;
-                        if let Some(found) = self.cost(&other)?
-                            && found.is_better(&cost)
+                        if let Some(other_cost) = self.cost(&other)?
+                            && other_cost.is_better(&cost)
                         {
-                            (at, cost, changed) = (other, found, true);
+                            (at, cost, changed) = (other, other_cost, true);
                         }
                     }
                 }
@@ -386,7 +386,7 @@ impl<'a> Search<'a> {
         self.evaluated += 1;
         let Some((_, last)) = self.prefixes.last().and_then(Option::as_ref) else { return Ok(None) };
         let (graph, weights) = &**last;
-        let found = weighted_estimate(graph, weights, self.mesh, self.hardware, &self.memo);
+        let estimate = weighted_estimate(graph, weights, self.mesh, self.hardware, &self.memo);
         let held = weighted_memory(graph, weights, &self.short.copies);
         let slots = (held.parameters as f64 * self.training.slots) as u64;
         let memory = held.parameters + held.states + held.data + held.gradients + held.activations + slots;
@@ -396,7 +396,7 @@ impl<'a> Search<'a> {
             0.0
         };
         let excess = memory.saturating_sub(self.hardware.memory);
-        Ok(Some(Cost { excess, seconds: found.seconds() + update, memory }))
+        Ok(Some(Cost { excess, seconds: estimate.seconds() + update, memory }))
     }
 
     /// Where the inputs lie.

@@ -121,10 +121,10 @@ pub fn stages(program: &Partitioned, devices: &[(String, usize)]) -> Result<Stag
     }
     let results: Vec<ValueId> =
         graph.outputs.values().copied().chain(graph.updates.iter().map(|(_, new)| *new)).collect();
-    let mut wanted: FxHashSet<ValueId> = results.iter().copied().collect();
+    let mut read: FxHashSet<ValueId> = results.iter().copied().collect();
     for nodes in groups.values() {
         let own: FxHashSet<ValueId> = nodes.iter().flat_map(|node| node.outputs.iter().copied()).collect();
-        wanted.extend(nodes.iter().flat_map(|node| node.inputs.iter().copied()).filter(|v| !own.contains(v)));
+        read.extend(nodes.iter().flat_map(|node| node.inputs.iter().copied()).filter(|v| !own.contains(v)));
     }
     let mut steps = Vec::new();
     let constants: Vec<ValueId> =
@@ -137,7 +137,7 @@ pub fn stages(program: &Partitioned, devices: &[(String, usize)]) -> Result<Stag
             steps.push(exchange(graph, device, level, nodes[0])?);
             continue;
         }
-        let makes = nodes.iter().flat_map(|node| node.outputs.iter().copied()).filter(|v| wanted.contains(v));
+        let makes = nodes.iter().flat_map(|node| node.outputs.iter().copied()).filter(|v| read.contains(v));
         steps.push(step(graph, device, level, &nodes, &makes.collect::<Vec<_>>()));
     }
     let read = graph.nodes().flat_map(|(_, node)| node.inputs.iter().copied());
@@ -175,11 +175,11 @@ fn step(old: &Graph, device: usize, level: usize, nodes: &[&Node], makes: &[Valu
     let mut known: FxHashMap<ValueId, ValueId> = FxHashMap::default();
     let mut reads = Vec::new();
     let mut find = |graph: &mut Graph, known: &mut FxHashMap<ValueId, ValueId>, v: ValueId| {
-        if let Some(&found) = known.get(&v) {
-            return found;
+        if let Some(&new) = known.get(&v) {
+            return new;
         }
         let value = old.value(v);
-        let found = match (&value.def, &value.ty) {
+        let new = match (&value.def, &value.ty) {
             (Def::Const(lit), _) => graph.add_literal(lit.clone()),
             (_, Some(ty)) => {
                 let name = name_of(old, v);
@@ -189,8 +189,8 @@ fn step(old: &Graph, device: usize, level: usize, nodes: &[&Node], makes: &[Valu
             // What has no type is a literal.
             (_, None) => v,
         };
-        known.insert(v, found);
-        found
+        known.insert(v, new);
+        new
     };
     for node in nodes {
         let inputs: Values = node.inputs.iter().map(|&v| find(&mut graph, &mut known, v)).collect();
@@ -206,8 +206,8 @@ fn step(old: &Graph, device: usize, level: usize, nodes: &[&Node], makes: &[Valu
         }
     }
     for &v in makes {
-        let found = find(&mut graph, &mut known, v);
-        graph.outputs.insert(name_of(old, v).into(), found);
+        let new = find(&mut graph, &mut known, v);
+        graph.outputs.insert(name_of(old, v).into(), new);
     }
     let makes = makes.iter().map(|&v| name_of(old, v)).collect();
     Step { device, level, graph, exchange: None, reads, makes }

@@ -145,8 +145,8 @@ pub static COLLECTIVE_PERMUTE: OpDef = OpDef {
             is_once(&|pair| pair.0) && is_once(&|pair| pair.1)
         });
         if !fits {
-            let wanted = format!("pairs of positions below {devices}, each at most once on a side");
-            return Err(cx.bad(AXIS, &cx.lit(AXIS), &wanted));
+            let expected = format!("pairs of positions below {devices}, each at most once on a side");
+            return Err(cx.bad(AXIS, &cx.lit(AXIS), &expected));
         }
         Ok(vec![cx.shape(0).clone()])
     }),

@@ -15,12 +15,12 @@ pub struct Node<'a> {
     graph: &'a Graph,
     of: &'a graph::Node,
     /// What stands for the tensors among the inputs.
-    given: Vec<Option<Val>>,
+    inputs: Vec<Option<Val>>,
     /// The values that the lowering has named so far.
     locals: Vec<Val>,
 }
 
-/// Writes a node; `given` says what stands for a value. The tensors of its outputs.
+/// Writes a node; `value_of` gives what stands for a value of the graph. Returns the tensors of its outputs.
 ///
 /// # Errors
 /// Why the op cannot be written.
@@ -28,7 +28,7 @@ pub fn lower(
     w: &mut Writer,
     graph: &Graph,
     node: &graph::Node,
-    mut given: impl FnMut(&mut Writer, ValueId) -> Made<Option<Val>>,
+    mut value_of: impl FnMut(&mut Writer, ValueId) -> Made<Option<Val>>,
 ) -> Made<Vec<Val>> {
     if let Some(nothing) = empty(w, graph, node) {
         return Ok(nothing);
@@ -48,23 +48,23 @@ pub fn lower(
         values.push(match graph.lit(v) {
             Some(Lit::Tensor(t)) => Some(w.constant(t)),
             Some(_) => None,
-            None => given(w, v)?,
+            None => value_of(w, v)?,
         });
     }
     let lowering = parse(&text, node.op)?;
     if lowering.outputs.len() != node.outputs.len() {
         return Err(format!("`{text}` has another number of outputs"));
     }
-    let mut node = Node { graph, of: node, given: values, locals: Vec::new() };
+    let mut node = Node { graph, of: node, inputs: values, locals: Vec::new() };
     for tree in &lowering.locals {
-        let found = node.tree(w, tree, None)?;
-        node.locals.push(found);
+        let local = node.tree(w, tree, None)?;
+        node.locals.push(local);
     }
     let mut outputs = Vec::with_capacity(lowering.outputs.len());
     for (tree, &v) in lowering.outputs.iter().zip(&node.of.outputs) {
         let dtype = graph.ty(v).map(|t| t.dtype).ok_or("an output has no type")?;
-        let found = node.tree(w, tree, Some(dtype))?;
-        outputs.push(w.cast(&found, dtype)?);
+        let output = node.tree(w, tree, Some(dtype))?;
+        outputs.push(w.cast(&output, dtype)?);
     }
     Ok(outputs)
 }
@@ -96,7 +96,7 @@ impl Node<'_> {
     /// Writes a tree; a number in it is of `dtype`, if no tensor beside it says otherwise.
     pub fn tree(&self, w: &mut Writer, tree: &Tree, dtype: Option<DType>) -> Made<Val> {
         match tree {
-            Tree::Input(i) => match self.given.get(*i) {
+            Tree::Input(i) => match self.inputs.get(*i) {
                 Some(Some(val)) => Ok(val.clone()),
                 _ => self.number(w, *i, dtype),
             },
@@ -134,7 +134,7 @@ impl Node<'_> {
     fn is_number(&self, tree: &Tree) -> bool {
         match tree {
             Tree::Number(_) => true,
-            Tree::Input(i) => !matches!(self.given.get(*i), Some(Some(_))),
+            Tree::Input(i) => !matches!(self.inputs.get(*i), Some(Some(_))),
             _ => false,
         }
     }

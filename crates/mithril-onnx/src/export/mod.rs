@@ -68,11 +68,11 @@ fn try_write(graph: &Graph, node: NodeId, opset: i64) -> Made<()> {
     let mut writer = Writer::new(opset, FxHashSet::default());
     let inputs = graph.inputs.iter().map(|&v| (v, String::from("x")));
     find_symbols(graph, inputs, &mut writer);
-    let given = |w: &mut Writer, v: ValueId| {
+    let value_of = |w: &mut Writer, v: ValueId| {
         let dtype = graph.ty(v).map(|t| t.dtype);
         Ok(dtype.map(|dtype| Val { name: w.fresh("x"), dtype }))
     };
-    lower(&mut writer, graph, graph.node(node), given).map(|_| ())
+    lower(&mut writer, graph, graph.node(node), value_of).map(|_| ())
 }
 
 fn find_symbols(graph: &Graph, inputs: impl Iterator<Item = (ValueId, String)>, writer: &mut Writer) {
@@ -113,8 +113,8 @@ pub fn write(graph: &Graph, opset: i64, title: &str, is_loss: bool) -> Result<Wr
         let path = graph.place(n).path.as_deref().unwrap_or("").to_owned();
         file.writer.path = path;
         let values = &file.values;
-        let given = |_: &mut Writer, v: ValueId| Ok(values[v.index()].clone());
-        match lower(&mut file.writer, graph, node, given) {
+        let value_of = |_: &mut Writer, v: ValueId| Ok(values[v.index()].clone());
+        match lower(&mut file.writer, graph, node, value_of) {
             Ok(outputs) => {
                 for (&v, val) in node.outputs.iter().zip(outputs) {
                     file.values[v.index()] = Some(val);

@@ -79,13 +79,13 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    fn unexpected(&self, wanted: &str) -> String {
-        format!("expected {wanted} at `{}`", self.rest)
+    fn unexpected(&self, expected: &str) -> String {
+        format!("expected {expected} at `{}`", self.rest)
     }
     fn takes(&mut self, token: char) -> bool {
-        let found = self.rest.strip_prefix(token);
-        self.rest = found.unwrap_or(self.rest).trim_start();
-        found.is_some()
+        let rest = self.rest.strip_prefix(token);
+        self.rest = rest.unwrap_or(self.rest).trim_start();
+        rest.is_some()
     }
     fn needs(&mut self, token: char) -> Result<(), String> {
         if self.takes(token) { Ok(()) } else { Err(self.unexpected(&format!("`{token}`"))) }
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn lowerings_are_trees() {
         let op = ops::find("topk").unwrap();
-        let found =
+        let spelling =
             parse("$a = {0} | TopK<axis=-1, to=f16, x=\"a b\">({input}, list([1], -inf), _)#1; $a", op)
                 .unwrap();
         let list = Tree::Form("list".into(), vec![Tree::List(vec![1]), Tree::Number(f64::NEG_INFINITY)]);
@@ -203,7 +203,7 @@ mod tests {
         ];
         let inputs = vec![Tree::Input(0), list, Tree::Absent];
         let outputs = vec![Tree::Op("TopK".into(), attributes, inputs, 1), Tree::Local(0)];
-        assert_eq!(found, Spelling { locals: vec![Tree::Input(0)], outputs });
+        assert_eq!(spelling, Spelling { locals: vec![Tree::Input(0)], outputs });
         for text in [
             "$a",
             "$a = {0}",

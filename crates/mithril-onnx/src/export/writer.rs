@@ -119,18 +119,18 @@ impl Writer {
         if dtype == Some(DType::F64) && attributes.iter().any(is_rounded) {
             return Err(format!("attributes of {name} are float32"));
         }
-        let mut given = Vec::with_capacity(inputs.len());
+        let mut operands = Vec::with_capacity(inputs.len());
         for (i, input) in inputs.iter().enumerate() {
-            given.push(match (input, wide) {
+            operands.push(match (input, wide) {
                 (Some(v), Some(wide)) if op.constrains(i) => Some(self.cast(v, wide)?),
                 (v, _) => v.clone(),
             });
         }
-        let outputs = self.node(op, attributes, given, wide)?;
-        let found = outputs.get(which).cloned().ok_or_else(|| format!("{name} has no output {which}"))?;
+        let outputs = self.node(op, attributes, operands, wide)?;
+        let output = outputs.get(which).cloned().ok_or_else(|| format!("{name} has no output {which}"))?;
         match (op.outputs.get(which), dtype) {
-            (Some(Out::Same), Some(dtype)) => self.cast(&found, dtype),
-            _ => Ok(found),
+            (Some(Out::Same), Some(dtype)) => self.cast(&output, dtype),
+            _ => Ok(output),
         }
     }
 
@@ -151,8 +151,8 @@ impl Writer {
         let names: Vec<String> =
             inputs.iter().map(|v| v.as_ref().map_or(String::new(), |v| v.name.clone())).collect();
         let key = format!("{} {attributes:?} {names:?}", op.name);
-        if let Some(found) = self.known.get(&key) {
-            return Ok(found.clone());
+        if let Some(known) = self.known.get(&key) {
+            return Ok(known.clone());
         }
         let of = |i: usize| inputs.get(i).and_then(Option::as_ref).map(|v| v.dtype);
         let to = attributes.iter().find_map(|(name, value)| match value {
@@ -318,9 +318,9 @@ impl Writer {
         let attributes = [("start".into(), Attribute::Int(axis)), ("end".into(), Attribute::Int(axis + 1))];
         let path = std::mem::take(&mut self.path);
         // The dtype of the input does not matter here.
-        let found = self.op("Shape", &attributes, &[Some(Val { name, dtype: DType::F32 })], 0);
+        let shape = self.op("Shape", &attributes, &[Some(Val { name, dtype: DType::F32 })], 0);
         self.path = path;
-        found
+        shape
     }
     /// A tensor in another shape.
     pub fn reshape(&mut self, v: &Val, shape: &Shape) -> Made<Val> {

@@ -104,29 +104,29 @@ fn attention(u: &mut Use<'_>) -> Outputs {
         rules.offset = Offset::Each(op!(u, "subtract", lengths, count)?);
     }
     let mut mask = u.optional(3)?;
-    if let Some(given) = mask {
+    if let Some(bias) = mask {
         // A mask that is shorter than the keys hides the rest of them.
-        let (own, wanted) = (u.shape(given), u.shape(key)[2].clone());
-        if own.last().is_some_and(|n| *n != wanted && !n.is(1)) {
-            let rest = &wanted - &own[own.rank() - 1];
+        let (own, keys) = (u.shape(bias), u.shape(key)[2].clone());
+        if own.last().is_some_and(|n| *n != keys && !n.is(1)) {
+            let rest = &keys - &own[own.rank() - 1];
             let rank = own.rank();
             let zero = Lit::from(vec![0_i64, 0]);
             let pads = Lit::tuple((0..rank).map(|i| {
                 if i + 1 == rank { Lit::tuple([Lit::int(0), Lit::from(rest.clone())]) } else { zero.clone() }
             }));
             let fill =
-                if u.dtype(given) == DType::Bool { Lit::from(false) } else { Lit::from(f64::NEG_INFINITY) };
-            mask = Some(op!(u, "pad", given, pads, "constant", fill)?);
+                if u.dtype(bias) == DType::Bool { Lit::from(false) } else { Lit::from(f64::NEG_INFINITY) };
+            mask = Some(op!(u, "pad", bias, pads, "constant", fill)?);
         }
     }
     let mode = u.int("qk_matmul_output_mode", 0)?;
-    let wanted = u.node.output.get(3).is_some_and(|name| !name.is_empty()).then_some(match mode {
+    let kind = u.node.output.get(3).is_some_and(|name| !name.is_empty()).then_some(match mode {
         0 => Scores::Raw,
         1 => Scores::Capped,
         2 => Scores::Masked,
         _ => Scores::Weights,
     });
-    let (mut y, scores) = attend(u, query, key, value, mask, &rules, wanted)?;
+    let (mut y, scores) = attend(u, query, key, value, mask, &rules, kind)?;
     if is_flat {
         y = joined(u, y)?;
     }
@@ -143,7 +143,7 @@ pub(super) fn attend(
     value: ValueId,
     mut mask: Option<ValueId>,
     rules: &Rules,
-    wanted: Option<Scores>,
+    kind: Option<Scores>,
 ) -> Result<(ValueId, Option<ValueId>)> {
     let dtype = u.dtype(query);
     let shares = u.shape(query)[1] != u.shape(key)[1];
@@ -152,13 +152,13 @@ pub(super) fn attend(
     if !plain && let Some(allowed) = allowed(u, query, key, rules)? {
         mask = Some(match mask {
             None => allowed,
-            Some(given) if u.dtype(given) == DType::Bool => op!(u, "logical_and", given, allowed)?,
-            Some(given) => op!(u, "where", allowed, given, f64::NEG_INFINITY)?,
+            Some(own) if u.dtype(own) == DType::Bool => op!(u, "logical_and", own, allowed)?,
+            Some(own) => op!(u, "where", allowed, own, f64::NEG_INFINITY)?,
         });
     }
     let causal = plain && rules.causal;
     let is_wider = rules.precision == Some(DType::F64) && dtype != DType::F64;
-    if rules.softcap.is_none() && wanted.is_none() && !is_wider {
+    if rules.softcap.is_none() && kind.is_none() && !is_wider {
         let scale: Lit = rules.scale.map_or(Lit::None, Lit::from);
         let y = op!(u, "scaled_dot_product_attention", query, key, value, mask, causal, scale, shares)?;
         return Ok((u.cast(y, dtype)?, None));
@@ -196,30 +196,29 @@ pub(super) fn attend(
         let below = allowed(u, query, key, &below)?.ok_or_else(|| malformed("there is no mask"))?;
         mask = Some(match mask {
             None => below,
-            Some(given) if u.dtype(given) == DType::Bool => op!(u, "logical_and", given, below)?,
-            Some(given) => op!(u, "where", below, given, f64::NEG_INFINITY)?,
+            Some(own) if u.dtype(own) == DType::Bool => op!(u, "logical_and", own, below)?,
+            Some(own) => op!(u, "where", below, own, f64::NEG_INFINITY)?,
         });
     }
     let masked = match mask {
         None => capped,
-        Some(given) if u.dtype(given) == DType::Bool => op!(u, "where", given, capped, f64::NEG_INFINITY)?,
-        Some(given) => {
-            let given = u.cast(given, wide)?;
-            op!(u, "add", capped, given)?
+        Some(own) if u.dtype(own) == DType::Bool => op!(u, "where", own, capped, f64::NEG_INFINITY)?,
+        Some(own) => {
+            let own = u.cast(own, wide)?;
+            op!(u, "add", capped, own)?
         }
     };
     let logits = u.cast(masked, if is_wider { DType::F64 } else { wide })?;
     let mut weights = op!(u, "softmax", logits, -1_i64)?;
-    if let Some(given) = mask {
+    if let Some(own) = mask {
         // A query that attends to nothing gives zeros.
-        let open =
-            if u.dtype(given) == DType::Bool { given } else { op!(u, "greater", given, f64::NEG_INFINITY)? };
+        let open = if u.dtype(own) == DType::Bool { own } else { op!(u, "greater", own, f64::NEG_INFINITY)? };
         let any = op!(u, "any", open, -1_i64, true)?;
         weights = op!(u, "where", any, weights, 0.0)?;
     }
     let weights = u.cast(weights, wide)?;
     let y = op!(u, "matmul", weights, v)?;
-    let scores = match wanted {
+    let scores = match kind {
         None => None,
         Some(Scores::Raw) => Some(raw),
         Some(Scores::Capped) => Some(capped),
@@ -244,9 +243,9 @@ fn allowed(u: &mut Use<'_>, query: ValueId, key: ValueId, rules: &Rules) -> Resu
         Offset::Same(n) => op!(u, "add", rows, n.clone())?,
         Offset::Each(v) => op!(u, "add", rows, *v)?,
     };
-    let mut found: Option<ValueId> = None;
+    let mut combined: Option<ValueId> = None;
     let mut and = |u: &mut Use<'_>, part: ValueId| -> Result<()> {
-        found = Some(match found {
+        combined = Some(match combined {
             None => part,
             Some(other) => op!(u, "logical_and", other, part)?,
         });
@@ -270,7 +269,7 @@ fn allowed(u: &mut Use<'_>, query: ValueId, key: ValueId, rules: &Rules) -> Resu
         let part = op!(u, "less", columns, lengths)?;
         and(u, part)?;
     }
-    Ok(found)
+    Ok(combined)
 }
 
 /// How features are rotated.

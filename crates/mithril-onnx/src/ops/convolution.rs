@@ -45,11 +45,11 @@ impl Window {
     pub fn read(u: &Use<'_>, kernel: Vec<i64>) -> Result<Self> {
         let rank = kernel.len();
         let list = |name: &str| -> Result<Vec<i64>> {
-            let found = u.ints(name)?.unwrap_or_else(|| vec![1; rank]);
-            if found.len() == rank && found.iter().all(|&n| n > 0) {
-                Ok(found)
+            let sizes = u.ints(name)?.unwrap_or_else(|| vec![1; rank]);
+            if sizes.len() == rank && sizes.iter().all(|&n| n > 0) {
+                Ok(sizes)
             } else {
-                Err(malformed(format!("`{name}` is {found:?} for {rank} axes")))
+                Err(malformed(format!("`{name}` is {sizes:?} for {rank} axes")))
             }
         };
         if kernel.iter().any(|&n| n < 1) {
@@ -140,29 +140,29 @@ fn conv_transpose(u: &mut Use<'_>) -> Outputs {
     let window = Window::read(u, kernel(u, weight)?)?;
     let rank = window.kernel.len();
     let list = |name: &str| -> Result<Vec<i64>> {
-        let found = u.ints(name)?.unwrap_or_else(|| vec![0; rank]);
-        if found.len() == rank { Ok(found) } else { Err(malformed(format!("`{name}` is {found:?}"))) }
+        let sizes = u.ints(name)?.unwrap_or_else(|| vec![0; rank]);
+        if sizes.len() == rank { Ok(sizes) } else { Err(malformed(format!("`{name}` is {sizes:?}"))) }
     };
     let mut more = list("output_padding")?;
     let how = u.text("auto_pad", "NOTSET")?;
-    let given = u.ints("output_shape")?;
+    let output_shape = u.ints("output_shape")?;
     let mut pads = vec![0; 2 * rank];
-    if given.is_some() || how.starts_with("SAME") {
+    if output_shape.is_some() || how.starts_with("SAME") {
         u.ignore(&["pads"]);
         let shape = u.shape(x);
         for i in 0..rank {
             let size = shape.get(i + 2).and_then(Dim::known);
-            let wanted = match (&given, size) {
+            let target = match (&output_shape, size) {
                 (Some(sizes), _) => sizes.get(sizes.len().wrapping_sub(rank) + i).copied(),
                 (None, size) => size.map(|n| n * window.stride[i]),
             };
-            let (Some(size), Some(wanted)) = (size, wanted) else {
+            let (Some(size), Some(target)) = (size, target) else {
                 return Err(Use::refuse("the shape of its output needs sizes that are known: give shapes"));
             };
             let reach = window.dilation[i].saturating_mul(window.kernel[i] - 1).saturating_add(1);
             let total =
                 (size - 1).saturating_mul(window.stride[i]).saturating_add(more[i]).saturating_add(reach)
-                    - wanted;
+                    - target;
             // Too few elements: the rest is added at the end.
             more[i] += (-total).max(0);
             let total = total.max(0);

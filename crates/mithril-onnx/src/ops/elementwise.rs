@@ -163,8 +163,8 @@ fn power(u: &mut Use<'_>) -> Outputs {
     if u.dtype(y) == dtype {
         return same(u, "power");
     }
-    let found = op!(u, "power", x, y)?;
-    one(u.cast(found, dtype)?)
+    let y = op!(u, "power", x, y)?;
+    one(u.cast(y, dtype)?)
 }
 
 fn remainder(u: &mut Use<'_>) -> Outputs {
@@ -247,13 +247,13 @@ fn clip(u: &mut Use<'_>) -> Outputs {
 
 fn is_inf(u: &mut Use<'_>) -> Outputs {
     let x = u.x(0)?;
-    let found = op!(u, "isinf", x)?;
+    let infinite = op!(u, "isinf", x)?;
     match (u.flag("detect_negative", true)?, u.flag("detect_positive", true)?) {
-        (true, true) => one(found),
+        (true, true) => one(infinite),
         (negative, positive) => {
             let sign = if positive { op!(u, "greater", x, 0.0)? } else { op!(u, "less", x, 0.0)? };
-            let found = op!(u, "logical_and", found, sign)?;
-            one(if negative || positive { found } else { op!(u, "zeros_like", found)? })
+            let infinite = op!(u, "logical_and", infinite, sign)?;
+            one(if negative || positive { infinite } else { op!(u, "zeros_like", infinite)? })
         }
     }
 }
@@ -294,8 +294,8 @@ fn shrink(u: &mut Use<'_>) -> Outputs {
     let (low, high) = (op!(u, "less", x, -lambda)?, op!(u, "greater", x, lambda)?);
     let (raised, lowered) = (op!(u, "add", x, bias)?, op!(u, "subtract", x, bias)?);
     let inner = op!(u, "where", high, lowered, 0.0)?;
-    let found = op!(u, "where", low, raised, inner)?;
-    one(u.cast(found, dtype)?)
+    let y = op!(u, "where", low, raised, inner)?;
+    one(u.cast(y, dtype)?)
 }
 
 /// Ours is the identity above a threshold, which has to lie where rounding gives the same.
@@ -331,8 +331,8 @@ fn softmax(u: &mut Use<'_>, name: &str) -> Outputs {
     let mut joined: Vec<_> = shape[..first].to_vec();
     joined.push((-1_i64).into());
     let flat = op!(u, "reshape", x, joined)?;
-    let found = op!(u, name, flat, -1_i64)?;
-    one(op!(u, "reshape", found, shape.to_vec())?)
+    let index = op!(u, name, flat, -1_i64)?;
+    one(op!(u, "reshape", index, shape.to_vec())?)
 }
 
 /// 1 at the first of the largest elements.
@@ -370,8 +370,8 @@ fn running(u: &mut Use<'_>, name: &str) -> Outputs {
     let x = u.x(0)?;
     let (dtype, axis) = (u.dtype(x), u.number(1)? as i64);
     let (exclusive, reverse) = (u.flag("exclusive", false)?, u.flag("reverse", false)?);
-    let found = op!(u, name, x, axis, exclusive, reverse)?;
-    one(u.cast(found, dtype)?)
+    let y = op!(u, name, x, axis, exclusive, reverse)?;
+    one(u.cast(y, dtype)?)
 }
 
 /// A tensor of one number, for tables that are made here.

@@ -62,8 +62,8 @@ fn filtered(u: &mut Use<'_>, mask: ValueId, keys: &Dim, dtype: DType) -> Result<
         }
         _ => return Err(Use::refuse("a mask of 4 axes is not supported")),
     };
-    let found = op!(u, "where", open, 0.0, filter)?;
-    u.cast(found, dtype)
+    let bias = op!(u, "where", open, 0.0, filter)?;
+    u.cast(bias, dtype)
 }
 
 /// The sum of what is added to scores.

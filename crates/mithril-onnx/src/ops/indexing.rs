@@ -33,12 +33,12 @@ fn gather_elements(u: &mut Use<'_>) -> Outputs {
 
 /// The first elements along all axes but one, as many as there are indices.
 fn cut(u: &mut Use<'_>, x: ValueId, indices: ValueId, axis: usize) -> Result<ValueId> {
-    let (own, wanted) = (u.shape(x), u.shape(indices));
-    if own.rank() != wanted.rank() {
+    let (own, counts) = (u.shape(x), u.shape(indices));
+    if own.rank() != counts.rank() {
         return Err(malformed("data and indices have a different number of axes"));
     }
     let ends: Vec<Lit> = (0..own.rank())
-        .map(|i| if i == axis || own[i] == wanted[i] { Lit::None } else { wanted[i].clone().into() })
+        .map(|i| if i == axis || own[i] == counts[i] { Lit::None } else { counts[i].clone().into() })
         .collect();
     if ends.iter().all(Lit::is_none) {
         return Ok(x);
@@ -146,8 +146,8 @@ fn scatter_nd(u: &mut Use<'_>) -> Outputs {
     let source = op!(u, "reshape", source, vec![count.clone(), width.clone()])?;
     let flat = op!(u, "reshape", flat, vec![count.clone(), Dim::ONE])?;
     let flat = op!(u, "broadcast_to", flat, vec![count, width])?;
-    let found = op!(u, "scatter_reduce", table, 0_i64, flat, source, how)?;
-    one(op!(u, "reshape", found, shape.to_vec())?)
+    let y = op!(u, "scatter_reduce", table, 0_i64, flat, source, how)?;
+    one(op!(u, "reshape", y, shape.to_vec())?)
 }
 
 /// Writes new rows into a cache, from a position of each example on.

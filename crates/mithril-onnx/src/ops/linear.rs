@@ -9,8 +9,8 @@ use crate::node::{Use, op};
 pub static OPS: Table = &[
     ("MatMul", |u| {
         let (x, y) = (u.x(0)?, u.x(1)?);
-        let (dtype, found) = (u.dtype(x), op!(u, "matmul", x, y)?);
-        one(u.cast(found, dtype)?)
+        let (dtype, y) = (u.dtype(x), op!(u, "matmul", x, y)?);
+        one(u.cast(y, dtype)?)
     }),
     ("Gemm", |u| one(product(u)?)),
     ("Einsum", |u| {
@@ -48,6 +48,6 @@ fn scaled(u: &mut Use<'_>, x: ValueId, factor: f64) -> Result<ValueId> {
         return Ok(x);
     }
     let dtype = u.dtype(x);
-    let found = op!(u, "multiply", x, factor)?;
-    u.cast(found, dtype)
+    let y = op!(u, "multiply", x, factor)?;
+    u.cast(y, dtype)
 }

@@ -111,14 +111,14 @@ fn squeeze(u: &mut Use<'_>) -> Outputs {
 
 /// Both the input and the shape broadcast.
 fn expand(u: &mut Use<'_>) -> Outputs {
-    let (x, wanted) = (u.x(0)?, u.dims(1)?);
+    let (x, target) = (u.x(0)?, u.dims(1)?);
     let own = u.shape(x);
-    let rank = own.rank().max(wanted.len());
+    let rank = own.rank().max(target.len());
     let at = |sizes: &[Dim], i: usize| {
         (i + sizes.len()).checked_sub(rank).and_then(|i| sizes.get(i)).cloned().unwrap_or(Dim::ONE)
     };
     let size = |i: usize| {
-        let (a, b) = (at(&own, i), at(&wanted, i));
+        let (a, b) = (at(&own, i), at(&target, i));
         if b.is(1) { a } else { b }
     };
     let sizes: Vec<Dim> = (0..rank).map(size).collect();
@@ -211,8 +211,8 @@ fn pad(u: &mut Use<'_>) -> Outputs {
     let (shape, rank) = (u.shape(x), u.rank(x));
     let (pads, value, axes);
     if u.opset < 11 {
-        let given = u.ints("pads")?.ok_or_else(|| malformed("`pads` is missing"))?;
-        pads = given.into_iter().map(Dim::from).collect();
+        let list = u.ints("pads")?.ok_or_else(|| malformed("`pads` is missing"))?;
+        pads = list.into_iter().map(Dim::from).collect();
         value = u.float("value", 0.0)?;
         axes = None;
     } else {
@@ -286,32 +286,32 @@ fn space_to_depth(u: &mut Use<'_>) -> Outputs {
 
 /// Cuts or pads axes around their center.
 fn center(u: &mut Use<'_>) -> Outputs {
-    let (mut x, wanted) = (u.x(0)?, u.numbers(1)?);
+    let (mut x, target) = (u.x(0)?, u.numbers(1)?);
     let rank = u.rank(x);
     let axes = u.ints("axes")?.unwrap_or_else(|| (0..rank as i64).collect());
-    if axes.len() != wanted.len() {
+    if axes.len() != target.len() {
         return Err(malformed("the shape has another number of axes"));
     }
-    for (axis, wanted) in axes.into_iter().zip(wanted) {
-        x = centered(u, x, axis, wanted)?;
+    for (axis, target) in axes.into_iter().zip(target) {
+        x = centered(u, x, axis, target)?;
     }
     one(x)
 }
 
-fn centered(u: &mut Use<'_>, x: ValueId, axis: i64, wanted: i64) -> Result<ValueId> {
+fn centered(u: &mut Use<'_>, x: ValueId, axis: i64, target: i64) -> Result<ValueId> {
     let rank = u.rank(x);
     let at = Use::axis(axis, rank)?;
     let size = u.shape(x)[at].known().ok_or_else(|| Use::refuse("a size is a symbol: give shapes"))?;
-    if wanted < size {
-        let start = (size - wanted) / 2;
+    if target < size {
+        let start = (size - target) / 2;
         let whole = vec![Lit::None; at];
         let starts: Vec<Lit> = whole.iter().cloned().chain([start.into()]).collect();
-        let ends: Vec<Lit> = whole.into_iter().chain([(start + wanted).into()]).collect();
+        let ends: Vec<Lit> = whole.into_iter().chain([(start + target).into()]).collect();
         return op!(u, "slice", x, starts, ends);
     }
-    let before = (wanted - size) / 2;
+    let before = (target - size) / 2;
     let pads = Lit::tuple(
-        (0..rank).map(|i| Lit::from(if i == at { vec![before, wanted - size - before] } else { vec![0, 0] })),
+        (0..rank).map(|i| Lit::from(if i == at { vec![before, target - size - before] } else { vec![0, 0] })),
     );
     let zero = u.like(0.0, x);
     op!(u, "pad", x, pads, "constant", zero)

@@ -58,8 +58,8 @@ fn batch_norm(u: &mut Use<'_>) -> Outputs {
         *v = u.cast(*v, wide)?;
     }
     args.extend([u.cx.lit(false), u.cx.lit(0.1), u.cx.lit(eps)]);
-    let found = u.op("batch_norm", &args)?;
-    one(u.cast(found, dtype)?)
+    let y = u.op("batch_norm", &args)?;
+    one(u.cast(y, dtype)?)
 }
 
 /// The axes from `axis` on, as the sizes that are normalized over.
@@ -87,8 +87,8 @@ pub(super) fn layer_norm(u: &mut Use<'_>) -> Outputs {
     let (first, sizes) = normalized(u, x)?;
     let (weight, bias) = (u.optional(1)?, u.optional(2)?);
     let (weight, bias) = (shaped(u, weight, &sizes)?, shaped(u, bias, &sizes)?);
-    let found = op!(u, "layer_norm", x, weight, bias, sizes, eps)?;
-    let mut outputs = vec![Value::Graph(u.cast(found, dtype)?)];
+    let y = op!(u, "layer_norm", x, weight, bias, sizes, eps)?;
+    let mut outputs = vec![Value::Graph(u.cast(y, dtype)?)];
     if u.node.output.len() > 1 {
         let axes: Vec<i64> = (first as i64..u.rank(x) as i64).collect();
         let x = u.cast(x, stash)?;
@@ -108,8 +108,8 @@ pub(super) fn rms_norm(u: &mut Use<'_>) -> Outputs {
     let (_, sizes) = normalized(u, x)?;
     let weight = u.optional(1)?;
     let weight = shaped(u, weight, &sizes)?;
-    let found = op!(u, "rms_norm", x, weight, sizes, eps)?;
-    one(u.cast(found, dtype)?)
+    let y = op!(u, "rms_norm", x, weight, sizes, eps)?;
+    one(u.cast(y, dtype)?)
 }
 
 /// Before opset 21 weight and bias belong to the groups.

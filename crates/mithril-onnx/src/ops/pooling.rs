@@ -83,12 +83,12 @@ fn max_at(u: &mut Use<'_>, x: ValueId, window: &Window, pads: Vec<i64>, by_colum
     };
     let (values, places) = (cut(u, x, f64::NEG_INFINITY)?, cut(u, places, 0.0)?);
     let first = op!(u, "argmax", values, -1_i64, true)?;
-    let mut found = Vec::new();
+    let mut outputs = Vec::new();
     for v in [values, places] {
         let v = op!(u, "take_along_axis", v, first, -1_i64)?;
-        found.push(Value::Graph(op!(u, "squeeze", v, -1_i64)?));
+        outputs.push(Value::Graph(op!(u, "squeeze", v, -1_i64)?));
     }
-    Ok(found)
+    Ok(outputs)
 }
 
 fn average_pool(u: &mut Use<'_>) -> Outputs {

@@ -16,15 +16,15 @@ pub static OPS: Table = &[
     ("DynamicQuantizeLinear", dynamic),
     ("MatMulInteger", |u| {
         let (a, b) = (centered(u, 0, 2, 0)?, centered(u, 1, 3, 1)?);
-        let found = op!(u, "matmul", a, b)?;
-        one(u.cast(found, DType::I32)?)
+        let y = op!(u, "matmul", a, b)?;
+        one(u.cast(y, DType::I32)?)
     }),
     ("ConvInteger", |u| {
         let (x, w) = (centered(u, 0, 2, 0)?, centered(u, 1, 3, 2)?);
         // Sums of products of bytes are exact in float64.
         let (x, w) = (u.cast(x, DType::F64)?, u.cast(w, DType::F64)?);
-        let found = convolved(u, x, w, None)?;
-        one(u.cast(found, DType::I32)?)
+        let y = convolved(u, x, w, None)?;
+        one(u.cast(y, DType::I32)?)
     }),
     ("QLinearMatMul", |u| {
         let inputs = u.all()?;
@@ -33,8 +33,8 @@ pub static OPS: Table = &[
         };
         let a = dequantized(u, a, a_scale, Some(a_zero), -2, 0)?;
         let b = dequantized(u, b, b_scale, Some(b_zero), -1, 0)?;
-        let found = op!(u, "matmul", a, b)?;
-        one(quantized(u, found, y_scale, Some(y_zero), None, -2, 0)?)
+        let y = op!(u, "matmul", a, b)?;
+        one(quantized(u, y, y_scale, Some(y_zero), None, -2, 0)?)
     }),
     ("QLinearConv", |u| {
         let (x, x_scale, x_zero) = (u.x(0)?, u.x(1)?, u.x(2)?);
@@ -50,8 +50,8 @@ pub static OPS: Table = &[
             }
             None => None,
         };
-        let found = convolved(u, x, w, bias)?;
-        one(quantized(u, found, y_scale, Some(y_zero), None, 1, 0)?)
+        let y = convolved(u, x, w, bias)?;
+        one(quantized(u, y, y_scale, Some(y_zero), None, 1, 0)?)
     }),
 ];
 
@@ -113,9 +113,9 @@ pub(super) fn dequantize(u: &mut Use<'_>) -> Outputs {
     let scale = u.x(1)?;
     let zero = if u.has(2) { Some(u.any(2)?.0) } else { None };
     let (axis, block) = (u.int("axis", 1)?, u.int("block_size", 0)?);
-    let found = dequantized(u, x, scale, zero, axis, block)?;
+    let y = dequantized(u, x, scale, zero, axis, block)?;
     let dtype = u.dtype_of("output_dtype")?.unwrap_or(u.dtype(scale));
-    one(u.cast(found, dtype)?)
+    one(u.cast(y, dtype)?)
 }
 
 pub(super) fn quantize(u: &mut Use<'_>) -> Outputs {

@@ -105,8 +105,8 @@ fn sequence(u: &mut Use<'_>, kind: Kind) -> Outputs {
     let states = if kind == Kind::Lstm { vec![5, 6] } else { vec![5] };
     let mut initial: Vec<Option<ValueId>> = Vec::new();
     for &i in &states {
-        let given = u.optional(i)?;
-        initial.push(match given {
+        let initial_state = u.optional(i)?;
+        initial.push(match initial_state {
             Some(v) if batch_first => Some(op!(u, "swapaxes", v, 0_i64, 1_i64)?),
             other => other,
         });
@@ -131,8 +131,8 @@ fn sequence(u: &mut Use<'_>, kind: Kind) -> Outputs {
             couples: u.flag("input_forget", false)?,
         };
         let mut state = Vec::new();
-        for given in &initial {
-            state.push(if let Some(v) = given {
+        for value in &initial {
+            state.push(if let Some(v) = value {
                 part(u, *v)?
             } else {
                 let dtype = u.dtype(x);
@@ -190,14 +190,14 @@ fn mask(u: &mut Use<'_>, lengths: ValueId, steps: i64, batch: &Dim) -> Result<Va
 
 /// The functions of each direction.
 fn activations(u: &Use<'_>, kind: Kind, directions: usize) -> Vec<Vec<Activation>> {
-    let given = u.texts("activations");
+    let names = u.texts("activations");
     let (mut alphas, mut betas) = (
         u.floats("activation_alpha").unwrap_or_default().into_iter(),
         u.floats("activation_beta").unwrap_or_default().into_iter(),
     );
     let count = kind.activations().len();
     let mut read = |i: usize| {
-        let name = given.get(i).cloned().unwrap_or_else(|| kind.activations()[i % count].into());
+        let name = names.get(i).cloned().unwrap_or_else(|| kind.activations()[i % count].into());
         // Numbers are given only for functions that have some.
         let (takes_alpha, takes_beta) = match name.to_lowercase().as_str() {
             "leakyrelu" | "elu" | "thresholdedrelu" => (true, false),

@@ -34,15 +34,15 @@ pub static OPS: Table = &[
     ("ReduceLogSum", |u| {
         let x = u.x(0)?;
         let (dtype, total) = (u.dtype(x), over(u, "sum", x)?);
-        let found = op!(u, "log", total)?;
-        one(u.cast(found, dtype)?)
+        let y = op!(u, "log", total)?;
+        one(u.cast(y, dtype)?)
     }),
     ("ReduceLogSumExp", |u| {
         let x = u.x(0)?;
         let dtype = u.dtype(x);
         let x = if dtype.is_float() { x } else { u.cast(x, DType::F64)? };
-        let found = over(u, "logsumexp", x)?;
-        one(u.cast(found, dtype)?)
+        let y = over(u, "logsumexp", x)?;
+        one(u.cast(y, dtype)?)
     }),
     ("ArgMax", |u| place(u, "argmax")),
     ("ArgMin", |u| place(u, "argmin")),
@@ -62,8 +62,8 @@ fn reduce(u: &mut Use<'_>, name: &str) -> Outputs {
 /// The result has the dtype of the input.
 fn reduced(u: &mut Use<'_>, name: &str, x: ValueId) -> Outputs {
     let dtype = u.dtype(x);
-    let found = over(u, name, x)?;
-    one(u.cast(found, dtype)?)
+    let y = over(u, name, x)?;
+    one(u.cast(y, dtype)?)
 }
 
 /// Reduces over the axes that the node names, in an attribute or by its second input.

@@ -249,15 +249,15 @@ fn max_unpool(u: &mut Use<'_>) -> Outputs {
     let dtype = u.dtype(x);
     let empty = op!(u, "full", vec![numel], 0.0, dtype)?;
     let (places, flat) = (op!(u, "reshape", places, vec![-1_i64])?, op!(u, "reshape", x, vec![-1_i64])?);
-    let found = op!(u, "scatter", empty, 0_i64, places, flat)?;
-    let mut y = op!(u, "reshape", found, sizes.clone())?;
+    let filled = op!(u, "scatter", empty, 0_i64, places, flat)?;
+    let mut y = op!(u, "reshape", filled, sizes.clone())?;
     if u.has(2) {
-        let wanted = u.dims(2)?;
-        if wanted.len() != sizes.len() {
+        let target = u.dims(2)?;
+        if target.len() != sizes.len() {
             return Err(malformed("the shape of the output has another number of axes"));
         }
         let zero = Lit::int(0);
-        let pads = wanted.iter().zip(&sizes).map(|(a, b)| Lit::tuple([zero.clone(), Lit::from(a - b)]));
+        let pads = target.iter().zip(&sizes).map(|(a, b)| Lit::tuple([zero.clone(), Lit::from(a - b)]));
         let value = u.like(0.0, y);
         y = op!(u, "pad", y, Lit::tuple(pads), "constant", value)?;
     }

@@ -100,15 +100,15 @@ impl Request {
                 )));
             }
         }
-        let is_given = |i: usize| u.has(i) && u.constant(i).map_or(true, |t| !t.is_empty());
+        let is_present = |i: usize| u.has(i) && u.constant(i).map_or(true, |t| !t.is_empty());
         let policy = u.text("keep_aspect_ratio_policy", "stretch")?;
         let (scales, sizes): (Vec<Option<f64>>, Vec<Option<Dim>>);
-        if is_given(scales_at) {
+        if is_present(scales_at) {
             scales = u.constant(scales_at)?.to_f64s().into_iter().map(Some).collect();
             sizes = vec![None; scales.len()];
-        } else if sizes_at != usize::MAX && is_given(sizes_at) {
-            let given = u.dims(sizes_at)?;
-            (scales, sizes) = kept(u, x, &axes, given, &policy)?;
+        } else if sizes_at != usize::MAX && is_present(sizes_at) {
+            let target = u.dims(sizes_at)?;
+            (scales, sizes) = kept(u, x, &axes, target, &policy)?;
         } else {
             return Err(malformed("neither scales nor sizes are given"));
         }
@@ -161,8 +161,8 @@ impl Request {
             }
             let (sizes, scales) = (Lit::tuple(sizes.split_off(2)), Lit::tuple(scales.split_off(2)));
             let (sizes, scales) = if by_size { (sizes, Lit::None) } else { (Lit::None, scales) };
-            let found = op!(u, "interpolate", x, sizes, scales, mode, align)?;
-            return self.finished(u, found, dtype);
+            let y = op!(u, "interpolate", x, sizes, scales, mode, align)?;
+            return self.finished(u, y, dtype);
         }
         let mut y = x;
         if self.mode != "nearest" {
@@ -312,7 +312,7 @@ impl Request {
         let reach = if self.mode == "linear" { 1.0 } else { 2.0 };
         let first = (at - reach / shrink).floor() as i64;
         let end = (at + reach / shrink).ceil() as i64;
-        let mut found: Vec<(usize, f64)> = Vec::new();
+        let mut taps: Vec<(usize, f64)> = Vec::new();
         let mut total = 0.0;
         for j in first..=end {
             let weight = self.kernel((j as f64 - at) * shrink);
@@ -321,17 +321,17 @@ impl Request {
             }
             total += weight;
             let j = inside(j as f64);
-            match found.last_mut() {
+            match taps.last_mut() {
                 Some((last, sum)) if *last == j => *sum += weight,
-                _ => found.push((j, weight)),
+                _ => taps.push((j, weight)),
             }
         }
         if self.antialias || self.excludes {
-            for (_, weight) in &mut found {
+            for (_, weight) in &mut taps {
                 *weight /= total;
             }
         }
-        Some(found)
+        Some(taps)
     }
 
     /// The weight of a neighbor at that distance.
@@ -356,14 +356,14 @@ fn kept(
     u: &Use<'_>,
     x: ValueId,
     axes: &[usize],
-    given: Vec<Dim>,
+    target: Vec<Dim>,
     policy: &str,
 ) -> Result<(Vec<Option<f64>>, Vec<Option<Dim>>)> {
     if policy == "stretch" {
-        return Ok((vec![None; given.len()], given.into_iter().map(Some).collect()));
+        return Ok((vec![None; target.len()], target.into_iter().map(Some).collect()));
     }
     let shape = u.shape(x);
-    let numbers = axes.iter().zip(&given).map(|(&at, size)| Some((shape[at].known()?, size.known()?)));
+    let numbers = axes.iter().zip(&target).map(|(&at, size)| Some((shape[at].known()?, size.known()?)));
     let numbers: Option<Vec<(i64, i64)>> = numbers.collect();
     let numbers = numbers.ok_or_else(|| Use::refuse("it needs sizes that are known: give shapes"))?;
     let scales = numbers.iter().map(|&(n, size)| size as f64 / n as f64);
@@ -373,7 +373,7 @@ fn kept(
         other => return Err(malformed(format!("keep_aspect_ratio_policy is {other:?}"))),
     };
     let sizes = numbers.iter().map(|&(n, _)| Some(Dim::Const((scale * n as f64 + 0.5).floor() as i64)));
-    Ok((vec![Some(scale); given.len()], sizes.collect()))
+    Ok((vec![Some(scale); target.len()], sizes.collect()))
 }
 
 /// The sum of weighted neighbors along an axis of `n` elements.

@@ -97,7 +97,7 @@ fn transformed(
     dtype: DType,
 ) -> Result<ValueId> {
     let args = [real, u.cx.lit(axis)];
-    let mut found = if onesided && imag.is_none() {
+    let mut parts = if onesided && imag.is_none() {
         u.outputs("rfft", &args)?
     } else {
         let none = u.cx.lit(Lit::None);
@@ -107,13 +107,13 @@ fn transformed(
     if onesided && imag.is_some() {
         let at = axis as usize;
         let size = u.shape(real)[at].clone();
-        for v in &mut found {
+        for v in &mut parts {
             let (starts, mut ends) = (vec![Lit::None; at + 1], vec![Lit::None; at + 1]);
             ends[at] = (&size.floor_div(&2.into()) + &1.into()).into();
             *v = op!(u, "slice", *v, starts, ends)?;
         }
     }
-    let args = [u.cx.lit(-1_i64), found[0], found[1]];
+    let args = [u.cx.lit(-1_i64), parts[0], parts[1]];
     let y = u.op("stack", &args)?;
     u.cast(y, dtype)
 }

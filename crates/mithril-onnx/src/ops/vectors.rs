@@ -15,8 +15,8 @@ pub static LEARNING: Table = &[
     ("ArrayFeatureExtractor", |u| {
         let (x, places) = (u.x(0)?, u.x(1)?);
         let places = op!(u, "reshape", places, vec![-1_i64])?;
-        let found = op!(u, "take", x, places, -1_i64)?;
-        one(if u.rank(x) == 1 { op!(u, "expand_dims", found, 0_i64)? } else { found })
+        let y = op!(u, "take", x, places, -1_i64)?;
+        one(if u.rank(x) == 1 { op!(u, "expand_dims", y, 0_i64)? } else { y })
     }),
     ("Binarizer", |u| {
         let (x, threshold) = (u.x(0)?, u.float("threshold", 0.0)?);
@@ -77,10 +77,10 @@ fn tf_idf(u: &mut Use<'_>) -> Outputs {
             let mut total: Option<ValueId> = None;
             // Single elements have no gaps.
             for skip in 0..=if n == 1 { 0 } else { skips } {
-                let Some(found) = occurrences(u, x, entry, skip + 1, length)? else { continue };
+                let Some(count) = occurrences(u, x, entry, skip + 1, length)? else { continue };
                 total = Some(match total {
-                    Some(sum) => op!(u, "add", sum, found)?,
-                    None => found,
+                    Some(sum) => op!(u, "add", sum, count)?,
+                    None => count,
                 });
             }
             let Some(total) = total else { continue };
@@ -120,14 +120,14 @@ fn occurrences(
     }
     let front = vec![Lit::None; u.rank(x) - 1];
     let mut all: Option<ValueId> = None;
-    for (i, &wanted) in entry.iter().enumerate() {
+    for (i, &word) in entry.iter().enumerate() {
         let from = step * i as i64;
         let bound = |n: i64| front.iter().cloned().chain([Lit::from(n)]).collect::<Vec<Lit>>();
         let part = op!(u, "slice", x, bound(from), bound(from + length - reach))?;
         let dtype = u.dtype(x);
-        let wanted = u.cx.lit(Tensor::scalar(DType::I64, wanted));
-        let wanted = u.cast(wanted, dtype)?;
-        let same = op!(u, "equal", part, wanted)?;
+        let word = u.cx.lit(Tensor::scalar(DType::I64, word));
+        let word = u.cast(word, dtype)?;
+        let same = op!(u, "equal", part, word)?;
         all = Some(match all {
             Some(other) => op!(u, "logical_and", other, same)?,
             None => same,

@@ -318,13 +318,13 @@ fn prepared(plan: &Plan, places: &Places) -> usize {
 
 /// Parameters that are read where they are given, with their bytes.
 fn borrowed_weights(interface: &Interface, places: &Places) -> Vec<(Arc<str>, usize)> {
-    let mut is_given = vec![false; interface.inputs.len()];
+    let mut is_passed = vec![false; interface.inputs.len()];
     for home in &places.homes {
         if let Home::Input(i) = home {
-            is_given[*i] = interface.fixed[*i] && interface.read[*i];
+            is_passed[*i] = interface.fixed[*i] && interface.read[*i];
         }
     }
-    let inputs = interface.inputs.iter().zip(is_given).filter(|(_, is_given)| *is_given);
+    let inputs = interface.inputs.iter().zip(is_passed).filter(|(_, is_passed)| *is_passed);
     inputs.map(|(buffer, _)| (buffer.name.clone(), buffer.bytes())).collect()
 }
 

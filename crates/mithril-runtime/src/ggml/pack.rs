@@ -18,7 +18,7 @@ pub struct Decision {
     /// The elements in which it is kept, or why it is not kept as it was asked for.
     pub outcome: std::result::Result<Element, String>,
     /// Whether it stays as it is by its name, or since it is not a matrix.
-    pub is_wanted: bool,
+    pub is_intended: bool,
     /// Its sizes.
     pub shape: Vec<usize>,
     /// Bytes in which it is kept.

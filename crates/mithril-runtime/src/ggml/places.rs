@@ -103,8 +103,8 @@ fn read(plan: &Plan, steps: &[Step], results: &[usize]) -> BTreeSet<usize> {
     direct.flat_map(|v| [Some(v), plan.values[v].source.of()]).flatten().collect()
 }
 
-/// Whether ggml reads an input as it is given.
-fn is_as_given(value: &Value, blocks: &Blocks) -> bool {
+/// Whether ggml reads an input where the caller has it.
+fn is_passed_through(value: &Value, blocks: &Blocks) -> bool {
     let Source::Input(i) = value.source else { return false };
     value.ty.is_some_and(|ty| ty.element.holds(value.dtype)) && blocks.of(i).is_none()
 }
@@ -125,7 +125,7 @@ fn packed(plan: &Plan, interface: &Interface, blocks: &Blocks) -> BTreeSet<usize
             Source::Input(_) => {
                 is_fixed(v)
                     && value.ty.is_some()
-                    && !is_as_given(value, blocks)
+                    && !is_passed_through(value, blocks)
                     && plan.steps.iter().any(|s| matches!(s, Step::Segment(_)) && s.reads().contains(&v))
             }
             Source::Permuted { of, .. } => is_fixed(of) && blocks.whole(plan, value).is_none(),
@@ -266,7 +266,7 @@ impl Places {
             let outside = if read_values.contains(&v) && !produced.contains(&v) { home_of(v) } else { None };
             let home = match (&value.source, &value.ty) {
                 _ if outside.is_some() => outside.unwrap_or(Home::Elsewhere),
-                (Source::Input(i), ty) if ty.is_none() || is_as_given(value, blocks) => Home::Input(*i),
+                (Source::Input(i), ty) if ty.is_none() || is_passed_through(value, blocks) => Home::Input(*i),
                 (Source::Call, _) if outputs.contains_key(&v) => Home::Output(outputs[&v]),
                 (Source::Call, Some(ty)) if writes.contains(&v) => {
                     scratch(v, ty.elements() * ty.element.bytes())

@@ -262,7 +262,7 @@ impl Choice {
             decisions.push(Decision {
                 weight: buffer.name.clone(),
                 outcome,
-                is_wanted: is_plain,
+                is_intended: is_plain,
                 shape,
                 bytes,
             });
@@ -285,7 +285,7 @@ fn refuse(quantize: Option<&Quantize>, decisions: &[Decision]) -> Result<()> {
     if !quantize.is_some_and(|quantize| quantize.strict) {
         return Ok(());
     }
-    let left = decisions.iter().filter(|d| !d.is_wanted);
+    let left = decisions.iter().filter(|d| !d.is_intended);
     let left: Vec<String> =
         left.filter_map(|d| Some(format!("{}: {}", d.weight, d.outcome.as_ref().err()?))).collect();
     if left.is_empty() {

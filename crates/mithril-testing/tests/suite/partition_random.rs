@@ -121,23 +121,23 @@ fn padded(graph: &Graph, inputs: &[Arc<Tensor>], chosen: &dyn Fn(usize) -> bool)
     Some(Program { graph, inputs: own })
 }
 
-fn same(names: &Graph, found: &[Arc<Tensor>], wanted: &[Arc<Tensor>]) -> Check {
-    for ((name, found), wanted) in names.outputs.keys().zip(found).zip(wanted) {
-        let mut found = Arc::clone(found);
-        if found.shape() != wanted.shape() && found.len() > wanted.len() {
+fn same(names: &Graph, actual: &[Arc<Tensor>], expected: &[Arc<Tensor>]) -> Check {
+    for ((name, actual), expected) in names.outputs.keys().zip(actual).zip(expected) {
+        let mut actual = Arc::clone(actual);
+        if actual.shape() != expected.shape() && actual.len() > expected.len() {
             // The gradient of data with further examples, of which it is zero.
-            let rest = found.to_f64s().split_off(wanted.len());
+            let rest = actual.to_f64s().split_off(expected.len());
             if rest.iter().any(|x| *x != 0.0) {
                 return Err(format!("{name} of further examples is {rest:?}"));
             }
-            found = Arc::new(found.select(wanted.shape(), 0..wanted.len()));
+            actual = Arc::new(actual.select(expected.shape(), 0..expected.len()));
         }
-        if found.shape() != wanted.shape() || found.dtype() != wanted.dtype() {
-            return Err(format!("{name} is {:?}, not {:?}", found.shape(), wanted.shape()));
+        if actual.shape() != expected.shape() || actual.dtype() != expected.dtype() {
+            return Err(format!("{name} is {:?}, not {:?}", actual.shape(), expected.shape()));
         }
-        let off = error(&found, wanted, Some(magnitude(wanted).max(1.0)));
+        let off = error(&actual, expected, Some(magnitude(expected).max(1.0)));
         if off > 1e6 {
-            return Err(format!("{name} is off by {off} eps\n{found:?}\n{wanted:?}"));
+            return Err(format!("{name} is off by {off} eps\n{actual:?}\n{expected:?}"));
         }
     }
     Ok(())
@@ -149,12 +149,12 @@ fn every_op_pads_as_the_rule_says() {
     for op in ops::all() {
         for case in cases(op, DType::F64).unwrap() {
             let Ok((graph, inputs)) = graph_of(&case, DType::F64) else { continue };
-            let Ok(wanted) = interp::run(&graph, &inputs) else { continue };
+            let Ok(expected) = interp::run(&graph, &inputs) else { continue };
             for mask in 1..8_usize {
                 let Some(program) = padded(&graph, &inputs, &|i| mask >> (i % 3) & 1 == 1) else { continue };
-                let found = interp::run(&program.graph, &program.inputs)
+                let actual = interp::run(&program.graph, &program.inputs)
                     .unwrap_or_else(|e| panic!("{} {}: {e}", op.name, case.text));
-                same(&graph, &found, &wanted).unwrap_or_else(|e| panic!("{} {}: {e}", op.name, case.text));
+                same(&graph, &actual, &expected).unwrap_or_else(|e| panic!("{} {}: {e}", op.name, case.text));
                 known.insert(op.name);
             }
         }
@@ -173,12 +173,12 @@ fn padded_random_graphs() {
         for_programs(100, (style, 4..16), DType::F64, |program, extra| {
             let Ok(symbols) = interp::bind(&program.graph, &program.inputs) else { return Ok(()) };
             let Ok(graph) = specialize(&program.graph, &symbols, DType::F64) else { return Ok(()) };
-            let Ok(wanted) = interp::run(&graph, &program.inputs) else { return Ok(()) };
+            let Ok(expected) = interp::run(&graph, &program.inputs) else { return Ok(()) };
             let chosen = |i: usize| extra.get(i % extra.len().max(1)).is_none_or(|&b| b % 4 > 0);
             let Some(larger) = padded(&graph, &program.inputs, &chosen) else { return Ok(()) };
             *count.borrow_mut() += 1;
-            let found = interp::run(&larger.graph, &larger.inputs).map_err(|e| e.to_string())?;
-            same(&graph, &found, &wanted)?;
+            let actual = interp::run(&larger.graph, &larger.inputs).map_err(|e| e.to_string())?;
+            same(&graph, &actual, &expected)?;
             let request = request(&graph);
             if request.outputs.is_empty() || request.inputs.is_empty() || style == Style::Any {
                 return Ok(());
@@ -186,9 +186,9 @@ fn padded_random_graphs() {
             let program = Program { graph, inputs: program.inputs.clone() };
             let Ok(own) = with_gradients(&program, &request, DType::F64) else { return Ok(()) };
             let larger = with_gradients(&larger, &request, DType::F64).map_err(|e| e.to_string())?;
-            let wanted = interp::run(&own.graph, &own.inputs).map_err(|e| e.to_string())?;
-            let found = interp::run(&larger.graph, &larger.inputs).map_err(|e| e.to_string())?;
-            same(&own.graph, &found, &wanted)
+            let expected = interp::run(&own.graph, &own.inputs).map_err(|e| e.to_string())?;
+            let actual = interp::run(&larger.graph, &larger.inputs).map_err(|e| e.to_string())?;
+            same(&own.graph, &actual, &expected)
         });
     }
     assert!(*count.borrow() > 60, "{count:?} of 300");

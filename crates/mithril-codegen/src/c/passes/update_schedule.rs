@@ -24,17 +24,18 @@ pub fn schedule(program: &mut KernelProgram) {
     let (mut known, mut numbers) = (Vec::new(), 0);
     for i in safe.next().until(program.steps.end()) {
         let step = &program.steps[i];
-        let is_given = step.reads().iter().all(|b| known.contains(b) || !program.buffers[*b].is_temporary());
-        if is_given {
+        let is_available =
+            step.reads().iter().all(|b| known.contains(b) || !program.buffers[*b].is_temporary());
+        if is_available {
             known.extend(step.writes().into_iter().filter(|&b| program.buffers[b].count() == 1));
         }
-        if !matches!(step.work, KernelWork::Nest(_)) || !(is_given || writes_state(program, step)) {
+        if !matches!(step.work, KernelWork::Nest(_)) || !(is_available || writes_state(program, step)) {
             continue;
         }
         let last = program.steps[safe..i].iter().rposition(|other| depends(step, other));
         let after = last.map_or(0, |at| at + 1);
-        let place = safe + if is_given { after } else { after.max(numbers) };
-        numbers += usize::from(is_given && after <= numbers);
+        let place = safe + if is_available { after } else { after.max(numbers) };
+        numbers += usize::from(is_available && after <= numbers);
         let step = program.steps.remove(i);
         program.steps.insert(place, step);
     }

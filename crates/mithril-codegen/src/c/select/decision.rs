@@ -24,8 +24,8 @@ pub struct Decision {
 pub struct Reason {
     /// For readers.
     pub text: String,
-    /// Whether that is what was asked for, or how this version does it by default.
-    pub is_wanted: bool,
+    /// Whether that was asked for, or is the default: strict quantization accepts it.
+    pub is_intended: bool,
 }
 
 /// A matrix as elements of a tensor.
@@ -46,6 +46,6 @@ pub struct Matrix {
 impl Reason {
     /// Of something that this version cannot do.
     pub fn cannot(text: impl Into<String>) -> Self {
-        Self { text: text.into(), is_wanted: false }
+        Self { text: text.into(), is_intended: false }
     }
 }

@@ -289,7 +289,8 @@ impl Quantize {
     fn scheme(&self, name: &str) -> std::result::Result<Scheme, Reason> {
         let rule = self.rules.iter().find(|(pattern, _)| matches(pattern, name));
         let text = if rule.is_some() { "kept in float32 by its name" } else { "no pattern takes its name" };
-        rule.and_then(|(_, scheme)| *scheme).ok_or_else(|| Reason { text: text.to_owned(), is_wanted: true })
+        rule.and_then(|(_, scheme)| *scheme)
+            .ok_or_else(|| Reason { text: text.to_owned(), is_intended: true })
     }
 }
 
@@ -332,7 +333,7 @@ pub fn check(program: &KernelProgram, request: Option<&Quantize>, decisions: &[D
         return Ok(());
     }
     let left = decisions.iter().filter_map(|d| {
-        let reason = d.outcome.as_ref().err().filter(|reason| !reason.is_wanted)?;
+        let reason = d.outcome.as_ref().err().filter(|reason| !reason.is_intended)?;
         Some(format!("{}: {}", d.weight, reason.text))
     });
     let mut left: Vec<String> = left.collect();

@@ -30,9 +30,9 @@ impl<'a> Memory<'a> {
     /// Before the first call: what is given is there.
     pub fn new(program: &'a KernelProgram) -> Self {
         let is_there = |b: &KernelBuffer| {
-            let is_given = matches!(b.place, Place::Input(_) | Place::Constant(_) | Place::State { .. });
+            let is_external = matches!(b.place, Place::Input(_) | Place::Constant(_) | Place::State { .. });
             // What has no elements need not be filled.
-            if is_given || b.count() == 0 { Holds::Everything } else { Holds::Nothing }
+            if is_external || b.count() == 0 { Holds::Everything } else { Holds::Nothing }
         };
         let holds = program.buffers.iter().map(is_there).collect();
         Self { program, holds, places: [BTreeMap::new(), BTreeMap::new()] }

@@ -6,7 +6,7 @@ use mithril_ir::DType;
 
 use crate::c::ir::driver::{Does, Effect, Line, Phase, Statement};
 use crate::c::ir::expr::{
-    Argument as Given, BufferId, Call as Function, Expr, Index, ReduceOp, StepId, Var, Within,
+    Argument as CallArgument, BufferId, Call as Function, Expr, Index, ReduceOp, StepId, Var, Within,
 };
 use crate::c::ir::kernel::{Argument, Call, Kernel};
 use crate::c::ir::layout::Blocks;
@@ -201,7 +201,7 @@ fn changes_in_place_read_their_own_element() {
     };
     check(&change(Index::var(v))).expect("is right");
     refuses(&change(Index::number(7) - Index::var(v)), &["reads x0 `input` [8] while it changes it"]);
-    let args = vec![Given::In(x(0)), Given::Out(x(0))];
+    let args = vec![CallArgument::In(x(0)), CallArgument::Out(x(0))];
     let both = KernelWork::Call(Function { function: "mithril_sort".to_owned(), args, scratch: 0 });
     refuses(&program(state(), vec![step("sort", both)]), &["mithril_sort", "while it changes it"]);
 }
@@ -356,7 +356,7 @@ fn blocks_are_for_those_who_know_them() {
     blocks.info.arena_bytes = Some(64);
     refuses(&blocks, &["no function fills the halo of x1"]);
     blocks.info.halos = BTreeMap::from([(x(1), "halo".to_owned())]);
-    let args = vec![Given::In(x(0)), Given::Out(x(1))];
+    let args = vec![CallArgument::In(x(0)), CallArgument::Out(x(1))];
     let work = KernelWork::Call(Function { function: "mithril_sort".to_owned(), args, scratch: 0 });
     blocks.steps.push(step("sort", work));
     refuses(&blocks, &["is given x1", "does not lie in row-major order"]);
@@ -380,7 +380,7 @@ fn steps_read_the_same_values_when_moved() {
 #[test]
 fn values_that_are_changed_in_place_stay_the_same() {
     let sort = |b: usize| {
-        let args = vec![Given::Out(x(b))];
+        let args = vec![CallArgument::Out(x(b))];
         step("sort", KernelWork::Call(Function { function: "mithril_sort".to_owned(), args, scratch: 0 }))
     };
     let v = var(9, 8);

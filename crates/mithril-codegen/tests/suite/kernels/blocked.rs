@@ -319,9 +319,9 @@ fn body(case: &Case, library: &mut Library, threads: usize) -> String {
     let mut halo = None;
     if case.in_blocks[0] {
         conv.image = Image::Blocks(Places::default());
-        let wanted = conv.halo(case.image, case.padding, library);
-        halo = Some(wanted);
-        source = lie(channels, case.image, batch, Some(wanted), lanes);
+        let margins = conv.halo(case.image, case.padding, library);
+        halo = Some(margins);
+        source = lie(channels, case.image, batch, Some(margins), lanes);
         conv.image = Image::Blocks(Places { base: 0, ..source.0 });
     }
     let before = conv.zeros_before(case.padding, library);
@@ -392,10 +392,10 @@ fn comparison(case: &Case, out: &Places, lanes: usize) -> String {
             sum += (double)plain[((n * {c} + k) * {h} + y) * {w} + x] * b[((row * {per_filter} + (k - {first})) * {kh} + ky) * {kw} + kx];
     }}
     long place = {at};
-    double wanted = relu_f64(sum + operand0[row] + operand1[place]) + (double)({more});
-    if (!(fabs((double)out[place] - wanted) <= {tolerance})) {{
+    double expected = relu_f64(sum + operand0[row] + operand1[place]) + (double)({more});
+    if (!(fabs((double)out[place] - expected) <= {tolerance})) {{
         failures++;
-        printf(\"blocked {c} {f} {kh}x{kw} at %ld %ld %ld %ld: %g, not %g\\n\", n, row, oy, ox, (double)out[place], wanted);
+        printf(\"blocked {c} {f} {kh}x{kw} at %ld %ld %ld %ld: %g, not %g\\n\", n, row, oy, ox, (double)out[place], expected);
         return;
     }}
     out[place] = 12345;

@@ -95,7 +95,7 @@ fn body(case: &Case, conv: &Blocked, image_lies: Lies, calls: &str) -> String {
          for (long i = 0; i < {images}; i++) image[i] = (float)(i * 37 % 256 - 100);\n",
         filters * terms,
     );
-    text.push_str(&given(case, conv, image_lies));
+    text.push_str(&image_code(case, conv, image_lies));
     let (element, nan_flags) =
         conv.bytes.out.map_or(("float", 0), |out| ("uint8_t", batch * out.nan_flags_of));
     let _ =
@@ -103,8 +103,8 @@ fn body(case: &Case, conv: &Blocked, image_lies: Lies, calls: &str) -> String {
     text + calls + &comparison(case, conv, element)
 }
 
-/// The image as the kernel finds it.
-fn given(case: &Case, conv: &Blocked, lies: Lies) -> String {
+/// Code that lays the image out as the kernel reads it.
+fn image_code(case: &Case, conv: &Blocked, lies: Lies) -> String {
     let Case { batch, channels: [channels, _], image: [height, width], .. } = *case;
     let [top, left] = [case.padding[0][0], case.padding[1][0]];
     let (lanes, plain) = (conv.operands[0].block, channels * height * width);
@@ -143,13 +143,13 @@ fn comparison(case: &Case, conv: &Blocked, element: &str) -> String {
     let lanes = conv.operands[0].block;
     let Places { batch: out_batch, block, lane, y, x, .. } = conv.out;
     let compare = match conv.bytes.out {
-        None => "const int differs = n == 1 ? found == found : found != wanted;".to_owned(),
+        None => "const int differs = n == 1 ? actual == actual : actual != expected;".to_owned(),
         Some(out) => format!(
             "const uint8_t *const nan_flags = out + {} + n * {of};\n\
              int flagged = 0;\nfor (long i = 0; i < {of}; i++) flagged += nan_flags[i] != 0;\n\
-             const float number = wanted + 100.5f;\n\
+             const float number = expected + 100.5f;\n\
              const uint8_t byte = (uint8_t)((number > 0 ? number < 255 ? (int)number : 255 : 0) - MITHRIL_DOT_OFFSET);\n\
-             const int differs = n == 1 ? flagged != {of} : flagged || found != byte;",
+             const int differs = n == 1 ? flagged != {of} : flagged || actual != byte;",
             out.nan_flags,
             of = out.nan_flags_of
         ),
@@ -163,11 +163,11 @@ fn comparison(case: &Case, conv: &Blocked, element: &str) -> String {
          if (row >= 0 && row < {height} && pixel >= 0 && pixel < {width})\n\
          sum += (long)image[((n * {channels} + f / {per_filter} * {of} + c) * {height} + row) * {width} + pixel]\n\
          * (long)b[((f * {of} + c) * {kernel_height} + i) * {kernel_width} + j]; }}\n\
-         const float wanted = (float)sum / 8192 + operand0[f] + (float)((y * {out_width} + x) % 3);\n\
-         const {element} found = out[n * {out_batch} + f / {lanes} * {block} + f % {lanes} * {lane} + y * {y} + x * {x}];\n\
+         const float expected = (float)sum / 8192 + operand0[f] + (float)((y * {out_width} + x) % 3);\n\
+         const {element} actual = out[n * {out_batch} + f / {lanes} * {block} + f % {lanes} * {lane} + y * {y} + x * {x}];\n\
          {compare}\n\
          if (differs) {{ failures++; printf(\"{channels} to {filters}, {kernel_height}x{kernel_width}: \
-         %ld %ld %ld %ld: %g, not %g\\n\", n, f, y, x, (double)found, (double)wanted); return; }}\n}}\n\
+         %ld %ld %ld %ld: %g, not %g\\n\", n, f, y, x, (double)actual, (double)expected); return; }}\n}}\n\
          free(whole); free(image); free(b); free(out); free(operand0);\n",
         case.stride[0], case.dilation[0], case.stride[1], case.dilation[1],
     )

@@ -165,15 +165,15 @@ fn body(conv: &Conv, calls: &str, tolerance: f64) -> String {
         "sum += (double)a[((batch * {c} + row / {gf} * {gc} + k) * {h} + y) * {w} + x] * b[((row * {gc} + k) * {kh} + ky) * {kw} + kx]; }}"
     );
     let _ = writeln!(text, "long place = (batch * {f} + row) * {} + oy * {ow} + ox;", oh * ow);
-    let mut wanted = conv.epilogue.expression.replace("{acc}", "sum");
+    let mut expected = conv.epilogue.expression.replace("{acc}", "sum");
     for (index, operand) in conv.epilogue.operands.iter().enumerate() {
         let element = if operand.strides.column == 0 { "[row]" } else { "[place]" };
-        wanted = wanted.replace(&format!("{{{index}}}"), &format!("operand{index}{element}"));
+        expected = expected.replace(&format!("{{{index}}}"), &format!("operand{index}{element}"));
     }
     let _ = writeln!(
         text,
-        "double wanted = {wanted}; if (!(fabs((double)out[place] - wanted) <= {tolerance})) {{ failures++; \
-         printf(\"conv {c} {f} %ld %ld %ld %ld: %g, not %g\\n\", batch, row, oy, ox, (double)out[place], wanted); return; }} }}"
+        "double expected = {expected}; if (!(fabs((double)out[place] - expected) <= {tolerance})) {{ failures++; \
+         printf(\"conv {c} {f} %ld %ld %ld %ld: %g, not %g\\n\", batch, row, oy, ox, (double)out[place], expected); return; }} }}"
     );
     let operands = (0..conv.epilogue.operands.len())
         .fold(String::new(), |text, index| format!("{text}free(operand{index}); "));

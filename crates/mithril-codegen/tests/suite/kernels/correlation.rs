@@ -123,14 +123,14 @@ fn body(of: &Correlation, calls: &str) -> String {
             strides.batch[0], strides.row, strides.column
         )
     };
-    let mut wanted = of.epilogue.expression.replace("{acc}", "sum");
+    let mut expected = of.epilogue.expression.replace("{acc}", "sum");
     if let Some(operand) = of.epilogue.operands.first() {
-        wanted = wanted.replace("{0}", &format!("operand0[{}]", place(&operand.strides)));
+        expected = expected.replace("{0}", &format!("operand0[{}]", place(&operand.strides)));
     }
     let _ = writeln!(
         text,
-        "double wanted = {wanted}, found = (double)out[{}]; if (found != wanted) {{ failures++; \
-         printf(\"gradient {c} {f} %ld %ld %ld %ld: %g, not %g\\n\", batch, row, ky, kx, found, wanted); return; }} }}\n\
+        "double expected = {expected}, actual = (double)out[{}]; if (actual != expected) {{ failures++; \
+         printf(\"gradient {c} {f} %ld %ld %ld %ld: %g, not %g\\n\", batch, row, ky, kx, actual, expected); return; }} }}\n\
          free(a); free(b); free(out); free(operand0);",
         place(&of.out)
     );

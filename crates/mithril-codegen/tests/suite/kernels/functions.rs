@@ -25,13 +25,13 @@ const DEFINED: [(&str, &str); 8] = [
 
 /// One case for each function.
 pub fn cases(target: Target) -> Cases {
-    let body = |(call, wanted): (&str, &str)| {
+    let body = |(call, expected): (&str, &str)| {
         format!(
             "const float numbers[] = {{NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 1e-40f, -1e-40f, 1.5f, -1.5f, 2.75f, -2.75f, \
              3.0f, -3.0f, 3.25f, -3.25f, 7.0f, -7.0f, 3e38f}};
 enum {{ COUNT = sizeof numbers / sizeof *numbers, LANES = MITHRIL_VECTOR }};
 for (long first = 0; first < COUNT * COUNT; first += LANES) {{
-    float left[LANES], right[LANES], found[LANES];
+    float left[LANES], right[LANES], actual[LANES];
     for (long lane = 0; lane < LANES; lane++) {{
         const long pair = (first + lane) % (COUNT * COUNT);
         left[lane] = numbers[pair / COUNT];
@@ -40,17 +40,17 @@ for (long first = 0; first < COUNT * COUNT; first += LANES) {{
     {{
         const mithril_f32 a = MITHRIL_LOAD(f32, left), b = MITHRIL_LOAD(f32, right);
         (void)a; (void)b;
-        MITHRIL_STORE(f32, found, {call});
+        MITHRIL_STORE(f32, actual, {call});
     }}
     for (long lane = 0; lane < LANES; lane++) {{
         const double a = left[lane], b = right[lane];
         (void)a; (void)b;
-        const double wanted = {wanted};
-        if (isnan(wanted) ? isnan(found[lane]) : (double)found[lane] == wanted
-            || fabs((double)found[lane] - wanted) <= 2e-7 * fabs(wanted) + 3e-45)
+        const double expected = {expected};
+        if (isnan(expected) ? isnan(actual[lane]) : (double)actual[lane] == expected
+            || fabs((double)actual[lane] - expected) <= 2e-7 * fabs(expected) + 3e-45)
             continue;
         failures++;
-        printf(\"%s of %g, %g: %g, not %g\\n\", \"{call}\", a, b, (double)found[lane], wanted);
+        printf(\"%s of %g, %g: %g, not %g\\n\", \"{call}\", a, b, (double)actual[lane], expected);
     }}
 }}"
         )

@@ -249,17 +249,17 @@ pub fn body(gemm: &Gemm, fill: &str, calls: &str) -> String {
         place(&gemm.a, "row", "t"),
         place(&gemm.b, "t", "column")
     );
-    let mut wanted = gemm.epilogue.expression.replace("{acc}", "sum");
+    let mut expected = gemm.epilogue.expression.replace("{acc}", "sum");
     for (index, operand) in gemm.epilogue.operands.iter().enumerate() {
-        wanted = wanted.replace(
+        expected = expected.replace(
             &format!("{{{index}}}"),
             &format!("operand{index}[{}]", place(&operand.strides, "row", "column")),
         );
     }
-    let _ = writeln!(text, "if (out[{}] != (float)({wanted})) {{", place(&gemm.out, "row", "column"));
+    let _ = writeln!(text, "if (out[{}] != (float)({expected})) {{", place(&gemm.out, "row", "column"));
     let _ = writeln!(
         text,
-        "failures++; printf(\"gemm {:?} {m}x{n}x{k} at %ld, %ld: %g, not %g\\n\", row, column, (double)out[{}], (double)({wanted})); return; }}",
+        "failures++; printf(\"gemm {:?} {m}x{n}x{k} at %ld, %ld: %g, not %g\\n\", row, column, (double)out[{}], (double)({expected})); return; }}",
         gemm.batch,
         place(&gemm.out, "row", "column")
     );

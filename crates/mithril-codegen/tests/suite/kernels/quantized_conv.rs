@@ -200,10 +200,10 @@ impl Case {
              if (row >= 0 && row < {height} && pixel >= 0 && pixel < {width})\n\
              sum += (double)image[((n * {channels} + f / {per_filter} * {of} + c) * {height} + row) * {width} + pixel]\n\
              * b[((f * {of} + c) * {kernel_height} + i) * {kernel_width} + j]; }}\n\
-             const float wanted = relu_f32((float)(2 * sum + operand0[f] + (double)((y * {out_width} + x) % 3)));\n\
-             const float found = out[n * {out_batch} + f / {lanes} * {block} + f % {lanes} * {lane} + y * {y} + x * {x}];\n\
-             if (found != wanted) {{ failures++; printf(\"{channels} to {filters}, {kernel_height}x{kernel_width}, blocks {}: \
-             %ld %ld %ld %ld: %g, not %g\\n\", n, f, y, x, (double)found, (double)wanted); return; }}\n}}\n\
+             const float expected = relu_f32((float)(2 * sum + operand0[f] + (double)((y * {out_width} + x) % 3)));\n\
+             const float actual = out[n * {out_batch} + f / {lanes} * {block} + f % {lanes} * {lane} + y * {y} + x * {x}];\n\
+             if (actual != expected) {{ failures++; printf(\"{channels} to {filters}, {kernel_height}x{kernel_width}, blocks {}: \
+             %ld %ld %ld %ld: %g, not %g\\n\", n, f, y, x, (double)actual, (double)expected); return; }}\n}}\n\
              if (a != image) free(a);\nfree(image); free(b); free(out); free(operand0);",
             self.stride[0],
             self.dilation[0],

@@ -455,9 +455,9 @@ impl Blocking {
         // Enough units for every thread to have about as much as any other.
         let panels = gemm.n.div_ceil(2 * lanes).max(1);
         let others = gemm.batch.iter().product::<usize>() * panels;
-        let wanted_blocks = (8 * target.threads).div_ceil(others.max(1)).clamp(1, rows.groups);
+        let min_blocks = (8 * target.threads).div_ceil(others.max(1)).clamp(1, rows.groups);
         // All as long as can be: threads share them by number.
-        let blocks = rows.groups.div_ceil(fitting).max(wanted_blocks);
+        let blocks = rows.groups.div_ceil(fitting).max(min_blocks);
         let block = rows.groups.div_ceil(blocks);
         let tile = (rows.rows + 1) * 2 * lanes;
         let unfinished = k_block < k;

@@ -65,7 +65,7 @@ impl Blocked {
     /// What the templates say of scales and zeros, where the image has them and where the result is stored.
     pub(crate) fn whole_strings(&self, lanes: usize) -> Vec<(&'static str, String)> {
         let panel_blocks = 2;
-        let [given, scale, zero] = match self.bytes.image {
+        let [declaration, scale, zero] = match self.bytes.image {
             None => self.scales_of_floats(),
             Some(image) => [
                 format!("const uint8_t *const nan_flags = (const uint8_t *)image + {}L;", image.nan_flags),
@@ -77,7 +77,7 @@ impl Blocked {
                 image.zero(),
             ],
         };
-        let mut pairs = vec![("given", given), ("scale", scale), ("zero", zero)];
+        let mut pairs = vec![("given", declaration), ("scale", scale), ("zero", zero)];
         let [none, note] = match self.bytes.out {
             None => [String::new(), String::new()],
             Some(out) => [
