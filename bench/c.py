@@ -71,7 +71,7 @@ def peer(name: str, workload: Workload, threads: int) -> Callable[[], Any]:
 
     if name == WHOLE:
         return ours(workload, threads, len(next(iter(workload.data.values()))))
-    inputs = workload.given
+    inputs = workload.inputs
     if name in ("PyTorch", "torch.compile"):
         torch.set_num_threads(threads)
         function = torch.compile(workload.module) if name == "torch.compile" else workload.module
@@ -118,10 +118,10 @@ def _onnx(workload: Workload) -> bytes:
     import torch
 
     file = io.BytesIO()
-    tensors = tuple(torch.from_numpy(array) for array in workload.given.values())
+    tensors = tuple(torch.from_numpy(array) for array in workload.inputs.values())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.onnx.export(workload.module, tensors, file, input_names=list(workload.given), dynamo=False)
+        torch.onnx.export(workload.module, tensors, file, input_names=list(workload.inputs), dynamo=False)
     return file.getvalue()
 
 

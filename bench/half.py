@@ -31,7 +31,7 @@ def openvino(workload: Workload) -> Callable[[], Any]:
     core = ov.Core()
     settings = {"INFERENCE_PRECISION_HINT": "bf16", "INFERENCE_NUM_THREADS": 1, "PERFORMANCE_HINT": "LATENCY"}
     network = core.compile_model(core.read_model(_onnx(workload), b""), "CPU", settings)
-    request, arrays = network.create_infer_request(), list(workload.given.values())
+    request, arrays = network.create_infer_request(), list(workload.inputs.values())
     return lambda: request.infer(arrays)[0]
 
 

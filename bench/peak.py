@@ -71,7 +71,7 @@ def prepare(name: str, folder: Path) -> dict[str, int]:
     subprocess.run(["make", "-s", "-C", str(folder), "check"], check=True)
     (folder / "model.onnx").write_bytes(_onnx(work))
     torch.save(work.module, folder / "model.pt")
-    np.savez(folder / "given.npz", **work.given)
+    np.savez(folder / "given.npz", **work.inputs)
     weights = sum(v.numel() * v.element_size() for v in work.module.state_dict().values())
     return {"weights": weights, "packed": exported.packed_bytes, "arena": exported.arena_bytes}
 

@@ -41,7 +41,7 @@ def quantized_file(workload: Workload, is_static: bool) -> bytes:
     from onnxruntime.quantization import QuantType, quantize_dynamic, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    data = workload.given
+    data = workload.inputs
     names, values = list(data), [torch.from_numpy(value) for value in data.values()]
     file = io.BytesIO()
     torch.onnx.export(workload.module, tuple(values), file, input_names=names, dynamo=False)
@@ -65,7 +65,7 @@ def onnx(workload: Workload, threads: int, file: bytes | None = None) -> Callabl
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
-    return lambda: session.run(None, dict(workload.given))
+    return lambda: session.run(None, dict(workload.inputs))
 
 
 def imported(workload: Workload, threads: int, file: bytes) -> Callable[[], Any]:
@@ -73,7 +73,7 @@ def imported(workload: Workload, threads: int, file: bytes) -> Callable[[], Any]
     import mithril as ml
 
     model, params = ml.from_onnx(file)
-    data = dict(workload.given)
+    data = dict(workload.inputs)
     shapes = {name: list(array.shape) for name, array in data.items()}
     backend = ml.CBackend(num_threads=threads)
     compiled = ml.compile(model, backend, shapes=shapes, inference=True)

@@ -1,7 +1,7 @@
 """Models as WebAssembly in Node.js against ONNX Runtime Web: ``python -m bench.web [--models resnet18 …]``.
 
 Both have the same weights, drawn once, and run in float32; their outputs are compared first, except for GPT-2, whose
-random cache ours cannot be given. Calls take turns in one process, of which the fastest counts. The first result, from
+random cache ours cannot be inputs. Calls take turns in one process, of which the fastest counts. The first result, from
 the start of the runtime on, is measured in processes of its own. ``onnxruntime-web`` is installed by npm, unless
 ``--modules`` names a folder that has it. Ours runs on one thread; ``--threads`` are theirs.
 """
@@ -85,7 +85,7 @@ def _write_decoder(folder: Path) -> int:
     from .workloads import decode
 
     work = decode(1)
-    arrays = list(work.given.values())
+    arrays = list(work.inputs.values())
     write_onnx(work.module, tuple(torch.from_numpy(array) for array in arrays), folder / "model.onnx")
     gpt = create_gpt(
         block_size=1024, dims=768, num_heads=12, num_layers=12, vocab_size=50257, cache=True, last_only=True

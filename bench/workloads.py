@@ -37,7 +37,7 @@ class Workload:
     reads: int = 0
 
     @property
-    def given(self) -> Arrays:
+    def inputs(self) -> Arrays:
         """The data of PyTorch's side."""
         return self.data if self.theirs is None else self.theirs
 

@@ -87,7 +87,7 @@ def _error(backend: Any, row: dict[str, Any], case: Case) -> float | None:
     if arrays and not any(a.dtype == np.float64 for a in arrays) and dtype != "float32":
         # Nothing in the case depends on the dtype of floats.
         return None
-    arguments = [_given(backend, a) if isinstance(a, np.ndarray) else a for a in case.args]
+    arguments = [_converted(backend, a) if isinstance(a, np.ndarray) else a for a in case.args]
     truth_type = dtype if row["tolerance"] == "Random" else "float64"
     reference = ml.InterpreterBackend(dtype=truth_type)
     try:
@@ -106,7 +106,7 @@ def _error(backend: Any, row: dict[str, Any], case: Case) -> float | None:
         return np.inf
 
 
-def _given(backend: Any, array: Any) -> Any:
+def _converted(backend: Any, array: Any) -> Any:
     return backend.tensor(array, backend.default_dtype if array.dtype == np.float64 else array.dtype.name)
 
 

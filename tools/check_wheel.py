@@ -66,7 +66,7 @@ for backend in (ml.CBackend(), ml.GGMLBackend(), ml.InterpreterBackend()):
 """
 
 
-def wanted_files() -> list[str]:
+def expected_files() -> list[str]:
     """Return the files of the package that a wheel must hold."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "python/mithril"],
@@ -92,7 +92,7 @@ def problems(names: Iterable[str]) -> list[str]:
     'mithril/__init__.py is missing'
     """
     present = set(names)
-    texts = [f"{name} is missing" for name in wanted_files() if name not in present]
+    texts = [f"{name} is missing" for name in expected_files() if name not in present]
     texts += [
         f"{end} is missing from the metadata"
         for end in METADATA

@@ -191,14 +191,14 @@ def test_branches_of_several_dilations_read_one_image(seed):
     module = Branches().to(dtype).eval()
     data = torch.randn(1 + seed % 2, 3, height, width, dtype=dtype)
     with torch.no_grad():
-        wanted = module(data).numpy()
+        expected = module(data).numpy()
     model, params = ml.from_torch(module, (data,))
     (key,) = set(model.input_keys) - set(params)
     for threads in (1, 2):
         backend = ml.CBackend(num_threads=threads, dtype=str(dtype).removeprefix("torch."))
         compiled = ml.compile(model, backend, inference=True)
-        (found,) = compiled.evaluate(params, {key: data.numpy()}).values()
-        np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
+        (actual,) = compiled.evaluate(params, {key: data.numpy()}).values()
+        np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("seed", range(8))

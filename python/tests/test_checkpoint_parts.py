@@ -63,12 +63,12 @@ def test_blocks_of_every_layout_are_read_from_files_of_every_other(dtype, tmp_pa
     whole = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 100, (24, 6)).astype(dtype)
     name = whole.dtype.name
     for number, spec in enumerate(SPECS):
-        found = geometry.pieces(whole.shape, MESH, spec)
+        pieces = geometry.pieces(whole.shape, MESH, spec)
         folder = tmp_path / str(number)
         folder.mkdir()
         stored = []
         for rank in range(MESH.devices):
-            mine = [piece for piece in found if min(piece.holders) == rank]
+            mine = [piece for piece in pieces if min(piece.holders) == rank]
             own = block(whole, MESH, spec, rank)
             boxes = [tuple(slice(o, o + n) for o, n in zip(p.offset, p.shape, strict=True)) for p in mine]
             file = f"arrays-{rank}.safetensors"
@@ -398,9 +398,9 @@ class Process:
         assert 0 <= number < 1 << 53
         self.together.numbers[self.rank] = number
         self.together.barrier.wait(20)
-        found = list(self.together.numbers)
+        numbers = list(self.together.numbers)
         self.together.barrier.wait(20)
-        return found
+        return numbers
 
 
 def write_together(folders, groups, batch=1):
@@ -520,9 +520,9 @@ def test_a_kill_while_a_checkpoint_is_written_spares_the_one_before(mode, tmp_pa
     [path] = checkpoints.Store(target, 1).positions().values()
     [reference] = folder.iterdir()
     for group, values in checkpoints.read(reference, None).groups.items():
-        found = checkpoints.read(path, None).groups[group]
+        arrays = checkpoints.read(path, None).groups[group]
         for name, value in values.items():
-            np.testing.assert_array_equal(found[name], value, err_msg=name)
+            np.testing.assert_array_equal(arrays[name], value, err_msg=name)
 
 
 PROCESS = """

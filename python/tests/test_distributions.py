@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.check_wheel import example, problems, programs, wanted_files
+from tools.check_wheel import example, expected_files, problems, programs
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: What the list of a wheel holds besides the files of the package.
@@ -40,7 +40,7 @@ def source_distribution(tmp_path_factory):
 
 
 def test_a_complete_wheel_is_accepted_and_what_is_missing_is_named():
-    complete = [*wanted_files(), "mithril/_core.abi3.so", *METADATA, *LICENSES]
+    complete = [*expected_files(), "mithril/_core.abi3.so", *METADATA, *LICENSES]
     assert problems(complete) == []
     for name in (
         "mithril/tools/web/model.mjs",
@@ -73,7 +73,7 @@ def test_the_programs_that_are_tried_are_those_of_the_documentation():
 
 def test_a_source_distribution_holds_the_package_and_every_crate_that_it_is_built_from(source_distribution):
     names, metadata = source_distribution
-    assert [name for name in wanted_files() if f"python/{name}" not in names] == []
+    assert [name for name in expected_files() if f"python/{name}" not in names] == []
     for crate in ("ir", "solve", "model", "onnx", "codegen", "compile", "ggml", "runtime", "py"):
         folder = REPOSITORY / f"crates/mithril-{crate}"
         files = [path.relative_to(REPOSITORY).as_posix() for path in folder.rglob("src/**/*") if path.is_file()]

@@ -190,7 +190,7 @@ def test_tokens_stream(name):
     assert len(set(pieces[0][0])) > 4
 
 
-def test_caches_that_are_given_away_are_written_in_place():
+def test_donated_caches_are_written_in_place():
     model = DECODERS["llama"]()
     shape = model.shape_of("past_key_0")
     caches = {name: normal(1, shape[1], 6, shape[3]) for name in model.input_keys if name.startswith("past_")}

@@ -15,11 +15,11 @@ from test_zoo_vision import (
     TEXTS,
     TOWERS,
     exact,
+    expected_of_clip,
     images_and_texts,
     network_of_clip,
     network_of_patches,
     pixels,
-    wanted_of_clip,
 )
 from transformers import BertModel
 
@@ -92,7 +92,7 @@ def test_clip(tower):
     config, reference = {**TOWERS[tower], **TEXTS}, network_of_clip(tower)
     data = images_and_texts(config["image_resolution"], TEXTS["context_length"])
     program = compiled(clip(**config), reference.state_dict(), data)
-    actual, expected = program.evaluate({}, data), wanted_of_clip(reference, data)
+    actual, expected = program.evaluate({}, data), expected_of_clip(reference, data)
     assert set(actual) == set(expected)
     for name, array in actual.items():
         assert relative(array, expected[name]) < WITHIN, name

@@ -209,19 +209,19 @@ def test_convolutions_are_those_of_the_rounded_numbers(layer, shape, scheme):
     names = {name.rpartition(".")[2]: np.array(value) for name, value in params.items()}
     weight, bias = names["weight"], names["bias"].reshape(-1)
     flat, image = x.reshape(shape[0], -1), x.astype(np.float64)
-    found_scheme = kept(compiled, params)["weight"]
+    scheme_kept = kept(compiled, params)["weight"]
     groups = shape[1] // weight.shape[1]
-    assert found_scheme in (scheme.split()[0], "int8_weights")
+    assert scheme_kept in (scheme.split()[0], "int8_weights")
     if groups == shape[1]:
-        assert found_scheme != "int8"
-    if "calibrated" in scheme and found_scheme == "int8":
+        assert scheme_kept != "int8"
+    if "calibrated" in scheme and scheme_kept == "int8":
         # One range for all images.
         flat = x.reshape(1, -1)
         compiled = ml.calibrate(compiled, params, [{"input": x}, {"input": 0.5 * x}])
-    if found_scheme == "int8":
+    if scheme_kept == "int8":
         numbers, sizes = as_bytes(flat)
         image = (numbers * sizes.astype(np.float64)).reshape(shape)
-    weights = rounded(weight.reshape(len(weight), -1), found_scheme).reshape(weight.shape).astype(np.float64)
+    weights = rounded(weight.reshape(len(weight), -1), scheme_kept).reshape(weight.shape).astype(np.float64)
     function = torch.nn.functional.conv1d if len(shape) == 3 else torch.nn.functional.conv2d
     stride, padding = (2 if len(shape) == 4 else 1), {3: 1, 1: 0, 5: 2}[weight.shape[-1]]
     tensors = map(torch.from_numpy, (image, weights))

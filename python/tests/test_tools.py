@@ -400,7 +400,7 @@ def test_doctor_names_what_is_missing(monkeypatch):
         return "torch is not installed (pip install ...)" if name == "torch" else ml.NumpyBackend()
 
     monkeypatch.setattr(overview, "available", unavailable)
-    monkeypatch.setattr(overview, "found_hardware", lambda: "nvidia")
+    monkeypatch.setattr(overview, "detect_hardware", lambda: "nvidia")
     report = overview.doctor()
     assert ("torch", "torch is not installed (pip install ...)") in report.facts
     assert any(line.startswith("jax does not see the nvidia accelerator") for line in report.advice)

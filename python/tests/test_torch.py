@@ -35,7 +35,7 @@ def to_torch(arg, gradient=False):
     return torch.tensor(arg, requires_grad=gradient and arg.dtype == np.float64)
 
 
-def given_dtype(row, case):
+def input_dtype(row, case):
     ports = [p["name"] for p in row["ports"]]
     value = case.args[ports.index("dtype")] if "dtype" in ports else None
     return None if value is None else str(value)
@@ -89,7 +89,7 @@ def test_forward(name, dtype):
         actual = actual if isinstance(actual, tuple) else (actual,)
         assert len(actual) == len(expected)
         for a, b in zip(actual, expected, strict=True):
-            assert_close(np.asarray(a), b, given_dtype(row, case) or dtype, UNITS[row["tolerance"]], str(case))
+            assert_close(np.asarray(a), b, input_dtype(row, case) or dtype, UNITS[row["tolerance"]], str(case))
 
 
 #: Ops that are not functions of elements alone, or that torch refuses integers for.

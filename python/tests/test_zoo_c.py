@@ -73,7 +73,7 @@ def test_attention_goes_part_by_part():
     assert worst(c.evaluate({}, data), expected) < 1e-5
 
 
-def test_caches_that_are_given_away_are_written_in_place():
+def test_donated_caches_are_written_in_place():
     model = models.create_gpt(**TEXT, dims=32, block_size=16, cache=True)
     caches = {f"past_{kind}_{i}": images(1, 8).reshape(1, 4, 6, 8) for i in range(2) for kind in ("key", "value")}
     data = {"input": TOKENS[:1, :2], "position": np.array(3), "padding": np.zeros(1, np.int64)}

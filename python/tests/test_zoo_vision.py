@@ -340,7 +340,7 @@ def images_and_texts(resolution, length):
     return {"image": pixels(2, 3, resolution, resolution), "text": text}
 
 
-def wanted_of_clip(network, data):
+def expected_of_clip(network, data):
     return exact(network)(torch.from_numpy(data["image"]).double(), torch.from_numpy(data["text"]))
 
 
@@ -351,7 +351,7 @@ def test_clip_is_that_of_its_paper(backend, tower):
     data = images_and_texts(config["image_resolution"], TEXTS["context_length"])
     # What stands in the published files beside the weights.
     source = {**network.state_dict(), "input_resolution": torch.tensor(config["image_resolution"])}
-    expected = wanted_of_clip(network, data)
+    expected = expected_of_clip(network, data)
     agrees(backend, clip(**config), source, data, expected)
 
 
@@ -365,7 +365,7 @@ def test_clip_takes_shorter_texts_and_any_number_of_them():
     for length in (1, 6, 9):
         data = images_and_texts(40, max(length, 5))
         data["text"] = data["text"][:, :length]
-        expected = wanted_of_clip(network, data)
+        expected = expected_of_clip(network, data)
         assert difference(backend, compiled.evaluate({}, data), expected) < TOLERANCE["float32"][0]
     empty = compiled.evaluate({}, {"image": data["image"][:0], "text": data["text"]})
     assert empty["logits_per_text"].shape == (3, 0)

@@ -143,7 +143,7 @@ class Value:
 
 @dataclass
 class Network:
-    """A network that grows: what it is given, its calls, and the values in float64.
+    """A network that grows: what it is add_input, its calls, and the values in float64.
 
     Ops are methods: ``network.relu(x)``.
     """
@@ -176,7 +176,7 @@ class Network:
         self.count += 1
         return f"{prefix}{self.count}"
 
-    def given(self, prefix: str, kind: Input) -> Value:
+    def add_input(self, prefix: str, kind: Input) -> Value:
         """Add an input."""
         name = self.fresh(prefix)
         self.inputs[name] = kind
@@ -189,7 +189,7 @@ class Network:
 
     def data(self, *shape: int, kind: str = "normal", numbers: tuple[float, ...] = (1.0, 0.0)) -> Value:
         """Add data."""
-        return self.given("x", Input(tuple(map(int, shape)), kind, numbers))
+        return self.add_input("x", Input(tuple(map(int, shape)), kind, numbers))
 
     def weight(self, *shape: int, terms: int | None = None) -> Value:
         """Add a weight whose products keep the size of the other factor; `terms` are summed for each result."""
@@ -199,16 +199,16 @@ class Network:
             # Two numbers, which every scale that a group of weights may get holds exactly.
             unit = 2.0 ** round(np.log2(scale * 2.0 ** (1 - self.bits)))
             two = (-8 * unit, 7 * unit) if self.bits == 4 else (-127 * unit, 127 * unit)
-            return self.given("w", Input(shape, "two", two, True))
-        return self.given("w", Input(shape, "normal", (round(scale, 4), 0.0), True))
+            return self.add_input("w", Input(shape, "two", two, True))
+        return self.add_input("w", Input(shape, "normal", (round(scale, 4), 0.0), True))
 
     def factors(self, *shape: int) -> Value:
         """Add numbers near 1, as the weights of a norm are."""
-        return self.given("w", Input(tuple(map(int, shape)), "normal", (0.2, 1.0), True))
+        return self.add_input("w", Input(tuple(map(int, shape)), "normal", (0.2, 1.0), True))
 
     def biases(self, *shape: int) -> Value:
         """Add numbers near 0."""
-        return self.given("w", Input(tuple(map(int, shape)), "normal", (0.3, 0.0), True))
+        return self.add_input("w", Input(tuple(map(int, shape)), "normal", (0.3, 0.0), True))
 
     def op(self, op: str, *args: Any, **options: Any) -> Any:
         """Apply an op; several results are a list."""

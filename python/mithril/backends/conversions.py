@@ -48,11 +48,11 @@ class Conversions:
 
     def to_torch(self, array: Any) -> Any:
         """Array of PyTorch from one of this backend; see `to_mlx`."""
-        return _given_to("torch", self, array)
+        return _exchanged("torch", self, array)
 
     def to_jax(self, array: Any) -> Any:
         """Array of JAX from one of this backend; see `to_mlx`."""
-        return _given_to("jax", self, array)
+        return _exchanged("jax", self, array)
 
     def to_mlx(self, array: Any) -> Any:
         """Array of MLX from one of this backend.
@@ -72,7 +72,7 @@ class Conversions:
         BackendUnavailableError
             If MLX is not installed.
         """
-        return _given_to("mlx", self, array)
+        return _exchanged("mlx", self, array)
 
 
 def _adopted(backend: Any, array: Any) -> Any:
@@ -88,7 +88,7 @@ def _dtype(array: Any) -> Any:
     return dtypes.normalize(dtype_of_array)
 
 
-def _given_to(framework: str, backend: Any, array: Any) -> Any:
+def _exchanged(framework: str, backend: Any, array: Any) -> Any:
     from .registry import get_backend
 
     other: Backend = backend if backend.name == framework else get_backend(framework)

@@ -167,14 +167,14 @@ def layout(settings: Options, count: Callable[[], int]) -> Layout | None:
     sizes = _mesh_sizes(settings.get("device_mesh"))
     strategy, devices = settings.get("parallel_strategy"), settings.get("devices")
     if devices is not None and len(listed(devices)) > 1:
-        given_names = listed(devices)
-        if sizes is not None and math.prod(sizes) != len(given_names):
+        device_names = listed(devices)
+        if sizes is not None and math.prod(sizes) != len(device_names):
             raise ConflictingOptionError(
                 f"device_mesh={settings['device_mesh']!r} has {math.prod(sizes)} devices, "
-                f"and devices={devices!r} names {len(given_names)}",
+                f"and devices={devices!r} names {len(device_names)}",
                 hint="give one of them",
             )
-        sizes = sizes or (len(given_names),)
+        sizes = sizes or (len(device_names),)
     if strategy is not None:
         for each in _listed(strategy):
             check_name(each, "parallel_strategy")

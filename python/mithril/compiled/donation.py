@@ -17,10 +17,10 @@ from ..errors import ConflictingOptionError, InvalidValueError
 if TYPE_CHECKING:
     from ..backends.backend import Backend
 
-__all__ = ["Known", "alone", "check_pure", "given_away"]
+__all__ = ["Known", "alone", "check_pure", "donated_names"]
 
 
-def given_away(names: Iterable[str], data: Sequence[str], backend: Backend) -> tuple[str, ...]:
+def donated_names(names: Iterable[str], data: Sequence[str], backend: Backend) -> tuple[str, ...]:
     """Return the names of data that programs of a backend may write into.
 
     Parameters

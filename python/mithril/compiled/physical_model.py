@@ -29,7 +29,7 @@ from ..suggestions import did_you_mean
 from . import parameter_loading
 from .arguments import Arguments, check_declared, missing
 from .compile_stats import CompileStats
-from .donation import alone, check_pure, given_away
+from .donation import alone, check_pure, donated_names
 from .loading import save
 from .parameter_patterns import matching, read_initializers, refuse_both
 from .parameters import Parameters, gradients_like
@@ -103,7 +103,7 @@ class PhysicalModel(Stateful, Sources, Tools):
         self._arguments = Arguments(backend, self._names, self._tolerated)
         self._engine = backend.engine
         self._array_type = self._engine.array_type
-        self._donated = given_away(options["donate"], self._names["data"], backend)
+        self._donated = donated_names(options["donate"], self._names["data"], backend)
         try:
             program = self._compile({})
             # Parameters of open size are drawn at the first call, which tells their sizes.

@@ -82,8 +82,8 @@ def _follow_the_mode(model: Mapping[str, Any], models: Sequence[Mapping[str, Any
             continue
         ports = [port["name"] for port in op["ports"]]
         training, mean = ports.index("training"), ports.index("running_mean")
-        is_given = isinstance(child["inputs"][mean], dict) and "from" in child["inputs"][mean]
-        if is_given and child["inputs"][training] == {"value": {"bool": True}}:
+        is_connected = isinstance(child["inputs"][mean], dict) and "from" in child["inputs"][mean]
+        if is_connected and child["inputs"][training] == {"value": {"bool": True}}:
             child["inputs"][training] = "default"
 
 

@@ -34,39 +34,39 @@ class DividedProgram:
         if not self._is_open:
             self._find({}, None)
 
-    def _find(self, data: Mapping[str, Any], wanted: Any) -> Callable[..., Any]:
+    def _find(self, data: Mapping[str, Any], gradients: Any) -> Callable[..., Any]:
         shapes = {name: tuple(data[name].shape) for name in self._names} if self._is_open else {}
-        key = (*shapes.values(), wanted)
-        found = self._loaded.get(key)
-        if found is None:
+        key = (*shapes.values(), gradients)
+        program = self._loaded.get(key)
+        if program is None:
             try:
-                loaded = self._load(self._specialized(shapes), wanted)
+                loaded = self._load(self._specialized(shapes), gradients)
             except InvalidValueError as error:
                 if not self._engine.layout.data_axes:
                     raise
                 # The rest of the data, after batches that divided.
-                loaded = self._uneven(shapes, wanted, error)
+                loaded = self._uneven(shapes, gradients, error)
             self._loaded[key] = loaded
             return loaded[1]
-        return found[1]
+        return program[1]
 
     def _specialized(self, shapes: dict[str, tuple[int, ...]]) -> _core.Compiled:
         core: _core.Compiled = self._core.specialize(shapes) if shapes else self._core
         return core
 
     def _uneven(
-        self, shapes: dict[str, tuple[int, ...]], wanted: Any, error: InvalidValueError
+        self, shapes: dict[str, tuple[int, ...]], gradients: Any, error: InvalidValueError
     ) -> tuple[Any, Callable[..., Any]]:
         """Load a program for a batch that does not divide: one for a larger batch, if that gives the same."""
         try:
             core, names, batch, examples = self._specialized(shapes).padded()
-            module, function = self._load(core, wanted)
+            module, function = self._load(core, gradients)
         except InvalidValueError as reason:
             if not shapes:
                 raise error from reason
             message = f"{error.message}, and cannot be padded ({reason.message}): every device computes the whole batch"
             warnings.warn(message, PartitionWarning, stacklevel=3)
-            return self._load(self._with_whole_batch(shapes), wanted)
+            return self._load(self._with_whole_batch(shapes), gradients)
         # The last example again: what a model computes of it is finite, as it is of the others.
         order = np.minimum(np.arange(examples), batch - 1)
         taken = self._engine.backend.engine.taken
@@ -82,10 +82,10 @@ class DividedProgram:
         core: _core.Compiled = self._specialized(shapes).with_layout(argument)
         return core
 
-    def _load(self, core: _core.Compiled, wanted: Any) -> tuple[Any, Callable[..., Any]]:
-        if wanted is None:
+    def _load(self, core: _core.Compiled, gradients: Any) -> tuple[Any, Callable[..., Any]]:
+        if gradients is None:
             return self._engine.evaluator(core)
-        return self._engine.differentiator(core, *map(list, wanted))
+        return self._engine.differentiator(core, *map(list, gradients))
 
     def function(self, name: str) -> Callable[..., Any]:
         """Return ``evaluate(params, data, state)``."""
@@ -119,4 +119,4 @@ class DividedProgram:
     def explain(self, error: BaseException) -> Any:
         """Make an error of ours of one that generated code raised; None if it came from elsewhere."""
         explained = (module.explain(error) for module, _ in self._loaded.values())
-        return next((found for found in explained if found is not None), None)
+        return next((mithril_error for mithril_error in explained if mithril_error is not None), None)

@@ -90,12 +90,12 @@ HARDWARE: dict[str, Hardware] = {
 }
 
 
-def as_hardware(given: Any) -> Hardware:
-    """Return a description of hardware: the one given, or one of `HARDWARE` by its name."""
-    if isinstance(given, Hardware):
-        return given
-    if not isinstance(given, str) or given not in HARDWARE:
+def as_hardware(hardware: Any) -> Hardware:
+    """Return a description of hardware: this one, or one of `HARDWARE` by its name."""
+    if isinstance(hardware, Hardware):
+        return hardware
+    if not isinstance(hardware, str) or hardware not in HARDWARE:
         known = f"there are {', '.join(map(repr, HARDWARE))}, and ml.Hardware(flops=..., memory=..., ...)"
-        hint = did_you_mean(given, HARDWARE, known) if isinstance(given, str) else known
-        raise InvalidValueError(f"the hardware {given!r} is not known", hint=hint)
-    return HARDWARE[given]
+        hint = did_you_mean(hardware, HARDWARE, known) if isinstance(hardware, str) else known
+        raise InvalidValueError(f"the hardware {hardware!r} is not known", hint=hint)
+    return HARDWARE[hardware]

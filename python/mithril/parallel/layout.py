@@ -213,10 +213,10 @@ class ArrayLayout(Layout):
     """The layout that arrays have already, whatever a backend would choose."""
 
 
-def as_layout(given: Layout | Mesh) -> Layout:
+def as_layout(layout: Layout | Mesh) -> Layout:
     """Return a layout; a mesh stands for data parallelism along its first axis."""
-    if isinstance(given, Mesh):
-        return Layout(given, batch=next(iter(given.axes)))
-    if not isinstance(given, Layout):
-        raise InvalidValueError(f"{given!r} is not a layout", hint="pass ml.Layout(mesh, ...) or ml.Mesh(...)")
-    return given
+    if isinstance(layout, Mesh):
+        return Layout(layout, batch=next(iter(layout.axes)))
+    if not isinstance(layout, Layout):
+        raise InvalidValueError(f"{layout!r} is not a layout", hint="pass ml.Layout(mesh, ...) or ml.Mesh(...)")
+    return layout

@@ -39,9 +39,9 @@ class Division:
         outputs: dict[str, Spec] = {}
         gradients: dict[str, Spec] = {}
         for name, placed in program.outputs():
-            kind, _, wanted = name.partition(":")
+            kind, _, source = name.partition(":")
             is_gradient = bool(groups["cotangent"]) and kind == "gradient"
-            (gradients if is_gradient else outputs)[wanted if is_gradient else name] = placed_axes(axes, placed)
+            (gradients if is_gradient else outputs)[source if is_gradient else name] = placed_axes(axes, placed)
         states = {name: placed_axes(axes, placed) for name, placed in program.states()}
         self.arguments = tuple(arguments if groups["cotangent"] else arguments[:3])
         self.results = (outputs, *([gradients] if groups["cotangent"] else []), *([states] if states else []))

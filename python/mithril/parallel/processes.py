@@ -65,13 +65,13 @@ class Communicator(Processes, Protocol):
 
 def time_limit() -> float:
     """Return how many seconds a process waits for the others; the environment may say otherwise."""
-    given = os.environ.get(TIMEOUT, "60")
+    text = os.environ.get(TIMEOUT, "60")
     try:
-        seconds = float(given)
+        seconds = float(text)
     except ValueError:
         seconds = 0.0
     if not seconds > 0:
-        raise InvalidValueError(f"{TIMEOUT} is {given!r}", hint="give a number of seconds, e.g. 60")
+        raise InvalidValueError(f"{TIMEOUT} is {text!r}", hint="give a number of seconds, e.g. 60")
     return seconds
 
 
@@ -118,18 +118,18 @@ class ProcessEngine(MeshEngine):
                 {name: self.block(value, specs[name]) for name, value in selected(group, specs).items()}
                 for group, specs in zip(groups, division.arguments, strict=True)
             ]
-            found = function(*arguments)
+            results = function(*arguments)
             self.mesh.wait()
-            dicts = found if isinstance(found, tuple) else (found,)
+            dicts = results if isinstance(results, tuple) else (results,)
             results = []
             for i, (group, specs) in enumerate(zip(dicts, division.results, strict=True)):
-                given = groups[0] if i == 1 and len(groups) == 4 else {}
+                params = groups[0] if i == 1 and len(groups) == 4 else {}
                 # What was given in parts comes back in parts: gradients of parameters, and a step of an optimizer.
                 in_parts = i == 0 and any(self.is_distributed(value) for value in groups[1].values())
                 results.append(
                     {
                         name: self.distributed(group[name], spec)
-                        if in_parts or (name in given and self.is_distributed(given[name]))
+                        if in_parts or (name in params and self.is_distributed(params[name]))
                         else self.whole(group[name], spec)
                         for name, spec in specs.items()
                     }

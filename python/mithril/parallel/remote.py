@@ -69,8 +69,8 @@ class RemoteArray:
         return self
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        found = self.backend.to_numpy(self.full_tensor())
-        return found if dtype is None else found.astype(dtype)
+        array = self.backend.to_numpy(self.full_tensor())
+        return array if dtype is None else array.astype(dtype)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name.endswith("_"):
@@ -135,8 +135,8 @@ def _product(sizes: Any) -> int:
 
 def remote_layout(arrays: Mapping[str, Any]) -> Layout | None:
     """Return how arrays are divided among workers; None if none of them lies there."""
-    found = {name: array for name, array in arrays.items() if isinstance(array, RemoteArray)}
-    if not found:
+    remote = {name: array for name, array in arrays.items() if isinstance(array, RemoteArray)}
+    if not remote:
         return None
-    mesh = next(iter(found.values())).mesh
-    return Layout(mesh, {name: array.spec for name, array in found.items() if array.mesh == mesh})
+    mesh = next(iter(remote.values())).mesh
+    return Layout(mesh, {name: array.spec for name, array in remote.items() if array.mesh == mesh})

@@ -75,12 +75,12 @@ def same(one: Spec, other: Spec) -> bool:
 
 def encoded(spec: Spec) -> list[list[Any]]:
     """Return how an array is divided as JSON holds it."""
-    found: list[list[Any]] = [
+    cuts: list[list[Any]] = [
         [[str(name), list(name.sizes)] if isinstance(name, Sections) else str(name) for name in names] for names in spec
     ]
-    while found and not found[-1]:
-        found.pop()
-    return found
+    while cuts and not cuts[-1]:
+        cuts.pop()
+    return cuts
 
 
 def decoded(spec: list[list[Any]]) -> Spec:

@@ -104,8 +104,8 @@ def strategy_layout(strategy: Any, mesh: Mesh) -> Layout:
             f"the strategy does not say what is divided along {', '.join(map(repr, left))}",
             hint=f"give one for each axis of {mesh}",
         )
-    found = {axis: strategy[axis] for axis in mesh.axes}
-    kinds = set(found.values())
+    kinds_by_axis = {axis: strategy[axis] for axis in mesh.axes}
+    kinds = set(kinds_by_axis.values())
     if AUTO in kinds:
         return PlannedLayout(mesh)
     if PIPELINE in kinds:
@@ -113,16 +113,16 @@ def strategy_layout(strategy: Any, mesh: Mesh) -> Layout:
     if "tensor_parallel" not in kinds:
         return Layout(
             mesh,
-            batch=_along(found, "data_parallel", "fully_sharded"),
-            sequence=_along(found, "sequence_parallel"),
-            parameters=_along(found, "fully_sharded", "model_parallel"),
-            experts=_along(found, "expert_parallel"),
+            batch=_along(kinds_by_axis, "data_parallel", "fully_sharded"),
+            sequence=_along(kinds_by_axis, "sequence_parallel"),
+            parameters=_along(kinds_by_axis, "fully_sharded", "model_parallel"),
+            experts=_along(kinds_by_axis, "expert_parallel"),
         )
     if "model_parallel" in kinds:
         raise InvalidValueError(
             "model_parallel and tensor_parallel both divide the products", hint="use tensor_parallel for both axes"
         )
-    return PlannedLayout(mesh, found)
+    return PlannedLayout(mesh, kinds_by_axis)
 
 
 def _along(strategies: Mapping[str, str], *names: str) -> Any:

@@ -50,10 +50,10 @@ def workers_on(backend: str, devices: Sequence[str], kind: str = "mesh") -> Work
     """
     key = (backend, tuple(devices), kind)
     with _lock:
-        found = _all.get(key)
-        if found is None or not found.is_alive or found.process != os.getpid():
-            found = _all[key] = Workers(*key)
-        return found
+        workers = _all.get(key)
+        if workers is None or not workers.is_alive or workers.process != os.getpid():
+            workers = _all[key] = Workers(*key)
+        return workers
 
 
 class WorkerFailure(Exception):
@@ -126,17 +126,17 @@ class Workers:
 
     def _start(self, backend: str, kind: str) -> None:
         count = len(self.devices)
-        given: list[dict[str, socket.socket]] = [{} for _ in range(count)]
+        ends: list[dict[str, socket.socket]] = [{} for _ in range(count)]
         for rank in range(count):
             for name, kept in (("control", self._control), ("alive", self._alive)):
-                own, given[rank][name] = socket.socketpair()
+                own, ends[rank][name] = socket.socketpair()
                 kept.append(own)
             for other in range(rank):
-                given[rank][str(other)], given[other][str(rank)] = socket.socketpair()
+                ends[rank][str(other)], ends[other][str(rank)] = socket.socketpair()
         threads = str(max(1, (os.cpu_count() or 1) // count))
         loopback = {"linux": "lo", "darwin": "lo0"}.get(sys.platform, "lo")
         environment = {"OMP_NUM_THREADS": threads, "GLOO_SOCKET_IFNAME": loopback, **os.environ}
-        for rank, channels in enumerate(given):
+        for rank, channels in enumerate(ends):
             settings = {
                 "rank": rank,
                 "count": count,
@@ -156,7 +156,7 @@ class Workers:
                 start_new_session=True,
             )
             self._processes.append(process)
-        for channels in given:
+        for channels in ends:
             for channel in channels.values():
                 channel.close()
 
@@ -214,7 +214,7 @@ class Workers:
         ]
         engine = array.backend.engine
         parts = {
-            rank: engine.unpacked(found[0]) for rank, (_, found) in enumerate(self.call(messages)) if rank in asked
+            rank: engine.unpacked(arrays[0]) for rank, (_, arrays) in enumerate(self.call(messages)) if rank in asked
         }
         return joined(parts, array.mesh, array.spec, engine)
 
@@ -390,12 +390,12 @@ def blocks(array: Any, mesh: Mesh, spec: Spec, engine: Any) -> Iterator[Packed]:
 
 def joined(parts: dict[int, Any], mesh: Mesh, spec: Spec, engine: Any) -> Any:
     """Return the whole array of the parts of devices."""
-    found = {
+    blocks = {
         tuple(index_of(mesh, names, places(mesh, rank))[0] for names in spec): part for rank, part in parts.items()
     }
     for axis in reversed(range(len(spec))):
         rows: dict[Any, list[Any]] = {}
-        for key in sorted(found):
-            rows.setdefault(key[:axis], []).append(found[key])
-        found = {key: row[0] if len(row) == 1 else engine.joined(row, axis) for key, row in rows.items()}
-    return restored(found[()], spec, mesh, engine.taken)
+        for key in sorted(blocks):
+            rows.setdefault(key[:axis], []).append(blocks[key])
+        blocks = {key: row[0] if len(row) == 1 else engine.joined(row, axis) for key, row in rows.items()}
+    return restored(blocks[()], spec, mesh, engine.taken)

@@ -197,7 +197,7 @@ class _Tests:
             if converted is None or (not is_first and not _has_floats(case)):
                 continue
             of = dtype_of(converted, str(self.backend.default_dtype))
-            outcome = self._case(row, converted, of, is_given="float" in dtype)
+            outcome = self._case(row, converted, of, is_float="float" in dtype)
             by_dtype.setdefault(of, []).extend([outcome] if outcome else [])
         for of, outcomes in by_dtype.items():
             yield from self._limit(outcomes, row["name"], of)
@@ -207,17 +207,17 @@ class _Tests:
         known = known_limitation(self.backend.limitations, f"special:{row['name']}", dtype)
         name = row["name"] if known is None else f"special:{row['name']}"
         for case in special_cases(row, dtype):
-            outcome = self._case(row, case, dtype, is_given=False)
+            outcome = self._case(row, case, dtype, is_float=False)
             yield from self._limit([outcome] if outcome else [], name, dtype)
 
-    def _case(self, row: dict[str, Any], case: Case, dtype: str, is_given: bool) -> Outcome | None:
+    def _case(self, row: dict[str, Any], case: Case, dtype: str, is_float: bool) -> Outcome | None:
         """Run a case; None if it is not one that the row gives, and makes no sense: a singular matrix, say."""
         label = str(case) if dtype == self.backend.default_dtype else f"{case} of {dtype}"
         try:
             expected = self.reference.engine.apply_op(case.op, _native(case, self.reference))
         except MithrilError as refusal:
             is_type = isinstance(refusal, TypeInferenceError)
-            return self._refusal(case, label, dtype, refusal) if is_given or is_type else None
+            return self._refusal(case, label, dtype, refusal) if is_float or is_type else None
         units = UNITS[row["tolerance"]] + (0 if row["primitive"] else 4)
         return _judge(case.op, dtype, label, lambda: _run(self.backend, case, expected, units))
 

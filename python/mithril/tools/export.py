@@ -164,8 +164,8 @@ def export(
         raise InvalidValueError("a loss is minimized by an optimizer", hint="give one: optimizer=ml.optim.Adam(0.001)")
     divided = export_layout(model, layout, strategy)
     if divided is not None:
-        given = {"batch": batch, "block": block, "autotune": autotune, "quantize": quantize}
-        refuse_divided(target, {**given, "weights_inside": weights_inside})
+        refused = {"batch": batch, "block": block, "autotune": autotune, "quantize": quantize}
+        refuse_divided(target, {**refused, "weights_inside": weights_inside})
     options = {**internals.compile_options(model), "training": bool(gradients) or optimizer is not None}
     logical, names_by_role = internals.logical_model(model), internals.names_by_role(model)
     dtype = str(model.backend.default_dtype)
@@ -231,8 +231,8 @@ def export(
     }
     for name, _, shape in core.inputs("param"):
         if list(values[name].shape) != list(shape):
-            given_shape = list(values[name].shape)
-            message = f"parameter {name!r} has shape {given_shape}, but must be {list(shape)}"
+            actual_shape = list(values[name].shape)
+            message = f"parameter {name!r} has shape {actual_shape}, but must be {list(shape)}"
             raise ParameterError(message, hint="check where it comes from")
     # WebAssembly runs on processors of 16 registers as well as of 32: what has to be spilled costs more.
     tool = {**backend.engine.c_options(prefix), "lanes": lanes, "registers": web.REGISTERS if is_web else None}

@@ -184,7 +184,7 @@ def find_nans(
     backend, state = physical.backend, internals.state_for(physical, params)
     report = NanReport()
     values = run(program.core, backend, params, prepared, state)
-    report.origins += _given(nodes(program.core), values)
+    report.origins += _input_origins(nodes(program.core), values)
     report.origins += _walk(nodes(program.core), values, "value")
     if output_gradients is None:
         return report
@@ -204,7 +204,7 @@ def find_nans(
     return report
 
 
-def _given(all_nodes: list[Node], values: Mapping[int, Array]) -> list[NanOrigin]:
+def _input_origins(all_nodes: list[Node], values: Mapping[int, Array]) -> list[NanOrigin]:
     inputs = {value.position: value for node in all_nodes for value in node.inputs if value.role != "value"}
     ranges = [Range.of(value.name or "", values[at]) for at, value in inputs.items() if _is_float(values[at])]
     return [NanOrigin("input", "", r.name, None, r) for r in ranges if r.nan or r.inf]

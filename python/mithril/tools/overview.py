@@ -210,7 +210,7 @@ def suggest_backend(task: str = "training", hardware: str | None = None) -> Sugg
     >>> ml.suggest_backend("training", "apple").name
     'mlx'
     """
-    task, hardware = task.lower().replace("_", " "), (hardware or found_hardware()).lower()
+    task, hardware = task.lower().replace("_", " "), (hardware or detect_hardware()).lower()
     for what, value, known in (("task", task, _TASKS), ("hardware", hardware, _HARDWARE)):
         if value not in known:
             raise InvalidValueError(f"{what} is {value!r}", hint=f"choose one of {', '.join(known)}")
@@ -222,7 +222,7 @@ def suggest_backend(task: str = "training", hardware: str | None = None) -> Sugg
     return Suggestion(ranked[0], reason, tuple(ranked[1:]), installed(ranked[0]))
 
 
-def found_hardware() -> str:
+def detect_hardware() -> str:
     """Kind of accelerator that this machine has, as far as can be seen without a framework."""
     if sys.platform == "darwin" and platform.machine() == "arm64":
         return "apple"
@@ -270,7 +270,7 @@ def doctor() -> Doctor:
     report = Doctor()
     python = f"{platform.python_version()} ({sys.executable})"
     report.facts += [("mithril", _core.__version__), ("Python", python), ("system", platform.platform())]
-    hardware = found_hardware()
+    hardware = detect_hardware()
     report.facts.append(("accelerator", hardware if hardware != "cpu" else "none found"))
     for name in BUILT_IN:
         _examine(report, name, hardware)

@@ -72,9 +72,9 @@ def quantization_report(
     """
     backend = model.backend
     params = model.get_parameters() if params is None else params
-    is_given_so = isinstance(backend, GGMLBackend) and any(map(in_few_bits, params.values()))
+    has_blocks = isinstance(backend, GGMLBackend) and any(map(in_few_bits, params.values()))
     kinds = (CBackend, GGMLBackend, QuantizedWeights)
-    if not isinstance(backend, kinds) or (backend.quantize is None and not is_given_so):
+    if not isinstance(backend, kinds) or (backend.quantize is None and not has_blocks):
         raise InvalidValueError(
             "the model is not quantized",
             hint='compile it for a backend with quantize="int8", or on ml.GGMLBackend(...)',
@@ -92,13 +92,13 @@ def quantization_report(
     rows, skipped, before, after = [], [], 0, 0
     for name, value in params.items():
         host, decision = to_host(value), decisions.get(name)
-        is_given_small = isinstance(backend, GGMLBackend) and in_few_bits(value)
-        before += 4 * host.size if is_given_small else host.nbytes
+        is_in_blocks = isinstance(backend, GGMLBackend) and in_few_bits(value)
+        before += 4 * host.size if is_in_blocks else host.nbytes
         if decision is None or decision["scheme"] is None:
             reason = "no product or convolution has it as a factor" if decision is None else decision["reason"]
             skipped.append(Skipped(name, str(host.dtype), reason))
             after += host.nbytes
-        elif is_given_small and _is_kept(value, decision):
+        elif is_in_blocks and _is_kept(value, decision):
             form, kept = decision["scheme"].lower(), decision["bytes"]
             rows.append(Quantized(name, form, 4 * host.size, kept, 8 * kept / host.size, 0.0, 1.0))
             after += kept

@@ -118,8 +118,8 @@ def panels(history: History, names: Sequence[str] | None = None) -> list[Panel]:
             marked = (float(best["epoch"]), float(best[history.monitor]))
             label = f"best: epoch {best['epoch']}, {history.monitor} {best[history.monitor]:.4g}"
         result.append(Panel(title, tuple(curves), marked, label))
-    is_wanted = len(set(rates)) > 1 if names is None else "learning_rate" in names
-    if rates and is_wanted:
+    is_shown = len(set(rates)) > 1 if names is None else "learning_rate" in names
+    if rates and is_shown:
         curve = Curve("learning_rate", _points(places, history.batches["learning_rate"]))
         result.append(Panel("learning rate", (curve,)))
     return result

@@ -82,7 +82,7 @@ class TrainingStep:
         self.params: Any = model.get_parameters()
         if self.model is not model:
             internals.restore_state(self.model, internals.saved_state(model))
-        self._given = model
+        self._original = model
         #: Whether each device keeps only its part of the parameters, where a layout divides them.
         self._is_distributed = internals.program_settings(model).layout is None
         self._programs: dict[Any, _Fused] = {}
@@ -95,12 +95,12 @@ class TrainingStep:
         data : mapping
             Input name to array.
         """
-        if self.model is not self._given and internals.has_user_state(self._given):
-            internals.restore_state(self.model, internals.saved_state(self._given))
+        if self.model is not self._original and internals.has_user_state(self._original):
+            internals.restore_state(self.model, internals.saved_state(self._original))
         fused = self._fused(data)
         if fused is not None:
             outputs = fused.run(self, data)
-            internals.update_state(self._given, self.model.state)
+            internals.update_state(self._original, self.model.state)
             return outputs
         internals.prepare_call(self.model, self.params, data)
         check_number(self.model, self.loss)
@@ -113,7 +113,7 @@ class TrainingStep:
         new = self.optimizer.update(self.params, gradients)
         for name in gradients:
             self.params[name] = new[name]
-        internals.update_state(self._given, self.model.state)
+        internals.update_state(self._original, self.model.state)
         return dict(outputs)
 
     def is_fused(self, data: Mapping[str, Any]) -> bool:

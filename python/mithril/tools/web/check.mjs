@@ -19,15 +19,15 @@ function numbers(dtype, array) {
   return array;
 }
 
-function distance(dtype, found, wanted) {
-  if (!dtype.includes("float")) return found.every((value, i) => value === wanted[i]) ? 0 : Infinity;
-  [found, wanted] = [numbers(dtype, found), numbers(dtype, wanted)];
+function distance(dtype, actual, expected) {
+  if (!dtype.includes("float")) return actual.every((value, i) => value === expected[i]) ? 0 : Infinity;
+  [actual, expected] = [numbers(dtype, actual), numbers(dtype, expected)];
   let scale = 0;
-  for (const value of wanted) if (Number.isFinite(value)) scale = Math.max(scale, Math.abs(value));
+  for (const value of expected) if (Number.isFinite(value)) scale = Math.max(scale, Math.abs(value));
   let largest = 0;
-  wanted.forEach((value, i) => {
-    if (Object.is(value, found[i]) || value === found[i]) return;
-    const error = Math.abs(value - found[i]) / (scale || 1);
+  expected.forEach((value, i) => {
+    if (Object.is(value, actual[i]) || value === actual[i]) return;
+    const error = Math.abs(value - actual[i]) / (scale || 1);
     if (!(error <= largest)) largest = Number.isNaN(error) ? Infinity : error;
   });
   return largest;
@@ -57,13 +57,13 @@ export async function example() {
 export async function check(model) {
   const { data, outputs } = await example();
   await model.reset();
-  let found;
-  for (let call = 0; call < recorded.calls; call++) found = await (model.trains ? model.step(data) : model.run(data));
+  let actual;
+  for (let call = 0; call < recorded.calls; call++) actual = await (model.trains ? model.step(data) : model.run(data));
   await model.reset();
   const errors = {};
   let ok = true;
   for (const { name, dtype, allowed } of recorded.outputs) {
-    errors[name] = distance(dtype, found[name], outputs[name]);
+    errors[name] = distance(dtype, actual[name], outputs[name]);
     ok &&= errors[name] <= allowed;
   }
   return { ok, errors };

@@ -13,35 +13,35 @@ const bytesOf = (port, rows) => count(port, rows) * ARRAYS[port.dtype].BYTES_PER
 const shown = (port) => `[${port.shape.join(", ")}]`;
 const visible = ({ name, dtype, shape, value }) => ({ name, dtype, shape, ...(value === undefined ? {} : { default: value }) });
 
-// What was given for an input, as an array of its class; of any number of rows where that is open.
-function checked(what, port, given) {
+// The value of an input as an array of its class, of any number of rows where that is open.
+function checked(what, port, value) {
   const kind = ARRAYS[port.dtype];
-  const wanted = `${kind.name} for ${port.dtype} of shape ${shown(port)}`;
-  if (given === undefined) throw new ModelError(`${what} "${port.name}" is missing: give a ${wanted}`);
-  const isNumber = ["number", "bigint", "boolean"].includes(typeof given);
+  const expected = `${kind.name} for ${port.dtype} of shape ${shown(port)}`;
+  if (value === undefined) throw new ModelError(`${what} "${port.name}" is missing: give a ${expected}`);
+  const isNumber = ["number", "bigint", "boolean"].includes(typeof value);
   if (isNumber && !port.rows && count(port) === 1) {
     const isBig = kind === BigInt64Array || kind === BigUint64Array;
     if (port.dtype === "float16" || port.dtype === "bfloat16")
-      throw new ModelError(`${what} "${port.name}" is a ${typeof given}; give a ${wanted}, which holds the bits`);
-    if ((isBig || !port.dtype.startsWith("float")) && typeof given === "number" && !Number.isInteger(given))
-      throw new ModelError(`${what} "${port.name}" is ${given}; ${port.dtype} holds whole numbers`);
-    given = kind.of(isBig ? BigInt(given) : Number(given));
+      throw new ModelError(`${what} "${port.name}" is a ${typeof value}; give a ${expected}, which holds the bits`);
+    if ((isBig || !port.dtype.startsWith("float")) && typeof value === "number" && !Number.isInteger(value))
+      throw new ModelError(`${what} "${port.name}" is ${value}; ${port.dtype} holds whole numbers`);
+    value = kind.of(isBig ? BigInt(value) : Number(value));
   }
-  const isBits = port.dtype === "float16" && globalThis.Float16Array && given instanceof globalThis.Float16Array;
-  if (isBits) given = new Uint16Array(given.buffer, given.byteOffset, given.length);
-  const isClamped = kind === Uint8Array && given instanceof Uint8ClampedArray;
-  if (!(given instanceof kind) && !isClamped) {
-    const name = given === null ? "null" : (given.constructor?.name ?? typeof given);
-    throw new ModelError(`${what} "${port.name}" is ${/^[AEIOU]/.test(name) ? "an" : "a"} ${name}; give a ${wanted}`);
+  const isBits = port.dtype === "float16" && globalThis.Float16Array && value instanceof globalThis.Float16Array;
+  if (isBits) value = new Uint16Array(value.buffer, value.byteOffset, value.length);
+  const isClamped = kind === Uint8Array && value instanceof Uint8ClampedArray;
+  if (!(value instanceof kind) && !isClamped) {
+    const name = value === null ? "null" : (value.constructor?.name ?? typeof value);
+    throw new ModelError(`${what} "${port.name}" is ${/^[AEIOU]/.test(name) ? "an" : "a"} ${name}; give a ${expected}`);
   }
   const one = count(port, 1);
-  if (port.rows ? given.length === 0 || given.length % one : given.length !== one) {
+  if (port.rows ? value.length === 0 || value.length % one : value.length !== one) {
     const numbers = port.rows ? `a multiple of ${one}` : one;
-    throw new ModelError(`${what} "${port.name}" has ${given.length} elements, but shape ${shown(port)} has ${numbers}`);
+    throw new ModelError(`${what} "${port.name}" has ${value.length} elements, but shape ${shown(port)} has ${numbers}`);
   }
-  if (port.dtype === "bool" && given.some((value) => value > 1))
+  if (port.dtype === "bool" && value.some((value) => value > 1))
     throw new ModelError(`${what} "${port.name}" holds numbers other than 0 and 1, but is bool`);
-  return given;
+  return value;
 }
 
 class Model {
@@ -92,9 +92,9 @@ class Model {
   async assign(values) {
     this.#memory();
     refuseUnknown("parameter or state", values, this.#kept.map((port) => port.name));
-    const found = this.#kept.filter((port) => port.name in values);
-    const arrays = found.map((port) => checked("parameter or state", port, values[port.name]));
-    found.forEach((port, i) => this.#view(port, this.#weights + port.offset).set(arrays[i]));
+    const ports = this.#kept.filter((port) => port.name in values);
+    const arrays = ports.map((port) => checked("parameter or state", port, values[port.name]));
+    ports.forEach((port, i) => this.#view(port, this.#weights + port.offset).set(arrays[i]));
   }
   async reset() {
     for (const [port, bytes] of this.#initial) {
@@ -167,10 +167,10 @@ class Model {
     const arrays = this.#data.map((port) => checked("input", port, data[port.name] ?? port.value));
     let rows = 1;
     this.#data.filter((port) => port.rows).forEach((port, i) => {
-      const found = arrays[this.#data.indexOf(port)].length / count(port, 1);
-      if (i > 0 && found !== rows)
-        throw new ModelError(`input "${port.name}" has ${found} rows, but others have ${rows}`);
-      rows = found;
+      const own = arrays[this.#data.indexOf(port)].length / count(port, 1);
+      if (i > 0 && own !== rows)
+        throw new ModelError(`input "${port.name}" has ${own} rows, but others have ${rows}`);
+      rows = own;
     });
     if (rows !== this.#place.rows) this.#reserve(rows);
     const { arena, places, inputs, outputs } = this.#place;
@@ -208,5 +208,5 @@ export async function load(url, options = {}) {
 export async function loadInWorker(url, options = {}) {
   const { about, call, close } = await startWorker(url, options);
   const methods = ["run", "step", "parameters", "states", "assign", "reset"];
-  return { ...about, ...Object.fromEntries(methods.map((name) => [name, (...given) => call(name, given)])), close };
+  return { ...about, ...Object.fromEntries(methods.map((name) => [name, (...args) => call(name, args)])), close };
 }

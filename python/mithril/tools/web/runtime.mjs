@@ -44,10 +44,10 @@ function suggestion(word, known) {
   return known.length ? `available: ${known.slice(0, 20).join(", ")}${known.length > 20 ? ", …" : ""}` : "there are none";
 }
 
-export function refuseUnknown(what, given, known) {
-  if (given === null || typeof given !== "object" || ArrayBuffer.isView(given) || Array.isArray(given))
+export function refuseUnknown(what, value, known) {
+  if (value === null || typeof value !== "object" || ArrayBuffer.isView(value) || Array.isArray(value))
     throw new ModelError(`give ${what}s by name: { ${known[0] ?? "name"}: … }`);
-  for (const name of Object.keys(given))
+  for (const name of Object.keys(value))
     if (!known.includes(name)) throw new ModelError(`there is no ${what} "${name}": ${suggestion(name, known)}`);
 }
 
@@ -77,8 +77,8 @@ export async function open(url, key) {
     url.searchParams.set("v", key);
     // Without HTTPS, or where storage is denied, there is none.
     cache = await globalThis.caches?.open(CACHE).catch(() => undefined);
-    const found = await cache?.match(url).catch(() => undefined);
-    if (found?.body) return chunks(found.body);
+    const response = await cache?.match(url).catch(() => undefined);
+    if (response?.body) return chunks(response.body);
   }
   const response = await fetch(url).catch((error) => {
     throw new ModelError(`${url.href} cannot be loaded: ${error.message}`);
@@ -177,17 +177,17 @@ export async function startWorker(url, { onProgress, ...options }) {
   }
   let next = 0;
   let isClosed = false;
-  const call = (method, given, { onEvent, signal } = {}) =>
+  const call = (method, args, { onEvent, signal } = {}) =>
     new Promise((resolve, reject) => {
       if (isClosed) return reject(new ModelError("the model was closed"));
       const id = next++;
       waiting.set(id, { resolve, reject, onEvent, signal });
       worker.ref?.();
       try {
-        worker.postMessage({ id, method, given, isAborted: signal?.aborted });
+        worker.postMessage({ id, method, args, isAborted: signal?.aborted });
       } catch (error) {
         waiting.delete(id);
-        return reject(new ModelError(`what was given cannot be sent to the worker: ${error.message}`));
+        return reject(new ModelError(`the arguments cannot be sent to the worker: ${error.message}`));
       }
       const abort = () => worker.postMessage({ abort: id });
       if (!signal?.aborted) signal?.addEventListener("abort", abort, { once: true });

@@ -14,17 +14,17 @@ export async function check(model) {
   const logits = await model.logits(recorded.prompt);
   let largest = 0;
   let scale = 0;
-  const wanted = recorded.logits;
-  for (const value of wanted) scale = Math.max(scale, Math.abs(value));
+  const expected = recorded.logits;
+  for (const value of expected) scale = Math.max(scale, Math.abs(value));
   // Some of the logits: a part of a large vocabulary says as much.
-  wanted.forEach((value, i) => (largest = Math.max(largest, Math.abs(value - logits[i]) / (scale || 1))));
+  expected.forEach((value, i) => (largest = Math.max(largest, Math.abs(value - logits[i]) / (scale || 1))));
   if (!(largest <= recorded.allowed)) problems.push(`logits differ by ${largest.toPrecision(3)}`);
   const { tokens } = await model.generate(recorded.prompt, { maxTokens: recorded.next.length, stopTokens: [] });
   const sure = recorded.next.slice(0, recorded.sure);
   if (!sure.every((token, i) => token === tokens[i])) problems.push(`generated ${tokens}, recorded ${recorded.next}`);
   for (const { text, tokens: known, decoded } of recorded.texts) {
-    const found = await model.encode(text);
-    if (String(found) !== String(known)) problems.push(`${JSON.stringify(text)} has the tokens ${found}, recorded ${known}`);
+    const tokens = await model.encode(text);
+    if (String(tokens) !== String(known)) problems.push(`${JSON.stringify(text)} has the tokens ${tokens}, recorded ${known}`);
     const back = known.length ? await model.decode(known) : "";
     if (back !== decoded) problems.push(`tokens of ${JSON.stringify(text)} are ${JSON.stringify(back)}, recorded ${JSON.stringify(decoded)}`);
   }

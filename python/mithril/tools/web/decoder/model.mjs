@@ -73,8 +73,8 @@ class Decoder {
     const tokens = this.#prompt(prompt);
     return this.#inTurn(async () => this.#advance(tokens).slice());
   }
-  async generate(prompt, given) {
-    const options = optionsOf(given);
+  async generate(prompt, settings) {
+    const options = optionsOf(settings);
     const tokens = this.#prompt(prompt);
     return this.#inTurn(() => this.#generate(tokens, options));
   }
@@ -92,9 +92,9 @@ class Decoder {
     this.#tokenizer = tokenizer;
   }
   // What a worker is asked: functions are replaced by what reports to the page.
-  answer(method, given, { onEvent, signal }) {
+  answer(method, args, { onEvent, signal }) {
     if (method !== "generate") return undefined;
-    const [prompt, options] = given;
+    const [prompt, options] = args;
     return this.generate(prompt, { ...options, onToken: onEvent, signal });
   }
 
