@@ -60,6 +60,6 @@ pub mod prelude {
     pub use crate::runtime::backend::{Arrays, Backend, Call, Outcome, Program, Use};
     pub use crate::runtime::c;
     pub use crate::runtime::interpreter::{Evaluation, Executable, Tensors, tensors};
-    pub use crate::runtime::training::{Optimizer, TrainingStep};
+    pub use crate::runtime::training::{Epoch, FitOptions, Optimizer, TrainingStep};
     pub use crate::runtime::weights::Checkpoint;
 }

@@ -1,6 +1,6 @@
 //! Training: outputs, gradients and the step of an optimizer as one program, which keeps what it changes.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use mithril_compile::compiled::Compiled;
 use mithril_compile::pipeline::Interpreter;
@@ -11,7 +11,11 @@ use mithril_model::optimizers::{Clipping, Joined, Part, find, join};
 use mithril_model::{FlattenOptions, Model};
 
 use crate::c::{EntryPoint, Options, Program};
-use crate::interpreter::{Tensors, run};
+use crate::interpreter::{Evaluation, Tensors, run};
+
+mod fit;
+
+pub use fit::{Epoch, FitOptions};
 
 /// An optimizer with its options.
 ///
@@ -97,13 +101,38 @@ pub struct TrainingStep {
     params: Vec<Arc<str>>,
     rate: f64,
     scalar: DType,
+    /// The output that is minimized.
+    loss: String,
+    /// The model and its options, and, once it is needed, what evaluates it without training.
+    source: (Model, FlattenOptions),
+    evaluator: OnceLock<Runner>,
+    /// How C is made, if that is what runs.
+    in_c: Option<Options>,
 }
 
-/// What takes the steps.
+/// What runs a program.
 #[derive(Debug)]
 enum Runner {
     Interpreter(Box<Graph>),
     C(Box<Program>),
+}
+
+impl Runner {
+    fn new(compiled: &Compiled, in_c: Option<&Options>) -> Result<Self> {
+        Ok(match in_c {
+            Some(options) => Self::in_c(compiled, options.clone()),
+            None => Self::Interpreter(Box::new(compiled.forward(&Interpreter, &mut |_, _| {})?)),
+        })
+    }
+    fn in_c(compiled: &Compiled, options: Options) -> Self {
+        Self::C(Box::new(Program::new(compiled.clone(), EntryPoint::Outputs, options)))
+    }
+    fn run(&self, inputs: &[&Tensors]) -> Result<Evaluation> {
+        match self {
+            Self::Interpreter(graph) => run(graph, inputs, &Tensors::new()),
+            Self::C(program) => program.evaluate(inputs, &Tensors::new()),
+        }
+    }
 }
 
 impl TrainingStep {
@@ -147,8 +176,18 @@ impl TrainingStep {
         let float = options.float;
         let rule = Compiled::new(&rule, &FlattenOptions { float, training: false, ..Default::default() })?;
         let compiled = forward.training_step(loss, &params, &rule)?;
-        let runner = Runner::Interpreter(Box::new(compiled.forward(&Interpreter, &mut |_, _| {})?));
-        let mut step = Self { compiled, runner, state: Tensors::new(), params, rate: optimizer.rate, scalar };
+        let mut step = Self {
+            runner: Runner::new(&compiled, None)?,
+            compiled,
+            state: Tensors::new(),
+            params,
+            rate: optimizer.rate,
+            scalar,
+            loss: loss.to_owned(),
+            source: (model.clone(), options),
+            evaluator: OnceLock::new(),
+            in_c: None,
+        };
         // Of the same seed an `Executable` of the model has the same parameters.
         let kept = step.compiled.inputs.iter().filter(|i| matches!(i.role, Role::Param | Role::State));
         let names: Vec<Arc<str>> = kept.map(|i| i.name.clone()).collect();
@@ -161,7 +200,9 @@ impl TrainingStep {
     pub fn in_c(mut self, options: Options) -> Self {
         // Parameters change from step to step.
         let options = Options { pack: false, ..options };
-        self.runner = Runner::C(Box::new(Program::new(self.compiled.clone(), EntryPoint::Outputs, options)));
+        self.runner = Runner::in_c(&self.compiled, options.clone());
+        self.evaluator = OnceLock::new();
+        self.in_c = Some(options);
         self
     }
     /// Takes a step on a batch; the outputs, the loss among them, as they were before it. After an error nothing has
@@ -169,13 +210,21 @@ impl TrainingStep {
     pub fn step(&mut self, data: &Tensors) -> Result<Tensors> {
         let rate = Arc::new(Tensor::scalar(self.scalar, self.rate));
         let rate: Tensors = [("learning_rate".into(), rate)].into_iter().collect();
-        let inputs = [&self.state, data, &rate];
-        let result = match &self.runner {
-            Runner::Interpreter(graph) => run(graph, &inputs, &Tensors::new())?,
-            Runner::C(program) => program.evaluate(&inputs, &Tensors::new())?,
-        };
+        let result = self.runner.run(&[&self.state, data, &rate])?;
         self.state.extend(result.state);
         Ok(result.outputs)
+    }
+    /// The outputs for a batch with the parameters as they are, without training: no dropout, and running statistics.
+    pub fn evaluate(&self, data: &Tensors) -> Result<Tensors> {
+        let evaluator = if let Some(evaluator) = self.evaluator.get() {
+            evaluator
+        } else {
+            let (model, options) = &self.source;
+            let options = FlattenOptions { training: false, ..options.clone() };
+            let runner = Runner::new(&Compiled::new(model, &options)?, self.in_c.as_ref())?;
+            self.evaluator.get_or_init(|| runner)
+        };
+        Ok(evaluator.run(&[&self.state, data])?.outputs)
     }
     /// The learning rate of the next steps.
     pub fn learning_rate(&self) -> f64 {
