@@ -314,7 +314,7 @@ fn parts_pack_what_is_there() {
 }
 
 #[test]
-fn memory_is_not_given_away_too_soon() {
+fn memory_is_not_reused_too_soon() {
     let placed = |places: [usize; 2], steps: Vec<KernelStep>| {
         let mut buffers = vectors();
         buffers[1].place = Place::Memory(KernelMemory::Arena(Some(places[0])));
