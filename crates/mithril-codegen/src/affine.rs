@@ -19,7 +19,7 @@ impl<T> Default for Affine<T> {
 }
 
 impl<T: Clone> Affine<T> {
-    /// With one more step, whose right operand is `other`; `None` if that is no such arithmetic. `combine` computes of
+    /// With one more step, whose right operand is `other`; `None` if that is not such arithmetic. `combine` computes of
     /// two values; a first one that is missing is 0 in sums and 1 in products.
     pub fn then(
         self,

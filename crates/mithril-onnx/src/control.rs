@@ -39,7 +39,7 @@ pub fn attribute<'n>(node: &'n NodeProto, name: &str) -> Option<&'n AttributePro
 
 pub fn body<'n>(node: &'n NodeProto, name: &str) -> Result<&'n GraphProto> {
     let graph = attribute(node, name).and_then(|a| a.g.as_deref());
-    graph.ok_or_else(|| malformed(format!("the attribute `{name}` is no graph")))
+    graph.ok_or_else(|| malformed(format!("the attribute `{name}` is not a graph")))
 }
 
 /// Converts a graph within a node; its outputs.

@@ -37,7 +37,7 @@ pub use tensor::{External, Stored};
 pub struct Options {
     /// Shapes of inputs, where those of the file shall not be taken.
     pub shapes: Vec<(String, Vec<Size>)>,
-    /// Inputs that always have this value, and are no inputs of the model.
+    /// Inputs that always have this value, and are not inputs of the model.
     pub constants: Vec<(String, Tensor)>,
 }
 

@@ -151,7 +151,7 @@ pub struct ValueInfoProto {
     pub r#type: Option<TypeProto>,
 }
 
-/// A type; of those that are no tensors only that they occur.
+/// A type; of those that are not tensors only that they occur.
 #[derive(Clone, PartialEq, Message)]
 pub struct TypeProto {
     #[prost(message, optional, tag = "1")]

@@ -35,7 +35,7 @@ def donated_names(names: Iterable[str], data: Sequence[str], backend: Backend) -
     Raises
     ------
     InvalidValueError
-        If something is no data.
+        If something is not data.
     """
     for name in names:
         if name not in data:

@@ -321,7 +321,7 @@ def _values(array: np.ndarray[Any, Any], dtype: str, kind: str) -> Any:
     # No zeros: integers are not divided by them. Small, so that products of several fit.
     steps = np.arange(array.size).reshape(array.shape) % 3
     whole = np.where(array < 0, np.floor(array) - steps, np.floor(array) + 1 + steps)
-    # Of a single element NumPy makes a number that is no array.
+    # Of a single element NumPy makes a number that is not an array.
     return np.asarray(np.abs(whole) if dtype.startswith("uint") else whole, numpy_dtype(dtype))
 
 

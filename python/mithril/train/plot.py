@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Picture", "panels", "plot", "svg"]
 
-#: Columns of an epoch that are no curves, or one of their own.
+#: Columns of an epoch that are not curves, or one of their own.
 _OTHERS = ("epoch", "seconds", "learning_rate")
 _COLORS = ("#3b6fd4", "#d9822b", "#1f9d72", "#8a5bd1", "#c94f5d", "#667085")
 #: Curves of more points are lines alone.

@@ -58,7 +58,7 @@ pub(super) struct AxisPass<'a> {
     devices: usize,
     /// What the nodes so far cost a device: bytes sent, and work.
     cost: u64,
-    /// What of it is work of ops that are no products.
+    /// What of it is work of ops that are not products.
     light: u64,
     /// Whether operands of the nodes so far are sent.
     is_sent: bool,

@@ -129,7 +129,7 @@ fn dims(lit: &Lit) -> Made<Vec<Dim>> {
         Lit::Int(d) => Ok(vec![d.clone()]),
         Lit::Tuple(items) => items.iter().map(dims).collect::<Made<Vec<_>>>().map(|all| all.concat()),
         Lit::Tensor(t) if !t.dtype().is_float() => Ok(t.to_i64s().into_iter().map(Dim::Const).collect()),
-        other => Err(format!("{other} are no integers")),
+        other => Err(format!("{other} are not integers")),
     }
 }
 

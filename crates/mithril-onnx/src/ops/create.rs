@@ -75,7 +75,7 @@ fn range(u: &mut Use<'_>) -> Outputs {
 fn eye_like(u: &mut Use<'_>) -> Outputs {
     let x = u.x(0)?;
     let dtype = u.dtype_of("dtype")?.unwrap_or(u.dtype(x));
-    let [n, m] = &u.shape(x)[..] else { return Err(malformed("its input is no matrix")) };
+    let [n, m] = &u.shape(x)[..] else { return Err(malformed("its input is not a matrix")) };
     let (n, m, k) = (n.clone(), m.clone(), u.int("k", 0)?);
     one(op!(u, "eye", n, m, k, dtype)?)
 }

@@ -231,7 +231,7 @@ fn pad(u: &mut Use<'_>) -> Outputs {
     let mode = u.text("mode", "constant")?;
     let mut x = x;
     if mode != "constant" && all.iter().flatten().any(|p| p.known().is_some_and(|n| n < 0)) {
-        // What is cut off is no part of what is mirrored.
+        // What is cut off is not part of what is mirrored.
         let cut = |p: &Dim| p.known().filter(|&n| n < 0);
         let starts: Vec<Lit> = all.iter().map(|[a, _]| cut(a).map_or(Lit::None, |n| (-n).into())).collect();
         let ends: Vec<Lit> = all

@@ -22,7 +22,7 @@ fn col2im(u: &mut Use<'_>) -> Outputs {
     let count: i64 = window.kernel.iter().try_fold(1_i64, |n, &k| n.checked_mul(k)).unwrap_or(0);
     let channels = shape.get(1).and_then(Dim::known).filter(|n| count > 0 && n % count == 0);
     let (3, Some(channels), true) = (shape.rank(), channels, image.len() == rank) else {
-        return Err(malformed("the columns are no multiple of the block"));
+        return Err(malformed("the columns are not a multiple of the block"));
     };
     let mut sizes = vec![shape[0].clone(), (channels / count).into()];
     sizes.extend(window.kernel.iter().map(|&k| Dim::Const(k)));
@@ -64,7 +64,7 @@ fn deform_conv(u: &mut Use<'_>) -> Outputs {
     };
     let fits = |n: i64, groups: i64| groups > 0 && n % groups == 0;
     if !fits(c, groups) || !fits(all, groups) || !fits(c, offset_groups) || h < 1 || w < 1 {
-        return Err(malformed("channels are no multiple of the groups"));
+        return Err(malformed("channels are not a multiple of the groups"));
     }
     let places = u.shape(offset);
     let [_, _, rows, columns] = &places[..] else { return Err(malformed("the offsets have not 4 axes")) };

@@ -63,7 +63,7 @@ fn dft(u: &mut Use<'_>) -> Outputs {
     }
     let size = if u.has(1) { Some(u.number(1)? as i64) } else { None };
     if size.is_some_and(|n| !(1..=1 << 32).contains(&n)) {
-        return Err(malformed("the length is no positive number"));
+        return Err(malformed("the length is not a positive number"));
     }
     let (inverse, onesided) = (u.flag("inverse", false)?, u.flag("onesided", false)?);
     let x = if dtype == DType::F64 { x } else { u.cast(x, DType::F32)? };

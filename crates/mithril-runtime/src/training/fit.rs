@@ -138,7 +138,7 @@ impl TrainingStep {
     /// ```
     ///
     /// # Errors
-    /// Options without meaning; data that are no inputs of the model or differ in their number of examples; a file that
+    /// Options without meaning; data that are not inputs of the model or differ in their number of examples; a file that
     /// was written by another training; and what [`TrainingStep::step`] reports. Epochs before the error stay.
     pub fn fit(
         &mut self,

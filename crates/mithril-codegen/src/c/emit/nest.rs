@@ -353,7 +353,7 @@ impl Levels<'_, '_> {
             if vars.iter().any(|v| v.size == 0) || body.reduces() {
                 return false;
             }
-            // The place of an extreme in a small window is no vector operation otherwise.
+            // The place of an extreme in a small window is not a vector operation otherwise.
             let is_place = matches!(op, ReduceOp::ArgMax | ReduceOp::ArgMin);
             let most = if is_place && last.size <= LARGEST_WINDOW { LARGEST_STEP } else { 1 };
             let (mut is_straight, mut is_apart) = (true, false);

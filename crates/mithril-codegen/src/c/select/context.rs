@@ -28,7 +28,7 @@ pub struct SelectionContext<'a> {
     pub decisions: &'a mut Vec<Decision>,
 }
 
-/// What an epilogue reads, with strides as `strides` says; `None` if something is no multiple of the variables.
+/// What an epilogue reads, with strides as `strides` says; `None` if something is not a multiple of the variables.
 pub fn operands(
     epilogue: &EpilogueCall,
     strides: impl Fn(&Index) -> Option<Strides>,

@@ -31,7 +31,7 @@ pub struct EpilogueCall {
 
 impl EpilogueFunctions {
     /// The function that makes the value of `nest` of the sum inside of it; `names` are the variables as the kernel
-    /// calls them. `None` if it is no function of an element.
+    /// calls them. `None` if it is not a function of an element.
     pub fn add<M: Memory>(
         &mut self,
         buffers: &Buffers<M>,

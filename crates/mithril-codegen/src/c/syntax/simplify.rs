@@ -179,7 +179,7 @@ fn simplified(nodes: Vec<Node>) -> Vec<Node> {
             out.extend(worked_out(terms, &nodes[at..end]));
             at = end;
         } else {
-            // What follows one of these in brackets is no operand.
+            // What follows one of these in brackets is not an operand.
             let has_head = ["for", "if", "while", "switch"].iter().any(|word| nodes[at].is(word));
             for _ in 0..=usize::from(has_head && at + 1 < nodes.len()) {
                 out.push(std::mem::replace(&mut nodes[at], token("", String::new())));

@@ -86,7 +86,7 @@ pub fn parts(text: &str) -> Vec<Part<'_>> {
     parts
 }
 
-/// What a placeholder that is no argument stands for; `operand` is the dtype of the first argument, `out` the result's.
+/// What a placeholder that is not an argument stands for; `operand` is the dtype of the first argument, `out` the result's.
 pub fn word(word: &str, operand: DType, out: DType, form: Form) -> String {
     let computed = arithmetic(operand);
     let is_fast = form == Form::Fast && computed == DType::F32;

@@ -61,7 +61,7 @@ fn step(name: &str, work: KernelWork) -> KernelStep {
     KernelStep { name: name.to_owned(), origin: String::new(), work }
 }
 
-/// `to[i] = from[i]` for 8 elements, plus itself so that it is no copy.
+/// `to[i] = from[i]` for 8 elements, plus itself so that it is not a copy.
 fn fill(to: usize, from: usize) -> KernelStep {
     let v = var(to as u32, 8);
     let value = load(from, &[Index::var(v)]) + load(from, &[Index::var(v)]);

@@ -189,7 +189,7 @@ impl Scores {
             self.is_causal = true;
             return Some(());
         }
-        // One number for all scores is no mask.
+        // One number for all scores is not a mask.
         let has_axes = view.shape(mask)?.rank() > 0;
         (self.mask.is_none() && has_axes).then(|| self.mask = Some(Bound::Value(mask)))
     }
@@ -232,7 +232,7 @@ impl Scores {
     }
     /// An operand of the product, with its scale in that of the scores.
     pub fn unscaled(&mut self, view: &View<'_>, v: ValueId) -> ValueId {
-        // Constants are no operands: a product with them is theirs.
+        // Constants are not operands: a product with them is theirs.
         let (scale, inner, _) = view.scaled(v);
         if view.shape(inner) != view.shape(v) {
             return v;

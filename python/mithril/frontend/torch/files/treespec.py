@@ -32,7 +32,7 @@ def container(text: Any) -> tuple[str, int]:
         The text, and how many leaves there are.
     """
     if not isinstance(text, str) or len(text) > _LENGTH:
-        raise Malformed("the containers of inputs or outputs are no text")
+        raise Malformed("the containers of inputs or outputs are not text")
     try:
         protocol, tree = json.loads(text)
         cleaned, leaves = _node(tree, 0)
