@@ -178,7 +178,8 @@ impl Padder {
             }
         }
         let Some(expansion) = rule::expansion(&call) else {
-            let message = format!("{} mixes the examples of a batch, and is not a sum over them", node.op.name);
+            let message =
+                format!("{} mixes the examples of a batch, and is not a sum over them", node.op.name);
             return Err(Error::new(Code::BadArgument, message));
         };
         let tensors = inputs.iter().zip(&call.args).filter(|(_, arg)| matches!(arg, Arg::Tensor(_)));
