@@ -202,11 +202,11 @@ impl Renaming {
             let works = Command::new(&path).arg("--version").output().is_ok_and(|done| done.status.success());
             works.then_some(path)
         };
-        let found = find("objcopy").zip(find("nm"));
-        if found.is_none() {
+        let tools = find("objcopy").zip(find("nm"));
+        if tools.is_none() {
             println!("cargo::warning=ggml is compiled for AVX2 alone: objcopy and nm are not installed");
         }
-        found.map(|(objcopy, nm)| Self { objcopy, nm })
+        tools.map(|(objcopy, nm)| Self { objcopy, nm })
     }
     /// Begins the names of all symbols that the objects define with a prefix, wherever they occur in them.
     fn separate(&self, objects: &mut Objects, folder: &Path, prefix: &str) {
