@@ -18,19 +18,19 @@ const OPTIONS = {
 };
 
 /** The options of `generate`, checked; those that were not given have their usual values. */
-export function optionsOf(given = {}) {
-  refuseUnknown("option", given, Object.keys(OPTIONS));
-  const found = {};
+export function optionsOf(settings = {}) {
+  refuseUnknown("option", settings, Object.keys(OPTIONS));
+  const options = {};
   for (const [name, [usual, isAllowed, hint]] of Object.entries(OPTIONS)) {
-    found[name] = given[name] ?? usual;
-    const isNumber = typeof found[name] === "number" || !["temperature", "topP", "minP", "repetitionPenalty"].includes(name);
-    if (given[name] !== undefined && given[name] !== null && !(isNumber && isAllowed(found[name])))
-      throw new ModelError(`${name} is ${String(given[name])}: give ${hint}`);
+    options[name] = settings[name] ?? usual;
+    const isNumber = typeof options[name] === "number" || !["temperature", "topP", "minP", "repetitionPenalty"].includes(name);
+    if (settings[name] !== undefined && settings[name] !== null && !(isNumber && isAllowed(options[name])))
+      throw new ModelError(`${name} is ${String(settings[name])}: give ${hint}`);
   }
-  const narrowing = ["topK", "topP", "minP"].find((name) => found[name] !== undefined);
-  if (found.temperature === 0 && narrowing)
+  const narrowing = ["topK", "topP", "minP"].find((name) => options[name] !== undefined);
+  if (options.temperature === 0 && narrowing)
     throw new ModelError(`${narrowing} is given, but nothing is drawn with a temperature of 0: give a temperature, e.g. 1`);
-  return found;
+  return options;
 }
 
 // Random numbers from 0 to below 1: xoshiro128++, whose state is drawn from the seed.

@@ -295,12 +295,12 @@ export async function load(url, options = {}) {
 /** Loads the model in a worker, so that the page stays responsive; the interface is the same. */
 export async function loadInWorker(url, options = {}) {
   const { about, call, close } = await startWorker(url, options);
-  const generate = async (prompt, given = {}) => {
-    const { onToken, signal, ...others } = optionsOf(given);
+  const generate = async (prompt, settings = {}) => {
+    const { onToken, signal, ...others } = optionsOf(settings);
     // Checked here, where what is wrong is said at once; what was not given is not sent.
     const sent = Object.fromEntries(Object.entries(others).filter(([, value]) => value !== undefined));
     return call("generate", [prompt, sent], { onEvent: onToken, signal });
   };
   const methods = ["encode", "decode", "logits", "reset"];
-  return { ...about, generate, ...Object.fromEntries(methods.map((name) => [name, (...given) => call(name, given)])), close };
+  return { ...about, generate, ...Object.fromEntries(methods.map((name) => [name, (...args) => call(name, args)])), close };
 }
