@@ -1,7 +1,8 @@
 """A Llama with random weights on llama.cpp, on the GGML backend and in C, in turns: `python -m bench.llama_cpp`.
 
 llama.cpp is compiled from the sources that the package of ggml carries, with a ggml of its own for exactly this
-processor (some minutes, once). It and the GGML backend read the same file of GGUF: the same blocks of weights. For each
+processor (some minutes, once). It and the GGML backend read the same file of GGUF: the same blocks of weights, whose
+rows both interleave where they have kernels for that (`repack=True`). For each
 type of weights and number of threads: the milliseconds of one token after a short prompt, and of a long prompt, each
 the least of some runs in turns, and how many times as long llama.cpp takes. On one thread they are those that the
 processor spent on it, which other programs disturb little. C keeps weights in kinds of its own with as
@@ -133,7 +134,7 @@ def measure(type: str, threads: int, prompt: int, with_c: bool, sizes: dict[str,
         model.load_params(model.randomize_params(seed=0))
         ml.save_gguf(model, file, quantize={"*embed*": None, "*": type})
         theirs = Theirs(file, threads, max(prompt, BEFORE) + 16)
-        on_ggml = decoder(ml.GGMLBackend(num_threads=threads), sizes)
+        on_ggml = decoder(ml.GGMLBackend(num_threads=threads, repack=True), sizes)
         ml.load_weights(on_ggml, file)
         for what, tokens, kind in (("token", BEFORE, TYPES[type][0]), ("prompt", prompt, TYPES[type][1])):
             sides: list[Callable[[str, int], float]] = [theirs.run, Ours(on_ggml, sizes["vocab_size"], threads).run]

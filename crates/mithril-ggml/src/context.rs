@@ -12,6 +12,7 @@ use crate::ffi::{self, ggml_context, ggml_tensor};
 use crate::graph::Graph;
 use crate::operations::{self, Passed};
 use crate::processor;
+use crate::repack;
 
 /// Room for so many tensors is made at once.
 const TENSORS: usize = 256;
@@ -98,6 +99,8 @@ pub struct Context {
     leaves: Vec<*mut ggml_tensor>,
     /// Leaves that operations may change.
     released: Vec<*mut ggml_tensor>,
+    /// Leaves whose rows are interleaved.
+    repacked: Vec<TensorId>,
     customs: Works,
     failure: Failure,
 }
@@ -118,6 +121,7 @@ impl Context {
             tensors: Vec::new(),
             leaves: Vec::new(),
             released: Vec::new(),
+            repacked: Vec::new(),
             customs: Vec::new(),
             failure: Failure::default(),
         })
@@ -138,8 +142,53 @@ impl Context {
         self.released.push(self.tensors[leaf.0].0);
         Ok(leaf)
     }
+    /// A matrix whose rows were interleaved by [`repack`](crate::repack()): the first operand of products, and nothing else.
+    pub fn repacked_leaf(&mut self, ty: &Type) -> Result<TensorId> {
+        let leaf = self.leaf(ty)?;
+        // SAFETY: the leaf was just made.
+        if !unsafe { repack::mark(self.tensors[leaf.0].0) }? {
+            return Err(Error::internal(format!("ggml cannot interleave the rows of {ty}")));
+        }
+        self.repacked.push(leaf);
+        Ok(leaf)
+    }
+    /// The product of an interleaved matrix with rows of floats, as what is called here wants them: without gaps, and along
+    /// three axes at most.
+    fn product_of_repacked(&mut self, matrix: TensorId, rows: TensorId) -> Result<TensorId> {
+        let mut rows = rows;
+        if !self.ty(rows).is_contiguous() {
+            rows = self.call("ggml_cont", &[Argument::Tensor(rows)])?;
+        }
+        let [columns, n1, n2, n3] = self.ty(rows).sizes;
+        let reshape = |this: &mut Self, of: TensorId, sizes: [i64; DIMENSIONS]| {
+            let sizes = sizes.map(|n| Argument::Number(n as f64));
+            this.call("ggml_reshape_4d", &[&[Argument::Tensor(of)][..], &sizes].concat())
+        };
+        if n3 == 1 {
+            return self.call_checked("ggml_mul_mat", &[Argument::Tensor(matrix), Argument::Tensor(rows)]);
+        }
+        let rows = reshape(self, rows, [columns, n1, n2 * n3, 1])?;
+        let arguments = [Argument::Tensor(matrix), Argument::Tensor(rows)];
+        let product = self.call_checked("ggml_mul_mat", &arguments)?;
+        let results = self.ty(product).sizes[0];
+        reshape(self, product, [results, n1, n2, n3])
+    }
     /// Calls a function, after all that it would assert was checked.
     pub fn call(&mut self, name: &str, arguments: &[Argument]) -> Result<TensorId> {
+        let is_repacked = |a: &Argument| matches!(a, Argument::Tensor(id) if self.repacked.contains(id));
+        if arguments.iter().any(is_repacked) {
+            return match (name, arguments) {
+                ("ggml_mul_mat", &[Argument::Tensor(matrix), Argument::Tensor(rows)])
+                    if !self.repacked.contains(&rows) =>
+                {
+                    self.product_of_repacked(matrix, rows)
+                }
+                _ => Err(Error::internal(format!("{name} reads a matrix with interleaved rows"))),
+            };
+        }
+        self.call_checked(name, arguments)
+    }
+    fn call_checked(&mut self, name: &str, arguments: &[Argument]) -> Result<TensorId> {
         let missing = || Error::internal(format!("ggml has no function {name}"));
         let function = functions::find(name).ok_or_else(missing)?;
         let operation = operations::find(name).ok_or_else(missing)?;
@@ -181,6 +230,9 @@ impl Context {
         let missing = || Error::internal("a custom op reads what is not there");
         let mut tensors = Vec::with_capacity(arguments.len());
         for id in arguments {
+            if self.repacked.contains(id) {
+                return Err(Error::internal("a custom op reads a matrix with interleaved rows"));
+            }
             let (tensor, own) = self.tensors.get(id.0).ok_or_else(missing)?;
             if !own.is_contiguous() {
                 return Err(Error::internal(format!("a custom op reads {own}, which has gaps")));

@@ -41,6 +41,25 @@ pub struct ggml_backend_device {
 }
 
 #[repr(C)]
+pub struct ggml_backend_reg {
+    _opaque: [u8; 0],
+}
+
+#[repr(C)]
+pub struct ggml_backend_buffer_type {
+    _opaque: [u8; 0],
+}
+
+#[repr(C)]
+pub struct ggml_backend_buffer {
+    _opaque: [u8; 0],
+}
+
+/// What a device gives beside its own memory; a null ends the list.
+pub type ggml_backend_dev_get_extra_bufts_t =
+    unsafe extern "C" fn(*mut ggml_backend_device) -> *mut *mut ggml_backend_buffer_type;
+
+#[repr(C)]
 pub struct ggml_init_params {
     pub mem_size: usize,
     pub mem_buffer: *mut c_void,
@@ -165,6 +184,19 @@ unsafe extern "C" {
         imatrix: *const f32,
     ) -> usize;
 
+    pub fn ggml_backend_cpu_reg() -> *mut ggml_backend_reg;
+    pub fn ggml_backend_reg_dev_get(reg: *mut ggml_backend_reg, index: usize) -> *mut ggml_backend_device;
+    pub fn ggml_backend_reg_get_proc_address(reg: *mut ggml_backend_reg, name: *const c_char) -> *mut c_void;
+    pub fn ggml_backend_buft_name(kind: *mut ggml_backend_buffer_type) -> *const c_char;
+    pub fn ggml_backend_buft_alloc_buffer(
+        kind: *mut ggml_backend_buffer_type,
+        size: usize,
+    ) -> *mut ggml_backend_buffer;
+    pub fn ggml_backend_buffer_init_tensor(
+        buffer: *mut ggml_backend_buffer,
+        tensor: *mut ggml_tensor,
+    ) -> c_int;
+    pub fn ggml_backend_tensor_set(tensor: *mut ggml_tensor, data: *const c_void, offset: usize, size: usize);
     pub fn ggml_backend_dev_count() -> usize;
     pub fn ggml_backend_dev_get(index: usize) -> *mut ggml_backend_device;
     pub fn ggml_backend_dev_name(device: *mut ggml_backend_device) -> *const c_char;

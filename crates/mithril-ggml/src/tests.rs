@@ -8,7 +8,7 @@ use mithril_ir::Code;
 
 use crate::operations::{Parameter, find};
 use crate::{Argument, Context, Custom, Elements, ElementsMut, Graph};
-use crate::{TensorId, Workers, bytes, dequantize, ffi, quantize};
+use crate::{TensorId, Workers, bytes, can_repack, dequantize, ffi, quantize, repack};
 
 fn f32s(sizes: [i64; 4]) -> Type {
     Type::contiguous(Element::F32, sizes)
@@ -254,4 +254,46 @@ fn rows_survive_every_type() {
         }
     }
     assert!(bytes(Element::Q4_K, 4, 128).is_err() && bytes(Element::Q8_0, 1, 0).is_err());
+}
+
+/// Rows of floats with gaps, and along four axes, are brought into the order that products of interleaved matrices need.
+#[test]
+fn interleaved_matrices_are_multiplied_with_rows_that_lie_anyhow() {
+    let (columns, results) = (64_i64, 16_i64);
+    let kept = Type::contiguous(Element::Q4_0, [columns, results, 1, 1]);
+    if !can_repack(&kept).expect("a processor") {
+        return;
+    }
+    let values: Vec<f32> = (0..columns * results).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
+    let mut packed = vec![0; bytes(Element::Q4_0, results as usize, columns as usize).expect("whole blocks")];
+    quantize(Element::Q4_0, &values, columns as usize, None, &mut packed).expect("quantized");
+    let mut interleaved = packed.clone();
+    repack(&kept, &mut interleaved).expect("interleaved");
+    let t = Argument::Tensor;
+    // Whole numbers up to 127, which 8 bits hold exactly.
+    let rows: Vec<f32> = (0..columns * 5 * 2 * 3).map(|i| ((i * 29 + i / 7) % 255 - 127) as f32).collect();
+    for (sizes, is_permuted) in [([64, 5, 2, 3], false), ([64, 5, 6, 1], true), ([64, 30, 1, 1], false)] {
+        let outputs = [(&packed, false), (&interleaved, true)].map(|(weights, is_repacked)| {
+            let mut c = Context::new().expect("a processor");
+            let w = if is_repacked { c.repacked_leaf(&kept) } else { c.leaf(&kept) }.expect("a leaf");
+            let mut x = c.leaf(&f32s(sizes)).expect("a leaf");
+            if is_permuted {
+                let axes = [0.0, 2.0, 1.0, 3.0].map(Argument::Number);
+                x = c.call("ggml_permute", &[t(x), axes[0], axes[1], axes[2], axes[3]]).expect("a view");
+            }
+            let y = c.call("ggml_mul_mat", &[t(w), t(x)]).expect("a product");
+            let y = c.call("ggml_scale", &[t(y), Argument::Number(1.0)]).expect("scaled");
+            assert!(!is_repacked || c.call("ggml_cont", &[t(w)]).is_err());
+            let mut graph = c.finish(&[y]).expect("a graph");
+            // The weights as floats, of which there are as many bytes.
+            let words: Vec<f32> =
+                weights.chunks(4).map(|b| f32::from_ne_bytes([b[0], b[1], b[2], b[3]])).collect();
+            let leaves = [words, rows.clone()];
+            [1, 2].map(|threads| compute(&mut graph, &leaves, &[(results * 30) as usize], threads))
+        });
+        for threads in 0..2 {
+            let pairs = outputs[0][threads][0].iter().zip(&outputs[1][threads][0]);
+            assert!(pairs.clone().all(|(a, b)| (a - b).abs() <= 1e-5 * 127.0 * 64.0), "{sizes:?}");
+        }
+    }
 }

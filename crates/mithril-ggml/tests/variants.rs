@@ -176,12 +176,12 @@ const ELEMENTS: &[Element] = &[
     Element::IQ4_XS,
 ];
 
-/// Products of weights with so many columns of numbers, on one thread.
-fn product(element: Element, weights: &[u8], numbers: &[f32]) -> Vec<f32> {
+/// Products of weights, whose rows may be interleaved, with so many columns of numbers, on one thread.
+fn product(element: Element, weights: &[u8], is_repacked: bool, numbers: &[f32]) -> Vec<f32> {
     let count = (numbers.len() / COLUMNS) as i64;
     let mut context = Context::new().expect("a processor");
     let kept = Type::contiguous(element, [COLUMNS as i64, ROWS as i64, 1, 1]);
-    let a = context.leaf(&kept).expect("a leaf");
+    let a = if is_repacked { context.repacked_leaf(&kept) } else { context.leaf(&kept) }.expect("a leaf");
     let b = context.leaf(&Type::contiguous(Element::F32, [COLUMNS as i64, count, 1, 1])).expect("a leaf");
     let c = context.call("ggml_mul_mat", &[Argument::Tensor(a), Argument::Tensor(b)]).expect("a call");
     let mut graph = context.finish(&[c]).expect("a graph");
@@ -220,9 +220,18 @@ fn products_are_those_of_the_dequantized_weights() {
         }
         let mut weights = vec![0.0; values.len()];
         mithril_ggml::dequantize(element, &packed, &mut weights).expect("dequantized");
-        // A vector, and a matrix, which have kernels of their own.
-        for count in [1, ROWS] {
-            let actual = product(element, &packed, &numbers[..count * COLUMNS]);
+        let kept = Type::contiguous(element, [COLUMNS as i64, ROWS as i64, 1, 1]);
+        let mut orders = vec![(false, packed.clone())];
+        if mithril_ggml::can_repack(&kept).expect("a processor") {
+            mithril_ggml::repack(&kept, &mut packed).expect("interleaved");
+            assert_ne!(orders[0].1, packed, "{element}");
+            orders.push((true, packed));
+        }
+        // A vector, and a matrix, which have kernels of their own; 3 and 7 columns are no multiple of theirs.
+        for (count, (is_repacked, packed)) in
+            [1, 3, 7, ROWS].into_iter().flat_map(|n| orders.iter().map(move |o| (n, o)))
+        {
+            let actual = product(element, packed, *is_repacked, &numbers[..count * COLUMNS]);
             for (i, actual) in actual.iter().enumerate() {
                 let (row, column) = (i % ROWS, i / ROWS);
                 let terms = || {
@@ -231,7 +240,10 @@ fn products_are_those_of_the_dequantized_weights() {
                 };
                 let (sum, size): (f64, f64) = (terms().sum(), terms().map(f64::abs).sum());
                 let error = (f64::from(*actual) - sum).abs() / size;
-                assert!(error < 1e-6, "{element}, {count} columns, row {row}: {actual} is not {sum}");
+                assert!(
+                    error < 1e-6,
+                    "{element}, interleaved: {is_repacked}, {count} columns, row {row}: {actual} is not {sum}"
+                );
             }
         }
     }

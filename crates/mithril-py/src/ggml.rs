@@ -230,6 +230,7 @@ pub struct GgmlOptions {
     memory_limit: Option<usize>,
     quantize: Option<Vec<(String, Option<String>)>>,
     strict: bool,
+    repack: Option<bool>,
 }
 
 fn element(name: &str) -> Result<Element, Error> {
@@ -238,14 +239,14 @@ fn element(name: &str) -> Result<Element, Error> {
 
 impl GgmlOptions {
     fn options(self, pack: bool) -> Result<Options, Error> {
-        let Self { threads, memory_limit, quantize, strict } = self;
+        let Self { threads, memory_limit, quantize, strict, repack } = self;
         let rule = |(pattern, name): (String, Option<String>)| {
             Ok((pattern, name.as_deref().map(element).transpose()?))
         };
         let rules =
             quantize.map(|rules| rules.into_iter().map(rule).collect::<Result<_, Error>>()).transpose()?;
         let quantize = rules.map(|rules| Quantize { rules, strict });
-        Ok(Options { threads, memory_limit, quantize, pack })
+        Ok(Options { threads, memory_limit, quantize, pack, repack })
     }
 }
 

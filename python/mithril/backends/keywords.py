@@ -131,6 +131,7 @@ class GgmlOptions(NativeOptions, total=False):
 
     quantize: str | Mapping[str, str | None] | None
     quantize_strict: bool | None
+    repack: bool | None
 
 
 class InferenceOptions(TypedDict, total=False):

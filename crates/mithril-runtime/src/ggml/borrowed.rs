@@ -1,6 +1,6 @@
 //! Weights that are given in blocks or in 16 bits, as files hold them: ggml reads them where they lie if it keeps them that way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use mithril_codegen::ggml::plan::{Source, Value};
@@ -14,11 +14,21 @@ pub type BorrowedWeights = BTreeMap<Arc<str>, Element>;
 
 /// Per input of a function the elements of its blocks, if it is given so.
 #[derive(Clone, Debug, Default)]
-pub struct Blocks(Vec<Option<Element>>);
+pub struct Blocks {
+    elements: Vec<Option<Element>>,
+    /// Values that are copied, so that their rows can be interleaved, although an input holds them.
+    copied: BTreeSet<usize>,
+}
 
 impl Blocks {
-    /// The inputs that are given in blocks, which become bytes in the interface.
-    pub(super) fn new(weights: &BorrowedWeights, plan: &Plan, interface: &mut Interface) -> Self {
+    /// The inputs that are given in blocks, which become bytes in the interface. `copied` are values that are not read where
+    /// they lie.
+    pub(super) fn new(
+        weights: &BorrowedWeights,
+        plan: &Plan,
+        interface: &mut Interface,
+        copied: BTreeSet<usize>,
+    ) -> Self {
         let mut positions = vec![None; interface.inputs.len()];
         for (i, buffer) in interface.inputs.iter_mut().enumerate().filter(|(i, _)| interface.fixed[*i]) {
             let Some(&element) = weights.get(&buffer.name) else { continue };
@@ -33,15 +43,19 @@ impl Blocks {
             };
             positions[i] = Some(element);
         }
-        let blocks = Self(positions);
-        for i in plan.values.iter().filter_map(|value| blocks.whole(plan, value)) {
+        let blocks = Self { elements: positions, copied };
+        for i in (0..plan.values.len()).filter_map(|v| blocks.borrowed(plan, v)) {
             interface.read[i] = true;
         }
         blocks
     }
     /// The elements of an input that is given in blocks.
     pub fn of(&self, input: usize) -> Option<Element> {
-        self.0.get(input).copied().flatten()
+        self.elements.get(input).copied().flatten()
+    }
+    /// The input in which ggml reads a weight, since that holds it exactly as it is kept.
+    pub(super) fn borrowed(&self, plan: &Plan, v: usize) -> Option<usize> {
+        self.whole(plan, &plan.values[v]).filter(|_| !self.copied.contains(&v))
     }
     /// The input that holds a weight exactly as it is kept.
     pub(super) fn whole(&self, plan: &Plan, value: &Value) -> Option<usize> {

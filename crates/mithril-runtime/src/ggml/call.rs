@@ -152,6 +152,11 @@ impl<'a> Run<'a> {
         let value = &self.function.plan().values[v];
         let ty = value.ty.ok_or_else(|| Error::internal("a value has no type in ggml"))?;
         let named = |e: Error| e.note(format!("the weight is {}", value.name));
+        if let Some(i) = self.function.blocks().whole(self.function.plan(), value) {
+            // SAFETY: that the input has the memory was checked; it is borrowed as long as the call lasts.
+            out.copy_from_slice(unsafe { convert::bytes(self.inputs[i], out.len()) });
+            return Ok(());
+        }
         if let Source::Permuted { of, axes } = &value.source
             && let Source::Input(i) = self.function.plan().values[*of].source
             && let Some(values) = self.function.floats(i, self.inputs)

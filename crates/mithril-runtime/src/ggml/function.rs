@@ -1,6 +1,6 @@
 //! A plan that can be called, by any number of threads at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -107,18 +107,19 @@ impl Function {
         threads: usize,
         budget: &Arc<Budget>,
     ) -> Result<Self> {
-        Self::of_blocks(plan, interface, Blocks::default(), pack, threads, budget)
+        Self::of_blocks(plan, interface, Blocks::default(), BTreeSet::new(), pack, threads, budget)
     }
-    /// A function some of whose weights are given in blocks.
+    /// A function some of whose weights are given in blocks, and whose packed weights of `repacked` are interleaved.
     pub(super) fn of_blocks(
         plan: Plan,
         interface: Interface,
         blocks: Blocks,
+        repacked: BTreeSet<usize>,
         pack: bool,
         threads: usize,
         budget: &Arc<Budget>,
     ) -> Result<Self> {
-        let places = Places::of_calls(&plan, &interface, &blocks, pack)?;
+        let places = Places::of_calls(&plan, &interface, &blocks, pack, repacked)?;
         let packing = Places::of_packing(&plan, &blocks, &places)?;
         let packing = Part::new(&plan, &plan.prepared, packing, threads, drop)?;
         let mut graphs = Vec::with_capacity(plan.steps.len());
@@ -129,7 +130,8 @@ impl Function {
             prepared: prepared(&plan, &calls.places),
             graphs: calls.work,
             work: calls.bytes - calls.work,
-            packing: if plan.prepared.is_empty() { 0 } else { packing.bytes },
+            packing: if plan.prepared.is_empty() { 0 } else { packing.bytes }
+                + largest_copy(&plan, &calls.places),
         };
         let reserved = budget.reserve(needs, &caller_memory)?;
         let mut constants = BTreeMap::new();
@@ -202,6 +204,11 @@ impl Function {
                 // SAFETY: the room of this value in the packed weights, which nobody else has yet.
                 let out = unsafe { convert::bytes_mut(outputs[k], ty.bytes() as usize) };
                 run.write(v, out, self.threads)?;
+            }
+            if let Some(ty) = value.ty.filter(|_| self.calls.places.repacked.contains(&v)) {
+                // SAFETY: as above; what the steps wrote is there.
+                let out = unsafe { convert::bytes_mut(outputs[k], ty.bytes() as usize) };
+                mithril_ggml::repack(&ty, out)?;
             }
             run.forget(at, true);
         }
@@ -304,6 +311,12 @@ fn constant(plan: &Plan, v: usize) -> Result<Arc<Tensor>> {
         Source::Permuted { of: base, axes } => Ok(Arc::new(convert::permuted(&*of(*base)?, axes))),
         _ => of(v),
     }
+}
+
+/// Bytes of the largest weight that is interleaved, of which there is a copy meanwhile.
+fn largest_copy(plan: &Plan, places: &Places) -> usize {
+    let bytes = places.repacked.iter().filter_map(|&v| plan.values[v].ty.map(|ty| ty.bytes() as usize));
+    bytes.max().unwrap_or(0)
 }
 
 /// Bytes of parameters that are packed, and of constants.

@@ -13,6 +13,7 @@ mod instances;
 pub mod pack;
 mod places;
 pub mod program;
+mod repacked;
 
 pub use borrowed::{Blocks, BorrowedWeights};
 pub use budget::Budget;

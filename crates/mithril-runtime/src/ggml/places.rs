@@ -54,6 +54,8 @@ pub struct Places {
     pub bytes: usize,
     /// Bytes of packed weights.
     pub packed: usize,
+    /// Packed weights whose rows are interleaved.
+    pub repacked: BTreeSet<usize>,
 }
 
 /// Values start at multiples of it.
@@ -128,7 +130,7 @@ fn packed(plan: &Plan, interface: &Interface, blocks: &Blocks) -> BTreeSet<usize
                     && !is_passed_through(value, blocks)
                     && plan.steps.iter().any(|s| matches!(s, Step::Segment(_)) && s.reads().contains(&v))
             }
-            Source::Permuted { of, .. } => is_fixed(of) && blocks.whole(plan, value).is_none(),
+            Source::Permuted { of, .. } => is_fixed(of) && blocks.borrowed(plan, v).is_none(),
             Source::Call | Source::Host => prepared.contains(&v),
             Source::Constant(_) => false,
         }
@@ -187,8 +189,15 @@ fn arranged(rooms: &[Room], lives: Option<&[Option<(usize, usize)>]>) -> Result<
 }
 
 impl Places {
-    /// Places for a call; fixed inputs, and what follows from them, may be packed if `pack`.
-    pub fn of_calls(plan: &Plan, interface: &Interface, blocks: &Blocks, pack: bool) -> Result<Self> {
+    /// Places for a call; fixed inputs, and what follows from them, may be packed if `pack`, and those of `repacked` are then
+    /// interleaved.
+    pub fn of_calls(
+        plan: &Plan,
+        interface: &Interface,
+        blocks: &Blocks,
+        pack: bool,
+        mut repacked: BTreeSet<usize>,
+    ) -> Result<Self> {
         let packed = if pack { packed(plan, interface, blocks) } else { BTreeSet::new() };
         // What the host alone reads needs no room.
         let segments = plan.steps.iter().filter(|step| matches!(step, Step::Segment(_)));
@@ -214,7 +223,7 @@ impl Places {
             }
         }
         let places = Self::new(plan, &plan.steps, results, &outputs, blocks, |v| {
-            if let Some(i) = blocks.whole(plan, &plan.values[v]) {
+            if let Some(i) = blocks.borrowed(plan, v) {
                 return Some(Home::Input(i));
             }
             if let Some((_, k)) = plan.donated.iter().find(|(input, _)| *input == v) {
@@ -226,7 +235,8 @@ impl Places {
             let of = plan.values[v].source.of().unwrap_or(v);
             matches!(plan.values[of].source, Source::Constant(_)).then_some(Home::Constant)
         })?;
-        Ok(Self { packed: packed_bytes, ..places })
+        repacked.retain(|&v| matches!(places.homes[v], Home::Packed(_)));
+        Ok(Self { packed: packed_bytes, repacked, ..places })
     }
     /// Places for the packing of what those of calls say is packed.
     pub fn of_packing(plan: &Plan, blocks: &Blocks, calls: &Self) -> Result<Self> {
@@ -281,7 +291,7 @@ impl Places {
         for ((v, _), start) in rooms.iter().zip(starts) {
             homes[*v] = Home::Scratch(start);
         }
-        Ok(Self { homes, borders, results, lives, bytes, packed: 0 })
+        Ok(Self { homes, borders, results, lives, bytes, packed: 0, repacked: BTreeSet::new() })
     }
     /// The graph of a step that is a segment, by its number among the steps.
     pub fn graph(&self, plan: &Plan, steps: &[Step], number: usize) -> Result<Option<Graph>> {
@@ -294,7 +304,13 @@ impl Places {
         for &v in &border.reads {
             let ty = plan.values[v].ty.as_ref().ok_or_else(|| Error::internal("a value has no type"))?;
             let ty = Type::contiguous(ty.element, ty.sizes);
-            let leaf = if is_donated(v) { context.leaf_to_change(&ty) } else { context.leaf(&ty) };
+            let leaf = if self.repacked.contains(&v) {
+                context.repacked_leaf(&ty)
+            } else if is_donated(v) {
+                context.leaf_to_change(&ty)
+            } else {
+                context.leaf(&ty)
+            };
             tensors.insert(v, leaf?);
         }
         let unknown = || Error::internal("a value is read before it is defined");

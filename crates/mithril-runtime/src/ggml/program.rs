@@ -1,5 +1,6 @@
 //! A compiled model on ggml: one function per choice of sizes, made when it is needed.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use mithril_codegen::c::is_fixed;
@@ -16,6 +17,7 @@ use super::borrowed::{Blocks, BorrowedWeights};
 use super::budget::Budget;
 use super::function::{Function, read};
 use super::pack::{Decision, Packed};
+use super::repacked;
 use crate::c::program::symbols_of;
 use crate::c::{Address, AddressMut, EntryPoint, Interface, TensorSpec};
 use crate::host_calls::Callable;
@@ -44,11 +46,14 @@ pub struct Options {
     pub pack: bool,
     /// Weights that are quantized; needs `pack`.
     pub quantize: Option<Quantize>,
+    /// Whether the rows of low-bit weights are interleaved for products where ggml has kernels for that. By default those of
+    /// weights that are packed; `Some(true)`: also of those that would be read where they are given, which are copied.
+    pub repack: Option<bool>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { threads: 1, memory_limit: None, pack: false, quantize: None }
+        Self { threads: 1, memory_limit: None, pack: false, quantize: None, repack: None }
     }
 }
 
@@ -154,8 +159,11 @@ impl Program {
         }
         let decisions = choice.decisions(&plan, &interface);
         refuse(quantize, &decisions)?;
-        let blocks = Blocks::new(&choice.borrowed, &plan, &mut interface);
-        let function = Function::of_blocks(plan, interface, blocks, pack, threads, &self.budget)?;
+        let can_repack = pack && self.options.repack != Some(false);
+        let repacked = if can_repack { repacked::candidates(&plan)? } else { BTreeSet::new() };
+        let copied = if self.options.repack == Some(true) { repacked.clone() } else { BTreeSet::new() };
+        let blocks = Blocks::new(&choice.borrowed, &plan, &mut interface, copied);
+        let function = Function::of_blocks(plan, interface, blocks, repacked, pack, threads, &self.budget)?;
         Ok(Specialized { function, stages, decisions })
     }
     /// What becomes a plan.

@@ -51,6 +51,11 @@ class GGMLBackend(NativeBackend):
     quantize_strict : bool, optional
         Raise an error if a weight cannot be stored as requested; otherwise it stays in float32 and is reported (default
         False).
+    repack : bool, optional
+        Whether rows of low-bit weights are interleaved for products, where ggml has kernels for that (``q4_0``,
+        ``q4_k``, ``q2_k``, ``iq4_nl`` … with AVX2 or more). By default weights that are quantized when they are packed
+        are; those of a GGUF file are read where they lie. True interleaves those too, in a copy for each choice of
+        sizes; False none.
 
     Examples
     --------
@@ -83,6 +88,9 @@ class GGMLBackend(NativeBackend):
         self.quantize: Rules | None = rules(settings.get("quantize"))
         #: Whether a weight that cannot be stored as asked is an error.
         self.quantize_strict: bool = options.switch("quantize_strict", settings.get("quantize_strict", False))
+        repack = settings.get("repack")
+        #: Whether rows of low-bit weights are interleaved; None: where they are copied anyway.
+        self.repack: bool | None = None if repack is None else options.switch("repack", repack)
 
     @property
     def ggml_devices(self) -> list[tuple[str, str]]:

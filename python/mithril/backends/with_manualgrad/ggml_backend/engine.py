@@ -26,5 +26,6 @@ class GgmlEngine(NativeEngine):
             "memory_limit": self.backend.memory_limit,
             "quantize": None if self.backend.quantize is None else expanded(self.backend.quantize, shapes),
             "strict": self.backend.quantize_strict,
+            "repack": self.backend.repack,
         }
         return _core.ggml_program(core, options, *outputs)
