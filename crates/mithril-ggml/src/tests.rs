@@ -273,7 +273,7 @@ fn interleaved_matrices_are_multiplied_with_rows_that_lie_anyhow() {
     // Whole numbers up to 127, which 8 bits hold exactly.
     let rows: Vec<f32> = (0..columns * 5 * 2 * 3).map(|i| ((i * 29 + i / 7) % 255 - 127) as f32).collect();
     for (sizes, is_permuted) in [([64, 5, 2, 3], false), ([64, 5, 6, 1], true), ([64, 30, 1, 1], false)] {
-        let outputs = [(&packed, false), (&interleaved, true)].map(|(weights, is_repacked)| {
+        let [plain, repacked] = [(&packed, false), (&interleaved, true)].map(|(weights, is_repacked)| {
             let mut c = Context::new().expect("a processor");
             let w = if is_repacked { c.repacked_leaf(&kept) } else { c.leaf(&kept) }.expect("a leaf");
             let mut x = c.leaf(&f32s(sizes)).expect("a leaf");
@@ -291,9 +291,9 @@ fn interleaved_matrices_are_multiplied_with_rows_that_lie_anyhow() {
             let leaves = [words, rows.clone()];
             [1, 2].map(|threads| compute(&mut graph, &leaves, &[(results * 30) as usize], threads))
         });
-        for threads in 0..2 {
-            let pairs = outputs[0][threads][0].iter().zip(&outputs[1][threads][0]);
-            assert!(pairs.clone().all(|(a, b)| (a - b).abs() <= 1e-5 * 127.0 * 64.0), "{sizes:?}");
+        for (a, b) in plain.iter().zip(&repacked) {
+            let mut pairs = a[0].iter().zip(&b[0]);
+            assert!(pairs.all(|(a, b)| (a - b).abs() <= 1e-5 * 127.0 * 64.0), "{sizes:?}");
         }
     }
 }
