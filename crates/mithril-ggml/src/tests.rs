@@ -270,7 +270,7 @@ fn interleaved_matrices_are_multiplied_with_rows_that_lie_anyhow() {
     let mut interleaved = packed.clone();
     repack(&kept, &mut interleaved).expect("interleaved");
     let t = Argument::Tensor;
-    // Whole numbers up to 127, which 8 bits hold exactly.
+    // Integers up to 127, which 8 bits hold exactly.
     let rows: Vec<f32> = (0..columns * 5 * 2 * 3).map(|i| ((i * 29 + i / 7) % 255 - 127) as f32).collect();
     for (sizes, is_permuted) in [([64, 5, 2, 3], false), ([64, 5, 6, 1], true), ([64, 30, 1, 1], false)] {
         let [plain, repacked] = [(&packed, false), (&interleaved, true)].map(|(weights, is_repacked)| {

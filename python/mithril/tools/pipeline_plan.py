@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import tables
 from ..parallel.layout import Mesh
 from ..parallel.mesh_engine import Division
 from ..parallel.pipeline import Pipeline, rows
@@ -17,6 +14,7 @@ from ..parallel.timeline import Span, kept_bytes, timeline
 from ..tables import plain
 from ..tables import seconds as took
 from . import pipeline_picture
+from .plan_report import PlanReport
 
 if TYPE_CHECKING:
     from .. import _core
@@ -64,7 +62,7 @@ class Stage:
         return sum(self.memory.values())
 
 
-class PipelinePlan(tables.Report):
+class PipelinePlan(PlanReport):
     """A model whose layers are on several devices: printed, a table of the devices.
 
     Attributes
@@ -120,25 +118,6 @@ class PipelinePlan(tables.Report):
         Without hardware there are no times: steps are as long as they have operations.
         """
         return pipeline_picture.svg(self)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the picture to a file.
-
-        Parameters
-        ----------
-        path : path-like
-            The file, ``*.svg``.
-
-        Raises
-        ------
-        InvalidValueError
-            For another ending, or if its folder does not exist.
-        """
-        tables.check_path(path, "a plan is", [".svg"])
-        Path(path).write_text(self.picture(), encoding="utf-8")
-
-    def _repr_html_(self) -> str:
-        return self.picture() + super()._repr_html_()
 
     _schema = "mithril.pipeline_plan/1"
 

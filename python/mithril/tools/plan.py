@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from .. import _core, tables
@@ -26,6 +24,7 @@ from ..tables import plain
 from ..tables import seconds as took
 from . import plan_picture
 from .pipeline_plan import PipelinePlan, plan_pipeline
+from .plan_report import PlanReport
 
 __all__ = ["Communication", "Estimate", "Plan", "plan"]
 
@@ -121,7 +120,7 @@ def _estimate(program: _core.Partitioned, layout: Layout, hardware: Hardware, me
     return Estimate(flops, moved, arithmetic, memory_bound, tuple(collectives), tuple(computation), update)
 
 
-class Plan(tables.Report):
+class Plan(PlanReport):
     """A model divided over a mesh: printed, a table of what devices exchange and of the memory of each.
 
     Attributes
@@ -192,25 +191,6 @@ class Plan(tables.Report):
         Without hardware there are no times: collectives are as long as the bytes that they send.
         """
         return plan_picture.svg(self)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the picture to a file.
-
-        Parameters
-        ----------
-        path : path-like
-            The file, ``*.svg``.
-
-        Raises
-        ------
-        InvalidValueError
-            For another ending, or if its folder does not exist.
-        """
-        tables.check_path(path, "a plan is", [".svg"])
-        Path(path).write_text(self.picture(), encoding="utf-8")
-
-    def _repr_html_(self) -> str:
-        return self.picture() + super()._repr_html_()
 
     _schema = "mithril.plan/1"
 

@@ -254,7 +254,7 @@ impl TrainingStep {
         let file = Checkpoint::open(path)?;
         let foreign = || {
             let message = format!("{} was not written by a training", path.display());
-            Error::new(Code::BadFile, message).help("give a path where there is no file yet")
+            Error::new(Code::BadFile, message).help("give a path that does not exist yet")
         };
         let read = |key: &str| {
             let entry = file.metadata().find(|(own, _)| *own == key).and_then(|(_, value)| value.text());
@@ -268,7 +268,7 @@ impl TrainingStep {
             return Err(Error::new(Code::ConflictingOptions, message)
                 .note(format!("there: {known}"))
                 .note(format!("here: {settings}"))
-                .help("use the same, or give a path where there is no file yet"));
+                .help("use the same options and data, or give a path that does not exist yet"));
         }
         if let Some(name) = self.state.keys().find(|name| file.get(name).is_none()) {
             let message = format!("{} has no `{name}`", path.display());

@@ -24,7 +24,7 @@ function checked(what, port, value) {
     if (port.dtype === "float16" || port.dtype === "bfloat16")
       throw new ModelError(`${what} "${port.name}" is a ${typeof value}; give a ${expected}, which holds the bits`);
     if ((isBig || !port.dtype.startsWith("float")) && typeof value === "number" && !Number.isInteger(value))
-      throw new ModelError(`${what} "${port.name}" is ${value}; ${port.dtype} holds whole numbers`);
+      throw new ModelError(`${what} "${port.name}" is ${value}; ${port.dtype} holds integers`);
     value = kind.of(isBig ? BigInt(value) : Number(value));
   }
   const isBits = port.dtype === "float16" && globalThis.Float16Array && value instanceof globalThis.Float16Array;
