@@ -37,7 +37,9 @@ class Pipeline(Layout):
     schedule : str, optional
         ``"gpipe"``: all micro-batches forward, then all backward. ``"1f1b"`` (default): as soon as a micro-batch can go
         backward, it does, so that fewer are kept. ``"interleaved"``: the same, and each device has several parts of the
-        model, one after another, so that devices wait less at the beginning and at the end.
+        model, one after another, so that devices wait less at the beginning and at the end. Where taking turns would
+        let devices wait for each other forever (layers that go back and forth between devices), the order is that of
+        ``"gpipe"``; results are the same.
     chunks : int, optional
         How many parts of the model each device has with ``schedule="interleaved"``, if ``stages`` is a number.
         Default: 2.
@@ -215,7 +217,7 @@ def orders(steps: Sequence[Step], count: int, schedule: str, devices: int) -> li
         turns = [*forward[device], *[[] for _ in range(chunks - len(forward[device]))]]
         ordered = _alternating(_grouped(turns, count, devices), _grouped(back[device], count, devices), ahead)
         alternating.append(ordered + [task for task in whole[device] if task[0] in behind])
-    return alternating if _ends(steps, alternating, count) else whole
+    return alternating if _is_free_of_deadlock(steps, alternating, count) else whole
 
 
 def _above(steps: Sequence[Step]) -> list[int]:
@@ -275,8 +277,8 @@ def _backward(steps: Sequence[Step]) -> set[int]:
     return backward
 
 
-def _ends(steps: Sequence[Step], orders: Sequence[Sequence[Task]], count: int) -> bool:
-    """Whether no devices wait for each other."""
+def _is_free_of_deadlock(steps: Sequence[Step], orders: Sequence[Sequence[Task]], count: int) -> bool:
+    """Whether all tasks are done in the end: no devices wait for each other in a circle."""
     return len(sequence(steps, orders, count)) == sum(map(len, orders))
 
 

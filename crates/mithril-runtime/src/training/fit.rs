@@ -155,9 +155,8 @@ impl TrainingStep {
             return Err(Error::new(Code::BadArgument, message)
                 .help(format!("set batch_size to {examples} or less, or drop_last to false")));
         }
-        if let Some(validation) = validation {
-            self.examples(validation, "validation data")?;
-        }
+        let count = |v| Ok((v, self.examples(v, "validation data")?));
+        let validation = validation.map(count).transpose()?;
         let settings = settings(data, options);
         let mut epochs = match &options.checkpoint {
             Some(path) if path.exists() => self.resume(path, &settings)?,
@@ -167,7 +166,8 @@ impl TrainingStep {
             let start = Instant::now();
             let number = epochs.len() + 1;
             let loss = self.run_epoch(data, examples, number, options)?;
-            let validation_loss = validation.map(|v| self.loss_of(v, options.batch_size)).transpose()?;
+            let validation_loss =
+                validation.map(|(v, n)| self.loss_of(v, n, options.batch_size)).transpose()?;
             let learning_rate = self.learning_rate();
             let seconds = start.elapsed().as_secs_f64();
             epochs.push(Epoch { number, loss, validation_loss, learning_rate, seconds });
@@ -200,8 +200,7 @@ impl TrainingStep {
     }
 
     /// The mean loss of an example with the parameters as they are, and without training.
-    fn loss_of(&self, data: &Tensors, batch_size: usize) -> Result<f64> {
-        let examples = self.examples(data, "validation data")?;
+    fn loss_of(&self, data: &Tensors, examples: usize, batch_size: usize) -> Result<f64> {
         let rows: Vec<usize> = (0..examples).collect();
         let mut total = 0.0;
         for rows in rows.chunks(batch_size) {
