@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use mithril_codegen::c;
 use mithril_codegen::c::kernels::Target as Shape;
+#[cfg(target_arch = "x86_64")]
+use mithril_codegen::c::kernels::TileFeatures;
 pub use mithril_codegen::c::kernels::{Choices, Scheme, TuningTask};
 pub use mithril_codegen::c::{
     Cost, Decision, Matrix, Mesh as CMesh, Options as COptions, Quantize, Reason, Source as CSource,
@@ -68,7 +70,8 @@ fn native() -> Shape {
     {
         use std::is_x86_feature_detected as has;
         if has!("avx512f") {
-            return Shape { has_bytes: has!("avx512vnni"), has_bf16: has!("avx512bf16"), ..Shape::avx512() };
+            let (has_bytes, has_bf16) = (has!("avx512vnni"), has!("avx512bf16"));
+            return Shape { has_bytes, has_bf16, tiles: tiles(), ..Shape::avx512() };
         }
         if has!("avx2") && has!("fma") {
             return Shape { has_bytes: has!("avxvnni"), ..Shape::avx2() };
@@ -84,6 +87,14 @@ fn native() -> Shape {
     {
         Shape::plain()
     }
+}
+
+/// What tiles the processor multiplies (AMX). Only Linux is known to permit them.
+#[cfg(target_arch = "x86_64")]
+fn tiles() -> TileFeatures {
+    let leaf = raw_cpuid::CpuId::new().get_extended_feature_info();
+    let leaf = leaf.filter(|leaf| cfg!(target_os = "linux") && leaf.has_amx_tile());
+    leaf.map(|leaf| TileFeatures { bf16: leaf.has_amx_bf16(), int8: leaf.has_amx_int8() }).unwrap_or_default()
 }
 
 /// What the kernels are shaped for where a vector has so many lanes.

@@ -18,9 +18,20 @@ pub struct Target {
     pub has_bytes: bool,
     /// Whether it has an instruction that multiplies pairs of bfloat16 and adds them to a float.
     pub has_bf16: bool,
+    /// What tiles it multiplies, if it has any.
+    pub tiles: TileFeatures,
     /// Whether weights of products are packed alike for any number of rows, so that programs of several lengths share
     /// them.
     pub packs_alike: bool,
+}
+
+/// Matrices in registers of their own (AMX), beside vectors of 16 lanes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TileFeatures {
+    /// Whether it multiplies those of bfloat16 (AMX-BF16).
+    pub bf16: bool,
+    /// Whether it multiplies those of bytes (AMX-INT8).
+    pub int8: bool,
 }
 
 impl Target {
@@ -33,6 +44,7 @@ impl Target {
             threads: 2,
             has_bytes: true,
             has_bf16: false,
+            tiles: TileFeatures { bf16: false, int8: false },
             packs_alike: false,
         }
     }

@@ -35,6 +35,24 @@ fn products_of_bfloat16_equal_naive_loops() {
     }
 }
 
+/// With tiles (AMX), where this machine has them; where the system does not permit them; and where the compiler knows none.
+#[test]
+fn products_with_tiles_equal_naive_loops() {
+    let target = TARGETS[0];
+    let mut cases = gemm::cases_of_tiles(target);
+    program::check_for(&cases, target, &[]);
+    if cfg!(not(all(target_arch = "x86_64", target_os = "linux"))) {
+        return;
+    }
+    program::check_for(&cases, target, &["-march=native", "-DARCH_REQ_XCOMP_PERM=0xffff"]);
+    if !std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| text.contains("amx_bf16")) {
+        eprintln!("skipped: this processor has no tiles (AMX)");
+        return;
+    }
+    cases.bodies.push("failures += !mithril_start_tiles(16); mithril_stop_tiles(1);".to_owned());
+    program::check_for(&cases, target, &["-march=native"]);
+}
+
 #[test]
 fn convolution_equals_naive_loops() {
     for target in TARGETS {

@@ -68,4 +68,4 @@ pub use weight_gradient::correlation::Correlation;
 
 pub use crate::c::ir::kernel::{Argument, Call, Kernel, PanelStart};
 pub use crate::c::options::{Choices, Scheme};
-pub use crate::c::target::{Element, Target};
+pub use crate::c::target::{Element, Target, TileFeatures};

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use mithril_codegen::c::kernels::{
-    Element, Epilogue, Gemm, Kernel, Library, Operand, Packing, Stored, Strides, Target,
+    Element, Epilogue, Gemm, Kernel, Library, Operand, Packing, Stored, Strides, Target, TileFeatures,
 };
 
 use super::program::{Cases, calls};
@@ -40,6 +40,30 @@ pub fn cases_of_pairs(target: Target) -> Cases {
     }
     let source = library.source();
     assert!(source.contains("MITHRIL_ADD_bf16(sum"), "no kernel of pairs");
+    Cases { source, bodies }
+}
+
+/// Products of bfloat16 for a processor with tiles: random sizes, all that few rows, odd terms and last panels can be.
+pub fn cases_of_tiles(target: Target) -> Cases {
+    let target = Target { has_bf16: true, tiles: TileFeatures { bf16: true, int8: false }, ..target };
+    let mut library = Library::new(target);
+    let mut state = 7_u32;
+    let mut random = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 16) as usize % 100 + 1
+    };
+    // One tile high, two, and with rows left over; of several pieces of k.
+    let edges = [(5, 32, 16), (16, 33, 32), (17, 31, 33), (33, 64, 95), (49, 1, 64), (40, 33, 9001)];
+    let sizes = edges.into_iter().chain((0..6).map(|_| (random(), random(), random())));
+    let plain = sizes.collect::<Vec<_>>().into_iter().map(|(m, n, k)| Gemm::new(Element::F32, m, n, k));
+    let mut bodies = Vec::new();
+    let all = plain.chain(specifications()).chain(same_rows(&target));
+    for (index, gemm) in all.filter(|gemm| gemm.element == Element::F32).enumerate() {
+        let gemm = Gemm { stored: [Stored::BF16; 2], ..gemm };
+        bodies.push(body(&gemm, "", &calls(&gemm.build(&mut library), 1 + index % 3)));
+    }
+    let source = library.source();
+    assert!(source.contains("_tile_dpbf16ps(3, 5, 7)"), "no kernel of tiles");
     Cases { source, bodies }
 }
 

@@ -1,7 +1,10 @@
 //! The kernels of one C file: every function once, helpers before their users.
 
+use std::fmt::Write as _;
+
 use rustc_hash::FxHashMap;
 
+use crate::c::kernels::common::row_groups::RowGroups;
 use crate::c::kernels::common::tuning::{TuningTask, TuningTasks};
 use crate::c::options::Choices;
 use crate::c::syntax::simplify::simplify;
@@ -57,6 +60,48 @@ impl PanelUse {
             // Few groups meet a panel then: a step may have to ask for all of what comes.
             (Self::Shared, true) => "MITHRIL_PREFETCH_L2(next);\nMITHRIL_PREFETCH_L2(next + stride / 2);",
             (Self::Shared, false) => "MITHRIL_PREFETCH_L2(next);",
+        }
+    }
+
+    /// What 16 steps ask for with tiles.
+    fn fetch_tiles(self) -> &'static str {
+        match self {
+            Self::Cached => "(void)next, (void)stride;",
+            Self::Once => {
+                "for (long i = 0; i < 2048; i += 64)\n    \
+                 MITHRIL_PREFETCH_L2((const char *)panel + 8192 + i);\n(void)next, (void)stride;"
+            }
+            Self::Shared => {
+                "for (long i = 0; i < 16 * stride; i += 64)\n    MITHRIL_PREFETCH_L2(next + i);\n\
+                 next += 16 * stride;"
+            }
+        }
+    }
+}
+
+/// What tiles hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tiles {
+    /// Pairs of bfloat16, and sums in float.
+    Pairs,
+}
+
+impl Tiles {
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Pairs => "bf16",
+        }
+    }
+
+    fn sum(self) -> &'static str {
+        match self {
+            Self::Pairs => "float",
+        }
+    }
+
+    fn multiply(self) -> &'static str {
+        match self {
+            Self::Pairs => "_tile_dpbf16ps",
         }
     }
 }
@@ -210,6 +255,62 @@ impl Library {
         }
         self.add(&name, &all);
         self.add(&format!("{name}_{rows}"), &body)
+    }
+
+    /// What multiplies tiles for groups of this many rows and others of at most `most`, in the order of `factor`.
+    pub(crate) fn micro_tiles(&mut self, kind: Tiles, [rows, most]: [usize; 2], panels: PanelUse) -> String {
+        self.add_tiles();
+        let name = format!("mithril_tiles_{}{}", kind.suffix(), panels.mark());
+        let micro = substitute(
+            include_str!("micro_tiles.c"),
+            &[("sum", kind.sum()), ("multiply", kind.multiply()), ("fetch", panels.fetch_tiles())],
+        );
+        let micro = self.add(&name, &micro);
+        let parts = RowGroups::new(rows, &self.target);
+        let mut first = 0;
+        let mut calls = String::new();
+        for (count, rows) in parts.sizes().filter(|(count, rows)| count * rows > 0) {
+            let part = self.micro_part(kind, rows);
+            let call = format!("{part}(@rows@, k, a + 16 * row, panel, tile + 32 * row, accumulate);");
+            let last = first + count * rows;
+            let _ = write!(calls, "\nfor (long row = {first}; row < {last}; row += {rows})\n    {call}");
+            first = last;
+        }
+        let text = substitute(
+            include_str!("tiles_rows.c"),
+            &[
+                ("sum", kind.sum()),
+                ("tiles", &micro),
+                ("parts", calls.trim_start()),
+                ("rows", &rows.to_string()),
+                ("most", &most.to_string()),
+            ],
+        );
+        self.add(&format!("{name}_{rows}"), &text)
+    }
+
+    /// The micro-kernel of vectors for so many rows of a group of any height.
+    fn micro_part(&mut self, kind: Tiles, rows: usize) -> String {
+        let Tiles::Pairs = kind;
+        // What it is a part of.
+        self.micro(Factor::Pairs, self.target.rows(), PanelUse::Cached);
+        let text = substitute(
+            include_str!("micro_part.c"),
+            &[
+                ("factor", Factor::Pairs.c()),
+                ("type", "float"),
+                ("p", Factor::Pairs.suffix()),
+                ("panels", PanelUse::Cached.mark()),
+                ("lanes", &self.target.lanes.to_string()),
+                ("rows", &rows.to_string()),
+            ],
+        );
+        self.add(&format!("mithril_micro_bf16_part_{rows}"), &text)
+    }
+
+    /// What configures tiles.
+    pub(crate) fn add_tiles(&mut self) {
+        self.add("mithril_tiles", include_str!("tiles.c"));
     }
 
     /// What multiplies pairs of bfloat16.

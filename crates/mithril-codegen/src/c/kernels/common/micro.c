@@ -1,15 +1,15 @@
 /* tile[rows][2 vectors] = (accumulate ? tile : 0) + a · panel. Since rows is a constant, all sums stay in registers: a
    step of k loads two vectors of the panel and broadcasts one element of a for each row.
-   a: blocks of @lanes@ steps of k, each block [rows][@lanes@]; panel: [k][2 vectors].
+   a: blocks of @lanes@ steps of k, each block [height][@lanes@], of which these are the first rows; panel: [k][2 vectors].
    Where `next` is prefetched, it points to weights that are used later; every step advances it by `stride` bytes. */
-MITHRIL_INLINE void mithril_micro_@p@@panels@(const long rows, long k, const @factor@ *restrict a, const @factor@ *restrict panel,
+MITHRIL_INLINE void mithril_micro_@p@@panels@(const long rows, const long height, long k, const @factor@ *restrict a, const @factor@ *restrict panel,
         @type@ *restrict tile, int accumulate, const char *next, long stride) {
     enum { LANES = @lanes@ };
     mithril_@t@ sum[@most_rows@][2];
     MITHRIL_UNROLL(@most_rows@)
     for (long row = 0; row < rows; row++)
         sum[row][0] = sum[row][1] = (mithril_@t@){0};
-    for (; k > 0; k -= LANES, a += rows * LANES) {
+    for (; k > 0; k -= LANES, a += height * LANES) {
         const long steps = k < LANES ? k : LANES;
         MITHRIL_UNROLL_BY(4)
         for (long step = 0; step < steps; step++, panel += 2 * LANES, next += stride) {

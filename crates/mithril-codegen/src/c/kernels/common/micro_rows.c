@@ -4,6 +4,6 @@ static MITHRIL_NOINLINE void mithril_micro_@p@@panels@_@rows@(long k, const @fac
         @type@ *restrict tile, int accumulate, const char *next, long stride) {
     enum { TERMS = 256 };
     for (long done = 0; done < k || done == 0; done += TERMS)
-        mithril_micro_@p@@panels@(@rows@, k - done < TERMS ? k - done : TERMS, a + done * @rows@, panel + done * 2 * @lanes@, tile,
+        mithril_micro_@p@@panels@(@rows@, @rows@, k - done < TERMS ? k - done : TERMS, a + done * @rows@, panel + done * 2 * @lanes@, tile,
                 accumulate || done > 0, next + done * stride, stride);
 }

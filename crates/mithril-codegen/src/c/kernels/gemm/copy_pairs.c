@@ -8,7 +8,8 @@ MITHRIL_INLINE void @name@_copy(const @stored@ *restrict a, long first_row, cons
             if (terms >= 2 * LANES) {
                 @copy_pairs@
             } else
-                for (long lane = 0; 2 * lane < terms; lane++)
-                    copy[lane] = mithril_pair(from[2 * lane * @a_column@], 2 * lane + 1 < terms ? from[(2 * lane + 1) * @a_column@] : 0);
+                for (long lane = 0; lane < LANES; lane++)
+                    copy[lane] = 2 * lane >= terms ? 0
+                        : mithril_pair(from[2 * lane * @a_column@], 2 * lane + 1 < terms ? from[(2 * lane + 1) * @a_column@] : 0);
         }
 }

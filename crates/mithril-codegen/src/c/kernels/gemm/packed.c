@@ -19,7 +19,7 @@ static MITHRIL_NOINLINE void @name@(long thread, long threads, const @stored@ *r
         COPY = (ROWS + (REMAINDER > 0)) * ((K_BLOCK + LANES - 1) / LANES * LANES) /* elements of a copied group */
     };
     @factor@ *const copies = @scratch@;
-    @type@ *const sums = scratch + (long)BLOCK * COPY;
+    @type@ *const sums = scratch + (long)BLOCK * COPY;@start@
     const long units = (long)@batches@ * BLOCKS * PANELS, end = units * (thread + 1) / threads;
     for (long unit = units * thread / threads, stretch, copied = -1; unit < end; unit += stretch) {
         const long first_panel = unit % PANELS, block = unit / PANELS / SAME_A;
@@ -56,5 +56,5 @@ static MITHRIL_NOINLINE void @name@(long thread, long threads, const @stored@ *r
                 }
             }
         }
-    }
+    }@stop@
 }

@@ -1,13 +1,25 @@
 //! Matrix products: batched, with any strides, an epilogue, and the right matrix packed ahead or when it runs.
 
 use crate::c::ir::kernel::{Argument, Call, Kernel};
-use crate::c::kernels::common::library::{Library, PanelUse, substitute};
+use crate::c::kernels::common::library::{Library, PanelUse, Tiles, substitute};
 use crate::c::kernels::common::row_groups::RowGroups;
 use crate::c::kernels::common::tuning::TuningTask;
 use crate::c::kernels::spec::epilogue::{Epilogue, place};
 use crate::c::kernels::spec::gemm::{Gemm, Packing};
 use crate::c::kernels::spec::strides::{Stored, Strides, batch_offset};
 use crate::c::target::{Element, Factor, Target};
+
+/// Words in a row of a tile, and rows of a tile of the right matrix.
+const TILE_STEPS: usize = 16;
+
+/// Rows of a pair of tiles.
+const TILE_ROWS: usize = 32;
+
+/// Shorter sums would mostly consist of what fills their tiles.
+const LEAST_TILE_TERMS: usize = 16;
+
+/// Fewer rows are multiplied as fast with vectors.
+const LEAST_TILE_ROWS: usize = 5;
 
 /// Vectors of columns in a panel of the micro-kernels.
 pub(super) const PANEL_VECTORS: usize = 2;
@@ -51,9 +63,21 @@ impl Gemm {
         }
     }
 
-    /// Steps of k, each of as many terms as a factor has side by side.
+    /// Steps of k, each of as many terms as a factor has side by side; for tiles those that fill them.
     fn steps(&self, target: &Target) -> usize {
-        self.k.div_ceil(self.factor(target).terms())
+        let steps = self.k.div_ceil(self.factor(target).terms());
+        if self.is_for_tiles(target) { steps.next_multiple_of(TILE_STEPS) } else { steps }
+    }
+
+    /// Whether panels are packed so that tiles can read them: alike for any number of rows.
+    fn is_for_tiles(&self, target: &Target) -> bool {
+        let has_tiles = target.tiles.bf16 && target.lanes == TILE_STEPS;
+        has_tiles && self.factor(target) == Factor::Pairs && self.k >= LEAST_TILE_TERMS
+    }
+
+    /// Whether tiles multiply.
+    fn uses_tiles(&self, target: &Target) -> bool {
+        self.is_for_tiles(target) && self.m >= LEAST_TILE_ROWS
     }
 
     /// How the product is cut up: for the cache as it is said to be, or for half or twice as much of it.
@@ -157,6 +181,7 @@ impl Gemm {
         if factor == Factor::Pairs {
             library.add_pairs();
         }
+        let (is_for_tiles, steps) = (self.is_for_tiles(library.target()), self.steps(library.target()));
         let text = substitute(
             include_str!("pack.c"),
             &[
@@ -180,7 +205,10 @@ impl Gemm {
                 ("n", &self.n.to_string()),
                 ("k", &self.k.to_string()),
                 ("factor", factor.c()),
-                ("steps", &self.steps(library.target()).to_string()),
+                ("steps", &self.k.div_ceil(factor.terms()).to_string()),
+                ("filled", &if is_for_tiles { format!(" STEPS = {steps},") } else { String::new() }),
+                ("panel_steps", if is_for_tiles { "STEPS" } else { "K" }),
+                ("zeros", if is_for_tiles { PANEL_ZEROS } else { "" }),
                 ("of_pairs", of_pairs(factor)),
                 ("batches", &self.packed_batches().to_string()),
                 ("batched", &batched(self.packed_batches())),
@@ -255,6 +283,28 @@ impl Gemm {
         )
     }
 
+    /// The calls of micro-kernels for groups of these rows.
+    fn micro_calls(&self, rows: RowGroups, panels: PanelUse, library: &mut Library) -> String {
+        if !self.uses_tiles(library.target()) {
+            let call = "{micro}(steps, left, right, tile, k > 0, fetch, stride);";
+            return rows.calls(call, library, self.factor(library.target()), panels);
+        }
+        rows.each(|size| {
+            let micro = library.micro_tiles(Tiles::Pairs, [size, rows.most()], panels);
+            format!("{micro}(has_tiles, steps, left, right, tile, k > 0, fetch, stride);")
+        })
+    }
+
+    /// Statements that configure tiles, and release them.
+    fn configuration(&self, rows: RowGroups, library: &mut Library) -> [String; 2] {
+        if !self.uses_tiles(library.target()) {
+            return [String::new(), String::new()];
+        }
+        library.add_tiles();
+        let start = format!("\nconst int has_tiles = mithril_start_tiles({});", rows.most());
+        [start, "\nmithril_stop_tiles(has_tiles);".to_owned()]
+    }
+
     fn multiply(&self, library: &mut Library, blocking: &Blocking) -> String {
         let batches: usize = self.batch.iter().product();
         let (_, _, packed) = self.packed_axes();
@@ -271,14 +321,18 @@ impl Gemm {
         let steps = self.steps(library.target());
         let panels = PanelUse::of(steps * self.n * self.element.bytes(), blocking.rows.groups);
         let [prefetch, prefetch_call] = self.prefetch(library.target().cache);
-        let mut calls = |statement: &str| blocking.rows.calls(statement, library, factor, panels);
-        let copy_calls = calls("@name@_copy(a + @a_batch@, row, {rows}, k, steps, copy);");
-        let micro_calls = calls("{micro}(steps, left, right, tile, k > 0, fetch, stride);");
+        let rows = blocking.rows;
+        let copy_calls =
+            rows.each(|rows| format!("@name@_copy(a + @a_batch@, row, {rows}, k, steps, copy);"));
+        let [start, stop] = self.configuration(rows, library);
+        let micro_calls = self.micro_calls(rows, panels, library);
         let epilogue = self.store(library, blocking.lanes, &blocking.rows);
         let text = substitute(
             &self.template(factor, across, &prefetch),
             &[
                 ("epilogue", epilogue.trim_end()),
+                ("start", &start),
+                ("stop", &stop),
                 ("stored", stored.c(self.element)),
                 ("open", stored.open()),
                 ("close", stored.close()),
@@ -382,6 +436,9 @@ const FILL_PAIRS_ACROSS: &str = "for (long column = 0; column < WIDTH; column +=
             }
     }";
 
+/// What fills the last tile.
+const PANEL_ZEROS: &str = "memset(to + K * WIDTH, 0, (STEPS - K) * WIDTH * sizeof *to);\n";
+
 /// Pairs of a row whose elements lie side by side, or apart.
 const COPY_TOGETHER: &str = "memcpy(copy, from, 4 * LANES);";
 
@@ -436,7 +493,11 @@ const FEWEST_PANELS: usize = 16;
 impl Blocking {
     fn new(gemm: &Gemm, target: &Target) -> Self {
         let lanes = target.lanes_of(gemm.element);
-        let rows = RowGroups::new(gemm.m, target);
+        let rows = if gemm.uses_tiles(target) {
+            RowGroups::of(gemm.m, TILE_ROWS)
+        } else {
+            RowGroups::new(gemm.m, target)
+        };
         // One group reads a panel once: there is nothing to keep in the cache.
         let k = gemm.steps(target);
         let k_block = if k <= LONGEST_K || rows.groups == 1 {
