@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .movement import along, size_of
-from .registry import Use, apply, convert, dtype_name, is_connection, promoted, tensor
+from .registry import Use, apply, as_vectors, convert, dtype_name, is_connection, promoted, tensor
 
 
 def _key(use: Use, indices: Any) -> tuple[tuple[Any, ...], list[Any]]:
@@ -40,6 +40,7 @@ def _index_put(use: Use, x: Any, indices: Any, values: Any, accumulate: bool = F
 
 
 @convert("gather.default")
+@as_vectors
 def _gather(use: Use, x: Any, dim: int, index: Any, **ignored: Any) -> Any:
     sizes = zip(use.operand(0).shape, use.operand(2).shape, strict=True)
     for axis, (n, m) in enumerate(sizes):
@@ -50,16 +51,21 @@ def _gather(use: Use, x: Any, dim: int, index: Any, **ignored: Any) -> Any:
 
 
 @convert("take_along_dim.default")
+@as_vectors
 def _take_along(use: Use, x: Any, index: Any, dim: Any = None) -> Any:
+    if dim is None:
+        x, index, dim = apply("reshape", x, (-1,)), apply("reshape", index, (-1,)), 0
     return apply("take_along_axis", x, index, dim)
 
 
 @convert("index_select.default")
+@as_vectors
 def _index_select(use: Use, x: Any, dim: int, index: Any) -> Any:
     return apply("take", x, index, dim)
 
 
 @convert("scatter.src", "scatter.value")
+@as_vectors
 def _scatter(use: Use, x: Any, dim: int, index: Any, source: Any) -> Any:
     if not is_connection(source):
         source = apply("broadcast_to", apply("full", (), source, use.dtype), tuple(use.operand(2).shape))
@@ -70,6 +76,7 @@ _REDUCTIONS = {"add": "sum", "multiply": "prod"}
 
 
 @convert("scatter_reduce.two")
+@as_vectors
 def _scatter_reduce(
     use: Use, x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
 ) -> Any:
@@ -77,6 +84,7 @@ def _scatter_reduce(
 
 
 @convert("scatter.reduce", "scatter.value_reduce")
+@as_vectors
 def _scatter_reduced(use: Use, x: Any, dim: int, index: Any, source: Any, *, reduce: str) -> Any:
     if not is_connection(source):
         source = apply("full", tuple(size_of(use, index, 2, i) for i in range(use.rank)), source, use.dtype)
@@ -84,6 +92,7 @@ def _scatter_reduced(use: Use, x: Any, dim: int, index: Any, source: Any, *, red
 
 
 @convert("index_reduce.default")
+@as_vectors
 def _index_reduce(
     use: Use, x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
 ) -> Any:
@@ -94,6 +103,7 @@ def _index_reduce(
 
 
 @convert("index_fill.int_Scalar", "index_fill.int_Tensor")
+@as_vectors
 def _index_fill(use: Use, x: Any, dim: int, index: Any, value: Any) -> Any:
     return apply("index_fill", x, indices=index, value=value, axis=dim)
 
@@ -153,9 +163,8 @@ def _unfold(use: Use, x: Any, dim: int, size: int, step: int) -> Any:
 
 
 @convert("scatter_add.default")
+@as_vectors
 def _scatter_add(use: Use, x: Any, dim: int, index: Any, source: Any) -> Any:
-    if use.rank == 0:
-        return apply("add", x, source)
     sizes = (use.operand(i).shape for i in (0, 2, 3))
     if any(len(set(n)) > 1 for axis, n in enumerate(zip(*sizes, strict=True)) if axis != dim % use.rank):
         return apply("scatter_reduce", x, dim, index, source, "sum", True)
@@ -163,12 +172,14 @@ def _scatter_add(use: Use, x: Any, dim: int, index: Any, source: Any) -> Any:
 
 
 @convert("index_add.default")
+@as_vectors
 def _index_add(use: Use, x: Any, dim: int, index: Any, source: Any, alpha: Any = 1) -> Any:
     source = source if alpha == 1 else apply("multiply", source, alpha)
     return apply("index_add", x, index, source, dim)
 
 
 @convert("index_copy.default")
+@as_vectors
 def _index_copy(use: Use, x: Any, dim: int, index: Any, source: Any) -> Any:
     return apply("index_copy", x, index, source, dim)
 

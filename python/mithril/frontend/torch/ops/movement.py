@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .registry import Use, apply, cast, convert, dtype_name, is_connection, promoted, tensor
+from .registry import Use, apply, as_vectors, cast, convert, dtype_name, is_connection, promoted, tensor
 
 
 @convert("view.default", "reshape.default", "_unsafe_view.default", "_reshape_copy.default", "view_copy.default")
@@ -64,6 +64,8 @@ def _transposed(use: Use, x: Any) -> Any:
 @convert("movedim.int", "movedim.intlist")
 def _move(use: Use, x: Any, source: Any, destination: Any) -> Any:
     rank = use.rank
+    if rank == 0:
+        return x
     sources, places = ([v] if isinstance(v, int) else list(v) for v in (source, destination))
     sources, places = [s % rank for s in sources], [p % rank for p in places]
     rest = iter([i for i in range(rank) if i not in sources])
@@ -214,6 +216,7 @@ def _roll(use: Use, x: Any, shifts: Any, dims: Any = ()) -> Any:
 
 
 @convert("flip.default")
+@as_vectors
 def _flip(use: Use, x: Any, dims: Any) -> Any:
     return apply("flip", x, tuple(dims))
 

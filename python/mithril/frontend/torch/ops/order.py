@@ -8,17 +8,17 @@ import numpy as np
 
 from ...special import logcumsumexp
 from .movement import along, size_of
-from .registry import Use, apply, cast, convert
+from .registry import Use, apply, as_vectors, cast, convert
 
 
 @convert("topk.default")
+@as_vectors
 def _topk(use: Use, x: Any, k: int, dim: int = -1, largest: bool = True, ordered: bool = True) -> Any:
-    if use.rank_of(0) == 0:
-        return [x, apply("full", (), 0, "int64")]
     return apply("topk", x, k, dim, largest, ordered)
 
 
 @convert("sort.default", "sort.stable")
+@as_vectors
 def _sort(use: Use, x: Any, *args: Any, **named: Any) -> Any:
     words = ("stable", "dim", "descending") if "stable" in str(use.node.target) else ("dim", "descending")
     named = dict(zip(words, args, strict=False)) | named
@@ -28,6 +28,7 @@ def _sort(use: Use, x: Any, *args: Any, **named: Any) -> Any:
 
 
 @convert("argsort.default", "argsort.stable")
+@as_vectors
 def _argsort(use: Use, x: Any, *args: Any, **named: Any) -> Any:
     words = ("stable", "dim", "descending") if "stable" in str(use.node.target) else ("dim", "descending")
     named = dict(zip(words, args, strict=False)) | named
@@ -35,9 +36,8 @@ def _argsort(use: Use, x: Any, *args: Any, **named: Any) -> Any:
 
 
 @convert("kthvalue.default")
+@as_vectors
 def _kth(use: Use, x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
-    if use.rank_of(0) == 0:
-        return [x, apply("full", (), 0, "int64")]
     dim %= use.rank_of(0)
     return _at(x, along(apply("argsort", x, dim, False), dim, slice(k - 1, k)), dim, keepdim)
 
@@ -49,9 +49,8 @@ def _at(x: Any, places: Any, dim: int, keepdim: bool) -> list[Any]:
 
 
 @convert("mode.default")
+@as_vectors
 def _mode(use: Use, x: Any, dim: int = -1, keepdim: bool = False) -> Any:
-    if use.rank_of(0) == 0:
-        return [x, apply("full", (), 0, "int64")]
     # Of the elements that occur most often the smallest, where it stands last.
     x = apply("moveaxis", x, dim, -1)
     is_same = apply("equal", apply("expand_dims", x, -1), apply("expand_dims", x, -2))
@@ -66,9 +65,8 @@ def _mode(use: Use, x: Any, dim: int = -1, keepdim: bool = False) -> Any:
 
 
 @convert("median.dim", "nanmedian.dim")
+@as_vectors
 def _median(use: Use, x: Any, dim: int, keepdim: bool = False) -> Any:
-    if use.rank_of(0) == 0:
-        return [x, apply("full", (), 0, "int64")]
     dim %= use.rank_of(0)
     order, count = apply("argsort", x, dim, False), size_of(use, x, 0, dim)
     if not use.value.dtype.is_floating_point:
@@ -96,9 +94,8 @@ def _median_of_all(use: Use, x: Any) -> Any:
 
 
 @convert("cummax.default", "cummin.default")
+@as_vectors
 def _extremes_so_far(use: Use, x: Any, dim: int) -> Any:
-    if use.rank_of(0) == 0:
-        return [x, apply("full", (), 0, "int64")]
     return apply(str(use.node.target).split(".")[1], x, dim)
 
 

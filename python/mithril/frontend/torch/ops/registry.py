@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 from ...._core import IOKey
@@ -12,7 +13,7 @@ from ....errors import UnsupportedOpError
 from ...rows import apply, cast, is_connection
 
 __all__ = ["OPS", "Use", "apply", "cast", "convert", "dtype_name", "is_connection"]
-__all__ += ["promoted", "reads", "tensor", "tensors"]
+__all__ += ["as_vectors", "promoted", "reads", "tensor", "tensors"]
 
 #: Name of an op of ATen with its overload, such as ``aten.add.Tensor``, and what it becomes.
 OPS: dict[str, Callable[..., Any]] = {}
@@ -57,6 +58,40 @@ class Use:
     def refuse(self, reason: str) -> UnsupportedOpError:
         """Make the error for a use that has no counterpart."""
         return UnsupportedOpError(reason)
+
+
+class VectorUse(Use):
+    """A use whose 0-d tensors are vectors of one element."""
+
+    @property
+    def value(self) -> Any:
+        """The result, of one axis."""
+        return super().value.reshape(1)
+
+    def operand(self, i: int) -> Any:
+        """Look up argument ``i``, of one axis if it has none."""
+        value = super().operand(i)
+        return value.reshape(1) if hasattr(value, "dim") and value.dim() == 0 else value
+
+
+def as_vectors(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Convert an op along an axis so that 0-d tensors are vectors of one element, as in PyTorch."""
+
+    @wraps(function)
+    def converted(use: Use, x: Any, *args: Any, **named: Any) -> Any:
+        if use.rank_of(0) > 0:
+            return function(use, x, *args, **named)
+        shape, use = use.shape, VectorUse(use.node)
+        args = tuple(
+            apply("reshape", y, (1,)) if is_connection(y) and use.operand(i).numel() == 1 else y
+            for i, y in enumerate(args, 1)
+        )
+        results = function(use, apply("reshape", x, (1,)), *args, **named)
+        if isinstance(results, list):
+            return [apply("reshape", y, shape) for y in results]
+        return apply("reshape", results, shape)
+
+    return converted
 
 
 def dtype_name(dtype: Any) -> str:
