@@ -213,3 +213,27 @@ def test_a_gradient_passes_by_what_is_written_through_detach():
     np.testing.assert_allclose(outputs["output"], y.detach().numpy(), rtol=1e-5)
     for key, parameter in module.named_parameters():
         np.testing.assert_allclose(gradients[key], parameter.grad.numpy(), rtol=1e-4, atol=1e-5)
+
+
+class Moved(nn.Module):
+    """A buffer that is written with its own value, as those that are moved to the device of the input."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("table", torch.arange(12.0).reshape(3, 4), persistent=False)
+        self.register_buffer("other", torch.arange(8.0).reshape(2, 4))
+
+    def forward(self, x):
+        self.table = self.table.to(x.device)
+        self.other.copy_(self.other)
+        return self.linear(x) + self.table[: x.shape[0]] * self.other[0]
+
+
+@pytest.mark.parametrize("make", [Moved, lambda: nn.Sequential(Moved(), nn.ReLU())])
+def test_buffers_that_are_written_with_their_own_value(make):
+    module, x = make().eval(), torch.ones(2, 4)
+    model, params = ml.from_torch(module, (x,))
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={model.input_keys[0]: [2, 4]})
+    (result,) = compiled.evaluate(params, {model.input_keys[0]: x.numpy()}).values()
+    np.testing.assert_allclose(result, module(x).detach().numpy(), rtol=1e-5)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ... import _core
@@ -139,11 +139,16 @@ class Conversion:
         In ops that are in `OPS`; all others are an error.
     names : mapping
         Names of symbolic sizes.
+    unchanged : collection of str
+        Buffers that are written with their own value, which makes them parameters like any other.
     """
 
-    def __init__(self, program: Any, names: Mapping[str, str]) -> None:
+    def __init__(self, program: Any, names: Mapping[str, str], unchanged: Collection[str] = ()) -> None:
         self.program = program
         self.names = names
+        self.ignored = frozenset(unchanged)
+        #: Further ones that the conversion comes across.
+        self.unchanged: set[str] = set()
         self.nodes = list(program.graph.nodes)
         self.root = module_tree([node for node in self.nodes if node.op in ("call_function", "get_attr")])
         stored = program.tensors()
@@ -167,6 +172,8 @@ class Conversion:
         for spec in program.graph_signature.output_specs:
             if spec.kind.name == "BUFFER_MUTATION" and first.get(spec.target) in by_target:
                 placeholder = by_target[first[spec.target]]
+                if self.tensors[placeholder][0] in self.ignored:
+                    continue
                 self.changes.append((placeholder, by_name[spec.arg.name]))
                 users[placeholder][1].append(by_name[spec.arg.name])
         self.results = {
@@ -202,7 +209,10 @@ class Conversion:
             raise
         finally:
             _core.converted_line(None, 0)
-        model = ordered(self._model(root, dict(self._outputs(root))), inputs)
+        whole = self._model(root, dict(self._outputs(root)))
+        if self.unchanged:
+            return Conversion(self.program, self.names, self.ignored | self.unchanged).result()
+        model = ordered(whole, inputs)
         # What only ops read that ignore it is no parameter.
         params = {name: value for name, value in self.params.items() if model.has_connection(name)}
         frozen = [name for name in self.frozen if name in params]
@@ -357,6 +367,7 @@ class Conversion:
                 target, tensor = self.tensors[placeholder]
                 buffer, value = self._value(scope, placeholder), self._value(scope, new)
                 if value is buffer:
+                    self.unchanged.add(target)
                     continue
                 if not is_connection(value):
                     raise error(f"the buffer `{target}` becomes a constant", [], "leave it as it is")
