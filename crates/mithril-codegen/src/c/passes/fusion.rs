@@ -304,6 +304,12 @@ fn allowed(program: &LoopProgram, nest: &Nest, sites: &[Site]) -> bool {
     if site.times > program.buffers[nest.to].count() {
         return false;
     }
+    // Factors that depend on parameters alone are computed once, when these are packed.
+    let reads = nest.reads();
+    let is_of_params = !reads.is_empty() && reads.iter().all(|&b| program.buffers[b].is_fixed());
+    if is_of_params && site.in_reduction && reader(site).is_some_and(multiplies) {
+        return false;
+    }
     // A kernel does not write what it reads.
     let is_update = |site: &Site| {
         let to = program.steps[site.step].writes();
