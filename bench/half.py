@@ -21,7 +21,7 @@ from .timing import turns
 from .workloads import WORKLOADS, Workload
 
 #: Networks of the table.
-NAMES = ("BERT-base", "ViT-B/16", "GPT-2", "GPT-2, one token", "ResNet-50")
+NAMES = ("BERT-base", "ViT-B/16", "GPT-2", "GPT-2, one token", "ResNet-18", "ResNet-50", "MobileNetV2")
 
 
 def openvino(workload: Workload) -> Callable[[], Any]:

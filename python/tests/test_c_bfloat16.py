@@ -1,8 +1,11 @@
-"""Products of bfloat16 in C, in pairs where the processor multiplies those: against float64 on the same operands."""
+"""Products and convolutions of bfloat16 in C, in pairs where the processor multiplies those, against float64."""
 
 import mithril as ml
 import numpy as np
 import pytest
+import torch
+from torch import nn
+from torch.nn import functional
 
 #: The largest distance relative to the largest element: every result is rounded to bfloat16 up to four times.
 LEAST = 3 * 2.0**-7
@@ -72,6 +75,76 @@ def test_what_is_not_finite_stays_so():
         expected = rounded(x).astype(np.float32) @ weight.T
     np.testing.assert_array_equal(np.isnan(actual), np.isnan(expected))
     np.testing.assert_array_equal(np.isinf(actual), np.isinf(expected))
+
+
+class Convolutions(nn.Module):
+    """Kinds of convolutions between tensors in blocks of channels, and some whose channels do not fill blocks."""
+
+    def __init__(self, axes, sizes):
+        super().__init__()
+        conv = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[axes - 1]
+        norm = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)[axes - 1]
+        width, size, odd = sizes
+        self.first = conv(3, width, 3, padding=1, bias=False)
+        self.norm = norm(width)
+        self.point = conv(width, 2 * width, 1)
+        self.depth = conv(2 * width, 2 * width, 3, padding=1, stride=size, groups=2 * width)
+        self.dilated = conv(2 * width, 3 * width, 3, dilation=2)
+        self.residual = conv(3 * width, 3 * width, 1)
+        self.groups = conv(3 * width, 6 * width, 3, padding=1, groups=3)
+        self.strided = conv(6 * width, odd, 3, stride=2, padding=1)
+        self.last = conv(odd, width, 1)
+        self.around = [1, 2, 0, 3, 2, 0][: 2 * axes]
+
+    def forward(self, x):
+        x = self.norm(self.first(x)).relu()
+        x = functional.hardswish(self.point(x))
+        x = functional.relu6(self.depth(x))
+        x = self.dilated(functional.pad(x, self.around))
+        x = self.residual(x).relu() + x
+        x = functional.gelu(self.groups(x), approximate="tanh")
+        return self.last(self.strided(x).relu())
+
+
+def in_bfloat16(module):
+    """The module in float64, whose convolutions round operands and results to bfloat16."""
+    module = module.double().eval()
+
+    def half(x):
+        return torch.from_numpy(rounded(x.detach().numpy()).astype(np.float64))
+
+    for part in module.children():
+        if hasattr(part, "dilation"):
+            part.weight.data = half(part.weight)
+            if part.bias is not None:
+                part.bias.data = half(part.bias)
+            part.register_forward_pre_hook(lambda _, inputs: tuple(map(half, inputs)))
+            part.register_forward_hook(lambda _, inputs, output: half(output))
+    return module
+
+
+@pytest.mark.parametrize(
+    ("axes", "sizes", "shape", "threads"),
+    [
+        (1, (16, 1, 20), (2, 3, 47), 1),
+        (2, (16, 1, 40), (1, 3, 13, 38), 2),
+        (2, (32, 2, 48), (3, 3, 14, 14), 1),
+        (3, (16, 1, 16), (1, 3, 5, 6, 9), 2),
+    ],
+)
+def test_convolutions(axes, sizes, shape, threads):
+    """Points, strides, dilation, padding of other sizes at both ends, groups, what follows, and what is not finite."""
+    torch.manual_seed(0)
+    module = Convolutions(axes, sizes).eval()
+    data = torch.from_numpy(drawn(*shape))
+    model, params = ml.from_torch(module, (data,))
+    program = compiled(model, threads=threads, x=data.numpy())
+    output = program.evaluate(params, {"x": data.numpy()})["output"]
+    exact = in_bfloat16(module)
+    check(output, exact(data.double()).detach().numpy())
+    data[0, 1].view(-1)[7] = torch.nan
+    actual = np.isnan(np.asarray(program.evaluate(params, {"x": data.numpy()})["output"], np.float32))
+    np.testing.assert_array_equal(actual, exact(data.double()).isnan().numpy())
 
 
 def network():

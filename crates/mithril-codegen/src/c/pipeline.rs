@@ -15,9 +15,9 @@ use crate::c::kernels::Library;
 use crate::c::lower::lower;
 use crate::c::options::Options;
 use crate::c::passes::{
-    attention_fusion, batch_tiling, blocked_layout, byte_layout, dead_code, dead_taps, fusion, halo,
-    in_place, isolation, memory_planning, phase_decomposition, prefetch, prepacking, promotion, row_fusion,
-    split_reduction, static_quantization, update_fusion, update_schedule, weight_packing,
+    attention_fusion, batch_tiling, blocked_layout, byte_layout, dead_code, dead_taps, fusion, half_layout,
+    halo, in_place, isolation, memory_planning, phase_decomposition, prefetch, prepacking, promotion,
+    row_fusion, split_reduction, static_quantization, update_fusion, update_schedule, weight_packing,
 };
 use crate::c::select::decision::Decision;
 use crate::c::select::epilogue::EpilogueFunctions;
@@ -169,6 +169,15 @@ pub static LOOP_PASSES: &[Pass<Loops>] = &[
         description: "temporaries between quantized convolutions with known ranges are stored as bytes",
         run: |c| {
             byte_layout::lay_out(&mut c.program, c.options, &c.library);
+            Ok(())
+        },
+        keeps_values: false,
+    },
+    Pass {
+        name: "half_layout",
+        description: "convolutions between blocks read bfloat16 as it is stored instead of float32 copies",
+        run: |c| {
+            half_layout::lay_out(&mut c.program, c.options, &c.library);
             Ok(())
         },
         keeps_values: false,

@@ -75,6 +75,29 @@ fn convolution_of_blocks_equals_naive_loops() {
     }
 }
 
+/// With the instructions of this machine, which may have some for pairs, and with none.
+#[test]
+fn convolutions_of_bfloat16_equal_naive_loops() {
+    for target in TARGETS.into_iter().filter(|target| target.lanes > 1) {
+        let is_native = cfg!(target_arch = "x86_64") && target.lanes > 4;
+        program::check_for(
+            &blocked::cases_of_pairs(target),
+            target,
+            if is_native { &["-march=native"] } else { &[] },
+        );
+    }
+}
+
+/// With tiles (AMX), where this machine has them, and with vectors.
+#[test]
+fn convolutions_with_tiles_equal_naive_loops() {
+    let (target, cases) = (TARGETS[0], blocked::cases_of_tiles(TARGETS[0]));
+    program::check_for(&cases, target, &[]);
+    if cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+        program::check_for(&cases, target, &["-march=native"]);
+    }
+}
+
 /// With as many registers as there are: few tiles have their weights' points made in them.
 #[test]
 fn winograd_in_registers_equals_naive_loops() {

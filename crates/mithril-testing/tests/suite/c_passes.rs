@@ -15,6 +15,7 @@
 //!
 //! - `pack`, `in_place`, `donated=INPUT`, `block=ROWS`, `threads=N`, `lanes=N` (8 by default);
 //! - `bytes`: the processor multiplies bytes faster than floats;
+//! - `pairs`: it multiplies pairs of bfloat16;
 //! - `int8`: all weights are quantized (`int8=2`: strictly); before it, `range=WEIGHT`: what the weight is multiplied by lies
 //!   between -1 and 1;
 //! - `only=TUNING+KEY`.
@@ -49,6 +50,7 @@ fn options(words: &str) -> COptions {
             "donated" => options.donated.push(InputId::new(value)),
             "lanes" => options.target = target(Some(value)).expect("a target"),
             "bytes" => options.target.has_bytes = true,
+            "pairs" => options.target.has_bf16 = true,
             "threads" => options.target.threads = value,
             "block" => options.block = Some(value),
             "int8" => {

@@ -2,7 +2,7 @@
 //! weight's position, zero outside.
 
 use crate::c::analysis::affine::affine;
-use crate::c::analysis::contraction::{Contraction, is_zero, loaded};
+use crate::c::analysis::contraction::{Contraction, is_zero, loaded, stored};
 use crate::c::ir::expr::{Atom, BufferId, Expr, Index, Var, Within};
 use crate::c::ir::program::{Level, Nest, Program};
 use crate::c::kernels::spec::conv::{Conv, Depth};
@@ -43,7 +43,7 @@ pub fn sliding<L: Level>(program: &Program<L>, nest: &Nest, c: &Contraction<'_>)
         Expr::Select { when, yes, no } if is_zero(no) => (&**yes, when.as_slice()),
         other => (other, &[][..]),
     };
-    let (x, x_at) = loaded(image, c.element)?;
+    let (x, x_at, image_stored) = stored(image, c.element)?;
     let (w, w_at) = loaded(c.factors[1], c.element)?;
     let [x_shape, w_shape] = [x, w].map(|b| &program.buffers[b].shape);
     let spatial = x_shape.len().checked_sub(2).filter(|n| (1..=3).contains(n))?;
@@ -88,6 +88,7 @@ pub fn sliding<L: Level>(program: &Program<L>, nest: &Nest, c: &Contraction<'_>)
     let channels = [x_shape[1] as usize, w_shape[0] as usize];
     let mut conv = Conv::new(c.element, x_shape[0] as usize, channels, pair(|a| a.image), pair(|a| a.kernel));
     conv.groups = groups as usize;
+    conv.stored = image_stored;
     conv.stride = pair(|a| a.stride);
     conv.dilation = pair(|a| a.dilation);
     conv.padding = [axes[0].padding, axes[1].padding];

@@ -4,6 +4,8 @@
 //! Only the layout changes: nests still index images, channels, rows and pixels. `halo.rs` adds the zeros around each image that
 //! consumers read, and `byte_layout.rs` stores tensors between quantized convolutions as bytes.
 
+use mithril_ir::DType;
+
 use crate::c::analysis::contraction::contraction;
 use crate::c::analysis::convolution::shape as convolution_shape;
 use crate::c::ir::expr::{BufferId, Expr};
@@ -88,7 +90,12 @@ fn drop_axes<T>(of: &mut Vec<T>, gone: &[usize]) {
 
 /// Blocks without a halo, if the tensor can be stored in blocks at all.
 fn could_be(buffer: &LoopBuffer, with_volumes: bool, library: &Library) -> Option<Blocks> {
-    let lanes = library.target().lanes_of(Element::of(buffer.dtype)?) as i64;
+    let element = if matches!(buffer.dtype, DType::F16 | DType::BF16) {
+        Element::F32
+    } else {
+        Element::of(buffer.dtype)?
+    };
+    let lanes = library.target().lanes_of(element) as i64;
     let is_image = buffer.shape.len() == 4 || (buffer.shape.len() == 5 && with_volumes);
     let fits = buffer.is_temporary() && is_image && buffer.count() > 0;
     (fits && lanes > 1 && buffer.shape[1] % lanes == 0).then(|| Blocks::of(lanes))

@@ -1,10 +1,13 @@
 //! Halos: the zeros around images in blocked layout that convolutions read beyond their edges.
 
+use mithril_ir::DType;
+
 use crate::c::ir::layout::Blocks;
 use crate::c::ir::program::{KernelBuffer, KernelProgram, LoopProgram, LoopWork};
 use crate::c::kernels::blocked_conv::halo::Halo;
 use crate::c::kernels::common::library::Library;
 use crate::c::kernels::spec::bytes::AsBytes;
+use crate::c::kernels::spec::strides::Stored;
 use crate::c::options::Options;
 use crate::c::select::convolution::blocked_convolution;
 use crate::c::target::Element;
@@ -43,8 +46,10 @@ fn of(buffer: &KernelBuffer) -> Option<Halo> {
     let [front, behind] = blocks.frame_halo;
     let frames =
         (blocks.frame_halo != [0; 2]).then(|| (of_frame, [front, buffer.shape[2], behind].map(size)));
+    let is_half = matches!(buffer.dtype, DType::F16 | DType::BF16);
     Some(Halo {
-        element: if blocks.bytes.is_some() { Element::F32 } else { Element::of(buffer.dtype)? },
+        element: if blocks.bytes.is_some() || is_half { Element::F32 } else { Element::of(buffer.dtype)? },
+        stored: if is_half { Stored::BF16 } else { Stored::Same },
         bytes: AsBytes::of(&blocks, &buffer.shape, 0),
         planes: size(buffer.shape[0] * blocks.frames(&buffer.shape)) * of_frame,
         frames,

@@ -7,6 +7,7 @@ pub mod byte_layout;
 pub mod dead_code;
 pub mod dead_taps;
 pub mod fusion;
+pub mod half_layout;
 pub mod halo;
 pub mod in_place;
 pub mod isolation;

@@ -1,5 +1,7 @@
 //! Convolutions among the contractions as kernels: between row-major tensors, between blocked ones, and quantized ones.
 
+use mithril_ir::DType;
+
 use crate::c::analysis::affine::{affine, flat_loads};
 use crate::c::analysis::contraction::{Contraction, contraction, the_sum};
 use crate::c::analysis::convolution::{Shape, names, pixels, shape};
@@ -11,13 +13,14 @@ use crate::c::kernels::spec::bytes::{AsBytes, InBytes};
 use crate::c::kernels::spec::conv::{Algorithm, Conv};
 use crate::c::kernels::spec::epilogue::{Epilogue, Operand};
 use crate::c::kernels::spec::gemm::Packing;
-use crate::c::kernels::spec::strides::Strides;
+use crate::c::kernels::spec::strides::{Stored, Strides};
+use crate::c::kernels::winograd::build;
 use crate::c::options::Options;
 use crate::c::select::context::{SelectionContext, call, is_fixed, operands};
 use crate::c::select::epilogue::EpilogueFunctions;
 use crate::c::select::quantize::{self, InFewBits};
 use crate::c::syntax::template::c_type;
-use crate::c::target::Target;
+use crate::c::target::{Element, Target};
 
 /// The convolution of a nest, as far as it reads or writes blocks.
 pub fn blocked_convolution<L: Level>(
@@ -73,7 +76,7 @@ pub fn convolution(
             return None;
         }
     }
-    if conv.depth.is_some() {
+    if conv.depth.is_some() || conv.stored != Stored::Same {
         return None;
     }
     if few.is_none() && conv.groups == 1 && conv.kernel == [1, 1] && height * width == 1 {
@@ -129,6 +132,13 @@ pub struct InBlocks {
 }
 
 impl InBlocks {
+    /// Whether it is estimated to gain by reading bfloat16, not float32 copies.
+    pub fn gains_by_halves(&self, target: &Target) -> bool {
+        // Processors with tiles multiply pairs in vectors more slowly than floats.
+        self.conv.is_depth()
+            || self.conv.uses_tiles(target)
+            || (!target.tiles.bf16 && build::gains_by_pairs(&self.conv, target))
+    }
     /// Rows and pixels of zeros that it wants around its image.
     pub fn halo(&self, library: &Library) -> [[usize; 2]; 2] {
         self.conv.halo(self.size, self.padding, library)
@@ -202,6 +212,7 @@ fn in_blocks_of<L: Level>(
     let (source, first) = image_of(conv, image);
     let made = Blocked {
         element: conv.element,
+        stored: conv.stored,
         batch: conv.batch * conv.depth.map_or(1, |depth| depth.result),
         channels: conv.channels * conv.depth.filter(|_| !is_depth).map_or(1, |depth| depth.kernel),
         filters: conv.filters,
@@ -215,6 +226,7 @@ fn in_blocks_of<L: Level>(
         image: source,
         out: places(&to.position(&coordinates))?,
         out_element: c_type(to.dtype).to_owned(),
+        out_is_bf16: to.dtype == DType::BF16,
         epilogue: Epilogue { operands, expression: epilogue.expression, vectors: epilogue.vectors },
         operands: strides,
         algorithm: if few.is_some() { Algorithm::Direct } else { conv.algorithm },
@@ -247,6 +259,10 @@ fn has_kernel<M: Memory>(
     lanes: usize,
 ) -> bool {
     let is_depth = is_in_float_groups(conv, few);
+    let is_paired = conv.stored != Stored::Same;
+    if is_paired && (few.is_some() || image.blocks.is_none() || !takes_halves(conv)) {
+        return false;
+    }
     if (few.is_some() && conv.depth.is_some()) || (!is_depth && conv.depth.is_some_and(|d| d.has_gaps())) {
         return false;
     }
@@ -255,6 +271,12 @@ fn has_kernel<M: Memory>(
         (false, false) => few.is_some() && !is_depth,
         _ => !is_depth,
     }
+}
+
+/// Whether kernels read an image of this kind in 16 bits: as bfloat16, whose pairs are multiplied at once, unless each
+/// channel is by itself.
+fn takes_halves(conv: &Conv) -> bool {
+    conv.element == Element::F32 && conv.stored == Stored::BF16
 }
 
 /// Whether each channel is convolved by itself.

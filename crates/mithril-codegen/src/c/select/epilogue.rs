@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use mithril_ir::DType;
 
-use crate::c::ir::expr::{Expr, Var};
+use crate::c::ir::expr::{Expr, Index, Var};
 use crate::c::ir::program::{Buffers, Memory, Nest};
 use crate::c::kernels::common::library::is_vector_function;
 use crate::c::syntax::expr::{Writer, computed_type};
@@ -90,7 +90,7 @@ impl EpilogueFunctions {
         }
         let text = format!("({}) {{\n{body}\n}}\n", parameters.join(", "));
         let name = self.function(out, text);
-        let vectors = in_vectors(buffers, &nest.value, sum, &loads);
+        let vectors = in_vectors(buffers, nest, sum, &loads);
         Some(EpilogueCall { expression: format!("{name}({})", arguments.join(", ")), vectors, loads })
     }
 }
@@ -134,11 +134,15 @@ impl EpilogueFunctions {
 
 /// The value over vectors of the sum and of what is loaded: for arithmetic and functions that there are for vectors. A
 /// compiler finds vectors in loops over lanes, too, but takes several times as long where many of them stand side by side.
-fn in_vectors<M: Memory>(buffers: &Buffers<M>, value: &Expr, sum: &Expr, loads: &[Expr]) -> Option<String> {
+fn in_vectors<M: Memory>(buffers: &Buffers<M>, nest: &Nest, sum: &Expr, loads: &[Expr]) -> Option<String> {
     let mut knows = vec![(sum.clone(), "{acc}".to_owned())];
     knows.extend(loads.iter().enumerate().map(|(i, load)| (load.clone(), format!("{{{i}}}"))));
-    let is_stored_so = |load: &Expr| matches!(load, Expr::Load { stored: DType::F32, .. });
-    if sum.dtype() != DType::F32 || !loads.iter().all(is_stored_so) || !suits_vectors(value, &knows) {
+    let is_stored_so = |load: &Expr| matches!(load, Expr::Load { stored: DType::F32 | DType::BF16, .. });
+    let mut value = rounded_in_vectors(&nest.value, sum);
+    if buffers[nest.to].dtype == DType::BF16 {
+        value = unrounded(value);
+    }
+    if sum.dtype() != DType::F32 || !loads.iter().all(is_stored_so) || !suits_vectors(&value, &knows) {
         return None;
     }
     let mut writer = Writer::new(buffers);
@@ -146,7 +150,39 @@ fn in_vectors<M: Memory>(buffers: &Buffers<M>, value: &Expr, sum: &Expr, loads: 
     for (e, name) in knows {
         writer.know(e, name);
     }
-    Some(writer.value(value).text)
+    Some(writer.value(&value).text)
+}
+
+/// What rounds a vector of floats to bfloat16.
+const ROUND: &str = "mithril_round_bf16_{t}({0})";
+
+/// The expression with roundings to bfloat16 that there are for vectors.
+fn rounded_in_vectors(e: &Expr, sum: &Expr) -> Expr {
+    if e == sum {
+        return e.clone();
+    }
+    let is_float =
+        |args: &[Expr]| args.first().is_some_and(|x| matches!(x.dtype(), DType::F32 | DType::BF16));
+    match e {
+        Expr::Cast(x, DType::BF16) if x.dtype() == DType::F32 => {
+            Expr::apply(ROUND, vec![rounded_in_vectors(x, sum)], DType::F32)
+        }
+        Expr::Apply { text, args, dtype: DType::F32 } if &**text == "({TO}){0}" && is_float(args) => {
+            rounded_in_vectors(&args[0], sum)
+        }
+        Expr::Apply { text, args, .. } if &**text == "mithril_round_bf16({0})" && is_float(args) => {
+            Expr::apply(ROUND, vec![rounded_in_vectors(&args[0], sum)], DType::F32)
+        }
+        e => e.map(&Index::clone, &|child| rounded_in_vectors(child, sum)),
+    }
+}
+
+/// The number whose rounding to bfloat16 an expression is: what stores it rounds.
+fn unrounded(e: Expr) -> Expr {
+    match e {
+        Expr::Apply { text, mut args, .. } if &*text == ROUND => args.swap_remove(0),
+        e => e,
+    }
 }
 
 /// Whether the value is arithmetic on floats, and functions of them that there are for vectors.

@@ -7,6 +7,7 @@ use crate::c::analysis::convolution::{names, pixels, sliding};
 use crate::c::ir::expr::{BufferId, Expr, Index};
 use crate::c::ir::program::{KernelCall, KernelMemory, KernelProgram, KernelWork, Nest, Place};
 use crate::c::kernels::spec::epilogue::Epilogue;
+use crate::c::kernels::spec::strides::Stored;
 use crate::c::kernels::weight_gradient::correlation::Correlation;
 use crate::c::select::context::{SelectionContext, call, is_fixed, operands};
 use crate::c::syntax::template::c_type;
@@ -18,7 +19,7 @@ pub fn correlation(
     c: &Contraction<'_>,
     making: &mut SelectionContext<'_>,
 ) -> Option<KernelCall> {
-    let (conv, [x, w], vars) = sliding(program, nest, c)?;
+    let (conv, [x, w], vars) = sliding(program, nest, c).filter(|(conv, ..)| conv.stored == Stored::Same)?;
     if conv.depth.is_some() {
         return None;
     }

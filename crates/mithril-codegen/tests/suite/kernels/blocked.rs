@@ -5,7 +5,8 @@
 use std::fmt::Write as _;
 
 use mithril_codegen::c::kernels::{
-    Algorithm, Blocked, Element, Epilogue, Image, InBytes, Library, Operand, Places, Scheme, Strides, Target,
+    Algorithm, Blocked, Element, Epilogue, Image, InBytes, Library, Operand, Places, Scheme, Stored, Strides,
+    Target, TileFeatures,
 };
 
 use super::program::{Cases, calls};
@@ -15,10 +16,12 @@ use super::quantized_conv::exact;
 #[derive(Clone, Copy)]
 struct Case {
     element: Element,
+    /// How image and result are stored in blocks.
+    stored: Stored,
     batch: usize,
     channels: usize,
     filters: usize,
-    is_depth: bool,
+    groups: usize,
     image: [usize; 2],
     kernel: [usize; 2],
     stride: [usize; 2],
@@ -36,10 +39,11 @@ impl Case {
     fn new([channels, filters]: [usize; 2], image: [usize; 2], kernel: [usize; 2]) -> Self {
         Self {
             element: Element::F32,
+            stored: Stored::Same,
             batch: 1,
             channels,
             filters,
-            is_depth: false,
+            groups: 1,
             image,
             kernel,
             stride: [1, 1],
@@ -147,9 +151,9 @@ fn specifications(lanes: usize) -> Vec<Case> {
         // Sums that are added up in pieces.
         Case { padding: [[2, 2], [2, 2]], ..Case::new([7 * lanes, lanes], [4, 5], [5, 5]) },
         Case { stride: [1, 2], padding: around, ..Case::new([17 * lanes, lanes], [4, 5], [3, 3]) },
-        Case { is_depth: true, padding: around, ..Case::new([3 * lanes; 2], [7, 9], [3, 3]) },
+        Case { groups: 3 * lanes, padding: around, ..Case::new([3 * lanes; 2], [7, 9], [3, 3]) },
         Case {
-            is_depth: true,
+            groups: lanes,
             batch: 2,
             stride: [2, 3],
             dilation: [1, 2],
@@ -162,9 +166,10 @@ fn specifications(lanes: usize) -> Vec<Case> {
     let schemes = [Scheme::Int8Weights, Scheme::Int4Weights].into_iter().cycle();
     let few = |(case, scheme): (&Case, Scheme)| Case { few_bits: Some(scheme), ..*case };
     all.extend(all.iter().zip(schemes).map(few).collect::<Vec<_>>());
-    let depth = Case { is_depth: true, padding: around, ..Case::new([3 * lanes; 2], [7, 9], [3, 3]) };
+    let depth = Case { groups: 3 * lanes, padding: around, ..Case::new([3 * lanes; 2], [7, 9], [3, 3]) };
     all.push(Case { few_bits: Some(Scheme::Int8Weights), ..depth });
     all.extend(winograd(lanes));
+    all.extend(grouped(lanes));
     let in_vectors = |case: &Case| Case { in_vectors: true, ..*case };
     all.extend(all.iter().filter(|case| case.in_blocks[1]).map(in_vectors).collect::<Vec<_>>());
     if lanes > 2 {
@@ -172,6 +177,77 @@ fn specifications(lanes: usize) -> Vec<Case> {
     }
     all
 }
+
+/// Groups that fill blocks, and smaller ones.
+fn grouped(lanes: usize) -> Vec<Case> {
+    let around = [[1, 1], [1, 1]];
+    vec![
+        Case { groups: 2, padding: around, ..Case::new([4 * lanes, 2 * lanes], [6, 9], [3, 3]) },
+        Case {
+            groups: lanes / 2,
+            batch: 2,
+            stride: [2, 1],
+            padding: around,
+            ..Case::new([2 * lanes, 2 * lanes], [7, 5], [3, 3])
+        },
+    ]
+}
+
+/// Those between blocks of bfloat16, in pairs of channels unless each is by itself.
+pub fn cases_of_pairs(target: Target) -> Cases {
+    let of_float = specifications(target.lanes);
+    let is_between = |case: &&Case| {
+        case.in_blocks[0]
+            && case.few_bits.is_none()
+            && case.element == Element::F32
+            && case.algorithm == Algorithm::Direct
+    };
+    let halves = |case: &Case| Case { stored: Stored::BF16, ..*case };
+    let mut cases = written(&of_float.iter().filter(is_between).map(halves).collect::<Vec<_>>(), target);
+    cases.source = format!("{HALF}{ROUNDED}{}", cases.source);
+    cases
+}
+
+/// Those of one group, with tiles: several rows of pixels and rows of several groups, an odd row at the end, images of one row, and
+/// pixels that lie as if in one row.
+pub fn cases_of_tiles(target: Target) -> Cases {
+    let target = Target { tiles: TileFeatures { bf16: true, int8: false }, ..target };
+    let (lanes, around) = (target.lanes, [[1, 1], [1, 1]]);
+    let specifications = [
+        Case { padding: around, batch: 2, ..Case::new([3 * lanes, 3 * lanes], [7, 9], [3, 3]) },
+        Case { stride: [2, 3], padding: [[0, 1], [1, 0]], ..Case::new([2 * lanes, lanes], [8, 61], [3, 3]) },
+        Case {
+            dilation: [2, 3],
+            padding: [[2, 1], [0, 2]],
+            ..Case::new([lanes, 2 * lanes], [9, 71], [3, 2])
+        },
+        Case { in_blocks: [true, false], ..Case::new([2 * lanes, 2 * lanes + 3], [5, 6], [1, 1]) },
+        Case { in_blocks: [true, false], padding: around, ..Case::new([lanes, 1], [1, 40], [3, 3]) },
+        Case { in_vectors: true, ..Case::new([4 * lanes, 2 * lanes], [7, 7], [1, 1]) },
+        Case {
+            dilation: [12, 12],
+            padding: [[12, 12], [12, 12]],
+            ..Case::new([2 * lanes, lanes], [14, 15], [3, 3])
+        },
+        Case { padding: [[0; 2], [1, 1]], ..Case::new([lanes, lanes], [5, 1], [1, 3]) },
+    ];
+    let halves = |case: &Case| Case { stored: Stored::BF16, ..*case };
+    let mut cases = written(&specifications.iter().map(halves).collect::<Vec<_>>(), target);
+    cases.source = format!("{HALF}{ROUNDED}{}", cases.source);
+    cases
+}
+
+/// What the prelude says of 16 bits.
+const HALF: &str = include_str!("../../../src/c/prelude/half.c");
+
+/// Rounding to 8 bits, as the definition says.
+const ROUNDED: &str = "
+__attribute__((unused)) static double rounded(double x) {
+    int exponent;
+    const double part = frexp(x, &exponent);
+    return ldexp(rint(ldexp(part, 8)), exponent - 8);
+}
+";
 
 /// Images that do not lie in blocks.
 fn row_major_images(lanes: usize) -> Vec<Case> {
@@ -273,19 +349,24 @@ fn place(at: &Places, [image, channel, y, x]: [&str; 4], lanes: usize) -> String
 
 /// With a bias, a residual that lies as the result, and a number that depends on the place unless it is of vectors.
 fn kernel(case: &Case, out: Places, lanes: usize) -> Blocked {
-    let element = case.element.c();
+    let (element, stored) = (case.element.c(), case.stored.c(case.element));
+    let (open, close) = (case.stored.open(), case.stored.close());
     let bias = Places { block: lanes, lane: 1, ..Places::default() };
-    let mut expression = format!("relu_{}({{acc}} + {{0}} + {{1}})", case.element.suffix());
+    let mut expression = format!("relu_{}({{acc}} + {{0}} + {open}{{1}}{close})", case.element.suffix());
     if !case.in_vectors {
         expression.push_str(" + (float)(row % 3 + column % 5)");
     }
-    let operand = || Operand { element: element.to_owned(), strides: Strides::default() };
+    if case.stored == Stored::BF16 {
+        expression = format!("mithril_to_bf16({expression})");
+    }
+    let operand = |element: &str| Operand { element: element.to_owned(), strides: Strides::default() };
     Blocked {
         element: case.element,
+        stored: case.stored,
         batch: case.batch,
         channels: case.channels,
         filters: case.filters,
-        groups: if case.is_depth { case.channels } else { 1 },
+        groups: case.groups,
         kernel: case.kernel,
         stride: case.stride,
         dilation: case.dilation,
@@ -294,9 +375,10 @@ fn kernel(case: &Case, out: Places, lanes: usize) -> Blocked {
         edges: (case.batch < 3).then_some([0, 1].map(|axis| [case.image[axis], case.padding[axis][0]])),
         image: Image::Plain(case.image, case.padding),
         out,
-        out_element: element.to_owned(),
+        out_element: stored.to_owned(),
+        out_is_bf16: case.stored == Stored::BF16,
         epilogue: Epilogue {
-            operands: vec![operand(), operand()],
+            operands: vec![operand(element), operand(stored)],
             expression,
             vectors: case.in_vectors.then(|| "mithril_relu_vector({acc} + {0} + {1})".to_owned()),
         },
@@ -304,6 +386,14 @@ fn kernel(case: &Case, out: Places, lanes: usize) -> Blocked {
         algorithm: case.algorithm,
         few_bits: case.few_bits,
         bytes: InBytes::default(),
+    }
+}
+
+/// Fills an array of what image and result hold.
+fn filled(case: &Case, name: &str, count: usize) -> String {
+    match case.stored {
+        Stored::BF16 => format!("FILLED_BF16({name}, {count});"),
+        _ => format!("FILLED({}, {name}, {count});", case.element.c()),
     }
 }
 
@@ -327,23 +417,26 @@ fn body(case: &Case, library: &mut Library, threads: usize) -> String {
     let before = conv.zeros_before(case.padding, library);
     let kernel = conv.build(library);
     let places = kh * kw;
-    let terms = match (case.is_depth, case.in_blocks[0]) {
+    let is_depth = case.groups > 1;
+    let stored = case.stored.c(case.element);
+    let terms = match (is_depth, case.in_blocks[0]) {
         (true, _) => [(1, places), (places, 1), (1, 1)],
         (false, true) => [(channels / lanes, lanes * places), (places, 1), (lanes, places)],
         (false, false) => [(channels, places), (places, 1), (1, 1)],
     };
     let (source, elements) = source;
-    let per_filter = if case.is_depth { 1 } else { channels };
+    let per_filter = channels / case.groups;
     let mut text = String::new();
     let _ = writeln!(text, "FILLED({element}, plain, {});", batch * channels * h * w);
     let _ = writeln!(text, "FILLED({element}, b, {});", filters * per_filter * kh * kw);
     text.push_str(&case.few_bits.map(|scheme| exact(scheme, filters, terms)).unwrap_or_default());
     let _ = writeln!(text, "FILLED({element}, operand0, {});", filters.next_multiple_of(lanes));
-    let _ = writeln!(text, "FILLED({element}, operand1, {out_elements});");
-    let _ = writeln!(text, "FILLED({element}, out, {out_elements});\nFILLED({element}, image, {elements});");
+    let _ = writeln!(text, "{}", filled(case, "operand1", out_elements));
+    let _ = writeln!(text, "{}\n{}", filled(case, "out", out_elements), filled(case, "image", elements));
     let _ = writeln!(
         text,
-        "for (long i = 0; i < {out_elements}; i++) out[i] = 12345;\nfor (long i = 0; i < {elements}; i++) image[i] = NAN;"
+        "for (long i = 0; i < {out_elements}; i++) out[i] = 12345;\nfor (long i = 0; i < {elements}; i++) image[i] = {};",
+        if case.stored == Stored::BF16 { "0x7fff" } else { "NAN" }
     );
     let [[above, below], [left, right]] = halo.unwrap_or_default();
     // Counted from the halo' first element on, which `base` points behind.
@@ -352,10 +445,12 @@ fn body(case: &Case, library: &mut Library, threads: usize) -> String {
         text,
         "for (long n = 0; n < {batch}; n++) for (long c = 0; c < {channels}; c++) \
          for (long y = -{above}; y < {h} + {below}; y++) for (long x = -{left}; x < {w} + {right}; x++)\n\
-         image[{at}] = y < 0 || y >= {h} || x < 0 || x >= {w} ? 0 : plain[((n * {channels} + c) * {h} + y) * {w} + x];"
+         image[{at}] = y < 0 || y >= {h} || x < 0 || x >= {w} ? 0 : {}plain[((n * {channels} + c) * {h} + y) * {w} + x]{};",
+        if case.stored == Stored::BF16 { "mithril_to_bf16(" } else { "" },
+        case.stored.close()
     );
     let first = source.base - if case.in_blocks[0] { before[0] * source.y + before[1] * source.x } else { 0 };
-    let _ = writeln!(text, "const {element} *const a = image + {first};");
+    let _ = writeln!(text, "const {stored} *const a = image + {first};");
     text.push_str(&calls(&kernel, threads));
     text.push_str(&comparison(case, &out, lanes));
     let _ = writeln!(
@@ -371,12 +466,10 @@ fn body(case: &Case, library: &mut Library, threads: usize) -> String {
 fn comparison(case: &Case, out: &Places, lanes: usize) -> String {
     let Case { batch, channels: c, filters: f, image: [h, w], kernel: [kh, kw], .. } = *case;
     let [oh, ow] = case.result();
-    let (first, last) = if case.is_depth {
-        ("row".to_owned(), "row + 1".to_owned())
-    } else {
-        ("0".to_owned(), c.to_string())
-    };
-    let per_filter = if case.is_depth { 1 } else { c };
+    let per_filter = c / case.groups;
+    let first = format!("row / {} * {per_filter}", f / case.groups);
+    let (open, close) = (case.stored.open(), case.stored.close());
+    let rounded = if case.stored == Stored::BF16 { "rounded" } else { "" };
     // Sixths are not exact, but results are integers: a wrong place is off by far more.
     let tolerance = if matches!(case.algorithm, Algorithm::Winograd([4, _] | [_, 4])) { 1e-2 } else { 0.0 };
     let at = place(out, ["n", "row", "oy", "ox"], lanes);
@@ -386,16 +479,16 @@ fn comparison(case: &Case, out: &Places, lanes: usize) -> String {
     format!(
         "for (long n = 0; n < {batch}; n++) for (long row = 0; row < {f}; row++) for (long oy = 0; oy < {oh}; oy++) for (long ox = 0; ox < {ow}; ox++) {{
     double sum = 0;
-    for (long k = {first}; k < {last}; k++) for (long ky = 0; ky < {kh}; ky++) for (long kx = 0; kx < {kw}; kx++) {{
+    for (long k = {first}; k < {first} + {per_filter}; k++) for (long ky = 0; ky < {kh}; ky++) for (long kx = 0; kx < {kw}; kx++) {{
         long y = oy * {} + ky * {} - {top}, x = ox * {} + kx * {} - {left};
         if (y >= 0 && y < {h} && x >= 0 && x < {w})
             sum += (double)plain[((n * {c} + k) * {h} + y) * {w} + x] * b[((row * {per_filter} + (k - {first})) * {kh} + ky) * {kw} + kx];
     }}
     long place = {at};
-    double expected = relu_f64(sum + operand0[row] + operand1[place]) + (double)({more});
-    if (!(fabs((double)out[place] - expected) <= {tolerance})) {{
+    double expected = {rounded}(relu_f64(sum + operand0[row] + {open}operand1[place]{close}) + (double)({more}));
+    if (!(fabs((double){open}out[place]{close} - expected) <= {tolerance})) {{
         failures++;
-        printf(\"blocked {c} {f} {kh}x{kw} at %ld %ld %ld %ld: %g, not %g\\n\", n, row, oy, ox, (double)out[place], expected);
+        printf(\"blocked {c} {f} {kh}x{kw} at %ld %ld %ld %ld: %g, not %g\\n\", n, row, oy, ox, (double){open}out[place]{close}, expected);
         return;
     }}
     out[place] = 12345;

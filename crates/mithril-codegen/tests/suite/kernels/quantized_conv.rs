@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 
 use mithril_codegen::c::kernels::{
-    Algorithm, Blocked, Element, Epilogue, GROUP, Image, InBytes, Library, Operand, Places, Scheme, Strides,
-    Target,
+    Algorithm, Blocked, Element, Epilogue, GROUP, Image, InBytes, Library, Operand, Places, Scheme, Stored,
+    Strides, Target,
 };
 
 use super::program::{Cases, calls};
@@ -127,6 +127,7 @@ impl Case {
         let bias = Places { block: lanes, lane: 1, ..Places::default() };
         Blocked {
             element: Element::F32,
+            stored: Stored::Same,
             batch: self.batch,
             channels,
             filters,
@@ -140,6 +141,7 @@ impl Case {
             image,
             out,
             out_element: "float".to_owned(),
+            out_is_bf16: false,
             epilogue: Epilogue {
                 operands: vec![Operand { element: "float".to_owned(), strides: Strides::default() }],
                 expression: "relu_f32(2 * {acc} + {0} + (float)(column % 3))".to_owned(),

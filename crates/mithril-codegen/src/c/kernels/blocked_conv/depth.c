@@ -4,7 +4,7 @@
 
 @epilogue@
 /* sums[across pixels][LANES] of one block of channels. */
-MITHRIL_INLINE void @name@_line(const long across, const @type@ *restrict image, const @type@ *restrict weights,
+MITHRIL_INLINE void @name@_line(const long across, const @image_type@ *restrict image, const @type@ *restrict weights,
         @type@ *restrict sums) {
     enum { LANES = @lanes@ };
     mithril_@t@ sum[@most@];
@@ -13,18 +13,18 @@ MITHRIL_INLINE void @name@_line(const long across, const @type@ *restrict image,
         sum[pixel] = (mithril_@t@){0};
     for (long y = 0; y < @kd@ * @kh@; y++)
         for (long x = 0; x < @kw@; x++, weights += @pitch@) {
-            const @type@ *const place = image + @line_of_weights@ + x * @column@;
+            const @image_type@ *const place = image + @line_of_weights@ + x * @column@;
             const mithril_@t@ weight = MITHRIL_LOAD(@t@, weights);
             MITHRIL_UNROLL(@most@)
             for (long pixel = 0; pixel < across; pixel++)
-                sum[pixel] += weight * MITHRIL_LOAD(@t@, place + pixel * @step@);
+                sum[pixel] += weight * @load@place + pixel * @step@);
         }
     MITHRIL_UNROLL(@most@)
     for (long pixel = 0; pixel < across; pixel++)
         MITHRIL_STORE(@t@, sums + pixel * LANES, sum[pixel]);
 }
 
-static MITHRIL_NOINLINE void @name@(long thread, long threads, const @type@ *restrict image, const @stored@ *restrict packed,
+static MITHRIL_NOINLINE void @name@(long thread, long threads, const @image_type@ *restrict image, const @stored@ *restrict packed,
         @out@ *restrict out@parameters@@scratch@) {
     enum {
         LANES = @lanes@, BLOCKS = @filters@ / LANES, OUT_HEIGHT = @oh@, GROUPS = @groups@,
@@ -34,7 +34,7 @@ static MITHRIL_NOINLINE void @name@(long thread, long threads, const @type@ *res
     const long units = (long)@n@ * BLOCKS * OUT_HEIGHT;@known@
     for (long unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
         const long y = unit % OUT_HEIGHT, panel = unit / OUT_HEIGHT % BLOCKS, batch = unit / OUT_HEIGHT / BLOCKS;
-        const @type@ *const line = image + @image@ + panel * @plane@ + y * @image_line@;
+        const @image_type@ *const line = image + @image@ + panel * @plane@ + y * @image_line@;
         @weights@
         for (long group = 0, x = 0; group < GROUPS; group++) {
             @tiles@

@@ -5,7 +5,7 @@
    with. */
 
 @epilogue@
-static MITHRIL_NOINLINE void @name@(long thread, long threads, const @type@ *restrict image, const @stored@ *restrict packed,
+static MITHRIL_NOINLINE void @name@(long thread, long threads, const @image_type@ *restrict image, const @stored@ *restrict packed,
         @out@ *restrict out@parameters@@scratch@, const char *next_step) {
     enum {
         K = @k@, WIDTH = 2 * @lanes@, PANELS = @panels@, OUT_HEIGHT = @oh@, DOWN = @down@,
@@ -21,7 +21,7 @@ static MITHRIL_NOINLINE void @name@(long thread, long threads, const @type@ *res
         const long stride = @step_bytes@ / ((last - first) * GROUPS);
         for (long strip = first; strip < last; strip++) {
             const long batch = strip / STRIPS_OF, y = strip % STRIPS_OF * DOWN;
-            const @type@ *const line = image + @image@ + y * @image_line@;
+            const @factor@ *const line = @words@image + @image@ + y * @image_line@;
             for (long group = 0, x = 0; group < GROUPS; group++, next += K * stride) {
                 @tiles@
             }

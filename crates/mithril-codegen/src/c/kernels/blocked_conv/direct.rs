@@ -10,9 +10,10 @@ use crate::c::kernels::common::tiling::Tiling;
 use crate::c::kernels::quantized::gemm::{Columns, Panels};
 use crate::c::kernels::spec::blocked_conv::{Blocked, Image, Places, span};
 use crate::c::kernels::spec::conv::Depth;
+use crate::c::kernels::spec::strides::Stored;
 use crate::c::kernels::winograd::build;
 use crate::c::options::Scheme;
-use crate::c::target::{Element, Target};
+use crate::c::target::{Element, Factor, Target};
 
 /// Weights that are so many times as large as the cache are not read by every thread.
 const WEIGHTS_FOR_ALL: usize = 4;
@@ -70,20 +71,24 @@ impl Blocked {
     }
 
     fn build_direct(&self, library: &mut Library) -> Kernel {
+        if self.uses_tiles(library.target()) {
+            return self.build_tiled(library);
+        }
         if let Some(regions) = self.regions(library) {
             return self.build_regions(&regions, library);
         }
         let lanes = library.target().lanes_of(self.element);
         let walk = self.walk(lanes);
         let tiling = Tiling::new(self.result, library.target().rows());
+        let factor = self.factor();
         let [kernel_height, kernel_width] = self.kernel;
         // Elements that lie together under a pixel: channels of a block, or weights of a row.
         let (block, outer, run, width) = match self.image {
-            Image::Blocks(_) => (lanes, self.channels / lanes, lanes, kernel_width),
+            Image::Blocks(_) => (lanes, self.channels / lanes, lanes / factor.terms(), kernel_width),
             Image::Plain(..) if self.dilation[1] == 1 => (1, self.channels, kernel_width, 1),
             Image::Plain(..) => (1, self.channels, 1, kernel_width),
         };
-        let k = self.channels * kernel_height * kernel_width;
+        let k = self.channels * kernel_height * kernel_width / factor.terms();
         let panels = self.filters.div_ceil(2 * lanes);
         let bytes = self.strip_bytes(&tiling);
         let sections =
@@ -92,14 +97,14 @@ impl Blocked {
         let mut tile = |down: usize, across: usize| {
             let Walk { step, line, plane, row, column, .. } = walk;
             let micro = if stays {
-                let micro = tile_inside(library, self.element);
+                let micro = tile_inside(library, factor);
                 format!(
                     "{micro}({down}, {across}, {step}, {run}, line + x * {step}, {line}, {outer}, {plane}, \
                      {kernel_height}, {row}, {width}, {column}, right, 0, 0, sums, 0, next, stride);"
                 )
             } else {
                 let size = [kernel_height, width];
-                let micro = tile_of(library, self.element, [down, across, step, run], size, Taps::All);
+                let micro = tile_of(library, factor, [down, across, step, run], size, Taps::All);
                 format!(
                     "{micro}(line + x * {step}, {line}, {outer}, {plane}, {row}, {column}, right, sums, next, stride);"
                 )
@@ -143,6 +148,10 @@ impl Blocked {
         let weights = few.as_ref().map_or(DEPTH_WEIGHTS, |few| &few.depth);
         let text = include_str!("depth.c")
             .replace("@weights@", weights)
+            .replace(
+                "@load@",
+                if self.stored == Stored::BF16 { "MITHRIL_LOAD_BF16(" } else { "MITHRIL_LOAD(@t@, " },
+            )
             .replace(
                 "@line_of_weights@",
                 if self.frames_of_kernel() == 1 {
@@ -252,7 +261,7 @@ impl Blocked {
     pub(crate) fn strip_bytes(&self, tiling: &Tiling) -> usize {
         // Pixels between those under the weights are not read.
         let steps = [0, 1].map(|axis| self.stride[axis].min(self.kernel[axis]));
-        self.channels * self.result[1] * tiling.down * steps[0] * steps[1] * self.element.bytes()
+        self.channels * self.result[1] * tiling.down * steps[0] * steps[1] * self.image_bytes()
     }
 
     /// Strips are taken in so many sections: the image of one stays in the cache, unless all weights once more were more
@@ -292,7 +301,10 @@ impl Blocked {
 
     pub(crate) fn walk(&self, lanes: usize) -> Walk {
         let (places, plane, y, x) = match self.image {
-            Image::Blocks(places) => (places, places.block, places.y, lanes),
+            Image::Blocks(places) => {
+                let places = places.in_words_of(self.factor().terms());
+                (places, places.block, places.y, lanes / self.factor().terms())
+            }
             Image::Plain(size, padding) => {
                 let [height, width] = padded(size, padding);
                 (self.places_of_copy(height * width), height * width, width, 1)
@@ -359,9 +371,15 @@ impl Blocked {
     }
 
     pub(super) fn pack(&self, library: &mut Library, template: &str, lanes: usize, block: usize) -> String {
+        let is_paired = self.factor() == Factor::Pairs;
         let text = substitute(
             template,
             &[
+                ("place", if is_paired { PLACE_OF_PAIRS } else { PLACE }),
+                ("lane", if is_paired { "2 * i" } else { "i" }),
+                ("weight", if is_paired { "mithril_to_bf16(weight)" } else { "weight" }),
+                ("packed", if is_paired { "uint16_t" } else { self.element.c() }),
+                ("of_pairs", if is_paired { ", channels in pairs of bfloat16" } else { "" }),
                 ("type", self.element.c()),
                 ("filters", &self.filters.to_string()),
                 ("channels", &self.channels.to_string()),
@@ -373,13 +391,17 @@ impl Blocked {
                 ("lanes", &lanes.to_string()),
             ],
         );
+        if self.factor() == Factor::Pairs {
+            library.add_pairs();
+        }
         library.add(&self.wish("pack_conv"), &text)
     }
 
     pub(super) fn wish(&self, what: &str) -> String {
         let ([kernel_height, kernel_width], [height, width]) = (self.kernel, self.result);
+        let stored = self.stored.mark();
         // Of volumes, the number of channels counts those of all frames under the kernel.
-        let shape = format!("{}_{}_{kernel_height}x{kernel_width}", self.channels, self.filters);
+        let shape = format!("{stored}{}_{}_{kernel_height}x{kernel_width}", self.channels, self.filters);
         if what.starts_with("pack") {
             return format!("mithril_{what}_{shape}");
         }
@@ -422,12 +444,17 @@ impl Blocked {
         let [stored, scratch, known] = if is_few {
             ["void", ", float *restrict scratch", "\nlong known = -1;"]
         } else {
-            [self.element.c(), "", ""]
+            [self.factor_type(), "", ""]
         };
+        let words = if self.factor() == Factor::Pairs { "(const mithril_word *)" } else { "" };
         let strings = [
             ("tiles", tiles.to_owned()),
             ("image", walk.image.clone()),
             ("type", self.element.c().to_owned()),
+            ("factor", self.factor_type().to_owned()),
+            ("image_type", self.stored.c(self.element).to_owned()),
+            ("words", words.to_owned()),
+            ("p", self.factor().suffix().to_owned()),
             ("stored", stored.to_owned()),
             ("scratch", scratch.to_owned()),
             ("known", known.to_owned()),
@@ -437,6 +464,11 @@ impl Blocked {
             strings.into_iter().chain(self.epilogue_strings(lanes)).chain(numbers).collect();
         let pairs: Vec<(&str, &str)> = strings.iter().map(|(key, value)| (*key, value.as_str())).collect();
         substitute(template, &pairs)
+    }
+
+    /// The C type of what is multiplied.
+    fn factor_type(&self) -> &'static str {
+        words(self.factor())
     }
 
     /// What the templates say of the epilogue and the result.
@@ -481,22 +513,27 @@ impl Blocked {
     /// What finishes and stores a vector of sums at once, if that can be said with vectors.
     pub(super) fn vectors(&self, lanes: usize) -> Option<String> {
         let is_whole = self.filters.is_multiple_of(lanes) && self.out.lane == 1 && lanes > 1;
-        if self.element != Element::F32 || self.out_element != "float" || !is_whole {
+        let is_float = self.out_element == "float";
+        if self.element != Element::F32 || !(is_float || self.out_is_bf16) || !is_whole {
             return None;
         }
         let mut value = self.epilogue.vectors.as_ref()?.replace("{acc}", "accumulator");
         for (i, places) in self.operands.iter().enumerate() {
             let first = Places { lane: 0, ..*places }.text();
-            let vector = match places.lane {
-                0 => format!("MITHRIL_BROADCAST_f32(operand{i}[{first}])"),
-                1 => format!("MITHRIL_LOAD(f32, operand{i} + {first})"),
+            let is_half = self.epilogue.operands[i].element != "float";
+            let vector = match (places.lane, is_half) {
+                (0, false) => format!("MITHRIL_BROADCAST_f32(operand{i}[{first}])"),
+                (0, true) => format!("MITHRIL_BROADCAST_f32(mithril_from_bf16(operand{i}[{first}]))"),
+                (1, false) => format!("MITHRIL_LOAD(f32, operand{i} + {first})"),
+                (1, true) => format!("MITHRIL_LOAD_BF16(operand{i} + {first})"),
                 _ => return None,
             };
             value = value.replace(&format!("{{{i}}}"), &vector);
         }
         let place = Places { lane: 0, ..self.out }.text();
+        let store = if is_float { "MITHRIL_STORE(f32, " } else { "MITHRIL_STORE_BF16(" };
         Some(format!(
-            "const mithril_f32 accumulator = MITHRIL_LOAD(f32, from);\nMITHRIL_STORE(f32, out + {place}, {value});"
+            "const mithril_f32 accumulator = MITHRIL_LOAD(f32, from);\n{store}out + {place}, {value});"
         ))
     }
 }
@@ -522,7 +559,7 @@ pub(super) struct FewBits {
 }
 
 /// The weights of a panel, and those that come next.
-pub(super) const WEIGHTS: &str = "const @type@ *const right = packed + panel * K * WIDTH;
+pub(super) const WEIGHTS: &str = "const @factor@ *const right = packed + panel * K * WIDTH;
         const char *next = unit + 1 < end ? (const char *)(packed + (panel + 1) % PANELS * K * WIDTH) : next_step;";
 
 /// The weights of a block of channels.
@@ -532,6 +569,19 @@ const DEPTH_WEIGHTS: &str = "const @type@ *const right = packed + panel * @kd@ *
 fn padded([height, width]: [usize; 2], padding: [[usize; 2]; 2]) -> [usize; 2] {
     [height + padding[0][0] + padding[0][1], width + padding[1][0] + padding[1][1]]
 }
+
+/// The C type of factors as a kernel reads them: pairs lie in memory as two elements.
+pub(super) fn words(factor: Factor) -> &'static str {
+    match factor {
+        Factor::Pairs => "mithril_word",
+        Factor::Float(element) => element.c(),
+    }
+}
+
+/// Where the weights of a channel are packed, alone and in pairs of two channels.
+const PLACE: &str = "((block * PLACES + place) * BLOCK + channel % BLOCK) * WIDTH";
+const PLACE_OF_PAIRS: &str =
+    "((block * PLACES + place) * BLOCK + channel % BLOCK) / 2 * 2 * WIDTH + channel % 2";
 
 /// Which rows and columns of weights a micro-kernel takes.
 #[derive(Clone, Copy)]
@@ -545,12 +595,13 @@ pub(super) enum Taps {
 /// together under one; rows and columns of weights.
 pub(super) fn tile_of(
     library: &mut Library,
-    element: Element,
+    factor: Factor,
     [down, across, step, run]: [usize; 4],
     [height, width]: [usize; 2],
     taps: Taps,
 ) -> String {
-    tile_inside(library, element);
+    tile_inside(library, factor);
+    let element = factor.sums();
     let numbers = [
         ("down", down),
         ("across", across),
@@ -563,20 +614,31 @@ pub(super) fn tile_of(
     let lanes = library.target().lanes_of(element).to_string();
     let mut pairs: Vec<(&str, &str)> = numbers.iter().map(|(key, text)| (*key, text.as_str())).collect();
     pairs.extend([("lanes", lanes.as_str()), ("type", element.c()), ("t", element.suffix())]);
+    pairs.extend([("factor", words(factor)), ("p", factor.suffix())]);
     let (mark, template) = match taps {
         Taps::All => ("of", include_str!("tile_of.c")),
         Taps::Some => ("some_of", include_str!("tile_of_some.c")),
     };
-    let suffix = element.suffix();
+    let suffix = factor.suffix();
     let wish = format!("mithril_tile_{suffix}_{down}x{across}_{step}_{run}_{mark}_{height}x{width}");
     library.add(&wish, &substitute(template, &pairs))
 }
 
 /// The micro-kernel of any tile, which becomes a part of who calls it.
-fn tile_inside(library: &mut Library, element: Element) -> String {
+fn tile_inside(library: &mut Library, factor: Factor) -> String {
+    if factor == Factor::Pairs {
+        library.add_pairs();
+    }
+    let element = factor.sums();
     let target = *library.target();
     let [lanes, most] = [target.lanes_of(element), target.rows()].map(|number| number.to_string());
-    let pairs =
-        [("lanes", lanes.as_str()), ("most_rows", &most), ("type", element.c()), ("t", element.suffix())];
-    library.add(&format!("mithril_tile_{}", element.suffix()), &substitute(include_str!("tile.c"), &pairs))
+    let pairs = [
+        ("lanes", lanes.as_str()),
+        ("most_rows", &most),
+        ("type", element.c()),
+        ("t", element.suffix()),
+        ("factor", words(factor)),
+        ("p", factor.suffix()),
+    ];
+    library.add(&format!("mithril_tile_{}", factor.suffix()), &substitute(include_str!("tile.c"), &pairs))
 }

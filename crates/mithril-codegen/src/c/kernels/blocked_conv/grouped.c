@@ -4,8 +4,8 @@
 
 @epilogue@
 /* sums[down * across pixels][LANES] of one block of filters. */
-MITHRIL_INLINE void @name@_tile(const long down, const long across, const @type@ *restrict image,
-        const @type@ *restrict weights, @type@ *restrict sums) {
+MITHRIL_INLINE void @name@_tile(const long down, const long across, const @factor@ *restrict image,
+        const @factor@ *restrict weights, @type@ *restrict sums) {
     enum { LANES = @lanes@ };
     mithril_@t@ sum[@most@];
     MITHRIL_UNROLL(@most@)
@@ -14,13 +14,13 @@ MITHRIL_INLINE void @name@_tile(const long down, const long across, const @type@
     for (long block = 0; block < @span@; block++, image += @plane@)
         for (long y = 0; y < @kh@; y++)
             for (long x = 0; x < @kw@; x++) {
-                const @type@ *const place = image + y * @row@ + x * @column@;
-                for (long i = 0; i < LANES; i++, weights += LANES) {
-                    const mithril_@t@ weight = MITHRIL_LOAD(@t@, weights);
+                const @factor@ *const place = image + y * @row@ + x * @column@;
+                for (long i = 0; i < @run@; i++, weights += LANES) {
+                    const mithril_@p@ weight = MITHRIL_LOAD(@p@, weights);
                     MITHRIL_UNROLL(@most@)
                     for (long pixel = 0; pixel < down * across; pixel++) {
-                        const @type@ element = place[pixel / across * @image_line@ + pixel % across * @step@ + i];
-                        sum[pixel] += MITHRIL_BROADCAST_@t@(element) * weight;
+                        const @factor@ element = place[pixel / across * @image_line@ + pixel % across * @step@ + i];
+                        sum[pixel] = MITHRIL_ADD_@p@(sum[pixel], MITHRIL_BROADCAST_@p@(element), weight);
                     }
                 }
             }
@@ -29,7 +29,7 @@ MITHRIL_INLINE void @name@_tile(const long down, const long across, const @type@
         MITHRIL_STORE(@t@, sums + pixel * LANES, sum[pixel]);
 }
 
-static MITHRIL_NOINLINE void @name@(long thread, long threads, const @type@ *restrict image, const @stored@ *restrict packed,
+static MITHRIL_NOINLINE void @name@(long thread, long threads, const @image_type@ *restrict image, const @stored@ *restrict packed,
         @out@ *restrict out@parameters@@scratch@) {
     enum {
         LANES = @lanes@, BLOCKS = @filters@ / LANES, OUT_HEIGHT = @oh@, DOWN = @down@, GROUPS = @groups@,
@@ -40,8 +40,8 @@ static MITHRIL_NOINLINE void @name@(long thread, long threads, const @type@ *res
     const long units = (long)@n@ * BLOCKS * STRIPS;
     for (long unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
         const long y = unit % STRIPS * DOWN, panel = unit / STRIPS % BLOCKS, batch = unit / STRIPS / BLOCKS;
-        const @type@ *const line = image + @image@ + @first_block@ * @plane@ + y * @image_line@;
-        const @type@ *const right = packed + panel * @span@ * @kh@ * @kw@ * LANES * LANES;
+        const @factor@ *const line = @words@image + @image@ + @first_block@ * @plane@ + y * @image_line@;
+        const @factor@ *const right = packed + panel * @span@ * @kh@ * @kw@ * @run@ * LANES;
         for (long group = 0, x = 0; group < GROUPS; group++) {
             @tiles@
         }

@@ -7,6 +7,7 @@ use crate::c::kernels::blocked_conv::direct::epilogue;
 use crate::c::kernels::common::library::{Library, substitute};
 use crate::c::kernels::common::tiling::Tiling;
 use crate::c::kernels::spec::blocked_conv::Blocked;
+use crate::c::target::Factor;
 
 impl Blocked {
     /// The kernel of groups that are neither one nor of one channel each, which read so many blocks.
@@ -27,8 +28,13 @@ impl Blocked {
         let text = include_str!("grouped.c")
             .replace("@first_block@", &first)
             .replace("@epilogue@", &epilogue(&tiling, self.vectors(lanes).is_some()));
-        let numbers = [("panel_blocks", 1), ("span", span), ("group_channels", channels)];
+        let factor = self.factor();
+        let run = lanes / factor.terms();
+        let numbers = [("panel_blocks", 1), ("span", span), ("group_channels", channels), ("run", run)];
         let text = self.fill(&text, &tiles, &tiling, &walk, lanes, &numbers);
+        if factor == Factor::Pairs {
+            library.add_pairs();
+        }
         let name = library.add(&self.wish("grouped"), &text);
         self.kernel(library, name, None, None, |library| {
             let numbers = [
@@ -43,10 +49,23 @@ impl Blocked {
             let numbers = numbers.map(|(key, number)| (key, number.to_string()));
             let mut pairs: Vec<(&str, &str)> =
                 numbers.iter().map(|(key, text)| (*key, text.as_str())).collect();
-            pairs.extend([("type", self.element.c()), ("first_block", &first)]);
+            let is_paired = factor == Factor::Pairs;
+            pairs.extend([
+                ("type", self.element.c()),
+                ("packed", if is_paired { "uint16_t" } else { self.element.c() }),
+                ("place", if is_paired { PLACE_OF_PAIRS } else { PLACE }),
+                ("weight", if is_paired { "mithril_to_bf16(weight)" } else { "weight" }),
+                ("of_pairs", if is_paired { ", channels in pairs of bfloat16" } else { "" }),
+                ("first_block", &first),
+            ]);
             let pack = substitute(include_str!("grouped_pack.c"), &pairs);
-            let elements = self.filters * span * lanes * self.kernel[0] * self.kernel[1];
+            let elements = self.filters * span * run * self.kernel[0] * self.kernel[1];
             (library.add(&self.wish("pack_grouped"), &pack), elements)
         })
     }
 }
+
+/// Where the weight of a channel and a filter is packed, alone and in pairs of two channels.
+const PLACE: &str = "(((panel * SPAN + i / LANES) * PLACES + place) * LANES + i % LANES) * LANES + lane";
+const PLACE_OF_PAIRS: &str =
+    "((((panel * SPAN + i / LANES) * PLACES + place) * LANES + i % LANES) / 2 * LANES + lane) * 2 + i % 2";

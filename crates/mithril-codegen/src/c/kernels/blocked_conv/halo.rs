@@ -3,6 +3,7 @@
 use crate::c::kernels::common::library::{Library, substitute};
 use crate::c::kernels::quantized::gemm::words;
 use crate::c::kernels::spec::bytes::AsBytes;
+use crate::c::kernels::spec::strides::Stored;
 use crate::c::target::Element;
 
 /// Planes of vectors with a halo.
@@ -10,6 +11,8 @@ use crate::c::target::Element;
 pub struct Halo {
     /// What they hold.
     pub element: Element,
+    /// How it is stored.
+    pub stored: Stored,
     /// Bytes that stand for it, where these are kept instead.
     pub bytes: Option<AsBytes>,
     /// How many planes there are.
@@ -48,7 +51,7 @@ impl Halo {
             words(library);
             library.add("mithril_dot", include_str!("../quantized/dot.c"));
         }
-        pairs.push(("type", if self.bytes.is_some() { "uint8_t" } else { self.element.c() }));
+        pairs.push(("type", if self.bytes.is_some() { "uint8_t" } else { self.stored.c(self.element) }));
         pairs.push(("value", &value));
         let whole = self.frames.map_or_else(String::new, |(planes, [front, depth, behind])| {
             format!(

@@ -4,3 +4,4 @@ pub mod direct;
 pub mod grouped;
 pub mod halo;
 pub mod regions;
+pub mod tiled;

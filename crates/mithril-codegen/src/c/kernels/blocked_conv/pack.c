@@ -1,6 +1,6 @@
 /* weights[@filters@, @channels@, @kh@, @kw@] in panels, [filters / WIDTH][channels / BLOCK][ky][kx][BLOCK][WIDTH],
-   with zeros for filters beyond the last. */
-static MITHRIL_NOINLINE void @name@(long thread, long threads, const @type@ *restrict weights, @type@ *restrict packed) {
+   with zeros for filters beyond the last@of_pairs@. */
+static MITHRIL_NOINLINE void @name@(long thread, long threads, const @type@ *restrict weights, @packed@ *restrict packed) {
     enum {
         FILTERS = @filters@, CHANNELS = @channels@, PLACES = @kh@ * @kw@, BLOCK = @block@, WIDTH = 2 * @lanes@,
         PANELS = (FILTERS + WIDTH - 1) / WIDTH
@@ -10,10 +10,11 @@ static MITHRIL_NOINLINE void @name@(long thread, long threads, const @type@ *res
         const long panel = unit / CHANNELS, channel = unit % CHANNELS;
         for (long place = 0; place < PLACES; place++) {
             const long block = panel * (CHANNELS / BLOCK) + channel / BLOCK;
-            @type@ *const to = packed + ((block * PLACES + place) * BLOCK + channel % BLOCK) * WIDTH;
+            @packed@ *const to = packed + @place@;
             for (long i = 0; i < WIDTH; i++) {
                 const long filter = panel * WIDTH + i;
-                to[i] = filter < FILTERS ? weights[(filter * CHANNELS + @channel_of_weights@) * PLACES + place] : 0;
+                const @type@ weight = filter < FILTERS ? weights[(filter * CHANNELS + @channel_of_weights@) * PLACES + place] : 0;
+                to[@lane@] = @weight@;
             }
         }
     }

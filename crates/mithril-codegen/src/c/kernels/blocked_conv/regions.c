@@ -7,7 +7,7 @@
    the next step of the program starts with. */
 
 @epilogue@
-static MITHRIL_NOINLINE void @name@(long thread, long threads, const @type@ *restrict image, const @stored@ *restrict packed,
+static MITHRIL_NOINLINE void @name@(long thread, long threads, const @image_type@ *restrict image, const @stored@ *restrict packed,
         @out@ *restrict out@parameters@@scratch@, const char *next_step) {
     enum {
         K = @k@, WIDTH = 2 * @lanes@, PANELS = @panels@, STRIPS_OF = @strips@, STRIPS = @n@ * STRIPS_OF, SECTIONS = @sections@,
@@ -38,8 +38,8 @@ static MITHRIL_NOINLINE void @name@(long thread, long threads, const @type@ *res
             const long column = regions[region].column, columns = regions[region].columns;
             const long y = regions[region].top + (place - regions[region].strip) * regions[region].down;
             const long left = regions[region].bottom - y, down = left < regions[region].down ? left : regions[region].down;
-            const @type@ *const line = image + @image@ + y * @image_line@ + (row * @dilation_y@ - @above@) * @row_pitch@ + (column * @dilation_x@ - @before@) * @pixel@;
-            const @type@ *const taps = right + (row * @width@ + column) * @run@ * WIDTH;
+            const @factor@ *const line = @words@image + @image@ + y * @image_line@ + (row * @dilation_y@ - @above@) * @row_pitch@ + (column * @dilation_x@ - @before@) * @pixel@;
+            const @factor@ *const taps = right + (row * @width@ + column) * @run@ * WIDTH;
             for (long group = 0, x = regions[region].left; group < regions[region].groups; group++) {
                 const long across = regions[region].across + (group < regions[region].longer);
                 @tiles@

@@ -115,7 +115,8 @@ impl Blocked {
     /// The regions, if it pays to skip weights.
     pub(super) fn regions(&self, library: &Library) -> Option<Regions> {
         let target = library.target();
-        let edges = self.edges.filter(|_| self.groups == 1 && !self.stays(target))?;
+        let may_skip = self.groups == 1 && !self.stays(target) && !self.uses_tiles(target);
+        let edges = self.edges.filter(|_| may_skip)?;
         if self.few_bits.is_none() && build::blocked_tile(self, library).is_some() {
             return None;
         }
@@ -183,18 +184,20 @@ impl Blocked {
         let target = *library.target();
         let (lanes, most) = (target.lanes_of(self.element), target.rows());
         let walk = self.walk(lanes);
+        let terms = self.factor().terms();
         // A weight is a step by itself: of a row only some are multiplied.
         let (block, outer, pixel) = match self.image {
-            Image::Blocks(_) => (lanes, self.channels / lanes, lanes),
+            Image::Blocks(_) => (lanes, self.channels / lanes, lanes / terms),
             Image::Plain(..) => (1, self.channels, 1),
         };
-        let k = self.channels * self.kernel.iter().product::<usize>();
+        let run = block / terms;
+        let k = self.channels * self.kernel.iter().product::<usize>() / terms;
         let panels = self.filters.div_ceil(2 * lanes);
         let few = self.few_bits.map(|scheme| self.in_few_bits(scheme, block, library));
         let step_bytes = few.as_ref().map_or(2 * lanes * self.element.bytes(), |few| few.step_bytes);
         let Table { rows, strips, steps, shapes } = regions.table(most);
         let largest = shapes.iter().map(|[down, across]| down * across).max().unwrap_or(1);
-        let tiles = self.tiles_of_shapes(&shapes, [walk.step, block, outer], library);
+        let tiles = self.tiles_of_shapes(&shapes, [walk.step, run, outer], library);
         let weights = few.as_ref().map_or(WEIGHTS, |few| &few.direct);
         let is_inside = self.reads_inside(library);
         let edges = self.edges.unwrap_or_default();
@@ -213,7 +216,7 @@ impl Blocked {
             ("sections", sections),
             ("panel_blocks", 2),
             ("strips", strips),
-            ("steps", (outer * block * steps).max(1)),
+            ("steps", (outer * run * steps).max(1)),
             ("step_bytes", step_bytes),
             ("most", largest),
             ("above", zeros[0]),
@@ -223,7 +226,7 @@ impl Blocked {
             ("row_pitch", walk.row / self.dilation[0]),
             ("pixel", pixel),
             ("width", self.kernel[1]),
-            ("run", block),
+            ("run", run),
             ("outer", outer),
         ];
         let numbers = numbers.map(|(key, number)| (key, number.to_string()));
@@ -247,7 +250,7 @@ impl Blocked {
         panel_bytes: usize,
     ) -> usize {
         let pixels: usize = self.edges.unwrap_or_default().iter().map(|[size, _]| size).product();
-        let strip_bytes = self.channels * pixels * self.element.bytes() / strips;
+        let strip_bytes = self.channels * pixels * self.image_bytes() / strips;
         let are_even = strips.is_multiple_of(target.threads);
         self.sections_of(target, self.batch * strips, are_even, panels, [strip_bytes, panel_bytes])
     }
@@ -263,7 +266,7 @@ impl Blocked {
             "(line + x * {step}, @image_line@, {outer}, @plane@, rows, @row@, columns, @column@, taps, sums, next, stride);"
         );
         let mut calls = shapes.iter().map(|&[down, across]| {
-            let micro = tile_of(library, self.element, [down, across, step, run], self.kernel, Taps::Some);
+            let micro = tile_of(library, self.factor(), [down, across, step, run], self.kernel, Taps::Some);
             (down * 100 + across, format!("{micro}{arguments}"))
         });
         if shapes.len() == 1 {

@@ -5,9 +5,9 @@
    each of `width` taps with stride `column`, each of `run` contiguous elements; `row_gap` weights between two rows of
    taps and `block_gap` between two blocks are not used. Every step prefetches the cache line at `next`, which are
    weights that are used later, and advances it by `stride` bytes. */
-MITHRIL_INLINE void mithril_tile_@t@(const long down, const long across, const long step, const long run,
-        const @type@ *restrict image, long line, long blocks, long plane, long height, long row,
-        long width, long column, const @type@ *restrict weights, long row_gap, long block_gap, @type@ *restrict sums,
+MITHRIL_INLINE void mithril_tile_@p@(const long down, const long across, const long step, const long run,
+        const @factor@ *restrict image, long line, long blocks, long plane, long height, long row,
+        long width, long column, const @factor@ *restrict weights, long row_gap, long block_gap, @type@ *restrict sums,
         int accumulate, const char *next, long stride) {
     enum { LANES = @lanes@ };
     mithril_@t@ sum[@most_rows@][2];
@@ -17,19 +17,19 @@ MITHRIL_INLINE void mithril_tile_@t@(const long down, const long across, const l
     for (; blocks > 0; blocks--, image += plane, weights += block_gap)
         for (long y = 0; y < height; y++, weights += row_gap)
             for (long x = 0; x < width; x++) {
-                const @type@ *const place = image + y * row + x * column;
+                const @factor@ *const place = image + y * row + x * column;
                 MITHRIL_UNROLL_BY(4)
                 for (long i = 0; i < run; i++, weights += 2 * LANES, next += stride) {
                     MITHRIL_PREFETCH_L2(next);
                     if (run >= down * across) /* a step for each pixel prefetches what is under it in the next plane */
                         MITHRIL_PREFETCH_L1(place + plane + (down > 1 ? i / across * line : 0) + (down > 1 ? i % across : i) * step);
-                    const mithril_@t@ left = MITHRIL_LOAD(@t@, weights), right = MITHRIL_LOAD(@t@, weights + LANES);
+                    const mithril_@p@ left = MITHRIL_LOAD(@p@, weights), right = MITHRIL_LOAD(@p@, weights + LANES);
                     MITHRIL_UNROLL(@most_rows@)
                     for (long pixel = 0; pixel < down * across; pixel++) {
-                        const @type@ element = place[pixel / across * line + pixel % across * step + i];
-                        const mithril_@t@ factor = MITHRIL_BROADCAST_@t@(element);
-                        sum[pixel][0] += factor * left;
-                        sum[pixel][1] += factor * right;
+                        const @factor@ element = place[pixel / across * line + pixel % across * step + i];
+                        const mithril_@p@ factor = MITHRIL_BROADCAST_@p@(element);
+                        sum[pixel][0] = MITHRIL_ADD_@p@(sum[pixel][0], factor, left);
+                        sum[pixel][1] = MITHRIL_ADD_@p@(sum[pixel][1], factor, right);
                     }
                 }
             }

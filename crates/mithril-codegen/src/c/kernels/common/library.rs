@@ -178,10 +178,17 @@ impl Library {
     /// The vectors' definitions and all functions, in an order in which each comes after what it calls.
     pub fn source(&self) -> String {
         let mut text = include_str!("vector.c").replace("@lanes@", &self.target.lanes.to_string());
-        let mut words =
+        let words =
             self.functions.iter().flat_map(|f| f.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'));
-        if words.any(is_vector_function) {
+        let is_of_bf16 = |word: &str| word.ends_with("_BF16") || word == "mithril_round_bf16_vector";
+        let (is_any, has_bf16) = words.fold((false, false), |(is_any, has_bf16), word| {
+            (is_any || is_vector_function(word), has_bf16 || is_of_bf16(word))
+        });
+        if is_any {
             text.push_str(VECTOR_FUNCTIONS);
+        }
+        if has_bf16 {
+            text.push_str(BF16_VECTORS);
         }
         for function in &self.functions {
             text.push('\n');
@@ -376,7 +383,11 @@ pub(crate) fn substitute(template: &str, pairs: &[(&str, &str)]) -> String {
 /// The functions that there are for vectors of float: those whose names end in `_vector`.
 pub(crate) const VECTOR_FUNCTIONS: &str = include_str!("vector_functions.c");
 
+/// What reads and writes vectors of bfloat16.
+const BF16_VECTORS: &str = include_str!("bf16_vectors.c");
+
 /// Whether there is a function of that name for vectors of float.
 pub fn is_vector_function(name: &str) -> bool {
-    name.ends_with("_vector") && VECTOR_FUNCTIONS.contains(&format!(" {name}("))
+    let is_in = |text: &str| text.contains(&format!(" {name}("));
+    name.ends_with("_vector") && (is_in(VECTOR_FUNCTIONS) || is_in(BF16_VECTORS))
 }

@@ -1,5 +1,6 @@
 /* Pairs of bfloat16 in words of 32 bits: two steps of k of one row or column. MITHRIL_ADD_bf16(sum, x, y) is sum + the
    products of both. The instructions for that flush subnormal numbers to 0, and each rounds in its own way. */
+typedef uint32_t mithril_word __attribute__((may_alias)); /* of two elements in memory */
 typedef mithril_u32 mithril_bf16;
 typedef mithril_u32_memory mithril_bf16_memory;
 #if MITHRIL_VECTOR > 1

@@ -20,10 +20,9 @@ static MITHRIL_NOINLINE int mithril_request_tiles(void) {
     return exists && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, 18 /* XTILEDATA */) == 0 ? 1 : 2;
 }
 
-/* Configures the tiles of a product: 0 to 3 are sums, two beside each other for each half of so many rows; 4 and 5 the halves
-   of the left factor; 6 and 7 the right one. Of few rows, 2 and 3 are further sums of the same rows. Returns
-   whether there are tiles. */
-static MITHRIL_NOINLINE int mithril_start_tiles(long rows) {
+/* Configures the tiles of a product: 0 to 3 are sums, two beside each other for `top` and for `bottom` rows; 4 and 5 those rows
+   of the left factor, of so many words; 6 and 7 the right one. Returns whether there are tiles. */
+static MITHRIL_NOINLINE int mithril_shape_tiles(int top, int bottom, int words) {
     static int known;
     int state = __atomic_load_n(&known, __ATOMIC_RELAXED);
     if (state == 0) {
@@ -35,10 +34,9 @@ static MITHRIL_NOINLINE int mithril_start_tiles(long rows) {
     struct { uint8_t palette, start_row, reserved[14]; uint16_t bytes[16]; uint8_t rows[16]; } shape;
     memset(&shape, 0, sizeof shape);
     shape.palette = 1;
-    const int top = (int)(rows > 16 ? (rows + 1) / 2 : rows), bottom = (int)(rows > 16 ? rows / 2 : rows);
-    const int heights[8] = {top, top, bottom, bottom, top, bottom, 16, 16};
+    const int heights[8] = {top, top, bottom, bottom, top, bottom, words, words};
     for (int i = 0; i < 8; i++) {
-        shape.bytes[i] = 64;
+        shape.bytes[i] = (uint16_t)(i == 4 || i == 5 ? 4 * words : 64);
         shape.rows[i] = (uint8_t)heights[i];
     }
     /* Compilers need not know what the instruction reads. */
@@ -53,8 +51,8 @@ MITHRIL_INLINE void mithril_stop_tiles(int has_tiles) {
 }
 #else
 #define MITHRIL_HAS_TILES 0
-MITHRIL_INLINE int mithril_start_tiles(long rows) {
-    (void)rows;
+MITHRIL_INLINE int mithril_shape_tiles(int top, int bottom, int words) {
+    (void)top, (void)bottom, (void)words;
     return 0;
 }
 
@@ -62,3 +60,9 @@ MITHRIL_INLINE void mithril_stop_tiles(int has_tiles) {
     (void)has_tiles;
 }
 #endif
+
+/* The same for a product of so many rows in two halves, and 16 words of the left factor. Of few rows, 2 and 3 are further sums
+   of the same rows. */
+MITHRIL_INLINE int mithril_start_tiles(long rows) {
+    return mithril_shape_tiles((int)(rows > 16 ? (rows + 1) / 2 : rows), (int)(rows > 16 ? rows / 2 : rows), 16);
+}

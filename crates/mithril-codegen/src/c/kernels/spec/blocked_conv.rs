@@ -3,8 +3,9 @@
 use crate::c::kernels::spec::bytes::InBytes;
 use crate::c::kernels::spec::conv::{Algorithm, Depth};
 use crate::c::kernels::spec::epilogue::Epilogue;
+use crate::c::kernels::spec::strides::Stored;
 use crate::c::options::Scheme;
-use crate::c::target::Element;
+use crate::c::target::{Element, Factor};
 
 /// Where the elements of an image-like tensor lie, in elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -46,6 +47,13 @@ impl Places {
         terms.join(" + ")
     }
 
+    /// The same in words of so many elements.
+    pub(crate) fn in_words_of(self, elements: usize) -> Self {
+        let Self { batch, block, lane, y, x, base, frames: [frames, frame] } = self;
+        let [batch, block, y, x, base, frame] = [batch, block, y, x, base, frame].map(|n| n / elements);
+        Self { batch, block, lane, y, x, base, frames: [frames, frame] }
+    }
+
     /// What counts images, and frames, and from one to the next.
     fn images(&self) -> Vec<(String, usize)> {
         match self.frames {
@@ -72,6 +80,9 @@ pub enum Image {
 pub struct Blocked {
     /// What image, weights and sums hold.
     pub element: Element,
+    /// How the image is stored: as bfloat16 only in blocks. Weights are then rounded to bfloat16 unless each channel is by
+    /// itself.
+    pub stored: Stored,
     /// Images; of volumes the frames of all results.
     pub batch: usize,
     /// Channels of an image, a multiple of the lanes if it lies in blocks. Of volumes those of all frames under the kernel,
@@ -100,6 +111,8 @@ pub struct Blocked {
     pub out: Places,
     /// The C type of the result.
     pub out_element: String,
+    /// Whether the result is bfloat16.
+    pub out_is_bf16: bool,
     /// What becomes of the sums; the strides of its operands are in `operands`.
     pub epilogue: Epilogue,
     /// Where the operands of the epilogue lie.
@@ -110,6 +123,26 @@ pub struct Blocked {
     pub few_bits: Option<Scheme>,
     /// What lies in bytes, for convolutions in integers.
     pub bytes: InBytes,
+}
+
+impl Blocked {
+    /// Whether each channel is convolved by itself.
+    pub fn is_depth(&self) -> bool {
+        self.groups > 1 && self.groups == self.channels
+    }
+
+    /// What image and weights are multiplied as.
+    pub(crate) fn factor(&self) -> Factor {
+        match self.stored {
+            Stored::BF16 if !self.is_depth() => Factor::Pairs,
+            _ => Factor::Float(self.element),
+        }
+    }
+
+    /// Bytes of an element of the image.
+    pub(crate) fn image_bytes(&self) -> usize {
+        if self.stored == Stored::Same { self.element.bytes() } else { 2 }
+    }
 }
 
 /// How many times as many products there may be as the definition has.

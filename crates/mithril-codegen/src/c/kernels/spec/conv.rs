@@ -2,7 +2,7 @@
 
 use crate::c::kernels::spec::epilogue::Epilogue;
 use crate::c::kernels::spec::gemm::Packing;
-use crate::c::kernels::spec::strides::Strides;
+use crate::c::kernels::spec::strides::{Stored, Strides};
 use crate::c::options::Scheme;
 use crate::c::target::Element;
 
@@ -48,6 +48,8 @@ impl Depth {
 pub struct Conv {
     /// What image, weights and sums hold.
     pub element: Element,
+    /// How the image is stored: only kernels between blocks take another than the element.
+    pub stored: Stored,
     /// Images.
     pub batch: usize,
     /// Channels of an image.
@@ -94,6 +96,7 @@ impl Conv {
     ) -> Self {
         Self {
             element,
+            stored: Stored::Same,
             batch,
             channels,
             filters,

@@ -10,6 +10,7 @@ use crate::c::kernels::spec::blocked_conv::{Blocked, Image};
 use crate::c::kernels::spec::conv::{Algorithm, Conv};
 use crate::c::kernels::spec::epilogue::place;
 use crate::c::kernels::spec::gemm::Packing;
+use crate::c::kernels::spec::strides::Stored;
 use crate::c::kernels::winograd::transforms::{
     Tile, add_lines, extent, mark, pair, plain, points_of, weights_of,
 };
@@ -82,7 +83,9 @@ fn blocked_place(conv: &Blocked, target: &Target) -> Option<&'static str> {
         // Frames of volumes are brought into another order.
         Image::Plain(..) => (conv.channels >= target.lanes && conv.depth.is_none()).then_some(" into blocks"),
     };
-    place.filter(|_| fits(conv.element, conv.kernel, conv.stride, conv.dilation))
+    place.filter(|_| {
+        conv.stored == Stored::Same && fits(conv.element, conv.kernel, conv.stride, conv.dilation)
+    })
 }
 
 /// The direct way, and output tiles. Those with 4 pixels round more: in a training, where a sum that is almost 0 decides
@@ -155,12 +158,41 @@ fn fits(element: Element, kernel: [usize; 2], stride: [usize; 2], dilation: [usi
     element == Element::F32 && kernel == [3, 3] && is_near && dilation == [1, 1]
 }
 
+/// How much faster products of pairs of bfloat16 in vectors are than those of floats.
+const GAIN_OF_PAIRS: f64 = 1.8;
+
+/// Cycles for a vector of bfloat16 that becomes float first.
+const CONVERSION: f64 = 3.0;
+
+/// Whether a convolution between blocks of bfloat16 is estimated to be faster in pairs than with float copies, for which
+/// there may be a tile.
+pub(crate) fn gains_by_pairs(conv: &Blocked, target: &Target) -> bool {
+    if !fits(conv.element, conv.kernel, conv.stride, conv.dilation) || conv.groups > 1 || conv.depth.is_some()
+    {
+        return true;
+    }
+    let shape = blocked_shape(conv);
+    let cycles = |tile: Option<Tile>| {
+        let costs = costs(&shape, target);
+        costs.into_iter().find(|(_, size)| *size == tile).map_or(f64::INFINITY, |(cost, _)| cost)
+    };
+    let read: usize = conv.result.iter().zip(conv.stride).map(|(size, step)| size * step).product();
+    let copies = (conv.batch * conv.channels * read / target.lanes) as f64 * CONVERSION;
+    best(&shape, target).is_none_or(|tile| cycles(None) / GAIN_OF_PAIRS <= cycles(Some(tile)) + copies)
+}
+
 /// The size of the output tile that is estimated to be fastest; none where the direct way is.
 pub(crate) fn best(conv: &Shape, target: &Target) -> Option<Tile> {
     // Processors without vectors are small, and points take several times the memory of the pixels.
     if target.lanes == 1 {
         return None;
     }
+    let fastest = costs(conv, target).into_iter().min_by(|left, right| left.0.total_cmp(&right.0));
+    fastest.and_then(|(_, size)| size)
+}
+
+/// Estimated cycles of each candidate.
+fn costs(conv: &Shape, target: &Target) -> Vec<(f64, Option<Tile>)> {
     let [height, width] = conv.result;
     let per_cycle = (2 * target.lanes) as f64;
     let pairs = (conv.channels * conv.filters) as f64;
@@ -184,9 +216,7 @@ pub(crate) fn best(conv: &Shape, target: &Target) -> Option<Tile> {
         let packing = pairs * 9.0 * PACKING_CYCLES;
         products.max(reading) + weights + transforms + if conv.changing { packing } else { 0.0 }
     };
-    let candidates = tiles(conv).iter().map(|&tile| (tile.map_or_else(|| direct.max(reading), cost), tile));
-    let fastest = candidates.min_by(|left, right| left.0.total_cmp(&right.0));
-    fastest.and_then(|(_, size)| size)
+    tiles(conv).iter().map(|&tile| (tile.map_or_else(|| direct.max(reading), cost), tile)).collect()
 }
 
 /// Channels at a time, of so many at most: chunks as even as whole vectors can be.
