@@ -2,6 +2,7 @@
 
 import mithril as ml
 import numpy as np
+from mithril.parallel.strategies import strategy_layout
 
 X = np.random.default_rng(0).standard_normal((8, 6)).astype(np.float32)
 TARGET = np.random.default_rng(1).standard_normal((8, 4)).astype(np.float32)
@@ -45,6 +46,13 @@ LAYOUTS = (
     # There and back, and a device that gets its inputs from the one behind it.
     {"layout": ml.Pipeline({"layer1": 0, "norm": 1, "layer2": 0}, micro_batches=2, schedule="interleaved")},
     {"layout": ml.Pipeline({"layer1": 1, "layer2": 0}, micro_batches=1)},
+)
+#: Two stages on two devices each.
+MIXED = (
+    {"layout": ml.Pipeline(STAGES, micro_batches=2, layout=ml.Mesh(data=2))},
+    {"layout": ml.Pipeline(STAGES, layout=ml.Layout(ml.Mesh(data=2), batch="data", parameters="data"))},
+    # The devices of a stage are not beside each other.
+    {"layout": strategy_layout({"model": "model_parallel", "pipe": "pipeline_parallel"}, ml.Mesh(model=2, pipe=2))},
 )
 
 

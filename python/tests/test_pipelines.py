@@ -10,7 +10,7 @@ import pytest
 from mithril import errors
 from mithril.parallel import workers
 from mithril.parallel.pipeline import Step, balanced, orders, sequence
-from pipeline_models import LAYOUTS, compare, layers, text
+from pipeline_models import LAYOUTS, MIXED, compare, layers, text
 
 RANDOM = np.random.default_rng(0)
 
@@ -26,6 +26,54 @@ def no_workers_are_left():
 def test_a_pipeline_computes_what_one_device_does(name):
     pytest.importorskip(name)
     compare(name, ["cpu"] * 2, LAYOUTS)
+
+
+@pytest.mark.parametrize("name", ["numpy", "torch"])
+def test_stages_on_several_devices_compute_what_one_device_does(name):
+    pytest.importorskip(name)
+    compare(name, ["cpu"] * 4, MIXED)
+
+
+def test_a_mixture_of_strategies_trains_a_gpt():
+    """Tensor parallelism within stages, a tied embedding in both, and batches that are padded for either."""
+    single = ml.compile(text(), ml.NumpyBackend(), shapes={"input": [5, 8]})
+    params = dict(single.randomize_params(seed=0).items())
+    data = {"input": RANDOM.integers(0, 64, (5, 8))}
+    expected = single.evaluate(params, data, output_gradients=True)
+    mesh = ml.Mesh(pipe=2, model=2)
+    strategies = (
+        {"pipe": "pipeline_parallel", "model": "tensor_parallel"},
+        {"pipe": "pipeline_parallel", "model": "data_parallel"},
+    )
+    for strategy in strategies:
+        backend = ml.NumpyBackend(devices=["cpu"] * 4)
+        # With data parallelism, sizes become known at the call, and 5 examples do not divide.
+        shapes = {"input": [5, 8]} if "tensor_parallel" in strategy.values() else None
+        compiled = ml.compile(text(), backend, layout=mesh, strategy=strategy, shapes=shapes)
+        actual = compiled.evaluate(params, data, output_gradients=True)
+        for ours, theirs in zip(actual, expected, strict=True):
+            for name, value in theirs.items():
+                np.testing.assert_allclose(ours[name], value, rtol=1e-4, atol=1e-4 * np.abs(value).max(), err_msg=name)
+
+
+def test_sums_are_sent_once():
+    """Gradients, over the devices of a stage and of a tied embedding between stages, whatever the micro-batches."""
+    plans = [
+        ml.plan(
+            text(),
+            ml.Pipeline(2, micro_batches=count, layout=ml.Mesh(data=2)),
+            shapes={"input": [16, 8]},
+            gradients=True,
+        )
+        for count in (2, 4)
+    ]
+    for stage in range(2):
+        once, twice = (plan.stages[stage] for plan in plans)
+        assert once.exchanged == twice.exchanged > 0
+    # An all-reduce of two devices sends as many bytes as the tensor has.
+    assert sum(stage.exchanged for stage in plans[0].stages) == sum(s.memory["gradients"] for s in plans[0].stages)
+    # The gradients of activations of 8 examples, and that of the embedding.
+    assert [plan.stages[1].sent for plan in plans] == [8 * 8 * 16 * 4 + 64 * 16 * 4] * 2
 
 
 def test_layers_are_distributed_by_their_size():
@@ -147,6 +195,23 @@ def placed_and_divided():
     return ml.compile(model, backend, layout=ml.Mesh(data=2))
 
 
+def mixed(devices, layout):
+    backend = ml.NumpyBackend(devices=["cpu"] * devices)
+    return ml.compile(layers(), backend, shapes={"input": [8, 6]}, layout=ml.Pipeline(2, layout=layout))
+
+
+def strategies(strategy):
+    return ml.plan(layers(), ml.Mesh(pipe=2, data=2), strategy=strategy, shapes={"input": [8, 6]})
+
+
+def mixes_examples():
+    model = ml.Model()
+    model |= ml.Linear(4, name="layer1")(input="input")
+    model += ml.Softmax(axis=0)
+    model += ml.Linear(4, name="layer2")(output="output")
+    return model
+
+
 @pytest.mark.parametrize(
     ("call", "kind", "text"),
     [
@@ -203,10 +268,44 @@ def placed_and_divided():
             "did you mean 'layer1'",
         ),
         (
-            lambda: ml.plan(layers(), ml.Pipeline(2, micro_batches=3), shapes={"input": [8, 6]}),
+            lambda: ml.plan(mixes_examples(), ml.Pipeline(2, micro_batches=3), shapes={"input": [8, 6]}),
             errors.InvalidValueError,
             "does not divide into 3 parts",
         ),
+        (
+            lambda: mixed(3, ml.Mesh(data=2)),
+            errors.BackendUnavailableError,
+            "needs 4 devices, and NumpyBackend was given 3",
+        ),
+        (lambda: mixed(4, ml.Mesh(stage=2)), errors.InvalidValueError, "the axis 'stage' of Mesh(stage=2)"),
+        (lambda: mixed(4, ml.Pipeline(2)), errors.InvalidValueError, "divided by another pipeline"),
+        (lambda: mixed(4, 2), errors.InvalidValueError, "2 is not a layout"),
+        (
+            lambda: mixed(4, ml.Layout(ml.Mesh(data=2), batch="data", batch_statistics="local")),
+            errors.InvalidValueError,
+            "pipelines take the statistics of the whole batch",
+        ),
+        (
+            lambda: mixed(4, ml.Layout(ml.Mesh(model=2), {"layr1.weight": "model"})),
+            errors.InvalidValueError,
+            "did you mean `layer1.weight`",
+        ),
+        (
+            lambda: mixed(6, ml.Layout(ml.Mesh(model=3), {"layer1.weight": "model"})),
+            errors.InvalidValueError,
+            "axis 0 of `layer1.weight`, f32[8, 6], does not divide into 3 parts (model)",
+        ),
+        (
+            lambda: strategies({"pipe": "pipeline_parallel", "data": "pipeline_parallel"}),
+            errors.InvalidValueError,
+            "the layers are distributed along 'pipe' and 'data'",
+        ),
+        (
+            lambda: strategies({"pipe": "pipeline_parallel", "dat": "data_parallel"}),
+            errors.InvalidValueError,
+            "did you mean 'data'",
+        ),
+        (lambda: strategies({"pipe": "pipeline_parallel"}), errors.InvalidValueError, "what is divided along 'data'"),
     ],
 )
 def test_mistakes(call, kind, text):
@@ -224,3 +323,6 @@ def test_micro_batches_need_not_divide_the_batch():
     params = one.randomize_params(seed=0)
     actual, expected = (np.asarray(c.evaluate(params, {"input": x})["output"]) for c in (divided, one))
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+    plan = ml.plan(layers(), layout, shapes={"input": [8, 6]})
+    assert plan.padded == (8, 9)
+    assert "the batch of 8 is padded to 9" in str(plan)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use mithril::codegen::python::Argument;
 use mithril::compile::partition::memo::Memo;
+use mithril::compile::partition::pass::communications;
 use mithril::compile::partition::stages::Step;
 use mithril::compile::partition::{
     Estimate, Hardware, Layout, Mesh, Partitioned, Placement, Training, device_memory, estimate, stages,
@@ -150,20 +151,22 @@ impl PyPartitioned {
         (flops, moved, arithmetic, memory_bound, collectives, computation)
     }
     /// The steps of a pipeline, by the devices of layers, each with its operations, the seconds that it takes on a
-    /// description of hardware, and the most bytes between its ops; names of results; bytes of values by name.
+    /// description of hardware, the most bytes between its ops, and the bytes that a device sends within its stage; names of
+    /// results; bytes of values by name.
     #[expect(clippy::type_complexity, reason = "a tuple for Python")]
     fn stages(
         &self,
         devices: Vec<(String, usize)>,
         description: Option<HardwareArgument>,
-    ) -> Outcome<(Vec<(StepRow, u64, f64, u64)>, Vec<String>, BTreeMap<String, u64>)> {
+    ) -> Outcome<(Vec<(StepRow, u64, f64, u64, u64)>, Vec<String>, BTreeMap<String, u64>)> {
         let staged = stages(&self.0, &devices)?;
         let hardware = description.map(hardware).unwrap_or_default();
         let memo = Memo::default();
         let row = |(i, step): (usize, &Step)| {
             let cost = estimate(&step.graph, &self.0.mesh, &hardware, &memo);
             let held = device_memory(&step.graph).activations;
-            (step_row(step, &format!("step_{i}")), cost.flops, cost.seconds(), held)
+            let sent = communications(&step.graph).iter().map(|c| c.bytes).sum();
+            (step_row(step, &format!("step_{i}")), cost.flops, cost.seconds(), held, sent)
         };
         Ok((staged.steps.iter().enumerate().map(row).collect(), staged.results, staged.bytes))
     }
@@ -181,8 +184,8 @@ impl PyPartitioned {
 }
 
 /// Device, level, name of the function or the op of the collective, what it reads, what it makes; of a collective the
-/// axis and the reduction.
-pub type StepRow = (usize, usize, String, Vec<String>, Vec<String>, Option<(usize, usize, String)>);
+/// axis and the reduction; whether it is the same for all micro-batches.
+pub type StepRow = (usize, usize, String, Vec<String>, Vec<String>, Option<(usize, usize, String)>, bool);
 
 /// What the function of a step takes.
 pub const VALUES: &[Argument<'static>] = &[Argument { name: "values", role: Role::Data }];
@@ -193,7 +196,7 @@ pub fn step_row(step: &Step, name: &str) -> StepRow {
         None => (name, None),
         Some(exchange) => (exchange.op, Some((exchange.axis, exchange.joined, exchange.reduction.clone()))),
     };
-    (step.device, step.level, name.to_owned(), step.reads.clone(), step.makes.clone(), exchange)
+    (step.device, step.level, name.to_owned(), step.reads.clone(), step.makes.clone(), exchange, step.is_shared)
 }
 
 /// For each axis of the mesh the axis of a tensor that it divides, and the sizes of its sections where there are several.

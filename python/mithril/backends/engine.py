@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..parallel.layout import Layout, Mesh
     from ..parallel.mesh_engine import MeshEngine
     from ..parallel.pieces import Piece
+    from ..parallel.pipeline_devices import StageDevices
     from ..parallel.processes import Communicator, Processes
     from ..parallel.stored import StoredArray
 
@@ -174,6 +175,10 @@ class Engine:
 
     def on_device(self, device: Any) -> Any:
         """Return a backend like this one on another device of this process."""
+        raise NotImplementedError
+
+    def on_stage(self, devices: list[Any], mesh: Mesh) -> StageDevices:
+        """Return the devices of this process, in a mesh, as those of a stage of a pipeline."""
         raise NotImplementedError
 
     def placed(self, array: Any) -> Any:

@@ -206,7 +206,7 @@ def layout(settings: Options, count: Callable[[], int]) -> Layout | None:
             hint=f"give one for each axis, e.g. parallel_strategy={example!r}; or an ml.Layout: "
             "ml.compile(..., layout=ml.Layout(ml.Mesh(...), ...))",
         )
-    names = tuple(strategy) if isinstance(strategy, Mapping) else [AXES.get(kind, "data") for kind in kinds]
+    names = tuple(strategy) if isinstance(strategy, Mapping) else [AXES.get(kind, "stage") for kind in kinds]
     mesh = _mesh(names, sizes)
     return strategy_layout(dict(zip(mesh.axes, kinds, strict=True)), mesh)
 

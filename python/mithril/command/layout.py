@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import ConflictingOptionError, InvalidValueError
@@ -59,12 +59,15 @@ def pipeline_of(
     >>> pipeline_of(ml.Mesh(stage=4), "pipeline_parallel", "gpipe", 8)
     Pipeline(4, micro_batches=8, schedule='gpipe')
     """
-    if strategy != PIPELINE or not isinstance(layout, Mesh):
+    names = strategy.values() if isinstance(strategy, Mapping) else [strategy]
+    if PIPELINE not in names or not isinstance(layout, Mesh):
         raise ConflictingOptionError(
             "--schedule and --micro-batches are for pipelines", hint=f"add --strategy {PIPELINE}, or leave them out"
         )
-    strategy_layout(strategy, layout)
-    return Pipeline(layout.devices, micro_batches=micro_batches, schedule=schedule or "1f1b")
+    pipeline: Any = strategy_layout(strategy, layout)
+    return Pipeline(
+        pipeline.stages, micro_batches=micro_batches, schedule=schedule or "1f1b", layout=pipeline.layout
+    ).over(pipeline.grid, pipeline.axis)
 
 
 def strategy_of(text: str | None, layout: Layout | Mesh) -> Strategy | None:

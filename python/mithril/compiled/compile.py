@@ -18,7 +18,7 @@ from ..errors import ConflictingOptionError, IgnoredOptionWarning, InvalidValueE
 from ..parallel.hardware import Hardware
 from ..parallel.layout import ArrayLayout, Layout, Mesh, as_layout
 from ..parallel.pipeline import Pipeline
-from ..parallel.strategies import PlannedLayout, Strategy, with_strategy
+from ..parallel.strategies import Strategy, planned_layout, with_strategy
 from ..suggestions import did_you_mean, nearest
 from .auto_layout import best_layout
 from .physical_model import PhysicalModel
@@ -131,8 +131,9 @@ def compile(
         A strategy for a `layout` that is a mesh of one axis, or for each axis by its name, such as
         ``{"data": "data_parallel", "model": "tensor_parallel"}``: ``"data_parallel"``, ``"fully_sharded"``,
         ``"tensor_parallel"``, ``"model_parallel"``, ``"sequence_parallel"``, ``"expert_parallel"``,
-        ``"pipeline_parallel"``. ``"auto"``: how tensors are divided over the mesh is searched for, for the shortest
-        step with gradients and an optimizer like Adam that fits in memory; the sizes of the data have to be known.
+        ``"pipeline_parallel"``, whose stages are divided along the other axes. ``"auto"``: how tensors are divided over
+        the mesh is searched for, for the shortest step with gradients and an optimizer like Adam that fits in memory;
+        the sizes of the data have to be known.
     hardware : Hardware or str, optional
         The devices that ``strategy="auto"`` estimates times for. Default: by the device of the backend.
     file_path : str, optional
@@ -181,7 +182,7 @@ def compile(
     )
     _check(model, backend, autodiff)
     asked = with_strategy(strategy, _asked(model, backend, layout, strategy))
-    planned = asked if isinstance(asked, PlannedLayout) else None
+    planned = planned_layout(asked)
     if hardware is not None and (planned is None or planned.strategies is not None):
         raise ConflictingOptionError(
             'hardware is for strategy="auto"', hint="leave it out, or pass it to ml.plan, which estimates times"
@@ -231,6 +232,8 @@ def compile(
         )
     if planned is not None:
         best = best_layout(model, options, backend, planned, hardware)
+        if isinstance(divided, Pipeline):
+            best = divided.replaced(best)
         backend.engine.on_layout(best)
         settings = replace(settings, layout=best)
     return PhysicalModel(

@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..errors import ConflictingOptionError, InvalidValueError, KeyNotFoundError
 from ..suggestions import did_you_mean, nearest
-from .layout import Layout, Mesh
+from .layout import Layout, Mesh, as_layout
 
-__all__ = ["SCHEDULES", "Pipeline", "Step", "Task", "balanced", "orders", "sequence", "summed"]
+__all__ = [
+    "SCHEDULES",
+    "TIME",
+    "Pipeline",
+    "Step",
+    "Task",
+    "balanced",
+    "keys",
+    "layer_of",
+    "orders",
+    "rows",
+    "sequence",
+    "single",
+    "summed",
+]
 
 #: In which order devices compute.
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
+#: The axis of time, along which batches are divided into micro-batches, and that of the stages.
+TIME, STAGE = "micro-batches", "stage"
 #: A task: number of a step and of a micro-batch, or -1 if it is one for all of them.
 Task = tuple[int, int]
 
@@ -30,8 +49,8 @@ class Pipeline(Layout):
     ----------
     stages : mapping of str to int, or int
         Name of a layer, or path in the model, to the number of the device that computes it. What is not named is
-        computed where its operands are. Or the number of devices: the layers are distributed by the sizes of their
-        parameters.
+        computed where its operands are. Or the number of stages: the layers are distributed by the time that they take
+        forward and backward, as the compiler estimates it.
     micro_batches : int, optional
         Number of parts of a batch. Default: the most that divide it, up to two for each device.
     schedule : str, optional
@@ -43,17 +62,26 @@ class Pipeline(Layout):
     chunks : int, optional
         How many parts of the model each device has with ``schedule="interleaved"``, if ``stages`` is a number.
         Default: 2.
+    layout : Layout or Mesh, optional
+        How each stage is divided over devices of its own, such as ``ml.Mesh(data=2)``: each of two devices then
+        computes half of every micro-batch. Gradients are summed over those devices once a step.
 
     Raises
     ------
     InvalidValueError
-        If a device is not a number, or the schedule is not known.
+        If a device is not a number, the schedule is not known, or the layout is not one of the devices of a stage.
 
     Examples
     --------
     >>> import mithril as ml
     >>> ml.Pipeline({"layer1": 0, "layer2": 1}, micro_batches=4)
     Pipeline({'layer1': 0, 'layer2': 1}, micro_batches=4)
+
+    Two stages on two devices each, which share each micro-batch:
+
+    >>> pipeline = ml.Pipeline(2, layout=ml.Mesh(data=2))
+    >>> pipeline.devices
+    4
     """
 
     def __init__(
@@ -63,6 +91,7 @@ class Pipeline(Layout):
         micro_batches: int | None = None,
         schedule: str = "1f1b",
         chunks: int | None = None,
+        layout: Layout | Mesh | None = None,
     ) -> None:
         numbers = [stages] if isinstance(stages, int) else list(stages.values())
         least = 1 if isinstance(stages, int) else 0
@@ -85,20 +114,102 @@ class Pipeline(Layout):
                 f"chunks={chunks} is for a number of devices and schedule='interleaved'",
                 hint="leave it out, or pass ml.Pipeline(2, schedule='interleaved', chunks=2)",
             )
-        super().__init__(Mesh(micro=micro_batches or 1), batch="micro")
+        inner = None if layout is None else as_layout(layout)
+        if inner is not None:
+            _check_inner(inner)
+        self.layout = inner
         self.stages = stages if isinstance(stages, int) else dict(stages)
         self.micro_batches = micro_batches
         self.schedule = schedule
         self.chunks = (chunks or 2) if schedule == "interleaved" and isinstance(stages, int) else 1
+        #: Of the devices, the axis of the stages and those of their layout.
+        self.grid = Mesh(**{STAGE: self.stage_count, **self.inner_mesh.axes})
+        self.axis = STAGE
+        divided = self.with_count(micro_batches or 1)
+        super().__init__(
+            divided.mesh,
+            divided.tensors,
+            batch=divided.batch,
+            sequence=divided.sequence,
+            parameters=divided.parameters,
+            experts=divided.experts,
+        )
+
+    @property
+    def stage_count(self) -> int:
+        """Number of stages."""
+        return self.stages if isinstance(self.stages, int) else max(self.stages.values()) + 1
+
+    @property
+    def inner_mesh(self) -> Mesh:
+        """The devices of a stage; a mesh of one, whose axis has no name, if there is no layout."""
+        return Mesh(**{"": 1}) if self.layout is None else self.layout.mesh
 
     @property
     def devices(self) -> int:
-        """Number of devices."""
-        return self.stages if isinstance(self.stages, int) else max(self.stages.values()) + 1
+        """Number of devices of all stages."""
+        return self.stage_count * self.inner_mesh.devices
+
+    def over(self, grid: Mesh, axis: str) -> Pipeline:
+        """Return the pipeline on the devices of a mesh, one of whose axes is that of the stages."""
+        pipeline = self.replaced(self.layout)
+        pipeline.grid, pipeline.axis = grid, axis
+        return pipeline
+
+    def replaced(self, layout: Layout | None) -> Pipeline:
+        """Return the same pipeline with another layout of the devices of each stage."""
+        pipeline = Pipeline(
+            self.stages,
+            micro_batches=self.micro_batches,
+            schedule=self.schedule,
+            chunks=self.chunks if self.chunks > 1 else None,
+            layout=layout,
+        )
+        pipeline.grid, pipeline.axis = self.grid, self.axis
+        return pipeline
+
+    def ranks(self, stage: int) -> list[int]:
+        """Return the numbers of the devices of a stage, in the order of its mesh."""
+        sizes = tuple(self.grid.axes.values())
+        numbers = np.arange(self.devices).reshape(sizes)
+        return [int(n) for n in numbers.take(stage, list(self.grid.axes).index(self.axis)).reshape(-1)]
+
+    def with_count(self, count: int, data: Sequence[tuple[str, int]] = ()) -> Layout:
+        """Return how tensors are divided along time, into so many micro-batches, and over the devices of a stage.
+
+        Parameters
+        ----------
+        count : int
+            Number of micro-batches.
+        data : sequence of (str, int)
+            Names of data with the number of their axes: those that a pattern of the layout names are divided in time,
+            too.
+        """
+        inner = self.layout
+        if inner is None:
+            return Layout(Mesh(**{TIME: count}), batch=TIME)
+        tensors = dict(inner.tensors)
+        for name, rank in data:
+            for pattern, spec in inner.patterns:
+                if rank and re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name):
+                    first, *rest = spec or [[]]
+                    tensors = {name: ((TIME, *first), *map(tuple, rest)), **tensors}
+                    break
+        return Layout(
+            Mesh(**{TIME: count, **inner.mesh.axes}),
+            tensors,
+            batch=(TIME, *_axes(inner.batch)),
+            sequence=inner.sequence,
+            parameters=inner.parameters,
+            experts=inner.experts,
+        )
 
     def with_whole_batch(self) -> Layout:
         """Return the layout that divides no batches."""
-        return Layout(self.mesh)
+        inner = self.layout
+        if inner is None:
+            return Layout(self.mesh)
+        return Layout(self.mesh, inner.tensors, parameters=inner.parameters, experts=inner.experts)
 
     def check_layers(self, layers: Sequence[str]) -> None:
         """Raise if a stage names what is not a layer, nor in one."""
@@ -115,7 +226,33 @@ class Pipeline(Layout):
             parts.append(f"schedule={self.schedule!r}")
         if self.schedule == "interleaved" and isinstance(self.stages, int) and self.chunks != 2:
             parts.append(f"chunks={self.chunks}")
+        if self.layout is not None:
+            parts.append(f"layout={self.layout!r}")
         return f"Pipeline({', '.join(parts)})"
+
+
+def _axes(names: str | Sequence[str] | None) -> tuple[str, ...]:
+    return () if names is None else (names,) if isinstance(names, str) else tuple(names)
+
+
+def _check_inner(layout: Layout) -> None:
+    """Refuse layouts that the devices of a stage cannot have."""
+    if isinstance(layout, Pipeline):
+        raise InvalidValueError(
+            "the stages of a pipeline are divided by another pipeline",
+            hint="pass the layout of tensors: ml.Mesh(data=2)",
+        )
+    for name in (STAGE, TIME):
+        if name in layout.mesh.axes:
+            raise InvalidValueError(
+                f"the axis {name!r} of {layout.mesh} is that of the pipeline",
+                hint="the layout is that of the devices of one stage: ml.Pipeline(2, layout=ml.Mesh(data=2))",
+            )
+    if layout.batch_statistics == "local":
+        raise InvalidValueError(
+            'batch_statistics is "local" in the layout of a stage: pipelines take the statistics of the whole batch',
+            hint="leave it out, or divide tensors without stages: layout=ml.Layout(...) in ml.compile",
+        )
 
 
 class Step(NamedTuple):
@@ -124,13 +261,15 @@ class Step(NamedTuple):
     Attributes
     ----------
     device, level : int
-        Where; above the levels of all steps that it reads from.
+        Where, which is the stage if that has several devices; above the levels of all steps that it reads from.
     name : str
         The generated function, or the op of a collective over the micro-batches.
     reads, makes : list of str
         Names of values.
     exchange : tuple of int, int and str, or None
         Axis, axis that is joined, and reduction of a collective.
+    is_shared : bool
+        Whether it computes what is the same for all micro-batches.
     """
 
     device: int
@@ -139,15 +278,26 @@ class Step(NamedTuple):
     reads: list[str]
     makes: list[str]
     exchange: tuple[int, int, str] | None
+    is_shared: bool = False
 
     @property
     def is_joint(self) -> bool:
         """Whether it is one task for all micro-batches."""
+        return self.is_shared or self.waits
+
+    @property
+    def waits(self) -> bool:
+        """Whether it needs the values of all micro-batches."""
         return self.exchange is not None and self.name not in ("shard", "mesh_index")
+
+    @property
+    def makes_one(self) -> bool:
+        """Whether what it makes is one value for all micro-batches."""
+        return self.is_shared or (self.exchange is not None and self.name in ("all_reduce", "all_gather"))
 
 
 def balanced(params: Sequence[tuple[str, int]], devices: int) -> dict[str, int]:
-    """Distribute layers over devices, in order, so that the largest sum of the sizes of their parameters is small.
+    """Distribute the layers of parameters over devices, in order, so that the largest sum of their sizes is small.
 
     Examples
     --------
@@ -157,7 +307,7 @@ def balanced(params: Sequence[tuple[str, int]], devices: int) -> dict[str, int]:
     """
     sizes: dict[str, int] = {}
     for name, size in params:
-        unit = _unit(name)
+        unit = layer_of(name)
         sizes[unit] = sizes.get(unit, 0) + size
     low, high = max(sizes.values(), default=0), sum(sizes.values())
     while low < high:
@@ -166,7 +316,7 @@ def balanced(params: Sequence[tuple[str, int]], devices: int) -> dict[str, int]:
     return _filled(sizes, low)
 
 
-def _unit(name: str) -> str:
+def layer_of(name: str) -> str:
     """Return the layer of a parameter: one of a row of numbered ones as a whole."""
     parts = name.split(".")[:-1] or [name]
     numbers = [i for i, part in enumerate(parts) if part.isdecimal()]
@@ -199,14 +349,16 @@ def orders(steps: Sequence[Step], count: int, schedule: str, devices: int) -> li
         Number of devices.
     """
     behind = _behind(steps)
+    # What is the same for all micro-batches and waits for none of them.
+    first = {i for i, step in enumerate(steps) if step.is_shared} - behind
     own = [[i for i, step in enumerate(steps) if step.device == device] for device in range(devices)]
     # Step by step, each for all micro-batches, in the order of the levels.
     whole = [[(i, m) for i in mine for m in ([-1] if steps[i].is_joint else range(count))] for mine in own]
     if schedule == "gpipe":
         return whole
-    backward, above = _backward(steps), _above(steps)
-    forward = [_turns(steps, [i for i in mine if i not in backward and i not in behind], above) for mine in own]
-    back = [_turns(steps, [i for i in mine if i in backward and i not in behind], above) for mine in own]
+    backward, above, apart = _backward(steps), _above(steps), behind | first
+    forward = [_turns(steps, [i for i in mine if i not in backward and i not in apart], above) for mine in own]
+    back = [_turns(steps, [i for i in mine if i in backward and i not in apart], above) for mine in own]
     chunks = max(map(len, forward))
     by_level = sorted(range(devices), key=lambda device: (not forward[device], forward[device][:1]))
     alternating: list[list[Task]] = []
@@ -216,7 +368,8 @@ def orders(steps: Sequence[Step], count: int, schedule: str, devices: int) -> li
         # Where forward and backward meet, they are one step: there is nothing to do in its turn forward.
         turns = [*forward[device], *[[] for _ in range(chunks - len(forward[device]))]]
         ordered = _alternating(_grouped(turns, count, devices), _grouped(back[device], count, devices), ahead)
-        alternating.append(ordered + [task for task in whole[device] if task[0] in behind])
+        early, late = ([task for task in whole[device] if task[0] in some] for some in (first, behind))
+        alternating.append([*early, *ordered, *late])
     return alternating if _is_free_of_deadlock(steps, alternating, count) else whole
 
 
@@ -262,7 +415,7 @@ def _behind(steps: Sequence[Step]) -> set[int]:
     makers = {name: i for i, step in enumerate(steps) for name in step.makes}
     behind: set[int] = set()
     for i, step in enumerate(steps):
-        if step.is_joint or any(makers.get(name) in behind for name in step.reads):
+        if step.waits or any(makers.get(name) in behind for name in step.reads):
             behind.add(i)
     return behind
 
@@ -294,7 +447,7 @@ def sequence(steps: Sequence[Step], orders: Sequence[Sequence[Task]], count: int
     count : int
         Number of micro-batches.
     """
-    makers = {name for step in steps for name in step.makes}
+    makers, one = {name for step in steps for name in step.makes}, single(steps)
     made: set[tuple[str, int]] = set()
     left = [deque(own) for own in orders]
     merged: list[tuple[int, Task]] = []
@@ -304,14 +457,23 @@ def sequence(steps: Sequence[Step], orders: Sequence[Sequence[Task]], count: int
             if not own:
                 continue
             i, m = own[0]
-            micro_batches = range(count) if m < 0 else (m,)
-            if all((name, n) in made for name in steps[i].reads if name in makers for n in micro_batches):
+            if all(key in made for name in steps[i].reads if name in makers for key in keys(name, m, count, one)):
                 merged.append((device, own.popleft()))
-                made.update((name, n) for name in steps[i].makes for n in micro_batches)
+                made.update(key for name in steps[i].makes for key in keys(name, m, count, one))
         if len(merged) == before:
             # They wait for each other.
             break
     return merged
+
+
+def single(steps: Sequence[Step]) -> set[str]:
+    """Return the values of which there is one for all micro-batches."""
+    return {name for step in steps if step.makes_one for name in step.makes}
+
+
+def keys(name: str, m: int, count: int, one: Collection[str]) -> list[tuple[str, int]]:
+    """Return the values of that name that a task reads or makes: for all micro-batches if ``m`` is negative."""
+    return [(name, 0)] if name in one else [(name, n) for n in (range(count) if m < 0 else (m,))]
 
 
 def summed(steps: Sequence[Step], device: int) -> set[str]:

@@ -2,13 +2,60 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
+from .mesh_engine import Spec
 from .pipeline import Pipeline, sequence
 from .pipeline_engine import PipelineEngine, StagedProgram
 from .step_runner import DeviceSteps, Key, StepRun
 
-__all__ = ["DevicePipelineEngine"]
+__all__ = ["DevicePipelineEngine", "SingleDevice", "StageDevices"]
+
+
+class StageDevices(Protocol):
+    """The devices of a stage, and arrays on them."""
+
+    #: A backend on the first of them.
+    backend: Any
+    #: How many arrays stand for one, along an axis in front; 0 if one does.
+    stacked: int
+
+    def load(self, source: Any) -> Any:
+        """Load the steps of a program."""
+
+    def placed(self, array: Any, spec: Spec) -> Any:
+        """Return what the devices have of an array."""
+
+    def moved(self, array: Any) -> Any:
+        """Return what the devices of another stage have, on these."""
+
+    def whole(self, array: Any, spec: Spec, home: Any) -> Any:
+        """Return all of an array, on the device of an engine."""
+
+
+class SingleDevice:
+    """A stage on one device."""
+
+    stacked = 0
+
+    def __init__(self, backend: Any) -> None:
+        self.backend = backend
+
+    def load(self, source: Any) -> Any:
+        """Load the steps of a program."""
+        return self.backend.engine.load_steps(source)
+
+    def placed(self, array: Any, spec: Spec) -> Any:
+        """Return an array on the device."""
+        return self.moved(array)
+
+    def moved(self, array: Any) -> Any:
+        """Return an array of another device on this one."""
+        return self.backend.engine.placed(array)
+
+    def whole(self, array: Any, spec: Spec, home: Any) -> Any:
+        """Return an array on the device of an engine."""
+        return home.placed(array)
 
 
 class DevicePipelineEngine(PipelineEngine):
@@ -25,13 +72,19 @@ class DevicePipelineEngine(PipelineEngine):
 
     Attributes
     ----------
-    backends : list of Backend
-        One like the backend on each device.
+    places : list of StageDevices
+        The devices of each stage.
     """
 
     def __init__(self, backend: Any, layout: Pipeline, devices: list[Any]) -> None:
         super().__init__(backend, layout, devices)
-        self.backends = [backend.engine.on_device(device) for device in self.devices]
+        ranks = map(layout.ranks, range(layout.stage_count))
+        self.places: list[StageDevices] = [
+            SingleDevice(backend.engine.on_device(self.devices[own[0]]))
+            if layout.layout is None
+            else backend.engine.on_stage([self.devices[rank] for rank in own], layout.inner_mesh)
+            for own in ranks
+        ]
         self._loaded: dict[StagedProgram, tuple[Any, list[DeviceSteps]]] = {}
 
     def call(self, program: StagedProgram, groups: Any) -> Any:
@@ -47,10 +100,17 @@ class DevicePipelineEngine(PipelineEngine):
 
     def _loaded_steps(self, program: StagedProgram) -> tuple[Any, list[DeviceSteps]]:
         if program not in self._loaded:
-            modules = [backend.engine.load_steps(program.source) for backend in self.backends]
+            modules = [place.load(program.source) for place in self.places]
             steps = [
-                DeviceSteps(module, program.steps, program.orders[device], program.sends(device), program.count)
-                for device, module in enumerate(modules)
+                DeviceSteps(
+                    module,
+                    program.steps,
+                    program.orders[stage],
+                    program.sends(stage),
+                    program.count,
+                    stacked=self.places[stage].stacked,
+                )
+                for stage, module in enumerate(modules)
             ]
             self._loaded[program] = modules[0], steps
         return self._loaded[program]
@@ -62,19 +122,23 @@ class DevicePipelineEngine(PipelineEngine):
             arrived[peer][key] = self.moved(array, peer)
 
         runs = []
-        for device, own in enumerate(steps):
+        for stage, (own, place) in enumerate(zip(steps, self.places, strict=True)):
             values: dict[Key, Any] = {}
-            for name, m, array in program.arguments(device, groups):
-                placed = self.backends[device].engine.placed(array)
+            for name, m, array, spec in program.arguments(stage, groups):
+                placed = place.placed(array, spec)
                 values.update({(name, n): placed for n in (range(program.count) if m is None else [m])})
-            receive = arrived[device].pop
-            runs.append(StepRun(own, self.backends[device], values, program.kept(device), receive, send))
-        for device, task in sequence(program.steps, program.orders, program.count):
-            runs[device].do(task)
+            receive = arrived[stage].pop
+            runs.append(StepRun(own, place.backend, values, program.kept(stage), receive, send))
+        for stage, task in sequence(program.steps, program.orders, program.count):
+            runs[stage].do(task)
         home = self.backend.engine
-        computed = {key: home.placed(run.values[key]) for i, run in enumerate(runs) for key in program.kept(i)}
+        computed = {
+            key: place.whole(run.values[key], program.spec(key[0]), home)
+            for stage, (run, place) in enumerate(zip(runs, self.places, strict=True))
+            for key in program.kept(stage)
+        }
         return program.outcomes(groups, computed, home)
 
-    def moved(self, array: Any, device: int) -> Any:
-        """Return an array that one device computed, on another."""
-        return self.backends[device].engine.placed(array)
+    def moved(self, array: Any, stage: int) -> Any:
+        """Return what the devices of one stage computed, on those of another."""
+        return self.places[stage].moved(array)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BackendUnavailableError
-from .layout import Layout, Mesh
+from .hardware import HARDWARE
+from .layout import Mesh
 from .mesh_engine import Division, MeshEngine, Spec
-from .pipeline import Pipeline, Step, Task, balanced, orders, rows
+from .pipeline import STAGE, TIME, Pipeline, Step, Task, balanced, layer_of, orders, rows, single
 from .step_runner import Key, part
 from .worker_engine import WorkerProgram
 
 if TYPE_CHECKING:
     from .. import _core
 
-__all__ = ["PipelineEngine", "StagedProgram", "layer_devices", "most_micro_batches", "with_micro_batches"]
+__all__ = ["PipelineEngine", "StagedProgram", "inside", "layer_devices", "with_micro_batches"]
 
 _GROUPS = ("param", "data", "state", "cotangent")
 
@@ -57,10 +57,7 @@ class PipelineEngine(MeshEngine):
         return self._staged(core, (outputs, inputs))
 
     def _staged(self, core: _core.Compiled, gradients: Any) -> tuple[Any, Callable[..., Any]]:
-        count = self.layout.micro_batches
-        if count is None:
-            count = most_micro_batches(core, self.layout.devices)
-            core = with_micro_batches(core, count)
+        core, count = with_micro_batches(core, self.layout)
         backend = self.backend
         placement = list(layer_devices(core, self.layout).items())
         source, described, results = core.staged_source(backend.target, placement, gradients, backend.device)
@@ -106,9 +103,11 @@ class StagedProgram(WorkerProgram):
         self.steps = steps
         self.results = results
         self.division = division
-        is_divided = any(any(spec) for group in division.arguments for spec in group.values())
+        self.mesh = layout.inner_mesh
+        is_divided = any(_divided_axis(spec) is not None for group in division.arguments for spec in group.values())
         self.count = count if is_divided else 1
-        self.orders: list[list[Task]] = orders(steps, self.count, layout.schedule, layout.devices)
+        self._one = single(steps)
+        self.orders: list[list[Task]] = orders(steps, self.count, layout.schedule, layout.stage_count)
         makers = {name: step.device for step in steps for name in step.makes}
         self._readers: dict[str, set[int]] = {}
         for step in steps:
@@ -118,11 +117,12 @@ class StagedProgram(WorkerProgram):
             name: (device, sorted(self._readers.get(name, set()) - {device})) for name, device in makers.items()
         }
         specs = [spec for group in division.results for spec in group.values()]
+        self._specs = {name: inside(spec) for name, spec in zip(results, specs, strict=True)}
         self._kept: dict[int, list[Key]] = {}
         for name, spec in zip(results, specs, strict=True):
             if name in makers:
                 own = self._kept.setdefault(makers[name], [])
-                keys = [(name, m) for m in (range(self.count) if any(spec) else [0])]
+                keys = [(name, m) for m in (range(self.count) if _divided_axis(spec) is not None else [0])]
                 own += [key for key in keys if key not in own]
 
     def sends(self, device: int) -> dict[str, list[int]]:
@@ -132,6 +132,14 @@ class StagedProgram(WorkerProgram):
     def kept(self, device: int) -> list[Key]:
         """Return the results that a device computes."""
         return self._kept.get(device, [])
+
+    def spec(self, name: str) -> Spec:
+        """Return how the devices of a stage divide a result."""
+        return self._specs[name]
+
+    def copies(self, name: str) -> int:
+        """Return how many arrays of a name there are in a call: one for each micro-batch, or one for all."""
+        return 1 if name in self._one else self.count
 
     def inputs(self, device: int) -> Iterator[tuple[str, int]]:
         """Yield the inputs that a device reads, and of how many micro-batches each is."""
@@ -146,18 +154,18 @@ class StagedProgram(WorkerProgram):
         has_gradients = len(self.division.arguments) == len(_GROUPS)
         return set(self.results[sizes[0] : sizes[0] + sizes[1]]) if has_gradients else set()
 
-    def arguments(self, device: int, groups: Any) -> Iterator[tuple[str, int | None, Any]]:
-        """Yield what the steps of a device read: name, micro-batch or None for all of them, and array."""
+    def arguments(self, device: int, groups: Any) -> Iterator[tuple[str, int | None, Any, Spec]]:
+        """Yield what the steps of a stage read: name, micro-batch or None for all, array, and how it is divided."""
         for kind, group, specs in zip(_GROUPS, groups, self.division.arguments, strict=False):
             for name, spec in specs.items():
                 if device not in self._readers.get(f"{kind}:{name}", ()):
                     continue
                 axis = _divided_axis(spec)
                 if axis is None:
-                    yield f"{kind}:{name}", None, group[name]
+                    yield f"{kind}:{name}", None, group[name], inside(spec)
                     continue
                 for m in range(self.count):
-                    yield f"{kind}:{name}", m, part(group[name], axis, m, self.count)
+                    yield f"{kind}:{name}", m, part(group[name], axis, m, self.count), inside(spec)
 
     def outcomes(self, groups: Any, computed: Mapping[Key, Any], engine: Any) -> Any:
         """Return the dicts of results, of what all devices computed."""
@@ -179,28 +187,57 @@ class StagedProgram(WorkerProgram):
 
 
 def layer_devices(core: _core.Compiled, layout: Pipeline) -> dict[str, int]:
-    """Return the device of each layer that a pipeline places."""
+    """Return the device of each layer that a pipeline places; of a program with micro-batches, whose sizes are known.
+
+    Where the pipeline does not say it, layers are distributed by the time that they take forward and backward, on the
+    same hardware wherever the program runs: so a plan and a run agree.
+    """
     stages = layout.stages
-    if isinstance(stages, int):
-        sizes = [(name, max(1, math.prod(shape))) for name, _, shape in core.inputs("param")]
-        # Of several parts on a device, the first of all devices come first.
-        return {name: i % stages for name, i in balanced(sizes, stages * layout.chunks).items()}
-    return stages
+    if not isinstance(stages, int):
+        return stages
+    costs = _costs(core, layout)
+    sizes = [(name, costs.pop(layer_of(name), 0)) for name, _, _ in core.inputs("param")]
+    # Of several parts on a device, the first of all devices come first.
+    return {name: i % stages for name, i in balanced(sizes, stages * layout.chunks).items()}
 
 
-def most_micro_batches(core: _core.Compiled, devices: int) -> int:
-    """Return the largest number of micro-batches that divides the batch, up to two for each device."""
-    whole = with_micro_batches(core, 1).partition(None)
-    sizes = [shape[0] for _, role, _, shape, _ in whole.inputs() if role == "data" and shape]
-    return max(m for m in range(1, 2 * devices + 1) if all(size % m == 0 for size in sizes))
+def _costs(core: _core.Compiled, layout: Pipeline) -> dict[str, int]:
+    """Return the time of each layer for all micro-batches, in units that are short."""
+    layers = list(dict.fromkeys(layer_of(name) for name, _, _ in core.inputs("param")))
+    outputs = [name for name in core.output_names if "float" in core.output_type(name)[0]]
+    program = core.partition((outputs, list(core.trained)) if outputs and core.trained else None)
+    links = HARDWARE["a100"].as_argument(Mesh(**{STAGE: 1, **layout.inner_mesh.axes}))
+    described, _, _ = program.stages([(name, i) for i, name in enumerate(layers)], links)
+    seconds = dict.fromkeys(layers, 0.0)
+    count = layout.micro_batches or 2 * layout.stage_count
+    for row, _, length, _, _ in described:
+        seconds[layers[row[0]]] += length / (count if Step(*row).is_joint else 1)
+    return {name: max(1, round(length * 1e12)) for name, length in seconds.items()}
 
 
-def with_micro_batches(core: _core.Compiled, count: int) -> _core.Compiled:
-    """Return the program whose batch is divided along an axis of time."""
-    divided: _core.Compiled = core.with_layout(Layout(Mesh(micro=count), batch="micro").argument(sections=False))
-    return divided
+def with_micro_batches(core: _core.Compiled, layout: Pipeline) -> tuple[_core.Compiled, int]:
+    """Return the program whose batch is divided along time, then over the devices of a stage; and the number of parts.
+
+    If the layout does not say how many micro-batches there are: the largest number that divides the batch, up to two
+    for each stage. A batch that the program does not divide stays whole.
+    """
+    inputs = [(shape, placed) for _, role, _, shape, placed in core.partition(None).inputs() if role == "data"]
+    if not any(place is not None for _, placed in inputs for place in placed):
+        return core, 1
+    count = layout.micro_batches
+    if count is None:
+        sizes = [shape[0] for shape, _ in inputs if shape]
+        count = max(m for m in range(1, 2 * layout.stage_count + 1) if all(size % m == 0 for size in sizes))
+    data = [(name, len(shape)) for name, _, shape in core.inputs("data")]
+    divided: _core.Compiled = core.with_layout(layout.with_count(count, data).argument())
+    return divided, count
 
 
 def _divided_axis(spec: Spec) -> int | None:
     """Return the axis of a tensor that micro-batches divide."""
-    return next((axis for axis, names in enumerate(spec) if names), None)
+    return next((axis for axis, names in enumerate(spec) if TIME in names), None)
+
+
+def inside(spec: Spec) -> Spec:
+    """Return how the devices of a stage divide a micro-batch of a tensor."""
+    return tuple(tuple(name for name in names if name != TIME) for names in spec)

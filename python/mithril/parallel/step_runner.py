@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from .pipeline import Step, Task, summed
+from .pipeline import Step, Task, keys, single, summed
 
 __all__ = ["DeviceSteps", "Key", "StepRun", "part"]
 
@@ -31,26 +31,38 @@ class DeviceSteps:
         The devices that read a value which is computed here.
     count : int
         Number of micro-batches.
+    stacked : int
+        If arrays are those of several devices, one behind another along an axis in front: how many; else 0.
     """
 
     def __init__(
-        self, module: Any, steps: list[Step], order: list[Task], sends: Mapping[str, list[int]], count: int
+        self,
+        module: Any,
+        steps: list[Step],
+        order: list[Task],
+        sends: Mapping[str, list[int]],
+        count: int,
+        *,
+        stacked: int = 0,
     ) -> None:
         self.steps = steps
         self.order = order
         self.sends = sends
         self.count = count
+        self.stacked = stacked
+        self.first_axis = 1 if stacked else 0
+        self._one = single(steps)
         own = {i for i, _ in order}
         self.summed = summed(steps, steps[order[0][0]].device) if order else set()
         self.functions: dict[str, Callable[..., Any]] = {
             steps[i].name: module.function(steps[i].name) for i in own if steps[i].exchange is None
         }
         #: How often each value is read here.
-        self.uses = Counter((name, n) for i, m in order for name in steps[i].reads for n in self.micro_batches(m))
+        self.uses = Counter(key for i, m in order for key in self.keys(steps[i].reads, m))
 
-    def micro_batches(self, m: int) -> Collection[int]:
-        """Return the micro-batches of a task."""
-        return range(self.count) if m < 0 else (m,)
+    def keys(self, names: Iterable[str], m: int) -> list[Key]:
+        """Return the values of those names that a task reads or makes."""
+        return [key for name in names for key in keys(name, m, self.count, self._one)]
 
 
 class StepRun:
@@ -92,8 +104,8 @@ class StepRun:
         """Run one task; its operands have to be here, or come."""
         i, m = task
         program, values = self._program, self.values
-        step, micro_batches = program.steps[i], program.micro_batches(m)
-        for key in [(name, n) for name in step.reads for n in micro_batches if name not in program.summed]:
+        step = program.steps[i]
+        for key in program.keys((name for name in step.reads if name not in program.summed), m):
             if key not in values:
                 values[key] = self._receive(key)
         values.update(self._exchanged(step, m) if step.exchange else self._computed(step, m))
@@ -102,33 +114,36 @@ class StepRun:
             self._sums[name] = self._sums[name] + array if name in self._sums else array
         for name in step.makes:
             for peer in program.sends.get(name, ()):
-                for n in micro_batches:
-                    self._send(peer, (name, n), values[name, n])
-        for key in [(name, n) for name in (*step.reads, *step.makes) for n in micro_batches]:
+                for key in program.keys([name], m):
+                    self._send(peer, key, values[key])
+        for key in program.keys((*step.reads, *step.makes), m):
             self._uses[key] -= key[0] in step.reads
             if self._uses[key] <= 0 and key not in self._results:
                 values.pop(key, None)
 
     def _computed(self, step: Step, m: int) -> dict[Key, Any]:
-        results = self._program.functions[step.name]({name: self.values[name, m] for name in step.reads})
+        m = max(m, 0)
+        operands = {name: self.values[self._program.keys([name], m)[0]] for name in step.reads}
+        results = self._program.functions[step.name](operands)
         return {(name, m): array for name, array in results.items()}
 
     def _exchanged(self, step: Step, m: int) -> dict[Key, Any]:
         """Compute a collective over the micro-batches."""
         assert step.exchange is not None
         axis, along, reduction = step.exchange
-        values, count = self.values, self._program.count
+        axis, along = axis + self._program.first_axis, along + self._program.first_axis
+        program, values, count = self._program, self.values, self._program.count
         [make] = step.makes
         if step.name == "mesh_index":
-            return {(make, m): self._engine.constant(np.asarray(m, np.int64))}
+            shape = (program.stacked,) if program.stacked else ()
+            return {(make, m): self._engine.constant(np.full(shape, m, np.int64))}
         [read] = step.reads
         if step.name == "shard":
-            return {(make, m): part(values[read, m], axis, m, count)}
-        is_summed = read in self._program.summed
-        parts = [self._sums.pop(read)] if is_summed else [values[read, n] for n in range(count)]
+            return {(make, m): part(values[program.keys([read], m)[0]], axis, m, count)}
+        is_summed = read in program.summed
+        parts = [self._sums.pop(read)] if is_summed else [values[program.keys([read], n)[0]] for n in range(count)]
         if step.name == "all_gather":
-            whole = self._engine.joined(parts, axis) if count > 1 else parts[0]
-            return {(make, n): whole for n in range(count)}
+            return {(make, 0): self._engine.joined(parts, axis) if count > 1 else parts[0]}
         if step.name == "all_to_all":
             return {
                 (make, n): self._engine.joined([part(own, axis, n, count) for own in parts], along)
@@ -140,8 +155,9 @@ class StepRun:
                 total = total + own
             else:
                 total = getattr(self._backend, {"MAX": "maximum", "MIN": "minimum"}[reduction])(total, own)
-        is_divided = step.name == "reduce_scatter"
-        return {(make, n): part(total, axis, n, count) if is_divided else total for n in range(count)}
+        if step.name == "reduce_scatter":
+            return {(make, n): part(total, axis, n, count) for n in range(count)}
+        return {(make, 0): total}
 
 
 def part(array: Any, axis: int, number: int, count: int) -> Any:

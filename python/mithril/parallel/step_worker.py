@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from ..backends.registry import get_backend
 from ..compiled.loading import load
 from .channel import Packed, ReceivedSource, receive, send
+from .layout import Mesh
 from .pipeline import Step
-from .processes import exchanging, time_limit
+from .processes import Communicator, exchanging, time_limit
 from .step_runner import DeviceSteps, Key, StepRun
 
 __all__ = ["StepWorker"]
@@ -27,7 +29,12 @@ class StepWorker:
     """
 
     def __init__(self, settings: dict[str, Any], peers: dict[int, socket.socket]) -> None:
-        self._peers = peers
+        rank, stages = settings["rank"], settings["stages"]
+        # Devices of one stage exchange tensors within its steps, and get nothing else of each other.
+        self._rank = rank
+        self._partners = {n: peer for n, peer in peers.items() if stages and stages[n] == stages[rank]}
+        self._peers = {n: peer for n, peer in peers.items() if n not in self._partners}
+        self._meshes: dict[Mesh, Communicator] = {}
         self._backend = get_backend(settings["backend"], device=settings["device"])
         self._engine = self._backend.engine
         self._programs: dict[int, DeviceSteps] = {}
@@ -35,7 +42,11 @@ class StepWorker:
         self._news = threading.Condition()
         self._is_closed = False
         self.files: dict[str, int] = {}
-        for peer in peers.values():
+        if self._partners:
+            self._engine.join_workers(rank, settings["count"], settings["folder"])
+        for peer in self._partners.values():
+            peer.setblocking(False)
+        for peer in self._peers.values():
             threading.Thread(target=self._read, args=(peer,), daemon=True).start()
 
     def _read(self, peer: socket.socket) -> None:
@@ -56,7 +67,10 @@ class StepWorker:
         if head["do"] == "load":
             constants = {name: self._engine.to_host(a) for name, a in zip(head["constants"], values, strict=True)}
             source: Any = ReceivedSource(head["text"], constants)
-            module = load(source, "steps", self._engine.constant)
+            mesh = self._mesh(head["mesh"]) if self._partners else None
+            module = load(source, "steps", self._engine.constant, {} if mesh is None else {"mesh": mesh})
+            if mesh is not None:
+                module.around = lambda function: _finished(function, mesh)
             self.files[module.filename] = head["program"]
             steps = [Step(*row) for row in head["steps"]]
             order = [(i, m) for i, m in head["order"]]
@@ -64,6 +78,13 @@ class StepWorker:
             return {}, []
         with self._engine.without_gradients():
             return {}, self._run(self._programs[head["program"]], head, values)
+
+    def _mesh(self, axes: list[Any]) -> Communicator:
+        """Return the collectives of this worker and those of its stage."""
+        mesh = Mesh(**dict(axes))
+        if mesh not in self._meshes:
+            self._meshes[mesh] = self._engine.worker_mesh(mesh, self._rank, self._partners)
+        return self._meshes[mesh]
 
     def _run(self, program: DeviceSteps, head: dict[str, Any], arrays: list[Any]) -> list[Packed]:
         values: dict[Key, Any] = {}
@@ -89,3 +110,14 @@ class StepWorker:
                 raise ConnectionError("the channel was closed")
             array = self._came.pop(key)
         return self._engine.unpacked(array)
+
+
+def _finished(function: Callable[..., Any], mesh: Communicator) -> Callable[..., Any]:
+    """Return a function that waits for the sums which it has started."""
+
+    def call(values: dict[str, Any]) -> Any:
+        results = function(values)
+        mesh.wait()
+        return results
+
+    return call

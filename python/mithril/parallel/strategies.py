@@ -10,7 +10,17 @@ from ..suggestions import nearest
 from .layout import Layout, Mesh
 from .pipeline import Pipeline
 
-__all__ = ["AUTO", "AXES", "PIPELINE", "PlannedLayout", "Strategy", "check_name", "strategy_layout", "with_strategy"]
+__all__ = [
+    "AUTO",
+    "AXES",
+    "PIPELINE",
+    "PlannedLayout",
+    "Strategy",
+    "check_name",
+    "planned_layout",
+    "strategy_layout",
+    "with_strategy",
+]
 
 #: A strategy for a mesh of one axis (or ``"auto"`` for any), or for each axis by its name.
 Strategy: TypeAlias = str | Mapping[str, str]
@@ -28,6 +38,12 @@ AXES: dict[str, str] = {
     "sequence_parallel": "sequence",
     "expert_parallel": "expert",
 }
+
+
+def planned_layout(layout: Any) -> PlannedLayout | None:
+    """Return what is to be decided of a layout: all of it, or that of the stages of a pipeline."""
+    part = layout.layout if isinstance(layout, Pipeline) else layout
+    return part if isinstance(part, PlannedLayout) else None
 
 
 class PlannedLayout(Layout):
@@ -73,6 +89,8 @@ def strategy_layout(strategy: Any, mesh: Mesh) -> Layout:
     >>> from mithril.parallel.strategies import strategy_layout
     >>> strategy_layout({"data": "fully_sharded", "tokens": "sequence_parallel"}, ml.Mesh(data=4, tokens=2))
     Layout(Mesh(data=4, tokens=2), batch='data', sequence='tokens', parameters='data')
+    >>> strategy_layout({"pipe": "pipeline_parallel", "data": "data_parallel"}, ml.Mesh(pipe=2, data=2))
+    Pipeline(2, layout=Layout(Mesh(data=2), batch='data'))
     """
     if not isinstance(strategy, Mapping):
         check_name(strategy, "the strategy")
@@ -91,13 +109,10 @@ def strategy_layout(strategy: Any, mesh: Mesh) -> Layout:
             hint = f"did you mean {near!r}?" if near else f"its axes are {', '.join(mesh.axes)}"
             raise InvalidValueError(f"the strategy names the axis {axis!r}, which {mesh} does not have", hint=hint)
         check_name(name, f"the strategy along {axis!r}")
-        if name in (AUTO, PIPELINE) and len(mesh.axes) > 1:
-            whole = (
-                'pass strategy="auto" for all axes'
-                if name == AUTO
-                else "place layers on a mesh of one axis, or ml.Pipeline"
+        if name == AUTO and len(mesh.axes) > 1:
+            raise InvalidValueError(
+                f"{name!r} is not a strategy for one axis of several", hint='pass strategy="auto" for all axes'
             )
-            raise InvalidValueError(f"{name!r} is not a strategy for one axis of several", hint=whole)
     left = [axis for axis in mesh.axes if axis not in strategy]
     if left:
         raise InvalidValueError(
@@ -109,7 +124,7 @@ def strategy_layout(strategy: Any, mesh: Mesh) -> Layout:
     if AUTO in kinds:
         return PlannedLayout(mesh)
     if PIPELINE in kinds:
-        return Pipeline(mesh.devices)
+        return _pipeline(kinds_by_axis, mesh)
     if "tensor_parallel" not in kinds:
         return Layout(
             mesh,
@@ -123,6 +138,21 @@ def strategy_layout(strategy: Any, mesh: Mesh) -> Layout:
             "model_parallel and tensor_parallel both divide the products", hint="use tensor_parallel for both axes"
         )
     return PlannedLayout(mesh, kinds_by_axis)
+
+
+def _pipeline(strategies: Mapping[str, str], mesh: Mesh) -> Pipeline:
+    """Return the pipeline along one axis of a mesh, whose stages are divided along the others."""
+    axes = [axis for axis, name in strategies.items() if name == PIPELINE]
+    if len(axes) > 1:
+        raise InvalidValueError(
+            f"the layers are distributed along {' and '.join(map(repr, axes))}",
+            hint="one axis of the mesh is that of the stages: make it as large as both",
+        )
+    rest = {axis: name for axis, name in strategies.items() if name != PIPELINE}
+    if not rest:
+        return Pipeline(mesh.devices)
+    inner = strategy_layout(rest, Mesh(**{axis: mesh.axes[axis] for axis in rest}))
+    return Pipeline(mesh.axes[axes[0]], layout=inner).over(mesh, axes[0])
 
 
 def _along(strategies: Mapping[str, str], *names: str) -> Any:

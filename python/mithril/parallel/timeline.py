@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from .pipeline import Step, Task, sequence, summed
+from .pipeline import Step, Task, keys, sequence, single, summed
 
 __all__ = ["Span", "kept_bytes", "timeline"]
 
@@ -53,7 +53,7 @@ def timeline(
     transfer : callable
         For a value how long its device sends, and how much later it arrives.
     """
-    makers = {name: step.device for step in steps for name in step.makes}
+    makers, one = {name: step.device for step in steps for name in step.makes}, single(steps)
     readers: dict[str, set[int]] = {}
     for step in steps:
         for name in step.reads:
@@ -62,14 +62,15 @@ def timeline(
     arrived: dict[tuple[int, str, int], float] = {}
     spans = []
     for device, (i, m) in sequence(steps, orders, count):
-        step, micro_batches = steps[i], range(count) if m < 0 else (m,)
-        needs = [arrived[device, name, n] for name in step.reads if name in makers for n in micro_batches]
+        step = steps[i]
+        read = [key for name in step.reads if name in makers for key in keys(name, m, count, one)]
+        needs = [arrived[device, name, n] for name, n in read]
         start = max([free[device], *needs])
         free[device] = end = start + lengths[i]
         spans.append(Span(device, i, m, start, end))
         for name in step.makes:
             length, delay = transfer(name)
-            for n in micro_batches:
+            for _, n in keys(name, m, count, one):
                 arrived[device, name, n] = end
                 for peer in sorted(readers.get(name, set()) - {device}):
                     sending[device] = max(sending[device], end) + length
@@ -102,33 +103,25 @@ def kept_bytes(
     results : set of (str, int)
         What it keeps until the end.
     """
-    makers = {name: step for step in steps for name in step.makes}
+    makers = {name for step in steps for name in step.makes}
     sums = summed(steps, steps[order[0][0]].device) if order else set()
+    # A sum, and what is the same for all micro-batches, are one array for all of them.
+    one = single(steps) | sums
 
-    def keys(names: Sequence[str], m: int) -> set[tuple[str, int]]:
-        # A sum, and what is reduced over all micro-batches, are one array for all of them.
-        return {
-            (name, 0 if name in sums or _is_shared(makers[name]) else n)
-            for name in names
-            if name in makers
-            for n in (range(count) if m < 0 else (m,))
-        }
+    def all_of(names: Sequence[str], m: int) -> set[tuple[str, int]]:
+        return {key for name in names if name in makers for key in keys(name, m, count, one)}
 
-    uses = Counter(key for i, m in order for key in keys(steps[i].reads, m))
+    uses = Counter(key for i, m in order for key in all_of(steps[i].reads, m))
     held: dict[tuple[str, int], int] = {}
     most = 0
     for i, m in order:
         step = steps[i]
         added = sum(sizes.get(name, 0) for name in step.makes if name in sums and (name, 0) in held)
-        held.update({key: sizes.get(key[0], 0) for key in keys((*step.reads, *step.makes), m) - results})
+        held.update({key: sizes.get(key[0], 0) for key in all_of((*step.reads, *step.makes), m) - results})
         most = max(most, sum(held.values()) + added + inside[i])
-        for key in keys(step.reads, m):
+        for key in all_of(step.reads, m):
             uses[key] -= 1
-        for key in keys((*step.reads, *step.makes), m):
+        for key in all_of((*step.reads, *step.makes), m):
             if uses[key] <= 0:
                 held.pop(key, None)
     return most
-
-
-def _is_shared(step: Step) -> bool:
-    return step.name in ("all_reduce", "all_gather") and step.is_joint

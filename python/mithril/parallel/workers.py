@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..errors import BackendUnavailableError, MithrilError, ModelFileError, OutOfMemoryError
@@ -39,16 +39,17 @@ MOST = 64
 _ECHO, _START = 2.0, 60.0
 _BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from mithril.parallel.worker import main; main()"
 
-_all: dict[tuple[str, tuple[str, ...], str], Workers] = {}
+_all: dict[tuple[str, tuple[str, ...], str, tuple[int, ...]], Workers] = {}
 _lock = threading.RLock()
 
 
-def workers_on(backend: str, devices: Sequence[str], kind: str = "mesh") -> Workers:
+def workers_on(backend: str, devices: Sequence[str], kind: str = "mesh", stages: Sequence[int] = ()) -> Workers:
     """Return the workers of a backend on these devices; started at the first call, and again if they have ended.
 
-    They run the programs of a mesh in step (``"mesh"``), or the steps of a pipeline (``"steps"``).
+    They run the programs of a mesh in step (``"mesh"``), or the steps of a pipeline (``"steps"``), of which each device
+    has a stage; ``stages`` says which, if several have one.
     """
-    key = (backend, tuple(devices), kind)
+    key = (backend, tuple(devices), kind, tuple(stages))
     with _lock:
         workers = _all.get(key)
         if workers is None or not workers.is_alive or workers.process != os.getpid():
@@ -98,9 +99,11 @@ class Workers:
         Device of each worker.
     kind : str
         ``"mesh"`` or ``"steps"``.
+    stages : tuple of int
+        Stage of each worker, if several have one.
     """
 
-    def __init__(self, backend: str, devices: tuple[str, ...], kind: str) -> None:
+    def __init__(self, backend: str, devices: tuple[str, ...], kind: str, stages: tuple[int, ...] = ()) -> None:
         self.devices = devices
         self.is_alive = True
         self.process = os.getpid()
@@ -117,14 +120,14 @@ class Workers:
         self._folder = tempfile.mkdtemp(prefix="mithril-workers-")
         atexit.register(self.close)
         try:
-            self._start(backend, kind)
+            self._start(backend, kind, stages)
         except BaseException:
             self.close()
             raise
 
     # --- processes --------------------------------------------------------------------------------------------
 
-    def _start(self, backend: str, kind: str) -> None:
+    def _start(self, backend: str, kind: str, stages: tuple[int, ...]) -> None:
         count = len(self.devices)
         ends: list[dict[str, socket.socket]] = [{} for _ in range(count)]
         for rank in range(count):
@@ -142,6 +145,7 @@ class Workers:
                 "count": count,
                 "backend": backend,
                 "kind": kind,
+                "stages": stages,
                 "device": self.devices[rank],
                 "folder": self._folder,
                 "beat": min(1.0, time_limit() / 4),
@@ -372,10 +376,11 @@ def _deferred_interrupt() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
 
-def blocks(array: Any, mesh: Mesh, spec: Spec, engine: Any) -> Iterator[Packed]:
-    """Yield the part of each device; equal parts are packed once."""
+def blocks(array: Any, mesh: Mesh, spec: Spec, engine: Any, pack: Callable[[Any], Any] | None = None) -> Iterator[Any]:
+    """Yield the part of each device, packed; equal parts are packed once."""
     array = arranged(array, spec, mesh, engine.taken)
-    made: dict[Any, Packed] = {}
+    made: dict[Any, Any] = {}
+    pack = pack or engine.packed
     for rank in range(mesh.devices):
         place = places(mesh, rank)
         key = tuple(index_of(mesh, names, place) for names in spec)
@@ -384,7 +389,7 @@ def blocks(array: Any, mesh: Mesh, spec: Spec, engine: Any) -> Iterator[Packed]:
                 slice(index * (size // count), (index + 1) * (size // count))
                 for (index, count), size in zip(key, array.shape, strict=False)
             )
-            made[key] = engine.packed(array[slices] if any(count > 1 for _, count in key) else array)
+            made[key] = pack(array[slices] if any(count > 1 for _, count in key) else array)
         yield made[key]
 
 

@@ -19,7 +19,7 @@ from ..parallel.auto import Search, named, search
 from ..parallel.hardware import Hardware, as_hardware
 from ..parallel.layout import Layout, Mesh, as_layout
 from ..parallel.pipeline import Pipeline
-from ..parallel.strategies import PlannedLayout, Strategy, with_strategy
+from ..parallel.strategies import PlannedLayout, Strategy, planned_layout, with_strategy
 from ..tables import plain
 from ..tables import seconds as took
 from . import plan_picture
@@ -295,8 +295,8 @@ def plan(
     strategy : str or mapping of str to str, optional
         A strategy for a mesh of one axis, or for each axis by its name, such as ``{"data": "data_parallel", "model":
         "tensor_parallel"}``; see `compile`. ``"auto"`` searches for the layout over a mesh whose step is the shortest
-        of those that fit; it does not consider pipelines. ``"pipeline_parallel"`` distributes the layers over a mesh of
-        one axis.
+        of those that fit; it does not consider pipelines. ``"pipeline_parallel"`` distributes the layers along
+        one axis of the mesh.
     **options
         Other options of `compile`.
 
@@ -354,6 +354,9 @@ def plan(
     requested = (list(internals.names_by_role(compiled)["output"]), list(core.trained)) if gradients else None
     slots = 0.0 if optimizer is None else slot_bytes(optimizer)
     if isinstance(layout, Pipeline):
+        inner = planned_layout(layout)
+        if inner is not None and inner.strategies is not None:
+            layout = layout.replaced(named(core, inner.mesh, inner.strategies, requested))
         return plan_pipeline(core, layout, compiled.backend.target, requested, devices, slots)
     estimate = None
     if isinstance(layout, PlannedLayout) and layout.strategies is not None:

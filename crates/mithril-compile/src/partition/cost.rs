@@ -129,7 +129,8 @@ pub(super) fn weighted_estimate(
         if collective::communicates(node.op) {
             let Some(exchange) = exchanges.next() else { continue };
             let steps = steps(node.op, exchange.devices) as f64;
-            let link = mesh.axis(&exchange.mesh_axis).map_or(f64::INFINITY, |axis| hardware.links[axis]);
+            let axis = mesh.axis(&exchange.mesh_axis).ok();
+            let link = axis.and_then(|axis| hardware.links.get(axis)).copied().unwrap_or(f64::INFINITY);
             // Results that nothing else reads, as gradients, are exchanged together.
             let is_read = read.contains(&node.outputs[0]);
             let is_bundled = !is_read && !bundled.insert(&exchange.mesh_axis);

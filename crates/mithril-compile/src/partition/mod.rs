@@ -16,7 +16,8 @@
 //! - [`groups`]: parameters that are used alike, which the search divides alike;
 //! - [`repeats`]: equal layers, of which the search costs one for many;
 //! - [`search`]: looks for the layout of the shortest step that fits in memory;
-//! - [`stages`]: cuts a program into what each device of a pipeline runs;
+//! - [`stages`]: cuts a program into what each device of a pipeline runs; `micro_batches` says what is the same for all
+//!   micro-batches, and sums before devices send;
 //! - [`memory`]: what a device holds;
 //! - [`virtual_mesh`]: runs the program of all devices in one process, the reference of every engine.
 
@@ -31,6 +32,7 @@ mod indexed;
 pub mod memo;
 pub mod memory;
 pub mod mesh;
+mod micro_batches;
 pub mod padding;
 pub mod pass;
 mod pull;

@@ -1,6 +1,9 @@
 //! Stages: a program that is divided in time, over the micro-batches of a pipeline, is cut into the parts that each
 //! device runs, by the layers that are placed there.
 //!
+//! Time is the first axis of the mesh. Its other axes are those of the devices of each stage, which run the same steps
+//! and exchange tensors within them.
+//!
 //! A step is what one device computes without waiting for another one, or a collective over the micro-batches. Every
 //! step has a level, above those of all steps that it reads from: whoever runs steps in the order of their levels, each
 //! for all micro-batches, never waits for what comes later.
@@ -13,6 +16,7 @@ use mithril_ir::graph::{Def, Graph, Node, Role, ValueId, Values};
 use mithril_ir::ops::collective;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::micro_batches::{is_along, shared, sum_before_sending};
 use super::pass::{Partitioned, bytes};
 
 /// A collective over the micro-batches.
@@ -31,7 +35,7 @@ pub struct Exchange {
 /// A part of a program that one device runs.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// The device.
+    /// The device, or the number of the stage, if a stage has several.
     pub device: usize,
     /// Above the levels of all steps that it reads from.
     pub level: usize,
@@ -39,6 +43,8 @@ pub struct Step {
     pub graph: Graph,
     /// The collective, if it is one.
     pub exchange: Option<Exchange>,
+    /// Whether what it computes is the same for all micro-batches.
+    pub is_shared: bool,
     /// Names of what it reads.
     pub reads: Vec<String>,
     /// Names of what it makes.
@@ -77,48 +83,50 @@ fn placed(path: &str, devices: &[(String, usize)]) -> Option<usize> {
     fitting.max_by_key(|(name, _)| name.len()).map(|(_, device)| *device)
 }
 
-/// Cuts a program into steps. What belongs to no layer in `devices` is computed where the last of its operands is.
-///
-/// # Errors
-/// If a collective has no axis of the mesh.
-pub fn stages(program: &Partitioned, devices: &[(String, usize)]) -> Result<Stages> {
-    let graph = &program.graph;
-    // Where and on which level each value is made, and whether that waits for all micro-batches.
-    let mut made: FxHashMap<ValueId, (usize, usize, bool)> = FxHashMap::default();
+/// The device of each node: that of its layer, else that of the last of its operands.
+pub(super) fn devices_of(graph: &Graph, time: &str, layers: &[(String, usize)]) -> Vec<usize> {
+    let mut made: FxHashMap<ValueId, usize> = FxHashMap::default();
     let mut unplaced: FxHashMap<&str, usize> = FxHashMap::default();
-    let mut groups: BTreeMap<(usize, usize, bool, usize), Vec<&Node>> = BTreeMap::new();
-    for (number, (n, node)) in graph.nodes().enumerate() {
-        let operands = || node.inputs.iter().filter_map(|v| made.get(v));
-        let is_collective = collective::is_collective(node.op);
-        let around = operands().map(|(device, ..)| *device).max().unwrap_or(0);
+    let mut devices = Vec::new();
+    for (n, node) in graph.nodes() {
+        let around = node.inputs.iter().filter_map(|v| made.get(v)).max().copied().unwrap_or(0);
         let path = graph.place(n).path.as_deref().unwrap_or("");
-        let device = if is_collective {
+        let device = if is_along(graph, node, time) {
             around
-        } else if let Some(device) = placed(path, devices) {
+        } else if let Some(device) = placed(path, layers) {
             device
         } else {
             // The gradient of a layer is computed where the layer is.
             *unplaced.entry(path).or_insert(around)
         };
-        // What waits for all micro-batches is apart: in one step with it, a micro-batch would wait that need not.
-        let waits = collective::communicates(node.op) || operands().any(|(_, _, waits)| *waits);
-        let mut level = 0;
-        for v in &node.inputs {
-            let Some(&(from, below, waited)) = made.get(v) else { continue };
-            let is_exchanged =
-                graph.producer(*v).is_some_and(|p| collective::is_collective(graph.node(p).op));
-            let is_later = from != device || is_collective || is_exchanged || waited != waits;
-            level = level.max(below + usize::from(is_later));
-        }
-        for &v in &node.outputs {
-            made.insert(v, (device, level, waits));
-        }
-        // Collectives are steps of their own.
-        groups
-            .entry((level, device, waits, if is_collective { number + 1 } else { 0 }))
-            .or_default()
-            .push(node);
+        made.extend(node.outputs.iter().map(|&v| (v, device)));
+        devices.push(device);
     }
+    devices
+}
+
+/// Where a value is made.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Made {
+    level: usize,
+    device: usize,
+    /// Whether that waits for all micro-batches.
+    waits: bool,
+    /// Whether it is the same for all of them.
+    is_shared: bool,
+    /// Of a collective the number of its node, and one: those are steps of their own.
+    collective: usize,
+}
+
+/// Cuts a program into steps. What belongs to no layer in `layers` is computed where the last of its operands is.
+///
+/// # Errors
+/// If a collective has no axis of the mesh.
+pub fn stages(program: &Partitioned, layers: &[(String, usize)]) -> Result<Stages> {
+    let time = program.mesh.axes()[0].0.as_str();
+    let summed = sum_before_sending(&program.graph, time, layers)?;
+    let graph = summed.as_ref().unwrap_or(&program.graph);
+    let groups = grouped(graph, time, layers, &shared(graph, &program.inputs, time));
     let results: Vec<ValueId> =
         graph.outputs.values().copied().chain(graph.updates.iter().map(|(_, new)| *new)).collect();
     let mut read: FxHashSet<ValueId> = results.iter().copied().collect();
@@ -130,15 +138,16 @@ pub fn stages(program: &Partitioned, devices: &[(String, usize)]) -> Result<Stag
     let constants: Vec<ValueId> =
         results.iter().copied().filter(|&v| matches!(graph.value(v).def, Def::Const(_))).collect();
     if !constants.is_empty() {
-        steps.push(step(graph, 0, 0, &[], &constants));
+        let first = Made { level: 0, device: 0, waits: false, is_shared: false, collective: 0 };
+        steps.push(step(graph, first, &[], &constants));
     }
-    for ((level, device, _, number), nodes) in groups {
-        if number > 0 {
-            steps.push(exchange(graph, device, level, nodes[0])?);
+    for (made, nodes) in groups {
+        if made.collective > 0 {
+            steps.push(exchange(graph, made, nodes[0])?);
             continue;
         }
         let makes = nodes.iter().flat_map(|node| node.outputs.iter().copied()).filter(|v| read.contains(v));
-        steps.push(step(graph, device, level, &nodes, &makes.collect::<Vec<_>>()));
+        steps.push(step(graph, made, &nodes, &makes.collect::<Vec<_>>()));
     }
     let read = graph.nodes().flat_map(|(_, node)| node.inputs.iter().copied());
     let named =
@@ -147,7 +156,54 @@ pub fn stages(program: &Partitioned, devices: &[(String, usize)]) -> Result<Stag
     Ok(Stages { steps, results: results.iter().map(|&v| name_of(graph, v)).collect(), bytes })
 }
 
-fn exchange(graph: &Graph, device: usize, level: usize, node: &Node) -> Result<Step> {
+/// The nodes of each step, in the order of the levels.
+fn grouped<'g>(
+    graph: &'g Graph,
+    time: &str,
+    layers: &[(String, usize)],
+    shared: &[bool],
+) -> BTreeMap<Made, Vec<&'g Node>> {
+    let devices = devices_of(graph, time, layers);
+    let mut made: FxHashMap<ValueId, Made> = FxHashMap::default();
+    let mut groups: BTreeMap<Made, Vec<&Node>> = BTreeMap::new();
+    // What is the same for all micro-batches and waits for none comes first, below the levels of all else.
+    let mut first = 0;
+    for is_first in [true, false] {
+        for ((n, node), &device) in graph.nodes().zip(&devices) {
+            let operands = || node.inputs.iter().filter_map(|v| made.get(v));
+            let is_collective = is_along(graph, node, time);
+            let is_shared = node.outputs.iter().any(|v| shared[v.index()]);
+            // What waits for all micro-batches is apart: in one step with it, a micro-batch would wait that need not.
+            let waits = is_collective && collective::communicates(node.op) || operands().any(|m| m.waits);
+            let is_known = node.outputs.iter().any(|v| made.contains_key(v));
+            let is_early = is_shared && !is_collective && {
+                let is_there = |v: &ValueId| graph.producer(*v).is_none() || made.contains_key(v);
+                node.inputs.iter().all(is_there)
+            };
+            if is_known || is_first && !is_early {
+                continue;
+            }
+            let mut level = if is_first { 0 } else { first };
+            for m in operands() {
+                let is_later = m.device != device
+                    || is_collective
+                    || m.collective > 0
+                    || m.waits != waits
+                    || m.is_shared != is_shared;
+                level = level.max(m.level + usize::from(is_later));
+            }
+            // Collectives are steps of their own.
+            let collective = if is_collective { n.index() + 1 } else { 0 };
+            let own = Made { level, device, waits, is_shared: is_shared && !is_collective, collective };
+            made.extend(node.outputs.iter().map(|&v| (v, own)));
+            groups.entry(own).or_default().push(node);
+        }
+        first = made.values().map(|m| m.level + 1).max().unwrap_or(0);
+    }
+    groups
+}
+
+fn exchange(graph: &Graph, made: Made, node: &Node) -> Result<Step> {
     let (input, output) = (node.inputs[0], node.outputs[0]);
     let reduction = match node.inputs.get(collective::AXIS).and_then(|&v| graph.lit(v)) {
         Some(Lit::Str(text)) => text.to_string(),
@@ -160,17 +216,18 @@ fn exchange(graph: &Graph, device: usize, level: usize, node: &Node) -> Result<S
     let joined = collective::axis_at(graph, node, collective::JOINED).unwrap_or(axis);
     let is_read = graph.lit(input).is_none();
     Ok(Step {
-        device,
-        level,
+        device: made.device,
+        level: made.level,
         graph: Graph::new(),
         exchange: Some(Exchange { op: node.op.name, axis, joined, reduction }),
+        is_shared: false,
         reads: is_read.then(|| name_of(graph, input)).into_iter().collect(),
         makes: vec![name_of(graph, output)],
     })
 }
 
 /// The graph of nodes that run together; what they read from elsewhere is data.
-fn step(old: &Graph, device: usize, level: usize, nodes: &[&Node], makes: &[ValueId]) -> Step {
+fn step(old: &Graph, made: Made, nodes: &[&Node], makes: &[ValueId]) -> Step {
     let mut graph = Graph::new();
     let mut known: FxHashMap<ValueId, ValueId> = FxHashMap::default();
     let mut reads = Vec::new();
@@ -198,11 +255,11 @@ fn step(old: &Graph, device: usize, level: usize, nodes: &[&Node], makes: &[Valu
         let origin = graph.add_origin(old.origins()[node.origin.index()].clone());
         let new = graph.add_node(node.op, inputs, types, origin);
         let outputs: Vec<ValueId> = graph.node(new).outputs.iter().copied().collect();
-        for (&v, made) in node.outputs.iter().zip(outputs) {
+        for (&v, output) in node.outputs.iter().zip(outputs) {
             if let Some(name) = &old.value(v).name {
-                graph.name_value(made, name.clone());
+                graph.name_value(output, name.clone());
             }
-            known.insert(v, made);
+            known.insert(v, output);
         }
     }
     for &v in makes {
@@ -210,5 +267,6 @@ fn step(old: &Graph, device: usize, level: usize, nodes: &[&Node], makes: &[Valu
         graph.outputs.insert(name_of(old, v).into(), new);
     }
     let makes = makes.iter().map(|&v| name_of(old, v)).collect();
-    Step { device, level, graph, exchange: None, reads, makes }
+    let Made { device, level, is_shared, .. } = made;
+    Step { device, level, graph, exchange: None, is_shared, reads, makes }
 }

@@ -10,6 +10,7 @@ use mithril_ir::ops::collective;
 use mithril_ir::tensor::{Tensor, strides};
 use mithril_ir::{DType, Lit, ValueId};
 
+use super::mesh::Mesh;
 use super::pass::Partitioned;
 use super::rule::{Placement, Reduction};
 use super::sections::Sections;
@@ -35,21 +36,34 @@ pub fn run(program: &Partitioned, inputs: &[Arc<Tensor>]) -> Result<Vec<Arc<Tens
 /// # Errors
 /// As for [`run`].
 pub fn parts(program: &Partitioned, inputs: &[Arc<Tensor>]) -> Result<Vec<Vec<Arc<Tensor>>>> {
-    let graph = &program.graph;
-    let devices: Vec<Vec<usize>> = (0..program.mesh.devices()).map(|i| program.mesh.coordinates(i)).collect();
+    let places = program.inputs.iter().zip(inputs);
+    let of_device = |at: &[usize]| {
+        places.clone().map(|(placements, whole)| part(program, placements, whole, at)).collect()
+    };
+    let own = (0..program.mesh.devices()).map(|i| of_device(&program.mesh.coordinates(i))).collect();
+    on_devices(&program.graph, &program.mesh, own)
+}
+
+/// Runs a graph on the inputs of each device; the results of each.
+///
+/// # Errors
+/// If an input does not fit.
+pub fn on_devices(
+    graph: &Graph,
+    mesh: &Mesh,
+    inputs: Vec<Vec<Arc<Tensor>>>,
+) -> Result<Vec<Vec<Arc<Tensor>>>> {
+    let devices: Vec<Vec<usize>> = (0..mesh.devices()).map(|i| mesh.coordinates(i)).collect();
     let mut values: Vec<Vec<Option<Arc<Tensor>>>> = vec![vec![None; graph.values().len()]; devices.len()];
-    for (at, values) in devices.iter().zip(&mut values) {
-        let mut own = Vec::new();
-        for ((&v, whole), placements) in graph.inputs.iter().zip(inputs).zip(&program.inputs) {
-            let part = part(program, placements, whole, at);
-            values[v.index()] = Some(part.clone());
-            own.push(part);
-        }
+    for (own, values) in inputs.into_iter().zip(&mut values) {
         interp::bind(graph, &own)?;
+        for (&v, part) in graph.inputs.iter().zip(own) {
+            values[v.index()] = Some(part);
+        }
     }
     for (n, node) in graph.nodes() {
         if collective::is_collective(node.op) {
-            exchange(program, node, &devices, &mut values)?;
+            exchange(graph, mesh, node, &devices, &mut values)?;
             continue;
         }
         for values in &mut values {
@@ -80,7 +94,7 @@ pub fn part(
 }
 
 /// The whole of a result, from the parts of all devices.
-fn whole(mut parts: Vec<Arc<Tensor>>, placements: &[Placement], counts: &[usize]) -> Arc<Tensor> {
+pub fn whole(mut parts: Vec<Arc<Tensor>>, placements: &[Placement], counts: &[usize]) -> Arc<Tensor> {
     // The innermost axis of the mesh divides last, so its parts are neighbors.
     for (placement, &n) in placements.iter().zip(counts).rev() {
         parts = parts
@@ -105,16 +119,16 @@ fn read(graph: &Graph, v: ValueId, values: &[Option<Arc<Tensor>>]) -> Result<Arc
 
 /// Computes a collective for the devices of each group along its axis of the mesh.
 fn exchange(
-    program: &Partitioned,
+    graph: &Graph,
+    mesh: &Mesh,
     node: &Node,
     devices: &[Vec<usize>],
     values: &mut [Vec<Option<Arc<Tensor>>>],
 ) -> Result<()> {
-    let graph = &program.graph;
     let Some((name, _)) = collective::mesh_axis_of(graph, node) else {
         return Err(Error::internal("a collective without an axis of the mesh"));
     };
-    let mesh_axis = program.mesh.axis(name)?;
+    let mesh_axis = mesh.axis(name)?;
     let is = |op: &'static OpDef| std::ptr::eq(node.op, op);
     let last = node.inputs.get(collective::AXIS).and_then(|&v| graph.lit(v));
     let axis = collective::axis_of(graph, node).unwrap_or(0);

@@ -20,6 +20,7 @@ mod properties;
 mod raise;
 mod registry;
 mod stages;
+mod stages_random;
 mod text;
 mod tidy;
 mod weights;

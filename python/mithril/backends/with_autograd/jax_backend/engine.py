@@ -15,13 +15,15 @@ from ....parallel.pipeline_devices import DevicePipelineEngine
 from ..framework_engine import FrameworkEngine
 from .devices import placed, restored, whole
 from .mesh import JaxMeshEngine, JaxProcesses, pipeline_devices
+from .stage import JaxStage
 
 if TYPE_CHECKING:
     from .... import _core
     from ....compiled.program import Program, Settings
-    from ....parallel.layout import Layout
+    from ....parallel.layout import Layout, Mesh
     from ....parallel.mesh_engine import MeshEngine
     from ....parallel.pipeline import Pipeline
+    from ....parallel.pipeline_devices import StageDevices
     from ....parallel.processes import Processes
     from ....parallel.stored import StoredArray
 
@@ -135,6 +137,9 @@ class JaxEngine(FrameworkEngine):
         precision = "float32" if backend._exact else None if backend.precision is None else str(backend.precision)
         options = {} if precision is None else {"precision": precision}
         return type(backend)(device=device, dtype=str(backend.default_dtype), **options)
+
+    def on_stage(self, devices: list[Any], mesh: Mesh) -> StageDevices:
+        return JaxStage(self.backend, devices, mesh)
 
     def placed(self, array: Any) -> Any:
         with self.jax.enable_x64(True):
