@@ -327,7 +327,7 @@ def check_pipelines(name, devices):
     """Pipelines on devices of this process: layers, a GPT in as many stages, and a training."""
     pipeline_models.compare(name, [f"cpu:{i}" for i in range(devices)], pipeline_models.LAYOUTS[2:4], "float64", 1e-10)
     if devices >= 4:
-        pipeline_models.compare(name, [f"cpu:{i}" for i in range(4)], pipeline_models.MIXED[1:], "float64", 1e-10)
+        pipeline_models.compare(name, [f"cpu:{i}" for i in range(4)], pipeline_models.MIXED[1:2], "float64", 1e-10)
     data = {"input": RANDOM.integers(0, 64, (6, 8))}
     single = ml.compile(pipeline_models.text(), ml.NumpyBackend(), shapes={"input": [6, 8]})
     params = dict(single.randomize_params(seed=0).items())

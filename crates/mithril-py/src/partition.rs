@@ -196,7 +196,15 @@ pub fn step_row(step: &Step, name: &str) -> StepRow {
         None => (name, None),
         Some(exchange) => (exchange.op, Some((exchange.axis, exchange.joined, exchange.reduction.clone()))),
     };
-    (step.device, step.level, name.to_owned(), step.reads.clone(), step.makes.clone(), exchange, step.is_shared)
+    (
+        step.device,
+        step.level,
+        name.to_owned(),
+        step.reads.clone(),
+        step.makes.clone(),
+        exchange,
+        step.is_shared,
+    )
 }
 
 /// For each axis of the mesh the axis of a tensor that it divides, and the sizes of its sections where there are several.

@@ -30,9 +30,11 @@ from ..parallel.stored import PartFiles, StoredArray, StoredPiece, damaged
 
 if TYPE_CHECKING:
     from ..backends.backend import Backend
+    from ..compiled.physical_model import PhysicalModel
+    from ..compiled.program import Program
     from ..parallel.processes import Processes
 
-__all__ = ["Checkpoint", "Store", "find", "load_checkpoint", "read", "stored_arrays"]
+__all__ = ["Checkpoint", "Store", "check_model", "find", "load_checkpoint", "read", "stored_arrays", "types_of"]
 
 _ABOUT = "checkpoint.json"
 #: Names of files that hold arrays.
@@ -423,6 +425,50 @@ def stored_arrays(path: str | os.PathLike[str]) -> dict[str, StoredArray] | None
         return {name: stored[entry["array"]] for name, entry in names.items() if "array" in entry and name != "key"}
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise damaged(chosen, str(error)) from error
+
+
+def types_of(params: Mapping[str, Any], backend: Backend) -> dict[str, list[Any]]:
+    """Return dtype and shape of parameters, as a checkpoint says them."""
+    return {name: [str(backend.dtype(p)), list(p.shape)] for name, p in params.items()}
+
+
+def check_model(
+    model: PhysicalModel, program: Program | None, saved: Mapping[str, Any], state: Mapping[str, Any], path: str
+) -> None:
+    """Raise if a checkpoint belongs to another model.
+
+    Parameters
+    ----------
+    model : PhysicalModel
+        The model that is trained.
+    program : Program or None
+        One of its programs, which knows shapes.
+    saved : mapping
+        What `types_of` said.
+    state : mapping
+        The state in the checkpoint.
+    path : str
+        The checkpoint.
+    """
+    known = {name: (dtype, list(shape)) for name, dtype, shape in program.params} if program is not None else {}
+    ours = set(model.parameter_keys)
+    problems = [f"it lacks {name!r}" for name in sorted(ours - saved.keys())]
+    problems += [f"it holds {name!r}" for name in sorted(saved.keys() - ours)]
+    problems += [
+        f"{name!r} is {dtype} {shape}, here {known[name][0]} {known[name][1]}"
+        for name, (dtype, shape) in saved.items()
+        if name in known and (dtype != known[name][0] or shape != known[name][1])
+    ]
+    # The counter of the random numbers is not an input of the model.
+    expected = set(internals.names_by_role(model)["state"])
+    problems += [f"it lacks the state {name!r}" for name in sorted(expected - state.keys())]
+    problems += [f"it holds the state {name!r}" for name in sorted(state.keys() - expected - {"key"})]
+    if problems:
+        more = f" and {len(problems) - 5} more" if len(problems) > 5 else ""
+        raise ParameterError(
+            f"the checkpoint {path!r} belongs to another model: {'; '.join(problems[:5])}{more}",
+            hint="give another folder, or remove it",
+        )
 
 
 def load_checkpoint(model: Any, path: str | os.PathLike[str], *, best: bool = False) -> Any:

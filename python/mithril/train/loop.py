@@ -18,7 +18,7 @@ from ..optim import SGD
 from ..parallel.stored import StoredArray
 from .batches import Batches, fingerprint, open_data
 from .callbacks import read_callbacks
-from .checkpoints import Checkpoint, Store, find, read
+from .checkpoints import Checkpoint, Store, check_model, find, read, types_of
 from .history import COLUMNS, History
 from .losses import add_loss, check_number, for_validation
 from .metrics import Meter, number_of, read_metrics
@@ -341,7 +341,6 @@ class Training:
     # --- checkpoints ------------------------------------------------------------------------------------------
 
     def _save(self, store: Store, value: float | None = None) -> None:
-        types = {name: [str(self._backend.dtype(p)), list(p.shape)] for name, p in self._params.items()}
         columns = {name: np.array(column, np.float64) for name, column in self.history.batches.items()}
         groups = {
             "parameters": dict(self._params),
@@ -353,7 +352,7 @@ class Training:
         }
         about = {
             "settings": self._settings,
-            "parameters": types,
+            "parameters": types_of(self._params, self._backend),
             "epochs": self.history.epochs,
             "fingerprint": self._fingerprint,
         }
@@ -414,7 +413,9 @@ class Training:
 
     def _restore(self, checkpoint: Checkpoint, path: str) -> None:
         about, groups = checkpoint.about, checkpoint.groups
-        self._check_model(about["parameters"], groups["state"], path)
+        # With its loss, the model may not know its shapes before the first batch.
+        program = internals.current_program(self._model) or internals.current_program(self._trained)
+        check_model(self._trained, program, about["parameters"], groups["state"], path)
         differing = [
             f"{name} is {ours!r}, there {about['settings'].get(name)!r}"
             for name, ours in self._settings.items()
@@ -460,29 +461,6 @@ class Training:
             state = None if holder is None else settled(holder.state_dict())
             if holder is not None and state is not None:
                 holder.load_state_dict(state)
-
-    def _check_model(self, saved: Mapping[str, Any], state: Mapping[str, Any], path: str) -> None:
-        # With its loss, the model may not know its shapes before the first batch.
-        program = internals.current_program(self._model) or internals.current_program(self._trained)
-        known = {name: (dtype, list(shape)) for name, dtype, shape in program.params} if program is not None else {}
-        ours = set(self._trained.parameter_keys)
-        problems = [f"it lacks {name!r}" for name in sorted(ours - saved.keys())]
-        problems += [f"it holds {name!r}" for name in sorted(saved.keys() - ours)]
-        problems += [
-            f"{name!r} is {dtype} {shape}, here {known[name][0]} {known[name][1]}"
-            for name, (dtype, shape) in saved.items()
-            if name in known and (dtype != known[name][0] or shape != known[name][1])
-        ]
-        # The counter of the random numbers is not an input of the model.
-        expected = set(internals.names_by_role(self._trained)["state"])
-        problems += [f"it lacks the state {name!r}" for name in sorted(expected - state.keys())]
-        problems += [f"it holds the state {name!r}" for name in sorted(state.keys() - expected - {"key"})]
-        if problems:
-            more = f" and {len(problems) - 5} more" if len(problems) > 5 else ""
-            raise ParameterError(
-                f"the checkpoint {path!r} belongs to another model: {'; '.join(problems[:5])}{more}",
-                hint="give another folder, or remove it",
-            )
 
     def _left(self, expected: int) -> Iterator[Mapping[str, Any]]:
         """Return what is left of the epoch of the checkpoint, after a look at the batch before."""

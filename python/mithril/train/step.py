@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from operator import is_
 from typing import Any
@@ -17,6 +18,7 @@ from ..compiled.trainable import check_trainable
 from ..errors import InvalidValueError
 from ..optim import SGD, Optimizer
 from ..optim import internals as optimizers
+from .checkpoints import Checkpoint, Store, check_model, find, read, types_of
 from .losses import add_loss, check_number
 
 __all__ = ["TrainingStep"]
@@ -50,6 +52,8 @@ class TrainingStep:
         The output that is minimized.
     params : dict
         The parameters.
+    steps : int
+        How many steps were taken, also before what `load` has read.
 
     Examples
     --------
@@ -86,6 +90,7 @@ class TrainingStep:
         #: Whether each device keeps only its part of the parameters, where a layout divides them.
         self._is_distributed = internals.program_settings(model).layout is None
         self._programs: dict[Any, _Fused] = {}
+        self.steps = 0
 
     def __call__(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Take a step on a batch; the outputs, loss included, as they were before it.
@@ -101,6 +106,7 @@ class TrainingStep:
         if fused is not None:
             outputs = fused.run(self, data)
             internals.update_state(self._original, self.model.state)
+            self.steps += 1
             return outputs
         internals.prepare_call(self.model, self.params, data)
         check_number(self.model, self.loss)
@@ -114,7 +120,100 @@ class TrainingStep:
         for name in gradients:
             self.params[name] = new[name]
         internals.update_state(self._original, self.model.state)
+        self.steps += 1
         return dict(outputs)
+
+    def save(self, folder: str | os.PathLike[str], *, keep: int = 2) -> str:
+        """Write a checkpoint: parameters, state, what the optimizer remembers, and the number of steps.
+
+        It is there as a whole or not at all. On a mesh each device writes its part, and every process calls this.
+
+        Parameters
+        ----------
+        folder : path-like
+            Where checkpoints are written, a folder for each.
+        keep : int, optional
+            How many of the last ones stay.
+
+        Returns
+        -------
+        str
+            The folder of this one.
+
+        Raises
+        ------
+        ModelFileError
+            If that is not possible.
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> def new():
+        ...     model = ml.Model()
+        ...     model |= ml.Linear(1)(input="input", output="output")
+        ...     compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [4, 1]})
+        ...     return ml.train.TrainingStep(compiled, ml.optim.Adam(0.1), loss="mse")
+        >>> batch = {"input": np.ones((4, 1)), "target": np.zeros((4, 1))}
+        >>> step, other = new(), new()
+        >>> outputs = step(batch)
+        >>> path = step.save("steps")
+        >>> other.load("steps")
+        >>> other.steps, bool(other(batch)[other.loss] == step(batch)[step.loss])
+        (1, True)
+        """
+        if isinstance(keep, bool) or not isinstance(keep, int) or keep < 1:
+            raise InvalidValueError(f"keep is {keep!r}", hint="give how many checkpoints stay: 1 or more")
+        if not callable(getattr(self.optimizer, "state_dict", None)):
+            raise InvalidValueError(
+                f"a {type(self.optimizer).__name__} has no state_dict, so there can be no checkpoints",
+                hint="use an optimizer of ml.optim",
+            )
+        backend = self.model.backend
+        params = {name: self.params[name] for name in self.model.parameter_keys}
+        groups = {
+            "parameters": params,
+            "state": dict(self.model.state),
+            "optimizer": self.optimizer.state_dict(),
+        }
+        about = {"parameters": types_of(params, backend)}
+        checkpoint = Checkpoint(0, self.steps, groups, about)
+        return os.fspath(Store(folder, keep).write(checkpoint, backend, internals.communicator(self.model)))
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Go on from a checkpoint that `save` has written, on the same mesh, another one, or one device.
+
+        Parameters
+        ----------
+        path : path-like
+            The folder of a checkpoint, or the folder of several: then that which is furthest.
+
+        Raises
+        ------
+        ModelFileError
+            If there is none, or a damaged one.
+        ParameterError
+            If it belongs to another model.
+        """
+        chosen = find(path)
+        has_layout = internals.program_settings(self.model).layout is not None
+        checkpoint = read(chosen, self.model.backend, is_divided=has_layout)
+        groups, about = checkpoint.groups, checkpoint.about
+        if about.keys() != {"parameters"}:
+            raise InvalidValueError(
+                f"the checkpoint {os.fspath(chosen)!r} is one of ml.train.fit",
+                hint="ml.train.load_checkpoint takes its parameters; fit(resume=...) goes on from it",
+            )
+        program = internals.current_program(self._original) or internals.current_program(self.model)
+        check_model(self.model, program, about["parameters"], groups["state"], os.fspath(chosen))
+        self.optimizer.load_state_dict(groups["optimizer"])
+        for name, array in groups["parameters"].items():
+            self.params[name] = array
+        internals.update_state(self.model, groups["state"])
+        internals.update_state(self._original, groups["state"])
+        self.steps = checkpoint.batch
+        # Each device reads its part at the next step.
+        self._is_distributed = not has_layout
 
     def is_fused(self, data: Mapping[str, Any]) -> bool:
         """Whether a step on this batch is one program."""

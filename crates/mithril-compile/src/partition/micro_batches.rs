@@ -74,8 +74,7 @@ pub(super) fn sum_before_sending(
     let sums = Sums { graph, devices, uses };
     let is_apart =
         |node: &Node| is_along(graph, node, time) && is_sum(graph, node) && sums.is_apart(node.inputs[0]);
-    let apart: FxHashSet<NodeId> =
-        graph.nodes().filter(|(_, node)| is_apart(node)).map(|(n, _)| n).collect();
+    let apart: FxHashSet<NodeId> = graph.nodes().filter(|(_, node)| is_apart(node)).map(|(n, _)| n).collect();
     if apart.is_empty() {
         return Ok(None);
     }
@@ -108,9 +107,8 @@ impl Sums<'_> {
     fn addition(&self, v: ValueId) -> Option<(NodeId, &Node)> {
         let n = self.graph.producer(v).filter(|_| self.uses[v.index()] == 1)?;
         let node = self.graph.node(n);
-        let is_of_type = |input: &ValueId| {
-            self.graph.lit(*input).is_none() && self.graph.ty(*input) == self.graph.ty(v)
-        };
+        let is_of_type =
+            |input: &ValueId| self.graph.lit(*input).is_none() && self.graph.ty(*input) == self.graph.ty(v);
         let is_addition =
             std::ptr::eq(node.op, &raw const elementwise::ADD) && node.inputs.iter().all(is_of_type);
         is_addition.then_some((n, node))

@@ -135,10 +135,15 @@ pub fn stages(program: &Partitioned, layers: &[(String, usize)]) -> Result<Stage
         read.extend(nodes.iter().flat_map(|node| node.inputs.iter().copied()).filter(|v| !own.contains(v)));
     }
     let mut steps = Vec::new();
-    let constants: Vec<ValueId> =
-        results.iter().copied().filter(|&v| matches!(graph.value(v).def, Def::Const(_))).collect();
+    // Tensors that are constants, where they are results or are divided.
+    let divided =
+        graph.nodes().filter(|(_, node)| is_along(graph, node, time)).map(|(_, node)| node.inputs[0]);
+    let is_constant = |v: &ValueId| matches!(graph.value(*v).def, Def::Const(_)) && graph.ty(*v).is_some();
+    let mut constants: Vec<ValueId> = results.iter().copied().chain(divided).filter(is_constant).collect();
+    constants.sort_unstable_by_key(|v| v.index());
+    constants.dedup();
     if !constants.is_empty() {
-        let first = Made { level: 0, device: 0, waits: false, is_shared: false, collective: 0 };
+        let first = Made { level: 0, device: 0, waits: false, is_shared: true, collective: 0 };
         steps.push(step(graph, first, &[], &constants));
     }
     for (made, nodes) in groups {
@@ -214,7 +219,7 @@ fn exchange(graph: &Graph, made: Made, node: &Node) -> Result<Step> {
     }
     let axis = collective::axis_of(graph, node).unwrap_or(0);
     let joined = collective::axis_at(graph, node, collective::JOINED).unwrap_or(axis);
-    let is_read = graph.lit(input).is_none();
+    let is_read = graph.ty(input).is_some();
     Ok(Step {
         device: made.device,
         level: made.level,

@@ -60,7 +60,11 @@ fn collective_of(exchange: &Exchange, input: Option<&Arc<Tensor>>, count: usize)
 }
 
 /// Runs the steps, all micro-batches at once: they are the coordinates of the devices along the first axis.
-fn run(program: &Partitioned, inputs: &[Arc<Tensor>], layers: &[(String, usize)]) -> Result<Vec<Arc<Tensor>>> {
+fn run(
+    program: &Partitioned,
+    inputs: &[Arc<Tensor>],
+    layers: &[(String, usize)],
+) -> Result<Vec<Arc<Tensor>>> {
     let (mesh, graph) = (&program.mesh, &program.graph);
     let (count, all) = (mesh.axes()[0].1, mesh.devices());
     let inner = all / count;
