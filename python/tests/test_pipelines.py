@@ -10,7 +10,7 @@ import pytest
 from mithril import errors
 from mithril.parallel import workers
 from mithril.parallel.pipeline import Step, balanced, orders, sequence
-from pipeline_models import LAYOUTS, MIXED, compare, layers, text
+from pipeline_models import LAYOUTS, MIXED, TARGET, X, compare, layers, text
 
 RANDOM = np.random.default_rng(0)
 
@@ -74,6 +74,52 @@ def test_sums_are_sent_once():
     assert sum(stage.exchanged for stage in plans[0].stages) == sum(s.memory["gradients"] for s in plans[0].stages)
     # The gradients of activations of 8 examples, and that of the embedding.
     assert [plan.stages[1].sent for plan in plans] == [8 * 8 * 16 * 4 + 64 * 16 * 4] * 2
+
+
+def test_a_step_goes_on_from_its_checkpoint_elsewhere(tmp_path):
+    """Bit for bit on the same devices, up to the order of sums on others; also a pipeline with several in a stage."""
+
+    def losses(devices, layout, *, steps, load=None):
+        model = ml.compile(layers(), ml.NumpyBackend(devices=devices, seed=1), shapes={"input": [8, 6]}, layout=layout)
+        step = ml.train.TrainingStep(model, ml.optim.AdamW(0.01, clip_norm=0.5), loss="mse")
+        if load is not None:
+            step.load(load)
+        computed = [float(model.backend.to_numpy(step({"input": X, "target": TARGET})[step.loss])) for _ in range(2)]
+        assert step.steps == steps
+        path = step.save(tmp_path / f"{len(devices)}") if load is None else None
+        return computed, path
+
+    places = [
+        (["cpu"], None),
+        (["cpu"] * 2, ml.Layout(ml.Mesh(data=2), batch="data", parameters="data")),
+        (["cpu"] * 4, MIXED[0]["layout"]),
+    ]
+    saved = [losses(*place, steps=2)[1] for place in places]
+    whole = losses(*places[0], steps=4, load=saved[0])[0]
+    for i, path in enumerate(saved):
+        again = [losses(*place, steps=4, load=path)[0] for place in places]
+        assert again[i] == losses(*places[i], steps=4, load=str(tmp_path / str(len(places[i][0]))))[0]
+        for computed in again:
+            np.testing.assert_allclose(computed, whole, rtol=1e-4)
+    other = ml.train.TrainingStep(ml.compile(mixes_examples(), ml.NumpyBackend(), shapes={"input": [8, 6]}), loss="mse")
+    with pytest.raises(errors.ParameterError, match="belongs to another model: it holds"):
+        other.load(saved[0])
+    with pytest.raises(errors.ModelFileError, match="holds no checkpoint"):
+        other.load(tmp_path / "nothing")
+    with pytest.raises(errors.InvalidValueError, match="keep is 0"):
+        other.save(tmp_path, keep=0)
+
+
+def test_layers_are_distributed_by_their_time():
+    """A lookup in a large table takes less time than products of smaller weights."""
+    model = ml.Model()
+    model |= ml.Embedding(5000, 64, name="table")(input="input")
+    for i in range(3):
+        model += ml.Linear(64, name=f"layer{i}")
+        model += ml.Relu()
+    plan = ml.plan(model, ml.Pipeline(2, micro_batches=2), shapes={"input": [512]}, gradients=False)
+    assert plan.stages[0].layers[:2] == ("table", "layer0")
+    assert "distributed by their estimated times" in str(plan)
 
 
 def test_layers_are_distributed_by_their_size():

@@ -59,7 +59,7 @@ class PipelineEngine(MeshEngine):
     def _staged(self, core: _core.Compiled, gradients: Any) -> tuple[Any, Callable[..., Any]]:
         core, count = with_micro_batches(core, self.layout)
         backend = self.backend
-        placement = list(layer_devices(core, self.layout).items())
+        placement = list(layer_devices(core, self.layout, gradients).items())
         source, described, results = core.staged_source(backend.target, placement, gradients, backend.device)
         assert source.partition is not None
         division = Division(source.partition, self.layout)
@@ -186,26 +186,25 @@ class StagedProgram(WorkerProgram):
         return outcomes[0] if len(outcomes) == 1 else tuple(outcomes)
 
 
-def layer_devices(core: _core.Compiled, layout: Pipeline) -> dict[str, int]:
+def layer_devices(core: _core.Compiled, layout: Pipeline, gradients: Any) -> dict[str, int]:
     """Return the device of each layer that a pipeline places; of a program with micro-batches, whose sizes are known.
 
-    Where the pipeline does not say it, layers are distributed by the time that they take forward and backward, on the
-    same hardware wherever the program runs: so a plan and a run agree.
+    Where the pipeline does not say it, layers are distributed by the time that they take forward, and backward if
+    gradients are asked for, on the same hardware wherever the program runs: so a plan and a run agree.
     """
     stages = layout.stages
     if not isinstance(stages, int):
         return stages
-    costs = _costs(core, layout)
+    costs = _costs(core, layout, gradients)
     sizes = [(name, costs.pop(layer_of(name), 0)) for name, _, _ in core.inputs("param")]
     # Of several parts on a device, the first of all devices come first.
     return {name: i % stages for name, i in balanced(sizes, stages * layout.chunks).items()}
 
 
-def _costs(core: _core.Compiled, layout: Pipeline) -> dict[str, int]:
+def _costs(core: _core.Compiled, layout: Pipeline, gradients: Any) -> dict[str, int]:
     """Return the time of each layer for all micro-batches, in units that are short."""
     layers = list(dict.fromkeys(layer_of(name) for name, _, _ in core.inputs("param")))
-    outputs = [name for name in core.output_names if "float" in core.output_type(name)[0]]
-    program = core.partition((outputs, list(core.trained)) if outputs and core.trained else None)
+    program = core.partition(gradients)
     links = HARDWARE["a100"].as_argument(Mesh(**{STAGE: 1, **layout.inner_mesh.axes}))
     described, _, _ = program.stages([(name, i) for i, name in enumerate(layers)], links)
     seconds = dict.fromkeys(layers, 0.0)

@@ -247,7 +247,8 @@ def plan_pipeline(
     bubbles = {}
     for schedule in ("gpipe", "1f1b", "interleaved"):
         other = layout if schedule == layout.schedule else _variant(layout, schedule)
-        simulated = _Simulated(core, program, other, count, hardware)
+        placement = layer_devices(core, other, gradients)
+        simulated = _Simulated(placement, program, other, count, hardware)
         bubbles[schedule] = simulated.bubble
         if other is layout:
             chosen = simulated
@@ -263,8 +264,10 @@ def _variant(layout: Pipeline, schedule: str) -> Pipeline:
 class _Simulated:
     """A pipeline along its time."""
 
-    def __init__(self, core: Any, program: Any, layout: Pipeline, count: int, hardware: Hardware | None) -> None:
-        self._placement = layer_devices(core, layout)
+    def __init__(
+        self, placement: dict[str, int], program: Any, layout: Pipeline, count: int, hardware: Hardware | None
+    ) -> None:
+        self._placement = placement
         axes = {layout.axis: layout.stage_count, **({} if layout.layout is None else layout.layout.mesh.axes)}
         links = None if hardware is None else hardware.as_argument(Mesh(**axes))
         described, results, sizes = program.stages(list(self._placement.items()), links)
