@@ -147,6 +147,7 @@ class TrainingStep:
 
         Examples
         --------
+        >>> import tempfile
         >>> import mithril as ml
         >>> import numpy as np
         >>> def new():
@@ -157,8 +158,8 @@ class TrainingStep:
         >>> batch = {"input": np.ones((4, 1)), "target": np.zeros((4, 1))}
         >>> step, other = new(), new()
         >>> outputs = step(batch)
-        >>> path = step.save("steps")
-        >>> other.load("steps")
+        >>> path = step.save(tempfile.mkdtemp())
+        >>> other.load(path)
         >>> other.steps, bool(other(batch)[other.loss] == step(batch)[step.loss])
         (1, True)
         """
