@@ -96,7 +96,12 @@ fn copy(
     vars: &[Var],
     copies: &mut Vec<KernelStep>,
 ) -> Expr {
-    let (dtype, to) = (value.dtype(), program.buffers.end());
+    // Elements that are stored in 16 bits stay so: products read them as they are.
+    let dtype = match value {
+        Expr::Load { stored, .. } => *stored,
+        _ => value.dtype(),
+    };
+    let to = program.buffers.end();
     let shape = vars.iter().map(|v| v.size).collect();
     program.buffers.push(KernelBuffer::temporary("columns", dtype, shape));
     // A variable has one meaning in a program.
