@@ -18,8 +18,8 @@ const TILE_ROWS: usize = 32;
 /// Shorter sums would mostly consist of what fills their tiles.
 const LEAST_TILE_TERMS: usize = 16;
 
-/// Fewer rows are multiplied as fast with vectors.
-const LEAST_TILE_ROWS: usize = 5;
+/// Fewer rows are multiplied about as fast with vectors.
+const LEAST_TILE_ROWS: usize = 4;
 
 /// Vectors of columns in a panel of the micro-kernels.
 pub(super) const PANEL_VECTORS: usize = 2;
