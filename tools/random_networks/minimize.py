@@ -164,9 +164,9 @@ def program(network: Network, setting: Setting, seed: int) -> str:
         f"backends = [ml.NumpyBackend(dtype={setting.dtype!r}), ml.{name}({options})]",
         "for backend in backends:",
         "    compiled = ml.compile(model, backend, **options)",
-        f"    found = compiled.evaluate(dict(params), data{gradients})",
-        "    found = found if isinstance(found, dict) else {**found[0], **found[1]}",
-        "    results.append({name: np.asarray(backend.to_numpy(a), np.float64) for name, a in found.items()})",
+        f"    values = compiled.evaluate(dict(params), data{gradients})",
+        "    values = values if isinstance(values, dict) else {**values[0], **values[1]}",
+        "    results.append({name: np.asarray(backend.to_numpy(a), np.float64) for name, a in values.items()})",
         "for name, right in results[0].items():",
         '    print(name, "off by", abs(results[1][name] - right).max() / abs(right).max())',
     ]

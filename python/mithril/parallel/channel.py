@@ -59,14 +59,14 @@ def receive(channel: socket.socket) -> tuple[dict[str, Any], list[Packed]]:
 
 
 def _exactly(channel: socket.socket, size: int) -> bytearray:
-    found = bytearray(size)
-    view = memoryview(found)
+    data = bytearray(size)
+    view = memoryview(data)
     while view:
         count = channel.recv_into(view)
         if not count:
             raise EOFError("the other process has closed the channel")
         view = view[count:]
-    return found
+    return data
 
 
 class ReceivedSource:
