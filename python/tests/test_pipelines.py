@@ -155,7 +155,7 @@ def test_the_largest_device_is_small():
     random = np.random.default_rng(0)
     for _ in range(50):
         sizes = [int(n) for n in random.integers(1, 20, random.integers(1, 8))]
-        devices = int(random.integers(1, 5))
+        devices = int(random.integers(1, min(len(sizes), 4) + 1))
         placement = balanced([(f"h.{i}.weight", size) for i, size in enumerate(sizes)], devices)
         loads = [sum(s for i, s in enumerate(sizes) if placement[f"h.{i}"] == d) for d in range(devices)]
         cuts = itertools.combinations_with_replacement(range(len(sizes) + 1), devices - 1)
@@ -163,6 +163,7 @@ def test_the_largest_device_is_small():
         best = min(max(sum(sizes[a:b]) for a, b in itertools.pairwise(end)) for end in ends)
         assert max(loads) == best
         assert list(placement.values()) == sorted(placement.values())
+        assert set(placement.values()) == set(range(devices))
 
 
 def chain(devices, chunks=1):
@@ -322,6 +323,11 @@ def mixes_examples():
             lambda: mixed(3, ml.Mesh(data=2)),
             errors.BackendUnavailableError,
             "needs 4 devices, and NumpyBackend was given 3",
+        ),
+        (
+            lambda: ml.plan(layers(), ml.Pipeline(9), shapes={"input": [8, 6]}),
+            errors.InvalidValueError,
+            "layers with parameters, too few for a pipeline of 9 parts",
         ),
         (lambda: mixed(4, ml.Mesh(stage=2)), errors.InvalidValueError, "the axis 'stage' of Mesh(stage=2)"),
         (lambda: mixed(4, ml.Pipeline(2)), errors.InvalidValueError, "divided by another pipeline"),

@@ -299,6 +299,11 @@ class Step(NamedTuple):
 def balanced(params: Sequence[tuple[str, int]], devices: int) -> dict[str, int]:
     """Distribute the layers of parameters over devices, in order, so that the largest sum of their sizes is small.
 
+    Raises
+    ------
+    InvalidValueError
+        If there are fewer layers than devices.
+
     Examples
     --------
     >>> from mithril.parallel.pipeline import balanced
@@ -309,11 +314,17 @@ def balanced(params: Sequence[tuple[str, int]], devices: int) -> dict[str, int]:
     for name, size in params:
         unit = layer_of(name)
         sizes[unit] = sizes.get(unit, 0) + size
+    if len(sizes) < devices:
+        layers = "1 layer" if len(sizes) == 1 else f"{len(sizes)} layers"
+        raise InvalidValueError(
+            f"the model has {layers} with parameters, too few for a pipeline of {devices} parts",
+            hint="choose fewer stages or chunks, or place all layers yourself: ml.Pipeline({'layer1': 0, 'layer2': 1})",
+        )
     low, high = max(sizes.values(), default=0), sum(sizes.values())
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if max(_filled(sizes, middle).values()) < devices else (middle + 1, high)
-    return _filled(sizes, low)
+        low, high = (low, middle) if max(_filled(sizes, middle, 1).values()) < devices else (middle + 1, high)
+    return _filled(sizes, low, devices)
 
 
 def layer_of(name: str) -> str:
@@ -323,15 +334,16 @@ def layer_of(name: str) -> str:
     return ".".join(parts[: numbers[0] + 1] if numbers else parts)
 
 
-def _filled(sizes: Mapping[str, int], most: int) -> dict[str, int]:
+def _filled(sizes: Mapping[str, int], most: int, devices: int) -> dict[str, int]:
+    """Fill one device after the other up to a size, so that the last layers leave none of them empty."""
     device = filled = 0
-    devices = {}
-    for unit, size in sizes.items():
-        if filled and filled + size > most:
+    places = {}
+    for left, (unit, size) in zip(range(len(sizes), 0, -1), sizes.items(), strict=True):
+        if places and (filled + size > most or left < devices - device):
             device, filled = device + 1, 0
         filled += size
-        devices[unit] = device
-    return devices
+        places[unit] = device
+    return places
 
 
 def orders(steps: Sequence[Step], count: int, schedule: str, devices: int) -> list[list[Task]]:
