@@ -327,7 +327,7 @@ def mixes_examples():
         (
             lambda: ml.plan(layers(), ml.Pipeline(9), shapes={"input": [8, 6]}),
             errors.InvalidValueError,
-            "layers with parameters, too few for a pipeline of 9 parts",
+            "layers with parameters, too few for 9 stages",
         ),
         (lambda: mixed(4, ml.Mesh(stage=2)), errors.InvalidValueError, "the axis 'stage' of Mesh(stage=2)"),
         (lambda: mixed(4, ml.Pipeline(2)), errors.InvalidValueError, "divided by another pipeline"),

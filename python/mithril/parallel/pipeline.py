@@ -317,8 +317,8 @@ def balanced(params: Sequence[tuple[str, int]], devices: int) -> dict[str, int]:
     if len(sizes) < devices:
         layers = "1 layer" if len(sizes) == 1 else f"{len(sizes)} layers"
         raise InvalidValueError(
-            f"the model has {layers} with parameters, too few for a pipeline of {devices} parts",
-            hint="choose fewer stages or chunks, or place all layers yourself: ml.Pipeline({'layer1': 0, 'layer2': 1})",
+            f"the model has {layers} with parameters, too few for {devices} stages",
+            hint="choose fewer stages, or place all layers yourself: ml.Pipeline({'layer1': 0, 'layer2': 1})",
         )
     low, high = max(sizes.values(), default=0), sum(sizes.values())
     while low < high:
@@ -337,7 +337,7 @@ def layer_of(name: str) -> str:
 def _filled(sizes: Mapping[str, int], most: int, devices: int) -> dict[str, int]:
     """Fill one device after the other up to a size, so that the last layers leave none of them empty."""
     device = filled = 0
-    places = {}
+    places: dict[str, int] = {}
     for left, (unit, size) in zip(range(len(sizes), 0, -1), sizes.items(), strict=True):
         if places and (filled + size > most or left < devices - device):
             device, filled = device + 1, 0

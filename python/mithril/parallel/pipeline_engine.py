@@ -198,7 +198,8 @@ def layer_devices(core: _core.Compiled, layout: Pipeline, gradients: Any) -> dic
     costs = _costs(core, layout, gradients)
     sizes = [(name, costs.pop(layer_of(name), 0)) for name, _, _ in core.inputs("param")]
     # Of several parts on a device, the first of all devices come first.
-    return {name: i % stages for name, i in balanced(sizes, stages * layout.chunks).items()}
+    parts = min(stages * layout.chunks, len({layer_of(name) for name, _ in sizes}))
+    return {name: i % stages for name, i in balanced(sizes, max(parts, stages)).items()}
 
 
 def _costs(core: _core.Compiled, layout: Pipeline, gradients: Any) -> dict[str, int]:
