@@ -230,7 +230,26 @@ LINALG |= {
     "slope_of_det": (slope(jnp.linalg.det), [SYMMETRIC]),
     "householder": (lax.linalg.householder_product, [], MIXED[:, :3], f(3)),
 }
-FAMILIES = {"windows": WINDOWS, "linalg": LINALG, "complexes": COMPLEXES, "control": CONTROL, "others": OTHERS}
+#: Constants that are one number everywhere have more elements than what they meet.
+ONE_NUMBER = {
+    "multiply": (lambda x: jnp.ones((3, 2)) * x[0, 0], [f(2, 2)]),
+    "add": (lambda x: x.sum() + jnp.zeros(40), [f(2, 2)]),
+    "divide": (lambda x: jnp.ones(3) / x[0, 0], [f(2, 2)]),
+    "maximum": (lambda x: jnp.maximum(jnp.full(3, 0.2), x[0, 1]), [f(2, 2)]),
+    "power": (lambda x: jnp.full((2, 3), 2.0) ** x[0], [f(2, 3)]),
+    "compare": (lambda x: jnp.zeros(3) < x[0, 0], [f(2, 2)]),
+    "both_axes": (lambda x: jnp.ones((3, 1)) * x.sum(0), [f(2, 2)]),
+    "select": (lambda x: jnp.where(x[0, 0] > 0, jnp.ones(3), jnp.zeros(3)) * x[0, 0], [f(2, 2)]),
+    "complex": (lambda x: jnp.real(jnp.ones(3, jnp.complex64) * (x[0, 0] + 1j * x[0, 1])), [f(2, 2)]),
+}
+FAMILIES = {
+    "one_number": ONE_NUMBER,
+    "windows": WINDOWS,
+    "linalg": LINALG,
+    "complexes": COMPLEXES,
+    "control": CONTROL,
+    "others": OTHERS,
+}
 
 
 def named(name, value):
@@ -360,6 +379,3 @@ def test_errors_say_what_helps():
         ml.from_jax(lambda x: x + 1j, (x,))
     with pytest.raises(UnsupportedOpError, match="there are no tensors of dtype complex64"):
         ml.from_jax(lambda x: jnp.real(x), (x + 1j,))
-    shape = jax.ShapeDtypeStruct(jax.export.symbolic_shape("batch, 3"), jnp.float32)
-    with pytest.raises(UnsupportedOpError, match="sizes of `x` are symbolic"):
-        ml.from_jax(lambda x: x * 2, (shape,))

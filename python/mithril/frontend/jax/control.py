@@ -12,6 +12,7 @@ from ..rows import apply, is_connection
 from .missing import error, place
 from .ops.complexes import pair
 from .ops.registry import constant, tensor
+from .sizes import is_open
 
 __all__ = ["cond", "is_known", "scan", "while_loop"]
 
@@ -33,6 +34,10 @@ def scan(eqn: Any, args: Sequence[Any], run: Run) -> list[Any]:
     body, length = params["jaxpr"], params["length"]
     constants, carries = params["num_consts"], params["num_carry"]
     fixed, state, rows = args[:constants], args[constants : constants + carries], args[constants + carries :]
+    if is_open(length):
+        raise error(
+            f"a scan has {length} steps, which are not known", [f"it stands{place(eqn)}"], "scan over a fixed size"
+        )
     if length * len(body.jaxpr.eqns) > _UNROLLED:
         raise error(
             f"a scan of {length} steps with {len(body.jaxpr.eqns)} equations is too long to be unrolled",

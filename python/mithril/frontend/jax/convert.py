@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,8 @@ from .ops import OPS, Use, constant
 from .ops.complexes import COMPLEX, PARTS, convert_complex, is_complex
 from .ops.keys import KEYS, Key, convert_key, input_key, reads_keys
 from .ops.linalg import determinant, linear_system
-from .ops.registry import dtype_name, is_key, tensor
+from .ops.registry import dtype_name, has_open_sizes, is_key, tensor
+from .sizes import Sizes, declared, reading
 from .trees import argument_names, leaf_names, unique
 
 __all__ = ["from_jax"]
@@ -54,7 +55,8 @@ def from_jax(
         A pure function of arrays, such as ``model.apply`` of Flax or Haiku, or a callable pytree, such as a module of
         Equinox, whose arrays are the parameters.
     args : sequence
-        Example inputs, without the parameters: arrays, ``jax.ShapeDtypeStruct``, or pytrees of them.
+        Example inputs, without the parameters: arrays, ``jax.ShapeDtypeStruct``, or pytrees of them. Sizes may have
+        names, as `jax.export.symbolic_args_specs` gives them: those are read when the model runs.
     kwargs : mapping
         Example inputs that are given by keyword.
     params : pytree, optional
@@ -177,6 +179,7 @@ class Conversion:
             else:
                 params[path] = value
                 inputs.append(IOKey(path, shape=list(value.shape), dtype=dtype, trainable=True))
+        sizes = Sizes()
         missing: dict[str, list[Any]] = defaultdict(list)
         flags = [not is_connection(x) for x in inputs] + [False] * len(self.names)
         _missing(jaxpr, [True] * len(jaxpr.constvars), flags, missing)
@@ -184,17 +187,16 @@ class Conversion:
             notes = [f"`{name}`, {times(len(eqns))}{place(eqns[0])}" for name, eqns in sorted(missing.items())]
             raise error("the function has primitives that Mithril cannot convert", notes, hint(list(missing)))
         for name, var in zip(self.names, jaxpr.invars[len(self.leaves) :], strict=True):
-            if not all(isinstance(n, int) for n in var.aval.shape):
-                raise error(
-                    f"the sizes of `{name}` are symbolic: {var.aval.shape}", [], "give an example array, or fixed sizes"
-                )
+            shape = declared(name, var.aval.shape)
             if is_key(var.aval):
-                words = IOKey(name, shape=[*var.aval.shape, 2], dtype="uint32", trainable=False)
+                words = IOKey(name, shape=[*shape, 2], dtype="uint32", trainable=False)
                 inputs.append(input_key(words))
                 continue
-            inputs.append(IOKey(name, shape=list(var.aval.shape), dtype=dtype_name(var.aval), trainable=False))
+            inputs.append(IOKey(name, shape=shape, dtype=dtype_name(var.aval), trainable=False))
+            sizes.add(inputs[-1], var.aval.shape)
         try:
-            results = run(jaxpr, self.closed.consts, inputs)
+            with reading(sizes):
+                results = run(jaxpr, self.closed.consts, inputs)
         finally:
             _core.converted_line(None, 0)
         results = [_words(value) for value in results]
@@ -206,7 +208,9 @@ class Conversion:
         outputs = {
             name: value if is_connection(value) else _output(value) for name, value in zip(names, results, strict=True)
         }
-        return ordered(Model.create(**outputs), self.names), params
+        model = ordered(Model.create(**outputs), self.names)
+        # What nothing reads is no parameter.
+        return model, {name: value for name, value in params.items() if model.has_connection(name)}
 
 
 def _words(value: Any) -> Any:
@@ -301,8 +305,7 @@ def _equation(eqn: Any, args: list[Any]) -> Sequence[Any]:
             _core.converted_line(*line(eqn))
             return solution(args)
         args = list(map(_now, args))
-    is_small = all(np.prod(var.aval.shape, dtype=np.int64) <= _FOLDED for var in eqn.outvars)
-    if all(map(is_known, args)) and (is_small or name not in OPS):
+    if _is_computed(eqn, map(is_known, args)) and (_is_small(eqn) or name not in OPS):
         computed = eqn.primitive.bind(*args, **eqn.params)
         return [_array(x) for x in (computed if eqn.primitive.multiple_results else [computed])]
     if name in _CONTROL:
@@ -321,6 +324,32 @@ def _equation(eqn: Any, args: list[Any]) -> Sequence[Any]:
     return _converted(eqn, args)
 
 
+def _open_errors() -> tuple[type[Exception], ...]:
+    """Return what is raised where a size that has a name would have to be a number."""
+    import jax
+
+    return TypeError, ValueError, NotImplementedError, jax.errors.InconclusiveDimensionOperation
+
+
+def _is_computed(eqn: Any, are_known: Iterable[bool]) -> bool:
+    """Whether the results of an equation are known when converting."""
+    return all(are_known) and not _reads_sizes(eqn)
+
+
+def _reads_sizes(eqn: Any) -> bool:
+    """Whether sizes that have names occur in an equation, or in what it calls."""
+    inner = [getattr(value, "jaxpr", value) for value in eqn.params.values()]
+    return (
+        eqn.primitive.name == "dim_as_value"
+        or has_open_sizes(eqn)
+        or any(_reads_sizes(other) for jaxpr in inner for other in getattr(jaxpr, "eqns", ()))
+    )
+
+
+def _is_small(eqn: Any) -> bool:
+    return all(np.prod(var.aval.shape, dtype=np.int64) <= _FOLDED for var in eqn.outvars)
+
+
 def _converted(eqn: Any, args: list[Any]) -> Sequence[Any]:
     """Convert a primitive."""
     name = str(eqn.primitive.name)
@@ -336,6 +365,12 @@ def _converted(eqn: Any, args: list[Any]) -> Sequence[Any]:
         raise error(
             f"{name} cannot be converted: {refusal.message}", [f"it stands{place(eqn)}"], "rewrite this part"
         ) from None
+    except _open_errors() as problem:
+        if not has_open_sizes(eqn):
+            raise
+        raise error(
+            f"{name} cannot be converted for sizes that have names", [f"it stands{place(eqn)}"], "give it fixed sizes"
+        ) from problem
     return result if eqn.primitive.multiple_results else [result]
 
 
@@ -352,6 +387,8 @@ def _platform(platforms: Sequence[Any]) -> Any:
 
 def _whole(eqn: Any) -> Callable[[list[Any]], list[Any]] | None:
     """Find what an equation computes that JAX writes as a factored matrix and steps with it."""
+    if has_open_sizes(eqn):
+        return None
     if eqn.primitive.name == "custom_linear_solve":
         solve = linear_system(eqn, run)
         return None if solve is None else lambda args: [solve(tensor(args[0]), tensor(args[-1]))]
@@ -392,9 +429,10 @@ def _missing(jaxpr: Any, consts: Sequence[bool], inputs: Sequence[bool], missing
     for eqn in jaxpr.eqns:
         flags = [read(var) for var in eqn.invars]
         name = eqn.primitive.name
-        results = [all(flags)] * len(eqn.outvars)
-        whole = None if all(flags) else _whole(eqn)
-        if all(flags) or whole is not None or name == "platform_index":
+        is_computed = _is_computed(eqn, flags)
+        results = [is_computed] * len(eqn.outvars)
+        whole = None if is_computed else _whole(eqn)
+        if is_computed or whole is not None or name == "platform_index":
             pass
         elif name in _CONTROL:
             results = _missing_inside(eqn, flags, missing)

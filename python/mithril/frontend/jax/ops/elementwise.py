@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...special import FUNCTIONS
-from .registry import OPS, Use, apply, cast, convert, is_connection, scalars, tensor
+from .registry import OPS, Use, apply, cast, convert, is_connection, operands, scalars, tensor
 
 #: Functions of one tensor: the name of JAX and ours.
 UNARY = {
@@ -39,7 +39,7 @@ def _binary(op: str) -> Any:
             return apply("logical_and" if op == "multiply" else "logical_or", *map(tensor, (x, y)))
         if use.dtype_of(0) == "bool" and op == "minimum":
             return apply("logical_and", *map(tensor, (x, y)))
-        return apply(op, *((tensor(x), tensor(y)) if use.dtype_of(0) == "bool" else scalars([x, y])))
+        return apply(op, *((tensor(x), tensor(y)) if use.dtype_of(0) == "bool" else operands(use, [x, y])))
 
     return function
 
@@ -78,7 +78,7 @@ def _in_order(use: Use, x: Any, y: Any, **ignored: Any) -> Any:
 @convert("div")
 def _divide(use: Use, x: Any, y: Any, **ignored: Any) -> Any:
     if "int" not in use.dtype:
-        return apply("divide", *scalars([x, y]))
+        return apply("divide", *operands(use, [x, y]))
     # Quotients of integers round toward zero; without the remainder they are exact.
     x, y = tensor(x), tensor(y)
     return apply("floor_divide", apply("subtract", x, apply("fmod", x, y)), y)

@@ -7,21 +7,35 @@ from typing import Any
 
 import numpy as np
 
+from ..sizes import is_open
 from .registry import Use, apply, convert, is_connection, tensor
 
 
-def _clipped(start: Any, last: int) -> Any:
-    if not is_connection(start):
+def _clipped(start: Any, last: Any) -> Any:
+    if not is_connection(start) and not is_open(last):
         return np.clip(start, 0, last)
-    return apply("minimum", apply("maximum", start, 0), last)
+    return apply("minimum", apply("maximum", tensor(start), 0), last)
+
+
+def _counted(shape: Sequence[Any], axis: int) -> Any:
+    """Positions along an axis of a tensor of this shape."""
+    if any(map(is_open, shape)):
+        others = tuple(i for i in range(len(shape)) if i != axis)
+        x = apply("arange", 0, shape[axis], 1, "int32")
+        return apply("broadcast_to", apply("expand_dims", x, others) if others else x, tuple(shape))
+    like = [-1 if i == axis else 1 for i in range(len(shape))]
+    return np.broadcast_to(np.arange(shape[axis], dtype=np.int32).reshape(like), shape)
 
 
 def _places(start: Any, batch: Sequence[int], windows: Sequence[int], k: int) -> Any:
     """Positions along one axis, of shape ``[*batch, *windows]``: those of a window after its start."""
+    full = (*batch, *windows)
+    if any(map(is_open, windows)):
+        start = apply("expand_dims", tensor(start), tuple(range(len(batch), len(full))))
+        return apply("add", start, _counted(full, len(batch) + k))
     shape = [1] * (len(batch) + len(windows))
     shape[len(batch) + k] = windows[k]
     steps = np.arange(windows[k], dtype=np.int32).reshape(shape)
-    full = (*batch, *windows)
     if not is_connection(start):
         return np.broadcast_to(np.asarray(start).reshape(*batch, *[1] * len(windows)) + steps, full)
     start = apply("reshape", start, (*batch, *[1] * len(windows)))
@@ -54,10 +68,8 @@ class _Starts:
         self.batch = tuple(use.shape_of(1)[:-1])
         self.starts = [indices[..., i] for i in range(len(self.mapped))]
         for axis, place in zip(numbers.operand_batching_dims, own, strict=True):
-            shape = [1] * len(self.batch)
-            shape[place] = self.batch[place]
             self.mapped.append(axis)
-            self.starts.append(np.broadcast_to(np.arange(self.batch[place], dtype=np.int32).reshape(shape), self.batch))
+            self.starts.append(_counted(self.batch, place))
         for axis, size in enumerate(self.shape):
             if axis not in self.mapped and self.windows[axis] != size:
                 self.mapped.append(axis)
@@ -71,7 +83,8 @@ class _Starts:
         """Whether each slice lies within the tensor: True if that is known."""
         result: Any = True
         for start, last in zip(self.starts, self.last, strict=True):
-            if is_connection(start):
+            if is_connection(start) or is_open(last):
+                start = tensor(start)
                 part = apply("logical_and", apply("greater_equal", start, 0), apply("less_equal", start, last))
             else:
                 part = (start >= 0) & (start <= last)
@@ -106,6 +119,8 @@ def _gather(
     inside = at.is_inside() if is_filled else True
     if inside is not True or str(mode).rpartition(".")[2] == "CLIP":
         at.clip()
+    elif at.mapped and not at.batch and use.is_open and not any(map(is_connection, at.starts)):
+        return _sliced(tensor(x), at, dimension_numbers.collapsed_slice_dims)
     y = _transposed(tensor(x), at.order)
     y = apply("getitem", y, ("tensor",) * len(at.mapped), *at.places()) if at.mapped else y
     # Axes are now those of the indices, of the windows, and the rest.
@@ -135,6 +150,17 @@ def _gather(
     fill = _fill(use.dtype) if fill is None else fill
     shape = [use.shape[i] if i in free else 1 for i in range(use.rank)]
     return apply("where", apply("reshape", inside, tuple(shape)), y, fill)
+
+
+def _sliced(x: Any, at: _Starts, dropped: Sequence[int]) -> Any:
+    """One slice that starts at a known place, but whose size may have a name."""
+    starts: list[Any] = [0] * len(at.shape)
+    stops: list[Any] = [None] * len(at.shape)
+    for axis, start in zip(at.mapped, at.starts, strict=True):
+        starts[axis] = int(start)
+        stops[axis] = int(start) + at.windows[axis]
+    y = apply("slice", x, tuple(starts), tuple(stops), None)
+    return apply("squeeze", y, tuple(dropped)) if dropped else y
 
 
 def _fill(dtype: str) -> Any:

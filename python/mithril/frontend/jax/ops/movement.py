@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .registry import Use, apply, convert, is_connection, tensor
+from ..sizes import is_open, with_sizes
+from .registry import Use, apply, cast, convert, is_connection, tensor
 
 __all__ = ["along", "spread"]
 
@@ -19,17 +20,44 @@ def along(axis: int, key: Any) -> tuple[Any, ...]:
 @convert("reshape")
 def _reshape(use: Use, x: Any, *, dimensions: Any = None, **ignored: Any) -> Any:
     x = x if dimensions is None else apply("transpose", x, tuple(dimensions))
-    return apply("reshape", x, use.shape)
+    return apply("reshape", x, _with_one_unknown(use.shape))
+
+
+def _with_one_unknown(shape: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Leave the size that has a name to the op, if there is one."""
+    is_one = sum(map(is_open, shape)) == 1 and 0 not in shape
+    return tuple(-1 if is_open(n) else n for n in shape) if is_one else shape
 
 
 @convert("broadcast_in_dim")
 def _broadcast(use: Use, x: Any, *rest: Any, broadcast_dimensions: Any, **ignored: Any) -> Any:
     own = use.shape_of(0)
-    spread = [1] * use.rank
+    if not own and not is_connection(x):
+        return apply("full", use.shape, np.asarray(x).item(), use.dtype)
+    x, spread = tensor(x), [1] * use.rank
     for size, axis in zip(own, broadcast_dimensions, strict=True):
         spread[axis] = size
-    y = x if tuple(spread) == own else apply("reshape", x, tuple(spread))
+    if use.is_open:
+        y = apply("expand_dims", x, new) if (new := _added(use.rank, broadcast_dimensions)) else x
+    else:
+        y = x if tuple(spread) == own else apply("reshape", x, tuple(spread))
     return y if tuple(spread) == use.shape else apply("broadcast_to", y, use.shape)
+
+
+def _added(rank: int, kept: Any) -> tuple[int, ...]:
+    return tuple(axis for axis in range(rank) if axis not in kept)
+
+
+@convert("iota")
+def _iota(use: Use, *, dimension: int, **ignored: Any) -> Any:
+    x = apply("arange", 0, use.shape[dimension], 1, use.dtype)
+    x = apply("expand_dims", x, new) if (new := _added(use.rank, (dimension,))) else x
+    return apply("broadcast_to", x, use.shape) if use.rank > 1 else x
+
+
+@convert("dim_as_value")
+def _size(use: Use, *, dim: Any) -> Any:
+    return cast(with_sizes(dim), use.dtype)
 
 
 @convert("squeeze")
@@ -55,6 +83,10 @@ def _flip(use: Use, x: Any, *, dimensions: Any, **ignored: Any) -> Any:
 @convert("slice")
 def _slice(use: Use, x: Any, *, start_indices: Any, limit_indices: Any, strides: Any, **ignored: Any) -> Any:
     steps = strides or [1] * len(start_indices)
+    if any(map(is_open, (*start_indices, *limit_indices))):
+        shape = use.shape_of(0)
+        stops = tuple(None if n == size else n for n, size in zip(limit_indices, shape, strict=True))
+        return apply("slice", x, tuple(start_indices), stops, tuple(map(int, steps)))
     return x[tuple(slice(*map(int, key)) for key in zip(start_indices, limit_indices, steps, strict=True))]
 
 

@@ -11,7 +11,9 @@ import numpy as np
 from .... import dtypes
 from ...._core import IOKey
 from ....errors import UnsupportedOpError
-from ...rows import apply, cast, is_connection
+from ... import rows
+from ...rows import cast, is_connection
+from ..sizes import is_open, with_sizes
 
 __all__ = [
     "OPS",
@@ -21,8 +23,10 @@ __all__ = [
     "constant",
     "convert",
     "dtype_name",
+    "has_open_sizes",
     "is_connection",
     "is_key",
+    "operands",
     "scalars",
     "tensor",
 ]
@@ -60,9 +64,24 @@ class Use:
         """Dtype of argument ``i``."""
         return _part_dtype(self.eqn.invars[i].aval)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether sizes of arguments or results have names."""
+        return has_open_sizes(self.eqn)
+
     def refuse(self, reason: str) -> UnsupportedOpError:
         """Make the error for a use that has no counterpart."""
         return UnsupportedOpError(reason)
+
+
+def has_open_sizes(eqn: Any) -> bool:
+    """Whether an equation has arguments or results with sizes that have names."""
+    return any(is_open(n) for v in (*eqn.invars, *eqn.outvars) for n in getattr(v.aval, "shape", ()))
+
+
+def apply(op: str, *args: Any, **named: Any) -> Any:
+    """Use one of Mithril's ops; sizes that have names are read when the model runs."""
+    return rows.apply(op, *map(with_sizes, args), **{name: with_sizes(x) for name, x in named.items()})
 
 
 def dtype_name(aval: Any) -> str:
@@ -119,3 +138,12 @@ def scalars(args: Sequence[Any]) -> list[Any]:
         is_one = array.size and (array.size == 1 or (array == array.flat[0]).all())
         values.append(array.flat[0].item() if is_one else constant(array))
     return values
+
+
+def operands(use: Use, args: Sequence[Any]) -> list[Any]:
+    """Write all arguments of an op so, unless the result then has fewer elements."""
+    values = scalars(args)
+    sizes = [use.shape_of(i) for i, x in enumerate(values) if is_connection(x)]
+    ranks_alike = [(1,) * (use.rank - len(shape)) + shape for shape in sizes]
+    covered = [any(shape[axis] == n for shape in ranks_alike) or n == 1 for axis, n in enumerate(use.shape)]
+    return values if all(covered) else list(map(tensor, args))

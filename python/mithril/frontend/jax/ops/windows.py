@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..sizes import is_open
 from .movement import along, spread
 from .registry import OPS, Use, apply, cast, convert, is_connection, tensor
 
@@ -147,7 +148,9 @@ def _sizes(
 ) -> list[int]:
     """Count the windows along each axis."""
     parts = zip(shape, window_dimensions, window_strides, padding, window_dilation, strict=True)
-    return [(int(n) + sum(pads) - (k - 1) * gap - 1) // step + 1 for n, k, step, pads, gap in parts]
+    return [
+        ((n if is_open(n) else int(n)) + sum(pads) - (k - 1) * gap - 1) // step + 1 for n, k, step, pads, gap in parts
+    ]
 
 
 def _padded(x: Any, pads: Sequence[tuple[int, ...]], value: Any) -> Any:
