@@ -38,14 +38,17 @@ fn products_of_bfloat16_equal_naive_loops() {
 /// With tiles (AMX), where this machine has them; where the system does not permit them; and where the compiler knows none.
 #[test]
 fn products_with_tiles_equal_naive_loops() {
+    check_tiles(gemm::cases_of_tiles(TARGETS[0]));
+}
+
+fn check_tiles(mut cases: program::Cases) {
     let target = TARGETS[0];
-    let mut cases = gemm::cases_of_tiles(target);
     program::check_for(&cases, target, &[]);
     if cfg!(not(all(target_arch = "x86_64", target_os = "linux"))) {
         return;
     }
     program::check_for(&cases, target, &["-march=native", "-DARCH_REQ_XCOMP_PERM=0xffff"]);
-    if !std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| text.contains("amx_bf16")) {
+    if !std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| text.contains("amx_int8")) {
         eprintln!("skipped: this processor has no tiles (AMX)");
         return;
     }
@@ -117,6 +120,12 @@ fn products_in_few_bits_equal_naive_loops() {
     for target in TARGETS {
         program::check(&quantized::cases(target), target);
     }
+}
+
+/// With tiles (AMX), where this machine has them; where the system does not permit them; and where the compiler knows none.
+#[test]
+fn products_of_bytes_with_tiles_equal_naive_loops() {
+    check_tiles(quantized::cases_of_tiles(TARGETS[0]));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Products with low-bit weights. Numbers are such that quantizing changes none of them: every scale is 1, so that
 //! the result is exactly that of the naive loop.
 
-use mithril_codegen::c::kernels::{Element, GROUP, Gemm, Library, Scheme, Strides, Target};
+use mithril_codegen::c::kernels::{Element, GROUP, Gemm, Library, Scheme, Strides, Target, TileFeatures};
 
 use super::gemm::{body, with};
 use super::program::{Cases, calls};
@@ -16,6 +16,41 @@ pub fn cases(target: Target) -> Cases {
         }
     }
     Cases { source: library.source(), bodies }
+}
+
+/// Products in integers for a processor with tiles: random sizes, all that few rows, rest of columns and terms can be, and
+/// rows in two parts, one of which has a row more than the other.
+pub fn cases_of_tiles(target: Target) -> Cases {
+    let target = Target { tiles: TileFeatures { bf16: false, int8: true }, ..target };
+    let mut library = Library::new(target);
+    let mut state = 7_u32;
+    let mut random = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 16) as usize % 150 + 1
+    };
+    let edges = [
+        (3, 33, 64),
+        (4, 32, 32),
+        (5, 1, 31),
+        (16, 33, 65),
+        (17, 31, 128),
+        (32, 64, 63),
+        (33, 65, 129),
+        (1, 40, 2),
+    ];
+    let mut sizes = edges.to_vec();
+    sizes.extend((0..8).map(|_| (random(), random(), random() + 1)));
+    // Long sums, whose panels do not stay in the second-level cache, of one group of rows and of several.
+    sizes.extend([(20, 70, 4100), (70, 600, 2100)]);
+    let plain = sizes.into_iter().map(|(m, n, k)| Gemm::new(Element::F32, m, n, k));
+    let mut bodies = Vec::new();
+    for (index, gemm) in plain.chain(specifications()).enumerate() {
+        let kernel = gemm.quantized(Scheme::Int8, &mut library).expect("it can be quantized");
+        bodies.push(body(&gemm, &fill(&gemm, Scheme::Int8), &calls(&kernel, 1 + index % 3)));
+    }
+    let source = library.source();
+    assert!(source.contains("_tile_dpbusd(3, 5, 7)"), "no kernel of tiles");
+    Cases { source, bodies }
 }
 
 fn specifications() -> Vec<Gemm> {

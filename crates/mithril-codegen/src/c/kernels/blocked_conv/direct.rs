@@ -189,7 +189,7 @@ impl Blocked {
     pub(super) fn in_few_bits(&self, scheme: Scheme, block: usize, library: &mut Library) -> FewBits {
         let lanes = library.target().lanes;
         let k = self.channels / self.groups * self.kernel[0] * self.kernel[1];
-        let panels = Panels { scheme, lanes, n: self.filters, k, matrices: 1 };
+        let panels = Panels { scheme, lanes, n: self.filters, k, matrices: 1, fills_tiles: false };
         let term = match self.terms(block)[..] {
             [(_, blocks), (places, _), _] => {
                 format!("k / {blocks} * {blocks} + k % {block} * {places} + k / {block} % {places}")

@@ -1,7 +1,6 @@
 //! The halo of zeros, or of the bytes that stand for them, around tensors in blocked layout.
 
 use crate::c::kernels::common::library::{Library, substitute};
-use crate::c::kernels::quantized::gemm::words;
 use crate::c::kernels::spec::bytes::AsBytes;
 use crate::c::kernels::spec::strides::Stored;
 use crate::c::target::Element;
@@ -48,8 +47,7 @@ impl Halo {
         let mut pairs: Vec<(&str, &str)> = numbers.iter().map(|(key, text)| (*key, text.as_str())).collect();
         let value = self.bytes.map_or("0".to_owned(), |bytes| bytes.zero());
         if self.bytes.is_some() {
-            words(library);
-            library.add("mithril_dot", include_str!("../quantized/dot.c"));
+            library.add_dot();
         }
         pairs.push(("type", if self.bytes.is_some() { "uint8_t" } else { self.stored.c(self.element) }));
         pairs.push(("value", &value));

@@ -84,24 +84,37 @@ impl PanelUse {
 pub(crate) enum Tiles {
     /// Pairs of bfloat16, and sums in float.
     Pairs,
+    /// Bytes, four steps of k in a word: unsigned ones of the left factor, signed ones of the right; and sums in integers.
+    Bytes,
 }
 
 impl Tiles {
     fn suffix(self) -> &'static str {
         match self {
             Self::Pairs => "bf16",
+            Self::Bytes => "int8",
         }
     }
 
     fn sum(self) -> &'static str {
         match self {
             Self::Pairs => "float",
+            Self::Bytes => "int32_t",
+        }
+    }
+
+    /// The suffixes of the functions for vectors of factors and of sums.
+    fn vectors(self) -> [&'static str; 2] {
+        match self {
+            Self::Pairs => ["bf16", "f32"],
+            Self::Bytes => ["u32", "i32"],
         }
     }
 
     fn multiply(self) -> &'static str {
         match self {
             Self::Pairs => "_tile_dpbf16ps",
+            Self::Bytes => "_tile_dpbusd",
         }
     }
 }
@@ -298,26 +311,49 @@ impl Library {
 
     /// The micro-kernel of vectors for so many rows of a group of any height.
     fn micro_part(&mut self, kind: Tiles, rows: usize) -> String {
-        let Tiles::Pairs = kind;
-        // What it is a part of.
-        self.micro(Factor::Pairs, self.target.rows(), PanelUse::Cached);
-        let text = substitute(
-            include_str!("micro_part.c"),
-            &[
-                ("factor", Factor::Pairs.c()),
-                ("type", "float"),
-                ("p", Factor::Pairs.suffix()),
-                ("panels", PanelUse::Cached.mark()),
-                ("lanes", &self.target.lanes.to_string()),
-                ("rows", &rows.to_string()),
-            ],
-        );
-        self.add(&format!("mithril_micro_bf16_part_{rows}"), &text)
+        match kind {
+            Tiles::Pairs => self.add_pairs(),
+            Tiles::Bytes => self.add_dot(),
+        }
+        let ([factors, sums], panels) = (kind.vectors(), PanelUse::Cached);
+        let (lanes, most_rows) = (self.target.lanes.to_string(), self.target.rows().to_string());
+        let fill = |template: &str| {
+            substitute(
+                template,
+                &[
+                    ("type", kind.sum()),
+                    ("factor", "uint32_t"),
+                    ("p", factors),
+                    ("t", sums),
+                    ("lanes", &lanes),
+                    ("fetch", panels.fetch(false)),
+                    ("panels", panels.mark()),
+                    ("rows", &rows.to_string()),
+                    ("most_rows", &most_rows),
+                ],
+            )
+        };
+        self.add(&format!("mithril_micro_{factors}{}", panels.mark()), &fill(include_str!("micro.c")));
+        let name = format!("mithril_micro_{}_part_{rows}", kind.suffix());
+        self.add(&name, &fill(include_str!("micro_part.c")))
     }
 
     /// What configures tiles.
     pub(crate) fn add_tiles(&mut self) {
         self.add("mithril_tiles", include_str!("tiles.c"));
+    }
+
+    /// Statements that configure tiles for groups of at most so many rows, and release them.
+    pub(crate) fn tile_configuration(&mut self, rows: usize) -> [String; 2] {
+        self.add_tiles();
+        let start = format!("\nconst int has_tiles = mithril_start_tiles({rows});");
+        [start, "\nmithril_stop_tiles(has_tiles);".to_owned()]
+    }
+
+    /// What multiplies words of four bytes.
+    pub(crate) fn add_dot(&mut self) {
+        self.add("mithril_words", include_str!("words.c"));
+        self.add("mithril_dot", include_str!("../quantized/dot.c"));
     }
 
     /// What multiplies pairs of bfloat16.

@@ -54,7 +54,7 @@ impl Conv {
     /// Quantized weights, of `k` terms each, which become float from this byte of the shared memory on.
     fn in_few_bits(&self, scheme: Scheme, k: usize, at: usize, library: &mut Library) -> FewBits {
         let lanes = library.target().lanes;
-        let panels = Panels { scheme, lanes, n: self.filters, k, matrices: 1 };
+        let panels = Panels { scheme, lanes, n: self.filters, k, matrices: 1, fills_tiles: false };
         let columns = Columns { batch: "0".to_owned(), column: k, term: "k".to_owned() };
         let pack = panels.pack(library, &columns);
         let statement = panels.unpack(library, "panel", "scratch");

@@ -10,10 +10,10 @@ use crate::c::kernels::spec::strides::{Stored, Strides, batch_offset};
 use crate::c::target::{Element, Factor, Target};
 
 /// Words in a row of a tile, and rows of a tile of the right matrix.
-const TILE_STEPS: usize = 16;
+pub(crate) const TILE_STEPS: usize = 16;
 
 /// Rows of a pair of tiles.
-const TILE_ROWS: usize = 32;
+pub(crate) const TILE_ROWS: usize = 32;
 
 /// Shorter sums would mostly consist of what fills their tiles.
 const LEAST_TILE_TERMS: usize = 16;
@@ -300,9 +300,7 @@ impl Gemm {
         if !self.uses_tiles(library.target()) {
             return [String::new(), String::new()];
         }
-        library.add_tiles();
-        let start = format!("\nconst int has_tiles = mithril_start_tiles({});", rows.most());
-        [start, "\nmithril_stop_tiles(has_tiles);".to_owned()]
+        library.tile_configuration(rows.most())
     }
 
     fn multiply(&self, library: &mut Library, blocking: &Blocking) -> String {

@@ -5,7 +5,6 @@ use crate::c::ir::kernel::{Argument, Call, Kernel};
 use crate::c::kernels::common::library::{Library, substitute};
 use crate::c::kernels::common::tiling::Tiling;
 use crate::c::kernels::quantized::bytes::{borrowed, call};
-use crate::c::kernels::quantized::gemm::words;
 use crate::c::kernels::spec::blocked_conv::{Blocked, Image, Places};
 use crate::c::kernels::spec::bytes::Numbers;
 use crate::c::target::Target;
@@ -76,9 +75,8 @@ impl Blocked {
     /// taken to lie in the range; without one it is found at every call.
     pub fn quantized(&self, range: Option<[f32; 2]>, library: &mut Library) -> Kernel {
         let lanes = library.target().lanes;
-        words(library);
+        library.add_dot();
         library.add("mithril_order", include_str!("order.c"));
-        library.add("mithril_dot", include_str!("dot.c"));
         library.add("mithril_filter", include_str!("filter.c"));
         if matches!(self.image, Image::Blocks(_)) || self.bytes.out.is_some() {
             library.add("mithril_store_bytes", include_str!("store.c"));

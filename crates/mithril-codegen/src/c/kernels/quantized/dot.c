@@ -58,6 +58,8 @@ MITHRIL_INLINE mithril_i32 mithril_dot(mithril_i32 sum, mithril_u32 numbers, mit
 }
 #define MITHRIL_DOT(sum, numbers, weights) mithril_dot(sum, numbers, weights)
 #endif
+/* The same by the name that micro-kernels of words have for it. */
+#define MITHRIL_ADD_u32(sum, numbers, weights) MITHRIL_DOT(sum, numbers, weights)
 #if MITHRIL_VECTOR > 1
 #define MITHRIL_BROADCAST_u32(x) ((x) | (mithril_u32){0})
 #else

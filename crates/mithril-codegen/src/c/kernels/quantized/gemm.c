@@ -23,18 +23,18 @@ static void @name@(long thread, long threads, const void *restrict shared, const
         M = @m@, N = @n@, LANES = @lanes@, WIDTH = 2 * LANES, PANELS = (N + WIDTH - 1) / WIDTH,
         GROUPS = @groups@, ROWS = @rows@, REMAINDER = @remainder@, /* the first REMAINDER groups have ROWS + 1 rows */
         BLOCK = @block@, BLOCKS = (GROUPS + BLOCK - 1) / BLOCK, WORDS = @steps@, PANEL = @panel@ /* words of a panel */
-    };
+    };@start@
     const long units = (long)@batches@ * BLOCKS * PANELS;
     for (long unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
         @unit@
         for (long group = first; group < last; group++) {
             const long extra = group < REMAINDER, rows = ROWS + extra, row = group * ROWS + (extra ? group : REMAINDER);
             const uint32_t *const left = (const uint32_t *)shared + ((@left@) * M + row) * WORDS;
-            @micro_calls@
+            @fetch@@micro_calls@
             if (N % WIDTH == 0 || panel < PANELS - 1)
                 @name@_epilogue(scratch, shared, scales, batch, row, rows, panel * WIDTH, WIDTH, out@arguments@);
             else
                 @name@_epilogue(scratch, shared, scales, batch, row, rows, panel * WIDTH, N % WIDTH, out@arguments@);
         }
-    }
+    }@stop@
 }

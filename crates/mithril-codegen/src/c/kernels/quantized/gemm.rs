@@ -2,10 +2,10 @@
 //! which is what a product with a vector takes its time for.
 
 use crate::c::ir::kernel::{Argument, Call, Kernel};
-use crate::c::kernels::common::library::{Library, PanelUse, substitute};
+use crate::c::kernels::common::library::{Library, PanelUse, Tiles, substitute};
 use crate::c::kernels::common::row_groups::RowGroups;
 use crate::c::kernels::common::tuning::TuningTask;
-use crate::c::kernels::gemm::packed::{COLUMNS, ROWS, WORTH_MEASURING, batched};
+use crate::c::kernels::gemm::packed::{COLUMNS, ROWS, TILE_ROWS, TILE_STEPS, WORTH_MEASURING, batched};
 use crate::c::kernels::spec::bytes::Numbers;
 use crate::c::kernels::spec::epilogue::{Epilogue, place};
 use crate::c::kernels::spec::gemm::Gemm;
@@ -19,6 +19,12 @@ pub const GROUP: usize = 32;
 /// More terms than this could overflow a sum of 32 bits.
 pub const MOST_TERMS: usize = 1 << 16;
 
+/// Shorter sums would mostly consist of what fills their tiles.
+const LEAST_TILE_TERMS: usize = 32;
+
+/// Fewer rows are multiplied about as fast with vectors.
+const LEAST_TILE_ROWS: usize = 4;
+
 /// A quantized right matrix: `k` by `n`, in panels of two vectors of columns.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Panels {
@@ -28,6 +34,8 @@ pub(crate) struct Panels {
     pub k: usize,
     /// How many such matrices there are.
     pub matrices: usize,
+    /// Whether zeros fill columns of 8 bits up to whole tiles: alike for any number of rows.
+    pub fills_tiles: bool,
 }
 
 impl Panels {
@@ -45,8 +53,14 @@ impl Panels {
     pub fn steps(self) -> usize {
         match self.scheme {
             Scheme::Int4Weights => self.k.div_ceil(self.group()),
+            _ if self.fills_tiles => self.k.div_ceil(4).next_multiple_of(TILE_STEPS),
             _ => self.k.div_ceil(4),
         }
+    }
+
+    /// The C expression of the words of a column of 8 bits.
+    fn column_words(self) -> String {
+        if self.fills_tiles { self.steps().to_string() } else { "(K + 3) / 4".to_owned() }
     }
 
     /// `k` with what is added to fill the last word or group.
@@ -89,6 +103,8 @@ impl Panels {
             &[
                 ("sums_too", if is_whole { ", and the sums of their numbers" } else { "" }),
                 ("sums", if is_whole { "sums[panel * WIDTH + lane] = sum;" } else { "(void)sum;" }),
+                ("words", &self.column_words()),
+                ("filled", if self.fills_tiles { ", filled up with zeros to whole tiles" } else { "" }),
                 ("offset", if is_whole { "0" } else { "128" }),
                 (
                     "inverse",
@@ -170,8 +186,13 @@ impl Gemm {
             n: self.n,
             k: self.k,
             matrices: self.packed_batches(),
+            fills_tiles: target.tiles.int8 && target.lanes == TILE_STEPS && self.k >= LEAST_TILE_TERMS,
         };
-        let rows = RowGroups::new(self.m, &target);
+        let rows = if self.uses_byte_tiles(panels) {
+            RowGroups::of(self.m, TILE_ROWS)
+        } else {
+            RowGroups::new(self.m, &target)
+        };
         let copy = rows.most() * panels.k_padded();
         let block = self.block(copy, rows, panels, library, target.cache / 2);
         let call = |function: String, arguments: Vec<Argument>| {
@@ -179,9 +200,8 @@ impl Gemm {
             Call { function, arguments: threads.into_iter().chain(arguments).collect() }
         };
         let pack = panels.pack_as(range.is_some(), library, &self.columns());
-        words(library);
+        library.add_dot();
         library.add("mithril_order", include_str!("order.c"));
-        library.add("mithril_dot", include_str!("dot.c"));
         let find = range.map_or_else(
             || FIND_RANGE.to_owned(),
             |range| format!("float scale, inverse, zero;\n{}", Numbers::of(range).text()),
@@ -208,7 +228,8 @@ impl Gemm {
 
     fn weights_only(&self, scheme: Scheme, library: &mut Library) -> Kernel {
         let lanes = library.target().lanes;
-        let panels = Panels { scheme, lanes, n: self.n, k: self.k, matrices: self.packed_batches() };
+        let matrices = self.packed_batches();
+        let panels = Panels { scheme, lanes, n: self.n, k: self.k, matrices, fills_tiles: false };
         let pack = Call {
             function: panels.pack(library, &self.columns()),
             arguments: vec![Argument::Thread, Argument::Threads, Argument::B, Argument::Packed],
@@ -324,6 +345,32 @@ impl Gemm {
         Self { b: self.a.clone(), ..self.clone() }.packed_axes()
     }
 
+    /// Whether tiles multiply.
+    fn uses_byte_tiles(&self, panels: Panels) -> bool {
+        panels.fills_tiles && self.m >= LEAST_TILE_ROWS
+    }
+
+    /// The calls of micro-kernels for groups of these rows, what stands before them, and at the start and the end of the
+    /// kernel.
+    fn quantized_micro_calls(&self, panels: Panels, rows: RowGroups, library: &mut Library) -> [String; 4] {
+        if !self.uses_byte_tiles(panels) {
+            let arguments = if panels.scheme == Scheme::Int8 {
+                "WORDS, left, words, scratch"
+            } else {
+                "STEPS, copy, words, tile"
+            };
+            let calls = rows.each(|rows| format!("{}({arguments});", add_micro(panels, rows, library)));
+            return [calls, String::new(), String::new(), String::new()];
+        }
+        let [start, stop] = library.tile_configuration(rows.most());
+        let panel_use = PanelUse::of(panels.words() * panels.count() * 4, rows.groups);
+        let calls = rows.each(|size| {
+            let micro = library.micro_tiles(Tiles::Bytes, [size, rows.most()], panel_use);
+            format!("{micro}(has_tiles, WORDS, left, words, scratch, 0, fetch, stride);")
+        });
+        [calls, FETCH.to_owned(), start, stop]
+    }
+
     /// A function by its template; the name starts with `wish`.
     fn fill(
         &self,
@@ -339,14 +386,12 @@ impl Gemm {
         let (left_sizes, left_strides, left) = self.lefts();
         let lefts = left_sizes.iter().product::<usize>();
         let is_grouped = panels.scheme == Scheme::Int4Weights;
-        let arguments = if panels.scheme == Scheme::Int8 {
-            "WORDS, left, words, scratch"
+        let in_tiles = self.uses_byte_tiles(panels);
+        let [micro_calls, fetch, start, stop] = if template.contains("@micro_calls@") {
+            self.quantized_micro_calls(panels, rows, library)
         } else {
-            "STEPS, copy, words, tile"
+            Default::default()
         };
-        let mut micro = |rows: usize| format!("{}({arguments});", add_micro(panels, rows, library));
-        let micro_calls =
-            if template.contains("@micro_calls@") { rows.each(&mut micro) } else { String::new() };
         let copy_calls = rows.each(|rows| format!("@name@_copy(a + @a_batch@, row, {rows}, copy);"));
         let by_columns = self.out.row < self.out.column;
         let text = substitute(
@@ -357,6 +402,15 @@ impl Gemm {
                 ("inner", if by_columns { ROWS } else { COLUMNS }),
                 ("copy_calls", &copy_calls),
                 ("micro_calls", &micro_calls),
+                ("fetch", &fetch),
+                ("start", &start),
+                ("stop", &stop),
+                ("words", &panels.column_words()),
+                (
+                    "row_order",
+                    if in_tiles { "[group][word / 16][row][16 words]" } else { "[group][word][row]" },
+                ),
+                ("row_place", if in_tiles { TILE_PLACE } else { "word * rows + row" }),
                 ("bits", &(32 / panels.scheme.fields()).to_string()),
                 ("batched", &batched(batches)),
                 ("matrices", &panels.matrices.to_string()),
@@ -403,6 +457,15 @@ for (long k = 0; k < K; k++) {
 }
 float scale, inverse, zero;
 mithril_bytes(low, high, &scale, &inverse, &zero);";
+
+/// Where a word of a row lies that tiles read.
+const TILE_PLACE: &str = "(word / 16 * rows + row) * 16 + word % 16";
+
+/// What tiles of each group of rows prefetch.
+const FETCH: &str = "/* The words of the next panel are prefetched meanwhile. */
+const long stride = WIDTH * (long)sizeof *words / (last - first);
+const char *const fetch = (const char *)(words + (panel + 1 < PANELS ? PANEL : 0)) + (group - first) * WORDS * stride;
+";
 
 /// Statements that find the largest weight of a column.
 const SEARCH: &str = "
@@ -501,6 +564,6 @@ fn add_field(bits: &str, library: &mut Library) {
 }
 
 /// The types of words.
-pub(crate) fn words(library: &mut Library) {
+fn words(library: &mut Library) {
     library.add("mithril_words", include_str!("../common/words.c"));
 }

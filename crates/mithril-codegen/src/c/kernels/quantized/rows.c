@@ -1,10 +1,10 @@
 /* Rows of a[@m@, @k@]@lefts_batched@ as bytes, each with a scale and a zero point, in groups as the micro-kernel
    reads them:
-   [group][word][row], a word being 4 steps of k, the first in the lowest byte; then the scales, then the zero
+   @row_order@, a word being 4 steps of k, the first in the lowest byte; then the scales, then the zero
    points. */
 static void @name@(long thread, long threads, const float *restrict a, void *restrict shared, uint8_t *restrict scratch) {
     enum {
-        M = @m@, K = @k@, WORDS = (K + 3) / 4,
+        M = @m@, K = @k@, WORDS = @words@,
         GROUPS = @groups@, ROWS = @rows@, REMAINDER = @remainder@ /* the first REMAINDER groups have ROWS + 1 rows */
     };
     float *const scales = (float *)shared + (long)@lefts@ * M * WORDS;
@@ -24,7 +24,7 @@ static void @name@(long thread, long threads, const float *restrict a, void *res
             for (long k = K; k < 4 * WORDS; k++)
                 scratch[k] = 0;
             for (long word = 0; word < WORDS; word++)
-                words[word * rows + row] = scratch[4 * word] | (uint32_t)scratch[4 * word + 1] << 8
+                words[@row_place@] = scratch[4 * word] | (uint32_t)scratch[4 * word + 1] << 8
                     | (uint32_t)scratch[4 * word + 2] << 16 | (uint32_t)scratch[4 * word + 3] << 24;
             scales[batch * M + first + row] = scale;
             zeros[batch * M + first + row] = (int32_t)zero - MITHRIL_DOT_OFFSET;
