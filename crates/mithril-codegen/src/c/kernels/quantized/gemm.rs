@@ -206,7 +206,13 @@ impl Gemm {
             || FIND_RANGE.to_owned(),
             |range| format!("float scale, inverse, zero;\n{}", Numbers::of(range).text()),
         );
-        let rows_text = include_str!("rows.c").replace("@range@", &find.replace('\n', "\n            "));
+        let store = if self.uses_byte_tiles(panels) && self.a.column == 1 {
+            library.add("mithril_store_bytes", include_str!("store.c"));
+            include_str!("row_tiles.c")
+        } else {
+            include_str!("row_words.c")
+        };
+        let rows_text = substitute(include_str!("rows.c"), &[("range", &find), ("bytes", store.trim_end())]);
         let bytes = self.fill(&rows_text, "mithril_bytes", panels, rows, block, library);
         let product = self.fill(include_str!("gemm.c"), "mithril_int8", panels, rows, block, library);
         let mut arguments = vec![Argument::Shared, Argument::Packed, Argument::Out];
