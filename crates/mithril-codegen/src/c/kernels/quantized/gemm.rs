@@ -104,7 +104,7 @@ impl Panels {
                 ("sums_too", if is_whole { ", and the sums of their numbers" } else { "" }),
                 ("sums", if is_whole { "sums[panel * WIDTH + lane] = sum;" } else { "(void)sum;" }),
                 ("words", &self.column_words()),
-                ("filled", if self.fills_tiles { ", filled up with zeros to whole tiles" } else { "" }),
+                ("filled", if self.fills_tiles { "\nzeros fill the last tile;" } else { "" }),
                 ("offset", if is_whole { "0" } else { "128" }),
                 (
                     "inverse",
@@ -202,17 +202,7 @@ impl Gemm {
         let pack = panels.pack_as(range.is_some(), library, &self.columns());
         library.add_dot();
         library.add("mithril_order", include_str!("order.c"));
-        let find = range.map_or_else(
-            || FIND_RANGE.to_owned(),
-            |range| format!("float scale, inverse, zero;\n{}", Numbers::of(range).text()),
-        );
-        let store = if self.uses_byte_tiles(panels) && self.a.column == 1 {
-            library.add("mithril_store_bytes", include_str!("store.c"));
-            include_str!("row_tiles.c")
-        } else {
-            include_str!("row_words.c")
-        };
-        let rows_text = substitute(include_str!("rows.c"), &[("range", &find), ("bytes", store.trim_end())]);
+        let rows_text = self.rows_text(range, panels, library);
         let bytes = self.fill(&rows_text, "mithril_bytes", panels, rows, block, library);
         let product = self.fill(include_str!("gemm.c"), "mithril_int8", panels, rows, block, library);
         let mut arguments = vec![Argument::Shared, Argument::Packed, Argument::Out];
@@ -230,6 +220,34 @@ impl Gemm {
                 .next_multiple_of(64),
             scratch_bytes: panels.k_padded().max(rows.most() * 2 * target.lanes * 4).next_multiple_of(64),
         }
+    }
+
+    /// The template of the function that makes bytes of rows.
+    fn rows_text(&self, range: Option<[f32; 2]>, panels: Panels, library: &mut Library) -> String {
+        let find = range.map_or_else(
+            || FIND_RANGE.to_owned(),
+            |range| format!("float scale, inverse, zero;\n{}", Numbers::of(range).text()),
+        );
+        let in_tiles = self.uses_byte_tiles(panels);
+        let store = if in_tiles && self.a.column == 1 {
+            library.add("mithril_store_bytes", include_str!("store.c"));
+            include_str!("row_tiles.c")
+        } else {
+            include_str!("row_words.c")
+        };
+        let [order, place] = if in_tiles {
+            ["[group][word / 16][row][16 words]", "(word / 16 * rows + row) * 16 + word % 16"]
+        } else {
+            ["[group][word][row]", "word * rows + row"]
+        };
+        let pairs = [
+            ("range", find.as_str()),
+            ("bytes", store.trim_end()),
+            ("words", &panels.column_words()),
+            ("row_order", order),
+            ("row_place", place),
+        ];
+        substitute(include_str!("rows.c"), &pairs)
     }
 
     fn weights_only(&self, scheme: Scheme, library: &mut Library) -> Kernel {
@@ -392,7 +410,6 @@ impl Gemm {
         let (left_sizes, left_strides, left) = self.lefts();
         let lefts = left_sizes.iter().product::<usize>();
         let is_grouped = panels.scheme == Scheme::Int4Weights;
-        let in_tiles = self.uses_byte_tiles(panels);
         let [micro_calls, fetch, start, stop] = if template.contains("@micro_calls@") {
             self.quantized_micro_calls(panels, rows, library)
         } else {
@@ -411,12 +428,6 @@ impl Gemm {
                 ("fetch", &fetch),
                 ("start", &start),
                 ("stop", &stop),
-                ("words", &panels.column_words()),
-                (
-                    "row_order",
-                    if in_tiles { "[group][word / 16][row][16 words]" } else { "[group][word][row]" },
-                ),
-                ("row_place", if in_tiles { TILE_PLACE } else { "word * rows + row" }),
                 ("bits", &(32 / panels.scheme.fields()).to_string()),
                 ("batched", &batched(batches)),
                 ("matrices", &panels.matrices.to_string()),
@@ -463,9 +474,6 @@ for (long k = 0; k < K; k++) {
 }
 float scale, inverse, zero;
 mithril_bytes(low, high, &scale, &inverse, &zero);";
-
-/// Where a word of a row lies that tiles read.
-const TILE_PLACE: &str = "(word / 16 * rows + row) * 16 + word % 16";
 
 /// What tiles of each group of rows prefetch.
 const FETCH: &str = "/* The words of the next panel are prefetched meanwhile. */

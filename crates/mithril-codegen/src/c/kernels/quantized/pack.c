@@ -1,5 +1,5 @@
 /* b[@k@, @n@]@batched@ in 8 bits: for each column the scale that brings its largest weight to 127. Panels of two vectors of
-   columns, [panel][word][2 * LANES], a word being 4 steps of k of one column, the first in the lowest byte@filled@; then the
+   columns, [panel][word][2 * LANES], a word being 4 steps of k of one column, the first in the lowest byte;@filled@ then the
    scales of all columns@sums_too@. A column with NaN or infinities has the scale NaN. */
 static void @name@(long thread, long threads, const float *restrict b, void *restrict packed) {
     enum { N = @n@, K = @k@, WIDTH = 2 * @lanes@, PANELS = (N + WIDTH - 1) / WIDTH, WORDS = @words@, OFFSET = @offset@ };

@@ -1,7 +1,7 @@
 /* Rows of a[@m@, @k@]@lefts_batched@ as bytes, each with a scale and a zero point, in groups as the micro-kernel
    reads them:
-   @row_order@, a word being 4 steps of k, the first in the lowest byte; then the scales, then the zero
-   points. */
+   @row_order@, a word being 4 steps of k, the first in the lowest byte; then the scales, then
+   the zero points. */
 static void @name@(long thread, long threads, const float *restrict a, void *restrict shared, uint8_t *restrict scratch) {
     enum {
         M = @m@, K = @k@, WORDS = @words@,
