@@ -39,7 +39,7 @@ pub fn cases_of_tiles(target: Target) -> Cases {
         (1, 40, 2),
     ];
     let mut sizes = edges.to_vec();
-    sizes.extend((0..8).map(|_| (random(), random(), random() + 1)));
+    sizes.extend((0..4).map(|_| (random(), random(), random() + 1)));
     // Long sums, whose panels do not stay in the second-level cache, of one group of rows and of several.
     sizes.extend([(20, 70, 4100), (70, 600, 2100)]);
     let plain = sizes.into_iter().map(|(m, n, k)| Gemm::new(Element::F32, m, n, k));
