@@ -7,6 +7,7 @@ use crate::c::ir::kernel::{Kernel, PanelStart};
 use crate::c::kernels::blocked_conv::direct::{Taps, WEIGHTS, epilogue, tile_of};
 use crate::c::kernels::common::library::Library;
 use crate::c::kernels::common::row_groups::RowGroups;
+use crate::c::kernels::common::tiles::add_tiles;
 use crate::c::kernels::common::tiling::Tiling;
 use crate::c::kernels::spec::blocked_conv::{Blocked, Image, Places};
 use crate::c::target::{Factor, Target};
@@ -61,7 +62,7 @@ impl Blocked {
         {
             return flat.build_tiled(library);
         }
-        library.add_tiles();
+        add_tiles(library);
         let target = *library.target();
         let (lanes, factor) = (target.lanes, self.factor());
         let walk = self.walk(lanes);

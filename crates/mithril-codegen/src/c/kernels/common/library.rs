@@ -1,10 +1,7 @@
 //! The kernels of one C file: every function once, helpers before their users.
 
-use std::fmt::Write as _;
-
 use rustc_hash::FxHashMap;
 
-use crate::c::kernels::common::row_groups::RowGroups;
 use crate::c::kernels::common::tuning::{TuningTask, TuningTasks};
 use crate::c::options::Choices;
 use crate::c::syntax::simplify::simplify;
@@ -40,7 +37,7 @@ impl PanelUse {
     }
 
     /// The end of the name of a kernel for them.
-    fn mark(self) -> &'static str {
+    pub(crate) fn mark(self) -> &'static str {
         match self {
             Self::Cached => "_cached",
             Self::Once => "_once",
@@ -49,7 +46,7 @@ impl PanelUse {
     }
 
     /// What a step asks for.
-    fn fetch(self, few_rows: bool) -> &'static str {
+    pub(crate) fn fetch(self, few_rows: bool) -> &'static str {
         match (self, few_rows) {
             (Self::Cached, _) => "(void)next;",
             (Self::Once, true) => "MITHRIL_PREFETCH_L2((const char *)panel + 3072);\n(void)next;",
@@ -60,61 +57,6 @@ impl PanelUse {
             // Few groups meet a panel then: a step may have to ask for all of what comes.
             (Self::Shared, true) => "MITHRIL_PREFETCH_L2(next);\nMITHRIL_PREFETCH_L2(next + stride / 2);",
             (Self::Shared, false) => "MITHRIL_PREFETCH_L2(next);",
-        }
-    }
-
-    /// What 16 steps ask for with tiles.
-    fn fetch_tiles(self) -> &'static str {
-        match self {
-            Self::Cached => "(void)next, (void)stride;",
-            Self::Once => {
-                "for (long i = 0; i < 2048; i += 64)\n    \
-                 MITHRIL_PREFETCH_L2((const char *)panel + 8192 + i);\n(void)next, (void)stride;"
-            }
-            Self::Shared => {
-                "for (long i = 0; i < 16 * stride; i += 64)\n    MITHRIL_PREFETCH_L2(next + i);\n\
-                 next += 16 * stride;"
-            }
-        }
-    }
-}
-
-/// What tiles hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tiles {
-    /// Pairs of bfloat16, and sums in float.
-    Pairs,
-    /// Bytes, four steps of k in a word: unsigned ones of the left factor, signed ones of the right; and sums in integers.
-    Bytes,
-}
-
-impl Tiles {
-    fn suffix(self) -> &'static str {
-        match self {
-            Self::Pairs => "bf16",
-            Self::Bytes => "int8",
-        }
-    }
-
-    fn sum(self) -> &'static str {
-        match self {
-            Self::Pairs => "float",
-            Self::Bytes => "int32_t",
-        }
-    }
-
-    /// The suffixes of the functions for vectors of factors and of sums.
-    fn vectors(self) -> [&'static str; 2] {
-        match self {
-            Self::Pairs => ["bf16", "f32"],
-            Self::Bytes => ["u32", "i32"],
-        }
-    }
-
-    fn multiply(self) -> &'static str {
-        match self {
-            Self::Pairs => "_tile_dpbf16ps",
-            Self::Bytes => "_tile_dpbusd",
         }
     }
 }
@@ -275,79 +217,6 @@ impl Library {
         }
         self.add(&name, &all);
         self.add(&format!("{name}_{rows}"), &body)
-    }
-
-    /// What multiplies tiles for groups of this many rows and others of at most `most`, in the order of `factor`.
-    pub(crate) fn micro_tiles(&mut self, kind: Tiles, [rows, most]: [usize; 2], panels: PanelUse) -> String {
-        self.add_tiles();
-        let name = format!("mithril_tiles_{}{}", kind.suffix(), panels.mark());
-        let micro = substitute(
-            include_str!("micro_tiles.c"),
-            &[("sum", kind.sum()), ("multiply", kind.multiply()), ("fetch", panels.fetch_tiles())],
-        );
-        let micro = self.add(&name, &micro);
-        let parts = RowGroups::new(rows, &self.target);
-        let mut first = 0;
-        let mut calls = String::new();
-        for (count, rows) in parts.sizes().filter(|(count, rows)| count * rows > 0) {
-            let part = self.micro_part(kind, rows);
-            let call = format!("{part}(@rows@, k, a + 16 * row, panel, tile + 32 * row, accumulate);");
-            let last = first + count * rows;
-            let _ = write!(calls, "\nfor (long row = {first}; row < {last}; row += {rows})\n    {call}");
-            first = last;
-        }
-        let text = substitute(
-            include_str!("tiles_rows.c"),
-            &[
-                ("sum", kind.sum()),
-                ("tiles", &micro),
-                ("parts", calls.trim_start()),
-                ("rows", &rows.to_string()),
-                ("most", &most.to_string()),
-            ],
-        );
-        self.add(&format!("{name}_{rows}"), &text)
-    }
-
-    /// The micro-kernel of vectors for so many rows of a group of any height.
-    fn micro_part(&mut self, kind: Tiles, rows: usize) -> String {
-        match kind {
-            Tiles::Pairs => self.add_pairs(),
-            Tiles::Bytes => self.add_dot(),
-        }
-        let ([factors, sums], panels) = (kind.vectors(), PanelUse::Cached);
-        let (lanes, most_rows) = (self.target.lanes.to_string(), self.target.rows().to_string());
-        let fill = |template: &str| {
-            substitute(
-                template,
-                &[
-                    ("type", kind.sum()),
-                    ("factor", "uint32_t"),
-                    ("p", factors),
-                    ("t", sums),
-                    ("lanes", &lanes),
-                    ("fetch", panels.fetch(false)),
-                    ("panels", panels.mark()),
-                    ("rows", &rows.to_string()),
-                    ("most_rows", &most_rows),
-                ],
-            )
-        };
-        self.add(&format!("mithril_micro_{factors}{}", panels.mark()), &fill(include_str!("micro.c")));
-        let name = format!("mithril_micro_{}_part_{rows}", kind.suffix());
-        self.add(&name, &fill(include_str!("micro_part.c")))
-    }
-
-    /// What configures tiles.
-    pub(crate) fn add_tiles(&mut self) {
-        self.add("mithril_tiles", include_str!("tiles.c"));
-    }
-
-    /// Statements that configure tiles for groups of at most so many rows, and release them.
-    pub(crate) fn tile_configuration(&mut self, rows: usize) -> [String; 2] {
-        self.add_tiles();
-        let start = format!("\nconst int has_tiles = mithril_start_tiles({rows});");
-        [start, "\nmithril_stop_tiles(has_tiles);".to_owned()]
     }
 
     /// What multiplies words of four bytes.

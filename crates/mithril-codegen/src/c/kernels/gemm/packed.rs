@@ -1,8 +1,9 @@
 //! Matrix products: batched, with any strides, an epilogue, and the right matrix packed ahead or when it runs.
 
 use crate::c::ir::kernel::{Argument, Call, Kernel};
-use crate::c::kernels::common::library::{Library, PanelUse, Tiles, substitute};
+use crate::c::kernels::common::library::{Library, PanelUse, substitute};
 use crate::c::kernels::common::row_groups::RowGroups;
+use crate::c::kernels::common::tiles::{Tiles, tile_configuration};
 use crate::c::kernels::common::tuning::TuningTask;
 use crate::c::kernels::spec::epilogue::{Epilogue, place};
 use crate::c::kernels::spec::gemm::{Gemm, Packing};
@@ -290,7 +291,7 @@ impl Gemm {
             return rows.calls(call, library, self.factor(library.target()), panels);
         }
         rows.each(|size| {
-            let micro = library.micro_tiles(Tiles::Pairs, [size, rows.most()], panels);
+            let micro = Tiles::Pairs.micro(library, [size, rows.most()], panels);
             format!("{micro}(has_tiles, steps, left, right, tile, k > 0, fetch, stride);")
         })
     }
@@ -300,7 +301,7 @@ impl Gemm {
         if !self.uses_tiles(library.target()) {
             return [String::new(), String::new()];
         }
-        library.tile_configuration(rows.most())
+        tile_configuration(library, rows.most())
     }
 
     fn multiply(&self, library: &mut Library, blocking: &Blocking) -> String {

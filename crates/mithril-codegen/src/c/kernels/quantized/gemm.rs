@@ -2,8 +2,9 @@
 //! which is what a product with a vector takes its time for.
 
 use crate::c::ir::kernel::{Argument, Call, Kernel};
-use crate::c::kernels::common::library::{Library, PanelUse, Tiles, substitute};
+use crate::c::kernels::common::library::{Library, PanelUse, substitute};
 use crate::c::kernels::common::row_groups::RowGroups;
+use crate::c::kernels::common::tiles::{Tiles, tile_configuration};
 use crate::c::kernels::common::tuning::TuningTask;
 use crate::c::kernels::gemm::packed::{COLUMNS, ROWS, TILE_ROWS, TILE_STEPS, WORTH_MEASURING, batched};
 use crate::c::kernels::spec::bytes::Numbers;
@@ -386,10 +387,10 @@ impl Gemm {
             let calls = rows.each(|rows| format!("{}({arguments});", add_micro(panels, rows, library)));
             return [calls, String::new(), String::new(), String::new()];
         }
-        let [start, stop] = library.tile_configuration(rows.most());
+        let [start, stop] = tile_configuration(library, rows.most());
         let panel_use = PanelUse::of(panels.words() * panels.count() * 4, rows.groups);
         let calls = rows.each(|size| {
-            let micro = library.micro_tiles(Tiles::Bytes, [size, rows.most()], panel_use);
+            let micro = Tiles::Bytes.micro(library, [size, rows.most()], panel_use);
             format!("{micro}(has_tiles, WORDS, left, words, scratch, 0, fetch, stride);")
         });
         [calls, FETCH.to_owned(), start, stop]
