@@ -85,8 +85,8 @@ class PipelinePlan(PlanReport):
     bubble : float
         The share of the time in which devices wait, on average.
     bubbles : dict of str to float
-        The same for each schedule; the layers of ``"interleaved"`` are in two parts on each device, where they are
-        distributed by their number.
+        The same for each schedule; the layers of ``"interleaved"`` are in two parts on each device, where the
+        pipeline distributes them itself.
     padded : tuple of int, int or None
         How many examples the batch has, and how many once it is padded; None if it divides.
     seconds : float or None
