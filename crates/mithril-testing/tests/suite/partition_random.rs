@@ -31,15 +31,10 @@ fn check(program: &Program, extra: &[u8]) -> Check {
     let mut patterns = Vec::new();
     for (i, (&v, t)) in program.graph.inputs.iter().zip(&program.inputs).enumerate() {
         let mut spec = vec![Vec::new(); t.rank()];
-        for (k, (name, n)) in axes.iter().enumerate() {
+        for (k, (name, _)) in axes.iter().enumerate() {
             let axis = choose(i + k + 1);
             if t.rank() > 0 {
-                let axis = axis % t.rank();
-                let parts: usize =
-                    spec[axis].iter().map(|a: &String| mesh.axes()[mesh.axis(a).unwrap()].1).product();
-                if t.shape()[axis] > 0 && t.shape()[axis] % (parts * n) == 0 {
-                    spec[axis].push((*name).to_owned());
-                }
+                divide(&mut spec, t, axis % t.rank(), &mesh, name);
             }
         }
         let name = program.graph.value(v).name.as_deref().unwrap_or("input");
@@ -49,17 +44,44 @@ fn check(program: &Program, extra: &[u8]) -> Check {
     let expected = interp::run(&program.graph, &program.inputs).map_err(|e| e.to_string())?;
     let divided = partition(&program.graph, &layout, DType::F64, &|_| None).map_err(|e| e.to_string())?;
     let actual = virtual_mesh::run(&divided, &program.inputs).map_err(|e| e.to_string())?;
-    for ((name, actual), expected) in program.graph.outputs.keys().zip(&actual).zip(&expected) {
+    compare(&program.graph, &actual, &expected).map_err(|text| format!("on {mesh}: {text}"))
+}
+
+/// Fails if an output differs by more than sums in another order may; NaN is no difference where both have it.
+pub(crate) fn compare(graph: &Graph, actual: &[Arc<Tensor>], expected: &[Arc<Tensor>]) -> Check {
+    for ((name, actual), expected) in graph.outputs.keys().zip(actual).zip(expected) {
         if actual.shape() != expected.shape() || actual.dtype() != expected.dtype() {
             return Err(format!("{name} is {:?}, not {:?}", actual.shape(), expected.shape()));
         }
         let off = error(actual, expected, Some(magnitude(expected).max(1.0)));
-        // Sums in another order; NaN counts as no difference where both have it.
         if off > 1e6 {
-            return Err(format!("{name} is off by {off} eps on {mesh}\n{actual:?}\n{expected:?}"));
+            return Err(format!("{name} is off by {off} eps\n{actual:?}\n{expected:?}"));
         }
     }
     Ok(())
+}
+
+/// Divides an axis of a tensor along one of the mesh, if it divides.
+pub(crate) fn divide(spec: &mut [Vec<String>], t: &Tensor, axis: usize, mesh: &Mesh, name: &str) {
+    let size = |name: &str| mesh.axes()[mesh.axis(name).expect("an axis of the mesh")].1;
+    let parts: usize = spec[axis].iter().map(|a| size(a)).product();
+    if t.shape()[axis] > 0 && t.shape()[axis].is_multiple_of(parts * size(name)) {
+        spec[axis].push(name.to_owned());
+    }
+}
+
+/// Values and gradients of random graphs pass a check.
+pub(crate) fn check_gradients(count: u32, check: fn(&Program, &[u8]) -> Check) {
+    for_programs(count, (Style::Smooth, 4..16), DType::F64, |program, extra| {
+        let request = request(&program.graph);
+        if request.outputs.is_empty() || request.inputs.is_empty() {
+            return Ok(());
+        }
+        match with_gradients(program, &request, DType::F64) {
+            Ok(program) => check(&program, extra),
+            Err(_) => Ok(()),
+        }
+    });
 }
 
 #[test]
@@ -76,16 +98,7 @@ fn values_of_random_graphs() {
 
 #[test]
 fn gradients_of_random_graphs() {
-    for_programs(200, (Style::Smooth, 4..16), DType::F64, |program, extra| {
-        let request = request(&program.graph);
-        if request.outputs.is_empty() || request.inputs.is_empty() {
-            return Ok(());
-        }
-        match with_gradients(program, &request, DType::F64) {
-            Ok(program) => check(&program, extra),
-            Err(_) => Ok(()),
-        }
-    });
+    check_gradients(200, check);
 }
 
 /// Some more examples than a batch has.

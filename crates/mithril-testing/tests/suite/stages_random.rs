@@ -17,8 +17,9 @@ use mithril::ir::shape::Shape;
 use mithril::ir::tensor::Tensor;
 use mithril::ir::{Lit, interp};
 use mithril_testing::program::{Program, Style};
-use mithril_testing::random::{Check, for_programs, request, with_gradients};
-use mithril_testing::tolerance::{error, magnitude};
+use mithril_testing::random::{Check, for_programs};
+
+use crate::partition_random::{check_gradients, compare, divide};
 
 const DEVICES: usize = 3;
 
@@ -122,15 +123,11 @@ fn check(program: &Program, extra: &[u8]) -> Check {
     for (i, (&v, t)) in graph.inputs.iter().zip(&program.inputs).enumerate() {
         let mut spec = vec![Vec::new(); t.rank()];
         let is_data = matches!(graph.value(v).def, Def::Input(Role::Data | Role::Cotangent));
-        for (k, (name, n)) in axes.iter().enumerate() {
+        for (k, (name, _)) in axes.iter().enumerate() {
             // Time divides the first axis of data; the others what the extra bytes choose.
             let axis = if k == 0 { 0 } else { choose(i + k + 1) % t.rank().max(1) };
             if t.rank() > 0 && (k > 0 || is_data) {
-                let parts: usize =
-                    spec[axis].iter().map(|a: &String| mesh.axes()[mesh.axis(a).unwrap()].1).product();
-                if t.shape()[axis] > 0 && t.shape()[axis].is_multiple_of(parts * n) {
-                    spec[axis].push((*name).to_owned());
-                }
+                divide(&mut spec, t, axis, &mesh, name);
             }
         }
         patterns.push((graph.value(v).name.as_deref().unwrap_or("input").to_owned(), spec));
@@ -141,17 +138,7 @@ fn check(program: &Program, extra: &[u8]) -> Check {
     let layers: Vec<(String, usize)> =
         (0..DEVICES).map(|i| (format!("layer{i}"), choose(i) % DEVICES)).collect();
     let actual = run(&divided, &program.inputs, &layers).map_err(|e| e.to_string())?;
-    for ((name, actual), expected) in graph.outputs.keys().zip(&actual).zip(&expected) {
-        if actual.shape() != expected.shape() || actual.dtype() != expected.dtype() {
-            return Err(format!("{name} is {:?}, not {:?}", actual.shape(), expected.shape()));
-        }
-        let off = error(actual, expected, Some(magnitude(expected).max(1.0)));
-        // Sums in another order; NaN counts as no difference where both have it.
-        if off > 1e6 {
-            return Err(format!("{name} is off by {off} eps on {mesh}\n{actual:?}\n{expected:?}"));
-        }
-    }
-    Ok(())
+    compare(&graph, &actual, &expected).map_err(|text| format!("on {mesh}: {text}"))
 }
 
 #[test]
@@ -162,14 +149,5 @@ fn steps_of_random_graphs() {
 
 #[test]
 fn steps_of_gradients_of_random_graphs() {
-    for_programs(150, (Style::Smooth, 4..16), DType::F64, |program, extra| {
-        let request = request(&program.graph);
-        if request.outputs.is_empty() || request.inputs.is_empty() {
-            return Ok(());
-        }
-        match with_gradients(program, &request, DType::F64) {
-            Ok(program) => check(&program, extra),
-            Err(_) => Ok(()),
-        }
-    });
+    check_gradients(150, check);
 }

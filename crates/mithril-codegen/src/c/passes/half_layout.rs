@@ -28,8 +28,7 @@ pub fn lay_out(program: &mut LoopProgram, options: &Options, library: &Library) 
 fn reading_halves(program: &LoopProgram, nest: &Nest, options: &Options, library: &Library) -> Option<Nest> {
     let (conv, [image, weights], _) = shape(program, nest, &contraction(nest)?)?;
     program.buffers[image].blocks?;
-    let is_by_channels = conv.groups > 1 && conv.groups == conv.channels;
-    if !is_by_channels && (!options.target.has_bf16 || !is_exact(program, weights)) {
+    if !conv.is_depth() && (!options.target.has_bf16 || !is_exact(program, weights)) {
         return None;
     }
     let half = copied(program, image)?;

@@ -117,7 +117,7 @@ impl Blocked {
         let few = self.few_bits.map(|scheme| self.in_few_bits(scheme, block, library));
         let weights = few.as_ref().map_or(WEIGHTS, |few| &few.direct);
         let text = include_str!("direct.c")
-            .replace("@weights@", weights)
+            .replace("@section@", &section(weights))
             .replace("@epilogue@", &epilogue(&tiling, stays && self.vectors(lanes).is_some()));
         let mut numbers = vec![("k", k), ("panels", panels), ("sections", sections), ("panel_blocks", 2)];
         let step_bytes = few.as_ref().map_or(2 * lanes * self.element.bytes(), |few| few.step_bytes);
@@ -556,6 +556,15 @@ pub(super) struct FewBits {
     depth: String,
     /// Bytes of a term of a panel.
     pub(super) step_bytes: usize,
+}
+
+/// What a unit of work is: a panel of filters, and a section of strips of pixels; and the weights of the panel.
+pub(super) fn section(weights: &str) -> String {
+    format!(
+        "const long section = unit / PANELS, panel = unit % PANELS;
+        const long first = STRIPS * section / SECTIONS, last = STRIPS * (section + 1) / SECTIONS;
+        {weights}"
+    )
 }
 
 /// The weights of a panel, and those that come next.

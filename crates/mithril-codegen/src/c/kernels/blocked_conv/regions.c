@@ -25,9 +25,7 @@ static MITHRIL_NOINLINE void @name@(long thread, long threads, const @image_type
     @type@ sums[@most@ * WIDTH] __attribute__((aligned(64)));
     const long units = (long)SECTIONS * PANELS, end = units * (thread + 1) / threads;@known@
     for (long unit = units * thread / threads; unit < end; unit++) {
-        const long section = unit / PANELS, panel = unit % PANELS;
-        const long first = STRIPS * section / SECTIONS, last = STRIPS * (section + 1) / SECTIONS;
-        @weights@
+        @section@
         const long stride = (long)K * @step_bytes@ * STRIPS_OF / ((last - first) * STEPS);
         for (long strip = first; strip < last; strip++) {
             const long batch = strip / STRIPS_OF, place = strip % STRIPS_OF;

@@ -2,7 +2,7 @@
 //! the image: pixels under which the same weights meet the image are computed together, by these weights alone.
 
 use crate::c::ir::kernel::{Kernel, PanelStart};
-use crate::c::kernels::blocked_conv::direct::{FEW_TERMS, Taps, WEIGHTS, epilogue, tile_of};
+use crate::c::kernels::blocked_conv::direct::{FEW_TERMS, Taps, WEIGHTS, epilogue, section, tile_of};
 use crate::c::kernels::common::library::{Library, substitute};
 use crate::c::kernels::common::tiling::Tiling;
 use crate::c::kernels::spec::blocked_conv::{Blocked, Image};
@@ -204,7 +204,7 @@ impl Blocked {
         let zeros = [0, 1].map(|axis| if is_inside[axis] { edges[axis][1] } else { 0 });
         let tiling = Tiling::new(self.result, most);
         let text = include_str!("regions.c")
-            .replace("@weights@", weights)
+            .replace("@section@", &section(weights))
             .replace("@origin@", origin(is_inside))
             .replace("@regions@", &rows.join(",\n        "))
             .replace("@epilogue@", &epilogue(&tiling, false));

@@ -54,9 +54,7 @@ static MITHRIL_NOINLINE void @name@(long thread, long threads, const @image_type
     const int has_tiles = mithril_shape_tiles(@top@, @bottom@, @run@);
     const long units = (long)SECTIONS * PANELS, end = units * (thread + 1) / threads;@known@
     for (long unit = units * thread / threads; unit < end; unit++) {
-        const long section = unit / PANELS, panel = unit % PANELS;
-        const long first = STRIPS * section / SECTIONS, last = STRIPS * (section + 1) / SECTIONS;
-        @weights@
+        @section@
         const long stride = @step_bytes@ / ((last - first) * GROUPS);
         for (long strip = first; strip < last; strip++) {
             const long batch = strip / STRIPS_OF, y = strip % STRIPS_OF * DOWN;

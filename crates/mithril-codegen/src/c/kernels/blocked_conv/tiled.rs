@@ -4,16 +4,13 @@
 use std::fmt::Write as _;
 
 use crate::c::ir::kernel::{Kernel, PanelStart};
-use crate::c::kernels::blocked_conv::direct::{Taps, WEIGHTS, epilogue, tile_of};
+use crate::c::kernels::blocked_conv::direct::{Taps, WEIGHTS, epilogue, section, tile_of};
 use crate::c::kernels::common::library::Library;
 use crate::c::kernels::common::row_groups::RowGroups;
-use crate::c::kernels::common::tiles::add_tiles;
+use crate::c::kernels::common::tiles::{TILE_ROWS, Tiles, add_tiles};
 use crate::c::kernels::common::tiling::Tiling;
 use crate::c::kernels::spec::blocked_conv::{Blocked, Image, Places};
 use crate::c::target::{Factor, Target};
-
-/// Rows of a tile.
-const TILE_ROWS: usize = 16;
 
 /// How pixels are cut into two tiles.
 struct Cut {
@@ -40,9 +37,8 @@ impl Cut {
 impl Blocked {
     /// Whether tiles multiply.
     pub(crate) fn uses_tiles(&self, target: &Target) -> bool {
-        let has_tiles = target.tiles.bf16 && target.lanes == TILE_ROWS;
         let has_pixels = self.result.iter().product::<usize>() > 1;
-        has_tiles && has_pixels && self.groups == 1 && self.factor() == Factor::Pairs
+        Tiles::Pairs.are_in(target) && has_pixels && self.groups == 1 && self.factor() == Factor::Pairs
     }
 
     /// The same with all pixels in one row, where rows follow each other without a halo.
@@ -79,7 +75,7 @@ impl Blocked {
         let sections = self.sections_of(&target, strips, are_even, panels, bytes);
         let parts = self.parts(&cut, [walk.step, run, outer], library);
         let text = include_str!("tiled.c")
-            .replace("@weights@", WEIGHTS)
+            .replace("@section@", &section(WEIGHTS))
             .replace("@parts@", &parts.replace('\n', "\n    "))
             .replace("@epilogue@", &epilogue(&tiling, false))
             .replace("@groups@", &cut.groups.to_string())

@@ -4,6 +4,18 @@ use std::fmt::Write as _;
 
 use crate::c::kernels::common::library::{Library, PanelUse, substitute};
 use crate::c::kernels::common::row_groups::RowGroups;
+use crate::c::target::Target;
+
+/// Rows of a tile, and words in each of them.
+pub(crate) const TILE_ROWS: usize = 16;
+
+/// Fewer rows are multiplied about as fast with vectors.
+pub(crate) const LEAST_TILE_ROWS: usize = 4;
+
+/// Groups of rows, each of which two tiles hold.
+pub(crate) fn tile_groups(rows: usize) -> RowGroups {
+    RowGroups::of(rows, 2 * TILE_ROWS)
+}
 
 /// What tiles hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +27,25 @@ pub(crate) enum Tiles {
 }
 
 impl Tiles {
+    /// Whether a processor multiplies such tiles, and its vectors are as wide.
+    pub(crate) fn are_in(self, target: &Target) -> bool {
+        let has_them = match self {
+            Self::Pairs => target.tiles.bf16,
+            Self::Bytes => target.tiles.int8,
+        };
+        has_them && target.lanes == TILE_ROWS
+    }
+
+    /// Whether panels of so many terms are packed so that tiles can read them: alike for any number of rows.
+    pub(crate) fn are_packed(self, terms: usize, target: &Target) -> bool {
+        // Shorter sums would mostly consist of what fills their tiles.
+        let least = match self {
+            Self::Pairs => 16,
+            Self::Bytes => 32,
+        };
+        self.are_in(target) && terms >= least
+    }
+
     fn suffix(self) -> &'static str {
         match self {
             Self::Pairs => "bf16",

@@ -19,7 +19,7 @@ impl Conv {
         let tile = if self.few_bits.is_none() { build::tile(self, library) } else { None };
         match tile {
             Some(tile) => build::build(self, tile, library),
-            _ if self.groups == self.channels && self.channels > 1 => self.build_depth(library),
+            _ if self.is_depth() => self.build_depth(library),
             _ if self.few_bits.is_none() && self.wastes_columns(library.target()) => {
                 self.as_rows_of_pixels().build(library)
             }

@@ -3,24 +3,12 @@
 use crate::c::ir::kernel::{Argument, Call, Kernel};
 use crate::c::kernels::common::library::{Library, PanelUse, substitute};
 use crate::c::kernels::common::row_groups::RowGroups;
-use crate::c::kernels::common::tiles::{Tiles, tile_configuration};
+use crate::c::kernels::common::tiles::{LEAST_TILE_ROWS, TILE_ROWS, Tiles, tile_configuration, tile_groups};
 use crate::c::kernels::common::tuning::TuningTask;
 use crate::c::kernels::spec::epilogue::{Epilogue, place};
 use crate::c::kernels::spec::gemm::{Gemm, Packing};
 use crate::c::kernels::spec::strides::{Stored, Strides, batch_offset};
 use crate::c::target::{Element, Factor, Target};
-
-/// Words in a row of a tile, and rows of a tile of the right matrix.
-pub(crate) const TILE_STEPS: usize = 16;
-
-/// Rows of a pair of tiles.
-pub(crate) const TILE_ROWS: usize = 32;
-
-/// Shorter sums would mostly consist of what fills their tiles.
-const LEAST_TILE_TERMS: usize = 16;
-
-/// Fewer rows are multiplied about as fast with vectors.
-const LEAST_TILE_ROWS: usize = 4;
 
 /// Vectors of columns in a panel of the micro-kernels.
 pub(super) const PANEL_VECTORS: usize = 2;
@@ -67,13 +55,12 @@ impl Gemm {
     /// Steps of k, each of as many terms as a factor has side by side; for tiles those that fill them.
     fn steps(&self, target: &Target) -> usize {
         let steps = self.k.div_ceil(self.factor(target).terms());
-        if self.is_for_tiles(target) { steps.next_multiple_of(TILE_STEPS) } else { steps }
+        if self.is_for_tiles(target) { steps.next_multiple_of(TILE_ROWS) } else { steps }
     }
 
     /// Whether panels are packed so that tiles can read them: alike for any number of rows.
     fn is_for_tiles(&self, target: &Target) -> bool {
-        let has_tiles = target.tiles.bf16 && target.lanes == TILE_STEPS;
-        has_tiles && self.factor(target) == Factor::Pairs && self.k >= LEAST_TILE_TERMS
+        self.factor(target) == Factor::Pairs && Tiles::Pairs.are_packed(self.k, target)
     }
 
     /// Whether tiles multiply.
@@ -492,11 +479,7 @@ const FEWEST_PANELS: usize = 16;
 impl Blocking {
     fn new(gemm: &Gemm, target: &Target) -> Self {
         let lanes = target.lanes_of(gemm.element);
-        let rows = if gemm.uses_tiles(target) {
-            RowGroups::of(gemm.m, TILE_ROWS)
-        } else {
-            RowGroups::new(gemm.m, target)
-        };
+        let rows = if gemm.uses_tiles(target) { tile_groups(gemm.m) } else { RowGroups::new(gemm.m, target) };
         // One group reads a panel once: there is nothing to keep in the cache.
         let k = gemm.steps(target);
         let k_block = if k <= LONGEST_K || rows.groups == 1 {

@@ -4,9 +4,9 @@
 use crate::c::ir::kernel::{Argument, Call, Kernel};
 use crate::c::kernels::common::library::{Library, PanelUse, substitute};
 use crate::c::kernels::common::row_groups::RowGroups;
-use crate::c::kernels::common::tiles::{Tiles, tile_configuration};
+use crate::c::kernels::common::tiles::{LEAST_TILE_ROWS, TILE_ROWS, Tiles, tile_configuration, tile_groups};
 use crate::c::kernels::common::tuning::TuningTask;
-use crate::c::kernels::gemm::packed::{COLUMNS, ROWS, TILE_ROWS, TILE_STEPS, WORTH_MEASURING, batched};
+use crate::c::kernels::gemm::packed::{COLUMNS, ROWS, WORTH_MEASURING, batched};
 use crate::c::kernels::spec::bytes::Numbers;
 use crate::c::kernels::spec::epilogue::{Epilogue, place};
 use crate::c::kernels::spec::gemm::Gemm;
@@ -19,12 +19,6 @@ pub const GROUP: usize = 32;
 
 /// More terms than this could overflow a sum of 32 bits.
 pub const MOST_TERMS: usize = 1 << 16;
-
-/// Shorter sums would mostly consist of what fills their tiles.
-const LEAST_TILE_TERMS: usize = 32;
-
-/// Fewer rows are multiplied about as fast with vectors.
-const LEAST_TILE_ROWS: usize = 4;
 
 /// A quantized right matrix: `k` by `n`, in panels of two vectors of columns.
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +48,7 @@ impl Panels {
     pub fn steps(self) -> usize {
         match self.scheme {
             Scheme::Int4Weights => self.k.div_ceil(self.group()),
-            _ if self.fills_tiles => self.k.div_ceil(4).next_multiple_of(TILE_STEPS),
+            _ if self.fills_tiles => self.k.div_ceil(4).next_multiple_of(TILE_ROWS),
             _ => self.k.div_ceil(4),
         }
     }
@@ -187,13 +181,10 @@ impl Gemm {
             n: self.n,
             k: self.k,
             matrices: self.packed_batches(),
-            fills_tiles: target.tiles.int8 && target.lanes == TILE_STEPS && self.k >= LEAST_TILE_TERMS,
+            fills_tiles: Tiles::Bytes.are_packed(self.k, &target),
         };
-        let rows = if self.uses_byte_tiles(panels) {
-            RowGroups::of(self.m, TILE_ROWS)
-        } else {
-            RowGroups::new(self.m, &target)
-        };
+        let rows =
+            if self.uses_byte_tiles(panels) { tile_groups(self.m) } else { RowGroups::new(self.m, &target) };
         let copy = rows.most() * panels.k_padded();
         let block = self.block(copy, rows, panels, library, target.cache / 2);
         let call = |function: String, arguments: Vec<Argument>| {

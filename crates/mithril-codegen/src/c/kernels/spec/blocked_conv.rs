@@ -1,7 +1,7 @@
 //! Convolutions between tensors in blocks of channels.
 
 use crate::c::kernels::spec::bytes::InBytes;
-use crate::c::kernels::spec::conv::{Algorithm, Depth};
+use crate::c::kernels::spec::conv::{Algorithm, Depth, is_depth};
 use crate::c::kernels::spec::epilogue::Epilogue;
 use crate::c::kernels::spec::strides::Stored;
 use crate::c::options::Scheme;
@@ -128,7 +128,7 @@ pub struct Blocked {
 impl Blocked {
     /// Whether each channel is convolved by itself.
     pub fn is_depth(&self) -> bool {
-        self.groups > 1 && self.groups == self.channels
+        is_depth(self.groups, self.channels)
     }
 
     /// What image and weights are multiplied as.

@@ -84,7 +84,17 @@ pub struct Conv {
     pub few_bits: Option<Scheme>,
 }
 
+/// Whether each channel is convolved by itself.
+pub(super) fn is_depth(groups: usize, channels: usize) -> bool {
+    groups > 1 && groups == channels
+}
+
 impl Conv {
+    /// Whether each channel is convolved by itself.
+    pub fn is_depth(&self) -> bool {
+        is_depth(self.groups, self.channels)
+    }
+
     /// One group, steps of 1, no padding, weights packed ahead, no epilogue. Where other fields are changed after,
     /// [`Conv::row_major`] brings `out` in line.
     pub fn new(
