@@ -3,9 +3,9 @@
 import mithril as ml
 import numpy as np
 import pytest
-import torch
-from torch import nn
-from torch.nn import functional
+
+torch = pytest.importorskip("torch")
+nn, functional = torch.nn, torch.nn.functional
 
 #: The largest distance relative to the largest element: every result is rounded to bfloat16 up to four times.
 LEAST = 3 * 2.0**-7

@@ -11,7 +11,7 @@ import numpy as np
 
 from ... import _core
 from ..._core import IOKey, Model
-from ...errors import InvalidValueError, UnsupportedOpError
+from ...errors import InvalidValueError, MithrilError, UnsupportedOpError
 from ..complexes import Complex
 from ..rows import apply, is_connection, times
 from ..state import ordered
@@ -365,6 +365,8 @@ def _converted(eqn: Any, args: list[Any]) -> Sequence[Any]:
         raise error(
             f"{name} cannot be converted: {refusal.message}", [f"it stands{place(eqn)}"], "rewrite this part"
         ) from None
+    except MithrilError:
+        raise
     except _open_errors() as problem:
         if not has_open_sizes(eqn):
             raise
