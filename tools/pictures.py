@@ -62,11 +62,12 @@ def profile_pictures() -> None:
         shown.save(PICTURES / f"{picture}.svg", picture=picture)
 
 
-def plan_picture() -> None:
-    """Draw what a device does in a training step of a GPT on a mesh."""
+def plan_picture(folder: Path) -> None:
+    """Draw what a device does in a training step of a GPT on a mesh, and take a picture of its page."""
     strategy = {"data": "data_parallel", "model": "tensor_parallel"}
+    gpt = ml.models.create_gpt(num_layers=6)
     plan = ml.plan(
-        ml.models.create_gpt(num_layers=6),
+        gpt,
         ml.Mesh(data=2, model=4),
         shapes={"input": [8, 128]},
         gradients=True,
@@ -75,6 +76,9 @@ def plan_picture() -> None:
         strategy=strategy,
     )
     plan.save(PICTURES / "plan.svg")
+    page = folder / "devices.html"
+    ml.view(gpt, page, shapes={"input": [8, 128]}, title="GPT on 8 devices", plan=plan)
+    screenshot(f"{page.as_uri()}#transformer.h.0", PICTURES / "view_devices.png")
 
 
 def pipeline_picture() -> None:
@@ -103,8 +107,8 @@ def main() -> None:
             shutil.copyfile(folder / picture, PICTURES / picture)
         screenshot((folder / "model.html").as_uri(), PICTURES / "view.png")
         os.chdir(ROOT)
+        plan_picture(folder)
     profile_pictures()
-    plan_picture()
     pipeline_picture()
     if not options.no_bench:
         table = ml.benchmark_table(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import mithril as ml
-from mithril import models
+from mithril import models, tables
 from mithril.backends import table as overview
 from mithril.checkpoints import llama_cpp
 from mithril.command import bench, export, ops
@@ -23,7 +23,7 @@ from mithril.command.launch import launch
 from mithril.command.layout import hardware_of, layout_of, pipeline_of, strategy_of
 from mithril.command.optimizer import optimizer_of
 from mithril.command.parser import parse, table
-from mithril.command.source import Source, model_of, shapes_of
+from mithril.command.source import Source, model_of, shapes_of, title_of
 from mithril.command.summary import summary_facts
 from mithril.command.terminal import waiting
 from mithril.errors import ConflictingOptionError, InvalidValueError, ModelFileError
@@ -32,6 +32,7 @@ from mithril.generation import command as generation
 from mithril.tokenizers import llama_cpp as llama_tokenizer
 from mithril.tools.overview import doctor
 from mithril.tools.scaffold import new_backend
+from mithril.viewer.views import FORMATS
 from mithril.vision import command as vision
 
 __all__ = ["main"]
@@ -93,7 +94,7 @@ def _summary(args: argparse.Namespace) -> Answer:
 
 
 def _view(args: argparse.Namespace) -> Answer:
-    name = Path(args.model).stem if Path(args.model).suffix or Path(args.model).exists() else args.model
+    name = title_of(args.model)
     view = ml.view(
         model_of(args.model, args.shape),
         shapes=shapes_of(args.shape) or None,
@@ -115,6 +116,9 @@ def _view(args: argparse.Namespace) -> Answer:
 
 
 def _plan(args: argparse.Namespace) -> Answer:
+    pages = FORMATS["html"][0]
+    if args.output is not None:
+        tables.check_path(args.output, "a plan is", [".svg", *pages])
     model, shapes = model_of(args.model, args.shape), shapes_of(args.shape)
     layout = layout_of(args.mesh, args.divide, batch=args.batch, parameters=args.parameters)
     strategy = strategy_of(args.strategy, layout)
@@ -133,7 +137,10 @@ def _plan(args: argparse.Namespace) -> Answer:
     )
     if args.output is None:
         return Answer.of(plan, args)
-    plan.save(args.output)
+    if Path(args.output).suffix.lower() in pages:
+        ml.view(model, args.output, shapes=shapes or None, title=title_of(args.model), plan=plan)
+    else:
+        plan.save(args.output)
     return Answer.of(plan, args, note=f"wrote {args.output}")
 
 

@@ -158,15 +158,15 @@ def seconds(time: float | None) -> str:
 
     Examples
     --------
-    >>> seconds(0.00123), seconds(2.5), seconds(None)
-    ('1.23 ms', '2.50 s', '')
+    >>> seconds(0.00123), seconds(2.5), seconds(3e-9), seconds(None)
+    ('1.23 ms', '2.50 s', '3 ns', '')
     """
     if time is None:
         return ""
     for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if time >= unit:
             return f"{time / unit:.3g} {name}" if time / unit >= 100 else f"{time / unit:.2f} {name}"
-    return f"{time / 1e-6:.2f} µs"
+    return f"{time / 1e-9:.3g} ns" if time else "0 s"
 
 
 def check_path(path: str | os.PathLike[str], what: str, endings: Iterable[str]) -> None:

@@ -227,7 +227,8 @@ def _view_arguments(parser: argparse.ArgumentParser) -> None:
     text = "time each step in C, with random data and the weights that it starts with, and show that too"
     parser.add_argument("--profile", action="store_true", help=text)
     text = "what svg shows: graph, or with --profile flame_graph or roofline (default graph)"
-    parser.add_argument("--picture", choices=PICTURES, default="graph", metavar="PICTURE", help=text)
+    pictures = [picture for picture in PICTURES if picture != "plan"]
+    parser.add_argument("--picture", choices=pictures, default="graph", metavar="PICTURE", help=text)
 
 
 def _plan_arguments(parser: argparse.ArgumentParser) -> None:
@@ -251,8 +252,11 @@ def _plan_arguments(parser: argparse.ArgumentParser) -> None:
     text = f"count the gradients, and what an optimizer keeps: {', '.join(NAMES)}"
     parser.add_argument("--optimizer", metavar="NAME[:OPTIONS]", help=text)
     parser.add_argument("--gradients", action="store_true", help="also compute the gradients of all parameters")
-    text = "also write a picture: memory of a device, a step along its time, layouts that were compared"
-    parser.add_argument("--output", metavar="FILE.svg", help=text)
+    text = (
+        "also write FILE.svg, a picture of memory, times and the layouts that were compared, or FILE.html, the page of "
+    )
+    text += "the model with it"
+    parser.add_argument("--output", metavar="FILE", help=text)
 
 
 def _quantize_arguments(parser: argparse.ArgumentParser) -> None:

@@ -27,7 +27,7 @@ from ..suggestions import did_you_mean
 if TYPE_CHECKING:
     from ..compiled.physical_model import PhysicalModel
 
-__all__ = ["Source", "model_of", "shapes_of"]
+__all__ = ["Source", "model_of", "shapes_of", "title_of"]
 
 #: Endings of files that hold weights.
 _WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth")
@@ -141,6 +141,12 @@ def model_of(name: str, shapes: Sequence[str] = ()) -> Model:
     if foreign is not None:
         return foreign.model
     return _native(name)
+
+
+def title_of(name: str) -> str:
+    """Return what a model is called on its page: the name of its file or folder, or its own."""
+    path = Path(name)
+    return path.stem if path.suffix or path.exists() else name
 
 
 def _native(name: str) -> Model:

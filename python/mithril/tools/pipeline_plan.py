@@ -175,6 +175,9 @@ class PipelinePlan(PlanReport):
         ]
         return head, rows
 
+    def _places(self) -> list[list[str]]:
+        return [list(stage.layers) for stage in self.stages]
+
     def _sentences(self) -> list[str]:
         loaded, returned = (sum(getattr(s, name) for s in self.stages) for name in ("loaded", "returned"))
         waits = ", ".join(f"{name} {share:.1%}" for name, share in self.bubbles.items())

@@ -209,18 +209,26 @@ class Plan(PlanReport):
             "candidates": () if self.search is None else self.search.candidates,
         }
 
-    def _cells(self) -> tuple[list[str], list[list[str]]]:
+    def _groups(self) -> dict[tuple[str, str, int, str], tuple[int, int, float]]:
+        """Return number, bytes and seconds of the collectives that are one row of the table."""
         groups: dict[tuple[str, str, int, str], tuple[int, int, float]] = {}
         for c in self.communications:
-            key = (c.op, c.axis, c.devices, c.path or "results")
+            key = (c.op, c.axis, c.devices, c.path or "")
             count, size, time = groups.get(key, (0, 0, 0.0))
             groups[key] = (count + 1, size + c.bytes, time + (c.seconds or 0.0))
-        head = ["collective", "mesh axis", "times", "bytes sent", *([] if self.estimate is None else ["time"]), "for"]
+        return groups
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        timed = self.estimate is not None
+        head = ["collective", "mesh axis", "times", "bytes sent", *(["time"] if timed else []), "for"]
         rows = [
-            [op, f"{axis} ({devices})", str(count), f"{size:,}", *([] if self.estimate is None else [took(time)]), path]
-            for (op, axis, devices, path), (count, size, time) in groups.items()
+            [op, f"{axis} ({devices})", str(count), f"{size:,}", *([took(time)] if timed else []), path or "results"]
+            for (op, axis, devices, path), (count, size, time) in self._groups().items()
         ]
         return head, rows
+
+    def _places(self) -> list[list[str]]:
+        return [[path] if path else [] for _, _, _, path in self._groups()]
 
     def _sentences(self) -> list[str]:
         mesh = self.layout.mesh

@@ -37,13 +37,15 @@ _PLACED = re.compile(r"^(x\d+): (\w+)\[([^\]]*)\] arena (\d+)\b(.*)$")
 _BITS = re.compile(r"\d+$")
 
 
-def collect(compiled: PhysicalModel) -> dict[str, Any]:
+def collect(compiled: PhysicalModel, partitioned: str = "") -> dict[str, Any]:
     """Return what the page embeds, of strings, numbers, lists and dictionaries.
 
     Parameters
     ----------
     compiled : PhysicalModel
         A compiled model, whose shapes are known up to symbols.
+    partitioned : str, optional
+        The graph of a device of several, which is shown as the stage ``"partition"``.
 
     Returns
     -------
@@ -53,7 +55,10 @@ def collect(compiled: PhysicalModel) -> dict[str, Any]:
     """
     program = internals.known_program(compiled)
     lines = {row["path"]: row["where"] for row in reversed(_core.nodes(program.core)) if row["path"] and row["where"]}
-    stages = compiled.stages
+    stages = dict(compiled.stages)
+    source = list(stages)[-1]
+    if partitioned:
+        stages["partition"] = partitioned
     graphs: list[dict[str, Any]] = []
     texts: list[dict[str, Any]] = []
     known: dict[str, tuple[int, int]] = {}
@@ -65,7 +70,7 @@ def collect(compiled: PhysicalModel) -> dict[str, Any]:
                 graph = len(graphs)
                 graphs.append(graph_of(text, lines))
                 links = _graph_links(text, graphs[graph])
-            elif name == "emit":
+            elif name == source:
                 links = _source_links(text, program.module.source, graphs)
             else:
                 links = [_step_links(line) for line in text.split("\n")]
@@ -78,7 +83,7 @@ def collect(compiled: PhysicalModel) -> dict[str, Any]:
         "stages": rows,
         "graphs": graphs,
         "texts": texts,
-        "source": rows[-1][2],
+        "source": next(index for name, _, index in rows if name == source),
         "memory": _memory(compiled, stages),
     }
 

@@ -7,11 +7,13 @@
   const canvas = byId("graph"), text = byId("text"), details = byId("details");
   const search = byId("search"), found = byId("found"), stageSelect = byId("stage");
   const SVG = "http://www.w3.org/2000/svg";
-  const TABS = ["source", "stage", "memory", "profile"];
+  const TABS = ["source", "stage", "memory", "profile", "devices"];
+  /** Tabs that show text with a link in each line. */
+  const LISTINGS = ["source", "stage"];
   const trees = new Map();
   let stage, graph, tree, open, placed, boxOf;
   let view = { x: 0, y: 0, scale: 1 };
-  let chosen = null, tab = data.profile ? "profile" : "source", drawn = null, times = null;
+  let chosen = null, tab = data.profile ? "profile" : data.plan ? "devices" : "source", drawn = null, times = null;
 
   function make(name, attributes, parent, content) {
     const made = document.createElementNS(SVG, name);
@@ -214,7 +216,7 @@
   // --- text --------------------------------------------------------------------------------------------------------
 
   function current() {
-    return tab === "memory" || tab === "profile" ? null : data.texts[tab === "source" ? data.source : stage[2]];
+    return LISTINGS.includes(tab) ? data.texts[tab === "source" ? data.source : stage[2]] : null;
   }
 
   function showText() {
@@ -225,6 +227,10 @@
       return markLines(false);
     }
     if (tab === "memory") return showMemory();
+    if (tab === "devices") {
+      showPlan(data.plan, text, { element, pick: choosePath });
+      return markLines(false);
+    }
     const { lines, links } = current();
     const all = document.createDocumentFragment();
     lines.forEach((line, i) => {
@@ -265,6 +271,7 @@
 
   function markLines(scrolls) {
     if (tab === "profile") return times.mark(chosen && chosen.path);
+    if (tab === "devices") return markPlan(text, chosen && chosen.path);
     if (tab === "memory") {
       for (const made of text.querySelectorAll("[data-key]")) made.classList.toggle("marked", Boolean(chosen) && isOf(made.dataset.key));
       return;
@@ -486,6 +493,7 @@
   document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
   byId("title").textContent = `${data.title} · ${data.backend}`;
   byId("tab-profile").hidden = !data.profile;
+  byId("tab-devices").hidden = !data.plan;
   for (const [name] of data.stages) element("option", name, stageSelect).value = name;
   stageSelect.value = data.stage;
   showStage(data.stage);

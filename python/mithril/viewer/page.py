@@ -28,7 +28,7 @@ def page(data: Mapping[str, Any], title: str) -> str:
         "TITLE": html.escape(visible(title)),
         "STYLE": _file("page.css"),
         "DATA": embedded({**data, "title": title}),
-        "SCRIPT": _file("layout.js") + _file("profile.js") + _file("page.js"),
+        "SCRIPT": _file("layout.js") + _file("profile.js") + _file("plan.js") + _file("page.js"),
     }
     out = []
     for i, piece in enumerate(_file("page.html").split("@")):

@@ -1,4 +1,4 @@
-"""`view`: a model as a page of HTML, a picture, or a Mermaid diagram; with its times, if they are measured."""
+"""`view`: a model as a page of HTML, a picture, or a Mermaid diagram; with times, and a plan for several devices."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from ..compiled.stages import RENAMED
 from ..errors import ConflictingOptionError, InvalidValueError
 from ..tools.chosen import logical as logical_of
 from ..tools.chosen import make
+from ..tools.plan_report import PlanReport
 from ..tools.profile import Profile
 from .closed import close
 from .data import collect
@@ -46,14 +47,22 @@ class View:
         The stage of the compiler that is shown first, and in pictures.
     profile : Profile or None
         How long its steps take.
+    plan : Plan or PipelinePlan or None
+        What several devices compute, hold and exchange.
     """
 
     def __init__(
-        self, compiled: PhysicalModel, title: str, stage: str | None = None, profile: Profile | None = None
+        self,
+        compiled: PhysicalModel,
+        title: str,
+        stage: str | None = None,
+        profile: Profile | None = None,
+        plan: PlanReport | None = None,
     ) -> None:
         self.compiled = compiled
         self.title = title
         self.profile = profile
+        self.plan = plan
         stages = compiled.stages
         if stage is None:
             self.stage = next(iter(stages))
@@ -64,9 +73,11 @@ class View:
 
     @cached_property
     def data(self) -> dict[str, Any]:
-        """What the page shows: graphs, texts and their links, the memory plan, the profile."""
+        """What the page shows: graphs, texts and their links, the memory plan, the profile, the plan for devices."""
         profile = None if self.profile is None else profile_data(self.profile, self.title)
-        return {**collect(self.compiled), "profile": profile}
+        plan = None if self.plan is None else self.plan.contents()
+        partitioned = "" if self.plan is None else self.plan.text
+        return {**collect(self.compiled, partitioned), "profile": profile, "plan": plan}
 
     def html(self) -> str:
         """Return the page: one file of HTML that loads nothing."""
@@ -80,14 +91,16 @@ class View:
         depth : int, default 1
             Parts of a graph are shown this deep: with 1, the submodels of the model are boxes.
         picture : str, default "graph"
-            ``"graph"``, or of a view with a profile, ``"flame_graph"`` or ``"roofline"``.
+            ``"graph"``; of a view with a profile ``"flame_graph"`` or ``"roofline"``; of one with a plan ``"plan"``.
 
         Raises
         ------
         InvalidValueError
-            For another picture, or if there is no profile.
+            For another picture, or if there is no profile or no plan.
         """
-        _check_picture(picture, self.profile is not None)
+        _check_picture(picture, has_profile=self.profile is not None, has_plan=self.plan is not None)
+        if self.plan is not None and picture == "plan":
+            return self.plan.picture()
         if self.profile is not None and picture != "graph":
             return self.profile.roofline() if picture == "roofline" else self.profile.flame_graph(self.title)
         return svg(close(self._graph(), _checked(depth)))
@@ -121,14 +134,14 @@ class View:
         depth : int, default 1
             Of pictures.
         picture : str, default "graph"
-            What is drawn as SVG: ``"graph"``, ``"flame_graph"`` or ``"roofline"``.
+            What is drawn as SVG: ``"graph"``, ``"flame_graph"``, ``"roofline"`` or ``"plan"``.
 
         Raises
         ------
         InvalidValueError
-            For another format, ending or picture, or if there is no profile to draw.
+            For another format, ending or picture, or if there is no profile or plan to draw.
         ConflictingOptionError
-            For a picture of the profile in another format than SVG.
+            For another picture than the graph in another format than SVG.
         OSError
             If the file cannot be written.
         """
@@ -157,18 +170,18 @@ class View:
         Raises
         ------
         InvalidValueError
-            For another format or picture, or if there is no profile to draw.
+            For another format or picture, or if there is no profile or plan to draw.
         ConflictingOptionError
-            For a picture of the profile in another format than SVG.
+            For another picture than the graph in another format than SVG.
         """
         if format not in FORMATS:
             raise InvalidValueError(f"format is {format!r}", hint=f"use one of {', '.join(FORMATS)}")
-        _check_picture(picture, self.profile is not None)
+        _check_picture(picture, has_profile=self.profile is not None, has_plan=self.plan is not None)
         if picture != "graph":
             if format != "svg":
                 raise ConflictingOptionError(
                     f"picture is {picture!r}, and the format is {format}",
-                    hint="write it as svg; the page of HTML shows all pictures of a profile",
+                    hint="write it as svg; the page of HTML shows all pictures",
                 )
             return self.svg(picture=picture)
         return FORMATS[format][1](self, depth)
@@ -188,7 +201,7 @@ FORMATS: dict[str, tuple[tuple[str, ...], Callable[[View, int], str]]] = {
 }
 
 #: What may be drawn as SVG.
-PICTURES = ("graph", "flame_graph", "roofline")
+PICTURES = ("graph", "flame_graph", "roofline", "plan")
 
 
 def view(
@@ -201,9 +214,10 @@ def view(
     title: str | None = None,
     depth: int = 1,
     profile: bool | Profile = False,
+    plan: PlanReport | None = None,
     picture: str = "graph",
 ) -> View:
-    """Show a model: its graph, the stages of the compiler, the generated source, the memory plan and the times of C.
+    """Show a model: its graph, the stages of the compiler, the generated source, memory, times, and several devices.
 
     Parameters
     ----------
@@ -224,8 +238,11 @@ def view(
     profile : bool or Profile, default False
         Whether to measure the steps of the model, with its parameters and random data, and to show them as a flame
         graph and as a roofline plot; or what ``compiled.profile(params, data)`` returned. Only C can be measured.
+    plan : Plan or PipelinePlan, optional
+        What `mithril.plan` returned: what several devices compute, hold and exchange. Default: the plan of a compiled
+        model that has a layout.
     picture : str, default "graph"
-        What an ``.svg`` at `path` shows: ``"graph"``, ``"flame_graph"`` or ``"roofline"``.
+        What an ``.svg`` at `path` shows: ``"graph"``, ``"flame_graph"``, ``"roofline"`` or ``"plan"``.
 
     Returns
     -------
@@ -235,9 +252,9 @@ def view(
     Raises
     ------
     InvalidValueError
-        For something that is not a model, another ending of `path`, or a picture of a profile without `profile`.
+        For something that is not a model, another ending of `path`, or a picture of a profile or plan without one.
     ConflictingOptionError
-        For `shapes` or `backend` with a compiled model, or a picture of a profile that is not written as SVG.
+        For `shapes` or `backend` with a compiled model, or another picture than the graph that is not written as SVG.
     UnresolvedShapeError
         If shapes of inputs are needed; to measure, all of them as numbers.
     UnsupportedOpError
@@ -270,7 +287,8 @@ def view(
         raise InvalidValueError(
             f"profile is of type {type(profile).__name__}", hint="give True, or what compiled.profile() returns"
         )
-    _check_picture(picture, profile is not False)
+    if plan is not None and not isinstance(plan, PlanReport):
+        raise InvalidValueError(f"plan is of type {type(plan).__name__}", hint="give what ml.plan() returns")
     if isinstance(model, PhysicalModel):
         for name, value in (("shapes", shapes), ("backend", backend)):
             if value is not None:
@@ -282,8 +300,11 @@ def view(
         if backend is None:
             backend = NumpyBackend() if profile is False else CBackend()
         compiled = compile(logical_of(model), make(backend), shapes=shapes, inference=True)
+    if plan is None and internals.program_settings(compiled).layout is not None:
+        plan = compiled.parallel_plan
+    _check_picture(picture, has_profile=profile is not False, has_plan=plan is not None)
     logical = internals.logical_model(compiled)
-    result = View(compiled, title or logical.name or logical.kind or "Model", stage)
+    result = View(compiled, title or logical.name or logical.kind or "Model", stage, plan=plan)
     if profile is not False:
         result.profile = profile if isinstance(profile, Profile) else compiled.profile()
     if path is not None:
@@ -297,10 +318,15 @@ def _checked(depth: int) -> int:
     return depth
 
 
-def _check_picture(picture: str, has_profile: bool) -> None:
+def _check_picture(picture: str, *, has_profile: bool, has_plan: bool) -> None:
     if picture not in PICTURES:
         raise InvalidValueError(f"picture is {picture!r}", hint=f"use one of {', '.join(PICTURES)}")
-    if picture != "graph" and not has_profile:
+    if picture == "plan" and not has_plan:
+        raise InvalidValueError(
+            "picture is 'plan', but the model is not divided over devices",
+            hint="compile it with a layout, or give plan=ml.plan(...); on the command line: mithril plan",
+        )
+    if picture not in ("graph", "plan") and not has_profile:
         raise InvalidValueError(
             f"picture is {picture!r}, but nothing was measured", hint="give profile=True as well (--profile)"
         )
