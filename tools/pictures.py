@@ -9,48 +9,33 @@ import argparse
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
 import mithril as ml
 
+from tools.browser import CHROMIUM, photograph, screenshot
+
 ROOT = Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "docs" / "pictures"
-CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
-
-
-def screenshot(page: str, picture: Path, size: str = "1400,900") -> None:
-    """Take a picture of a page, an address or a file, in Chromium.
-
-    Parameters
-    ----------
-    page
-        Address, with ``file://`` for a file.
-    picture
-        PNG to be written.
-    size
-        Width and height of the window.
-    """
-    if CHROMIUM is None:
-        print(f"{picture.name} stays: Chromium is not installed")
-        return
-    with tempfile.TemporaryDirectory() as profile:
-        options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        options += [f"--user-data-dir={profile}", f"--window-size={size}", "--virtual-time-budget=4000"]
-        subprocess.run(
-            [CHROMIUM, *options, f"--screenshot={picture}", page], check=True, capture_output=True, timeout=120
-        )
 
 
 def start_page(folder: Path) -> None:
-    """Run the programs of docs/start.md up to the exports, in a folder."""
-    text = (ROOT / "docs" / "start.md").read_text().split("## Compile to C")[0]
+    """Run the programs of docs/start.md in a folder."""
+    text = (ROOT / "docs" / "start.md").read_text()
     code = "\n".join(re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
     os.chdir(folder)
     exec(compile(code, "start.md", "exec"), {"__name__": "start"})
+
+
+def web_picture(folder: Path) -> None:
+    """Take a picture of the page of an exported model, when it has been run on what was recorded."""
+    if CHROMIUM is None:
+        print("web_start.png stays: Chromium is not installed")
+        return
+    act = "page.querySelector('#form:not([hidden])') && (page.querySelector('#recorded').click(), true)"
+    ready = "page.querySelector('#results')?.textContent"
+    photograph(folder, "index.html", PICTURES / "web_start.png", ready, act=act, size="900,520")
 
 
 def profile_pictures() -> None:
@@ -106,6 +91,7 @@ def main() -> None:
         for picture in ("training.svg", "model.svg"):
             shutil.copyfile(folder / picture, PICTURES / picture)
         screenshot((folder / "model.html").as_uri(), PICTURES / "view.png")
+        web_picture(folder / "spirals_web")
         os.chdir(ROOT)
         plan_picture(folder)
     profile_pictures()

@@ -1,8 +1,6 @@
 """Plans for several devices on the page of a model: links to layers, the partitioned graph, the page in a browser."""
 
 import json
-import shutil
-import subprocess
 import xml.etree.ElementTree as ElementTree
 
 import mithril as ml
@@ -10,7 +8,8 @@ import pytest
 from mithril.__main__ import main
 from mithril.errors import ConflictingOptionError, InvalidValueError, UnresolvedShapeError
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+from tools.browser import CHROMIUM, document
+
 SHAPES = {"input": [8, 16]}
 
 
@@ -121,10 +120,7 @@ def test_in_chromium(tmp_path):
     plan = ml.plan(model, ml.Mesh(model=2), shapes=SHAPES, strategy="tensor_parallel", hardware="a100")
     page = ml.view(model, shapes=SHAPES, plan=plan).html().replace("</body>", PROBE)
     (tmp_path / "page.html").write_text(page, encoding="utf-8")
-    options = ["--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'user'}"]
-    options += ["--virtual-time-budget=3000", "--dump-dom", (tmp_path / "page.html").as_uri()]
-    done = subprocess.run([CHROMIUM, *options], capture_output=True, text=True, timeout=60)
-    text = done.stdout.split("REPORT", 2)[-1].split("END")[0]
+    text = document((tmp_path / "page.html").as_uri()).split("REPORT", 2)[-1].split("END")[0]
     result = json.loads(text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
     assert result["problems"] == []
     assert result["rows"] == len(plan.contents()["rows"])

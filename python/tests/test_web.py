@@ -17,8 +17,9 @@ from mithril.__main__ import main
 from mithril.errors import BackendUnavailableError, CompilerError, InvalidValueError, ModelFileError
 from mithril.tools.web import compiler
 
+from tools.browser import CHROMIUM
+
 NODE = shutil.which("node")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 def lacking():

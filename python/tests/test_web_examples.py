@@ -1,12 +1,9 @@
 """The pages of `mithril.examples.web`: what they do with their models, in Node.js and in Chromium."""
 
-import functools
-import http.server
 import json
 import os
 import shutil
 import subprocess
-import threading
 
 import mithril as ml
 import numpy as np
@@ -19,8 +16,9 @@ from mithril.models import create_gpt
 from mithril.tools.web import compiler
 from mithril.vision import Preprocess
 
+from tools.browser import CHROMIUM, photograph
+
 NODE = shutil.which("node")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 DIGITS = """
 import { readFileSync } from "node:fs";
@@ -212,55 +210,8 @@ def test_the_page_of_texts_writes_what_python_writes(tmp_path):
     assert written["text"] == tokenizer.decode(written["tokens"])
 
 
-def opened(folder, profile, screenshot=None, *options):
-    """The text of a page that has shown what it does; its picture too, if a path is given for it."""
-    (folder / "test.html").write_text(FRAME)
-    done, posted = threading.Event(), []
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def do_GET(self):
-            # Browsers take pictures of pages that are loaded, of which this is a part.
-            if self.path == "/hold.css":
-                done.wait(60)
-            super().do_GET()
-
-        def do_POST(self):
-            posted.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
-            self.send_response(204)
-            self.end_headers()
-            done.set()
-
-        def log_message(self, *_):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=folder))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    address = f"http://127.0.0.1:{server.server_port}/test.html"
-    command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}", *options]
-    command += ["--hide-scrollbars", "--window-size=900,640", f"--screenshot={screenshot or profile / 'page.png'}"]
-    with subprocess.Popen([*command, address], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as browser:
-        try:
-            assert done.wait(60), "the page is not done"
-            browser.wait(20)
-        finally:
-            browser.terminate()
-            server.shutdown()
-            server.server_close()
-    return posted[0]
-
-
-FRAME = """<!doctype html><meta name="color-scheme" content="light dark">
-<style>html, body, iframe { margin: 0; border: 0; width: 100%; height: 100%; display: block }</style>
-<iframe src="index.html#demo"></iframe><script>
-const body = () => document.querySelector("iframe").contentDocument?.body;
-const timer = setInterval(() => {
-  if (!body()?.dataset.done && !body()?.querySelector("#problem")?.textContent) return;
-  clearInterval(timer);
-  fetch("/report", { method: "POST", body: body().innerText });
-}, 50);
-document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href: "/hold.css" }));
-</script>
-"""
+#: When a page has shown what it does, or what went wrong.
+READY = "page.dataset.done || page.querySelector('#problem')?.textContent"
 
 
 @pytest.mark.skipif(not os.environ.get("MITHRIL_TEST_ALL"), reason="takes long: MITHRIL_TEST_ALL=1 runs it")
@@ -269,12 +220,11 @@ def test_pages_in_chromium(tmp_path):
     """Pictures are classified and texts are written; nothing goes wrong."""
     pytest.importorskip("tokenizers")
     needs_compiler()
-    (tmp_path / "profile").mkdir()
     image.write(tmp_path / "image", model=small_classifier(), preprocess=Preprocess(resize=40, crop=32))
-    page = opened(tmp_path / "image", tmp_path / "profile")
+    page = photograph(tmp_path / "image", "index.html#demo", tmp_path / "image.png", READY)
     assert page.count("class ") == 5
     assert "The model took" in page
     text.write(tmp_path / "text", sizes=SIZES, context=24)
-    page = opened(tmp_path / "text", tmp_path / "profile")
+    page = photograph(tmp_path / "text", "index.html#demo", tmp_path / "text.png", READY)
     assert "tokens per second" in page
     assert "Once upon a time" in page
