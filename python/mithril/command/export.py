@@ -20,7 +20,9 @@ from ..errors import ConflictingOptionError, InvalidValueError, UnresolvedShapeE
 from ..generation.command import by_pattern
 from ..generation.text import TextGenerator
 from ..parallel.strategies import AXES
+from ..quantization.calibration import METHODS
 from ..suggestions import among
+from ..tools.calibration import calibrate
 from ..tools.export import TARGETS as FOLDERS
 from ..tools.exported import RANDOM, Exported
 from ..tools.onnx import to_onnx
@@ -53,6 +55,7 @@ _OF_FOLDERS: dict[str, Any] = {
     "data": None,
     "mesh": None,
     "strategy": None,
+    "calibrate": None,
 }
 
 
@@ -67,6 +70,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--precision", choices=("float16", "bfloat16"), help=text)
     text = "quantize weights: int8, int8_weights, int4_weights, or PATTERN=TYPE; may be given several times"
     parser.add_argument("--quantize", action="append", metavar="TYPE", help=text)
+    text = "data of a typical call, *.npz or *.safetensors, for the ranges of int8 convolutions; several times for more"
+    parser.add_argument("--calibrate", action="append", metavar="FILE", help=text)
+    text = f"how --calibrate determines ranges: {', '.join(METHODS)} (default minmax)"
+    parser.add_argument("--calibrate-method", metavar="NAME", help=text)
+    text = "percentage of the values that the ranges of --calibrate-method percentile hold (default 99.99)"
+    parser.add_argument("--calibrate-percentile", type=float, metavar="P", help=text)
     parser.add_argument("--gradients", action="store_true", help="also compute the gradients of all parameters")
     text = f"export a training step: {', '.join(NAMES)}, with options as in sgd:learning_rate=0.1,momentum=0.9"
     parser.add_argument("--optimizer", metavar="NAME[:OPTIONS]", help=text)
@@ -130,8 +139,12 @@ def run(args: argparse.Namespace) -> Answer:
     dtypes = {"target": "int64"} if model is not source.model and args.loss in _OF_CLASSES else {}
     options: dict[str, Any] = {"shapes": shapes, "dtypes": dtypes, "inference": not is_trained}
     compiled = compile(model, backend, **options, precision=args.precision)
-    if source.weights is not None or target == "onnx":
+    if source.weights is not None or target == "onnx" or args.calibrate:
         source.load_into(compiled)
+    if args.calibrate:
+        method = METHODS[0] if args.calibrate_method is None else args.calibrate_method
+        samples = (_data(path, "--calibrate") for path in args.calibrate)
+        compiled = calibrate(compiled, samples=samples, method=method, percentile=args.calibrate_percentile)
     if target == "onnx":
         options = {"opset": args.opset, "external_data": args.external_data, "gradients": args.gradients}
         if source.is_random:
@@ -239,6 +252,12 @@ def _refuse(args: argparse.Namespace, target: str) -> None:
             raise ConflictingOptionError(
                 f"{_flag(name)} is for files of ONNX", hint="add --format onnx, or leave it out"
             )
+    further = [name for name in ("calibrate_method", "calibrate_percentile") if getattr(args, name) is not None]
+    if further and not args.calibrate:
+        hint = "add --calibrate FILE with the data of a typical call, or leave it out"
+        raise ConflictingOptionError(f"{_flag(further[0])} has no effect without --calibrate", hint=hint)
+    if args.calibrate and not args.quantize:
+        raise ConflictingOptionError("--calibrate determines ranges for int8", hint="add --quantize int8")
     if args.loss is not None and args.optimizer is None:
         raise ConflictingOptionError(
             "--loss is minimized by an optimizer", hint="add --optimizer adam, or leave it out"
@@ -261,15 +280,17 @@ def _with_loss(model: Model, loss: str, shapes: Mapping[str, Any], args: argpars
     return internals.logical_model(trained), output
 
 
-def _data(path: str) -> dict[str, Any]:
-    """Read arrays by name."""
+def _data(path: str, option: str = "--data") -> dict[str, Any]:
+    """Read the arrays of a file that an option names."""
     if Path(path).suffix == ".npz":
         try:
             with np.load(path, allow_pickle=False) as archive:
                 return dict(archive)
         except ValueError as error:
-            raise InvalidValueError(f"--data {path} cannot be read: {error}", hint="write it by numpy.savez") from error
+            raise InvalidValueError(
+                f"{option} {path} cannot be read: {error}", hint="write it by numpy.savez"
+            ) from error
     if Path(path).suffix == ".safetensors":
         opened = weights.open(path)
         return {name: opened[name] for name in opened}
-    raise InvalidValueError(f"--data is {path!r}", hint="give a file *.npz or *.safetensors")
+    raise InvalidValueError(f"{option} is {path!r}", hint="give a file *.npz or *.safetensors")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -169,6 +169,11 @@ class Quantized:
         Root of the mean squared error.
     cosine : float
         Cosine of the angle between the values and what became of them; 1 is the same direction.
+    range : (float, float) or None
+        The fixed range of the activations that a weight in int8 is applied to.
+    method : str or None
+        How their range is determined: ``"minmax"``, ``"percentile 99.99"``, ``"entropy"``, ``"quantize_ranges"`` (as
+        given to the backend), or ``"each call"``. None: the activations are not quantized.
     """
 
     path: str
@@ -178,6 +183,8 @@ class Quantized:
     bits: float
     rmse: float
     cosine: float
+    range: tuple[float, float] | None = None
+    method: str | None = None
 
 
 @dataclass(frozen=True)
@@ -246,27 +253,30 @@ class QuantizationReport(tables.Report):
         names = ("rows", "skipped", "before", "after", "outputs")
         return {name: getattr(self, name) for name in names}
 
-    def _cells(self) -> tuple[list[str], list[list[str]]]:
-        return _HEADS, [
-            [r.path, r.type, _bytes(r.before), _bytes(r.after), f"{r.bits:.4g}", f"{r.rmse:.3g}", f"{r.cosine:.6f}"]
+    def _cells(self, size: Callable[[int], str] | None = None) -> tuple[list[str], list[list[str]]]:
+        size = size or _bytes
+        lines = [
+            [r.path, r.type, size(r.before), size(r.after), f"{r.bits:.4g}", f"{r.rmse:.3g}", f"{r.cosine:.6f}"]
             for r in self.rows
         ]
+        if all(r.method is None for r in self.rows):
+            return _HEADS, lines
+        ranges = [[_range(r.range), r.method or ""] for r in self.rows]
+        return [*_HEADS, *_RANGE_HEADS], [[*line, *of] for line, of in zip(lines, ranges, strict=True)]
 
     def _sentences(self) -> list[str]:
         return [self._total(), *map(str, self.skipped), *map(str, self.outputs)]
 
     def __str__(self) -> str:
-        _, lines = self._cells()
-        text = _columns([_HEADS, *lines]) if lines else ""
+        heads, lines = self._cells()
+        text = _columns([heads, *lines]) if lines else ""
         return "\n".join([*([text] if text else []), *self._sentences()])
 
     def to_markdown(self) -> str:
         """Return the report as a table of Markdown."""
-        lines = [
-            f"| {r.path} | {r.type} | {r.before} | {r.after} | {r.bits:.4g} | {r.rmse:.3g} | {r.cosine:.6f} |"
-            for r in self.rows
-        ]
-        head = ["| " + " | ".join(_HEADS) + " |", "|" + "---|" * len(_HEADS)]
+        heads, cells = self._cells(str)
+        lines = [f"| {' | '.join(line)} |" for line in cells]
+        head = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
         notes = [f"- {note}" for note in (*self.skipped, *self.outputs)]
         return "\n".join([*head, *lines, "", self._total(), *([""] if notes else []), *notes])
 
@@ -276,6 +286,12 @@ class QuantizationReport(tables.Report):
 
 
 _HEADS = ["path", "type", "before", "after", "bits", "rmse", "cosine"]
+#: Of the activations that weights are applied to, where these are quantized.
+_RANGE_HEADS = ["range", "range from"]
+
+
+def _range(range: tuple[float, float] | None) -> str:
+    return "" if range is None else f"{range[0]:.4g} to {range[1]:.4g}"
 
 
 def _bytes(count: int) -> str:

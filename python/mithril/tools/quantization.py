@@ -56,7 +56,8 @@ def quantization_report(
     Returns
     -------
     QuantizationReport
-        What is not quantized is in ``skipped``, with the reason.
+        What is not quantized is in ``skipped``, with the reason. Where activations are quantized too, rows tell their
+        range and the method of `mithril.calibrate` that determined it, or that it is computed at each call.
 
     Examples
     --------
@@ -103,8 +104,10 @@ def quantization_report(
             rows.append(Quantized(name, form, 4 * host.size, kept, 8 * kept / host.size, 0.0, 1.0))
             after += kept
         else:
-            row = _row if isinstance(backend, CBackend) else _row_of_ggml
-            rows.append(row(name, host, decision))
+            if isinstance(backend, CBackend):
+                rows.append(_row(name, host, decision, backend))
+            else:
+                rows.append(_row_of_ggml(name, host, decision))
             after += decision["bytes"]
     return QuantizationReport(tuple(rows), tuple(skipped), before, after, outputs)
 
@@ -167,7 +170,7 @@ def _row_of_ggml(path: str, array: np.ndarray[Any, Any], decision: Mapping[str, 
     return Quantized(path, scheme.lower(), array.nbytes, kept, 8 * kept / matrix.size, rmse, cosine)
 
 
-def _row(path: str, array: np.ndarray[Any, Any], decision: Mapping[str, Any]) -> Quantized:
+def _row(path: str, array: np.ndarray[Any, Any], decision: Mapping[str, Any], backend: CBackend) -> Quantized:
     start, columns, column = decision["matrix"]
     flat = np.ascontiguousarray(array).reshape(-1)[start:]
     sizes, steps = zip(*decision["batch"], (columns, column), *decision["terms"], strict=True)
@@ -176,7 +179,11 @@ def _row(path: str, array: np.ndarray[Any, Any], decision: Mapping[str, Any]) ->
     matrix = np.lib.stride_tricks.as_strided(flat, sizes, strides, writeable=False).reshape(-1, terms)
     scheme, kept = decision["scheme"], decision["bytes"]
     rmse, cosine = distance(rounded(matrix, scheme), matrix)
-    return Quantized(path, scheme, array.nbytes, kept, 8 * kept / matrix.size, rmse, cosine)
+    range, method = None, None
+    if scheme == "int8":
+        range = backend.quantize_ranges.get(path) if decision["is_convolution"] else None
+        method = "each call" if range is None else backend.calibration or "quantize_ranges"
+    return Quantized(path, scheme, array.nbytes, kept, 8 * kept / matrix.size, rmse, cosine, range, method)
 
 
 def _outputs(model: PhysicalModel, backend: Any, params: Any, data: Any) -> tuple[OutputError, ...]:

@@ -105,6 +105,8 @@ class CBackend(NativeBackend):
         self.quantize: Rules | None = rules(settings.get("quantize"))
         #: Ranges of images by the names of the weights that are applied to them.
         self.quantize_ranges: Ranges = ranges(settings.get("quantize_ranges"), self.quantize)
+        #: How `mithril.calibrate` determined them, e.g. ``"minmax"``; None: they are those of the option.
+        self.calibration: str | None = None
         #: Whether a weight that cannot be quantized is an error.
         self.quantize_strict: bool = options.switch("quantize_strict", settings.get("quantize_strict", False))
 
