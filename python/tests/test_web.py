@@ -422,7 +422,7 @@ def test_any_number_of_rows_and_quantized_weights(tmp_path):
     [
         ({"target": "wasm"}, InvalidValueError, "available: c, web"),
         ({"lanes": 8}, InvalidValueError, "hold 4 floats"),
-        ({"threads": 2}, InvalidValueError, "one thread"),
+        ({"threads": -1}, InvalidValueError, "give a positive number"),
         ({"weights_inside": True}, InvalidValueError, "beside the code"),
         ({"autotune": True}, InvalidValueError, "on this machine"),
         ({"cc": "no-such-compiler"}, BackendUnavailableError, "ziglang"),

@@ -90,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "a size of --shape that becomes an argument of the functions, e.g. batch with --shape input=batch,784"
     parser.add_argument("--batch", metavar="NAME", help=text)
     parser.add_argument("--block", type=int, metavar="N", help="rows that are computed at a time with --batch")
-    text = "threads of the check and of the figures for memory (default 1); the code takes any number"
+    text = "threads of the check and of the figures for memory (default 1); for the web 1 is without threads"
     parser.add_argument("--threads", type=int, metavar="N", help=text)
     text = "an error if packed weights and scratch memory need more, e.g. 256KB"
     parser.add_argument("--memory-limit", metavar="SIZE", help=text)
@@ -167,7 +167,7 @@ def run(args: argparse.Namespace) -> Answer:
         layout=layout,
         strategy=strategy,
         prefix="model" if args.prefix is None else args.prefix,
-        threads=1 if args.threads is None else args.threads,
+        threads=args.threads,
         flags=() if args.flags is None else tuple(shlex.split(args.flags)),
         **{name: getattr(args, name) for name in further},
     )
@@ -196,7 +196,7 @@ def _with_open_sizes(export: Callable[..., Exported], shapes: Mapping[str, Any])
 
 
 #: Options that a decoder that generates text takes too.
-_OF_DECODERS = ("prefix", "cc", "flags")
+_OF_DECODERS = ("prefix", "threads", "cc", "flags")
 
 
 def _decoder(args: argparse.Namespace) -> Answer:
@@ -209,6 +209,7 @@ def _decoder(args: argparse.Namespace) -> Answer:
         args.folder,
         context=args.context,
         prefix="model" if args.prefix is None else args.prefix,
+        threads=args.threads,
         cc=args.cc,
         flags=() if args.flags is None else tuple(shlex.split(args.flags)),
     )

@@ -58,7 +58,7 @@ def export(
     autotune: bool = False,
     batch: str | None = None,
     block: int | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     memory_limit: int | str | None = None,
     cc: str | None = None,
     flags: Any = (),
@@ -107,7 +107,8 @@ def export(
         A symbolic size of the model, such as ``"batch"``, which becomes an argument of ``..._run_batch`` and
         ``..._call_batch``: any number of rows, computed ``block`` at a time.
     threads : int, optional
-        Threads of the check, and of the figures for memory (default 1). The code takes any number.
+        Threads of the check, and of the figures for memory (default 1). The code takes any number. For the web the
+        default is 2, and 1 leaves out the form of the code that runs on several threads.
     memory_limit : int or str, optional
         Bytes that packed parameters and the scratch memory of a call may need together, e.g. ``"256KB"``; more is an
         error. Default: that of the model where it is compiled for C.
@@ -151,14 +152,14 @@ def export(
         rust.refuse_options(batch=batch)
         rust.refuse_foreign(Path(folder))
     if is_web:
-        web.refuse_options({"lanes": lanes, "threads": threads, "weights_inside": weights_inside, "autotune": autotune})
+        web.refuse_options({"lanes": lanes, "weights_inside": weights_inside, "autotune": autotune})
     if weights_inside not in (None, True, False):
         raise InvalidValueError(f"weights_inside is {weights_inside!r}", hint="pass True, False, or None for by size")
     if not isinstance(prefix, str):
         raise InvalidValueError(f"prefix is {prefix!r}", hint='pass a string, e.g. "classifier"')
     if optimizer is not None and not isinstance(optimizer, Optimizer):
         raise InvalidValueError(f"optimizer is {optimizer!r}", hint="give one, e.g. ml.optim.Adam(0.001)")
-    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+    if isinstance(threads, bool) or not (threads is None or (isinstance(threads, int) and threads >= 1)):
         raise InvalidValueError(f"threads is {threads!r}", hint="give a positive number")
     if loss is not None and optimizer is None:
         raise InvalidValueError("a loss is minimized by an optimizer", hint="give one: optimizer=ml.optim.Adam(0.001)")
@@ -181,7 +182,7 @@ def export(
     web_cc, web_flags = cc, CBackend(flags=flags).flags
     if is_web:
         cc, flags, lanes, weights_inside = None, (), 4, False
-    settings: dict[str, Any] = {"num_threads": threads, "cc": cc, "flags": flags, "memory_limit": memory_limit}
+    settings: dict[str, Any] = {"num_threads": threads or 1, "cc": cc, "flags": flags, "memory_limit": memory_limit}
     if own is not None:
         settings["memory_limit"] = own.memory_limit if memory_limit is None else memory_limit
         settings |= {"cc": cc or own.cc, "flags": flags or own.flags}
@@ -283,6 +284,7 @@ def export(
                 calls=calls,
                 trains=optimizer is not None,
                 is_quantized=bool(rules),
+                threads=threads,
                 cc=web_cc,
                 flags=web_flags,
             )

@@ -52,7 +52,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     print(exported)
-    print(f"\npython -m http.server -d {args.folder}     # then open http://localhost:8000")
+    print(f"\npython -m mithril.tools.web {args.folder}     # then open http://localhost:8000")
     return 0
 
 

@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,9 +26,9 @@ from ...compiled.arguments import missing
 from ...errors import InvalidValueError, NumericsError, ParameterError
 from ..exported import RANDOM
 from ..inputs import refuse_unknown
-from .compiler import build
+from .compiler import CODE, THREADS_CODE, build
 from .files import HERE, REGISTERS, check, fill, manifest, marks, package_name, refuse_foreign
-from .package import ExportedWeb
+from .package import ExportedWeb, check_threads, code_description, code_figures, code_words, remove_other_forms
 
 if TYPE_CHECKING:
     from ...compiled.physical_model import PhysicalModel
@@ -38,8 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["export_decoder"]
 
 _TEMPLATES = ("model.mjs", "model.d.ts", "check.mjs", "index.html", "README.md")
-_SHARED = ("runtime.mjs", "worker.mjs")
-_BINARIES = ("model.wasm", "weights.bin")
+_SHARED = ("runtime.mjs", "program.mjs", "worker.mjs", "thread.mjs")
+_WEIGHTS = "weights.bin"
 #: Tokens after the recorded prompt, and logits that are recorded: each says as much as all of them.
 _NEXT, _LOGITS = 8, 2048
 #: What tokenizers disagree about: spaces, digits, contractions, scripts, signs of several bytes, newlines.
@@ -66,6 +65,7 @@ def export_decoder(
     prefix: str = "model",
     chunk: int = 16,
     prompt: str = "Once upon a time",
+    threads: int | None = None,
     cc: str | None = None,
     flags: Any = (),
 ) -> ExportedWeb:
@@ -97,6 +97,8 @@ def export_decoder(
         So many tokens of a prompt are read at once (default 16); 1: one by one, which makes the code smaller.
     prompt : str, optional
         What the example page begins with.
+    threads : int, optional
+        Threads of the check (default 2); 1 leaves out the form of the code that runs on several threads.
     cc : str, optional
         The compiler for WebAssembly. Default: clang, otherwise the package ``ziglang``.
     flags : sequence of str, optional
@@ -129,10 +131,11 @@ def export_decoder(
         internals.logical_model(model), str(model.backend.default_dtype), internals.compile_options(model)
     )
     caches = _caches(core)
-    _refuse(context, chunk, prefix)
+    _refuse(context, chunk, prefix, threads)
     place = Path(folder)
     names = [*_TEMPLATES, *_SHARED, "generation.mjs", "package.json"]
-    others = [*_BINARIES, *(("tokenizer.json", "tokenizers.LICENSE") if tokenizer is not None else ())]
+    others = [CODE, THREADS_CODE, _WEIGHTS]
+    others += ["tokenizer.json", "tokenizers.LICENSE"] if tokenizer is not None else []
     refuse_foreign(place, [*names, *(["tokenizers.mjs"] if tokenizer is not None else [])], others)
     values, is_random = _parameters(model, core, params)
     web_flags = CBackend(flags=flags).flags
@@ -171,17 +174,20 @@ def export_decoder(
             **_ports(report, caches, reports[lengths[-1]]),
         }
         place.mkdir(parents=True, exist_ok=True)
-        start = time.perf_counter()
-        compiler = build(
+        code = build(
             [Path(work) / str(length) / f"{prefix}_{length}.c" for length in lengths],
-            Path(work) / "model.wasm",
+            Path(work),
             [f"{prefix}_{length}_{name}" for length in lengths for name in ("run", "arena_bytes", "error")],
             [*report["flags"], *web_flags],
             cc,
+            threads,
         )
-        seconds = time.perf_counter() - start
-        shutil.move(Path(work) / "model.wasm", place / "model.wasm")
-        shutil.move(weights, place / "weights.bin")
+        described["code"] = code_description(code)
+        recorded["threads"] = check_threads(code, threads)
+        for name in code.names:
+            shutil.move(Path(work) / name, place / name)
+        shutil.move(weights, place / _WEIGHTS)
+        remove_other_forms(place, code)
         arena = max(reports[length]["arena_bytes"] for length in lengths)
     # Without a tokenizer a prompt is a list of tokens.
     shown = prompt if tokenizer is not None else ", ".join(map(str, recorded["prompt"][:4]))
@@ -191,16 +197,16 @@ def export_decoder(
         "html_prompt": html.escape(shown),
         "prompt": json.dumps(prompt) if tokenizer is not None else f"[{shown}]",
         "name": package_name(prefix),
+        **code_words(code),
         "description": json.dumps(described, indent=1),
         "recorded": json.dumps(recorded),
         "tokenizer_row": _TOKENIZER_ROW if tokenizer is not None else "",
     }
-    written = _write(place, words, tokenizer)
+    written = _write(place, words, tokenizer, [*code.names, _WEIGHTS])
     (place / "package.json").write_text(manifest(prefix, words["title"], written), "utf-8")
     figures = (report["weight_bytes"], report["packed_bytes"], report["pack_bytes"], arena)
     files = tuple(place / name for name in written)
-    size = (place / "model.wasm").stat().st_size
-    return ExportedWeb(place, files, *figures, check(place), is_random, size, compiler, seconds)
+    return ExportedWeb(place, files, *figures, check(place), is_random, **code_figures(place, code))
 
 
 _TOKENIZER_ROW = """| `tokenizer.json` | the tokenizer |
@@ -208,14 +214,14 @@ _TOKENIZER_ROW = """| `tokenizer.json` | the tokenizer |
 """
 
 
-def _write(place: Path, words: Mapping[str, str], tokenizer: Tokenizer | None) -> list[str]:
+def _write(place: Path, words: Mapping[str, str], tokenizer: Tokenizer | None, binaries: Sequence[str]) -> list[str]:
     """Write what is not compiled; return the names of all files."""
     for name in _TEMPLATES:
         (place / name).write_text(fill((HERE / "decoder" / name).read_text("utf-8"), words), "utf-8")
     for name in _SHARED:
         shutil.copyfile(HERE / name, place / name)
     shutil.copyfile(HERE / "decoder" / "generation.mjs", place / "generation.mjs")
-    names = ["package.json", *_BINARIES, *_TEMPLATES, *_SHARED, "generation.mjs"]
+    names = ["package.json", *binaries, *_TEMPLATES, *_SHARED, "generation.mjs"]
     if tokenizer is not None:
         for name in ("tokenizers.mjs", "tokenizers.LICENSE"):
             shutil.copyfile(HERE / "vendor" / name, place / name)
@@ -224,8 +230,8 @@ def _write(place: Path, words: Mapping[str, str], tokenizer: Tokenizer | None) -
     return names
 
 
-def _refuse(context: Any, chunk: Any, prefix: Any) -> None:
-    for name, value in (("context", context), ("chunk", chunk)):
+def _refuse(context: Any, chunk: Any, prefix: Any, threads: Any) -> None:
+    for name, value in (("context", context), ("chunk", chunk), ("threads", 1 if threads is None else threads)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise InvalidValueError(f"{name} is {value!r}", hint="give a positive integer")
     if not isinstance(prefix, str):

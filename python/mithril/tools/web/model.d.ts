@@ -39,6 +39,11 @@ export interface LoadOptions {
   onProgress?: (progress: Progress) => void;
   /** Whether the weights are kept in the browser's cache (default true). */
   cache?: boolean;
+  /**
+   * How many threads the model runs on: "auto", the default, is as many as suit the machine. Where memory cannot be
+   * shared, as in pages that are not cross-origin isolated, it is one. In pages, more run in a worker.
+   */
+  threads?: number | "auto";
 }
 
 export interface Model {
@@ -47,6 +52,8 @@ export interface Model {
   readonly title: string;
   /** Whether it is a training step: `step` instead of `run`. */
   readonly trains: boolean;
+  /** How many threads it runs on. */
+  readonly threads: number;
   /** Bytes of its memory. */
   readonly memoryBytes: number;
   /** Computes the outputs; states such as caches change. */
@@ -61,7 +68,7 @@ export interface Model {
   assign(values: Record<string, Tensor | number | bigint | boolean>): Promise<void>;
   /** Brings states, and parameters that are trained, back to what they were when the model was loaded. */
   reset(): Promise<void>;
-  /** Gives the memory back; ends the worker. */
+  /** Gives the memory back; ends the worker and the threads. */
   close(): Promise<void>;
 }
 

@@ -1,7 +1,8 @@
 // Written by Mithril: @title@
 // Runs model.wasm on the weights in weights.bin, in browsers and in Node.js. model.d.ts describes the interface.
 
-import { ARRAYS, ModelError, aligned, fill, folderOf, instantiate, megabytes, messageOf, refuseUnknown, startWorker } from "./runtime.mjs";
+import { isPage, start, threadsOf } from "./program.mjs";
+import { ARRAYS, ModelError, aligned, fill, folderOf, messageOf, refuseUnknown, startWorker } from "./runtime.mjs";
 
 export { ARRAYS, ModelError };
 
@@ -49,14 +50,14 @@ class Model {
   #results = description.outputs.filter((port) => port.replaces === null);
   #data = description.inputs.filter((port) => port.isData);
   #kept = description.inputs.filter((port) => port.offset !== null);
-  #exports;
+  #program;
   #weights;
   #place;
   #initial = new Map();
 
-  constructor(instance) {
-    this.#exports = instance.exports;
-    this.#weights = aligned(Number(instance.exports.__heap_base.value));
+  constructor(program) {
+    this.#program = program;
+    this.#weights = program.base;
     this.#reserve(1);
   }
   get inputs() {
@@ -73,6 +74,9 @@ class Model {
   }
   get memoryBytes() {
     return this.#memory().byteLength;
+  }
+  get threads() {
+    return this.#program?.threads;
   }
   async run(data) {
     if (description.trains) throw new ModelError("this model was exported as a training step: call step(…)");
@@ -104,8 +108,10 @@ class Model {
     }
   }
   async close() {
-    this.#exports = undefined;
+    const program = this.#program;
+    this.#program = undefined;
     this.#initial.clear();
+    await program?.close();
   }
   // Where the file of weights goes, and what is called once it is there. Not part of the interface.
   _fill() {
@@ -122,11 +128,11 @@ class Model {
   }
 
   #memory() {
-    if (!this.#exports) throw new ModelError("the model was closed");
-    return this.#exports.memory.buffer;
+    if (!this.#program) throw new ModelError("the model was closed");
+    return this.#program.memory.buffer;
   }
-  #function(name) {
-    return this.#exports[`${description.prefix}_${name}`];
+  #run(name, ...args) {
+    return this.#program.call(`${description.prefix}_${name}`, ...args);
   }
   // Lays out the memory for so many rows: weights, scratch memory, data, outputs, pointers.
   #reserve(rows) {
@@ -136,18 +142,11 @@ class Model {
       end += aligned(bytes);
       return at;
     };
-    const arena = take(this.#function(description.batch ? "batch_arena_bytes" : "arena_bytes")(1));
+    const arena = take(this.#run(description.batch ? "batch_arena_bytes" : "arena_bytes", this.#program.threads));
     const places = new Map([...this.#data, ...this.#results].map((port) => [port, take(bytesOf(port, rows))]));
     const inputs = take(4 * (this.#inputs.length + 1));
     const outputs = take(4 * (description.outputs.length + 1));
-    const missing = end - this.#memory().byteLength;
-    if (missing > 0) {
-      try {
-        this.#exports.memory.grow(Math.ceil(missing / 65536));
-      } catch {
-        throw new ModelError(`the model needs ${megabytes(end)} of memory, which this system does not give`);
-      }
-    }
+    this.#program.reserve(end);
     const pointers = new Uint32Array(this.#memory(), inputs, this.#inputs.length);
     this.#inputs.forEach((port, i) => {
       pointers[i] = port.isData ? places.get(port) : port.offset === null ? 0 : this.#weights + port.offset;
@@ -176,10 +175,11 @@ class Model {
     const { arena, places, inputs, outputs } = this.#place;
     this.#data.forEach((port, i) => this.#view(port, places.get(port), rows).set(arrays[i]));
     const packed = description.weights.isPacked ? this.#weights + 64 : 0;
+    const { pool } = this.#program;
     const code = description.batch
-      ? this.#function("run_batch")(inputs, outputs, BigInt(rows), packed, arena, 0)
-      : this.#function("run")(inputs, outputs, packed, arena, 0);
-    if (code !== 0) throw new ModelError(messageOf(this.#memory(), this.#function("error")(code)));
+      ? this.#run("run_batch", inputs, outputs, BigInt(rows), packed, arena, pool)
+      : this.#run("run", inputs, outputs, packed, arena, pool);
+    if (code !== 0) throw new ModelError(messageOf(this.#memory(), this.#run("error", code)));
     return Object.fromEntries(this.#results.map((port) => [port.name, this.#view(port, places.get(port), rows).slice()]));
   }
   #read(isWanted, what) {
@@ -196,12 +196,20 @@ class Model {
 
 /** Loads the model. */
 export async function load(url, options = {}) {
+  const threads = await threadsOf(options.threads, description.code);
+  if (threads > 1 && isPage()) return loadInWorker(url, options);
   const folder = await folderOf(url);
-  const model = new Model(await instantiate(new URL("model.wasm", folder)));
-  const { target, done } = model._fill();
-  await fill(folder, description.weights, target, options);
-  done();
-  return model;
+  const program = await start(folder, description.code, threads);
+  try {
+    const model = new Model(program);
+    const { target, done } = model._fill();
+    await Promise.all([fill(folder, description.weights, target, options), program.ready]);
+    done();
+    return model;
+  } catch (error) {
+    await program.close();
+    throw error;
+  }
 }
 
 /** Loads the model in a worker, so that the page stays responsive; the interface is the same. */

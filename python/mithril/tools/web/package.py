@@ -6,7 +6,6 @@ import html
 import json
 import math
 import shutil
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 from ...errors import InvalidValueError
 from ..exported import Exported
-from .compiler import build
+from .compiler import CODE, THREADS_CODE, Code, build
 from .files import ARRAYS, HERE, check, fill, manifest, marks, package_name, refuse_foreign
 
 __all__ = ["ExportedWeb", "package", "refuse_options"]
@@ -31,18 +30,29 @@ class ExportedWeb(Exported):
     ----------
     code_bytes : int
         Bytes of ``model.wasm``.
+    threads_code_bytes : int or None
+        Bytes of ``model-threads.wasm``; None: the model runs on one thread.
     compiler : str
-        The command of the compiler that made it.
+        The command of the compiler that made them.
     compile_seconds : float
         How long that took.
+    threads_problem : str
+        Why the compiler did not make the form with threads, if it failed.
     """
 
     code_bytes: int
+    threads_code_bytes: int | None
     compiler: str
     compile_seconds: float
+    threads_problem: str = ""
 
     def __str__(self) -> str:
-        built = f"model.wasm has {self.code_bytes} bytes, compiled by {self.compiler} in {self.compile_seconds:.1f} s"
+        sizes = f"{CODE} has {self.code_bytes} bytes"
+        if self.threads_code_bytes is not None:
+            sizes += f", {THREADS_CODE} {self.threads_code_bytes}"
+        built = f"{sizes}, compiled by {self.compiler} in {self.compile_seconds:.1f} s"
+        if self.threads_problem:
+            built += f"\nthere is no form with threads: the compiler stopped {self.threads_problem}"
         first, _, rest = super().__str__().partition("\n")
         return f"{first}\n{built}\n{rest}"
 
@@ -62,6 +72,7 @@ def package(
     calls: int,
     trains: bool,
     is_quantized: bool,
+    threads: int | None,
     cc: str | None,
     flags: Sequence[str],
 ) -> ExportedWeb:
@@ -89,6 +100,8 @@ def package(
         After how many calls the outputs were recorded.
     trains, is_quantized : bool
         What kind of model it is.
+    threads : int or None
+        Threads of the check; 1 leaves out the form with threads. Default: 2.
     cc, flags
         The compiler for WebAssembly, and more flags for it.
 
@@ -96,7 +109,7 @@ def package(
     -------
     ExportedWeb
     """
-    refuse_foreign(folder, (*_TEMPLATES, "package.json"), _NAMES[1:4])
+    refuse_foreign(folder, (*_TEMPLATES, "package.json"), (*_BINARIES, THREADS_CODE))
     weights = source / f"{prefix}.weights"
     head, whole = marks(weights)
     described: dict[str, Any] = {
@@ -134,10 +147,10 @@ def package(
     }
     functions = ["run", "arena_bytes", "error", *(["run_batch", "batch_arena_bytes"] if batch else [])]
     folder.mkdir(parents=True, exist_ok=True)
-    start = time.perf_counter()
-    names = [f"{prefix}_{name}" for name in functions]
-    compiler = build([source / f"{prefix}.c"], source / "model.wasm", names, [*report["flags"], *flags], cc)
-    seconds = time.perf_counter() - start
+    exported = [f"{prefix}_{name}" for name in functions]
+    code = build([source / f"{prefix}.c"], source, exported, [*report["flags"], *flags], cc, threads)
+    described["code"] = code_description(code)
+    recorded["threads"] = check_threads(code, threads)
     words = {
         "html_title": html.escape(" ".join(title.split())),
         "title": " ".join(title.replace("*/", "").split()),
@@ -148,36 +161,90 @@ def package(
         "method": "step" if trains else "run",
         "call": ", ".join(f"{json.dumps(p['name'])}: …" for p in data if "value" not in p),
         "name": package_name(prefix),
+        **code_words(code),
         "rows": "\n".join(_row("input", port) for port in data) + "\n" + "\n".join(_row("output", p) for p in results),
     }
     files = {name: fill((HERE / name).read_text("utf-8"), words) for name in _TEMPLATES}
-    files["package.json"] = manifest(prefix, words["title"], _NAMES)
+    names = ("package.json", *code.names, *_BINARIES[1:], *_TEMPLATES)
+    files["package.json"] = manifest(prefix, words["title"], names)
     for name, text in files.items():
         (folder / name).write_text(text, "utf-8")
     binaries = {
-        "model.wasm": source / "model.wasm",
+        **{name: source / name for name in code.names},
         "weights.bin": weights,
         "check.bin": source / f"{prefix}.check",
     }
     for name, path in binaries.items():
         shutil.move(path, folder / name)
+    remove_other_forms(folder, code)
     return ExportedWeb(
         folder,
-        tuple(folder / name for name in _NAMES),
+        tuple(folder / name for name in names),
         report["weight_bytes"],
         report["packed_bytes"],
         report["pack_bytes"],
         report["arena_bytes"],
         check(folder),
         is_random,
-        (folder / "model.wasm").stat().st_size,
-        compiler,
-        seconds,
+        **code_figures(folder, code),
     )
 
 
-_TEMPLATES = ("model.mjs", "model.d.ts", "runtime.mjs", "worker.mjs", "check.mjs", "index.html", "README.md")
-_NAMES = ("package.json", "model.wasm", "weights.bin", "check.bin", *_TEMPLATES)
+_TEMPLATES = (
+    "model.mjs",
+    "model.d.ts",
+    "runtime.mjs",
+    "program.mjs",
+    "worker.mjs",
+    "thread.mjs",
+    "check.mjs",
+    "index.html",
+    "README.md",
+)
+_BINARIES = (CODE, "weights.bin", "check.bin")
+
+
+def code_description(code: Code) -> dict[str, Any]:
+    """Describe the code for `program.mjs`."""
+    return {"threads": None if code.pages is None else {"pages": code.pages}}
+
+
+_THREADS_NOTE = """
+The model runs on several threads in Node.js, and in pages whose server sends the headers
+`Cross-Origin-Opener-Policy: same-origin` and `Cross-Origin-Embedder-Policy: require-corp`; elsewhere it runs on one.
+"""
+
+
+def code_words(code: Code) -> dict[str, str]:
+    """Return what the readme says about the code."""
+    has_threads = code.pages is not None
+    return {
+        "threads": _THREADS_NOTE if has_threads else "",
+        "threads_row": f"| `{THREADS_CODE}` | the same for several threads |\n" if has_threads else "",
+    }
+
+
+def check_threads(code: Code, threads: int | None) -> int:
+    """Return how many threads a check runs on, beside one."""
+    return 1 if code.pages is None else threads or 2
+
+
+def code_figures(folder: Path, code: Code) -> dict[str, Any]:
+    """Return what an `ExportedWeb` says about its code."""
+    sizes = [(folder / name).stat().st_size for name in code.names]
+    return {
+        "code_bytes": sizes[0],
+        "threads_code_bytes": sizes[1] if len(sizes) > 1 else None,
+        "compiler": code.compiler,
+        "compile_seconds": code.seconds,
+        "threads_problem": code.problem,
+    }
+
+
+def remove_other_forms(folder: Path, code: Code) -> None:
+    """Remove the form with threads of a former export."""
+    if THREADS_CODE not in code.names:
+        (folder / THREADS_CODE).unlink(missing_ok=True)
 
 
 def _port(port: Mapping[str, Any], batch: str | None, rows: int) -> dict[str, Any]:
@@ -226,8 +293,6 @@ def refuse_options(options: Mapping[str, Any]) -> None:
     if options["lanes"] not in (None, 4):
         text = f"lanes is {options['lanes']!r}, but vectors of WebAssembly hold 4 floats"
         raise InvalidValueError(text, hint="leave lanes out")
-    if options["threads"] != 1:
-        raise InvalidValueError("the web target runs on one thread", hint="leave threads out")
     if options["weights_inside"]:
         raise InvalidValueError("weights of the web target are a file beside the code", hint="leave weights_inside out")
     if options["autotune"]:

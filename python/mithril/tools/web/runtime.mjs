@@ -22,9 +22,8 @@ export const ARRAYS = {
   bool: Uint8Array,
 };
 const CACHE = "mithril";
-const IS_NODE = typeof process !== "undefined" && Boolean(process.versions?.node);
+export const IS_NODE = typeof process !== "undefined" && Boolean(process.versions?.node);
 export const aligned = (bytes) => Math.ceil(bytes / 64) * 64;
-export const megabytes = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
 
 // Words to choose from, the nearest one first.
 function suggestion(word, known) {
@@ -112,16 +111,6 @@ export async function readAll(stream) {
   return new Blob(parts).arrayBuffer();
 }
 
-export async function instantiate(url) {
-  const code = await readAll(await open(url));
-  try {
-    return (await WebAssembly.instantiate(code, {})).instance;
-  } catch (error) {
-    const text = "Chrome 91, Firefox 89, Safari 16.4 and Node.js 16.4 are the first that run it";
-    throw new ModelError(`model.wasm does not start (${error.message}); it needs SIMD: ${text}`);
-  }
-}
-
 /** Streams weights.bin to where `target(offset, bytes)` says; `weights` has its size, the bytes it starts with, its hash. */
 export async function fill(folder, weights, target, { onProgress, cache = true }) {
   const total = weights.bytes;
@@ -160,8 +149,10 @@ export async function startWorker(url, { onProgress, ...options }) {
     if (message.error !== undefined) reject?.(new ModelError(message.error));
     else resolve?.(message.value);
   };
+  let problem;
   const fail = (error) => {
-    for (const { reject } of waiting.values()) reject(new ModelError(`the worker failed: ${error.message ?? "it does not load"}`));
+    problem ??= `the worker failed: ${error.message ?? "it does not load"}`;
+    for (const { reject } of waiting.values()) reject(new ModelError(problem));
     waiting.clear();
   };
   let worker;
@@ -170,16 +161,16 @@ export async function startWorker(url, { onProgress, ...options }) {
     worker = new threads.Worker(new URL("./worker.mjs", import.meta.url));
     worker.on("message", settle);
     worker.on("error", fail);
+    worker.on("exit", () => fail(new Error("it ended")));
   } else {
     worker = new Worker(new URL("./worker.mjs", import.meta.url), { type: "module" });
     worker.onmessage = (event) => settle(event.data);
     worker.onerror = fail;
   }
   let next = 0;
-  let isClosed = false;
   const call = (method, args, { onEvent, signal } = {}) =>
     new Promise((resolve, reject) => {
-      if (isClosed) return reject(new ModelError("the model was closed"));
+      if (problem) return reject(new ModelError(problem));
       const id = next++;
       waiting.set(id, { resolve, reject, onEvent, signal });
       worker.ref?.();
@@ -193,8 +184,10 @@ export async function startWorker(url, { onProgress, ...options }) {
       if (!signal?.aborted) signal?.addEventListener("abort", abort, { once: true });
     });
   const close = async () => {
-    isClosed = true;
-    fail(new Error("the model was closed"));
+    problem = "the model was closed";
+    fail();
+    // Node.js ends where nothing but workers without a reference is left.
+    worker.ref?.();
     await worker.terminate();
   };
   try {

@@ -35,20 +35,27 @@ export async function check(model) {
 const isProgram = typeof process !== "undefined" && process.argv?.[1] && import.meta.url.endsWith("/check.mjs") &&
   /check\.mjs$/.test(process.argv[1]);
 if (isProgram) {
-  const start = performance.now();
-  const model = await load();
-  const loaded = performance.now();
-  const { ok, largest, problems } = await check(model);
-  const before = performance.now();
-  await model.logits(recorded.prompt);
-  const read = performance.now();
-  const { tokens } = await model.generate(recorded.prompt, { maxTokens: recorded.next.length, stopTokens: [] });
-  const time = (performance.now() - read) / tokens.length;
-  console.log(`output: largest error ${largest.toPrecision(3)}`);
-  console.log(`loaded in ${(loaded - start).toFixed(1)} ms, ${recorded.prompt.length} tokens read in ${(read - before).toFixed(1)} ms, ` +
-    `a token takes ${time.toFixed(3)} ms`);
-  console.log(`memory: ${model.memoryBytes} bytes`);
-  for (const problem of problems) console.log(problem);
+  let ok = true;
+  // The form for one thread is another file.
+  for (const threads of new Set([1, Number(process.argv[2] ?? recorded.threads)])) {
+    const start = performance.now();
+    const model = await load(undefined, { threads });
+    const loaded = performance.now();
+    const { largest, problems } = await check(model);
+    ok &&= problems.length === 0;
+    const before = performance.now();
+    await model.logits(recorded.prompt);
+    const read = performance.now();
+    const { tokens } = await model.generate(recorded.prompt, { maxTokens: recorded.next.length, stopTokens: [] });
+    const time = (performance.now() - read) / tokens.length;
+    console.log(model.threads === 1 ? "one thread" : `${model.threads} threads`);
+    console.log(`output: largest error ${largest.toPrecision(3)}`);
+    console.log(`loaded in ${(loaded - start).toFixed(1)} ms, ${recorded.prompt.length} tokens read in ${(read - before).toFixed(1)} ms, ` +
+      `a token takes ${time.toFixed(3)} ms`);
+    console.log(`memory: ${model.memoryBytes} bytes`);
+    for (const problem of problems) console.log(problem);
+    await model.close();
+  }
   console.log(ok ? "ok" : "wrong");
   process.exitCode = ok ? 0 : 1;
 }

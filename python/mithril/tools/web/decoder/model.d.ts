@@ -51,6 +51,11 @@ export interface LoadOptions {
   onProgress?: (progress: Progress) => void;
   /** Whether the weights are kept in the browser's cache (default true). */
   cache?: boolean;
+  /**
+   * How many threads the model runs on: "auto", the default, is as many as suit the machine. Where memory cannot be
+   * shared, as in pages that are not cross-origin isolated, it is one. In pages, more run in a worker.
+   */
+  threads?: number | "auto";
 }
 
 export interface Decoder {
@@ -60,6 +65,8 @@ export interface Decoder {
   /** Number of tokens that the model knows. */
   readonly vocabulary: number;
   readonly hasTokenizer: boolean;
+  /** How many threads it runs on. */
+  readonly threads: number;
   /** Bytes of its memory. */
   readonly memoryBytes: number;
   /** Continues a text. A text that begins as the last one did is not read again from its beginning. */
@@ -72,7 +79,7 @@ export interface Decoder {
   decode(tokens: ArrayLike<number>): Promise<string>;
   /** Forgets the last text. */
   reset(): Promise<void>;
-  /** Gives the memory back; ends the worker. */
+  /** Gives the memory back; ends the worker and the threads. */
   close(): Promise<void>;
 }
 

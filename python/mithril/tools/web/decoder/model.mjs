@@ -2,7 +2,8 @@
 // Generates text with model.wasm and the weights in weights.bin, in browsers and in Node.js. model.d.ts describes it.
 
 import { Held, TextStream, chooser, optionsOf } from "./generation.mjs";
-import { ARRAYS, ModelError, aligned, fill, folderOf, instantiate, megabytes, messageOf, open, readAll, startWorker } from "./runtime.mjs";
+import { isPage, start, threadsOf } from "./program.mjs";
+import { ARRAYS, ModelError, aligned, fill, folderOf, messageOf, open, readAll, startWorker } from "./runtime.mjs";
 
 export { ModelError };
 
@@ -35,7 +36,7 @@ function widened(dtype, array) {
 }
 
 class Decoder {
-  #exports;
+  #program;
   #tokenizer;
   #weights;
   #places;
@@ -44,8 +45,8 @@ class Decoder {
   #padding = 0;
   #running = Promise.resolve();
 
-  constructor(instance) {
-    this.#exports = instance.exports;
+  constructor(program) {
+    this.#program = program;
     this.#reserve();
   }
   get title() {
@@ -62,6 +63,9 @@ class Decoder {
   }
   get memoryBytes() {
     return this.#memory().byteLength;
+  }
+  get threads() {
+    return this.#program?.threads;
   }
   async encode(text) {
     return this.#encoded(text);
@@ -82,7 +86,9 @@ class Decoder {
     return this.#inTurn(async () => this.#forget());
   }
   async close() {
-    this.#exports = undefined;
+    const program = this.#program;
+    this.#program = undefined;
+    await program?.close();
   }
   // Where the file of weights goes, and the tokenizer. Not part of the interface.
   _target(at, bytes) {
@@ -104,20 +110,20 @@ class Decoder {
     return found;
   }
   #memory() {
-    if (!this.#exports) throw new ModelError("the model was closed");
-    return this.#exports.memory.buffer;
+    if (!this.#program) throw new ModelError("the model was closed");
+    return this.#program.memory.buffer;
   }
   // Lays out the memory: weights, scratch memory, caches, data and logits, and the pointers of each program.
   #reserve() {
     const { inputs, outputs, programs } = description;
-    this.#weights = aligned(Number(this.#exports.__heap_base.value));
+    this.#weights = this.#program.base;
     let end = this.#weights + aligned(description.weights.bytes);
     const take = (bytes) => {
       const at = end;
       end += aligned(bytes);
       return at;
     };
-    const arena = take(Math.max(...programs.map(({ prefix }) => this.#exports[`${prefix}_arena_bytes`](1))));
+    const arena = take(Math.max(...programs.map(({ prefix }) => this.#program.call(`${prefix}_arena_bytes`, this.#program.threads))));
     const longest = Math.max(...programs.map(({ length }) => length));
     const from = inputs.map((port) => {
       if (port.use === "weight") return port.offset === null ? 0 : this.#weights + port.offset;
@@ -125,14 +131,7 @@ class Decoder {
     });
     const to = outputs.map((port) => (port.cache === null ? take(bytesOf(port) * longest) : from[port.cache]));
     const [given, made] = [take(4 * (from.length + 1)), take(4 * (to.length + 1))];
-    const missing = end - this.#memory().byteLength;
-    if (missing > 0) {
-      try {
-        this.#exports.memory.grow(Math.ceil(missing / 65536));
-      } catch {
-        throw new ModelError(`the model needs ${megabytes(end)} of memory, which this system does not give`);
-      }
-    }
+    this.#program.reserve(end);
     new Uint32Array(this.#memory(), given, from.length).set(from);
     new Uint32Array(this.#memory(), made, to.length).set(to);
     this.#places = { arena, from, to, given, made };
@@ -154,10 +153,10 @@ class Decoder {
     this.#put("padding", [this.#padding]);
     const { arena, given, made, to } = this.#places;
     const packed = description.weights.isPacked ? this.#weights + 64 : 0;
-    const code = this.#exports[`${program.prefix}_run`](given, made, packed, arena, 0);
+    const code = this.#program.call(`${program.prefix}_run`, given, made, packed, arena, this.#program.pool);
     if (code !== 0) {
       this.#forget();
-      throw new ModelError(messageOf(this.#memory(), this.#exports[`${program.prefix}_error`](code)));
+      throw new ModelError(messageOf(this.#memory(), this.#program.call(`${program.prefix}_error`, code)));
     }
     const number = description.outputs.findIndex((port) => port.name === "output");
     const { dtype, rows } = description.outputs[number];
@@ -278,18 +277,29 @@ function decodeBytes(tokens) {
 
 /** Loads the model, and its tokenizer. */
 export async function load(url, options = {}) {
+  const threads = await threadsOf(options.threads, description.code);
+  if (threads > 1 && isPage()) return loadInWorker(url, options);
   const folder = await folderOf(url);
-  const model = new Decoder(await instantiate(new URL("model.wasm", folder)));
-  if (description.hasTokenizer) {
-    const { ByteFallbackDecoder, Tokenizer } = await import("./tokenizers.mjs");
-    const bytes = await readAll(await open(new URL("tokenizer.json", folder)));
-    const tokenizer = new Tokenizer(JSON.parse(new TextDecoder().decode(bytes)), {});
-    for (const step of [tokenizer.decoder, ...(tokenizer.decoder?.decoders ?? [])])
-      if (step instanceof ByteFallbackDecoder) step.decode_chain = decodeBytes;
-    model._useTokenizer(tokenizer);
+  const program = await start(folder, description.code, threads);
+  try {
+    const model = new Decoder(program);
+    if (description.hasTokenizer) model._useTokenizer(await loadTokenizer(folder));
+    const filled = fill(folder, description.weights, (at, bytes) => model._target(at, bytes), options);
+    await Promise.all([filled, program.ready]);
+    return model;
+  } catch (error) {
+    await program.close();
+    throw error;
   }
-  await fill(folder, description.weights, (at, bytes) => model._target(at, bytes), options);
-  return model;
+}
+
+async function loadTokenizer(folder) {
+  const { ByteFallbackDecoder, Tokenizer } = await import("./tokenizers.mjs");
+  const bytes = await readAll(await open(new URL("tokenizer.json", folder)));
+  const tokenizer = new Tokenizer(JSON.parse(new TextDecoder().decode(bytes)), {});
+  for (const step of [tokenizer.decoder, ...(tokenizer.decoder?.decoders ?? [])])
+    if (step instanceof ByteFallbackDecoder) step.decode_chain = decodeBytes;
+  return tokenizer;
 }
 
 /** Loads the model in a worker, so that the page stays responsive; the interface is the same. */
