@@ -52,6 +52,13 @@ def real_of(x):
     return torch.view_as_real(x)
 
 
+def assigned(x, row):
+    """Real numbers into rows of complex ones."""
+    x = complex_of(x).clone()
+    x[1] = row
+    return real_of(x)
+
+
 IDS = i([1, 3, 2, 0, 4, 4, 1, 2])
 SPOTS = i([0, 2, 1, 1, 0, 2, 2, 0, 1, 1, 1, 0], 4, 3)
 
@@ -73,6 +80,21 @@ COMPLEXES = {
     "matmul": (lambda a, b: real_of(complex_of(a) @ complex_of(b)), [f(3, 4, 2), f(4, 2, 2)]),
     "exp": (lambda a: real_of(torch.exp(complex_of(a))), [f(3, 2)]),
     "sum": (lambda a: real_of(complex_of(a).sum(0)), [f(3, 4, 2)]),
+    "padded": (lambda a: real_of(torch.nn.functional.pad(complex_of(a), (1, 2))), [f(3, 4, 2)]),
+    "padded_with": (lambda a: real_of(torch.nn.functional.pad(complex_of(a), (1, 2), value=3.0)), [f(3, 4, 2)]),
+    "mixed_cat": (lambda a, b: real_of(torch.cat([complex_of(a), b])), [f(3, 4, 2)], [f(2, 4)]),
+    "mixed_where": (lambda a, b: real_of(torch.where(b > 0, complex_of(a), b)), [f(3, 4, 2)], [f(3, 4)]),
+    "where": (lambda a, b: real_of(torch.where(b > 0, complex_of(a), 2.0)), [f(3, 4, 2), f(3, 4)]),
+    "masked": (lambda a, b: real_of(complex_of(a).masked_fill(b > 0, 2.0)), [f(3, 4, 2), f(3, 4)]),
+    "masked_with": (lambda a, b: real_of(complex_of(a).masked_fill(b > 0, 2 - 1j)), [f(3, 4, 2), f(3, 4)]),
+    "assigned": (assigned, [f(3, 4, 2)], [f(4)]),
+    "indexed": (lambda a, rows: real_of(complex_of(a)[rows]), [f(3, 4, 2)], [i([2, 0])]),
+    "log": (lambda a: real_of(torch.log(complex_of(a))), [f(3, 4, 2)]),
+    "sqrt": (lambda a: real_of(torch.sqrt(complex_of(a))), [f(3, 4, 2)]),
+    "norm": (lambda a: torch.linalg.vector_norm(complex_of(a), dim=0), [f(3, 4, 2)]),
+    "equal": (lambda a: torch.where(complex_of(a) == complex_of(a.flip(0)), a[..., 0], 0.0), [f(3, 4, 2)]),
+    "not_equal": (lambda a: torch.where(complex_of(a) != complex_of(a.flip(0)), a[..., 1], 0.0), [f(3, 4, 2)]),
+    "likes": (lambda a: real_of(torch.ones_like(complex_of(a)) + torch.zeros_like(complex_of(a))), [f(3, 4, 2)]),
     "real_imag": (lambda a: complex_of(a).real * complex_of(a).imag, [f(3, 2)]),
 }
 FOURIER = {

@@ -449,6 +449,8 @@ class Conversion:
             return [self._stand_in(scope, item) for item in value]
         if not hasattr(value, "dtype"):
             return value
+        if value.is_complex():
+            return Complex(self._stand_in(scope, part) for part in (value.real, value.imag))
         shape = [self._size(n) for n in value.shape]
         return IOKey(scope.fresh("missing"), shape=shape, dtype=dtype_name(value.dtype))
 

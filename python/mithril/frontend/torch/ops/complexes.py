@@ -15,46 +15,71 @@ __all__ = ["COMPLEX", "convert_complex"]
 #: Ops that read complex numbers, and what they become; those of `PARTS` are applied to both parts.
 COMPLEX: dict[str, Callable[..., Any]] = {}
 
-#: Ops that move elements or add them up.
-PARTS = frozenset(
-    f"aten.{n}"
-    for n in (
-        *("view.default", "reshape.default", "_unsafe_view.default", "view_copy.default", "flatten.using_ints"),
-        *("unflatten.int", "permute.default", "transpose.int", "swapaxes.default", "t.default", "mT.default"),
-        *("movedim.int", "unsqueeze.default", "squeeze.dim", "squeeze.dims", "squeeze.default", "expand.default"),
-        *("repeat.default", "slice.Tensor", "select.int", "narrow.default", "split.Tensor", "chunk.default"),
-        *("split_with_sizes.default", "unbind.int", "cat.default", "stack.default", "roll.default", "flip.default"),
-        *("tril.default", "triu.default", "index.Tensor", "index_select.default", "gather.default", "clone.default"),
-        *("alias.default", "contiguous.default", "detach.default", "lift_fresh_copy.default", "neg.default"),
-        *("sum.default", "sum.dim_IntList", "mean.default", "mean.dim", "cumsum.default", "constant_pad_nd.default"),
-        *("fft_fftshift.default", "fft_ifftshift.default", "slice_scatter.default", "select_scatter.default"),
-        *("expand_as.default", "broadcast_to.default", "movedim.intlist", "lift_fresh.default", "diagonal.default"),
-        *("copy.default", "zero.default", "numpy_T.default", "swapdims.default", "expand_copy.default"),
-    )
-)
+#: Ops that move elements or add them up, and the positions of the arguments whose elements they take: these have two
+#: parts, and the others are the same for both.
+PARTS: dict[str, tuple[int, ...]] = {
+    f"aten.{n}": positions
+    for positions, names in {
+        (0,): (
+            *("view.default", "reshape.default", "_unsafe_view.default", "view_copy.default", "flatten.using_ints"),
+            *("unflatten.int", "permute.default", "transpose.int", "swapaxes.default", "t.default", "mT.default"),
+            *("movedim.int", "unsqueeze.default", "squeeze.dim", "squeeze.dims", "squeeze.default", "expand.default"),
+            *("repeat.default", "slice.Tensor", "select.int", "narrow.default", "split.Tensor", "chunk.default"),
+            *("split_with_sizes.default", "unbind.int", "cat.default", "stack.default", "roll.default", "flip.default"),
+            *("tril.default", "triu.default", "index.Tensor", "index_select.default", "gather.default"),
+            *("clone.default", "alias.default", "contiguous.default", "detach.default", "neg.default"),
+            *("sum.default", "sum.dim_IntList", "mean.default", "mean.dim", "cumsum.default", "zeros_like.default"),
+            *("fft_fftshift.default", "fft_ifftshift.default", "expand_as.default", "broadcast_to.default"),
+            *("lift_fresh_copy.default", "movedim.intlist", "lift_fresh.default", "diagonal.default", "zero.default"),
+            *(
+                "numpy_T.default",
+                "swapdims.default",
+                "expand_copy.default",
+                "repeat_interleave.self_int",
+                "tile.default",
+            ),
+            *(
+                "rot90.default",
+                "hstack.default",
+                "vstack.default",
+                "concat.default",
+                "concatenate.default",
+                "unfold.default",
+            ),
+        ),
+        (0, 1): ("slice_scatter.default", "select_scatter.default", "copy.default"),
+        (0, 2): ("constant_pad_nd.default", "masked_fill.Scalar", "masked_fill.Tensor", "index_put.default"),
+        (0, 3): ("pad.default", "scatter.src", "scatter.value", "scatter_add.default", "index_add.default"),
+        (1, 2): ("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar"),
+    }.items()
+    for n in names
+}
 
 
 def convert_complex(use: Use, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Convert an op of which an argument is complex."""
     if name in COMPLEX:
         return COMPLEX[name](use, *args, **kwargs)
-    if name not in PARTS:
+    if name not in PARTS or name not in OPS:
         raise use.refuse("of complex numbers")
-    real, imag = (OPS[name](use, *_part(args, i), **kwargs) for i in range(2))
+    results = []
+    for i in range(2):
+        own = [_part(value, i) if k in PARTS[name] else value for k, value in enumerate(args)]
+        named = {key: _part(value, i) if key == "value" else value for key, value in kwargs.items()}
+        results.append(OPS[name](use, *own, **named))
+    real, imag = results
     if isinstance(real, list):
         return [Complex(pair) for pair in zip(real, imag, strict=True)]
     return Complex((real, imag))
 
 
 def _part(value: Any, i: int) -> Any:
-    if isinstance(value, Complex):
-        return value[i]
-    if isinstance(value, complex):
-        return (value.real, value.imag)[i]
-    if isinstance(value, (list, tuple)):
+    """Return the real or the imaginary part of an argument; that of real numbers among complex ones is 0."""
+    if isinstance(value, list) and not isinstance(value, Complex):
         return [_part(item, i) for item in value]
-    # Of a real tensor among complex ones, the imaginary part is 0.
-    return value
+    if i == 0 and not isinstance(value, (Complex, complex)):
+        return value
+    return value if value is None else _pair(value)[i]
 
 
 def _pair(value: Any) -> Complex:
@@ -188,6 +213,37 @@ def _tensors(x: Any, other: Any) -> Complex:
 @_reads_complex("reciprocal.default")
 def _reciprocal(use: Use, x: Any) -> Any:
     return _divide(use, 1.0, x)
+
+
+@_reads_complex("log.default")
+def _log(use: Use, x: Any) -> Any:
+    return Complex((apply("log", _abs(use, x)), apply("angle", *x)))
+
+
+@_reads_complex("sqrt.default")
+def _sqrt(use: Use, x: Any) -> Any:
+    half = apply("multiply", apply("angle", *x), 0.5)
+    return Complex(apply("polar", apply("sqrt", _abs(use, x)), half))
+
+
+@_reads_complex("ones_like.default")
+def _ones_like(use: Use, x: Any, **named: Any) -> Any:
+    return Complex((apply("ones_like", x.real), apply("zeros_like", x.imag)))
+
+
+@_reads_complex("linalg_vector_norm.default")
+def _vector_norm(use: Use, x: Any, *args: Any, **named: Any) -> Any:
+    return OPS["aten.linalg_vector_norm.default"](use, _abs(use, x), *args, **named)
+
+
+@_reads_complex("eq.Tensor", "eq.Scalar")
+def _equal(use: Use, x: Any, y: Any) -> Any:
+    return apply("logical_and", *(apply("equal", a, b) for a, b in zip(_pair(x), _pair(y), strict=True)))
+
+
+@_reads_complex("ne.Tensor", "ne.Scalar")
+def _not_equal(use: Use, x: Any, y: Any) -> Any:
+    return apply("logical_or", *(apply("not_equal", a, b) for a, b in zip(_pair(x), _pair(y), strict=True)))
 
 
 @_reads_complex("exp.default")
