@@ -327,6 +327,24 @@ def test_names_come_from_arguments_and_trees():
     assert np.shares_memory(params["scale"], ones)
 
 
+def test_parameters_may_be_the_first_of_the_arguments():
+    tree = {"layers": [{"w": np.ones((6, 2), np.float32)}]}
+
+    def function(params, x):
+        return x @ params["layers"][0]["w"]
+
+    model, params = ml.from_jax(function, (tree, X))
+    assert list(params) == ["layers.0.w"]
+    assert [k for k in model.input_keys if k not in params] == ["x"]
+    # Tuples are states, and what is described rather than given is an input.
+    assert ml.from_jax(lambda state, x: state[0] * x, ((X,), X))[1] == {}
+    model, params = ml.from_jax(function, (jax.eval_shape(lambda: tree), X))
+    assert params == {}
+    assert list(model.input_keys) == ["params_layers_0_w", "x"]
+    # A dict alone is data.
+    assert ml.from_jax(lambda batch: batch["x"] * 2, ({"x": X},))[1] == {}
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass
 class Layer:

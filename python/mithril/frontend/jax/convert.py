@@ -55,12 +55,14 @@ def from_jax(
         A pure function of arrays, such as ``model.apply`` of Flax or Haiku, or a callable pytree, such as a module of
         Equinox, whose arrays are the parameters.
     args : sequence
-        Example inputs, without the parameters: arrays, ``jax.ShapeDtypeStruct``, or pytrees of them. Sizes may have
+        Example inputs: arrays, ``jax.ShapeDtypeStruct``, or pytrees of them. Sizes may have
         names, as `jax.export.symbolic_args_specs` gives them: those are read when the model runs.
     kwargs : mapping
         Example inputs that are given by keyword.
     params : pytree, optional
-        The parameters: the first argument of the function, before ``args``.
+        The parameters: the first argument of the function, before ``args``. Default: the first of several ``args`` if
+        it is a dict, a list or another container of arrays, but no tuple, as in ``apply(params, x)``. To make inputs of
+        what such a container holds, describe it by ``jax.ShapeDtypeStruct``.
 
     Returns
     -------
@@ -101,6 +103,8 @@ def from_jax(
         args = (args,)
     own, structure = jax.tree_util.tree_flatten(function)
     arrays = [leaf for leaf in own if hasattr(leaf, "shape")]
+    if params is None and not arrays and len(args) > 1 and _is_tree(args[0], jax):
+        params, args = args[0], args[1:]
     if params is not None:
         tree, skipped, paths = params, 1, leaf_names(params, "", jax, ".")
 
@@ -125,6 +129,14 @@ def from_jax(
     names = unique(argument_names(function, args, kwargs, skipped, jax), paths)
     conversion = Conversion(jax, called, (tree, tuple(args), kwargs), unique_paths(paths), names)
     return conversion.result()
+
+
+def _is_tree(value: Any, jax: Any) -> bool:
+    """Whether an argument is a container of arrays, and so parameters; tuples are states and groups of inputs."""
+    leaves = jax.tree_util.tree_leaves(value)
+    if isinstance(value, tuple) or not leaves or jax.tree_util.all_leaves([value]):
+        return False
+    return all(isinstance(leaf, (np.ndarray, jax.Array)) for leaf in leaves)
 
 
 class Conversion:
