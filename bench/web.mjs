@@ -17,7 +17,8 @@ function arrays() {
 
 async function ours() {
   const { load } = await import(at("ours/model.mjs"));
-  const model = await load();
+  const model = await load(undefined, { threads: Number(threads) });
+  if (model.threads !== Number(threads)) throw new Error(`the model runs on ${model.threads} threads`);
   if (decodes) {
     // Each call writes one more token of a text whose beginning is known.
     return async () => model.logits([...tokens, (calls = (calls + 1) % 100)]);

@@ -3,7 +3,7 @@
 Both have the same weights, drawn once, and run in float32; their outputs are compared first, except for GPT-2, whose
 random cache ours cannot be inputs. Calls take turns in one process, of which the fastest counts. The first result, from
 the start of the runtime on, is measured in processes of its own. ``onnxruntime-web`` is installed by npm, unless
-``--modules`` names a folder that has it. Ours runs on one thread; ``--threads`` are theirs.
+``--modules`` names a folder that has it. ``--threads`` are those of both.
 """
 
 from __future__ import annotations
@@ -32,6 +32,17 @@ PEER = "onnxruntime-web@1.30.0"
 STARTS = 3
 #: Tokens in front of the one that GPT-2 writes.
 LENGTH = 128
+_HEADS = (
+    "model",
+    "threads",
+    "ours, ms",
+    "ONNX Runtime Web, ms",
+    "times as fast",
+    "first result, ours, ms",
+    "theirs, ms",
+    "share",
+    "code, KB",
+)
 
 
 def _vit() -> Built:
@@ -106,7 +117,7 @@ def _describe(folder: Path, arrays: list[Any], further: dict[str, Any]) -> None:
 
 
 def _code(folder: Path) -> int:
-    names = ("model.wasm", "model.mjs", "runtime.mjs", "generation.mjs")
+    names = ("model-threads.wasm", "model.mjs", "program.mjs", "runtime.mjs", "thread.mjs", "generation.mjs")
     return sum((folder / name).stat().st_size for name in names if (folder / name).is_file())
 
 
@@ -131,7 +142,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.web", description=__doc__)
     names = [*MODELS, "gpt2"]
     parser.add_argument("--models", nargs="+", choices=names, default=names, help="default: all")
-    parser.add_argument("--threads", type=int, default=1, help="of ONNX Runtime Web (default 1)")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="numbers of threads (default 1 2)")
     parser.add_argument("--modules", type=Path, help="a folder whose node_modules has onnxruntime-web")
     args = parser.parse_args()
     if shutil.which("node") is None or shutil.which("npm") is None:
@@ -142,46 +153,35 @@ def main() -> None:
             subprocess.run(
                 ["npm", "install", "--no-fund", "--no-audit", PEER], cwd=work, check=True, capture_output=True
             )
-        print(f"{PEER}: {_their_code(modules)} bytes of code")
-        heads = (
-            "model",
-            "ours, ms",
-            "ONNX Runtime Web, ms",
-            "times as fast",
-            "first result, ours, ms",
-            "theirs",
-            "share",
-        )
-        print(f"| {' | '.join((*heads, 'code, bytes'))} |")
-        print("|---|---|---|---|---|---|---|---|")
-        ratios, shares = [], []
+        print(f"{PEER}: {_their_code(modules) / 1000:.0f} KB of code")
+        print(f"| {' | '.join(_HEADS)} |")
+        print(f"|{'---|' * len(_HEADS)}")
+        ratios: dict[int, list[float]] = {count: [] for count in args.threads}
+        shares: dict[int, list[float]] = {count: [] for count in args.threads}
         for name in args.models:
             folder = Path(work) / name
             folder.mkdir()
             code = _write_decoder(folder) if name == "gpt2" else _write(name, folder)
-            row = _run(folder, "turns", args.threads, modules)
-            if not row["distance"] < 1e-3:
-                sys.exit(f"{name}: outputs differ by {row['distance']:.1e} of the largest")
-            ours, theirs = row["times"]
-            starts = [
-                [_run(folder, side, args.threads, modules)["first"] for side in ("ours", "theirs")]
-                for _ in range(STARTS)
-            ]
-            first, their_first = (statistics.median(column) for column in zip(*starts, strict=True))
-            ratios.append(theirs / ours)
-            shares.append(first / their_first)
-            cells = (
-                name,
-                f"{ours:.1f}",
-                f"{theirs:.1f}",
-                f"{ratios[-1]:.2f}",
-                f"{first:.0f}",
-                f"{their_first:.0f}",
-            )
-            print(f"| {' | '.join(cells)} | {shares[-1]:.2f} | {code} |", flush=True)
+            for threads in args.threads:
+                row = _run(folder, "turns", threads, modules)
+                if not row["distance"] < 1e-3:
+                    sys.exit(f"{name}: outputs differ by {row['distance']:.1e} of the largest")
+                ours, theirs = row["times"]
+                starts = [
+                    [_run(folder, side, threads, modules)["first"] for side in ("ours", "theirs")]
+                    for _ in range(STARTS)
+                ]
+                first, their_first = (statistics.median(column) for column in zip(*starts, strict=True))
+                ratios[threads].append(theirs / ours)
+                shares[threads].append(first / their_first)
+                times = (f"{ours:.1f}", f"{theirs:.1f}", f"{theirs / ours:.2f}")
+                cells = (name, str(threads), *times, f"{first:.0f}", f"{their_first:.0f}", f"{first / their_first:.2f}")
+                print(f"| {' | '.join(cells)} | {code / 1000:.0f} |", flush=True)
             shutil.rmtree(folder)
-        means = [math.exp(statistics.fmean(map(math.log, values))) for values in (ratios, shares)]
-        print(f"geometric means: {means[0]:.2f} times as fast, first result in {means[1]:.2f} of the time")
+        for threads in args.threads:
+            means = [math.exp(statistics.fmean(map(math.log, column[threads]))) for column in (ratios, shares)]
+            text = f"{means[0]:.2f} times as fast, first result in {means[1]:.2f} of the time"
+            print(f"geometric means, {'one thread' if threads == 1 else f'{threads} threads'}: {text}")
 
 
 if __name__ == "__main__":
