@@ -235,7 +235,7 @@ def export(
             actual_shape = list(values[name].shape)
             message = f"parameter {name!r} has shape {actual_shape}, but must be {list(shape)}"
             raise ParameterError(message, hint="check where it comes from")
-    # WebAssembly runs on processors of 16 registers as well as of 32: what has to be spilled costs more.
+    # WebAssembly runs on processors of few registers as well as of 32: what has to be spilled costs more.
     tool = {**backend.engine.c_options(prefix), "lanes": lanes, "registers": web.REGISTERS if is_web else None}
     calls = 1
     if optimizer is not None:

@@ -31,6 +31,9 @@ _HINT = (
 )
 #: It calls nothing of a system, so that a page has nothing to provide. Of the C library only mathematics is linked.
 _TARGET = ("--target=wasm32-wasi", "-msimd128", "-DMITHRIL_NO_MALLOC", "-DMITHRIL_SINGLE_THREAD")
+#: Loops that LLVM rewrites for its strength reduction add a constant to the address of each element, since offsets in
+#: WebAssembly are not negative: products of matrices take 4 to 7 % longer.
+_LOOPS = ("-mllvm", "-disable-lsr")
 _LINKING = ("-mexec-model=reactor", "-nostartfiles", "-Wl,--no-entry", "-Wl,--strip-all", "-Wl,-z,stack-size=1048576")
 #: The form with threads shares its memory, which comes from outside.
 _THREADS = ("-matomics", "-mbulk-memory")
@@ -175,7 +178,7 @@ def _run(
     command: Sequence[str], sources: Sequence[Path], target: Path, functions: Sequence[str], flags: Sequence[str]
 ) -> subprocess.CompletedProcess[str]:
     exports = [f"-Wl,--export={name}" for name in ("__heap_base", *functions)]
-    words = [*command, *_TARGET, *flags, *_LINKING, *exports, "-o", str(target), *map(str, sources), "-lm"]
+    words = [*command, *_TARGET, *_LOOPS, *flags, *_LINKING, *exports, "-o", str(target), *map(str, sources), "-lm"]
     environment = {**os.environ, "LC_ALL": "C"}
     return subprocess.run(
         words, capture_output=True, text=True, errors="replace", env=environment, stdin=subprocess.DEVNULL

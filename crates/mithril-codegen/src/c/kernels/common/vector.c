@@ -44,6 +44,14 @@ typedef double mithril_f64, mithril_f64_memory;
 #define MITHRIL_UNROLL(n) MITHRIL_PRAGMA(GCC unroll n)
 #define MITHRIL_UNROLL_BY(n) MITHRIL_PRAGMA(GCC unroll n)
 #endif
+/* For short loops whose iterations are independent: Clang would write them out for WebAssembly, and make vectors of the
+   simplest statements only. */
+#if defined(__clang__) && defined(__wasm_simd128__)
+#pragma clang diagnostic ignored "-Wpass-failed" /* what cannot be vectorized stays as it is */
+#define MITHRIL_VECTORIZE MITHRIL_PRAGMA(clang loop vectorize(enable) interleave(disable))
+#else
+#define MITHRIL_VECTORIZE
+#endif
 #define MITHRIL_SHUFFLE(left, right, ...) __builtin_shufflevector(left, right, __VA_ARGS__)
 #define MITHRIL_PREFETCH_L2(p) __builtin_prefetch((p), 0, 2) /* into the L2 cache */
 #define MITHRIL_PREFETCH_L1(p) __builtin_prefetch((p), 0, 3) /* into the L1 cache */

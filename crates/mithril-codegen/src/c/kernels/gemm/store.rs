@@ -23,6 +23,10 @@ impl Gemm {
             include_str!("epilogue.c"),
             &[
                 ("store", order.statements()),
+                (
+                    "vectorize",
+                    if self.out.row.min(self.out.column) == 1 { "MITHRIL_VECTORIZE\n" } else { "" },
+                ),
                 // Elements are written in the order in which they lie.
                 ("outer", if by_column { COLUMNS } else { ROWS }),
                 ("inner", if by_column { ROWS } else { COLUMNS }),
@@ -75,21 +79,24 @@ impl StoreOrder {
     }
 }
 
-const STORE: &str = "for (@outer@)
-    for (@inner@) {
+const STORE: &str = "for (@outer@) {
+    @vectorize@for (@inner@) {
         const @type@ accumulator = sums[(row - first_row) * 2 * LANES + column - first_column];
         out[@out_place@] = @expression@;
-    }";
+    }
+}";
 
 const STORE_COLUMNS: &str = "const long row = first_row, column = first_column;
 mithril_store_columns_@t@(sums, rows, columns, out + @out_place@, @out_column@);";
 
 const FINISH_AND_STORE_COLUMNS: &str = "@type@ *restrict sum = sums;
-for (long row = first_row; row < first_row + rows; row++, sum += 2 * LANES)
+for (long row = first_row; row < first_row + rows; row++, sum += 2 * LANES) {
+    MITHRIL_VECTORIZE
     for (long column = first_column; column < first_column + columns; column++) {
         const @type@ accumulator = sum[column - first_column];
         sum[column - first_column] = @expression@;
     }
+}
 const long row = first_row, column = first_column;
 mithril_store_columns_@t@(sums, rows, columns, out + @out_place@, @out_column@);";
 
