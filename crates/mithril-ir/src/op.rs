@@ -30,7 +30,7 @@ use crate::formula::{ExpandCx, GradCx, V};
 use crate::graph::{Graph, Node};
 use crate::interp::EvalCx;
 use crate::literal::Lit;
-use crate::loops::LoopsFn;
+use crate::loops::{LoopCx, LoopsFn};
 use crate::lowering::Lowering;
 use crate::rules::{DTypeCx, DTypes, ShapeCx};
 use crate::shape::{Shape, normalize_axis};
@@ -71,6 +71,9 @@ pub struct OpDef {
     /// Value of the elements in the padding that the port `padding` asks for: padding the input with it beforehand gives
     /// the same result.
     pub padding_value: Option<f64>,
+    /// Of an op that slides windows over axes: its literals on some of the rows of its operand. Dividing an image over
+    /// devices needs it, since the literals also say how far the windows reach beyond its edges.
+    pub on_rows: Option<RowsFn>,
     /// Of an elementwise op: the inputs in which, together, it is linear, where no tensor expression says so.
     pub linear: &'static [usize],
     /// How a target with arithmetic of `i64` alone computes the op on `u64`.
@@ -91,6 +94,11 @@ pub struct OpDef {
     /// The weight of a product that may be stored in 8 bits.
     pub low_bit: Option<LowBit>,
 }
+
+/// The field `on_rows` of an op definition: from the whole use and that on a part of the rows along an axis of the first
+/// operand, and from how many rows that part has in front of row 0, the literals that differ, by port. The sizes of the
+/// part are known; whether it computes what it has to is proved afterwards.
+pub type RowsFn = fn(whole: &LoopCx<'_>, part: &LoopCx<'_>, axis: usize, before: i64) -> Result<Vec<(usize, Lit)>>;
 
 /// How a target with arithmetic of `i64` alone computes an op on `u64`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -454,6 +462,7 @@ pub const BLANK: OpDef = OpDef {
     loops: None,
     indexed: None,
     padding_value: None,
+    on_rows: None,
     linear: &[],
     unsigned: Unsigned::Expand,
     grad: Grad::Expansion,

@@ -3,6 +3,7 @@
 use mithril_ir::error::{Error, Result};
 use mithril_ir::graph::TensorType;
 
+use super::halo;
 use super::pass::bytes;
 use super::rule::{self, Arg, Local, Placement, Reduction, Use};
 use super::work;
@@ -116,21 +117,24 @@ pub(super) fn choose(
     let mut best = Choice { places: whole.clone(), local, cost, work: own_work, is_sent: sent > 0 };
     let has_free = operands.iter().any(|operand| operand.is_free);
     let mut consider = |places: Vec<Placement>, work: u64, is_late: bool| {
-        let Some(local) = rule::local(call, &places, devices as i64) else { return false };
+        let own = rule::local(call, &places, devices as i64);
+        let with_halo = || halo::local(call, &places, devices as i64);
+        let Some(local) = own.or_else(with_halo) else { return false };
+        let exchanged = halo::sent(call, &local, devices as i64);
         let Some(before) = before(call, operands, &places, n) else { return true };
         // A sum that begins with zeros is a gradient, which is reduced together with others.
         let begins =
             places.iter().zip(operands).any(|(place, operand)| place.is_partial() && operand.is_zero);
         let is_divided = preferred.is_some_and(|to| to.axis().is_some());
         let after = if begins && !is_divided { 0 } else { after(call, &local, preferred, n) };
-        let mut sent = before.saturating_add(after);
+        let mut sent = before.saturating_add(after).saturating_add(exchanged);
         if before > 0 && has_free {
             sent = sent.saturating_add(gathers(call, &local.placements, n));
         }
         let cost = sent.saturating_add(work);
         let is_whole = has_free && best.has_divided_result() && !divides(&local.placements);
         if cost < best.cost || cost == best.cost && (is_late || is_whole) {
-            best = Choice { places, local, cost, work, is_sent: before > 0 };
+            best = Choice { places, local, cost, work, is_sent: before + exchanged > 0 };
         }
         true
     };

@@ -14,6 +14,8 @@ use mithril_ir::op::OpDef;
 use mithril_ir::tensor::Scalar;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::halo::Halo;
+use super::rows::{self, Guarded};
 use super::rule::{Arg, Placement, Reduction, Use, sizes};
 use super::sections::{Section, Sections};
 
@@ -29,6 +31,24 @@ impl Loops {
     pub(super) fn each_expression(&self) -> impl Iterator<Item = (&[Var], &Expr)> {
         let temporaries = self.computed.iter().map(|(_, vars, value)| (vars.as_slice(), value));
         temporaries.chain(self.vars.iter().map(Vec::as_slice).zip(&self.values))
+    }
+    /// The same without temporaries; `None` if one of them is a sum, or the like.
+    pub(super) fn inlined(self) -> Option<Self> {
+        let Self { vars, mut values, computed, .. } = self;
+        for (to, own, value) in computed.into_iter().rev() {
+            if value.reduces() {
+                return None;
+            }
+            let inline = |from: usize, at: Vec<Index>, stored: DType| {
+                if from != to {
+                    return Expr::Load { from, at, stored };
+                }
+                let place = |var: Var| own.iter().position(|v| *v == var).map(|i| at[i].clone());
+                value.substitute(&|var| place(var).unwrap_or_else(|| Index::var(var)))
+            };
+            values = values.iter().map(|e| e.map_loads(&inline)).collect();
+        }
+        Some(Self { vars, values, computed: Vec::new(), temporaries: Vec::new() })
     }
     /// Whether elements of the operands only move: nothing is computed.
     pub(super) fn only_moves(&self) -> bool {
@@ -63,6 +83,8 @@ pub(super) struct Comparison {
     partial: FxHashMap<usize, Reduction>,
     /// Variables over an axis of several sections.
     sectioned: Vec<(u32, Vec<Section>)>,
+    /// Operands that are extended by rows of the neighbors.
+    halos: Vec<(usize, Halo)>,
     fails: Cell<bool>,
 }
 
@@ -111,7 +133,8 @@ impl Comparison {
         let fails = Cell::new(false);
         let sectioned = Vec::new();
         let op = call.op;
-        let mut comparison = Self { op, devices, device, local, cuts, partial, sectioned, fails };
+        let halos = Vec::new();
+        let mut comparison = Self { op, devices, device, local, cuts, partial, sectioned, halos, fails };
         comparison.find_sections(whole, result);
         let same_steps = whole.computed.len() == part.computed.len()
             && whole.temporaries.len() == part.temporaries.len()
@@ -234,6 +257,26 @@ impl Comparison {
         }
     }
 
+    /// The same with operands that are extended by rows of the neighbors.
+    pub(super) fn with_halos(mut self, halos: &[(usize, Halo)]) -> Self {
+        self.halos = halos.to_vec();
+        self
+    }
+
+    /// Whether both read the same element of an operand that has rows of the neighbors, or take the same number where it has
+    /// none; `None` if they do not read such an operand.
+    fn in_halo(&self, whole: &Expr, part: &Expr) -> Option<bool> {
+        let (whole, part) = (Guarded::of(whole)?, Guarded::of(part)?);
+        let (_, halo) = self.halos.iter().find(|(i, _)| *i == whole.from)?;
+        let cut = self.cuts.get(&whole.from)?;
+        let is_alike = whole.from == part.from
+            && whole.stored == part.stored
+            && whole.at.len() == part.at.len()
+            && whole.at.iter().zip(part.at).enumerate().all(|(k, (a, b))| k == cut.axis || self.index(a, b));
+        let size = cut.sections.iter().map(|section| section.size).sum();
+        Some(is_alike && rows::agree(&whole, &part, halo, size, self.device))
+    }
+
     /// Whether a position on a divided axis and one in the shard are the same element.
     fn is_place(&self, cut: &Cut, whole: &Index, part: &Index) -> bool {
         let corresponds = |section: &Section| {
@@ -285,6 +328,9 @@ impl Comparison {
 
     /// Whether both are the same on every device, with no partial value inside.
     fn same(&self, whole: &Expr, part: &Expr) -> bool {
+        if let Some(is_same) = self.in_halo(whole, part) {
+            return is_same;
+        }
         match (whole, part) {
             (Expr::Load { from, at, stored }, Expr::Load { from: other, at: place, stored: kind }) => {
                 from == other
@@ -334,6 +380,9 @@ impl Comparison {
     /// Whether both are the same; how they are reduced where the devices hold partial values.
     #[expect(clippy::too_many_lines, reason = "one arm for each kind of expression")]
     fn root(&self, whole: &Expr, part: &Expr) -> Option<Root> {
+        if let Some(is_same) = self.in_halo(whole, part) {
+            return is_same.then_some(None);
+        }
         match (whole, part) {
             (Expr::Load { from, at, stored }, Expr::Load { from: other, at: place, stored: kind }) => {
                 let same = from == other && stored == kind && self.load(*from, at, place);

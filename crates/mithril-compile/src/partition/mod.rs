@@ -5,7 +5,7 @@
 //! - [`request`]: where a layout puts the inputs of a graph;
 //! - [`sections`]: axes that are divided section by section, as those of fused weights; `seams` finds the sections;
 //! - [`rule`]: how a use of an op divides, derived from the tensor expressions of its definition; `compare` proves it, `indexed`
-//!   adds lookups in divided tables;
+//!   adds lookups in divided tables, [`halo`] windows over divided axes;
 //! - [`pass`]: the steps along each axis of the mesh: `axis` propagates placements through the graph and inserts
 //!   collectives, with the ways of each op that `choose` takes; `reductions` moves sums to where they send the least
 //!   (`flow` finds it), `pull` computes in shards what is only read in shards;
@@ -28,6 +28,7 @@ pub mod cost;
 mod experts;
 mod flow;
 pub mod groups;
+pub mod halo;
 mod indexed;
 pub mod memo;
 pub mod memory;
@@ -39,6 +40,7 @@ mod pull;
 mod reductions;
 pub mod repeats;
 pub mod request;
+mod rows;
 pub mod rule;
 mod seams;
 pub mod search;

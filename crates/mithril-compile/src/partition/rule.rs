@@ -18,6 +18,7 @@ use mithril_ir::{DType, Lit};
 use rustc_hash::FxHashMap;
 
 use super::compare::{Comparison, Loops, is_zero_number};
+use super::halo::{self, Halo};
 use super::indexed::{self, Lookup};
 use super::sections::Sections;
 
@@ -116,6 +117,8 @@ pub enum Around {
     Nothing,
     /// Positions that lie on other devices are masked.
     Lookup(Lookup),
+    /// Operands are extended by rows of the neighbors.
+    Halo(Vec<(usize, Halo)>),
     /// The op is written as slices of its first tensor: for each result the starts and sizes.
     Slices(Vec<(Vec<i64>, Vec<i64>)>),
 }
@@ -229,7 +232,7 @@ pub fn local(call: &Use, places: &[Placement], devices: i64) -> Option<Local> {
 /// The same where it is the same op on shards, with nothing around it.
 fn same_op(call: &Use, places: &[Placement], devices: i64) -> Option<Local> {
     let Some(whole) = call.loops().or_else(|| indexed::loops(call)) else {
-        return by_expansion(call, places, devices);
+        return by_expansion(call, places, devices, false);
     };
     let rank = call.outputs.iter().map(|ty| ty.shape.rank()).max().unwrap_or(0);
     let is_fused = places.iter().any(|place| matches!(place, Placement::Sections(..)));
@@ -244,7 +247,7 @@ fn same_op(call: &Use, places: &[Placement], devices: i64) -> Option<Local> {
     plain()
         .find_map(divided)
         .or_else(|| sectioned().find_map(divided))
-        .or_else(|| by_expansion(call, places, devices))
+        .or_else(|| by_expansion(call, places, devices, false))
 }
 
 /// A collective over one axis of the mesh leaves tensors divided along another one as they are.
@@ -507,20 +510,39 @@ fn by_slices(call: &Use, places: &[Placement], devices: i64) -> Option<Local> {
     Some(Local { call, placements, around: Around::Slices(slices) })
 }
 
-/// An op divides as its expansion does, if the expansion on shards is the same but for sizes.
-fn by_expansion(call: &Use, places: &[Placement], devices: i64) -> Option<Local> {
+/// An op divides as its expansion does, if the expansion on shards is the same but for sizes; perhaps with a halo exchange
+/// before it.
+pub(super) fn by_expansion(
+    call: &Use,
+    places: &[Placement],
+    devices: i64,
+    with_halo: bool,
+) -> Option<Local> {
     call.op.expand?;
     let (graph, args, outputs) = build(call, true)?;
     let mut placed: FxHashMap<ValueId, Placement> =
         args.iter().copied().zip(places.iter().copied()).collect();
     let mut parts = Vec::new();
+    let mut halos: Vec<(usize, Halo)> = Vec::new();
     for (_, node) in graph.nodes() {
         let inner = Use::of(&graph, node)?;
         let place = |v: &ValueId| placed.get(v).copied().unwrap_or(Placement::Replicate);
         let places: Vec<Placement> = node.inputs.iter().map(place).collect();
         let is_whole = places.iter().all(|place| *place == Placement::Replicate);
-        let part =
-            if is_whole { local(&inner, &places, devices) } else { same_op(&inner, &places, devices) }?;
+        let part = if is_whole {
+            local(&inner, &places, devices)
+        } else {
+            let own = same_op(&inner, &places, devices);
+            own.or_else(|| if with_halo { halo::local(&inner, &places, devices) } else { None })
+        }?;
+        if let Around::Halo(inner) = &part.around {
+            for (i, halo) in inner {
+                // The rows are exchanged before the op itself, for all that reads the operand.
+                let operand = args.iter().position(|v| *v == node.inputs[*i])?;
+                let readers = graph.nodes().filter(|(_, node)| node.inputs.contains(&args[operand]));
+                (readers.count() == 1).then(|| halos.push((operand, halo.clone())))?;
+            }
+        }
         placed.extend(node.outputs.iter().copied().zip(part.placements.iter().copied()));
         parts.push(part.call);
     }
@@ -532,7 +554,13 @@ fn by_expansion(call: &Use, places: &[Placement], devices: i64) -> Option<Local>
         .zip(&placements)
         .map(|(ty, place)| shard_type(ty, *place, devices))
         .collect::<Option<_>>()?;
-    let part_args = local_args(call, places, devices, &types)?;
+    let mut part_args = local_args(call, places, devices, &types)?;
+    if with_halo {
+        for (i, halo) in &halos {
+            part_args[*i] = halo.extended(&part_args[*i])?;
+        }
+        part_args = halo::on_rows(call, part_args, &types, places, &halos)?;
+    }
     let part = Use { op: call.op, args: part_args, outputs: types };
     build(&part, false)?;
     let (local_graph, own_args, own_outputs) = build(&part, true)?;
@@ -555,7 +583,8 @@ fn by_expansion(call: &Use, places: &[Placement], devices: i64) -> Option<Local>
         map.extend(whole.outputs.iter().copied().zip(own.outputs.iter().copied()));
     }
     let agree = outputs.iter().zip(&own_outputs).all(|(a, b)| map.get(a) == Some(b));
-    agree.then_some(Local { call: part, placements, around: Around::Nothing })
+    let around = if with_halo { Around::Halo(halos) } else { Around::Nothing };
+    agree.then_some(Local { call: part, placements, around })
 }
 
 /// What each device computes of whole operands so that the result is divided; `None` if it cannot be done so.
@@ -646,7 +675,7 @@ pub fn candidates(call: &Use, operand: usize, place: Placement) -> Vec<Vec<Place
 }
 
 /// The variables in the index of an axis of an operand.
-fn variables(loops: &Loops, operand: usize, axis: usize) -> Vec<Var> {
+pub(super) fn variables(loops: &Loops, operand: usize, axis: usize) -> Vec<Var> {
     let mut all = Vec::new();
     for (_, value) in loops.each_expression() {
         value.walk(&mut |e| {

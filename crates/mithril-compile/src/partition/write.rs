@@ -6,7 +6,7 @@ use mithril_ir::error::{Error, Result};
 use mithril_ir::graph::ValueId;
 use mithril_ir::ops::{movement, slicing};
 
-use super::indexed;
+use super::{halo, indexed};
 use super::rule::{Around, Local, sizes};
 
 /// Writes what a device computes of a use; the results.
@@ -26,6 +26,14 @@ pub fn write(
             Ok(outputs.to_vec())
         }
         Around::Lookup(lookup) => Ok(vec![indexed::write(builder, axis, devices, local, lookup, inputs)?]),
+        Around::Halo(halos) => {
+            let mut inputs = inputs.to_vec();
+            for (i, own) in halos {
+                inputs[*i] = halo::write(builder, axis, devices, own, inputs[*i])?;
+            }
+            let outputs = builder.push_typed(local.call.op, inputs.into(), local.call.outputs.clone());
+            Ok(outputs.to_vec())
+        }
         Around::Slices(all) => {
             let tensor = inputs.iter().find(|v| builder.graph.ty(**v).is_some_and(|ty| ty.shape.rank() > 0));
             let tensor = *tensor.ok_or_else(|| Error::internal("slices of nothing"))?;

@@ -49,6 +49,7 @@ pub static CONV_GENERAL: OpDef = OpDef {
     dtype: DTypeRule::Float,
     eval: Some(Eval::Tensors(general_eval)),
     loops: Some(loops::general),
+    on_rows: Some(loops::general_on_rows),
     grad: Grad::Formula(general_grad),
     lowering: Lowering {
         numpy: Template("_conv_general({0}, {1}, {stride}, {pads}, {dilation}, {input_dilation}, {groups})"),
@@ -299,6 +300,7 @@ const CONVOLUTION: OpDef = OpDef {
     dtype: DTypeRule::Float,
     expand: Some(conv_expand),
     padding_value: Some(0.0),
+    on_rows: Some(loops::conv_on_rows),
     lowering: Lowering { torch: Function(conv_torch), onnx: Function(super::onnx::conv), ..Lowering::NONE },
     tolerance: Tolerance::Contraction,
     precision: Some(Precision::Low),
@@ -517,6 +519,7 @@ static TRANSPOSED_PORTS: &[Port] = &[
 const TRANSPOSED: OpDef = OpDef {
     ports: TRANSPOSED_PORTS,
     expand: Some(transposed_expand),
+    on_rows: None,
     lowering: Lowering {
         torch: Function(transposed_torch),
         onnx: Function(super::onnx::conv_transpose),

@@ -43,6 +43,7 @@ pub static WINDOWS: OpDef = OpDef {
     dtype: DTypeRule::Same(0),
     eval: Some(Eval::Tensors(windows_eval)),
     loops: Some(loops::windows),
+    on_rows: Some(loops::windows_on_rows),
     unsigned: Unsigned::Lowering,
     grad: Grad::Formula(|v| {
         let sizes = v.x[0].shape().iter().skip(2).cloned().collect::<Vec<_>>();
@@ -85,6 +86,7 @@ pub static FOLD_WINDOWS: OpDef = OpDef {
     dtype: DTypeRule::Arith,
     eval: Some(Eval::Tensors(fold_eval)),
     loops: Some(loops::fold),
+    on_rows: Some(loops::fold_on_rows),
     unsigned: Unsigned::Bits,
     grad: Grad::Formula(|v| {
         let shape = v.x[0].shape();
@@ -367,6 +369,7 @@ const MAX_POOL: OpDef = OpDef {
     expand: Some(max_expand),
     loops: Some(loops::max),
     padding_value: Some(f64::NEG_INFINITY),
+    on_rows: Some(loops::pool_on_rows),
     unsigned: Unsigned::Order,
     grad: Grad::Formula(max_grad),
     lowering: Lowering {
@@ -538,6 +541,7 @@ const AVG_POOL: OpDef = OpDef {
     dtype: DTypeRule::Float,
     expand: Some(avg_expand),
     loops: Some(loops::avg),
+    on_rows: Some(loops::pool_on_rows),
     lowering: Lowering {
         torch: Function(avg_torch),
         jax: Function(jax::avg),

@@ -111,6 +111,31 @@ pub fn pads_lit(pads: &[[Dim; 2]]) -> Lit {
     Lit::tuple(pads.iter().map(|pair| Lit::tuple(pair.iter().cloned())))
 }
 
+/// The literal of `padding` or `pads` in which the pair of one axis is another one.
+///
+/// # Errors
+/// If a pad is a symbol, or the axis is not a spatial one.
+pub fn with_pair<A: Attrs + ?Sized>(cx: &A, i: usize, all: Pads, axis: usize, pair: [i64; 2]) -> Result<Lit> {
+    let mut all = all;
+    let own = axis.checked_sub(2).and_then(|at| all.get_mut(at));
+    *own.ok_or_else(|| cx.bad(i, &cx.lit(i), "pads of an axis that has windows"))? = pair.map(Dim::Const);
+    Ok(pads_lit(&all))
+}
+
+/// The number of a pad.
+///
+/// # Errors
+/// If it is a symbol, or the axis is not a spatial one.
+pub fn before<A: Attrs + ?Sized>(cx: &A, i: usize, all: &Pads, axis: usize) -> Result<i64> {
+    let own = axis.checked_sub(2).and_then(|at| all.get(at)).and_then(|[before, _]| before.known());
+    own.ok_or_else(|| cx.bad(i, &cx.lit(i), "known pads of an axis that has windows"))
+}
+
+/// Size after inserting `by - 1` zeros between neighbors, or that of a window with that dilation.
+pub const fn extent(n: i64, by: i64) -> i64 {
+    if n > 0 { (n - 1) * by + 1 } else { 0 }
+}
+
 /// Pads for JAX: `"VALID"` if there are none.
 pub fn jax_pads(s: &LoweringCx<'_>, pads: &[[Dim; 2]]) -> String {
     if pads.iter().flatten().all(|pad| pad.is(0)) {

@@ -15,6 +15,7 @@ mod gguf;
 mod layers;
 mod loops;
 mod partition;
+mod partition_halo;
 mod partition_random;
 mod properties;
 mod raise;

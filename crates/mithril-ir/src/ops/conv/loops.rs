@@ -2,9 +2,11 @@
 
 use super::general as arguments;
 use crate::error::Result;
+use crate::literal::Lit;
 use crate::loops::{Expr, Index, LoopCx, ReduceOp, Within};
 use crate::lowering::LoweringCx;
 use crate::ops::window;
+use crate::shape::Shape;
 
 /// `Σ_c Σ_k input'[n, c, p·stride + k·dilation] · weight[o, c, k]`
 pub(super) fn general(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
@@ -50,6 +52,42 @@ fn with_zeros(c: &LoopCx<'_>, by: &[i64]) -> usize {
         }
         c.load(0, from).within(inside, c.number(0.0, c.dtype(0)))
     })
+}
+
+/// [`super::CONV_GENERAL`] on some rows of the input. Zeros between elements come before the padding.
+pub(super) fn general_on_rows(
+    whole: &LoopCx<'_>,
+    part: &LoopCx<'_>,
+    axis: usize,
+    before: i64,
+) -> Result<Vec<(usize, Lit)>> {
+    let a = arguments(whole, whole.rank(0) - 2)?;
+    let lo = window::before(whole, 3, &a.pads, axis)?;
+    let i = axis - 2;
+    let lo = lo - before * a.input_dilation[i];
+    let rows = window::extent(part.shape(0)[axis], a.input_dilation[i]);
+    let reach =
+        (part.out_shape(0)[axis] - 1) * a.stride[i] + window::extent(part.shape(1)[axis], a.dilation[i]);
+    Ok(vec![(3, window::with_pair(whole, 3, a.pads, axis, [lo, reach - rows - lo])?)])
+}
+
+/// A usual convolution on some rows of the input, which have all that the windows read.
+pub(super) fn conv_on_rows(
+    whole: &LoopCx<'_>,
+    part: &LoopCx<'_>,
+    axis: usize,
+    before: i64,
+) -> Result<Vec<(usize, Lit)>> {
+    let shape = |i: usize| Shape::of(whole.shape(i));
+    let pads = super::conv_pads(whole, &shape(0), &shape(1))?;
+    let lo = window::before(whole, 4, &pads, axis)? - before;
+    let i = axis - 2;
+    let n = pads.len();
+    let (stride, dilation) = (window::positive(whole, 3, n)?, window::positive(whole, 5, n)?);
+    let reach = (part.out_shape(0)[axis] - 1) * stride[i] + window::extent(part.shape(1)[axis], dilation[i]);
+    // Rows that no window reads may follow.
+    let hi = (reach - part.shape(0)[axis] - lo).max(0);
+    Ok(vec![(4, window::with_pair(whole, 4, pads, axis, [lo, hi])?)])
 }
 
 /// Lowering to ggml.

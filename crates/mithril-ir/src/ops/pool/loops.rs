@@ -1,7 +1,9 @@
 //! The tensor expressions of windows and pooling.
 
 use super::{Padding, Pool, filling};
+use crate::dim::Dim;
 use crate::error::Result;
+use crate::literal::Lit;
 use crate::loops::{Expr, Index, LoopCx, ReduceOp, Within};
 use crate::ops::window;
 use crate::rules::Attrs;
@@ -59,6 +61,63 @@ pub(super) fn fold(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
     })])
 }
 
+/// [`super::WINDOWS`] on some rows.
+pub(super) fn windows_on_rows(
+    whole: &LoopCx<'_>,
+    part: &LoopCx<'_>,
+    axis: usize,
+    before: i64,
+) -> Result<Vec<(usize, Lit)>> {
+    let n = whole.rank(0) - 2;
+    let pads = window::pads(whole, 3, n)?;
+    let lo = window::before(whole, 3, &pads, axis)? - before;
+    let [size, stride, dilation] = [1, 2, 4].map(|port| window::positive(whole, port, n));
+    let i = axis - 2;
+    let reach = (part.out_shape(0)[axis] - 1) * stride?[i] + window::extent(size?[i], dilation?[i]);
+    let hi = reach - part.shape(0)[axis] - lo;
+    Ok(vec![(3, window::with_pair(whole, 3, pads, axis, [lo, hi])?)])
+}
+
+/// [`super::FOLD_WINDOWS`] on the windows at some positions.
+pub(super) fn fold_on_rows(
+    whole: &LoopCx<'_>,
+    part: &LoopCx<'_>,
+    axis: usize,
+    before: i64,
+) -> Result<Vec<(usize, Lit)>> {
+    let n = whole.rank(0) / 2 - 1;
+    let pads = window::pads(whole, 3, n)?;
+    let lo = window::before(whole, 3, &pads, axis)?;
+    let (stride, dilation) = (window::positive(whole, 2, n)?, window::positive(whole, 4, n)?);
+    let i = axis - 2;
+    let lo = lo + before * stride[i];
+    let (positions, sizes) = (part.shape(0), &part.out_shape(0)[2..]);
+    let reach = (positions[axis] - 1) * stride[i] + window::extent(positions[axis + n], dilation[i]);
+    let pads = window::with_pair(whole, 3, pads, axis, [lo, reach - sizes[i] - lo])?;
+    Ok(vec![(1, Lit::tuple(sizes.iter().copied())), (3, pads)])
+}
+
+/// A pooling on some rows, which have all that the windows read.
+pub(super) fn pool_on_rows(
+    whole: &LoopCx<'_>,
+    part: &LoopCx<'_>,
+    axis: usize,
+    before: i64,
+) -> Result<Vec<(usize, Lit)>> {
+    let windows = Windows::read(whole)?;
+    let pads = match &windows.pool.padding {
+        Padding::Explicit(pads) => pads,
+        Padding::Same => &windows.pads,
+    };
+    let pads: window::Pads = pads.iter().map(|pair| pair.map(Dim::Const)).collect();
+    let lo = window::before(whole, 3, &pads, axis)? - before;
+    let i = axis - 2;
+    let reach = (part.out_shape(0)[axis] - 1) * windows.pool.stride[i] + windows.pool.extent(i);
+    // Rows that no window reads may follow.
+    let hi = (reach - part.shape(0)[axis] - lo).max(0);
+    Ok(vec![(3, window::with_pair(whole, 3, pads, axis, [lo, hi])?)])
+}
+
 /// A pooling whose sizes are numbers.
 struct Windows {
     pool: Pool,
@@ -73,7 +132,7 @@ impl Windows {
         let shape = c.shape(0);
         let pool = Pool::read(c, shape.len() - 2)?;
         let pads = pool.all_pads(c, &Shape::of(shape.iter().copied()))?;
-        let known = |pair: [crate::Dim; 2]| pair.map(|d| d.known().unwrap_or(0));
+        let known = |pair: [Dim; 2]| pair.map(|d| d.known().unwrap_or(0));
         Ok(Self { pool, sizes: shape[2..].to_vec(), pads: pads.into_iter().map(known).collect() })
     }
     /// The index in the input of a window position and a window element.
