@@ -11,6 +11,7 @@ import sys
 import time
 import warnings
 
+import image_models
 import mithril as ml
 import ml_dtypes
 import numpy as np
@@ -106,6 +107,28 @@ def check(name, devices, every=True):
                 losses, new = trained(model, data, backend_of(name, devices), {**params, **state}, layout)
                 np.testing.assert_allclose(losses, after[0], rtol=1e-4, err_msg=where)
                 assert worst(new, after[1]) < 1e-3, where
+
+
+def check_space(name, devices):
+    """A ResNet and a U-Net whose images are divided in space."""
+    meshes = [(ml.Mesh(rows=devices), (None, None, "rows"))]
+    if name != "mlx" and devices % 2 == 0 and devices > 2:
+        meshes = [(ml.Mesh(rows=2, columns=devices // 2), (None, None, "rows", "columns"))]
+    for build in (image_models.resnet, image_models.unet):
+        model, data = build()
+        data = {key: value.astype(np.float32) for key, value in data.items()}
+        shapes = {key: list(value.shape) for key, value in data.items()}
+        reference = ml.compile(model, ml.NumpyBackend(), shapes=shapes)
+        params = reference.randomize_params(seed=1)
+        outputs, gradients = reference.evaluate(params, data, output_gradients=True)
+        for mesh, spec in meshes:
+            backend = backend_of(name, devices)
+            compiled = ml.compile(model, backend, layout=ml.Layout(mesh, {"input": spec}), shapes=shapes)
+            arrays = {key: backend.array(value) for key, value in params.items()}
+            results = compiled.evaluate(arrays, data, output_gradients=True)
+            where = f"{build.__name__} on {name}, {mesh}"
+            assert worst({key: backend.to_numpy(value) for key, value in results[0].items()}, outputs) < 1e-4, where
+            assert worst({key: backend.to_numpy(value) for key, value in results[1].items()}, gradients) < 1e-3, where
 
 
 def check_local_statistics(name, devices):
@@ -429,6 +452,7 @@ if __name__ == "__main__":
     if rest and rest[0] in ("fault", "silence"):
         fail(name, int(devices), rest[0] == "silence")
     check(name, int(devices), "MITHRIL_TEST_ALL" in os.environ)
+    check_space(name, int(devices))
     check_local_statistics(name, int(devices))
     if name != "jax":
         collectives(name, int(devices))

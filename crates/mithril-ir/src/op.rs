@@ -98,7 +98,8 @@ pub struct OpDef {
 /// The field `on_rows` of an op definition: from the whole use and that on a part of the rows along an axis of the first
 /// operand, and from how many rows that part has in front of row 0, the literals that differ, by port. The sizes of the
 /// part are known; whether it computes what it has to is proved afterwards.
-pub type RowsFn = fn(whole: &LoopCx<'_>, part: &LoopCx<'_>, axis: usize, before: i64) -> Result<Vec<(usize, Lit)>>;
+pub type RowsFn =
+    fn(whole: &LoopCx<'_>, part: &LoopCx<'_>, axis: usize, before: i64) -> Result<Vec<(usize, Lit)>>;
 
 /// How a target with arithmetic of `i64` alone computes an op on `u64`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

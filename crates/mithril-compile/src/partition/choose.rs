@@ -117,10 +117,7 @@ pub(super) fn choose(
     let mut best = Choice { places: whole.clone(), local, cost, work: own_work, is_sent: sent > 0 };
     let has_free = operands.iter().any(|operand| operand.is_free);
     let mut consider = |places: Vec<Placement>, work: u64, is_late: bool| {
-        let own = rule::local(call, &places, devices as i64);
-        let with_halo = || halo::local(call, &places, devices as i64);
-        let Some(local) = own.or_else(with_halo) else { return false };
-        let exchanged = halo::sent(call, &local, devices as i64);
+        let Some((local, exchanged)) = divided(call, &places, devices as i64) else { return false };
         let Some(before) = before(call, operands, &places, n) else { return true };
         // A sum that begins with zeros is a gradient, which is reduced together with others.
         let begins =
@@ -172,6 +169,13 @@ pub(super) fn choose(
     Ok(best)
 }
 
+/// What a device computes of operands that lie so, and bytes that it sends for it.
+fn divided(call: &Use, places: &[Placement], devices: i64) -> Option<(Local, u64)> {
+    let local = rule::local(call, places, devices).or_else(|| halo::local(call, places, devices))?;
+    let sent = halo::sent(call, &local, devices);
+    Some((local, sent))
+}
+
 /// Bytes that a device sends so that the operands lie so; `None` if they cannot.
 fn before(call: &Use, operands: &[Operand], places: &[Placement], devices: u64) -> Option<u64> {
     let mut sum = 0_u64;
@@ -197,7 +201,8 @@ pub(super) fn gathers(call: &Use, results: &[Placement], devices: u64) -> u64 {
     divided.map(|(ty, place)| conversion(ty, *place, Placement::Replicate, devices)).sum()
 }
 
-/// How operands have to lie so that the result lies somewhere, with nothing sent.
+/// How operands have to lie so that the result lies somewhere, with nothing sent but rows that cost less than the work that
+/// is saved.
 pub(super) fn way(call: &Use, to: Placement, devices: usize) -> Option<(Vec<Placement>, Local)> {
     if call.outputs.len() != 1 {
         return None;
@@ -206,7 +211,12 @@ pub(super) fn way(call: &Use, to: Placement, devices: usize) -> Option<(Vec<Plac
         let Arg::Tensor(ty) = arg else { continue };
         for axis in 0..ty.shape.rank() {
             for places in rule::candidates(call, i, to.along(axis)) {
-                let Some(local) = rule::local(call, &places, devices as i64) else { continue };
+                let Some((local, sent)) = divided(call, &places, devices as i64) else { continue };
+                let saved =
+                    if sent > 0 { cost_of_work(call) / devices as u64 * (devices as u64 - 1) } else { 0 };
+                if sent > saved {
+                    continue;
+                }
                 if local.placements[0] == to && !places.iter().any(|place| place.is_partial()) {
                     return Some((places, local));
                 }

@@ -15,16 +15,19 @@ use mithril_ir::build::Builder;
 use mithril_ir::dim::Dim;
 use mithril_ir::error::Result;
 use mithril_ir::formula::{Cx, V};
-use mithril_ir::graph::{TensorType, ValueId};
-use mithril_ir::loops::{Expr, Index, LoopCx, Var};
+use mithril_ir::graph::{Graph, TensorType, ValueId};
+use mithril_ir::loops::{Expr, Index, LoopCx, Var, Within};
 use mithril_ir::ops::collective;
 use mithril_ir::ops::compare::{LESS, LESS_EQUAL, WHERE};
 use mithril_ir::ops::index::TAKE;
+use mithril_ir::ops::movement::TRANSPOSE;
 use mithril_ir::ops::slicing::SLICE;
 use mithril_ir::shape::Shape;
 use mithril_ir::tensor::Scalar;
 
 use super::compare::{Comparison, Loops};
+use super::expansion;
+use super::rows::{self, Guarded};
 use super::rule::{self, Arg, Around, Local, Placement, Use, build, local_args, shard_type, sizes};
 
 /// The rows that a device reads of a tensor whose blocks lie on the devices.
@@ -107,7 +110,7 @@ pub fn local(call: &Use, places: &[Placement], devices: i64) -> Option<Local> {
             shard_type(ty, *place, devices)?;
         }
     }
-    let Some(whole) = call.loops() else { return rule::by_expansion(call, places, devices, true) };
+    let Some(whole) = call.loops() else { return expansion::local(call, places, devices, true) };
     let whole = whole.inlined()?;
     let cut = places.iter().position(|place| place.axis().is_some())?;
     let axis = places[cut].axis()?;
@@ -116,13 +119,7 @@ pub fn local(call: &Use, places: &[Placement], devices: i64) -> Option<Local> {
 }
 
 /// The same if this variable is divided.
-fn by_variable(
-    call: &Use,
-    whole: &Loops,
-    places: &[Placement],
-    var: Var,
-    devices: i64,
-) -> Option<Local> {
+fn by_variable(call: &Use, whole: &Loops, places: &[Placement], var: Var, devices: i64) -> Option<Local> {
     if var.size == 0 || var.size % devices != 0 {
         return None;
     }
@@ -157,8 +154,7 @@ fn by_variable(
         let part = Use { op: call.op, args, outputs: outputs.clone() };
         build(&part, false)?;
         let loops = part.loops()?.inlined()?;
-        let comparison =
-            Comparison::new(call, whole, &loops, places, None, devices)?.with_halos(&halos);
+        let comparison = Comparison::new(call, whole, &loops, places, None, devices)?.with_halos(&halos);
         let mut placements = Vec::new();
         for (whole, part) in whole.values.iter().zip(&loops.values) {
             placements.push(match (result, comparison.equal(whole, part)?) {
@@ -216,8 +212,9 @@ fn reads(whole: &Loops, places: &[Placement], var: Var, devices: i64) -> Option<
     let mut all: Vec<Option<Read>> = places.iter().map(|_| None).collect();
     let mut fits = true;
     for value in &whole.values {
-        each_read(value, None, &mut |from, at, fill| {
-            for (k, index) in at.iter().enumerate() {
+        each_read(value, &mut |read| {
+            let (from, fill) = (read.from, read.other.map(|(number, _)| number));
+            for (k, index) in read.at.iter().enumerate() {
                 let index: Index = index.substitute(&divided);
                 let Some(step) = index.factor(device).filter(|_| !index.reads()) else {
                     fits = false;
@@ -227,10 +224,16 @@ fn reads(whole: &Loops, places: &[Placement], var: Var, devices: i64) -> Option<
                     fits &= step == 0;
                     continue;
                 }
-                let (low, high) = (index - Index::var(device) * step).range();
+                let tests = read
+                    .tests
+                    .iter()
+                    .map(|test| Within::new(test.index.substitute(&divided), test.from, test.to));
+                let tests: Vec<Within> = tests.filter(|test| test.index.factor(device) == Some(0)).collect();
+                let (low, high) = rows::range(&(index - Index::var(device) * step), &tests);
                 match &mut all[from] {
                     Some(read) => {
-                        fits &= read.step == step && (read.fill == fill || fill.is_none() || read.fill.is_none());
+                        fits &=
+                            read.step == step && (read.fill == fill || fill.is_none() || read.fill.is_none());
                         (read.low, read.high) = (read.low.min(low), read.high.max(high));
                         read.fill = read.fill.or(fill);
                     }
@@ -242,23 +245,29 @@ fn reads(whole: &Loops, places: &[Placement], var: Var, devices: i64) -> Option<
     fits.then_some(all)
 }
 
-/// Calls `f` with each element that is read: the tensor, where, and what is taken in its place where there is none.
-fn each_read(e: &Expr, fill: Option<Scalar>, f: &mut dyn FnMut(usize, &[Index], Option<Scalar>)) {
-    match e {
-        Expr::Load { from, at, .. } => f(*from, at, fill),
-        Expr::Select { yes, no, .. } => {
-            let own = if let Expr::Number(number, _) = **no { Some(number) } else { None };
-            each_read(yes, own, f);
-            each_read(no, None, f);
-        }
-        _ => e.children().into_iter().for_each(|inner| each_read(inner, None, f)),
+/// Calls `f` with each element that is read.
+fn each_read(e: &Expr, f: &mut dyn FnMut(&Guarded<'_>)) {
+    match Guarded::of(e) {
+        Some(read) => f(&read),
+        None => e.children().into_iter().for_each(|inner| each_read(inner, f)),
     }
 }
 
 /// Writes the extended block of a device.
-pub(super) fn write(builder: &mut Builder, axis: &str, devices: i64, halo: &Halo, block: ValueId) -> Result<ValueId> {
+pub(super) fn write(
+    builder: &mut Builder,
+    axis: &str,
+    devices: i64,
+    halo: &Halo,
+    block: ValueId,
+) -> Result<ValueId> {
+    // Rows of a transposed tensor are those of the tensor itself: what is exchanged for a convolution serves its gradient, and
+    // between them only these rows are kept.
+    let (source, order) =
+        transposed(&builder.graph, block).map_or((block, None), |(v, order)| (v, Some(order)));
+    let along = order.as_ref().map_or(halo.axis, |order| order[halo.axis]);
     let results = builder.formula(|cx| {
-        let x = cx.value(block);
+        let (x, source) = (cx.value(block), cx.value(source));
         let (mesh, count) = (cx.lit(Lit::text(axis)), cx.lit(Lit::int(devices)));
         let index = || cx.call(&collective::MESH_INDEX, &[mesh, count]);
         let [before, after] = halo.reach(devices);
@@ -268,19 +277,28 @@ pub(super) fn write(builder: &mut Builder, axis: &str, devices: i64, halo: &Halo
             if hop >= devices {
                 return filled(cx, x, halo, rows);
             }
-            let own = if is_before { slice(x, halo.axis, halo.own - rows, halo.own) } else { slice(x, halo.axis, 0, rows) };
+            let first = if is_before { halo.own - rows } else { 0 };
+            let own = slice(source, along, first, first + rows);
             let pair = |i: i64| if is_before { (i, i + hop) } else { (i + hop, i) };
             let pairs = (0..devices - hop).map(pair).map(|(from, to)| (from as usize, to as usize));
             let pairs = cx.lit(collective::pairs_literal(pairs));
             let neighbors = own.op(&collective::COLLECTIVE_PERMUTE, &[mesh, count, pairs]);
             // Nobody sends to the first or last devices, which have zeros.
-            let Some(fill) = halo.fill.filter(|fill| fill.f64() != 0.0) else { return neighbors };
-            let is_there = if is_before {
-                cx.lit(Lit::int(hop)).op(&LESS_EQUAL, &[index()])
-            } else {
-                index().op(&LESS, &[cx.lit(Lit::int(devices - hop))])
+            let rows = match halo.fill.filter(|fill| fill.f64() != 0.0) {
+                None => neighbors,
+                Some(fill) => {
+                    let is_there = if is_before {
+                        cx.lit(Lit::int(hop)).op(&LESS_EQUAL, &[index()])
+                    } else {
+                        index().op(&LESS, &[cx.lit(Lit::int(devices - hop))])
+                    };
+                    is_there.op(&WHERE, &[neighbors, cx.lit(number(fill))])
+                }
             };
-            is_there.op(&WHERE, &[neighbors, cx.lit(number(fill))])
+            match &order {
+                Some(order) => rows.transpose(order.clone()),
+                None => rows,
+            }
         };
         parts.extend((1..=halo.hops(before)).rev().map(|hop| received(before, hop, true)));
         // Of its own rows those that are read.
@@ -302,6 +320,20 @@ pub(super) fn write(builder: &mut Builder, axis: &str, devices: i64, halo: &Halo
     Ok(results[0])
 }
 
+/// What a tensor is a transposed form of, and which of its axes each axis is.
+fn transposed(graph: &Graph, v: ValueId) -> Option<(ValueId, Vec<usize>)> {
+    let node = graph.node(graph.producer(v)?);
+    if !std::ptr::eq(node.op, &raw const TRANSPOSE) {
+        return None;
+    }
+    let Some(Lit::Tuple(order)) = graph.lit(*node.inputs.get(1)?) else { return None };
+    let axis = |lit: &Lit| match lit {
+        Lit::Int(axis) => usize::try_from(axis.known()?).ok(),
+        _ => None,
+    };
+    Some((node.inputs[0], order.iter().map(axis).collect::<Option<Vec<usize>>>()?))
+}
+
 fn number(fill: Scalar) -> Lit {
     match fill {
         Scalar::Float(x) => Lit::Float(x),
@@ -319,7 +351,7 @@ fn filled<'a>(cx: &'a Cx, x: V<'a>, halo: &Halo, rows: i64) -> V<'a> {
 }
 
 /// Some rows.
-fn slice<'a>(x: V<'a>, axis: usize, start: i64, stop: i64) -> V<'a> {
+fn slice(x: V<'_>, axis: usize, start: i64, stop: i64) -> V<'_> {
     let bound = |at: i64| {
         let whole = std::iter::repeat_n(Lit::None, axis);
         x.lit(Lit::Tuple(whole.chain([Lit::int(at)]).collect()))

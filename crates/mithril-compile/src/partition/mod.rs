@@ -5,7 +5,8 @@
 //! - [`request`]: where a layout puts the inputs of a graph;
 //! - [`sections`]: axes that are divided section by section, as those of fused weights; `seams` finds the sections;
 //! - [`rule`]: how a use of an op divides, derived from the tensor expressions of its definition; `compare` proves it, `indexed`
-//!   adds lookups in divided tables, [`halo`] windows over divided axes;
+//!   adds lookups in divided tables, [`halo`] windows over divided axes (`rows` says which rows they read), `expansion` ops that
+//!   consist of others;
 //! - [`pass`]: the steps along each axis of the mesh: `axis` propagates placements through the graph and inserts
 //!   collectives, with the ways of each op that `choose` takes; `reductions` moves sums to where they send the least
 //!   (`flow` finds it), `pull` computes in shards what is only read in shards;
@@ -25,6 +26,7 @@ mod axis;
 mod choose;
 mod compare;
 pub mod cost;
+mod expansion;
 mod experts;
 mod flow;
 pub mod groups;

@@ -12,8 +12,8 @@ const MOST: i64 = 1 << 24;
 
 /// An element of a tensor that is read where tests pass, and the number that is taken elsewhere.
 pub(super) struct Guarded<'e> {
-    tests: Vec<&'e Within>,
-    other: Option<(Scalar, DType)>,
+    pub(super) tests: Vec<&'e Within>,
+    pub(super) other: Option<(Scalar, DType)>,
     pub(super) from: usize,
     pub(super) at: &'e [Index],
     pub(super) stored: DType,
@@ -42,12 +42,12 @@ impl<'e> Guarded<'e> {
     }
     /// Tests of this row, and the others.
     fn split(&self, vars: &[Var]) -> (Vec<&'e Within>, Vec<&'e Within>) {
-        let is_of_row = |test: &&&Within| {
+        let is_of_row = |test: &&Within| {
             let mut shares = false;
             test.index.each_var(&mut |var| shares |= vars.contains(&var));
             shares
         };
-        self.tests.iter().partition::<Vec<&Within>, _>(|test| is_of_row(&test))
+        self.tests.iter().partition::<Vec<&Within>, _>(|test| is_of_row(test))
     }
 }
 
@@ -80,41 +80,80 @@ pub(super) fn agree(whole: &Guarded<'_>, part: &Guarded<'_>, halo: &Halo, size: 
         0 <= low && high < size
     };
     if own_tests.is_empty() && *row == place && is_inside(own, halo.count) {
-        let is_tested = matches!(tests.as_slice(), [test] if test.index == *row && test.from == 0 && test.to == size);
+        let is_tested =
+            matches!(tests.as_slice(), [test] if test.index == *row && test.from == 0 && test.to == size);
         if is_tested || tests.is_empty() && is_inside(row, size) {
             return true;
         }
     }
-    for test in tests.iter().chain(&own_tests) {
-        add(&test.index, &mut vars);
+    let mut indices = vec![row, own];
+    indices.extend(tests.iter().chain(&own_tests).map(|test| &test.index));
+    let mut agree = true;
+    let is_tried = each_point(&vars, &indices, |value| {
+        let passes =
+            |tests: &[&Within]| tests.iter().all(|test| (test.from..test.to).contains(&value(&test.index)));
+        let expected = passes(&tests).then(|| value(row));
+        let actual = passes(&own_tests).then(|| value(own));
+        agree &= actual.is_none_or(|row| (0..halo.count).contains(&row));
+        let device = value(&Index::var(device));
+        let actual = actual.map(|row| row + start + device * step).filter(|row| (0..size).contains(row));
+        agree &= expected == actual;
+        agree
+    });
+    is_tried && agree
+}
+
+/// The smallest and the largest value of an index where tests pass, as far as that can be tried.
+pub(super) fn range(index: &Index, tests: &[Within]) -> (i64, i64) {
+    let mut vars = Vec::new();
+    index.each_var(&mut |var| vars.push(var));
+    let tests: Vec<&Within> = tests
+        .iter()
+        .filter(|test| {
+            let mut shares = false;
+            test.index.each_var(&mut |var| shares |= vars.contains(&var));
+            shares
+        })
+        .collect();
+    let mut range: Option<(i64, i64)> = None;
+    if tests.is_empty() {
+        return index.range();
+    }
+    let mut indices = vec![index];
+    indices.extend(tests.iter().map(|test| &test.index));
+    let is_tried = each_point(&[], &indices, |value| {
+        if tests.iter().all(|test| (test.from..test.to).contains(&value(&test.index))) {
+            let at = value(index);
+            range = Some(range.map_or((at, at), |(low, high)| (low.min(at), high.max(at))));
+        }
+        true
+    });
+    range.filter(|_| is_tried).unwrap_or_else(|| index.range())
+}
+
+/// Calls `f` with a function that evaluates indices, for all values of their variables, until it returns false; whether that
+/// could be done.
+fn each_point(first: &[Var], indices: &[&Index], mut f: impl FnMut(&dyn Fn(&Index) -> i64) -> bool) -> bool {
+    let mut vars = first.to_vec();
+    for index in indices {
+        index.each_var(&mut |var| {
+            if !vars.contains(&var) {
+                vars.push(var);
+            }
+        });
     }
     let count = vars.iter().fold(1_i64, |n, var| n.saturating_mul(var.size));
-    let is_plain = |index: &Index| !index.reads();
-    let indices = tests.iter().chain(&own_tests).map(|test| &test.index).chain([row, own]);
-    if count > MOST || !indices.into_iter().all(is_plain) {
+    if count > MOST || indices.iter().any(|index| index.reads()) {
         return false;
     }
     let mut at = vec![0; vars.len()];
-    loop {
-        let value = |index: &Index| evaluate(index, &vars, &at);
-        let passes = |tests: &[&Within]| {
-            tests.iter().all(|test| (test.from..test.to).contains(&value(&test.index)))
-        };
-        let expected = passes(&tests).then(|| value(row));
-        let actual = passes(&own_tests).then(|| value(own));
-        if actual.is_some_and(|row| !(0..halo.count).contains(&row)) {
-            return false;
-        }
-        let actual = actual.map(|row| row + start + at[0] * step).filter(|row| (0..size).contains(row));
-        if expected != actual {
-            return false;
-        }
+    while f(&|index| evaluate(index, &vars, &at)) {
         // The next values.
-        let next = at.iter().zip(&vars).position(|(n, var)| n + 1 < var.size);
-        let Some(next) = next else { return true };
+        let Some(next) = at.iter().zip(&vars).position(|(n, var)| n + 1 < var.size) else { break };
         at[next] += 1;
         at[..next].fill(0);
     }
+    true
 }
 
 /// The number that an index is, without values that are read.

@@ -8,17 +8,17 @@
 //! expressions divides as its expansion does, node by node.
 
 use mithril_ir::build::Builder;
-use mithril_ir::graph::{Def, Graph, Node, Role, TensorType, ValueId, Values};
+use mithril_ir::graph::{Def, Graph, Node, Role, TensorType, Values};
 use mithril_ir::loops::{Expr, LoopArg, LoopCx, Step, Var};
 use mithril_ir::lowering::LoweringRule;
 use mithril_ir::op::{Attr, Eval, OpDef, PortKind};
 use mithril_ir::ops::collective;
 use mithril_ir::shape::Shape;
 use mithril_ir::{DType, Lit};
-use rustc_hash::FxHashMap;
 
 use super::compare::{Comparison, Loops, is_zero_number};
-use super::halo::{self, Halo};
+use super::expansion;
+use super::halo::Halo;
 use super::indexed::{self, Lookup};
 use super::sections::Sections;
 
@@ -230,9 +230,9 @@ pub fn local(call: &Use, places: &[Placement], devices: i64) -> Option<Local> {
 }
 
 /// The same where it is the same op on shards, with nothing around it.
-fn same_op(call: &Use, places: &[Placement], devices: i64) -> Option<Local> {
+pub(super) fn same_op(call: &Use, places: &[Placement], devices: i64) -> Option<Local> {
     let Some(whole) = call.loops().or_else(|| indexed::loops(call)) else {
-        return by_expansion(call, places, devices, false);
+        return expansion::local(call, places, devices, false);
     };
     let rank = call.outputs.iter().map(|ty| ty.shape.rank()).max().unwrap_or(0);
     let is_fused = places.iter().any(|place| matches!(place, Placement::Sections(..)));
@@ -247,7 +247,7 @@ fn same_op(call: &Use, places: &[Placement], devices: i64) -> Option<Local> {
     plain()
         .find_map(divided)
         .or_else(|| sectioned().find_map(divided))
-        .or_else(|| by_expansion(call, places, devices, false))
+        .or_else(|| expansion::local(call, places, devices, false))
 }
 
 /// A collective over one axis of the mesh leaves tensors divided along another one as they are.
@@ -510,83 +510,6 @@ fn by_slices(call: &Use, places: &[Placement], devices: i64) -> Option<Local> {
     Some(Local { call, placements, around: Around::Slices(slices) })
 }
 
-/// An op divides as its expansion does, if the expansion on shards is the same but for sizes; perhaps with a halo exchange
-/// before it.
-pub(super) fn by_expansion(
-    call: &Use,
-    places: &[Placement],
-    devices: i64,
-    with_halo: bool,
-) -> Option<Local> {
-    call.op.expand?;
-    let (graph, args, outputs) = build(call, true)?;
-    let mut placed: FxHashMap<ValueId, Placement> =
-        args.iter().copied().zip(places.iter().copied()).collect();
-    let mut parts = Vec::new();
-    let mut halos: Vec<(usize, Halo)> = Vec::new();
-    for (_, node) in graph.nodes() {
-        let inner = Use::of(&graph, node)?;
-        let place = |v: &ValueId| placed.get(v).copied().unwrap_or(Placement::Replicate);
-        let places: Vec<Placement> = node.inputs.iter().map(place).collect();
-        let is_whole = places.iter().all(|place| *place == Placement::Replicate);
-        let part = if is_whole {
-            local(&inner, &places, devices)
-        } else {
-            let own = same_op(&inner, &places, devices);
-            own.or_else(|| if with_halo { halo::local(&inner, &places, devices) } else { None })
-        }?;
-        if let Around::Halo(inner) = &part.around {
-            for (i, halo) in inner {
-                // The rows are exchanged before the op itself, for all that reads the operand.
-                let operand = args.iter().position(|v| *v == node.inputs[*i])?;
-                let readers = graph.nodes().filter(|(_, node)| node.inputs.contains(&args[operand]));
-                (readers.count() == 1).then(|| halos.push((operand, halo.clone())))?;
-            }
-        }
-        placed.extend(node.outputs.iter().copied().zip(part.placements.iter().copied()));
-        parts.push(part.call);
-    }
-    let place = |v: &ValueId| placed.get(v).copied().unwrap_or(Placement::Replicate);
-    let placements: Vec<Placement> = outputs.iter().map(place).collect();
-    let types: Vec<TensorType> = call
-        .outputs
-        .iter()
-        .zip(&placements)
-        .map(|(ty, place)| shard_type(ty, *place, devices))
-        .collect::<Option<_>>()?;
-    let mut part_args = local_args(call, places, devices, &types)?;
-    if with_halo {
-        for (i, halo) in &halos {
-            part_args[*i] = halo.extended(&part_args[*i])?;
-        }
-        part_args = halo::on_rows(call, part_args, &types, places, &halos)?;
-    }
-    let part = Use { op: call.op, args: part_args, outputs: types };
-    build(&part, false)?;
-    let (local_graph, own_args, own_outputs) = build(&part, true)?;
-    if local_graph.nodes().len() != graph.nodes().len() {
-        return None;
-    }
-    let mut map: FxHashMap<ValueId, ValueId> = args.iter().copied().zip(own_args).collect();
-    for (((_, whole), (_, own)), part) in graph.nodes().zip(local_graph.nodes()).zip(&parts) {
-        let same = std::ptr::eq(whole.op, own.op)
-            && whole.inputs.len() == own.inputs.len()
-            && whole.inputs.iter().zip(&own.inputs).zip(&part.args).all(|((a, b), arg)| match arg {
-                Arg::Lit(lit) => local_graph.lit(*b) == Some(lit),
-                Arg::Tensor(ty) => map.get(a) == Some(b) && local_graph.ty(*b) == Some(ty),
-            })
-            && whole.outputs.len() == own.outputs.len()
-            && own.outputs.iter().zip(&part.outputs).all(|(&v, ty)| local_graph.ty(v) == Some(ty));
-        if !same {
-            return None;
-        }
-        map.extend(whole.outputs.iter().copied().zip(own.outputs.iter().copied()));
-    }
-    let agree = outputs.iter().zip(&own_outputs).all(|(a, b)| map.get(a) == Some(b));
-    let around = if with_halo { Around::Halo(halos) } else { Around::Nothing };
-    agree.then_some(Local { call: part, placements, around })
-}
-
 /// What each device computes of whole operands so that the result is divided; `None` if it cannot be done so.
 pub(super) fn spread(call: &Use, axis: usize, devices: i64) -> Option<Local> {
     let whole = vec![Placement::Replicate; call.args.len()];
@@ -649,7 +572,13 @@ pub fn candidates(call: &Use, operand: usize, place: Placement) -> Vec<Vec<Place
             all.push(places);
         }
     };
-    if let Some(loops) = call.loops().or_else(|| indexed::loops(call)) {
+    if let Some(mut loops) = call.loops().or_else(|| indexed::loops(call)) {
+        // What is read of other operands by a variable is seen without temporaries alone.
+        if call.op.on_rows.is_some()
+            && let Some(inlined) = call.loops().and_then(Loops::inlined)
+        {
+            loops = inlined;
+        }
         for var in variables(&loops, operand, axis) {
             let along = |i: usize| match &call.args[i] {
                 Arg::Tensor(ty) => (0..ty.shape.rank()).find(|&k| variables(&loops, i, k).contains(&var)),

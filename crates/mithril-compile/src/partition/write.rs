@@ -6,8 +6,8 @@ use mithril_ir::error::{Error, Result};
 use mithril_ir::graph::ValueId;
 use mithril_ir::ops::{movement, slicing};
 
-use super::{halo, indexed};
 use super::rule::{Around, Local, sizes};
+use super::{halo, indexed};
 
 /// Writes what a device computes of a use; the results.
 ///

@@ -519,7 +519,7 @@ static TRANSPOSED_PORTS: &[Port] = &[
 const TRANSPOSED: OpDef = OpDef {
     ports: TRANSPOSED_PORTS,
     expand: Some(transposed_expand),
-    on_rows: None,
+    on_rows: Some(loops::transposed_on_rows),
     lowering: Lowering {
         torch: Function(transposed_torch),
         onnx: Function(super::onnx::conv_transpose),

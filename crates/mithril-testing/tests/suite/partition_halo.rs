@@ -20,7 +20,8 @@ use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
 
 use super::partition_random::compare;
 
-const MESHES: &[&[(&str, usize)]] = &[&[("a", 2)], &[("a", 2)], &[("a", 3)], &[("a", 4)], &[("a", 2), ("b", 2)]];
+const MESHES: &[&[(&str, usize)]] =
+    &[&[("a", 2)], &[("a", 2)], &[("a", 3)], &[("a", 4)], &[("a", 2), ("b", 2)]];
 
 /// Random numbers from bytes.
 struct Bytes<'a>(std::slice::Iter<'a, u8>);
@@ -47,6 +48,7 @@ struct Case {
     layout: Layout,
 }
 
+#[expect(clippy::too_many_lines, reason = "one draw after the other, with what they share")]
 fn case(bytes: &[u8]) -> Option<Case> {
     let mut bytes = Bytes(bytes.iter());
     let axes = MESHES[bytes.next(0, MESHES.len() as i64 - 1) as usize];
@@ -73,7 +75,8 @@ fn case(bytes: &[u8]) -> Option<Case> {
     let flag = bytes.next(0, 1) == 1;
     let (stride, dilation, kernel_lit) =
         (Lit::tuple(stride), Lit::tuple(dilation), Lit::tuple(kernel.clone()));
-    let name = ["conv", "conv", "conv", "conv_transpose", "max_pool", "avg_pool", "windows"][bytes.next(0, 6) as usize];
+    let name = ["conv", "conv", "conv", "conv_transpose", "max_pool", "avg_pool", "windows"]
+        [bytes.next(0, 6) as usize];
     let mut builder = Builder::new(DType::F64);
     let x = builder.graph.add_input("x", Role::Data, ty(&image));
     let weight = |b: &mut Builder, sizes: [i64; 2]| {
@@ -93,7 +96,9 @@ fn case(bytes: &[u8]) -> Option<Case> {
             let args = vec![x, w, bias(&mut builder, 2 * groups)];
             (format!("conv_transpose{rank}d"), args, vec![stride, padding, 0.into(), groups.into(), dilation])
         }
-        "max_pool" => (format!("max_pool{rank}d"), vec![x], vec![kernel_lit, stride, padding, dilation, flag.into()]),
+        "max_pool" => {
+            (format!("max_pool{rank}d"), vec![x], vec![kernel_lit, stride, padding, dilation, flag.into()])
+        }
         "avg_pool" => {
             let ceil = bytes.next(0, 2) == 0;
             (format!("avg_pool{rank}d"), vec![x], vec![kernel_lit, stride, padding, ceil.into(), flag.into()])
@@ -123,7 +128,8 @@ fn case(bytes: &[u8]) -> Option<Case> {
     for (axis, (mesh_axis, _)) in divided.iter().zip(axes) {
         spec[*axis].push((*mesh_axis).to_owned());
     }
-    let layout = Layout { patterns: vec![("x".into(), spec)], ..Layout::new(Mesh::new(axes.iter().copied()).ok()?) };
+    let layout =
+        Layout { patterns: vec![("x".into(), spec)], ..Layout::new(Mesh::new(axes.iter().copied()).ok()?) };
     Some(Case { text, op: name, program: Program { graph, inputs }, layout })
 }
 
@@ -146,7 +152,8 @@ fn check(program: &Program, layout: &Layout) -> Check {
 
 /// Whether a result divides as the image does.
 fn divides(case: &Case, axes: &[String], size: usize) -> bool {
-    let devices = |name: &String| case.layout.mesh.axes().iter().find(|(own, _)| own == name).map_or(1, |(_, n)| *n);
+    let devices =
+        |name: &String| case.layout.mesh.axes().iter().find(|(own, _)| own == name).map_or(1, |(_, n)| *n);
     size.is_multiple_of(axes.iter().map(devices).product())
 }
 
@@ -165,14 +172,20 @@ fn random_windows() {
         let fails = |text: String| TestCaseError::fail(format!("{}: {text}", case.text));
         let exchanges = sent(&case.program.graph, &case.layout);
         let y = case.program.graph.ty(case.program.graph.outputs["y"]).and_then(|ty| ty.shape.known());
-        if case.layout.patterns[0].1.iter().zip(y.unwrap_or_default()).all(|(axes, size)| divides(&case, axes, size)) {
+        if case.layout.patterns[0]
+            .1
+            .iter()
+            .zip(y.unwrap_or_default())
+            .all(|(axes, size)| divides(&case, axes, size))
+        {
             let counts = &mut *divided.borrow_mut();
             let count = counts.entry(case.op).or_default();
             count[usize::from(exchanges.contains_key("all_gather"))] += 1;
         }
         check(&case.program, &case.layout).map_err(&fails)?;
         let request = request(&case.program.graph);
-        let gradients = with_gradients(&case.program, &request, DType::F64).map_err(|e| fails(e.to_string()))?;
+        let gradients =
+            with_gradients(&case.program, &request, DType::F64).map_err(|e| fails(e.to_string()))?;
         check(&gradients, &case.layout).map_err(&fails)
     });
     result.unwrap();

@@ -1,6 +1,7 @@
 //! The tensor expression of [`super::CONV_GENERAL`].
 
 use super::general as arguments;
+use crate::dim::Dim;
 use crate::error::Result;
 use crate::literal::Lit;
 use crate::loops::{Expr, Index, LoopCx, ReduceOp, Within};
@@ -87,6 +88,32 @@ pub(super) fn conv_on_rows(
     let reach = (part.out_shape(0)[axis] - 1) * stride[i] + window::extent(part.shape(1)[axis], dilation[i]);
     // Rows that no window reads may follow.
     let hi = (reach - part.shape(0)[axis] - lo).max(0);
+    Ok(vec![(4, window::with_pair(whole, 4, pads, axis, [lo, hi])?)])
+}
+
+/// A transposed convolution on some rows of the input: the padding cuts off what the other rows add.
+pub(super) fn transposed_on_rows(
+    whole: &LoopCx<'_>,
+    part: &LoopCx<'_>,
+    axis: usize,
+    before: i64,
+) -> Result<Vec<(usize, Lit)>> {
+    let kernel: Vec<Dim> = whole.shape(1)[2..].iter().map(|&size| Dim::Const(size)).collect();
+    let n = kernel.len();
+    let (stride, dilation) = (window::positive(whole, 3, n)?, window::positive(whole, 7, n)?);
+    let more = window::bounded(whole, 5, n, 0)?;
+    let pads = super::transposed_pads(whole, &kernel)?;
+    // Of the general convolution to that of the convolution whose gradient this one is.
+    let own = |(i, [lo, hi]): (usize, &[Dim; 2])| {
+        let edge = &window::dilated(&kernel[i], dilation[i]) - &Dim::ONE;
+        [&edge - lo, &(&edge + &Dim::Const(more[i])) - hi]
+    };
+    let pads: window::Pads = pads.iter().enumerate().map(own).collect();
+    let lo = window::before(whole, 4, &pads, axis)? + before * stride[axis - 2];
+    let i = axis - 2;
+    let rows =
+        window::extent(part.shape(0)[axis], stride[i]) + window::extent(part.shape(1)[axis], dilation[i]) - 1;
+    let hi = rows + more[i] - part.out_shape(0)[axis] - lo;
     Ok(vec![(4, window::with_pair(whole, 4, pads, axis, [lo, hi])?)])
 }
 

@@ -135,10 +135,9 @@ class MlxMesh:
         source = next((source for source, to in pairs if to == group.rank()), None)
         # Sending and receiving are no functions of arrays alone, and run in an order of their own.
         parts = mx.distributed.all_gather(x[None], group=group)
-        if source is not None:
-            return parts[source]
-        # Zeros that need the exchange: this process has to take part in it, or the others would get what is sent next.
-        return mx.where(mx.array(False), parts[0], mx.zeros_like(x))
+        # All processes have to take part in all exchanges, and in one order, or one would get what is sent next. MLX
+        # orders them by what is computed of them, which therefore is the same on all processes, also where it is zeros.
+        return mx.where(mx.array(source is not None), parts[source or 0], mx.zeros_like(x))
 
     def index(self, mesh_axis: str) -> Any:
         """Return the place of this process along an axis of the mesh, as an array."""
