@@ -135,6 +135,18 @@ fn convolutions_in_whole_numbers_equal_naive_loops() {
     }
 }
 
+/// With tiles (AMX), where this machine has them, and with vectors; images as floats and as bytes.
+#[test]
+fn convolutions_of_bytes_with_tiles_equal_naive_loops() {
+    let target = TARGETS[0];
+    for cases in [quantized_conv::cases_of_tiles(target), bytes::cases_of_tiles(target)] {
+        program::check_for(&cases, target, &[]);
+        if cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+            program::check_for(&cases, target, &["-march=native"]);
+        }
+    }
+}
+
 #[test]
 fn convolutions_of_bytes_equal_naive_loops() {
     for target in TARGETS.into_iter().filter(|target| target.lanes > 1) {

@@ -3,10 +3,10 @@
 
 use std::fmt::Write as _;
 
-use mithril_codegen::c::kernels::{AsBytes, Blocked, Image, InBytes, Library, Places, Target};
+use mithril_codegen::c::kernels::{AsBytes, Blocked, Image, InBytes, Library, Places, Target, TileFeatures};
 
 use super::program::{Cases, calls};
-use super::quantized_conv::{Case, PLAIN};
+use super::quantized_conv::{Case, PLAIN, Random};
 
 const RANGE: [f32; 2] = [-100.0, 155.0];
 
@@ -20,9 +20,39 @@ enum Lies {
 }
 
 pub fn cases(target: Target) -> Cases {
+    written(specifications(target.lanes), target)
+}
+
+/// Those for a processor with tiles: random ones, runs of which words are left, and pixels as if in one row.
+pub fn cases_of_tiles(target: Target) -> Cases {
+    use Lies::{Bytes, Floats};
+    let target = Target { tiles: TileFeatures { bf16: false, int8: true }, ..target };
+    let lanes = target.lanes;
+    let mut specifications = specifications(lanes);
+    let point = Case { kernel: [1, 1], padding: [[0; 2]; 2], ..PLAIN };
+    specifications.extend([
+        (Case { channels: [17 * lanes, 4 * lanes], image: [7, 7], batch: 2, ..point }, [Bytes, Bytes]),
+        (Case { channels: [5 * lanes, 4 * lanes], image: [7, 7], batch: 2, ..point }, [Floats, Bytes]),
+        (Case { channels: [4 * lanes, 4 * lanes], image: [9, 9], ..point }, [Bytes, Floats]),
+        (Case { channels: [4 * lanes, 2 * lanes], image: [6, 61], ..PLAIN }, [Bytes, Bytes]),
+    ]);
+    let mut random = Random(5);
+    specifications.extend((0..10).map(|index| {
+        let groups = [1, 1, 2][random.below(3)];
+        let channels = [random.below(6) + 1, random.below(4) + 1].map(|blocks| blocks * lanes);
+        let channels = if groups == 1 { channels } else { channels.map(|channels| 4 * channels) };
+        let lies = [if index % 4 == 3 { Floats } else { Bytes }, if index % 3 == 2 { Floats } else { Bytes }];
+        (Case { channels, groups, ..random.case() }, lies)
+    }));
+    let cases = written(specifications, target);
+    assert!(cases.source.contains("_tile_dpbusd(3, 5, 7)"), "no kernel of tiles");
+    cases
+}
+
+fn written(specifications: Vec<(Case, [Lies; 2])>, target: Target) -> Cases {
     let mut library = Library::new(target);
     let mut bodies = Vec::new();
-    for (index, (case, lies)) in specifications(target.lanes).into_iter().enumerate() {
+    for (index, (case, lies)) in specifications.into_iter().enumerate() {
         let conv = in_bytes(&case, lies, target.lanes);
         let kernel = conv.quantized(Some(RANGE), &mut library);
         bodies.push(body(&case, &conv, lies[0], &calls(&kernel, 1 + index % 3)));
@@ -118,7 +148,7 @@ fn image_code(case: &Case, conv: &Blocked, lies: Lies) -> String {
     };
     let at = places(channels, case.padded(), lies, lanes);
     format!(
-        "uint8_t *whole = aligned_alloc(64, ({nan_flags} + {batch} * {of_nan_flags} + 63) / 64 * 64), *a = whole;\n\
+        "uint8_t *whole = aligned_alloc(64, ({nan_flags} + {batch} * {of_nan_flags} + 127) / 64 * 64), *a = whole;\n\
          memset(whole, 100 - MITHRIL_DOT_OFFSET, {nan_flags}); memset(whole + {nan_flags}, 0, {batch} * {of_nan_flags});\n\
          if ({batch} > 1) whole[{nan_flags} + {of_nan_flags} + {of_nan_flags} / 2] = 1;\n\
          for (long n = 0; n < {batch}; n++) for (long c = 0; c < {channels}; c++)\n\

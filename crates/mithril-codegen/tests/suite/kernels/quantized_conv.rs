@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use mithril_codegen::c::kernels::{
     Algorithm, Blocked, Element, Epilogue, GROUP, Image, InBytes, Library, Operand, Places, Scheme, Stored,
-    Strides, Target,
+    Strides, Target, TileFeatures,
 };
 
 use super::program::{Cases, calls};
@@ -47,9 +47,63 @@ pub const PLAIN: Case = Case {
 };
 
 pub fn cases(target: Target) -> Cases {
+    written(&specifications(target.lanes.max(4)), target)
+}
+
+/// Those for a processor with tiles: random ones, long runs of which words are left, a single row.
+pub fn cases_of_tiles(target: Target) -> Cases {
+    let target = Target { tiles: TileFeatures { bf16: false, int8: true }, ..target };
+    let mut specifications = specifications(target.lanes);
+    let point = Case { kernel: [1, 1], padding: [[0; 2]; 2], ..PLAIN };
+    specifications.extend([
+        Case { channels: [68, 64], image: [7, 7], batch: 2, ..point },
+        Case { channels: [272, 70], image: [3, 5], ..point },
+        Case { channels: [16, 32], image: [1, 33], kernel: [1, 17], padding: [[0, 0], [8, 8]], ..PLAIN },
+        Case { channels: [3, 32], image: [1, 40], kernel: [1, 33], padding: [[0, 0], [16, 16]], ..PLAIN },
+    ]);
+    let mut random = Random(11);
+    specifications.extend((0..8).map(|_| {
+        let channels = random.below(70) + 2;
+        Case { channels: [channels, random.below(70) + 1], ..random.case() }
+    }));
+    specifications.extend((0..3).map(|_| {
+        let groups = random.below(3) + 1;
+        let channels = [4 * groups * (random.below(8) + 1), 32 * groups];
+        Case { channels, groups, ..random.case() }
+    }));
+    let cases = written(&specifications, target);
+    assert!(cases.source.contains("_tile_dpbusd(3, 5, 7)"), "no kernel of tiles");
+    cases
+}
+
+/// Numbers in no order, the same at each run.
+pub struct Random(pub u32);
+
+impl Random {
+    pub fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (self.0 >> 16) as usize % end
+    }
+
+    /// An image, a kernel that fits into it, and how it moves.
+    pub fn case(&mut self) -> Case {
+        let kernel = [0, 1].map(|_| [1, 2, 3, 3, 5][self.below(5)]);
+        Case {
+            batch: self.below(2) + 1,
+            image: [self.below(9) + 9, self.below(34) + 9],
+            kernel,
+            stride: [self.below(3) + 1, self.below(3) + 1],
+            dilation: [self.below(2) + 1, self.below(2) + 1],
+            padding: kernel.map(|size| [self.below(size), self.below(size)]),
+            ..PLAIN
+        }
+    }
+}
+
+fn written(specifications: &[Case], target: Target) -> Cases {
     let mut library = Library::new(target);
     let mut bodies = Vec::new();
-    for (index, case) in specifications(target.lanes.max(4)).iter().enumerate() {
+    for (index, case) in specifications.iter().enumerate() {
         let in_blocks = target.lanes > 1 && case.channels[0].is_multiple_of(target.lanes);
         for blocks in [false, true].into_iter().filter(|blocks| !blocks || in_blocks) {
             let conv = case.conv(target.lanes, blocks);

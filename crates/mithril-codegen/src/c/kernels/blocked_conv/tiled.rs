@@ -7,32 +7,10 @@ use crate::c::ir::kernel::{Kernel, PanelStart};
 use crate::c::kernels::blocked_conv::direct::{Taps, WEIGHTS, epilogue, section, tile_of};
 use crate::c::kernels::common::library::Library;
 use crate::c::kernels::common::row_groups::RowGroups;
-use crate::c::kernels::common::tiles::{TILE_ROWS, Tiles, add_tiles};
+use crate::c::kernels::common::tiles::{PixelCut, TILE_ROWS, Tiles, add_tiles};
 use crate::c::kernels::common::tiling::Tiling;
 use crate::c::kernels::spec::blocked_conv::{Blocked, Image, Places};
 use crate::c::target::{Factor, Target};
-
-/// How pixels are cut into two tiles.
-struct Cut {
-    /// Rows of a strip: 2 have a tile each.
-    down: usize,
-    /// Groups of a row, and pixels of each.
-    groups: usize,
-    across: usize,
-    /// Pixels of both tiles.
-    tiles: [usize; 2],
-}
-
-impl Cut {
-    fn new([height, width]: [usize; 2]) -> Self {
-        if width <= TILE_ROWS && height > 1 {
-            return Self { down: 2, groups: 1, across: width, tiles: [width, width] };
-        }
-        let groups = width.div_ceil(2 * TILE_ROWS);
-        let across = width.div_ceil(groups);
-        Self { down: 1, groups, across, tiles: [across.div_ceil(2), across / 2] }
-    }
-}
 
 impl Blocked {
     /// Whether tiles multiply.
@@ -62,7 +40,7 @@ impl Blocked {
         let target = *library.target();
         let (lanes, factor) = (target.lanes, self.factor());
         let walk = self.walk(lanes);
-        let cut = Cut::new(self.result);
+        let cut = PixelCut::new(self.result);
         let (outer, run) = (self.channels / lanes, lanes / factor.terms());
         let k = self.channels * self.kernel.iter().product::<usize>() / factor.terms();
         let panels = self.filters.div_ceil(2 * lanes);
@@ -100,7 +78,7 @@ impl Blocked {
     }
 
     /// The calls that compute both tiles with vectors, some pixels at a time.
-    fn parts(&self, cut: &Cut, [step, run, outer]: [usize; 3], library: &mut Library) -> String {
+    fn parts(&self, cut: &PixelCut, [step, run, outer]: [usize; 3], library: &mut Library) -> String {
         let mut calls = String::new();
         for (place, sums, count) in
             [("image", 0, cut.tiles[0]), ("image + second", cut.tiles[0], cut.tiles[1])]

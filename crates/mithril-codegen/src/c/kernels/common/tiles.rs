@@ -17,6 +17,28 @@ pub(crate) fn tile_groups(rows: usize) -> RowGroups {
     RowGroups::of(rows, 2 * TILE_ROWS)
 }
 
+/// How the pixels of an image are cut into two tiles at a time.
+pub(crate) struct PixelCut {
+    /// Rows of a strip: 2 have a tile each.
+    pub down: usize,
+    /// Groups of a row, and pixels of each.
+    pub groups: usize,
+    pub across: usize,
+    /// Pixels of both tiles.
+    pub tiles: [usize; 2],
+}
+
+impl PixelCut {
+    pub fn new([height, width]: [usize; 2]) -> Self {
+        if width <= TILE_ROWS && height > 1 {
+            return Self { down: 2, groups: 1, across: width, tiles: [width, width] };
+        }
+        let groups = width.div_ceil(2 * TILE_ROWS);
+        let across = width.div_ceil(groups);
+        Self { down: 1, groups, across, tiles: [across.div_ceil(2), across / 2] }
+    }
+}
+
 /// What tiles hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tiles {

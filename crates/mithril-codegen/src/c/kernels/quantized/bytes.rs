@@ -62,8 +62,9 @@ impl Blocked {
         )
     }
 
-    /// What the templates say of scales and zeros, where the image has them and where the result is stored.
-    pub(crate) fn whole_strings(&self, lanes: usize) -> Vec<(&'static str, String)> {
+    /// What the templates say of scales and zeros, where the image has them and where the result is stored; of an image whose
+    /// rows are one strip, if `is_one_row`.
+    pub(crate) fn whole_strings(&self, lanes: usize, is_one_row: bool) -> Vec<(&'static str, String)> {
         let panel_blocks = 2;
         let [declaration, scale, zero] = match self.bytes.image {
             None => self.scales_of_floats(),
@@ -80,18 +81,26 @@ impl Blocked {
         let mut pairs = vec![("given", declaration), ("scale", scale), ("zero", zero)];
         let [none, note] = match self.bytes.out {
             None => [String::new(), String::new()],
-            Some(out) => [
-                "\nmithril_u32 none = {0};".to_owned(),
-                format!(
-                    "\nuint32_t is_none = 0;\n\
+            Some(out) => {
+                let rows = if is_one_row {
+                    format!("0; row < {}", self.result[0])
+                } else {
+                    "y; row < y + DOWN && row < OUT_HEIGHT".to_owned()
+                };
+                [
+                    "\nmithril_u32 none = {0};".to_owned(),
+                    format!(
+                        "\nuint32_t is_none = 0;\n\
                      for (long lane = 0; lane < {lanes}; lane++)\n    is_none |= none[lane];\n\
-                     for (long row = y; row < y + DOWN && row < OUT_HEIGHT; row++)\n    \
+                     for (long row = {rows}; row++)\n    \
                      for (long block = panel * {panel_blocks}; block < (panel + 1) * {panel_blocks} && block < {blocks}; block++)\n        \
-                     (out + {}L)[(batch * OUT_HEIGHT + row) * {blocks} + block] = (uint8_t)(is_none >> 31);",
-                    out.nan_flags,
-                    blocks = self.filters / lanes
-                ),
-            ],
+                     (out + {}L)[(batch * {height} + row) * {blocks} + block] = (uint8_t)(is_none >> 31);",
+                        out.nan_flags,
+                        height = self.result[0],
+                        blocks = self.filters / lanes
+                    ),
+                ]
+            }
         };
         pairs.extend([("none", none), ("note", note)]);
         if let Some(out) = self.bytes.out {

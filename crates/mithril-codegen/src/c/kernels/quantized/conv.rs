@@ -3,6 +3,7 @@
 
 use crate::c::ir::kernel::{Argument, Call, Kernel};
 use crate::c::kernels::common::library::{Library, substitute};
+use crate::c::kernels::common::tiles::TILE_ROWS;
 use crate::c::kernels::common::tiling::Tiling;
 use crate::c::kernels::quantized::bytes::{borrowed, call};
 use crate::c::kernels::spec::blocked_conv::{Blocked, Image, Places};
@@ -43,13 +44,26 @@ impl Bytes {
 }
 
 /// How words are walked through.
-struct Reading {
+pub(super) struct Reading {
     /// From a pixel, a row and an image to the next.
-    pixel: usize,
-    row: usize,
-    batch: usize,
+    pub pixel: usize,
+    pub row: usize,
+    pub batch: usize,
     /// Steps between two pixels of the result.
-    stride: [usize; 2],
+    pub stride: [usize; 2],
+}
+
+/// What is read under a pixel for a row of weights: runs of words that lie together.
+pub(super) struct Runs {
+    /// Runs of a row of weights, and places of the kernel in each.
+    pub count: usize,
+    pub places: usize,
+    /// Words of a run.
+    pub words: usize,
+    /// Words that weights are packed for: tiles read as many in each step, and those that are left are multiplied by zeros.
+    pub filled: usize,
+    /// Words that tiles read in a step, where there are tiles.
+    pub chunk: Option<usize>,
 }
 
 /// The layout of the image that is read, in elements.
@@ -109,7 +123,9 @@ impl Blocked {
             batch: bytes.size[0] * bytes.line(),
             stride: bytes.stride,
         };
-        let shared_bytes = (bytes_words + rows + self.batch * (1 + 2 * image_layout.parts)) * 4;
+        // Tiles read words behind a run, which need not be words of the image.
+        let words = bytes_words + rows + self.batch * (1 + 2 * image_layout.parts) + TILE_ROWS;
+        let shared_bytes = words * 4;
         Kernel {
             shared_bytes: shared_bytes.next_multiple_of(64),
             scratch_bytes: (bytes.size[1] * 4).next_multiple_of(64),
@@ -133,10 +149,15 @@ impl Blocked {
         lanes: usize,
         library: &mut Library,
     ) -> Kernel {
-        let pack = call(self.pack_words(lanes, library), vec![Argument::B, Argument::Packed]);
-        phases.push(vec![call(self.multiply_words(read, lanes, library), self.arguments(image))]);
+        let runs = self.runs(read.pixel, library.target());
+        let pack = call(self.pack_words(&runs, lanes, library), vec![Argument::B, Argument::Packed]);
+        let multiply = match runs.chunk {
+            Some(chunk) => self.multiply_tiles(read, &runs, chunk, library),
+            None => self.multiply_words(read, &runs, lanes, library),
+        };
+        phases.push(vec![call(multiply, self.arguments(image))]);
         let filled = self.filters.next_multiple_of(2 * lanes);
-        let k = self.kernel[0] * self.kernel[1] * read.pixel.div_ceil(self.groups);
+        let k = self.kernel[0] * runs.count * runs.filled;
         Kernel {
             pack: Some(pack),
             packed_bytes: (filled * (k + 2) * 4).next_multiple_of(64),
@@ -261,13 +282,27 @@ impl Blocked {
         library.add(&format!("mithril_bytes_{}_{height}x{width}", self.channels), &substitute(&text, &pairs))
     }
 
-    fn pack_words(&self, lanes: usize, library: &mut Library) -> String {
+    /// The runs of words of pixels of so many words.
+    fn runs(&self, pixel: usize, target: &Target) -> Runs {
+        let words = pixel.div_ceil(self.groups);
+        // Those of all weights of a row lie together, unless there are others in between.
+        let is_row = self.dilation[1] == 1 && self.groups == 1;
+        let (count, places) = if is_row { (1, self.kernel[1]) } else { (self.kernel[1], 1) };
+        let words = places * words;
+        let chunk = self.tile_words(words, pixel, target);
+        let filled = chunk.map_or(words, |chunk| words.next_multiple_of(chunk));
+        Runs { count, places, words, filled, chunk }
+    }
+
+    fn pack_words(&self, runs: &Runs, lanes: usize, library: &mut Library) -> String {
         let numbers = [
             ("filters", self.filters),
             ("channels", self.channels / self.groups),
             ("kh", self.kernel[0]),
             ("kw", self.kernel[1]),
             ("lanes", lanes),
+            ("run_places", runs.places),
+            ("run_filled", runs.filled),
         ];
         let numbers = numbers.map(|(key, number)| (key, number.to_string()));
         let mut pairs: Vec<(&str, &str)> = numbers.iter().map(|(key, text)| (*key, text.as_str())).collect();
@@ -284,18 +319,15 @@ impl Blocked {
         library.add(&wish, &substitute(include_str!("conv_pack.c"), &pairs))
     }
 
-    fn multiply_words(&self, read: &Reading, lanes: usize, library: &mut Library) -> String {
+    fn multiply_words(&self, read: &Reading, runs: &Runs, lanes: usize, library: &mut Library) -> String {
         let tiling = Tiling::new(self.result, library.target().rows());
         let ([kernel_height, kernel_width], words) = (self.kernel, read.pixel);
-        let words_of = words.div_ceil(self.groups);
-        // Words that lie together under a pixel: all of a row of weights.
-        let is_row = self.dilation[1] == 1 && self.groups == 1;
-        let (run, places) = if is_row { (kernel_width * words, 1) } else { (words_of, kernel_width) };
+        let (run, places) = (runs.words, runs.count);
         let step = read.stride[1] * words;
         let (line, row, column) =
             (read.stride[0] * read.row, self.dilation[0] * read.row, self.dilation[1] * words);
         let mut tile = |down: usize, across: usize| {
-            let micro = tile_of(library, [down, across, step, run]);
+            let micro = tile_of(library, [down, across, step], runs);
             format!(
                 "{micro}(line + x * {step}, {line}, {kernel_height}, {row}, {places}, {column}, right, sums, next, stride);\n\
                  {}x += {across};",
@@ -304,7 +336,7 @@ impl Blocked {
         };
         let tiles = tiling.text(&mut tile);
         let panels = self.filters.div_ceil(2 * lanes);
-        let k = kernel_height * kernel_width * words_of;
+        let k = kernel_height * places * run;
         let target = *library.target();
         let strip_bytes = line * tiling.down * 4;
         let sections = self.sections(&target, &tiling, panels, [strip_bytes, k * 2 * lanes * 4]);
@@ -326,13 +358,8 @@ impl Blocked {
             ("most", tiling.down * tiling.across.most()),
             ("sections", sections),
         ];
-        // Groups of filters are whole panels.
-        let group = match self.groups {
-            1 => String::new(),
-            groups => format!(" + panel / {} * {words_of}", panels / groups),
-        };
-        let mut pairs = vec![("tiles", tiles), ("group_words", group)];
-        pairs.extend(self.whole_strings(lanes));
+        let mut pairs = vec![("tiles", tiles), ("group_words", self.group_words(words, panels))];
+        pairs.extend(self.whole_strings(lanes, false));
         pairs.extend(self.epilogue_strings(lanes));
         pairs.extend(numbers.map(|(key, number)| (key, number.to_string())));
         let [height, width] = self.result;
@@ -342,6 +369,14 @@ impl Blocked {
         );
         let text = include_str!("conv.c").replace("@epilogue@", &self.epilogue_text());
         library.add(&wish, &substitute(&text, &borrowed(&pairs)))
+    }
+
+    /// What is added to the place of an image for the group of a panel: groups of filters are whole panels.
+    pub(super) fn group_words(&self, words: usize, panels: usize) -> String {
+        match self.groups {
+            1 => String::new(),
+            groups => format!(" + panel / {} * {}", panels / groups, words.div_ceil(groups)),
+        }
     }
 }
 
@@ -355,19 +390,21 @@ for (long part = 0; part < @parts@; part++) {
 mithril_bytes(low, high, &scale, &inverse, &zero);";
 
 /// The micro-kernel of a tile: rows, pixels of a row, how far they lie apart, and what lies together under one.
-fn tile_of(library: &mut Library, [down, across, step, run]: [usize; 4]) -> String {
+pub(super) fn tile_of(library: &mut Library, [down, across, step]: [usize; 3], runs: &Runs) -> String {
+    let run = runs.words;
     let target = *library.target();
     let numbers = [
         ("down", down),
         ("across", across),
         ("step", step),
         ("run", run),
+        ("unused", runs.filled - run),
         ("lanes", target.lanes),
         ("most_rows", target.rows()),
     ];
     let numbers = numbers.map(|(key, number)| (key, number.to_string()));
     let pairs: Vec<(&str, &str)> = numbers.iter().map(|(key, text)| (*key, text.as_str())).collect();
-    library.add("mithril_tile_words", &substitute(include_str!("tile.c"), &pairs[4..]));
+    library.add("mithril_tile_words", &substitute(include_str!("tile.c"), &pairs[5..]));
     let wish = format!("mithril_tile_words_{down}x{across}_{step}_{run}");
     library.add(&wish, &substitute(include_str!("tile_of.c"), &pairs))
 }

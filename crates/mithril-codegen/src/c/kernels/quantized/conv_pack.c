@@ -1,8 +1,10 @@
 /* Weights[@filters@, @channels@, @kh@, @kw@] in 8 bits: @what@. Panels of two vectors of filters, [panel][row][column][word][2 * LANES], a word being 4 channels of one
-   filter, the first in the lowest byte; then the scales of all filters and the sums of their integers. */
+   filter, the first in the lowest byte; then the scales of all filters and the sums of their integers. Each @run_places@ places
+   are a run of @run_filled@ words, the last of which may be zeros. */
 static MITHRIL_NOINLINE void @name@(long thread, long threads, const float *restrict weights, void *restrict packed) {
     enum {
-        FILTERS = @filters@, CHANNELS = @channels@, PLACES = @kh@ * @kw@, WORDS = (CHANNELS + 3) / 4, K = PLACES * WORDS,
+        FILTERS = @filters@, CHANNELS = @channels@, PLACES = @kh@ * @kw@, WORDS = (CHANNELS + 3) / 4,
+        RUN_PLACES = @run_places@, RUN = @run_filled@, K = PLACES / RUN_PLACES * RUN,
         WIDTH = 2 * @lanes@, PANELS = (FILTERS + WIDTH - 1) / WIDTH
     };
     uint32_t *const panels = packed;
@@ -22,8 +24,12 @@ static MITHRIL_NOINLINE void @name@(long thread, long threads, const float *rest
                     bits |= (uint32_t)(number & 255) << 8 * (channel & 3);
                     sum += number;
                 }
-                panels[((filter / WIDTH * PLACES + place) * WORDS + word) * WIDTH + filter % WIDTH] = bits;
+                const long at = place / RUN_PLACES * RUN + place % RUN_PLACES * WORDS + word;
+                panels[(filter / WIDTH * K + at) * WIDTH + filter % WIDTH] = bits;
             }
+        for (long run = 0; run < PLACES / RUN_PLACES; run++)
+            for (long word = RUN_PLACES * WORDS; word < RUN; word++)
+                panels[(filter / WIDTH * K + run * RUN + word) * WIDTH + filter % WIDTH] = 0;
         sums[filter] = sum;
     }
 }

@@ -2,4 +2,5 @@
 
 pub mod bytes;
 pub mod conv;
+mod conv_tiled;
 pub mod gemm;

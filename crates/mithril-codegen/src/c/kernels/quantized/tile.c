@@ -1,8 +1,8 @@
 /* sums[down * across pixels][2 vectors of filters] = the weights times the image under them, in integers. Since down, across,
    step and run are constants, all sums stay in registers: a step loads two vectors of weights and broadcasts one
    word of 4 channels for each pixel. Under a pixel are `height` rows with stride `row`, each of `width` taps with
-   stride `column`, each of `run` contiguous words. */
-MITHRIL_INLINE void mithril_tile_words(const long down, const long across, const long step, const long run,
+   stride `column`, each of `run` contiguous words; behind the weights of these, `unused` words are skipped. */
+MITHRIL_INLINE void mithril_tile_words(const long down, const long across, const long step, const long run, const long unused,
         const uint32_t *restrict image, long line, long height, long row, long width, long column,
         const uint32_t *restrict weights, int32_t *restrict sums, const char *next, long stride) {
     enum { LANES = @lanes@ };
@@ -24,6 +24,8 @@ MITHRIL_INLINE void mithril_tile_words(const long down, const long across, const
                     sum[pixel][1] = MITHRIL_DOT(sum[pixel][1], numbers, right);
                 }
             }
+            weights += unused * 2 * LANES;
+            next += unused * stride;
         }
     MITHRIL_UNROLL(@most_rows@)
     for (long pixel = 0; pixel < down * across; pixel++) {

@@ -1,0 +1,90 @@
+/* out[@n@, @filters@, @oh@, @ow@] = convolution of image[@n@, @channels@, ...] by weights[@filters@, @channels@,
+   @kh@, @kw@] in 8-bit integers: the image from 0 to 255 with a zero point and a scale, the weights from -127 to 127
+   with a scale for each filter. Tiles of @top@ and @bottom@ pixels are multiplied by two vectors of filters. Work is cut into
+   strips of @down@ rows of pixels and panels of filters; the strips of a section stay in the cache for all panels. */
+
+@epilogue@
+#if MITHRIL_HAS_TILES
+/* sums[@top@ + @bottom@ pixels][2 vectors of filters], the second tile of pixels `second` words behind the first. A step reads
+   @chunk@ words of each pixel; behind a run some may be those of the next pixel, where weights are zeros. */
+static MITHRIL_NOINLINE void @name@_tiles(const uint32_t *restrict image, long second, const uint32_t *restrict weights,
+        int32_t *restrict sums, const char *next, long stride) {
+    /* Compilers need not know what the instructions read. */
+    __asm__ volatile("" : : : "memory");
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (long y = 0; y < @kh@; y++)
+        for (long x = 0; x < @places@; x++) {
+            const uint32_t *place = image + y * @row@ + x * @column@;
+            for (long i = 0; i < @chunks@; i++, place += @chunk@, weights += @chunk@ * 32, next += @chunk@ * stride) {
+                _tile_loadd(4, place, 4 * @step@);
+                _tile_loadd(6, weights, 128);
+                _tile_loadd(7, weights + 16, 128);
+                _tile_loadd(5, place + second, 4 * @step@);
+                for (long j = 0; j < @chunk@ * stride; j += 64)
+                    MITHRIL_PREFETCH_L2(next + j);
+                _tile_dpbusd(0, 4, 6);
+                _tile_dpbusd(1, 4, 7);
+                _tile_dpbusd(2, 5, 6);
+                _tile_dpbusd(3, 5, 7);
+            }
+        }
+    _tile_stored(0, sums, 128);
+    _tile_stored(1, sums + 16, 128);
+    _tile_stored(2, sums + 32 * @top@, 128);
+    _tile_stored(3, sums + 32 * @top@ + 16, 128);
+}
+#endif
+
+/* The same with vectors, where there are no tiles. */
+static MITHRIL_NOINLINE void @name@_vectors(const uint32_t *restrict image, long second, const uint32_t *restrict weights,
+        int32_t *restrict sums) {
+    @parts@
+}
+
+static MITHRIL_NOINLINE void @name@(long thread, long threads, const void *restrict image, const void *restrict packed,
+        @out@ *restrict out@parameters@) {
+    enum {
+        K = @k@, WIDTH = 2 * @lanes@, PANELS = @panels@, OUT_HEIGHT = @oh@, OUT_WIDTH = @ow@, DOWN = @down@,
+        GROUPS = @groups@, ACROSS = @across@, /* the last group ends with the row */
+        STRIPS_OF = (OUT_HEIGHT + DOWN - 1) / DOWN, STRIPS = @n@ * STRIPS_OF, SECTIONS = @sections@
+    };
+    int32_t sums[(@top@ + @bottom@) * WIDTH] __attribute__((aligned(64)));
+    @given@
+    const float *const filter_scales = (const float *)packed + (long)PANELS * K * WIDTH;
+    const long units = (long)SECTIONS * PANELS, end = units * (thread + 1) / threads;
+    const int has_tiles = mithril_shape_tiles(@top@, @bottom@, @chunk@);
+    float scale = 0;
+    for (long unit = units * thread / threads, known = -1; unit < end; unit++) {
+        const long section = unit / PANELS, panel = unit % PANELS;
+        const long first = STRIPS * section / SECTIONS, last = STRIPS * (section + 1) / SECTIONS;
+        const uint32_t *const right = (const uint32_t *)packed + panel * K * WIDTH;
+        const char *next = (const char *)((const uint32_t *)packed + (panel + 1) % PANELS * K * WIDTH);
+        const long stride = WIDTH * (long)sizeof(uint32_t) / ((last - first) * GROUPS);
+        for (long strip = first; strip < last; strip++) {
+            const long batch = strip / STRIPS_OF, y = strip % STRIPS_OF * DOWN;
+            const uint32_t *const line = (const uint32_t *)image + batch * @image_batch@ + y * @image_line@@group_words@;
+            if (batch != known) {
+                @scale@
+                known = batch;
+            }
+            const int is_whole = y + DOWN <= OUT_HEIGHT;
+            const long second = DOWN == 1 ? @top@ * @step@ : is_whole ? @image_line@ : 0;@none@
+            for (long group = 0; group < GROUPS; group++, next += K * stride) {
+                const long x = group + 1 < GROUPS ? group * ACROSS : OUT_WIDTH - ACROSS;
+                /* Pixels that the group before has stored. */
+                const long stored = group * ACROSS - x;
+#if MITHRIL_HAS_TILES
+                if (has_tiles)
+                    @name@_tiles(line + x * @step@, second, right, sums, next, stride);
+                else
+#endif
+                    @name@_vectors(line + x * @step@, second, right, sums);
+                @store_tiles@
+            }@note@
+        }
+    }
+    mithril_stop_tiles(has_tiles);
+}
