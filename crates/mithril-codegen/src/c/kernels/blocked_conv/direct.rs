@@ -512,9 +512,19 @@ impl Blocked {
 
     /// What finishes and stores a vector of sums at once, if that can be said with vectors.
     pub(super) fn vectors(&self, lanes: usize) -> Option<String> {
-        let is_whole = self.filters.is_multiple_of(lanes) && self.out.lane == 1 && lanes > 1;
         let is_float = self.out_element == "float";
-        if self.element != Element::F32 || !(is_float || self.out_is_bf16) || !is_whole {
+        let value = self.vector_value(lanes).filter(|_| is_float || self.out_is_bf16)?;
+        let place = Places { lane: 0, ..self.out }.text();
+        let store = if is_float { "MITHRIL_STORE(f32, " } else { "MITHRIL_STORE_BF16(" };
+        Some(format!(
+            "const mithril_f32 accumulator = MITHRIL_LOAD(f32, from);\n{store}out + {place}, {value});"
+        ))
+    }
+
+    /// What becomes of a vector of sums, the accumulator, if that can be said with vectors.
+    pub(crate) fn vector_value(&self, lanes: usize) -> Option<String> {
+        let is_whole = self.filters.is_multiple_of(lanes) && self.out.lane == 1 && lanes > 1;
+        if self.element != Element::F32 || !is_whole {
             return None;
         }
         let mut value = self.epilogue.vectors.as_ref()?.replace("{acc}", "accumulator");
@@ -530,11 +540,7 @@ impl Blocked {
             };
             value = value.replace(&format!("{{{i}}}"), &vector);
         }
-        let place = Places { lane: 0, ..self.out }.text();
-        let store = if is_float { "MITHRIL_STORE(f32, " } else { "MITHRIL_STORE_BF16(" };
-        Some(format!(
-            "const mithril_f32 accumulator = MITHRIL_LOAD(f32, from);\n{store}out + {place}, {value});"
-        ))
+        Some(value)
     }
 }
 

@@ -15,6 +15,25 @@ pub(crate) fn borrowed<'a>(pairs: &'a [(&'static str, String)]) -> Vec<(&'a str,
     pairs.iter().map(|(key, text)| (*key, text.as_str())).collect()
 }
 
+/// Sums of a vector of filters.
+const VECTOR: &str = "const long lane = 0, filter = block * LANES;
+const mithril_i32 sum = MITHRIL_LOAD(i32, sums + part * LANES) - zero * MITHRIL_LOAD(i32, totals + filter);
+const mithril_f32 filter_scale = scale * MITHRIL_LOAD(f32, scales + filter);
+const mithril_f32 accumulator = __builtin_convertvector(sum, mithril_f32) * filter_scale;";
+
+/// The same, filter by filter.
+const LANES: &str = "for (long lane = 0; lane < @lanes_end@; lane++) {
+    const long filter = block * LANES + lane;
+    const int32_t sum = sums[part * LANES + lane] - zero * totals[filter];
+    const float accumulator = (float)sum * (scale * scales[filter]);@coordinates@
+    @number@ = @expression@;
+}";
+
+/// Stores a vector of numbers as bytes.
+const STORE_BYTES: &str = "
+*none |= ((mithril_u32)numbers & INT32_MAX) + 0x7fffff; /* beyond the infinity lies NaN */
+mithril_store_words(out + @out_place@, numbers * @inverse@ + @offset@);";
+
 impl Blocked {
     /// What the functions that multiply are called with.
     pub(crate) fn arguments(&self, image: Argument) -> Vec<Argument> {
@@ -22,36 +41,38 @@ impl Blocked {
         [image, Argument::Packed, Argument::Out].into_iter().chain(operands).collect()
     }
 
-    /// The template of what stores finished sums: numbers one by one, bytes a vector at a time.
-    pub(crate) fn epilogue_text(&self) -> String {
-        let holes = match self.bytes.out {
-            None => [
-                ("@note@", ""),
-                ("@place@", "@out@"),
-                ("@numbers@", ""),
-                ("@end@", "@lanes_end@"),
-                ("@number@", "out[@out_place@]"),
-                ("@store@", ""),
-            ],
+    /// The template of what stores finished sums: a vector at a time where the epilogue can be said with vectors, and bytes
+    /// in any case.
+    pub(crate) fn epilogue_text(&self, lanes: usize) -> String {
+        let [note, place] = match self.bytes.out {
+            None => ["", "@out@"],
             Some(_) => [
-                ("@note@", " Where a number\n   is none, the highest bits of `none` are set."),
-                ("@place@", "mithril_u32 *restrict none, uint8_t"),
-                ("@numbers@", "\n                float numbers[LANES] __attribute__((aligned(64)));"),
-                ("@end@", "LANES"),
-                ("@number@", "numbers[lane]"),
-                (
-                    "@store@",
-                    concat!(
-                        "\n                const mithril_f32 found = MITHRIL_LOAD(f32, numbers);",
-                        "\n                const long lane = 0;",
-                        "\n                *none |= ((mithril_u32)found & INT32_MAX) + 0x7fffff; /* beyond the infinity lies NaN */",
-                        "\n                mithril_store_words(out + @out_place@, found * @inverse@ + @offset@);",
-                    ),
-                ),
+                " Where a number\n   is none, the highest bits of `none` are set.",
+                "mithril_u32 *restrict none, uint8_t",
             ],
         };
-        let text = include_str!("conv_epilogue.c").to_owned();
-        holes.iter().fold(text, |text, (hole, filling)| text.replace(hole, filling))
+        let vectors = self.vector_value(lanes);
+        // A value of a single number is the same for all lanes.
+        let finish = match (vectors, self.bytes.out) {
+            (Some(value), None) if self.out_element == "float" => {
+                format!("{VECTOR}\nMITHRIL_STORE(f32, out + @out_place@, {value});\n(void)accumulator;")
+            }
+            (Some(value), Some(_)) => {
+                format!("{VECTOR}\nconst mithril_f32 numbers = {value};\n(void)accumulator;{STORE_BYTES}")
+            }
+            (_, None) => LANES.replace("@number@", "out[@out_place@]"),
+            (None, Some(_)) => {
+                let lanes = LANES.replace("@number@", "finished[lane]").replace("@lanes_end@", "LANES");
+                format!(
+                    "float finished[LANES] __attribute__((aligned(64)));\n{lanes}\n\
+                     const mithril_f32 numbers = MITHRIL_LOAD(f32, finished);\nconst long lane = 0;{STORE_BYTES}"
+                )
+            }
+        };
+        include_str!("conv_epilogue.c")
+            .replace("@note@", note)
+            .replace("@place@", place)
+            .replace("@finish@", &finish.replace('\n', "\n                "))
     }
 
     /// The statement that stores a tile.

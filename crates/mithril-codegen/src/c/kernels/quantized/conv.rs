@@ -367,7 +367,7 @@ impl Blocked {
             "mithril_int8_conv_{}_{}_{kernel_height}x{kernel_width}_{height}x{width}",
             self.channels, self.filters
         );
-        let text = include_str!("conv.c").replace("@epilogue@", &self.epilogue_text());
+        let text = include_str!("conv.c").replace("@epilogue@", &self.epilogue_text(lanes));
         library.add(&wish, &substitute(&text, &borrowed(&pairs)))
     }
 

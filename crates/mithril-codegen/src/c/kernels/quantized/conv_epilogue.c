@@ -8,13 +8,8 @@ MITHRIL_INLINE void @name@_epilogue(const int32_t *restrict sums, float scale, i
         for (long x = left; x < left + across; x++, sums += BLOCKS * LANES) {
             MITHRIL_UNROLL(@panel_blocks@)
             for (long part = 0; part < BLOCKS; part++) {
-                const long block = panel * BLOCKS + part;@skip@@numbers@
-                for (long lane = 0; lane < @end@; lane++) {
-                    const long filter = block * LANES + lane;
-                    const int32_t sum = sums[part * LANES + lane] - zero * totals[filter];
-                    const float accumulator = (float)sum * (scale * scales[filter]);@coordinates@
-                    @number@ = @expression@;
-                }@store@
+                const long block = panel * BLOCKS + part;@skip@
+                @finish@
             }
         }
     (void)batch;

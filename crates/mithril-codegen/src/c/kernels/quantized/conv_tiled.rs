@@ -109,7 +109,7 @@ impl Blocked {
             self.channels, self.filters
         );
         let text = include_str!("conv_tiled.c")
-            .replace("@epilogue@", &self.epilogue_text())
+            .replace("@epilogue@", &self.epilogue_text(lanes))
             .replace("@store_tiles@", &store.replace('\n', "\n                "));
         library.add(&wish, &substitute(&text, &borrowed(&pairs)))
     }
