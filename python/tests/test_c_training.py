@@ -186,3 +186,27 @@ def test_digits_are_learned_in_c_as_in_numpy(tmp_path):
     np.testing.assert_allclose(actual.losses[:20], expected.losses[:20], rtol=1e-5)
     np.testing.assert_allclose(actual.losses, expected.losses, rtol=1e-2)
     assert digits_in_c.accuracy(actual.params, test) > 0.95
+
+
+def test_gradients_of_weights_where_images_are_parts_of_larger_ones():
+    """What a convolution reads, or the gradient of its result, may be the beginning of the rows of another tensor."""
+    model = ml.Model()
+    # Of the first two the gradients of results are parts of larger images, of the last one the image is.
+    for name, stride in (("strided", 2), ("padded", 1)):
+        model |= ml.Convolution2D(filters=16, kernel_size=3)(input="input", output=f"{name}_first")
+        model |= ml.Pad(((0, 0), (0, 0), (0, 1), (0, 1)))(input=f"{name}_first", output=f"{name}_pad")
+        output = ml.IOKey(name, expose=True)
+        model |= ml.Convolution2D(filters=16, kernel_size=3, stride=stride)(input=f"{name}_pad", output=output)
+    model |= ml.Convolution2D(filters=16, kernel_size=3)(input="input", output="cropped_first")
+    model |= ml.Slice((None, None, 0, 0), (None, None, 7, 6))(input="cropped_first", output="cropped_part")
+    model |= ml.Convolution2D(filters=16, kernel_size=3)(input="cropped_part", output=ml.IOKey("cropped", expose=True))
+    data = {"input": np.random.default_rng(0).standard_normal((2, 16, 10, 10)).astype(np.float32)}
+    results = []
+    for backend in (ml.NumpyBackend(), ml.CBackend(num_threads=1)):
+        own = ml.compile(model, backend, shapes={"input": [2, 16, 10, 10]})
+        params = own.randomize_params(seed=0)
+        outputs = own.evaluate(params, data)
+        assert list(outputs) == ["strided", "padded", "cropped"]
+        directions = {k: np.cos(np.arange(v.size, dtype=np.float32)).reshape(v.shape) for k, v in outputs.items()}
+        results.append(own.evaluate(params, data, directions)[1])
+    close(results[1], results[0])

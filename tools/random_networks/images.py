@@ -79,6 +79,28 @@ def convolution(n: Network, x: Value) -> Value:
     return convolved(n, x)
 
 
+@block("image", weight=2)
+@block("signal")
+@block("volume", weight=0.5)
+def padded_convolution(n: Network, x: Value) -> Value:
+    """Zeros on the far side before a convolution, as TensorFlow pads; often after another one with a bias."""
+    if n.chance(0.6):
+        x = convolved(n, x, n.choose(16, 24, 32, width(n)))
+        x = activated(n, x) if n.chance(0.3) else x
+    pads = ((0, 0), (0, 0), *((n.choose(0, 0, 1), n.number(0, 2)) for _ in x.shape[2:]))
+    return convolved(n, n.pad(x, pads, "constant"))
+
+
+@block("image")
+@block("signal", weight=0.5)
+@block("volume", weight=0.5)
+def cropped(n: Network, x: Value) -> Value:
+    """A part of an image, as networks without padding cut what is joined."""
+    starts = [n.number(0, min(2, size - 1)) for size in x.shape[2:]]
+    stops = [n.number(max(start + 1, size - 2), size) for start, size in zip(starts, x.shape[2:], strict=True)]
+    return n.slice(x, (None, None, *starts), (None, None, *stops), (1,) * len(x.shape))
+
+
 @block("image", weight=4)
 @block("signal", weight=2)
 @block("volume")

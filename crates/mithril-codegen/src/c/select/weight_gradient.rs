@@ -81,7 +81,7 @@ fn planes(program: &KernelProgram, buffer: BufferId) -> Option<(BufferId, [usize
 }
 
 /// The buffer whose planes a buffer holds in another order, and which of its axes the first two axes are; unless it may be
-/// changed before the copy is read.
+/// changed before the copy is read. Planes are whole: rows of a part of a plane do not lie one after the other.
 fn copied(program: &KernelProgram, buffer: BufferId) -> Option<(BufferId, [usize; 2])> {
     let mut makers = program.steps.iter().filter(|step| step.writes().contains(&buffer));
     let (maker, None) = (makers.next()?, makers.next()) else { return None };
@@ -90,7 +90,8 @@ fn copied(program: &KernelProgram, buffer: BufferId) -> Option<(BufferId, [usize
     let [of, to] = [*from, buffer].map(|b| &program.buffers[b]);
     let own: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
     let order = [0, 1].map(|i| at.iter().take(2).position(|index| *index == own[i]));
-    let stays = at.len() == own.len() && at[2..] == own[2..] && *stored == to.dtype && of.dtype == to.dtype;
+    let whole = at.len() == own.len() && at[2..] == own[2..] && of.shape[2..] == to.shape[2..];
+    let stays = whole && *stored == to.dtype && of.dtype == to.dtype;
     let is_kept =
         matches!(of.place, Place::Memory(KernelMemory::Arena(_)) | Place::Input(_) | Place::Constant(_));
     (stays && is_kept).then_some((*from, [order[0]?, order[1]?]))
