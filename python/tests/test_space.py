@@ -29,6 +29,24 @@ def test_networks_for_images_are_those_of_one_device(build, mesh, spec):
     assert {c.op for c in divided.parallel_plan.communications} == {"collective_permute", "all_reduce"}
 
 
+def test_the_strategy_is_the_layout_and_is_found_where_it_is_cheapest():
+    model = ml.Model()
+    model |= ml.Conv2d(8, 3, padding=1, name="first")(input="input")
+    model += ml.Relu()
+    model += ml.Conv2d(8, 3, padding=1, name="second")(output="output")
+    shapes = {"input": [1, 3, 256, 256]}
+    mesh = ml.Mesh(rows=2, columns=2)
+    named = ml.plan(model, mesh, shapes=shapes, strategy=dict.fromkeys(mesh.axes, "spatial_parallel"))
+    spelled = ml.plan(model, ml.Layout(mesh, {"input": (None, None, "rows", "columns")}), shapes=shapes)
+    assert named.communications == spelled.communications
+    # One image does not divide by its batch, and its features are larger than the weights.
+    large = {"input": [1, 3, 2048, 2048]}
+    found = ml.plan(model, ml.Mesh(rows=4), shapes=large, strategy="auto", hardware="a100", gradients=True)
+    assert found.shapes["input"] == (1, 3, 512, 2048), found
+    with pytest.raises(ml.errors.MithrilError, match="along axis 2, and the data has at most 2 axes"):
+        ml.plan(ml.Linear(4), ml.Mesh(rows=2), shapes={"input": [4, 8]}, strategy="spatial_parallel")
+
+
 def test_a_convolution_and_its_gradient_send_each_border_once():
     model = ml.Model()
     model |= ml.Conv2d(4, 3, padding=1, bias=False, name="first")(input="input", output="hidden")

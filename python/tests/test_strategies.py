@@ -58,7 +58,7 @@ def test_each_strategy_and_mixtures_compute_what_one_device_computes():
     single = ml.compile(model, ml.NumpyBackend(), shapes=shapes)
     params, data = dict(single.randomize_params(seed=1)), {"input": RANDOM.integers(0, 32, (4, 8))}
     expected = single.evaluate(params, data, output_gradients=True)
-    cases = [(ml.Mesh(a=2), {"a": name}) for name in AXES if name != "expert_parallel"]
+    cases = [(ml.Mesh(a=2), {"a": name}) for name in AXES if name not in ("expert_parallel", "spatial_parallel")]
     cases += [
         (ml.Mesh(a=2, b=2), {"a": "fully_sharded", "b": "tensor_parallel"}),
         (ml.Mesh(a=2, b=2, c=2), {"a": "data_parallel", "b": "sequence_parallel", "c": "tensor_parallel"}),
@@ -139,12 +139,12 @@ def test_no_mixture_of_strategies_beats_what_is_chosen(build):
         assert chosen.fits
         for names in itertools.product(kinds, repeat=len(mesh.axes)):
             strategy = dict(zip(mesh.axes, names, strict=True))
-            if {"model_parallel", "tensor_parallel"} <= set(names):
+            if "model_parallel" in names and not {"tensor_parallel", "spatial_parallel"}.isdisjoint(names):
                 continue
             try:
                 plan = ml.plan(model, mesh, strategy=strategy, **options)
             except ml.errors.InvalidValueError as error:
-                assert "does not divide" in str(error)
+                assert "does not divide" in str(error) or ("spatial_parallel" in names and len(shape) == 2)
                 continue
             tried += 1
             # What is faster by less than half a percent is not worth dividing more.

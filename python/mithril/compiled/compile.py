@@ -131,9 +131,9 @@ def compile(
         A strategy for a `layout` that is a mesh of one axis, or for each axis by its name, such as
         ``{"data": "data_parallel", "model": "tensor_parallel"}``: ``"data_parallel"``, ``"fully_sharded"``,
         ``"tensor_parallel"``, ``"model_parallel"``, ``"sequence_parallel"``, ``"expert_parallel"``,
-        ``"pipeline_parallel"``, whose stages are divided along the other axes. ``"auto"``: how tensors are divided over
-        the mesh is searched for, for the shortest step with gradients and an optimizer like Adam that fits in memory;
-        the sizes of the data have to be known.
+        ``"spatial_parallel"``, ``"pipeline_parallel"``, whose stages are divided along the other axes. ``"auto"``: how
+        tensors are divided over the mesh is searched for, for the shortest step with gradients and an optimizer like
+        Adam that fits in memory; the sizes of the data have to be known.
     hardware : Hardware or str, optional
         The devices that ``strategy="auto"`` estimates times for. Default: by the device of the backend.
     file_path : str, optional

@@ -37,6 +37,7 @@ AXES: dict[str, str] = {
     "model_parallel": "model",
     "sequence_parallel": "sequence",
     "expert_parallel": "expert",
+    "spatial_parallel": "space",
 }
 
 
@@ -125,7 +126,7 @@ def strategy_layout(strategy: Any, mesh: Mesh) -> Layout:
         return PlannedLayout(mesh)
     if PIPELINE in kinds:
         return _pipeline(kinds_by_axis, mesh)
-    if "tensor_parallel" not in kinds:
+    if kinds.isdisjoint({"tensor_parallel", "spatial_parallel"}):
         return Layout(
             mesh,
             batch=_along(kinds_by_axis, "data_parallel", "fully_sharded"),
@@ -134,9 +135,13 @@ def strategy_layout(strategy: Any, mesh: Mesh) -> Layout:
             experts=_along(kinds_by_axis, "expert_parallel"),
         )
     if "model_parallel" in kinds:
-        raise InvalidValueError(
-            "model_parallel and tensor_parallel both divide the products", hint="use tensor_parallel for both axes"
-        )
+        if "tensor_parallel" in kinds:
+            both = "model_parallel and tensor_parallel both divide the products"
+            hint = "use tensor_parallel for both axes"
+        else:
+            both = "model_parallel and spatial_parallel are strategies of different kinds"
+            hint = "use tensor_parallel, or an ml.Layout that names the axes of the images"
+        raise InvalidValueError(both, hint=hint)
     return PlannedLayout(mesh, kinds_by_axis)
 
 

@@ -69,13 +69,14 @@ struct Division {
 /// By how much of its time a layout has to be faster than one that divides less.
 const MARGIN: f64 = 0.005;
 
-const STRATEGIES: [&str; 6] = [
+const STRATEGIES: [&str; 7] = [
     "replicated",
     "data_parallel",
     "fully_sharded",
     "tensor_parallel",
     "sequence_parallel",
     "expert_parallel",
+    "spatial_parallel",
 ];
 
 /// The layout of strategies, one for each axis of a mesh.
@@ -91,6 +92,17 @@ pub fn named(graph: &Graph, mesh: &Mesh, names: &[String], float: DType) -> Resu
     // What they cost is not asked.
     let hardware = Hardware::default();
     let mut search = Search::new(graph, mesh, &hardware, Training::default(), float);
+    let divisions = search.divisions(&kinds);
+    let last = divisions.iter().filter_map(|division| division.data.filter(|k| *k > 1)).max();
+    if let Some(k) = last.filter(|k| *k >= search.image_rank) {
+        let axes = search.image_rank;
+        let message =
+            format!("images are to be divided along axis {k}, and the data has at most {axes} axes");
+        return Err(Error::new(Code::BadArgument, message).help(
+            "spatial_parallel divides the third axis of images, volumes or signals, on further axes of the mesh the next ones: \
+             choose another strategy",
+        ));
+    }
     search.explore()?;
     search.layout(&search.divisions(&kinds))
 }
@@ -188,6 +200,8 @@ struct Search<'a> {
     experts: Vec<bool>,
     /// First sizes of the data.
     batches: Vec<usize>,
+    /// How many axes the data with the most of them has.
+    image_rank: usize,
     memo: Memo,
     /// For each axis of the mesh how it divides the groups if ops decide that one after another.
     explored: Vec<Vec<Option<usize>>>,
@@ -208,6 +222,9 @@ impl<'a> Search<'a> {
             .filter(|&i| role(graph, i) == Some(Role::Data))
             .filter_map(|i| sizes(graph, i).first().copied())
             .collect();
+        let is_data = |i: &usize| role(graph, *i) == Some(Role::Data);
+        let ranks = (0..graph.inputs.len()).filter(is_data).map(|i| sizes(graph, i).len());
+        let image_rank = ranks.max().unwrap_or(0);
         let groups = groups(graph);
         let short = shorten(graph, &groups);
         let experts = groups.iter().map(|group| is_of_experts(graph, group[0])).collect();
@@ -221,6 +238,7 @@ impl<'a> Search<'a> {
             groups,
             experts,
             batches,
+            image_rank,
             memo: Memo::default(),
             explored: Vec::new(),
             prefixes: vec![None; mesh.axes().len()],
@@ -248,14 +266,20 @@ impl<'a> Search<'a> {
     /// Every known strategy along every axis, with its cost.
     fn strategies(&mut self) -> Result<Vec<(Vec<Division>, Cost)>> {
         let axes = self.mesh.axes().len();
-        // The last one is for experts.
-        let count = STRATEGIES.len() - usize::from(!self.experts.contains(&true));
+        let has_windows = self.graph.nodes().any(|(_, node)| node.op.on_rows.is_some());
+        let is_there = |name: &str| match name {
+            "expert_parallel" => self.experts.contains(&true),
+            "spatial_parallel" => has_windows && self.image_rank > 2,
+            _ => true,
+        };
+        let known: Vec<usize> = (0..STRATEGIES.len()).filter(|&kind| is_there(STRATEGIES[kind])).collect();
+        let count = known.len();
         let mut tried: Vec<(Vec<usize>, Cost)> = Vec::new();
         if axes <= 2 {
             for number in 0..count.pow(axes as u32) {
                 let (mut rest, mut kinds) = (number, vec![0; axes]);
                 for kind in kinds.iter_mut().rev() {
-                    *kind = rest % count;
+                    *kind = known[rest % count];
                     rest /= count;
                 }
                 self.attempt(kinds, &mut tried)?;
@@ -265,7 +289,7 @@ impl<'a> Search<'a> {
             let mut best = vec![0; axes];
             self.attempt(best.clone(), &mut tried)?;
             for axis in 0..axes {
-                for kind in 1..count {
+                for &kind in &known[1..] {
                     let mut kinds = best.clone();
                     kinds[axis] = kind;
                     self.attempt(kinds, &mut tried)?;
@@ -295,10 +319,14 @@ impl<'a> Search<'a> {
             let data = match STRATEGIES[*kind] {
                 "data_parallel" | "fully_sharded" => Some(0),
                 "sequence_parallel" => Some(1),
+                "spatial_parallel" => {
+                    let before = kinds[..axis].iter().filter(|other| *other == kind).count();
+                    Some(2 + before)
+                }
                 _ => None,
             };
             let groups = match STRATEGIES[*kind] {
-                "tensor_parallel" => self.explored[axis].clone(),
+                "tensor_parallel" if !self.explored.is_empty() => self.explored[axis].clone(),
                 "expert_parallel" => self.experts.iter().map(|is_there| is_there.then_some(0)).collect(),
                 _ => vec![None; self.groups.len()],
             };
@@ -418,7 +446,8 @@ impl<'a> Search<'a> {
                 for i in 0..self.graph.inputs.len() {
                     let own = sizes(self.graph, i);
                     let is_divided = match role(self.graph, i) {
-                        Some(Role::Data) => own.len() > k,
+                        // Labels of pixels have other axes; what is whole is cut where images need it.
+                        Some(Role::Data) => own.len() > k && (k < 2 || own.len() == self.image_rank),
                         Some(Role::Cotangent) => {
                             k == 0 && own.first().is_some_and(|size| self.batches.contains(size))
                         }
@@ -489,7 +518,8 @@ impl<'a> Search<'a> {
         };
         let is_said = |i: usize| {
             role(self.graph, i) == Some(Role::Cotangent)
-                || role(self.graph, i) == Some(Role::Data) && divisions.iter().all(|d| d.data != Some(1))
+                || role(self.graph, i) == Some(Role::Data)
+                    && divisions.iter().all(|d| d.data.is_none_or(|k| k == 0))
         };
         // A pattern says what most of its kind have; others come in front of it.
         let mut kinds: Vec<(String, Vec<(&str, &Spec)>)> = Vec::new();
