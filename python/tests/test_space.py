@@ -47,6 +47,17 @@ def test_the_strategy_is_the_layout_and_is_found_where_it_is_cheapest():
         ml.plan(ml.Linear(4), ml.Mesh(rows=2), shapes={"input": [4, 8]}, strategy="spatial_parallel")
 
 
+def test_a_plan_says_why_an_image_is_gathered():
+    model = ml.Model()
+    model |= ml.Conv2d(4, 3, padding=1, bias=False, name="even")(input="input")
+    model += ml.Conv2d(4, 3, stride=2, padding=1, bias=False, name="odd")
+    layout = ml.Layout(ml.Mesh(rows=2), {"input": (None, None, "rows")})
+    text = str(ml.plan(model, layout, shapes={"input": [2, 3, 14, 14]}))
+    why = "7 elements along axis 2 of its result do not divide among 2 devices along `rows`"
+    assert f"odd is computed whole: {why}" in text, text
+    assert "even is" not in text
+
+
 def test_a_convolution_and_its_gradient_send_each_border_once():
     model = ml.Model()
     model |= ml.Conv2d(4, 3, padding=1, bias=False, name="first")(input="input", output="hidden")

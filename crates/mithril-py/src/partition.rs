@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mithril::codegen::python::Argument;
+use mithril::compile::partition::halo::gathered;
 use mithril::compile::partition::memo::Memo;
 use mithril::compile::partition::pass::communications;
 use mithril::compile::partition::stages::Step;
@@ -143,6 +144,11 @@ impl PyPartitioned {
                 (c.op, c.mesh_axis.clone(), c.devices, c.bytes, path, line)
             })
             .collect()
+    }
+    /// Paths of layers whose images are gathered, and why.
+    fn gathered(&self) -> Vec<(Option<String>, String)> {
+        let all = gathered(&self.0.graph).into_iter();
+        all.map(|(place, reason)| (place.path.as_deref().map(ToOwned::to_owned), reason)).collect()
     }
     /// Operations, bytes and seconds of a step on a description of hardware.
     fn estimate(&self, description: HardwareArgument) -> EstimateRow {

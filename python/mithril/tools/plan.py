@@ -237,6 +237,7 @@ class Plan(PlanReport):
             f"{mesh}: each of {mesh.devices} devices sends {self.bytes_sent:,} bytes in {len(self.communications)} "
             "collectives",
             f"bytes on each device: {parts or 'none'}",
+            *(f"{path or 'the image'} is computed whole: {reason}" for path, reason in self._program.gathered()),
             *self._estimated(),
             *self._searched(),
         ]

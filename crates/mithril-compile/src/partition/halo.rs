@@ -13,7 +13,7 @@
 use mithril_ir::Lit;
 use mithril_ir::build::Builder;
 use mithril_ir::dim::Dim;
-use mithril_ir::error::Result;
+use mithril_ir::error::{Place, Result};
 use mithril_ir::formula::{Cx, V};
 use mithril_ir::graph::{Graph, TensorType, ValueId};
 use mithril_ir::loops::{Expr, Index, LoopCx, Var, Within};
@@ -95,6 +95,37 @@ pub(super) fn sent(call: &Use, local: &Local, devices: i64) -> u64 {
         Arg::Lit(_) => 0,
     };
     halos.iter().map(bytes).fold(0, u64::saturating_add)
+}
+
+/// Where a program gathers divided axes that windows move over, and why: the places of the model, each with a reason.
+pub fn gathered(graph: &Graph) -> Vec<(Place, String)> {
+    let mut all: Vec<(Place, String)> = Vec::new();
+    let mut seen: Vec<ValueId> = Vec::new();
+    for (n, node) in graph.nodes().filter(|(_, node)| node.op.on_rows.is_some()) {
+        let Some(source) = graph.producer(node.inputs[0]).map(|n| graph.node(n)) else { continue };
+        let is_new =
+            std::ptr::eq(source.op, &raw const collective::ALL_GATHER) && !seen.contains(&node.inputs[0]);
+        let (true, Some(axis), Some((mesh_axis, devices))) =
+            (is_new, collective::axis_of(graph, source), collective::mesh_axis_of(graph, source))
+        else {
+            continue;
+        };
+        seen.push(node.inputs[0]);
+        let rows = graph.ty(node.outputs[0]).map(sizes).and_then(|sizes| sizes.get(axis).copied());
+        let Some(rows) = rows.filter(|_| axis > 1) else { continue };
+        let reason = if rows % devices == 0 {
+            format!("its windows read more than the {devices} devices along `{mesh_axis}` exchange")
+        } else {
+            format!(
+                "{rows} elements along axis {axis} of its result do not divide among {devices} devices along `{mesh_axis}`"
+            )
+        };
+        let entry = (graph.place(n).clone(), reason);
+        if !all.contains(&entry) {
+            all.push(entry);
+        }
+    }
+    all
 }
 
 /// What each device computes if it exchanges rows with its neighbors before; `None` if that is not enough, or not known to
