@@ -105,7 +105,7 @@ impl Blocked {
         pairs.extend(numbers.map(|(key, number)| (key, number.to_string())));
         let ([kernel_height, kernel_width], [height, width]) = (self.kernel, self.result);
         let wish = format!(
-            "mithril_int8_tiled_{}_{}_{kernel_height}x{kernel_width}_{height}x{width}",
+            "mithril_int8_conv_tiled_{}_{}_{kernel_height}x{kernel_width}_{height}x{width}",
             self.channels, self.filters
         );
         let text = include_str!("conv_tiled.c")
