@@ -21,7 +21,7 @@ use crate::c::options::{Mesh, Options};
 use crate::c::prelude::PRELUDE;
 use crate::c::select::epilogue::EpilogueFunctions;
 use crate::c::syntax::comment::{comment, quoted};
-use crate::c::syntax::expr::{MARK, MARK_END, Writer, number};
+use crate::c::syntax::expr::{MARK, MARK_END, Writer, ZERO, number};
 use crate::c::syntax::namer::Namer;
 use crate::c::syntax::simplify::simplify;
 use crate::c::syntax::template::c_type;
@@ -409,6 +409,11 @@ impl<'a> Writing<'a> {
     fn loops(&mut self, step: &KernelStep, writer: &Writer<'_>, numbers: &[&str]) -> Phase {
         let buffers = &self.program.buffers;
         let (used, checks, writes) = (writer.used.clone(), writer.checks, step.writes());
+        let zero = if writer.reads_zero {
+            format!("    const int64_t {ZERO} = MITHRIL_ZERO;\n")
+        } else {
+            String::new()
+        };
         let body = writer.lines.join("\n");
         let mut parameters: Vec<String> = used
             .iter()
@@ -426,7 +431,7 @@ impl<'a> Writing<'a> {
             arguments.push("&failure".to_owned());
             (self.fails, self.fails_alone) = (true, true);
         }
-        let text = format!("({}) {{\n{body}\n}}\n", parameters.join(", "));
+        let text = format!("({}) {{\n{zero}{body}\n}}\n", parameters.join(", "));
         let name = self.function(&text, writer, step);
         let mut call = format!("{name}({});", arguments.join(", "));
         if checks {

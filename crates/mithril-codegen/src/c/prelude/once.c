@@ -15,6 +15,19 @@
 #define MITHRIL_SHORT_LOOPS MITHRIL_NOINLINE
 #endif
 
+/* 0, which GCC does not know to be. Where it knows which elements of a vector are to be read, GCC 12 reads all of them, also
+ * those that lie outside of the tensor, and of the program's memory. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__AVX512F__)
+static inline int64_t mithril_zero(void) {
+    int64_t zero = 0;
+    __asm__("" : "+r"(zero));
+    return zero;
+}
+#define MITHRIL_ZERO mithril_zero()
+#else
+#define MITHRIL_ZERO 0
+#endif
+
 /* For helpers that are not used on every processor. */
 #if defined(__GNUC__)
 #define MITHRIL_UNUSED __attribute__((unused))

@@ -14,6 +14,9 @@ pub const MARK: char = '\u{1}';
 /// Closes it.
 pub const MARK_END: char = '\u{2}';
 
+/// The variable that is 0 and of which compilers do not know it: `MITHRIL_ZERO`.
+pub const ZERO: &str = "zero";
+
 /// Turns of a loop that compilers may write out one after the other.
 const SHORT: i64 = 32;
 
@@ -54,6 +57,8 @@ pub struct Writer<'a, M: Memory = KernelMemory> {
     chosen_loads: usize,
     /// Whether there are loops of few turns.
     pub has_short_loops: bool,
+    /// Whether a choice between loads is compared with [`ZERO`].
+    pub reads_zero: bool,
     /// Expressions that have been computed, with their names.
     known: Vec<(Expr, String)>,
     /// KernelBuffers that are read or written, in the order of their first use.
@@ -76,6 +81,7 @@ impl<'a, M: Memory> Writer<'a, M> {
             loops: Vec::new(),
             chosen_loads: 0,
             has_short_loops: false,
+            reads_zero: false,
             known: Vec::new(),
             used: Vec::new(),
             checks: false,
@@ -408,11 +414,13 @@ impl<'a, M: Memory> Writer<'a, M> {
     }
     /// Whether all tests pass, as C.
     pub fn tests(&mut self, when: &[Within]) -> String {
-        let tests: Vec<String> = when.iter().map(|w| self.test(w)).collect();
+        self.compared(when, |number| number.to_string())
+    }
+    fn compared(&mut self, when: &[Within], bound: impl Fn(i64) -> String) -> String {
+        let tests: Vec<String> = when.iter().map(|w| self.test(w, &bound)).collect();
         tests.join(" && ")
     }
     fn select(&mut self, when: &[Within], yes: &Expr, no: &Expr) -> Value {
-        let test = self.tests(when);
         // What one side prepares must not be done for the other: it may read what does not exist.
         let start = self.lines.len();
         let since = self.known();
@@ -429,6 +437,9 @@ impl<'a, M: Memory> Writer<'a, M> {
         };
         let loads = [reads(&yes_value, &yes_lines), reads(&no_value, &no_lines)];
         self.chosen_loads += loads.into_iter().filter(|&reads| reads).count();
+        let is_in_loop = loads.contains(&true) && !self.loops.is_empty();
+        let test = if is_in_loop { self.compared(when, from_zero) } else { self.tests(when) };
+        self.reads_zero |= is_in_loop;
         if yes_lines.is_empty() && no_lines.is_empty() {
             return Value::open(format!("{test} ? {} : {}", yes_value.operand(), no_value.operand()));
         }
@@ -444,19 +455,28 @@ impl<'a, M: Memory> Writer<'a, M> {
         self.close();
         Value::atom(name)
     }
-    fn test(&mut self, w: &Within) -> String {
+    fn test(&mut self, w: &Within, bound: &impl Fn(i64) -> String) -> String {
         let (low, high) = w.index.range();
         let text = self.index(&w.index);
         let is_simple = text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         let text = if is_simple { text } else { format!("({text})") };
         let mut tests = Vec::new();
         if low < w.from {
-            tests.push(format!("{text} >= {}", w.from));
+            tests.push(format!("{text} >= {}", bound(w.from)));
         }
         if high >= w.to {
-            tests.push(format!("{text} < {}", w.to));
+            tests.push(format!("{text} < {}", bound(w.to)));
         }
         tests.join(" && ")
+    }
+}
+
+/// A number as [`ZERO`] and the rest.
+fn from_zero(number: i64) -> String {
+    match number {
+        0 => ZERO.to_owned(),
+        1.. => format!("{ZERO} + {number}"),
+        _ => format!("{ZERO} - {}", number.unsigned_abs()),
     }
 }
 

@@ -17,7 +17,7 @@ const RESERVED: &[&str] = &[
     "public", "register", "restrict", "return", "shared", "short", "signed", "sizeof", "static",
     "static_assert", "stderr", "stdin", "stdout", "struct", "switch", "template", "this", "thread",
     "thread_local", "threads", "throw", "true", "try", "turn", "typedef", "typename", "typeof", "union",
-    "unix", "unsigned", "using", "virtual", "void", "volatile", "wchar", "while", "xor",
+    "unix", "unsigned", "using", "virtual", "void", "volatile", "wchar", "while", "xor", "zero",
 ];
 
 /// Functions of libc and libm, the latter also with an `f` behind: sorted.
