@@ -80,8 +80,8 @@ COMPLEXES = {
     "matmul": (lambda a, b: real_of(complex_of(a) @ complex_of(b)), [f(3, 4, 2), f(4, 2, 2)]),
     "exp": (lambda a: real_of(torch.exp(complex_of(a))), [f(3, 2)]),
     "sum": (lambda a: real_of(complex_of(a).sum(0)), [f(3, 4, 2)]),
-    "padded": (lambda a: real_of(torch.nn.functional.pad(complex_of(a), (1, 2))), [f(3, 4, 2)]),
-    "padded_with": (lambda a: real_of(torch.nn.functional.pad(complex_of(a), (1, 2), value=3.0)), [f(3, 4, 2)]),
+    "padded": (lambda a: real_of(F.pad(complex_of(a), (1, 2))), [f(3, 4, 2)]),
+    "padded_with": (lambda a: real_of(F.pad(complex_of(a), (1, 2), value=3.0)), [f(3, 4, 2)]),
     "mixed_cat": (lambda a, b: real_of(torch.cat([complex_of(a), b])), [f(3, 4, 2)], [f(2, 4)]),
     "mixed_where": (lambda a, b: real_of(torch.where(b > 0, complex_of(a), b)), [f(3, 4, 2)], [f(3, 4)]),
     "where": (lambda a, b: real_of(torch.where(b > 0, complex_of(a), 2.0)), [f(3, 4, 2), f(3, 4)]),
@@ -400,7 +400,45 @@ SPECIAL = {
         [i([False, False])],
     ),
 }
+CLASSES = i([2, 0, -100, 1])
+LOSSES = {
+    # On the bounds no gradient flows, as in PyTorch.
+    "hard_tanh": (F.hardtanh, [torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0])]),
+    "relu6": (lambda a: F.hardtanh(a, 0.0, 6.0), [torch.tensor([-1.0, 0.0, 3.0, 6.0, 7.0])]),
+    "mse": (lambda a, b: F.mse_loss(a, b), [f(3, 4), f(3, 4, low=-1)]),
+    "mse_none": (lambda a, b: F.mse_loss(a, b, reduction="none"), [f(3, 4), f(3, 4, low=-1)]),
+    "l1": (lambda a, b: F.l1_loss(a, b, reduction="sum"), [f(3, 4), f(3, 4, low=-1)]),
+    "huber": (lambda a, b: F.huber_loss(a, b, delta=0.7), [f(3, 4), f(3, 4, low=-1)]),
+    "smooth_l1": (lambda a, b: F.smooth_l1_loss(a, b, beta=0.5), [f(3, 4), f(3, 4, low=-1)]),
+    # Probabilities that are 0 or 1, right and wrong.
+    "binary": (F.binary_cross_entropy, [torch.tensor([0.0, 1.0, 0.5, 0.25])], [torch.tensor([0.0, 1.0, 1.0, 0.5])]),
+    "binary_weight": (
+        lambda a, t, w: F.binary_cross_entropy(a, t, w, reduction="sum"),
+        [f(2, 3, low=0.1, high=0.9)],
+        [f(2, 3, low=0, high=1), f(3, low=0.5)],
+    ),
+    "logits": (
+        lambda a, t, w, p: F.binary_cross_entropy_with_logits(a, t, w, pos_weight=p),
+        [f(2, 3, low=-20, high=20)],
+        [f(2, 3, low=0, high=1), f(3, low=0.5), f(3, low=0.5)],
+    ),
+    "kl": (lambda a, t: F.kl_div(a, t, reduction="batchmean"), [f(3, 4)], [f(3, 4, low=0.1)]),
+    "kl_log": (lambda a, t: F.kl_div(a, t, reduction="sum", log_target=True), [f(3, 4), f(3, 4, low=-1)]),
+    "nll": (lambda a, w, t: F.nll_loss(a, t, w), [f(4, 3)], [f(3, low=0.5), CLASSES]),
+    "nll_pixels": (
+        lambda a, t: F.nll_loss(a, t, ignore_index=1, reduction="none"),
+        [f(2, 3, 2, 2)],
+        [i([0, 1, 2, 2, 1, 0, 0, 2], 2, 2, 2)],
+    ),
+    "classes": (
+        lambda a, w, t: F.cross_entropy(a, t, w, label_smoothing=0.1),
+        [f(4, 3)],
+        [f(3, low=0.5), CLASSES],
+    ),
+    "probabilities": (lambda a, t: F.cross_entropy(a, t.softmax(1), reduction="sum"), [f(4, 3)], [f(4, 3, low=0)]),
+}
 FAMILIES = {
+    "losses": LOSSES,
     "linalg": LINALG,
     "special": SPECIAL,
     "complexes": COMPLEXES,

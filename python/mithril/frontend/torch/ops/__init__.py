@@ -12,6 +12,7 @@ from . import elementwise as elementwise
 from . import indexing as indexing
 from . import linalg as linalg
 from . import linear as linear
+from . import losses as losses
 from . import movement as movement
 from . import normalization as normalization
 from . import order as order

@@ -212,11 +212,14 @@ def _softplus(use: Use, x: Any, beta: float = 1.0, threshold: float = 20.0) -> A
     return y if threshold == 20 else apply("where", apply("greater", scaled, threshold), x, y)
 
 
-@convert("clamp.default", "clamp.Tensor", "hardtanh.default", "clamp_min.default", "clamp_max.default")
+@convert("hardtanh.default")
+def _hard_tanh(use: Use, x: Any, low: float = -1.0, high: float = 1.0) -> Any:
+    return apply("relu6", x) if (low, high) == (0.0, 6.0) else apply("hard_tanh", x, low, high)
+
+
+@convert("clamp.default", "clamp.Tensor", "clamp_min.default", "clamp_max.default")
 def _clip(use: Use, x: Any, low: Any = None, high: Any = None) -> Any:
     name = str(use.node.target).split(".")[1]
-    if name == "hardtanh":
-        low, high = (-1.0 if low is None else low), (1.0 if high is None else high)
     if name == "clamp_max":
         low, high = None, low
     (x,) = promoted(use, x)
