@@ -82,7 +82,7 @@ pub fn check(cases: &Cases, target: Target) {
 /// The same with further flags, as for a processor.
 pub fn check_for(cases: &Cases, target: Target, flags: &[&str]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut text = format!("{ONCE}{HELPERS}\n{}\n", cases.source);
+    let mut text = format!("#include <stdint.h>\n{ONCE}{HELPERS}\n{}\n", cases.source);
     for (index, body) in cases.bodies.iter().enumerate() {
         let _ = writeln!(text, "static void case_{index}(void) {{\n{body}\n}}");
     }

@@ -69,7 +69,7 @@ static MITHRIL_NOINLINE void @name@(long thread, long threads, const @image_type
                 else
 #endif
                     @name@_vectors(line + x * @step@, second, right, sums);
-                @name@_epilogue(sums, batch, y, x, is_whole ? DOWN : 1, ACROSS, panel, out@arguments@);
+                @store@
             }
         }
     }

@@ -12,6 +12,19 @@ use crate::c::kernels::common::tiling::Tiling;
 use crate::c::kernels::spec::blocked_conv::{Blocked, Image, Places};
 use crate::c::target::{Factor, Target};
 
+/// Stores the sums of a group of pixels.
+const STORE: &str = "@name@_epilogue(sums, batch, y, x, is_whole ? DOWN : 1, ACROSS, panel, out@arguments@);";
+
+/// The same where the last group overlaps the one before it: `out` may be what the sums are added to, so that no pixel is
+/// stored twice.
+const STORE_ONCE: &str = "enum { STORED = GROUPS * ACROSS - OUT_WIDTH }; /* by the group before the last */
+                if (group + 1 < GROUPS)
+                    @name@_epilogue(sums, batch, y, x, is_whole ? DOWN : 1, ACROSS, panel, out@arguments@);
+                else
+                    for (long j = 0; j < (is_whole ? DOWN : 1); j++)
+                        @name@_epilogue(sums + (j * ACROSS + STORED) * WIDTH, batch, y + j, x + STORED, 1, ACROSS - STORED,
+                                panel, out@arguments@);";
+
 impl Blocked {
     /// Whether tiles multiply.
     pub(crate) fn uses_tiles(&self, target: &Target) -> bool {
@@ -55,6 +68,7 @@ impl Blocked {
         let text = include_str!("tiled.c")
             .replace("@section@", &section(WEIGHTS))
             .replace("@parts@", &parts.replace('\n', "\n    "))
+            .replace("@store@", if cut.groups * cut.across == self.result[1] { STORE } else { STORE_ONCE })
             .replace("@epilogue@", &epilogue(&tiling, false))
             .replace("@groups@", &cut.groups.to_string())
             .replace("@across@", &cut.across.to_string());
