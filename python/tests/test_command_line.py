@@ -223,7 +223,7 @@ def test_export_takes_what_the_api_takes(model, tmp_path, capsys):
         (["--data", "data.csv"], "*.npz or *.safetensors"),
         (["--opset", "20"], "--opset is for files of ONNX"),
         (["--target", "onnx", "--autotune"], "--autotune is for C, and the target is onnx"),
-        (["--target", "web", "--threads", "2"], "leave threads out"),
+        (["--target", "web", "--autotune"], "leave autotune out"),
     ):
         code, printed = export(*words)
         assert (code, text in printed.err) == (1, True), printed.err
