@@ -6,7 +6,8 @@
 
 @epilogue@
 #if MITHRIL_HAS_TILES
-/* sums[@top@ + @bottom@ pixels][2 vectors of filters], the second tile of pixels `second` words behind the first. */
+/* sums[pixel][2 vectors of filters] of two tiles, one of @top@ pixels and one of @bottom@, which lies `second` words behind
+   the first. */
 static MITHRIL_NOINLINE void @name@_tiles(const @factor@ *restrict image, long second, const @factor@ *restrict weights,
         float *restrict sums, const char *next, long stride) {
     /* Compilers need not know what the instructions read. */

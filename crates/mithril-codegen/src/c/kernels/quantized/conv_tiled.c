@@ -5,8 +5,9 @@
 
 @epilogue@
 #if MITHRIL_HAS_TILES
-/* sums[@top@ + @bottom@ pixels][2 vectors of filters], the second tile of pixels `second` words behind the first. A step reads
-   @chunk@ words of each pixel; behind a run some may be those of the next pixel, where weights are zeros. */
+/* sums[pixel][2 vectors of filters] of two tiles, one of @top@ pixels and one of @bottom@, which lies `second` words behind
+   the first. A step reads @chunk@ words of each pixel; behind a run some may be those of the next pixel, where weights are
+   zeros. */
 static MITHRIL_NOINLINE void @name@_tiles(const uint32_t *restrict image, long second, const uint32_t *restrict weights,
         int32_t *restrict sums, const char *next, long stride) {
     /* Compilers need not know what the instructions read. */
