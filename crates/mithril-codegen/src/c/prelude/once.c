@@ -15,8 +15,8 @@
 #define MITHRIL_SHORT_LOOPS MITHRIL_NOINLINE
 #endif
 
-/* 0, which GCC does not know to be. Where it knows which elements of a vector are to be read, GCC 12 reads all of them, also
- * those that lie outside of the tensor, and of the program's memory. */
+/* A zero that GCC cannot see through. GCC 12 replaces a masked load with a constant mask by a load of the whole vector, which may
+ * read outside of the tensor and fault. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__AVX512F__)
 static inline int64_t mithril_zero(void) {
     int64_t zero = 0;

@@ -12,10 +12,7 @@ static MITHRIL_NOINLINE void @name@_tiles(const @factor@ *restrict image, long s
         float *restrict sums, const char *next, long stride) {
     /* Compilers need not know what the instructions read. */
     __asm__ volatile("" : : : "memory");
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    mithril_zero_sums();
     for (long block = 0; block < @outer@; block++, image += @plane@)
         for (long y = 0; y < @kh@; y++)
             for (long x = 0; x < @kw@; x++, weights += @run@ * 32, next += @run@ * stride) {
@@ -31,10 +28,7 @@ static MITHRIL_NOINLINE void @name@_tiles(const @factor@ *restrict image, long s
                 _tile_dpbf16ps(2, 5, 6);
                 _tile_dpbf16ps(3, 5, 7);
             }
-    _tile_stored(0, sums, 128);
-    _tile_stored(1, sums + 16, 128);
-    _tile_stored(2, sums + 32 * @top@, 128);
-    _tile_stored(3, sums + 32 * @top@ + 16, 128);
+    mithril_store_sums(sums, sums + 32 * @top@);
 }
 #endif
 

@@ -8,10 +8,7 @@ static MITHRIL_NOINLINE void @name@(const long rows, const long height, long k, 
     const long top = rows > 16 ? (rows + 1) / 2 : 0;
     /* Compilers need not know what the instructions read. */
     __asm__ volatile("" : : : "memory");
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    mithril_zero_sums();
     if (top > 0)
         for (; k > 0; k -= 16, a += 16 * height, panel += 16 * 32) {
             _tile_loadd(4, a, 64);
@@ -48,18 +45,12 @@ static MITHRIL_NOINLINE void @name@(const long rows, const long height, long k, 
         }
     }
     if (top > 0 && !accumulate) {
-        _tile_stored(0, tile, 128);
-        _tile_stored(1, tile + 16, 128);
-        _tile_stored(2, tile + 32 * top, 128);
-        _tile_stored(3, tile + 32 * top + 16, 128);
+        mithril_store_sums(tile, tile + 32 * top);
         return;
     }
     /* Long sums are sums of partial sums, which bounds their rounding error. */
     @sum@ sums[2 * 16 * 32] __attribute__((aligned(64)));
-    _tile_stored(0, sums, 128);
-    _tile_stored(1, sums + 16, 128);
-    _tile_stored(2, sums + 32 * (top > 0 ? top : 16), 128);
-    _tile_stored(3, sums + 32 * (top > 0 ? top : 16) + 16, 128);
+    mithril_store_sums(sums, sums + 32 * (top > 0 ? top : 16));
     for (long i = 0; i < 32 * rows; i++)
         tile[i] = (accumulate ? tile[i] : 0) + (top > 0 ? sums[i] : sums[i] + sums[16 * 32 + i]);
 }

@@ -49,6 +49,21 @@ MITHRIL_INLINE void mithril_stop_tiles(int has_tiles) {
     if (has_tiles)
         _tile_release();
 }
+
+MITHRIL_INLINE void mithril_zero_sums(void) {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+}
+
+/* Stores the sums of the top rows and of the bottom ones, both [row][32 words]. */
+MITHRIL_INLINE void mithril_store_sums(void *top, void *bottom) {
+    _tile_stored(0, top, 128);
+    _tile_stored(1, (char *)top + 64, 128);
+    _tile_stored(2, bottom, 128);
+    _tile_stored(3, (char *)bottom + 64, 128);
+}
 #else
 #define MITHRIL_HAS_TILES 0
 MITHRIL_INLINE int mithril_shape_tiles(int top, int bottom, int words) {

@@ -12,10 +12,7 @@ static MITHRIL_NOINLINE void @name@_tiles(const uint32_t *restrict image, long s
         int32_t *restrict sums, const char *next, long stride) {
     /* Compilers need not know what the instructions read. */
     __asm__ volatile("" : : : "memory");
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    mithril_zero_sums();
     for (long y = 0; y < @kh@; y++)
         for (long x = 0; x < @places@; x++) {
             const uint32_t *place = image + y * @row@ + x * @column@;
@@ -32,10 +29,7 @@ static MITHRIL_NOINLINE void @name@_tiles(const uint32_t *restrict image, long s
                 _tile_dpbusd(3, 5, 7);
             }
         }
-    _tile_stored(0, sums, 128);
-    _tile_stored(1, sums + 16, 128);
-    _tile_stored(2, sums + 32 * @top@, 128);
-    _tile_stored(3, sums + 32 * @top@ + 16, 128);
+    mithril_store_sums(sums, sums + 32 * @top@);
 }
 #endif
 
