@@ -8,9 +8,10 @@ import shutil
 import subprocess
 import tempfile
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["CHROMIUM", "document", "photograph", "screenshot"]
+__all__ = ["CHROMIUM", "document", "photograph", "posted", "screenshot"]
 
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -113,11 +114,9 @@ def photograph(folder: Path, page: str, picture: Path, ready: str, *, act: str =
     RuntimeError
         If Chromium is not installed, or the page is not ready after a minute.
     """
-    if CHROMIUM is None:
-        raise RuntimeError("Chromium is not installed")
     frame = folder / "frame.html"
     frame.write_text(_FRAME.replace("@PAGE@", page).replace("@ACT@", act).replace("@READY@", ready), encoding="utf-8")
-    done, posted = threading.Event(), []
+    done = threading.Event()
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -125,32 +124,71 @@ def photograph(folder: Path, page: str, picture: Path, ready: str, *, act: str =
                 done.wait(60)
             super().do_GET()
 
+    try:
+        options = [f"--window-size={size}", f"--screenshot={picture}"]
+        return posted(folder, "frame.html", Handler, options=options, done=done)
+    finally:
+        frame.unlink()
+
+
+def posted(
+    folder: Path,
+    page: str,
+    handler: type[http.server.SimpleHTTPRequestHandler] = http.server.SimpleHTTPRequestHandler,
+    *,
+    options: Sequence[str] = (),
+    done: threading.Event | None = None,
+) -> str:
+    """Serve a folder, open a page of it, and return what the page posts.
+
+    Parameters
+    ----------
+    folder : Path
+        What is served.
+    page : str
+        The page, relative to the folder.
+    handler : type, optional
+        Answers requests other than POST.
+    options : sequence of str, optional
+        Further options of Chromium; with a screenshot it ends by itself.
+    done : threading.Event, optional
+        Is set when the page has posted.
+
+    Raises
+    ------
+    RuntimeError
+        If Chromium is not installed, or the page posts nothing within a minute.
+    """
+    if CHROMIUM is None:
+        raise RuntimeError("Chromium is not installed")
+    arrived, texts = done or threading.Event(), []
+
+    class Posts(handler):  # type: ignore[misc, valid-type]
         def do_POST(self) -> None:
-            posted.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
+            texts.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
             self.send_response(204)
             self.end_headers()
-            done.set()
+            arrived.set()
 
         def log_message(self, *_: object) -> None:
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=folder))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Posts, directory=folder))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    address = f"http://127.0.0.1:{server.server_port}/frame.html"
+    address = f"http://127.0.0.1:{server.server_port}/{page}"
     try:
-        with tempfile.TemporaryDirectory() as profile:
-            options = [f"--user-data-dir={profile}", f"--window-size={size}", f"--screenshot={picture}"]
-            with subprocess.Popen(
-                [CHROMIUM, *_OPTIONS, *options, address], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-            ) as browser:
+        # Processes of the browser write there for a moment after it has ended.
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+            command = [CHROMIUM, *_OPTIONS, f"--user-data-dir={profile}", *options, address]
+            with subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as browser:
                 try:
-                    if not done.wait(60):
-                        raise RuntimeError(f"{page} is not ready after a minute")
-                    browser.wait(20)
+                    if not arrived.wait(60):
+                        raise RuntimeError(f"{page} posted nothing within a minute")
+                    if any(option.startswith("--screenshot") for option in options):
+                        browser.wait(20)
                 finally:
                     browser.terminate()
     finally:
         server.shutdown()
         server.server_close()
-        frame.unlink()
-    return posted[0]
+    return texts[0]

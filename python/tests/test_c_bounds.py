@@ -1,4 +1,4 @@
-"""Generated C reads and writes nothing outside of its tensors: the pages before and behind each of them are none.
+"""Generated C touches nothing outside of its tensors: the pages before and behind each of them are inaccessible.
 
 Compilers have made vectors of loads that a condition guards, and read elements that the condition excludes.
 """
@@ -37,9 +37,9 @@ def place(size, element, at_end):
     return address, np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
 
 def function(name, result, *arguments):
-    found = getattr(code, prefix + "_" + name)
-    found.restype, found.argtypes = result, arguments
-    return found
+    symbol = getattr(code, prefix + "_" + name)
+    symbol.restype, symbol.argtypes = result, arguments
+    return symbol
 
 pointers = ctypes.POINTER(ctypes.c_void_p)
 results = []
@@ -52,10 +52,10 @@ for at_end in (False, True):
     arena = place(function("arena_bytes", ctypes.c_size_t, ctypes.c_int)(1), 64, at_end)[0]
     packed = place(function("packed_bytes", ctypes.c_size_t)(), 64, at_end)[0]
     scratch = place(function("pack_bytes", ctypes.c_size_t)(), 64, at_end)[0]
-    given, taken = ((ctypes.c_void_p * len(side))(*(address for address, _ in side)) for side in (inputs, outputs))
+    read, written = ((ctypes.c_void_p * len(side))(*(address for address, _ in side)) for side in (inputs, outputs))
     void = ctypes.c_void_p
-    assert function("pack", ctypes.c_int, pointers, void, void)(given, packed, scratch) == 0
-    assert function("run", ctypes.c_int, pointers, pointers, void, void, void)(given, taken, packed, arena, None) == 0
+    assert function("pack", ctypes.c_int, pointers, void, void)(read, packed, scratch) == 0
+    assert function("run", ctypes.c_int, pointers, pointers, void, void, void)(read, written, packed, arena, None) == 0
     results.append([array.copy() for _, array in outputs])
 assert all(np.array_equal(a, b) for a, b in zip(*results)), "results depend on where tensors are"
 print("ok")

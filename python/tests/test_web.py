@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import threading
 from pathlib import Path
 
 import mithril as ml
@@ -17,7 +16,7 @@ from mithril.__main__ import main
 from mithril.errors import BackendUnavailableError, CompilerError, InvalidValueError, ModelFileError
 from mithril.tools.web import compiler
 
-from tools.browser import CHROMIUM
+from tools.browser import CHROMIUM, posted
 
 NODE = shutil.which("node")
 
@@ -463,35 +462,14 @@ def test_in_chromium(tmp_path):
     _, folder, _ = place("conv")
     site = shutil.copytree(folder, tmp_path / "site")
     (site / "test.html").write_text(PAGE)
-    asked, posted = [], []
+    asked = []
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def do_GET(self):
             asked.append(self.path)
             super().do_GET()
 
-        def do_POST(self):
-            posted.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
-            self.send_response(204)
-            self.end_headers()
-            arrived.set()
-
-        def log_message(self, *_):
-            pass
-
-    arrived = threading.Event()
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=site))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    address = f"http://127.0.0.1:{server.server_port}"
-    command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
-    with subprocess.Popen([*command, f"{address}/test.html"], stderr=subprocess.DEVNULL) as browser:
-        try:
-            assert arrived.wait(60), "the page posted nothing"
-        finally:
-            browser.terminate()
-    server.shutdown()
-    server.server_close()
-    result = json.loads(posted[0])
+    result = json.loads(posted(site, "test.html", Handler))
     assert result["ok"]
     assert result["workerOk"]
     assert result["same"]

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import urllib.request
 from pathlib import Path
 
@@ -21,8 +20,10 @@ from mithril.generation import compile_decoder, export_decoder
 from mithril.models import create_gpt
 from mithril.tools.web import __main__ as serving
 from mithril.tools.web import compiler
-from test_web import CHROMIUM, NODE, as_javascript, draw, lacking, node
+from test_web import NODE, as_javascript, draw, lacking, node
 from test_web_decoders import node as decoder_node
+
+from tools.browser import CHROMIUM, posted
 
 pytestmark = pytest.mark.skipif(bool(lacking()), reason=lacking() or "all is there")
 #: In front of programs: how many threads this process has.
@@ -298,31 +299,8 @@ def test_in_chromium(is_isolated, tmp_path):
     broken = shutil.copytree(folder, site / "broken")
     text = (broken / "thread.mjs").read_text()
     (broken / "thread.mjs").write_text(text.replace("code.mithril_thread(thread)", "code.mithril_thread(1000000)"))
-    posted = []
-
-    class Handler(serving.Handler if is_isolated else http.server.SimpleHTTPRequestHandler):
-        def do_POST(self):
-            posted.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
-            self.send_response(204)
-            self.end_headers()
-            arrived.set()
-
-        def log_message(self, *_):
-            pass
-
-    arrived = threading.Event()
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=site))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
-    address = f"http://127.0.0.1:{server.server_port}/test.html"
-    with subprocess.Popen([*command, address], stderr=subprocess.DEVNULL) as browser:
-        try:
-            assert arrived.wait(60), "the page posted nothing"
-        finally:
-            browser.terminate()
-    server.shutdown()
-    server.server_close()
-    result = json.loads(posted[0])
+    handler = serving.Handler if is_isolated else http.server.SimpleHTTPRequestHandler
+    result = json.loads(posted(site, "test.html", handler))
     assert result["error"] is None
     assert result["isolated"] is is_isolated
     assert result["threads"] == ([1, 3, 3] if is_isolated else [1, 1, 1])

@@ -45,6 +45,6 @@ void mithril_thread(int thread) {
     }
 }
 
-/* Where the text goes that says why a thread failed, up to 255 bytes; then the others are told. */
+/* The buffer for the error message of a thread, of at most 255 bytes; mithril_fail then notifies the other threads. */
 char *mithril_failure(void) { return mithril_failure_text; }
 void mithril_fail(void) { atomic_store(&mithril_has_failed, 1); }
