@@ -33,6 +33,27 @@ fn mistakes_are_errors() {
 }
 """
 
+#: States stay in the memory of a model, until it is reset.
+RESET = """
+use match_model::{Inputs, OutputsMut, StaticModel};
+
+#[test]
+fn states_start_anew() {
+    let mut model = StaticModel::new();
+    let mut losses = vec![];
+    for call in 0..3 {
+        if call == 2 {
+            model.reset();
+        }
+        let mut loss = [0.0];
+        let inputs = Inputs { x: &[1.0; 20], label: &[0.0, 1.0, 2.0, 0.0], learning_rate: &[0.1] };
+        model.run(&inputs, &mut OutputsMut { loss: &mut loss }).unwrap();
+        losses.push(loss[0]);
+    }
+    assert!(losses[1] < losses[0] && losses[2] == losses[0], "{losses:?}");
+}
+"""
+
 
 def cargo(folder, target, *arguments):
     """Run cargo on what is at hand, or on what the registry has."""
@@ -69,6 +90,10 @@ def test_packages_pass_their_own_tests(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "outputs_are_those_that_were_recorded ... ok" in done.stdout
     assert "mistakes_are_errors ... ok" in done.stdout
+    # Weights in a file take the standard library.
+    done = cargo(tmp_path / "a", target, "check", "--no-default-features")
+    assert done.returncode != 0
+    assert "export with weights_inside=True" in done.stderr
 
     # A training step, with weights inside that change; and a package called as a word of Rust.
     step = ml.Model()
@@ -78,8 +103,10 @@ def test_packages_pass_their_own_tests(tmp_path):
     data = {"x": np.ones((4, 5), np.float32), "label": np.array([0, 1, 2, 0])}
     step.export(tmp_path / "b", target="rust", prefix="match_", optimizer=ml.optim.Adam(0.01), data=data)
     assert 'name = "match-model"' in (tmp_path / "b" / "Cargo.toml").read_text()
+    (tmp_path / "b" / "tests" / "reset.rs").write_text(RESET)
     done = cargo(tmp_path / "b", target, "test")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "memory_of_a_known_size_is_enough ... ok" in done.stdout
 
     # Halves, truth values, and nothing that is a weight.
     small = ml.Model.create(
@@ -93,6 +120,31 @@ def test_packages_pass_their_own_tests(tmp_path):
     recorded = tmp_path / "c" / "c" / "small.check"
     recorded.write_bytes(bytes(b ^ 1 for b in recorded.read_bytes()))
     assert cargo(tmp_path / "c", target, "test").returncode != 0
+
+
+@needs_cargo
+def test_packages_without_the_standard_library(tmp_path):
+    compiled = ml.compile(classifier(), ml.NumpyBackend(), inference=True)
+    data = {"type": np.array([2])}
+    compiled.export(tmp_path / "a", target="rust", prefix="digits", weights_inside=True, data=data)
+    done = cargo(tmp_path / "a", tmp_path / "target", "test", "--no-default-features")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "memory_of_a_known_size_is_enough ... ok" in done.stdout
+    assert "outputs_are_those_that_were_recorded" not in done.stdout
+
+
+@needs_cargo
+def test_packages_are_built_for_processors_without_a_system(tmp_path):
+    machine = "thumbv7em-none-eabihf"
+    found = subprocess.run(["rustc", "--print", "target-libdir", "--target", machine], capture_output=True, text=True)
+    if found.returncode or not os.path.isdir(found.stdout.strip()):
+        pytest.skip(f"the target {machine} of Rust is not installed")
+    if shutil.which("arm-none-eabi-gcc") is None or not os.path.isdir("/usr/lib/arm-none-eabi/newlib"):
+        pytest.skip("there is no C compiler for ARM without a system")
+    compiled = ml.compile(classifier(), ml.NumpyBackend(), inference=True)
+    compiled.export(tmp_path / "a", target="rust", prefix="digits", weights_inside=True, lanes=1)
+    done = cargo(tmp_path / "a", tmp_path / "target", "build", "--lib", "--no-default-features", "--target", machine)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_mistakes_in_exports_for_rust(tmp_path):

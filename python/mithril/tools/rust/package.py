@@ -38,6 +38,31 @@ _FLOATS = {
     "float16": "half",
     "bfloat16": "|x| f64::from(f32::from_bits(u32::from(x) << 16))",
 }
+_SIZES = {
+    **dict.fromkeys(("float64", "int64", "uint64"), 8),
+    **dict.fromkeys(("float32", "int32", "uint32"), 4),
+    **dict.fromkeys(("float16", "bfloat16", "int16", "uint16"), 2),
+    **dict.fromkeys(("int8", "uint8", "bool"), 1),
+}
+#: What inputs are for that every call is given.
+_DATA_ROLES = ("data", "cotangent")
+_CONSTANTS = """
+    /// Pointers to constants of C.
+    #[repr(transparent)]
+    pub struct Constants<const N: usize>(pub [*const c_void; N]);
+
+    // SAFETY: neither they nor what they point to ever changes.
+    unsafe impl<const N: usize> Sync for Constants<N> {}
+"""
+_STATES_SAID = """
+///
+/// States stay in it from call to call; [`StaticModel::reset`] brings back those that it starts with."""
+_RESET = """
+    /// Makes the next call start with the states of a new model.
+    pub fn reset(&mut self) {
+        self.is_started = false;
+    }
+"""
 _KEYWORDS = frozenset(
     [
         "abstract",
@@ -126,8 +151,7 @@ def package(folder: Path, c: Exported, report: Mapping[str, Any], *, title: str,
     -------
     Exported
     """
-    data = [port for port in report["inputs"] if port["role"] in ("data", "cotangent")]
-    results = [port for port in report["outputs"] if port["replaces"] is None]
+    data, results = _data(report), _results(report)
     kept = [port for port in report["inputs"] if port["offset"] is not None]
     is_inside = not (folder / "c" / f"{prefix}.weights").exists()
     name = re.sub(r"[^a-z0-9]+", "-", prefix.lower()).strip("-") or "model"
@@ -147,8 +171,9 @@ def package(folder: Path, c: Exported, report: Mapping[str, Any], *, title: str,
     # A model without weights of its own has nothing to look up.
     for part in ("values", "weight", "declared"):
         words[part] = _filled(f"{part}.rs.in", words) if kept else ""
+    words |= _static_model(folder / "c", report, words) if is_inside else _NOT_STATIC
     texts = {
-        "Cargo.toml": _manifest(words),
+        "Cargo.toml": _manifest(words, is_inside),
         "build.rs": _filled("build.rs.in", words),
         "src/lib.rs": _filled("lib.rs.in", words),
         "tests/recorded.rs": _filled("recorded.rs.in", words),
@@ -176,8 +201,9 @@ def _filled(template: str, words: Mapping[str, str]) -> str:
     return re.sub(r"@(\w+)@", lambda match: words[match[1]], text)
 
 
-def _manifest(words: Mapping[str, str]) -> str:
+def _manifest(words: Mapping[str, str], is_inside: bool) -> str:
     description = words["title"].replace("\\", "\\\\").replace('"', '\\"')
+    said = ", and has `StaticModel` alone" if is_inside else ", which takes weights inside of the C file"
     return f"""# Written by Mithril.
 [package]
 name = "{words["name"]}"
@@ -188,9 +214,11 @@ description = "{description}"
 include = ["build.rs", "src", "tests", "c", "README.md"]
 
 [features]
-default = ["native"]
+default = ["native", "std"]
 # Uses all instructions of the processor of the machine that compiles; leave it out for binaries that run on others.
 native = []
+# `Model`: threads and memory of the system. Without it the crate is `no_std`{said}.
+std = []
 
 [build-dependencies]
 cc = "1"
@@ -260,6 +288,138 @@ def _interface(data: Sequence[Port], results: Sequence[Port]) -> dict[str, str]:
     }
 
 
+#: Words of a package whose weights lie in a file, which takes the standard library.
+_NOT_STATIC = {
+    "refuse_no_std": """
+#[cfg(not(feature = "std"))]
+compile_error!("the weights are in a file, which takes the feature `std`; without it, export with weights_inside=True");
+
+""",
+    **dict.fromkeys(("ffi_void", "static_declared", "static_types", "static_model", "static_test"), ""),
+}
+
+
+def _static_model(c: Path, report: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, str]:
+    """Write the model that has its memory in a value of Rust; its states come behind the memory of a call."""
+    prefix = words["prefix"]
+    header = (c / f"{prefix}.h").read_text("utf-8")
+    arena = re.search(rf"^#define {prefix.upper()}_ARENA_BYTES (\d+)$", header, re.MULTILINE)
+    if arena is None:
+        raise RuntimeError(f"{prefix}.h does not say how many bytes its arena has")
+    inputs, outputs = report["inputs"], report["outputs"]
+    fields = {port["name"]: field for field, port in _fields(_data(report))}
+    results = {port["name"]: field for field, port in _fields(_results(report))}
+    end = _aligned(int(arena[1]))
+    places: dict[int, int] = {}
+    copies = []
+    for port in outputs:
+        i = port["replaces"]
+        if i is None:
+            continue
+        places[i] = end
+        bytes_ = _count(inputs[i]) * _SIZES[port["dtype"]]
+        copies.append(
+            f"                constants[{i}].cast::<u8>().copy_to_nonoverlapping(memory.add({end}), {bytes_});\n"
+        )
+        end += _aligned(bytes_)
+    given = []
+    for i, port in enumerate(inputs):
+        if i in places:
+            given.append(f"            memory.wrapping_add({places[i]}).cast_const().cast(),\n")
+        elif port["name"] in fields and port["role"] in _DATA_ROLES:
+            given.append(f"            inputs.{fields[port['name']]}.as_ptr().cast(),\n")
+        else:
+            given.append(f"            constants[{i}],\n")
+    written = [
+        f"            outputs.{results[port['name']]}.as_mut_ptr().cast(),\n"
+        if port["replaces"] is None
+        else f"            memory.wrapping_add({places[port['replaces']]}).cast(),\n"
+        for port in outputs
+    ]
+    has_constants = copies or any("constants[" in line for line in given)
+    is_packed = f"{prefix}_packed[]" in header
+    start = (
+        "        // SAFETY: the constants of C.\n        let constants = unsafe { &ffi::WEIGHTS.0 };\n"
+        if has_constants
+        else ""
+    )
+    if copies:
+        start += (
+            "        if !self.is_started {\n"
+            "            // SAFETY: a state has so many bytes, for which there is room behind the memory of a call.\n"
+            f"            unsafe {{\n{''.join(copies)}            }}\n"
+            "            self.is_started = true;\n"
+            "        }\n"
+        )
+    return {
+        "refuse_no_std": "",
+        "memory_bytes": str(max(end, 64)),
+        "ffi_void": ", c_void",
+        "static_declared": _declared(prefix, len(inputs), has_constants=bool(has_constants), is_packed=is_packed),
+        "static_types": _CONSTANTS if has_constants else "",
+        "static_model": _filled(
+            "static_model.rs.in",
+            {
+                **words,
+                "lifetime_outputs": "<'a>" if results else "",
+                "output_slices": "".join(
+                    f"    /// {_said(p)}\n    pub {f}: &'a mut [{_type(p)}],\n" for f, p in _fields(_results(report))
+                ),
+                "states_said": _STATES_SAID if copies else "",
+                "started_field": "    is_started: bool,\n" if copies else "",
+                "started_new": ", is_started: false" if copies else "",
+                "reset": _RESET if copies else "",
+                "memory_bytes": str(max(end, 64)),
+                "start": start,
+                "all_size": str(len(inputs)),
+                "all_inputs": "".join(given),
+                "all_outputs_size": str(len(outputs)),
+                "all_outputs": "".join(written),
+                "packed": "core::ptr::addr_of!(ffi::PACKED).cast()" if is_packed else "core::ptr::null()",
+            },
+        ),
+        "static_test": _static_test(report, words),
+    }
+
+
+def _declared(prefix: str, inputs: int, *, has_constants: bool, is_packed: bool) -> str:
+    """Declare what C has for models in memory of a known size."""
+    texts = [
+        f"""        #[link_name = "{prefix}_run"]
+        pub fn run(
+            inputs: *const *const c_void,
+            outputs: *const *mut c_void,
+            packed: *const c_void,
+            arena: *mut c_void,
+            pool: *const c_void,
+        ) -> c_int;
+"""
+    ]
+    if has_constants:
+        texts.append(f'        #[link_name = "{prefix}_weights"]\n        pub static WEIGHTS: Constants<{inputs}>;\n')
+    if is_packed:
+        texts.append(f'        #[link_name = "{prefix}_packed"]\n        pub static PACKED: u32;\n')
+    return "".join(texts)
+
+
+def _static_test(report: Mapping[str, Any], words: Mapping[str, str]) -> str:
+    outputs = _fields(_results(report))
+    fields = ", ".join(f"{field}: &mut got_{field}" for field, _ in outputs)
+    return _filled(
+        "static_test.rs.in",
+        {
+            **words,
+            "static_outputs": "".join(f"    let mut got_{f} = vec![{_zero(p)}; {_count(p)}];\n" for f, p in outputs),
+            "static_slices": f" {{ {fields} }}" if outputs else " {}",
+            "static_compare": words["compare"].replace("outputs.", "got_").replace("        ", "    "),
+        },
+    )
+
+
+def _aligned(bytes_: int) -> int:
+    return -(-bytes_ // 64) * 64
+
+
 def _kept(kept: Sequence[Port]) -> dict[str, str]:
     dtypes = sorted({port["dtype"] for port in kept})
     variants = "".join(f"    /// {_dtype_said(d)}\n    {_variant(d)}(&'a [{_TYPES[d]}]),\n" for d in dtypes)
@@ -320,7 +480,33 @@ let outputs = model.run(&{words["crate"]}::Inputs{words["example"]})?;
 |---|---|---|---|
 {table}
 `cargo test` compares the model with recorded outputs. The feature `native`, which is on, compiles for the processor of
-this machine; build with `--no-default-features` for binaries that run on others.
+this machine; build with `--no-default-features --features std` for binaries that run on others.
+{_readme_static(words, data, results) if is_inside else ""}"""
+
+
+def _data(report: Mapping[str, Any]) -> list[Port]:
+    """List what every call is given."""
+    return [port for port in report["inputs"] if port["role"] in _DATA_ROLES]
+
+
+def _results(report: Mapping[str, Any]) -> list[Port]:
+    """List what a call gives; new states stay in the model."""
+    return [port for port in report["outputs"] if port["replaces"] is None]
+
+
+def _readme_static(words: Mapping[str, str], data: Sequence[Port], results: Sequence[Port]) -> str:
+    outputs = _fields(results)
+    arrays = "".join(f"let mut {f} = [{_zero(p)}; {_count(p)}];\n" for f, p in outputs)
+    fields = ", ".join(f"{f}: &mut {f}" for f, _ in outputs)
+    slices = f" {{ {fields} }}" if outputs else " {}"
+    return f"""
+Without the feature `std` the crate is `no_std`. `StaticModel`, which is there with and without it, needs no heap, no
+threads and no files: its memory is a value of {words["memory_bytes"]} bytes, and the weights are constants.
+
+```rust
+let mut model = {words["crate"]}::StaticModel::new(); // or a static
+{arrays}model.run(&{words["crate"]}::Inputs{words["example"]}, &mut {words["crate"]}::OutputsMut{slices})?;
+```
 """
 
 
