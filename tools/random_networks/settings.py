@@ -46,8 +46,8 @@ class Setting:
 class LanesEngine(CEngine):
     """Generates C for vectors of a given length."""
 
-    def c_options(self, prefix: str) -> dict[str, Any]:
-        return {**super().c_options(prefix), "lanes": self.backend.lanes}
+    def c_options(self, prefix: str, **changes: Any) -> dict[str, Any]:
+        return super().c_options(prefix, lanes=self.backend.lanes, **changes)
 
 
 class Lanes(ml.CBackend):

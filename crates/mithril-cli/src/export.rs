@@ -10,7 +10,7 @@ use mithril::ir::{Code, DType, Error, Result, Shape, Tensor};
 use mithril::model::FlattenOptions;
 use mithril::onnx::{OnnxOptions, save_onnx};
 use mithril::runtime::c::export::{Export, export as write};
-use mithril::runtime::c::{EntryPoint, Options, Program, Tool};
+use mithril::runtime::c::{EntryPoint, OptionKind, Options, Program, Value};
 use mithril::runtime::interpreter::{Executable, Tensors, tensors};
 use mithril::runtime::weights::Checkpoint;
 use serde_json::json;
@@ -18,30 +18,12 @@ use serde_json::json;
 use crate::{source, table};
 
 /// Options of the command that are done here; the others need Python.
-const OPTIONS: &[&str] = &[
-    "MODEL",
-    "FOLDER",
-    "json",
-    "shape",
-    "weights",
-    "random-weights",
-    "name",
-    "precision",
-    "target",
-    "opset",
-    "external-data",
-    "prefix",
-    "lanes",
-    "threads",
-    "cc",
-    "flags",
-    "weights-inside",
-    "no-weights-inside",
-];
-
-/// Options that only folders of C take.
-const OF_FOLDERS: &[&str] =
-    &["prefix", "lanes", "threads", "cc", "flags", "weights-inside", "no-weights-inside"];
+const OPTIONS: &[&str] =
+    &["MODEL", "FOLDER", "json", "shape", "weights", "random-weights", "name", "precision", "target"];
+/// Options of the C target that are done here, and have its names.
+const OF_C: &[&str] = &["prefix", "lanes", "threads", "cc", "flags"];
+/// Further options that only folders of C take.
+const OF_FOLDERS: &[&str] = &["weights-inside", "no-weights-inside"];
 /// Options that only files of ONNX take.
 const OF_FILES: &[&str] = &["opset", "external-data"];
 
@@ -190,16 +172,6 @@ fn text<'a>(matches: &'a ArgMatches, name: &str) -> Option<&'a str> {
     matches.get_one::<String>(name).map(String::as_str)
 }
 
-fn number(matches: &ArgMatches, name: &str) -> Result<Option<usize>> {
-    let Some(text) = text(matches, name) else { return Ok(None) };
-    match text.parse() {
-        Ok(n) if n > 0 => Ok(Some(n)),
-        _ => {
-            Err(Error::new(Code::BadArgument, format!("--{name} is {text:?}")).help("give a positive number"))
-        }
-    }
-}
-
 /// What is written: `c` or `onnx`, by the option or by the name of the file.
 fn target(matches: &ArgMatches) -> Result<&'static str> {
     let Some(target) = text(matches, "target") else {
@@ -223,13 +195,13 @@ fn target(matches: &ArgMatches) -> Result<&'static str> {
 fn refuse(matches: &ArgMatches, target: &str) -> Result<()> {
     let written = |name: &str| matches.value_source(name) == Some(ValueSource::CommandLine);
     for name in matches.ids().map(clap::Id::as_str).filter(|name| written(name)) {
-        if !OPTIONS.contains(&name) {
+        if ![OPTIONS, OF_C, OF_FOLDERS, OF_FILES].iter().any(|names| names.contains(&name)) {
             return Err(crate::needs_python(&format!("--{name}"), "export"));
         }
         let conflict = |message: &str, help: &str| {
             Err(Error::new(Code::ConflictingOptions, format!("--{name} is for {message}")).help(help))
         };
-        if target == "onnx" && OF_FOLDERS.contains(&name) {
+        if target == "onnx" && [OF_C, OF_FOLDERS].iter().any(|names| names.contains(&name)) {
             return conflict("C, and the target is onnx", "leave it out");
         }
         if target != "onnx" && OF_FILES.contains(&name) {
@@ -249,19 +221,16 @@ fn inside(matches: &ArgMatches) -> Option<bool> {
 
 /// How the program is made.
 fn options_of(matches: &ArgMatches) -> Result<Options> {
-    let tool = Tool {
-        command: text(matches, "cc").map(str::to_owned),
-        flags: text(matches, "flags").unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
-        ..Tool::default()
-    };
-    Ok(Options {
-        prefix: text(matches, "prefix").unwrap_or("model").into(),
-        pack: true,
-        lanes: number(matches, "lanes")?,
-        threads: number(matches, "threads")?.unwrap_or(1),
-        tool,
-        ..Options::default()
-    })
+    let mut options = Options { pack: true, ..Options::default() };
+    for name in OF_C {
+        let (Some(text), Some(option)) = (text(matches, name), Options::named(name)) else { continue };
+        let value = match option.kind() {
+            OptionKind::Count => text.parse().map_or(Value::Other, Value::Number),
+            _ => Value::Text(text.to_owned()),
+        };
+        options.set(name, value, &format!("--{name} is {text:?}"))?;
+    }
+    Ok(options)
 }
 
 /// Data to record: numbers of both signs; 0 and 1 for integers, which may be indices.

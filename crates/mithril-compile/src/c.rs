@@ -8,8 +8,8 @@ use mithril_codegen::c::kernels::Target as Shape;
 use mithril_codegen::c::kernels::TileFeatures;
 pub use mithril_codegen::c::kernels::{Choices, Scheme, TuningTask};
 pub use mithril_codegen::c::{
-    Cost, Decision, Matrix, Mesh as CMesh, Options as COptions, Quantize, Reason, Source as CSource,
-    TensorSpec, c_type, emit as compile_c,
+    Cost, Decision, Matrix, Mesh as CMesh, OptionDef, OptionKind, Options as COptions, Quantize, Reason,
+    Request as CRequest, Source as CSource, TensorSpec, Value, c_type, emit as compile_c,
 };
 pub use mithril_codegen::c::{batch, block, units};
 pub use mithril_codegen::ids::{Id, InputId, OutputId};
@@ -38,6 +38,14 @@ pub fn target(lanes: Option<usize>) -> Result<Shape> {
     lanes.map_or_else(|| Ok(native()), shape)
 }
 
+/// What a compilation with these options is asked for: code for the processor that they name.
+pub fn request(options: COptions) -> Result<CRequest> {
+    let target = target(options.lanes)?;
+    let registers = options.registers.unwrap_or(target.registers);
+    let target = Shape { registers, packs_alike: options.packs_alike, ..target };
+    Ok(CRequest { options, target, ..CRequest::default() })
+}
+
 /// The mesh of a partitioned program, and in words how its tensors are divided.
 pub fn mesh(program: &Partitioned) -> CMesh {
     let axes = program.mesh.axes();
@@ -58,7 +66,7 @@ pub fn mesh(program: &Partitioned) -> CMesh {
     }
 }
 
-/// The inputs of a graph that have these names, as [`COptions`] takes those that are donated.
+/// The inputs of a graph that have these names, as [`CRequest`] takes those that are donated.
 pub fn donated(graph: &Graph, names: &[Arc<str>]) -> Vec<InputId> {
     let is_donated = |v: ValueId| graph.value(v).name.as_ref().is_some_and(|name| names.contains(name));
     graph.inputs.iter().enumerate().filter(|(_, v)| is_donated(**v)).map(|(i, _)| InputId::new(i)).collect()

@@ -13,11 +13,11 @@ use mithril::runtime::c::compiler::FLAGS;
 use mithril::runtime::c::export::{Export, Port, Values, export};
 use mithril::runtime::c::peak::peak;
 use mithril::runtime::c::program::SECONDS;
-use mithril::runtime::c::{Cache, Options, Program, Specialized, Tool};
+use mithril::runtime::c::{Cache, OptionKind, Options, Program, Specialized, Tool, Value};
 use mithril::runtime::ggml::BorrowedWeights;
 use mithril::runtime::interpreter::Tensors;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::calls::{Calls, Groups, PyPacked, ReadsBlocks, Ready, Source, entry_point, quantized_training};
 use crate::compile::PyCompiled;
@@ -224,39 +224,64 @@ impl PyCProgram {
     }
 }
 
-/// How C is made: [`Options`] of what Python says by name.
+/// How C is made: [`Options`] by their names.
 #[derive(Debug)]
 pub struct COptions(Options);
 
 impl<'py> FromPyObject<'_, 'py> for COptions {
     type Error = Failure;
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> Outcome<Self> {
-        fn read<'py, T: FromPyObjectOwned<'py>>(object: &Bound<'py, PyAny>, name: &str) -> Outcome<T> {
-            let value = object.get_item(name)?;
-            value.extract::<T>().map_err(|error| Failure::Python(error.into()))
+        let mut options = Options::default();
+        for (name, object) in object.cast::<PyDict>().map_err(|e| Failure::Python(e.into()))?.iter() {
+            let name: String = name.extract()?;
+            let is_quantize = Options::named(&name).is_some_and(|o| o.kind() == OptionKind::Quantize);
+            let value = match object.extract::<Option<Quantization>>() {
+                Ok(quantization) if is_quantize => {
+                    quantization.map_or(Ok(Value::None), |q| q.read().map(Value::Quantize))?
+                }
+                _ => plain_value(&object),
+            };
+            options.set(&name, value, &format!("{name} is {}", object.repr()?))?;
         }
-        let quantize: Option<Quantization> = read(&object, "quantize")?;
-        let batch: Option<String> = read(&object, "batch")?;
-        Ok(Self(Options {
-            prefix: read(&object, "prefix")?,
-            pack: false,
-            in_place: read(&object, "in_place")?,
-            lanes: read(&object, "lanes")?,
-            tool: Tool {
-                command: read(&object, "cc")?,
-                flags: read(&object, "flags")?,
-                python: read(&object, "python")?,
-            },
-            threads: read(&object, "threads")?,
-            memory_limit: read(&object, "memory_limit")?,
-            autotune: read(&object, "autotune")?,
-            quantize: quantize.map(Quantization::read).transpose()?,
-            batch: batch.map(Into::into),
-            block: read(&object, "block")?,
-            packs_alike: read(&object, "packs_alike")?,
-            registers: read(&object, "registers")?,
-        }))
+        options.check()?;
+        Ok(Self(options))
     }
+}
+
+/// A value of an option that is no mapping.
+fn plain_value(object: &Bound<'_, PyAny>) -> Value {
+    if object.is_none() {
+        return Value::None;
+    }
+    // Those of NumPy are switches too, but no number.
+    let is_switch = object.get_type().name().is_ok_and(|name| name == "bool" || name == "bool_");
+    if is_switch {
+        return object.is_truthy().map_or(Value::Other, Value::Switch);
+    }
+    if let Ok(text) = object.extract() {
+        return Value::Text(text);
+    }
+    if let Ok(number) = object.extract() {
+        return Value::Number(number);
+    }
+    let texts = object.try_iter().and_then(|items| items.map(|item| item?.extract()).collect());
+    texts.map_or(Value::Other, Value::Texts)
+}
+
+/// All options of C with their values, those that are given among them; an error for one that is wrong.
+#[pyfunction]
+pub fn c_options<'py>(py: Python<'py>, options: COptions) -> Outcome<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (name, value) in options.0.values() {
+        match value {
+            Value::Switch(value) => dict.set_item(name, value)?,
+            Value::Number(value) => dict.set_item(name, value)?,
+            Value::Text(value) => dict.set_item(name, value)?,
+            Value::Texts(values) => dict.set_item(name, PyTuple::new(py, values)?)?,
+            Value::None | Value::Quantize(_) | Value::Other => dict.set_item(name, py.None())?,
+        }
+    }
+    Ok(dict)
 }
 
 /// Low-bit weights: patterns of names with schemes, ranges of what they are multiplied by, and whether what cannot be
@@ -326,7 +351,7 @@ pub fn c_peak(py: Python<'_>, options: COptions) -> Result<(f64, f64, usize), Fa
     let options = options.0;
     py.detach(|| {
         let lanes = mithril::compile::c::target(options.lanes)?.lanes;
-        let measured = peak(&options.tool, &Cache::default(), lanes, options.threads())?;
+        let measured = peak(&Tool::of(&options), &Cache::default(), lanes, options.threads())?;
         Ok((measured.operations, measured.bandwidth, options.threads()))
     })
 }

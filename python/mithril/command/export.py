@@ -38,18 +38,15 @@ TARGETS = (*FOLDERS, "onnx")
 #: Losses whose targets are numbers of classes.
 _OF_CLASSES = ("cross_entropy", "token_cross_entropy")
 _SCHEMA = "mithril.export/1"
+#: Options that `PhysicalModel.export` takes as they are.
+_PASSED_ON = ("lanes", "batch", "block", "memory_limit", "weights_inside", "autotune", "cc")
 #: Options that only folders of C take, and what they are if they are not given.
 _OF_FOLDERS: dict[str, Any] = {
-    "prefix": None,
-    "cc": None,
-    "flags": None,
-    "lanes": None,
-    "batch": None,
-    "block": None,
-    "threads": None,
-    "memory_limit": None,
-    "weights_inside": None,
+    **dict.fromkeys(_PASSED_ON),
     "autotune": False,
+    "prefix": None,
+    "flags": None,
+    "threads": None,
     "optimizer": None,
     "loss": None,
     "data": None,
@@ -155,7 +152,6 @@ def run(args: argparse.Namespace) -> Answer:
         facts = {"target": target, "folder": None, "files": names, "is_random": source.is_random}
         return Answer.noted(f"wrote {args.folder}{beside}", _SCHEMA, facts, source.note)
     data = None if args.data is None else _data(args.data)
-    further = ("lanes", "batch", "block", "memory_limit", "weights_inside", "autotune", "cc")
     export = compiled.export if target == "rust" else _with_open_sizes(compiled.export, shapes)
     exported = export(
         args.folder,
@@ -169,7 +165,7 @@ def run(args: argparse.Namespace) -> Answer:
         prefix="model" if args.prefix is None else args.prefix,
         threads=args.threads,
         flags=() if args.flags is None else tuple(shlex.split(args.flags)),
-        **{name: getattr(args, name) for name in further},
+        **{name: getattr(args, name) for name in _PASSED_ON},
     )
     note = "" if source.weights is None else source.note
     return Answer.noted(str(exported), _SCHEMA, {"target": target, **_facts(exported)}, note)

@@ -236,7 +236,7 @@ def export(
             message = f"parameter {name!r} has shape {actual_shape}, but must be {list(shape)}"
             raise ParameterError(message, hint="check where it comes from")
     # WebAssembly runs on processors of few registers as well as of 32: what has to be spilled costs more.
-    tool = {**backend.engine.c_options(prefix), "lanes": lanes, "registers": web.REGISTERS if is_web else None}
+    tool = backend.engine.c_options(prefix, lanes=lanes, registers=web.REGISTERS if is_web else None)
     calls = 1
     if optimizer is not None:
         program, expected, calls = _training(core, optimizer, loss, values, tool, reference, divided)
@@ -247,11 +247,9 @@ def export(
         called = {**values, **{name: values[name].copy() for name in options.get("donate") or () if name in values}}
         if rules:
             # With the same vectors: what is done in integers depends on the processor.
-            quantized = {
-                **CBackend(dtype=dtype, **settings).engine.c_options("model"),
-                "lanes": lanes,
-                "block": None if batch else block,
-            }
+            quantized = backend.engine.c_options(
+                "model", lanes=lanes, batch=None, block=None if batch else block, autotune=False
+            )
             compiled_program = _core.c_program(core, quantized, is_lazy=True)
             results = compiled_program.call(*_groups(core, called))
             _warn_of_nothing(compiled_program.decisions)

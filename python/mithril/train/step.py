@@ -250,7 +250,7 @@ class _Fused:
         trained = {name: params[name] for name in names}
         self._rule = optimizers.step_program(optimizer, trained, own)
         core = program.core.training_step(loss, list(names), optimizers.step_core(self._rule))
-        compiled = _core.c_program(core, {**backend.engine.c_options("step"), "in_place": True}, is_lazy=True)
+        compiled = _core.c_program(core, backend.engine.c_options("step", in_place=True), is_lazy=True)
         self._call = compiled.call
         #: The program in C.
         self.source = compiled

@@ -13,12 +13,12 @@ use crate::c::ir::expr::Argument;
 use crate::c::ir::program::{KernelProgram, Kernels, Level, LoopProgram, LoopWork, Loops, Program};
 use crate::c::kernels::Library;
 use crate::c::lower::lower;
-use crate::c::options::Options;
 use crate::c::passes::{
     attention_fusion, batch_tiling, blocked_layout, byte_layout, dead_code, dead_taps, fusion, half_layout,
     halo, in_place, isolation, memory_planning, phase_decomposition, prefetch, prepacking, promotion,
     row_fusion, split_reduction, static_quantization, update_fusion, update_schedule, weight_packing,
 };
+use crate::c::request::Request;
 use crate::c::select::decision::Decision;
 use crate::c::select::epilogue::EpilogueFunctions;
 use crate::c::select::{contractions, quantize};
@@ -30,7 +30,7 @@ pub struct Compilation<'a, L: Level> {
     /// The program.
     pub program: Program<L>,
     /// What is asked for.
-    pub options: &'a Options,
+    pub request: &'a Request,
     /// The functions of kernels.
     pub library: Library,
     /// The functions of epilogues.
@@ -72,7 +72,7 @@ pub static LOOP_PASSES: &[Pass<Loops>] = &[
         name: "donation",
         description: "finds the outputs that can take over the memory of donated inputs",
         run: |c| {
-            in_place::donate(&mut c.program, &c.options.donated);
+            in_place::donate(&mut c.program, &c.request.donated);
             Ok(())
         },
         keeps_values: true,
@@ -91,7 +91,7 @@ pub static LOOP_PASSES: &[Pass<Loops>] = &[
         name: "batch_tiling",
         description: "independent batch elements are computed a block at a time, so that tensors between steps stay in the \
                       caches",
-        run: |c| batch_tiling::tile(&mut c.program, c.options),
+        run: |c| batch_tiling::tile(&mut c.program, c.request),
         keeps_values: false,
     },
     Pass {
@@ -117,7 +117,7 @@ pub static LOOP_PASSES: &[Pass<Loops>] = &[
         name: "promotion",
         description: "16-bit floats that convolutions and products with vectors read become float32, each tensor once",
         run: |c| {
-            promotion::promote(&mut c.program, c.options);
+            promotion::promote(&mut c.program, c.request);
             Ok(())
         },
         keeps_values: false,
@@ -127,7 +127,7 @@ pub static LOOP_PASSES: &[Pass<Loops>] = &[
         description: "weights of convolutions that only ever meet the zeros around the image are left out",
         run: |c| {
             // Quantized weights are kept whole, under the names of their parameters.
-            if c.options.quantize.is_none() {
+            if c.request.options.quantize.is_none() {
                 dead_taps::eliminate(&mut c.program);
             }
             Ok(())
@@ -139,7 +139,7 @@ pub static LOOP_PASSES: &[Pass<Loops>] = &[
         description: "what depends on parameters alone is computed once, when they are packed; scales of batch norms are \
                       folded into weights",
         run: |c| {
-            if c.options.pack {
+            if c.request.options.pack {
                 prepacking::prepack(&mut c.program);
             }
             Ok(())
@@ -150,7 +150,7 @@ pub static LOOP_PASSES: &[Pass<Loops>] = &[
         name: "static_quantization",
         description: "what the model itself quantizes (QDQ files of ONNX) is multiplied as integers",
         run: |c| {
-            static_quantization::mark(&mut c.program, c.options);
+            static_quantization::mark(&mut c.program, c.request);
             Ok(())
         },
         keeps_values: false,
@@ -159,7 +159,7 @@ pub static LOOP_PASSES: &[Pass<Loops>] = &[
         name: "blocked_layout",
         description: "temporaries between convolutions are stored in blocks of channels (NCHWc)",
         run: |c| {
-            blocked_layout::lay_out(&mut c.program, c.options, &c.library);
+            blocked_layout::lay_out(&mut c.program, c.request, &c.library);
             Ok(())
         },
         keeps_values: false,
@@ -168,7 +168,7 @@ pub static LOOP_PASSES: &[Pass<Loops>] = &[
         name: "byte_layout",
         description: "temporaries between quantized convolutions with known ranges are stored as bytes",
         run: |c| {
-            byte_layout::lay_out(&mut c.program, c.options, &c.library);
+            byte_layout::lay_out(&mut c.program, c.request, &c.library);
             Ok(())
         },
         keeps_values: false,
@@ -177,7 +177,7 @@ pub static LOOP_PASSES: &[Pass<Loops>] = &[
         name: "half_layout",
         description: "convolutions between blocks read bfloat16 as it is stored instead of float32 copies",
         run: |c| {
-            half_layout::lay_out(&mut c.program, c.options, &c.library);
+            half_layout::lay_out(&mut c.program, c.request, &c.library);
             Ok(())
         },
         keeps_values: false,
@@ -186,7 +186,7 @@ pub static LOOP_PASSES: &[Pass<Loops>] = &[
         name: "halo",
         description: "tensors in blocked layout get a halo of zeros, as large as their consumers read beyond the edges",
         run: |c| {
-            halo::grow(&mut c.program, c.options, &c.library);
+            halo::grow(&mut c.program, c.request, &c.library);
             Ok(())
         },
         keeps_values: false,
@@ -209,7 +209,7 @@ pub static KERNEL_PASSES: &[Pass<Kernels>] = &[
         description: "two products and the nests between them run one block of rows after another, in scratch memory of the \
                       thread",
         run: |c| {
-            attention_fusion::fuse(&mut c.program, c.options, &mut c.library, &mut c.epilogues);
+            attention_fusion::fuse(&mut c.program, c.request, &mut c.library, &mut c.epilogues);
             Ok(())
         },
         keeps_values: true,
@@ -218,7 +218,7 @@ pub static KERNEL_PASSES: &[Pass<Kernels>] = &[
         name: "kernel_selection",
         description: "contractions become kernels: matrix products, convolutions, weight gradients",
         run: |c| {
-            c.decisions = contractions::select(&mut c.program, c.options, &mut c.library, &mut c.epilogues);
+            c.decisions = contractions::select(&mut c.program, c.request, &mut c.library, &mut c.epilogues);
             Ok(())
         },
         keeps_values: false,
@@ -236,8 +236,8 @@ pub static KERNEL_PASSES: &[Pass<Kernels>] = &[
         name: "quantization_check",
         description: "changes nothing: records which weights stay floats and why, an error where quantization is strict",
         run: |c| {
-            quantize::others(&c.program, c.options, &mut c.decisions);
-            quantize::check(&c.program, c.options.quantize.as_ref(), &c.decisions)
+            quantize::others(&c.program, c.request, &mut c.decisions);
+            quantize::check(&c.program, c.request.options.quantize.as_ref(), &c.decisions)
         },
         keeps_values: true,
     },
@@ -272,7 +272,7 @@ pub static KERNEL_PASSES: &[Pass<Kernels>] = &[
         name: "isolation",
         description: "only steps whose kernels are to be measured stay, where that is asked for",
         run: |c| {
-            isolation::isolate(&mut c.program, &c.options.only);
+            isolation::isolate(&mut c.program, &c.request.only);
             Ok(())
         },
         keeps_values: false,
@@ -316,13 +316,13 @@ pub fn passes() -> impl Iterator<Item = (&'static str, &'static str)> {
 pub type Stages = Vec<(String, String)>;
 
 /// Lowers a graph and runs all passes.
-pub fn compile<'a>(graph: &Graph, options: &'a Options) -> Result<(Compilation<'a, Kernels>, Stages)> {
-    let program = lower(graph, options.in_place)?;
-    check_mesh(&program, options)?;
+pub fn compile<'a>(graph: &Graph, request: &'a Request) -> Result<(Compilation<'a, Kernels>, Stages)> {
+    let program = lower(graph, request.options.in_place)?;
+    check_mesh(&program, request)?;
     verify::after(LOWERING, &program)?;
     let mut stages = Vec::with_capacity(1 + LOOP_PASSES.len() + KERNEL_PASSES.len());
     stages.push((LOWERING.to_owned(), loop_text(LOWERING, &program)?));
-    let mut loops = Compilation::new(program, options);
+    let mut loops = Compilation::new(program, request);
     run(LOOP_PASSES.iter(), &mut loops, &mut |name, program| {
         stages.push((name.to_owned(), loop_text(name, program)?));
         Ok(())
@@ -336,7 +336,7 @@ pub fn compile<'a>(graph: &Graph, options: &'a Options) -> Result<(Compilation<'
 }
 
 /// Refuses tensors that are exchanged along an axis that the mesh does not have.
-fn check_mesh(program: &LoopProgram, options: &Options) -> Result<()> {
+fn check_mesh(program: &LoopProgram, request: &Request) -> Result<()> {
     let calls = program.steps.iter().filter_map(|step| match &step.work {
         LoopWork::Call(call) => Some(call),
         LoopWork::Nest(_) => None,
@@ -345,7 +345,7 @@ fn check_mesh(program: &LoopProgram, options: &Options) -> Result<()> {
         Argument::Mesh(axis) => Some(axis),
         _ => None,
     }) {
-        if options.mesh.as_ref().and_then(|mesh| mesh.axis(axis)).is_none() {
+        if request.mesh.as_ref().and_then(|mesh| mesh.axis(axis)).is_none() {
             return Err(Error::internal(format!(
                 "tensors are exchanged along {axis:?}, which is not an axis of a mesh"
             )));
@@ -365,10 +365,10 @@ fn loop_text(stage: &str, program: &LoopProgram) -> Result<String> {
 ///
 /// # Errors
 /// If C cannot express some ops, or what a pass refuses.
-pub fn loop_programs(graph: &Graph, options: &Options) -> Result<Vec<(&'static str, LoopProgram)>> {
-    let program = lower(graph, options.in_place)?;
+pub fn loop_programs(graph: &Graph, request: &Request) -> Result<Vec<(&'static str, LoopProgram)>> {
+    let program = lower(graph, request.options.in_place)?;
     let mut programs = vec![(LOWERING, program.clone())];
-    let mut loops = Compilation::new(program, options);
+    let mut loops = Compilation::new(program, request);
     run(LOOP_PASSES.iter(), &mut loops, &mut |name, program| {
         programs.push((name, program.clone()));
         Ok(())
@@ -380,13 +380,13 @@ pub fn loop_programs(graph: &Graph, options: &Options) -> Result<Vec<(&'static s
 ///
 /// # Errors
 /// What a pass or the verifier refuses, or that there is no pass of a name.
-pub fn run_program(program: LoopProgram, options: &Options, names: &[&str]) -> Result<String> {
+pub fn run_program(program: LoopProgram, request: &Request, names: &[&str]) -> Result<String> {
     if let Some(unknown) = names.iter().find(|name| passes().all(|(known, _)| known != **name)) {
         return Err(Error::new(Code::BadArgument, format!("C has no pass {unknown:?}")));
     }
     verify::after("input", &program)?;
     let mut text = program.to_string();
-    let mut loops = Compilation::new(program, options);
+    let mut loops = Compilation::new(program, request);
     let chosen = LOOP_PASSES.iter().filter(|pass| names.contains(&pass.name));
     run(chosen, &mut loops, &mut |name, program| {
         text = loop_text(name, program)?;
@@ -401,13 +401,13 @@ pub fn run_program(program: LoopProgram, options: &Options, names: &[&str]) -> R
 }
 
 impl<'a> Compilation<'a, Loops> {
-    fn new(program: LoopProgram, options: &'a Options) -> Self {
-        let library = Library::new(options.target).with_choices(options.choices.clone());
-        Self { program, options, library, epilogues: EpilogueFunctions::default(), decisions: Vec::new() }
+    fn new(program: LoopProgram, request: &'a Request) -> Self {
+        let library = Library::new(request.target).with_choices(request.choices.clone());
+        Self { program, request, library, epilogues: EpilogueFunctions::default(), decisions: Vec::new() }
     }
     fn into_kernels(self) -> Compilation<'a, Kernels> {
-        let Self { program, options, library, epilogues, decisions } = self;
-        Compilation { program: KernelProgram::from(program), options, library, epilogues, decisions }
+        let Self { program, request, library, epilogues, decisions } = self;
+        Compilation { program: KernelProgram::from(program), request, library, epilogues, decisions }
     }
 }
 
@@ -425,7 +425,7 @@ where
         (pass.run)(compilation)?;
         let program = &compilation.program;
         // Of a program in which only some steps are left, some buffers are never written.
-        if compilation.options.only.is_empty() {
+        if compilation.request.only.is_empty() {
             verify::still(before, pass.name, program)?;
             verify::after(pass.name, program)?;
         }

@@ -11,8 +11,8 @@ use crate::c::analysis::packing;
 use crate::c::emit::{file, header};
 use crate::c::ir::program::KernelProgram;
 use crate::c::kernels::TuningTask;
-use crate::c::options::Options;
 use crate::c::passes::{batch_tiling, fusion, in_place};
+use crate::c::request::Request;
 use crate::c::select::decision::Decision;
 use crate::c::{lower, pipeline};
 use crate::ids::{InputId, OutputId};
@@ -78,11 +78,11 @@ pub struct Source {
 ///
 /// # Errors
 /// If C cannot express some ops: all of them, with their places.
-pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
-    let (compilation, stages) = pipeline::compile(graph, options)?;
+pub fn emit(graph: &Graph, request: &Request) -> Result<Source> {
+    let (compilation, stages) = pipeline::compile(graph, request)?;
     let program = &compilation.program;
-    let declared = header::declared(&options.prefix, program, options.mesh.as_ref());
-    let file = file::file(program, options, &compilation.library, &compilation.epilogues, &declared)?;
+    let declared = header::declared(&request.options.prefix, program, request.mesh.as_ref());
+    let file = file::file(program, request, &compilation.library, &compilation.epilogues, &declared)?;
     let name = |v: ValueId| graph.value(v).name.clone().unwrap_or_default();
     let role = |&v: &ValueId| if let Def::Input(role) = graph.value(v).def { role } else { Role::Data };
     let inputs = graph.inputs.iter().map(|&v| spec(graph, v, name(v)));
@@ -90,7 +90,7 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     let updates = graph.updates.iter().map(|&(old, new)| spec(graph, new, name(old)));
     Ok(Source {
         c: file.c,
-        h: header::header(&options.prefix, &declared, &file.sizes),
+        h: header::header(&request.options.prefix, &declared, &file.sizes),
         declared,
         inputs: inputs.collect::<Result<_>>()?,
         roles: graph.inputs.iter().map(role).collect(),
@@ -102,7 +102,7 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
         packing: packing_inputs(program),
         shared: in_place::shared(program),
         costs: cost::costs(program),
-        nanoseconds: cost::nanoseconds(program, options.target.lanes),
+        nanoseconds: cost::nanoseconds(program, request.target.lanes),
         tuning_tasks: compilation.library.tuning_tasks().to_vec(),
         decisions: compilation.decisions,
         failing: file.failing.iter().map(|path| place_of(graph, path)).collect(),

@@ -1,7 +1,7 @@
 //! What the stages of the C target make of small graphs, against what was written by hand.
 
 use mithril_codegen::c::pipeline::{LOWERING, passes};
-use mithril_codegen::c::{Options, Source, emit};
+use mithril_codegen::c::{Options, Request, Source, emit};
 use mithril_ir::error::Code;
 use mithril_ir::graph::OriginId;
 use mithril_ir::op::{Eval, OpDef, UNARY};
@@ -18,7 +18,8 @@ fn op(name: &str) -> &'static OpDef {
 
 fn output(b: &mut Builder, v: ValueId) -> Source {
     b.graph.outputs.insert("y".into(), v);
-    emit(&b.graph, &Options { prefix: "small".into(), ..Options::default() }).unwrap()
+    let options = Options { prefix: "small".into(), ..Options::default() };
+    emit(&b.graph, &Request { options, ..Request::default() }).unwrap()
 }
 
 /// The steps that a stage has left, without the list of buffers, and without their place in the model and names.
@@ -120,7 +121,8 @@ fn what_depends_on_parameters_is_computed_once() {
     let y = b.push(op("relu"), &[y]).unwrap()[0];
     b.graph.outputs.insert("y".into(), y);
     let options = Options { prefix: "small".into(), pack: true, ..Options::default() };
-    let listing = steps(&emit(&b.graph, &options).unwrap(), "memory_planning");
+    let request = Request { options, ..Request::default() };
+    let listing = steps(&emit(&b.graph, &request).unwrap(), "memory_planning");
     assert_eq!(
         listing,
         [
@@ -133,7 +135,7 @@ fn what_depends_on_parameters_is_computed_once() {
     );
     // A state that is replaced changes from call to call.
     b.graph.updates.push((scale, scale));
-    let listing = steps(&emit(&b.graph, &options).unwrap(), "memory_planning");
+    let listing = steps(&emit(&b.graph, &request).unwrap(), "memory_planning");
     assert!(listing.len() == 4 && listing[0].starts_with("packed 0 ="), "{listing:#?}");
 }
 
@@ -152,7 +154,7 @@ fn all_that_is_missing_is_said_at_once() {
         v = b.graph.node(n).outputs[0];
     }
     b.graph.outputs.insert("y".into(), v);
-    let error = emit(&b.graph, &Options::default()).unwrap_err();
+    let error = emit(&b.graph, &Request::default()).unwrap_err();
     assert_eq!(error.code(), Code::Unsupported);
     assert!(error.message().contains("odd, odder"), "{}", error.message());
     assert!(error.to_string().contains("block.odd"), "{error}");

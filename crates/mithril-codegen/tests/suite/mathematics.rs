@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use mithril_codegen::c::{Options, can_lower, emit};
+use mithril_codegen::c::{Options, Request, can_lower, emit};
 use mithril_ir::dtype::Kind;
 use mithril_ir::lowering::LoweringRule;
 use mithril_ir::op::{PortKind, ShapeRule, Tolerance};
@@ -227,7 +227,7 @@ impl Everything {
     /// Writes the program: it reads the inputs and writes the outputs.
     fn write(&self, folder: &Path) {
         let options = Options { prefix: "all".into(), ..Options::default() };
-        let source = emit(&self.graph, &options).unwrap();
+        let source = emit(&self.graph, &Request { options, ..Request::default() }).unwrap();
         let sizes: Vec<String> = self.inputs.iter().map(|t| t.to_bytes().len().to_string()).collect();
         let outputs: Vec<String> =
             self.outputs().map(|(dtype, count)| (dtype.size() * count).to_string()).collect();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::available_parallelism;
 
-use mithril_compile::c::units;
+use mithril_compile::c::{COptions, units};
 use mithril_ir::{Code, Error, Result};
 
 use super::private::write;
@@ -57,6 +57,14 @@ pub struct Tool {
     pub flags: Vec<String>,
     /// The Python interpreter that may have the package `ziglang`.
     pub python: Option<String>,
+}
+
+impl Tool {
+    /// The one that options ask for.
+    pub fn of(options: &COptions) -> Self {
+        let COptions { cc, flags, python, .. } = options.clone();
+        Self { command: cc, flags, python }
+    }
 }
 
 /// A C compiler.

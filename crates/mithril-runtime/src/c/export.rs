@@ -15,12 +15,13 @@ use mithril_ir::interp::Symbols;
 use mithril_ir::{Code, DType, Error, Result, Tensor};
 use sha2::{Digest, Sha256};
 
+use super::Options;
 use super::array::Address;
 use super::cache::Cache;
 use super::call::{Function, Interface, Packed, TensorSpec};
 use super::compiler::{Compiler, FLAGS};
 use super::private::temporary_folder;
-use super::program::{EntryPoint, Options, Program};
+use super::program::{EntryPoint, Program};
 use crate::interpreter::{Executable, Tensors};
 
 mod accuracy;
@@ -135,7 +136,7 @@ pub fn export(program: &Program, symbols: &Symbols, spec: &Export<'_>, folder: &
     // The code around it keeps each state in one place.
     let program = &program.in_place();
     let (graph, partition) = program.divided(symbols, &mut |_, _| {})?;
-    let mesh = partition.map(|p| MeshExport::new(p, &program.options().tool, spec)).transpose()?;
+    let mesh = partition.map(|p| MeshExport::new(p, &program.tool(), spec)).transpose()?;
     let mesh = mesh.as_ref();
     let (source, interface) = program.source(symbols, &prefix)?;
     let weights =
@@ -171,7 +172,7 @@ pub fn export(program: &Program, symbols: &Symbols, spec: &Export<'_>, folder: &
         paths.extend(parts.write_all_weights(spec.values, mesh, packed, &packed_of, folder)?);
     }
     let threads = program.options().threads();
-    let compiler = Compiler::find(&program.options().tool)?;
+    let compiler = Compiler::find(&program.tool())?;
     let check = build_and_run(&compiler, work.path(), folder, &prefix, threads, mesh)?;
     let mut report = Report { ports, is_packed, weight_bytes: parts.total, ..Report::of(check) };
     if let Some(error) = program.over_limit(report.packed_bytes, report.arena_bytes) {
@@ -197,7 +198,7 @@ fn weight_files(mesh: Option<&MeshExport>, prefix: &str) -> Vec<(String, usize)>
 
 /// What follows from the parameters, as the weights file holds it; `None` if there is nothing to pack.
 fn pack(program: &Program, code: &str, interface: &Interface, values: &dyn Values) -> Result<Option<Packed>> {
-    let function = Function::new(&program.options().tool, &Cache::default(), code, interface.clone(), 1)?;
+    let function = Function::new(&program.tool(), &Cache::default(), code, interface.clone(), 1)?;
     let Some(mut packing) = function.start_packing()? else { return Ok(None) };
     for part in &interface.packing {
         let read = part.iter().map(|&i| fitting(values, &interface.inputs[i]));

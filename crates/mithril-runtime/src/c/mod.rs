@@ -23,4 +23,5 @@ pub use array::{Address, AddressMut, Array};
 pub use cache::Cache;
 pub use call::{Function, Interface, Packed, Packing, TensorSpec};
 pub use compiler::{Compiler, Tool};
-pub use program::{EntryPoint, Options, Program, Specialized};
+pub use mithril_compile::c::{COptions as Options, OptionDef, OptionKind, Value};
+pub use program::{EntryPoint, Program, Specialized};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mithril_compile::c;
 use mithril_compile::c::batch::{self, Rows};
-use mithril_compile::c::{C, COptions, CSource, Quantize, block, compile_c};
+use mithril_compile::c::{C, COptions as Options, CSource, block, compile_c};
 use mithril_compile::compiled::Compiled;
 use mithril_compile::partition::Partitioned;
 use mithril_compile::pipeline::Observer;
@@ -33,69 +33,6 @@ pub enum EntryPoint {
         /// Inputs whose gradients are wanted.
         inputs: Vec<Arc<str>>,
     },
-}
-
-/// How a program is made.
-#[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "options, each by itself")]
-pub struct Options {
-    /// What all symbols of the generated C start with.
-    pub prefix: String,
-    /// Whether parameters may be packed once: they then must not change between calls.
-    pub pack: bool,
-    /// Whether new states are written into the memory of the old ones; callers pass the same for both.
-    pub in_place: bool,
-    /// Floats in a vector of the processor that the code is for; by default those of this one.
-    pub lanes: Option<usize>,
-    /// The compiler.
-    pub tool: Tool,
-    /// Threads of a call; 0: as many as the system has for this process.
-    pub threads: usize,
-    /// Bytes that packed parameters and the scratch memory of a call may have together.
-    pub memory_limit: Option<usize>,
-    /// Whether the candidates of kernels are measured, rather than estimated.
-    pub autotune: bool,
-    /// Weights that are quantized; needs `pack`.
-    pub quantize: Option<Quantize>,
-    /// A size that is an argument of a call, rather than a number of each program.
-    pub batch: Option<Arc<str>>,
-    /// How many rows are computed at a time; where their number is fixed, a divisor of it. By default as many as are
-    /// estimated to be quickest, and of those whose number is an argument at most [`BLOCK`].
-    pub block: Option<usize>,
-    /// Whether programs of all sizes pack weights alike, so that they can share them; a product of one row may be slower.
-    pub packs_alike: bool,
-    /// Vector registers of the processor that the code is for; by default as `lanes` suggest.
-    pub registers: Option<usize>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            prefix: "model".into(),
-            pack: false,
-            in_place: false,
-            lanes: None,
-            tool: Tool::default(),
-            threads: 1,
-            memory_limit: None,
-            autotune: false,
-            quantize: None,
-            batch: None,
-            block: None,
-            packs_alike: false,
-            registers: None,
-        }
-    }
-}
-
-impl Options {
-    /// Threads of a call.
-    pub fn threads(&self) -> usize {
-        match self.threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            other => other,
-        }
-    }
 }
 
 /// Rows that are computed at a time, where their number is an argument and no other choice is better.
@@ -196,6 +133,10 @@ impl Program {
     pub fn options(&self) -> &Options {
         &self.options
     }
+    /// The compiler that makes it.
+    pub fn tool(&self) -> Tool {
+        Tool::of(&self.options)
+    }
     /// Whether some sizes are symbols, so that each choice of them is a program of its own.
     pub fn is_open(&self) -> bool {
         let mut dims = self.compiled.inputs.iter().flat_map(|i| i.ty.shape.iter());
@@ -236,7 +177,7 @@ impl Program {
         Ok(Specialized { source, function })
     }
     fn function(&self, source: &CSource, interface: Interface) -> Result<Function> {
-        Function::new(&self.options.tool, &Cache::default(), &source.c, interface, self.options.threads())
+        Function::new(&self.tool(), &Cache::default(), &source.c, interface, self.options.threads())
     }
     /// The generated C for these sizes, whose symbols start with `prefix`, and what it reads and writes.
     pub fn source(&self, symbols: &Symbols, prefix: &str) -> Result<(CSource, Interface)> {
@@ -281,29 +222,22 @@ impl Program {
         batch::rows([&graphs[0], &graphs[1]], name)
     }
     fn written(&self, symbols: &Symbols, prefix: &str, profile: bool) -> Result<(CSource, Interface)> {
-        check_prefix(prefix)?;
+        let options = Options { prefix: prefix.into(), ..self.options.clone() };
+        options.check()?;
         let mut stages = Vec::new();
         let (graph, partition) =
             self.divided(symbols, &mut |name, graph| stages.push((name.to_owned(), text::print(graph))))?;
-        let Options { pack, in_place, lanes, autotune, ref tool, .. } = self.options;
-        let block = self.options.block.filter(|_| self.options.batch.is_none());
-        let quantize = self.options.quantize.clone();
-        let mut target = c::target(lanes)?;
-        target.packs_alike = self.options.packs_alike;
-        target.registers = self.options.registers.unwrap_or(target.registers);
-        let mut options =
-            COptions { prefix: prefix.into(), pack, target, quantize, block, ..COptions::default() };
-        options.mesh = partition.as_ref().map(c::mesh);
-        let threads = self.options.threads();
-        if autotune {
-            options.choices = tune(&graph, &options, tool, &Cache::default(), threads)?;
+        let mut request = c::request(options)?;
+        request.mesh = partition.as_ref().map(c::mesh);
+        if self.options.autotune {
+            request.choices = tune(&graph, &request)?;
         }
-        // What is measured changes no memory of the caller; blocks of rows may be copies.
+        // Blocks of rows may be copies.
         if self.options.batch.is_none() {
-            options.donated = c::donated(&graph, &self.compiled.donated);
+            request.donated = c::donated(&graph, &self.compiled.donated);
         }
-        let options = COptions { in_place, profile, ..options };
-        let mut source = compile_c(&graph, &options)?;
+        request.profile = profile;
+        let mut source = compile_c(&graph, &request)?;
         stages.append(&mut source.stages);
         source.stages = stages;
         let interface = Interface::of(&source, prefix);
@@ -415,54 +349,4 @@ pub(crate) fn symbols_of<'a>(
         }
     }
     Ok(symbols)
-}
-
-/// Headers of systems: an export has a header that is called like its prefix, and would hide them.
-const HEADERS: &[&str] = &[
-    "assert",
-    "complex",
-    "ctype",
-    "errno",
-    "fenv",
-    "float",
-    "inttypes",
-    "limits",
-    "locale",
-    "malloc",
-    "math",
-    "memory",
-    "pthread",
-    "sched",
-    "setjmp",
-    "signal",
-    "stdalign",
-    "stdarg",
-    "stdatomic",
-    "stdbool",
-    "stddef",
-    "stdint",
-    "stdio",
-    "stdlib",
-    "stdnoreturn",
-    "string",
-    "strings",
-    "tgmath",
-    "threads",
-    "time",
-    "uchar",
-    "unistd",
-    "wchar",
-    "wctype",
-];
-
-/// A prefix becomes part of names of C.
-fn check_prefix(prefix: &str) -> Result<()> {
-    // Generated code calls its own so, and an export has a file main.c.
-    let is_taken = ["main", "mithril"].contains(&prefix) || HEADERS.contains(&&*prefix.to_ascii_lowercase());
-    let is_word = !is_taken && prefix.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    if is_word && prefix.starts_with(|c: char| c.is_ascii_alphabetic()) && prefix.len() <= 64 {
-        return Ok(());
-    }
-    Err(Error::new(Code::BadName, format!("{prefix:?} cannot be a prefix of C function names"))
-        .help("use at most 64 letters, digits and underscores, a letter first; neither main, nor mithril, nor a header of C"))
 }

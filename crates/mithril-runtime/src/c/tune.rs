@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use mithril_compile::c::{COptions, CSource, Choices, TuningTask, compile_c};
+use mithril_compile::c::{COptions, CRequest, CSource, Choices, TuningTask, compile_c};
 use mithril_ir::{DType, Graph, Result};
 
 use super::array::{Address, AddressMut};
@@ -25,14 +25,12 @@ const MOST_RUNS: usize = 20;
 const FILL: u8 = 0x3c;
 
 /// The fastest candidates of the kernels of a graph.
-pub fn tune(
-    graph: &Graph,
-    options: &COptions,
-    tool: &Tool,
-    cache: &Cache,
-    threads: usize,
-) -> Result<Choices> {
-    let tuning_tasks = compile_c(graph, options)?.tuning_tasks;
+pub fn tune(graph: &Graph, request: &CRequest) -> Result<Choices> {
+    // What is measured changes no memory of the caller.
+    let options = COptions { in_place: false, ..request.options.clone() };
+    let request = &CRequest { options, ..request.clone() };
+    let (tool, cache, threads) = (&Tool::of(&request.options), &Cache::default(), request.options.threads());
+    let tuning_tasks = compile_c(graph, request)?.tuning_tasks;
     let compiler = Compiler::find(tool)?.identity();
     let threads_text = threads.to_string();
     let key =
@@ -49,7 +47,7 @@ pub fn tune(
     if open.is_empty() {
         return Ok(choices);
     }
-    for (specification, name) in measure(graph, options, &open, &choices, (tool, cache, threads))? {
+    for (specification, name) in measure(graph, request, &open, &choices, (tool, cache, threads))? {
         cache.keep_text(&key(&specification).each_ref().map(String::as_str), &name);
         choices.insert(specification, name);
     }
@@ -59,7 +57,7 @@ pub fn tune(
 /// Measures round after round; the candidates of the round in which each step was the fastest.
 fn measure(
     graph: &Graph,
-    options: &COptions,
+    request: &CRequest,
     open: &[TuningTask],
     known: &Choices,
     (tool, cache, threads): (&Tool, &Cache, usize),
@@ -74,10 +72,10 @@ fn measure(
             let name = &task.candidates[round % task.candidates.len()];
             choices.insert(task.specification.clone(), name.clone());
         }
-        let options =
-            COptions { profile: true, choices: choices.clone(), only: only.clone(), ..options.clone() };
-        let source = compile_c(graph, &options)?;
-        let mut interface = Interface::of(&source, &options.prefix);
+        let request =
+            CRequest { profile: true, choices: choices.clone(), only: only.clone(), ..request.clone() };
+        let source = compile_c(graph, &request)?;
+        let mut interface = Interface::of(&source, &request.options.prefix);
         let shape = vec![source.costs.len()];
         interface.outputs.push(TensorSpec { name: SECONDS.into(), dtype: DType::F64, shape });
         let function = Function::new(tool, cache, &source.c, interface, threads)?;

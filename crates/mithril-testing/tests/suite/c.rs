@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::process::Command;
 use std::sync::Arc;
 
-use mithril::compile::c::{C, COptions, compile_c, target};
+use mithril::compile::c::{C, COptions, compile_c, request};
 use mithril::compile::passes::differentiate::{Request, differentiate};
 use mithril::compile::pipeline::{Target, lower};
 use mithril::ir::build::Builder;
@@ -87,16 +87,8 @@ fn compile_for(
     level: Option<&str>,
 ) -> Function {
     let lowered = lower(graph, &C, float, &mut |_, _| {}).expect("lowering");
-    let source = compile_c(
-        &lowered,
-        &COptions {
-            prefix: "cases".to_owned(),
-            pack: threads > 1,
-            target: target(lanes).expect("a target"),
-            ..COptions::default()
-        },
-    )
-    .expect("C");
+    let options = COptions { prefix: "cases".to_owned(), pack: threads > 1, lanes, ..COptions::default() };
+    let source = compile_c(&lowered, &request(options).expect("a processor")).expect("C");
     if let Ok(path) = std::env::var("MITHRIL_TEST_KEEP") {
         std::fs::write(format!("{path}.{float}.{threads}.c"), &source.c).expect("the C file");
     }

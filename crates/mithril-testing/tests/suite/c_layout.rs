@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mithril::compile::c::{C, COptions, compile_c, target};
+use mithril::compile::c::{C, COptions, compile_c, request};
 use mithril::compile::pipeline::lower;
 use mithril::ir::build::Builder;
 use mithril::ir::dtype::DType;
@@ -99,13 +99,9 @@ fn check(lanes: usize, float: DType, blocks: usize) {
     let graph = net.b.graph;
     let expected = interp::run(&graph, &net.inputs).expect("the interpreter");
     let lowered = lower(&graph, &C, float, &mut |_, _| {}).expect("lowering");
-    let options = COptions {
-        prefix: "net".to_owned(),
-        pack: true,
-        target: target(Some(lanes)).expect("a target"),
-        ..COptions::default()
-    };
-    let source = compile_c(&lowered, &options).expect("C");
+    let options =
+        COptions { prefix: "net".to_owned(), pack: true, lanes: Some(lanes), ..COptions::default() };
+    let source = compile_c(&lowered, &request(options).expect("a processor")).expect("C");
     let layout = source.stages.iter().find(|(stage, _)| stage == "blocked_layout").expect("the stage");
     assert_eq!(layout.1.matches("in blocks").count(), blocks, "lanes {lanes} of {float}\n{}", layout.1);
     let kernels = source.stages.iter().find(|(stage, _)| stage == "kernel_selection").expect("the stage");

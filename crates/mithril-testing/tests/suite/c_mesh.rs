@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use mithril::compile::c::{C, COptions, TensorSpec, compile_c, mesh, target};
+use mithril::compile::c::{C, COptions, CRequest, TensorSpec, compile_c, mesh, request};
 use mithril::compile::partition::{Mesh, Partitioned, Placement, virtual_mesh};
 use mithril::compile::pipeline::lower;
 use mithril::ir::build::Builder;
@@ -94,12 +94,9 @@ fn collectives_agree_with_the_virtual_mesh() {
     let (mut program, values) = program();
     let expected = virtual_mesh::parts(&program, &values).expect("the virtual mesh");
     program.graph = lower(&program.graph, &C, DType::F32, &mut |_, _| {}).expect("lowering");
-    let options = COptions {
-        target: target(Some(1)).expect("a target"),
-        mesh: Some(mesh(&program)),
-        ..COptions::default()
-    };
-    let source = compile_c(&program.graph, &options).expect("C");
+    let plain = request(COptions { lanes: Some(1), ..COptions::default() }).expect("a processor");
+    let request = CRequest { mesh: Some(mesh(&program)), ..plain };
+    let source = compile_c(&program.graph, &request).expect("C");
     let driver = include_str!("c_mesh.c")
         .replace("@input_bytes@", &bytes_of(&source.inputs))
         .replace("@output_bytes@", &bytes_of(&source.outputs));

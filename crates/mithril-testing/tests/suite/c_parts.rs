@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use mithril::compile::c::{C, COptions, compile_c, target};
+use mithril::compile::c::{C, COptions, compile_c, request};
 use mithril::compile::pipeline::lower;
 use mithril::ir::dtype::DType;
 use mithril::ir::op::Tolerance;
@@ -176,13 +176,9 @@ fn check(lines: &str, float: DType, pack: bool, lanes: usize) -> usize {
         .collect();
     let expected = interp::run(&graph, &inputs).expect("the interpreter");
     let lowered = lower(&graph, &C, float, &mut |_, _| {}).expect("lowering");
-    let options = COptions {
-        prefix: "net".to_owned(),
-        pack,
-        target: target(Some(lanes)).expect("a target"),
-        ..COptions::default()
-    };
-    let source = compile_c(&lowered, &options).unwrap_or_else(|e| panic!("{e}"));
+    let options = COptions { prefix: "net".to_owned(), pack, lanes: Some(lanes), ..COptions::default() };
+    let source =
+        compile_c(&lowered, &request(options).expect("a processor")).unwrap_or_else(|e| panic!("{e}"));
     let flags = ["-Wall", "-Wextra", "-Werror", "-O1"].map(str::to_owned).to_vec();
     let folder = tempfile::tempdir().expect("a folder");
     for threads in [1, 3] {

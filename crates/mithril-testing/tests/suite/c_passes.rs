@@ -28,15 +28,15 @@ use std::path::Path;
 
 use mithril::codegen::c::ir::program::LoopProgram;
 use mithril::codegen::c::pipeline::{passes, run_program};
-use mithril::compile::c::{COptions, Id as _, InputId, Quantize, Scheme, target};
+use mithril::compile::c::{CRequest, Id as _, InputId, Quantize, Scheme, target};
 
-fn options(words: &str) -> COptions {
-    let mut options = COptions { target: target(Some(8)).expect("a target"), ..COptions::default() };
+fn request(words: &str) -> CRequest {
+    let mut request = CRequest { target: target(Some(8)).expect("a target"), ..CRequest::default() };
     let mut ranges = BTreeMap::new();
     for word in words.split_whitespace() {
         let (name, value) = word.split_once('=').unwrap_or((word, "1"));
         if name == "only" {
-            options.only.push(value.replace('+', " "));
+            request.only.push(value.replace('+', " "));
             continue;
         }
         if name == "range" {
@@ -45,23 +45,23 @@ fn options(words: &str) -> COptions {
         }
         let value: usize = value.parse().expect("a number");
         match name {
-            "pack" => options.pack = true,
-            "in_place" => options.in_place = true,
-            "donated" => options.donated.push(InputId::new(value)),
-            "lanes" => options.target = target(Some(value)).expect("a target"),
-            "bytes" => options.target.has_bytes = true,
-            "pairs" => options.target.has_bf16 = true,
-            "threads" => options.target.threads = value,
-            "block" => options.block = Some(value),
+            "pack" => request.options.pack = true,
+            "in_place" => request.options.in_place = true,
+            "donated" => request.donated.push(InputId::new(value)),
+            "lanes" => request.target = target(Some(value)).expect("a target"),
+            "bytes" => request.target.has_bytes = true,
+            "pairs" => request.target.has_bf16 = true,
+            "threads" => request.target.threads = value,
+            "block" => request.options.block = Some(value),
             "int8" => {
                 let rules = vec![("*".to_owned(), Some(Scheme::Int8))];
                 let ranges = std::mem::take(&mut ranges);
-                options.quantize = Some(Quantize { rules, ranges, strict: value > 1 });
+                request.options.quantize = Some(Quantize { rules, ranges, strict: value > 1 });
             }
             _ => panic!("there is no option {name}"),
         }
     }
-    options
+    request
 }
 
 /// The text of the program in a file after the passes that the file names.
@@ -74,7 +74,7 @@ fn run(file: &str) -> String {
     }
     let names: Vec<&str> = names.split_whitespace().collect();
     let program = LoopProgram::parse(program, &[]);
-    let after = program.and_then(|program| run_program(program, &options(words), &names));
+    let after = program.and_then(|program| run_program(program, &request(words), &names));
     after.unwrap_or_else(|error| format!("{error}\n"))
 }
 

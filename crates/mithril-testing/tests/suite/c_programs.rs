@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use mithril::codegen::c::ir::program::LoopProgram;
 use mithril::codegen::c::pipeline::loop_programs;
-use mithril::compile::c::{C, COptions};
+use mithril::compile::c::{C, COptions, CRequest};
 use mithril::compile::passes::differentiate::Request;
 use mithril::compile::pipeline::lower;
 use mithril::ir::{DType, Graph, text};
@@ -15,8 +15,9 @@ use proptest::prelude::*;
 const F32: DType = DType::F32;
 
 /// The programs after each pass over loops print, and parse to the same.
-fn round_trips(graph: &Graph, options: &COptions) -> Result<Vec<String>, String> {
-    let programs = loop_programs(graph, options).map_err(|e| e.to_string())?;
+fn round_trips(graph: &Graph, options: COptions) -> Result<Vec<String>, String> {
+    let request = CRequest { options, ..CRequest::default() };
+    let programs = loop_programs(graph, &request).map_err(|e| e.to_string())?;
     let mut texts = Vec::new();
     for (stage, program) in programs {
         let text = program.to_string();
@@ -48,7 +49,7 @@ fn stages_of_random_programs_round_trip() {
         if graph.inputs.iter().any(|&v| graph.ty(v).is_some_and(|ty| ty.shape.known().is_none())) {
             return Ok(());
         }
-        count.set(count.get() + round_trips(&graph, &COptions { pack, ..COptions::default() })?.len());
+        count.set(count.get() + round_trips(&graph, COptions { pack, ..COptions::default() })?.len());
         Ok(())
     };
     for next in [Style::Products, Style::Any] {
@@ -90,7 +91,7 @@ fn samples() -> Vec<String> {
         let graph = text::parse(&format!("graph {{\n{lines}\n}}\n")).expect("a graph");
         let options = COptions { pack: true, in_place: true, ..COptions::default() };
         let graph = lowered(&graph).expect("lowering");
-        texts.extend(round_trips(&graph, &options).unwrap_or_else(|e| panic!("{e}")));
+        texts.extend(round_trips(&graph, options).unwrap_or_else(|e| panic!("{e}")));
     }
     assert!(texts.iter().any(|text| text.contains("in blocks of 8, halo 1")), "{texts:#?}");
     assert!(texts.iter().any(|text| text.contains(" input 2, output 1 ")), "{texts:#?}");
@@ -104,7 +105,7 @@ fn large_constants_are_given_beside_the_text() {
         "graph {{\n data %0 \"x\": i64[200]\n %1: i64[200] = add(%0, i64[200]{{{numbers}}}) in \"\"\n return \"y\" = %1\n}}\n"
     );
     let graph = lowered(&text::parse(&graph).expect("a graph")).expect("lowering");
-    let texts = round_trips(&graph, &COptions::default()).unwrap_or_else(|e| panic!("{e}"));
+    let texts = round_trips(&graph, COptions::default()).unwrap_or_else(|e| panic!("{e}"));
     assert!(texts[0].contains("i64[200]{...} constant"), "{}", texts[0]);
     let error = LoopProgram::parse(&texts[0], &[]).expect_err("no constant");
     assert!(error.to_string().contains("there is no such constant"), "{error}");

@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use mithril::compile::c::{C, COptions, CSource, compile_c, target};
+use mithril::compile::c::{self, C, COptions, CSource, compile_c};
 use mithril::compile::passes::differentiate::Request;
 use mithril::compile::passes::specialize::specialize;
 use mithril::compile::pipeline::lower;
@@ -55,11 +55,11 @@ fn check_in(program: &Program, choices: &[u8], block: Option<usize>) -> Result<O
     let options = COptions {
         prefix: "random".to_owned(),
         pack: choice(0) % 2 == 1,
-        target: target(Some([16, 8, 4, 1][choice(1) % 4])).expect("a target"),
+        lanes: Some([16, 8, 4, 1][choice(1) % 4]),
         block,
         ..COptions::default()
     };
-    let source = match compile_c(&lowered, &options) {
+    let source = match c::request(options).and_then(|request| compile_c(&lowered, &request)) {
         Err(e) if block.is_some() && [Code::Unsupported, Code::BadArgument].contains(&e.code()) => {
             return Ok(None);
         }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mithril::compile::c::{C, COptions, Quantize, Scheme, compile_c, target};
+use mithril::compile::c::{C, COptions, CRequest, Quantize, Scheme, compile_c, request};
 use mithril::compile::compiled::Compiled;
 use mithril::compile::pipeline::lower;
 use mithril::ir::graph::Graph;
@@ -184,13 +184,14 @@ fn generated_c_is_text_that_one_would_write() {
             let options = COptions {
                 prefix: "net".to_owned(),
                 pack,
-                target: target(Some(lanes)).expect("a target"),
-                profile: name == "products",
+                lanes: Some(lanes),
                 quantize,
                 in_place: name == "training step",
                 ..COptions::default()
             };
-            let source = compile_c(&graph, &options).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let profile = name == "products";
+            let request = CRequest { profile, ..request(options).expect("a processor") };
+            let source = compile_c(&graph, &request).unwrap_or_else(|e| panic!("{name}: {e}"));
             if let Ok(folder) = std::env::var("MITHRIL_TEST_KEEP") {
                 let file = format!("{name}.{lanes}.{pack}.{}.c", scheme.map_or("float", Scheme::name));
                 std::fs::write(std::path::Path::new(&folder).join(file), &source.c).expect("the C file");

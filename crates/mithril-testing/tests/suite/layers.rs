@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 /// The folders and single files of `mithril-codegen` `c/`: each may import those in front of it.
 const ORDER: &[&str] = &[
-    "target", "options", "prelude", "ir", "syntax", "lower", "kernels", "analysis", "select", "passes",
-    "verify", "pipeline", "emit", "source", "batch",
+    "target", "options", "request", "prelude", "ir", "syntax", "lower", "kernels", "analysis", "select",
+    "passes", "verify", "pipeline", "emit", "source", "batch",
 ];
 
 /// The same for `c/kernels/`.

@@ -312,7 +312,7 @@ class _Reference:
 
     def program(self, prefix: str) -> Any:
         """Return the program in C, for any sizes."""
-        options = {**self._tool.c_options(prefix), "lanes": 4, "packs_alike": True, "registers": REGISTERS}
+        options = self._tool.c_options(prefix, lanes=4, packs_alike=True, registers=REGISTERS)
         return _core.c_program(self._core, options, is_lazy=True)
 
     def empty(self) -> Values:

@@ -11,7 +11,7 @@ use crate::c::ir::kernel::Argument;
 use crate::c::ir::program::{
     KernelBuffer, KernelCall, KernelMemory, KernelPlace, KernelProgram, KernelStep, PackCall, Place, Start,
 };
-use crate::c::options::Mesh;
+use crate::c::request::Mesh;
 use crate::c::syntax::comment::quoted;
 use crate::c::syntax::template::c_type;
 use crate::ids::{Id as _, Table};

@@ -17,8 +17,8 @@ use crate::c::ir::expr::{Argument, BufferId, Call, ERROR_PLACES, ERRORS, MESH_ER
 use crate::c::ir::kernel::Argument as KernelArgument;
 use crate::c::ir::program::{KernelCall, KernelProgram, KernelStep, KernelWork, Nest, Parts, Place, Rows};
 use crate::c::kernels::common::library::Library;
-use crate::c::options::{Mesh, Options};
 use crate::c::prelude::PRELUDE;
+use crate::c::request::{Mesh, Request};
 use crate::c::select::epilogue::EpilogueFunctions;
 use crate::c::syntax::comment::{comment, quoted};
 use crate::c::syntax::expr::{MARK, MARK_END, Writer, ZERO, number};
@@ -113,12 +113,12 @@ pub struct File {
 /// Writes the file.
 pub fn file(
     program: &KernelProgram,
-    options: &Options,
+    request: &Request,
     library: &Library,
     epilogues: &EpilogueFunctions,
     declared: &str,
 ) -> Result<File> {
-    let mut file = Writing::new(program, options);
+    let mut file = Writing::new(program, request);
     let parts = parts(program).into_iter();
     let packing: Vec<Vec<Phase>> = parts
         .map(|part| part.iter().flat_map(|&i| file.step(&program.prepacking[i], false)).collect())
@@ -136,7 +136,7 @@ pub fn file(
     });
     let run = Run {
         program,
-        prefix: &options.prefix,
+        prefix: &request.options.prefix,
         names: &file.names,
         used: &file.used,
         packed: file.packed_of(&file.used_packed),
@@ -144,9 +144,9 @@ pub fn file(
         parallel: file.parallel,
         arena: program.info.arena_bytes.unwrap_or(0),
         scratch: thread_scratch.max().unwrap_or(0),
-        profile: options.profile,
-        mesh: options.mesh.as_ref(),
-        agrees: options.mesh.is_some() && file.fails_alone,
+        profile: request.profile,
+        mesh: request.mesh.as_ref(),
+        agrees: request.mesh.is_some() && file.fails_alone,
     };
     let scratch = program.prepacking.iter().map(|step| match &step.work {
         KernelWork::Call(call) => call.scratch.next_multiple_of(64),
@@ -159,10 +159,10 @@ pub fn file(
         program.steps.iter().any(|step| matches!(step.work, KernelWork::Kernel(_) | KernelWork::Parts(_)));
     let kernels = if has_kernels { library.source() } else { String::new() };
     let lines = run.lines(&steps);
-    verify(&run, options, &packing, &lines)?;
+    verify(&run, request, &packing, &lines)?;
     let body = simplify(&format!("{}{}{}", file.functions, run.text(&lines), pack(&preparing, &packing)));
     let parts = [&epilogues.source(&kernels), "\n", &kernels, &body];
-    let guide = guide(program, options, run.parallel);
+    let guide = guide(program, request, run.parallel);
     let mut out = text(&guide, declared, &file.constants, parts);
     let sizes = Sizes {
         arena: run.arena + run.scratch,
@@ -197,8 +197,8 @@ fn text(guide: &str, declared: &str, constants: &[(String, String)], parts: [&st
 }
 
 /// Looks at what the calls read; what is left of a program to be measured reads what nobody has made.
-fn verify(run: &Run<'_>, options: &Options, packing: &[Vec<Phase>], lines: &[Line<'_>]) -> Result<()> {
-    if options.only.is_empty() { written(run.program, packing, lines, run.parallel) } else { Ok(()) }
+fn verify(run: &Run<'_>, request: &Request, packing: &[Vec<Phase>], lines: &[Line<'_>]) -> Result<()> {
+    if request.only.is_empty() { written(run.program, packing, lines, run.parallel) } else { Ok(()) }
 }
 
 /// The names in a text.
@@ -241,11 +241,11 @@ struct Writing<'a> {
 }
 
 impl<'a> Writing<'a> {
-    fn new(program: &'a KernelProgram, options: &'a Options) -> Self {
+    fn new(program: &'a KernelProgram, request: &'a Request) -> Self {
         let mut namer = Namer::default();
         let mut file = Self {
             program,
-            prefix: &options.prefix,
+            prefix: &request.options.prefix,
             names: program.buffers.iter().map(|b| namer.name(&b.name)).collect(),
             // A pointer called like a function would hide it.
             globals: namer,
@@ -257,7 +257,7 @@ impl<'a> Writing<'a> {
             used_packed: BTreeSet::new(),
             fails: false,
             fails_alone: false,
-            mesh: options.mesh.as_ref(),
+            mesh: request.mesh.as_ref(),
             failing: (Vec::new(), String::new()),
             parallel: program.steps.iter().map(|step| work(program, step)).fold(0, i64::saturating_add)
                 >= LEAST_PARALLEL,
@@ -265,13 +265,13 @@ impl<'a> Writing<'a> {
         let inputs = program.buffers.iter().filter(|b| b.input().is_some()).count();
         let weights = (0..inputs).map(|i| format!("weight_{i}"));
         for suffix in TAKEN.iter().map(ToString::to_string).chain(weights) {
-            file.globals.name(&format!("{}_{suffix}", options.prefix));
+            file.globals.name(&format!("{}_{suffix}", request.options.prefix));
         }
         for (i, buffer) in program.buffers.entries() {
             if let Place::Constant(tensor) = &buffer.place
                 && program.prepacking.iter().chain(&program.steps).any(|step| step.reads().contains(&i))
             {
-                let name = file.globals.name(&format!("{}_{}", options.prefix, buffer.name));
+                let name = file.globals.name(&format!("{}_{}", request.options.prefix, buffer.name));
                 file.constants.push((name.clone(), constant(&name, tensor)));
                 file.names[i] = name;
             }

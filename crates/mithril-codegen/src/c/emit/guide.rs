@@ -3,7 +3,7 @@
 use crate::c::emit::fast_path;
 use crate::c::ir::expr::Expr;
 use crate::c::ir::program::{KernelProgram, KernelStep, KernelWork, Nest};
-use crate::c::options::Options;
+use crate::c::request::Request;
 use crate::c::syntax::comment::comment;
 use crate::c::syntax::expr::{MARK, MARK_END};
 use crate::c::syntax::wrap::WIDTH;
@@ -13,13 +13,13 @@ const COLUMN: usize = 18;
 
 /// The comment at the top of the file: where to start reading, and how tensors are laid out; `parallel`: whether threads
 /// divide the steps.
-pub fn guide(program: &KernelProgram, options: &Options, parallel: bool) -> String {
+pub fn guide(program: &KernelProgram, request: &Request, parallel: bool) -> String {
     let mut out = String::from("/* The parts of this file, from its end:\n");
-    for (name, text) in parts(program, options, parallel) {
+    for (name, text) in parts(program, request, parallel) {
         out.push_str(&entry(&name, &text));
     }
     if program.buffers.iter().any(|b| b.blocks.is_some()) {
-        let lanes = options.target.lanes;
+        let lanes = request.target.lanes;
         let text = format!(
             "Blocked layout (NCHWc): temporaries between convolutions are stored as [images][channels / \
              {lanes}][rows][pixels][{lanes}], volumes as [images][frames][channels / {lanes}][rows][pixels][{lanes}], with a \
@@ -33,8 +33,8 @@ pub fn guide(program: &KernelProgram, options: &Options, parallel: bool) -> Stri
     out
 }
 
-fn parts(program: &KernelProgram, options: &Options, parallel: bool) -> Vec<(String, String)> {
-    let p = &options.prefix;
+fn parts(program: &KernelProgram, request: &Request, parallel: bool) -> Vec<(String, String)> {
+    let p = &request.options.prefix;
     let steps = program.steps.len();
     let tiles = match program.tiles() {
         1 => String::new(),
@@ -59,7 +59,7 @@ fn parts(program: &KernelProgram, options: &Options, parallel: bool) -> Vec<(Str
                     kernels read them.";
         parts.push((format!("{p}_pack"), text.to_owned()));
     }
-    if let Some(mesh) = &options.mesh {
+    if let Some(mesh) = &request.mesh {
         let text = format!(
             "not in this file: what exchanges tensors between the {} ranks of the mesh.",
             mesh.ranks()

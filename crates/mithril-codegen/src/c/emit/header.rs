@@ -1,7 +1,7 @@
 //! The header of a generated file: C99, usable from C++.
 
 use crate::c::ir::program::{KernelProgram, Place};
-use crate::c::options::Mesh;
+use crate::c::request::Mesh;
 use crate::c::syntax::comment::comment;
 use crate::c::syntax::template::c_type;
 use crate::c::syntax::wrap::wrap;

@@ -67,5 +67,6 @@ pub use spec::strides::{Stored, Strides};
 pub use weight_gradient::correlation::Correlation;
 
 pub use crate::c::ir::kernel::{Argument, Call, Kernel, PanelStart};
-pub use crate::c::options::{Choices, Scheme};
+pub use crate::c::options::Scheme;
+pub use crate::c::request::Choices;
 pub use crate::c::target::{Element, Target, TileFeatures};

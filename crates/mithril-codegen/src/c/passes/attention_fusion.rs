@@ -13,8 +13,8 @@ use crate::c::ir::program::{
     Place, Rows,
 };
 use crate::c::kernels::common::library::{Library, LibraryMark};
-use crate::c::options::Options;
 use crate::c::passes::row_fusion::{Group, Member, readers};
+use crate::c::request::Request;
 use crate::c::select::context::SelectionContext;
 use crate::c::select::epilogue::EpilogueFunctions;
 use crate::c::select::product::product;
@@ -35,7 +35,7 @@ const WEIGHT: &str = "mithril_exp_weight_{t}({0})";
 /// Replaces two products and what is between them.
 pub fn fuse(
     program: &mut KernelProgram,
-    options: &Options,
+    request: &Request,
     library: &mut Library,
     epilogues: &mut EpilogueFunctions,
 ) {
@@ -50,7 +50,7 @@ pub fn fuse(
             // Neither factor is a weight, which could be quantized.
             let decisions = &mut Vec::new();
             let mut making =
-                SelectionContext { options, library: &mut *library, epilogues: &mut *epilogues, decisions };
+                SelectionContext { request, library: &mut *library, epilogues: &mut *epilogues, decisions };
             if let Some(parts) = divide(program, group, row, &mut making) {
                 group.replace(program, start, KernelWork::Parts(parts));
                 start = start + group.passed.len();

@@ -16,7 +16,7 @@ use mithril_ir::error::{Code, Error, Result};
 use crate::c::analysis::batch::{BatchAxes, BatchAxis, SPLIT_VARS, divisors, row_of};
 use crate::c::ir::expr::{BufferId, Expr, Index, Var};
 use crate::c::ir::program::{BatchTiling, LoopBuffer, LoopProgram, LoopStep, LoopWork, Place};
-use crate::c::options::Options;
+use crate::c::request::Request;
 
 /// Bytes that steps may read and write of tensors between them as long as these stay in the caches: what two cores
 /// have of the last one, about.
@@ -27,15 +27,16 @@ const LEAST: i64 = 1 << 20;
 
 /// Has as many rows computed at a time as is asked for, or an error says why that cannot be; by default as many as are
 /// estimated to be quickest, if that can be.
-pub fn tile(program: &mut LoopProgram, options: &Options) -> Result<()> {
-    let block = options.block;
-    if options.mesh.is_some() {
+pub fn tile(program: &mut LoopProgram, request: &Request) -> Result<()> {
+    // With an argument for their number, the program is that of one block.
+    let block = request.options.block.filter(|_| request.options.batch.is_none());
+    if request.mesh.is_some() {
         let text = "the ranks of a mesh compute their part of a batch at once";
         let error = || Error::new(Code::Unsupported, text).help("leave out the option block");
         return block.map_or(Ok(()), |_| Err(error()));
     }
     // What is made of parameters would be made each time. Ranges of integers are found in all data of a call.
-    if block.is_none() && (!options.pack || options.quantize.is_some()) {
+    if block.is_none() && (!request.options.pack || request.options.quantize.is_some()) {
         return Ok(());
     }
     let (size, independence) = match (independent(program), block) {

@@ -12,19 +12,19 @@ use crate::c::ir::expr::{BufferId, Expr};
 use crate::c::ir::layout::Blocks;
 use crate::c::ir::program::{LoopBuffer, LoopProgram, LoopWork, Nest};
 use crate::c::kernels::common::library::Library;
-use crate::c::options::Options;
+use crate::c::request::Request;
 use crate::c::select::convolution::blocked_convolution;
 use crate::c::target::Element;
 use crate::ids::Table;
 
 /// Decides which temporaries are stored in blocked layout.
-pub fn lay_out(program: &mut LoopProgram, options: &Options, library: &Library) {
+pub fn lay_out(program: &mut LoopProgram, request: &Request, library: &Library) {
     let volumes = volumes(program);
     drop_unit_axes(program, &volumes);
     for buffer in &mut program.buffers {
         buffer.blocks = could_be(buffer, !volumes.is_empty(), library);
     }
-    while let Some(buffers) = unsuitable(program, options, library) {
+    while let Some(buffers) = unsuitable(program, request, library) {
         for b in buffers {
             program.buffers[b].blocks = None;
         }
@@ -102,7 +102,7 @@ fn could_be(buffer: &LoopBuffer, with_volumes: bool, library: &Library) -> Optio
 }
 
 /// Tensors in blocks that have to be row-major after all, since a step cannot work on blocks.
-fn unsuitable(program: &LoopProgram, options: &Options, library: &Library) -> Option<Vec<BufferId>> {
+fn unsuitable(program: &LoopProgram, request: &Request, library: &Library) -> Option<Vec<BufferId>> {
     let is_blocked = |b: &BufferId| program.buffers[*b].blocks.is_some();
     let mut of_convolutions: Table<BufferId, bool> = Table::beside(&program.buffers, false);
     for step in &program.steps {
@@ -113,7 +113,7 @@ fn unsuitable(program: &LoopProgram, options: &Options, library: &Library) -> Op
         }
         let suits = match &step.work {
             LoopWork::Nest(nest) if contraction(nest).is_none() => !reads_indices(nest),
-            LoopWork::Nest(nest) => match blocked_convolution(program, nest, options, library) {
+            LoopWork::Nest(nest) => match blocked_convolution(program, nest, request, library) {
                 Some(convolution) => {
                     of_convolutions[convolution.image] = true;
                     of_convolutions[nest.to] = true;

@@ -11,24 +11,24 @@ use crate::c::analysis::convolution::shape;
 use crate::c::ir::expr::{BufferId, Expr, Index};
 use crate::c::ir::program::{LoopProgram, LoopWork, Nest};
 use crate::c::kernels::common::library::Library;
-use crate::c::options::Options;
+use crate::c::request::Request;
 use crate::c::select::convolution::blocked_convolution;
 
 /// Lets convolutions read the bfloat16 of which their images are copies.
-pub fn lay_out(program: &mut LoopProgram, options: &Options, library: &Library) {
+pub fn lay_out(program: &mut LoopProgram, request: &Request, library: &Library) {
     for step in program.steps.ids() {
         let LoopWork::Nest(nest) = &program.steps[step].work else { continue };
-        if let Some(nest) = reading_halves(program, nest, options, library) {
+        if let Some(nest) = reading_halves(program, nest, request, library) {
             program.steps[step].work = LoopWork::Nest(nest);
         }
     }
 }
 
 /// The convolution that reads what its image is a copy of; `None` where it has to read the copy.
-fn reading_halves(program: &LoopProgram, nest: &Nest, options: &Options, library: &Library) -> Option<Nest> {
+fn reading_halves(program: &LoopProgram, nest: &Nest, request: &Request, library: &Library) -> Option<Nest> {
     let (conv, [image, weights], _) = shape(program, nest, &contraction(nest)?)?;
     program.buffers[image].blocks?;
-    if !conv.is_depth() && (!options.target.has_bf16 || !is_exact(program, weights)) {
+    if !conv.is_depth() && (!request.target.has_bf16 || !is_exact(program, weights)) {
         return None;
     }
     let half = copied(program, image)?;
@@ -37,7 +37,7 @@ fn reading_halves(program: &LoopProgram, nest: &Nest, options: &Options, library
         from => Expr::Load { from, at, stored },
     });
     let nest = Nest { value, ..nest.clone() };
-    let conv = blocked_convolution(program, &nest, options, library)?;
+    let conv = blocked_convolution(program, &nest, request, library)?;
     conv.gains_by_halves(library.target()).then_some(nest)
 }
 

@@ -8,15 +8,15 @@ use crate::c::kernels::blocked_conv::halo::Halo;
 use crate::c::kernels::common::library::Library;
 use crate::c::kernels::spec::bytes::AsBytes;
 use crate::c::kernels::spec::strides::Stored;
-use crate::c::options::Options;
+use crate::c::request::Request;
 use crate::c::select::convolution::blocked_convolution;
 use crate::c::target::Element;
 
 /// Makes the halo of each tensor as large as its consumers need.
-pub fn grow(program: &mut LoopProgram, options: &Options, library: &Library) {
+pub fn grow(program: &mut LoopProgram, request: &Request, library: &Library) {
     for step in program.steps.ids() {
         let LoopWork::Nest(nest) = &program.steps[step].work else { continue };
-        let Some(conv) = blocked_convolution(program, nest, options, library) else { continue };
+        let Some(conv) = blocked_convolution(program, nest, request, library) else { continue };
         let (buffer, halo, frames) = (conv.image, conv.halo(library), conv.frames());
         if let Some(blocks) = &mut program.buffers[buffer].blocks {
             for (size, needed) in blocks.frame_halo.iter_mut().zip(frames) {

@@ -11,7 +11,7 @@ use crate::c::analysis::contraction::{Contraction, contraction};
 use crate::c::analysis::convolution::is_convolution;
 use crate::c::ir::expr::{BufferId, Expr, Index, StepId};
 use crate::c::ir::program::{LoopBuffer, LoopProgram, LoopStep, LoopWork, Nest, Place};
-use crate::c::options::Options;
+use crate::c::request::Request;
 use crate::ids::Id as _;
 
 /// Products of an element from which on a small tensor is converted first.
@@ -21,8 +21,9 @@ const OFTEN: i64 = 1024;
 const SMALL: i64 = 1 << 16;
 
 /// Lets convolutions read float32, and other sums of products what is small.
-pub fn promote(program: &mut LoopProgram, options: &Options) {
-    let weights = if options.pack && options.target.has_bf16 { weights(program) } else { BTreeSet::new() };
+pub fn promote(program: &mut LoopProgram, request: &Request) {
+    let weights =
+        if request.options.pack && request.target.has_bf16 { weights(program) } else { BTreeSet::new() };
     let mut wide: HashMap<BufferId, BufferId> = HashMap::new();
     let mut at = StepId::new(0);
     while let Some(step) = program.steps.get(at).cloned() {

@@ -6,7 +6,7 @@
 //! - A sum of products of such a tensor with weights that are integers times a scale for each filter is computed from the
 //!   integers, and multiplied by the scale.
 //!
-//! What kernels make of it is what they make of calibrated ranges ([`Options::quantize`]): the byte that stands for a
+//! What kernels make of it is what they make of calibrated ranges ([`Options::quantize`](crate::c::Options::quantize)): the byte that stands for a
 //! number is the one that the file means, since the range is that of its scale and zero point.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ use crate::c::analysis::contraction::{Contraction, contraction, is_zero, replace
 use crate::c::analysis::convolution::shape;
 use crate::c::ir::expr::{Binary, BufferId, Expr, Index, ReduceOp, StepId, Var};
 use crate::c::ir::program::{Integers, LoopBuffer, LoopMemory, LoopProgram, LoopStep, LoopWork, Nest, Place};
-use crate::c::options::Options;
+use crate::c::request::Request;
 use crate::c::select::context::is_fixed;
 use crate::c::select::quantize::{fits_integers, is_quick};
 
@@ -45,13 +45,13 @@ impl Grid {
 }
 
 /// Marks what is quantized by the model, and lets products multiply the integers.
-pub fn mark(program: &mut LoopProgram, options: &Options) {
+pub fn mark(program: &mut LoopProgram, request: &Request) {
     for step in &mut program.steps {
         if let LoopWork::Nest(nest) = &mut step.work {
             nest.value = rounded(&nest.value);
         }
     }
-    if !options.pack || !options.target.has_bytes {
+    if !request.options.pack || !request.target.has_bytes {
         return;
     }
     let mut made = BTreeMap::new();
@@ -65,7 +65,7 @@ pub fn mark(program: &mut LoopProgram, options: &Options) {
             program.integers.insert(nest.to, Integers::Range(range));
         }
         let nest = nest.clone();
-        if let Some(of_integers) = multiplied(program, &nest, number, &mut made, options) {
+        if let Some(of_integers) = multiplied(program, &nest, number, &mut made, request) {
             program.steps[number].work = LoopWork::Nest(of_integers);
         }
     }
@@ -207,7 +207,7 @@ fn multiplied(
     nest: &Nest,
     number: StepId,
     made: &mut BTreeMap<(BufferId, i64), BufferId>,
-    options: &Options,
+    request: &Request,
 ) -> Option<Nest> {
     let c = contraction(nest)?;
     let image = |e: &Expr| match e {
@@ -221,7 +221,7 @@ fn multiplied(
     }
     let (integers, scale) = weights(program, c.factors[side], &c)?;
     let like = &program.steps[number].clone();
-    let (weights, buffer) = kept(program, like, &integers, made, options)?;
+    let (weights, buffer) = kept(program, like, &integers, made, request)?;
     let sum = the_sum(&nest.value)?.clone();
     let mut factors = c.factors.map(Expr::clone);
     factors[side] = weights;
@@ -235,7 +235,7 @@ fn multiplied(
     let new = Nest { value: replaced(&nest.value, &sum, &scaled), ..nest.clone() };
     let terms = c.vars.iter().map(|v| v.size).product::<i64>();
     let suits = contraction(&new).is_some_and(|of_new| match shape(program, &new, &of_new) {
-        Some((conv, ..)) => conv.depth.is_none() && is_quick(&conv, &options.target),
+        Some((conv, ..)) => conv.depth.is_none() && is_quick(&conv, &request.target),
         None => fits_integers(terms as usize),
     });
     if !suits {
@@ -310,11 +310,11 @@ fn kept(
     like: &LoopStep,
     integers: &Expr,
     made: &mut BTreeMap<(BufferId, i64), BufferId>,
-    options: &Options,
+    request: &Request,
 ) -> Option<(Expr, BufferId)> {
     let Some((from, zero)) = offset(integers) else {
         let Expr::Load { from, .. } = integers else { return None };
-        return is_fixed(program, *from, options).then(|| (integers.clone(), *from));
+        return is_fixed(program, *from, request).then(|| (integers.clone(), *from));
     };
     let mut at = None;
     integers.walk(&mut |e| {
@@ -322,7 +322,7 @@ fn kept(
             at = Some(indices.clone());
         }
     });
-    let at = at.filter(|_| is_fixed(program, from, options))?;
+    let at = at.filter(|_| is_fixed(program, from, request))?;
     let to = if let Some(to) = made.get(&(from, zero)) {
         *to
     } else {

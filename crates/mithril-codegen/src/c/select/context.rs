@@ -6,20 +6,20 @@ use crate::c::ir::program::{KernelCall, Level, Program, Start};
 use crate::c::kernels::common::library::Library;
 use crate::c::kernels::spec::epilogue::Operand;
 use crate::c::kernels::spec::strides::Strides;
-use crate::c::options::Options;
+use crate::c::request::Request;
 use crate::c::select::decision::Decision;
 use crate::c::select::epilogue::{EpilogueCall, EpilogueFunctions};
 use crate::c::syntax::template::c_type;
 
 /// Whether a tensor is the same at every call, so that it may be packed once.
-pub fn is_fixed<L: Level>(program: &Program<L>, buffer: BufferId, options: &Options) -> bool {
-    options.pack && program.buffers[buffer].is_fixed()
+pub fn is_fixed<L: Level>(program: &Program<L>, buffer: BufferId, request: &Request) -> bool {
+    request.options.pack && program.buffers[buffer].is_fixed()
 }
 
 /// What a stage puts together.
 pub struct SelectionContext<'a> {
     /// What is asked for.
-    pub options: &'a Options,
+    pub request: &'a Request,
     /// The kernels' functions.
     pub library: &'a mut Library,
     /// The epilogues.

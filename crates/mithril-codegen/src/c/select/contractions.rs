@@ -7,7 +7,7 @@ use crate::c::ir::program::{
     KernelBuffer, KernelCall, KernelProgram, KernelStep, KernelWork, Nest, PackCall,
 };
 use crate::c::kernels::common::library::Library;
-use crate::c::options::Options;
+use crate::c::request::Request;
 use crate::c::select::context::SelectionContext;
 use crate::c::select::decision::Decision;
 use crate::c::select::epilogue::EpilogueFunctions;
@@ -19,7 +19,7 @@ use crate::ids::Id as _;
 /// Says which weights are quantized.
 pub fn select(
     program: &mut KernelProgram,
-    options: &Options,
+    request: &Request,
     library: &mut Library,
     epilogues: &mut EpilogueFunctions,
 ) -> Vec<Decision> {
@@ -33,7 +33,7 @@ pub fn select(
         let KernelWork::Nest(nest) = &original.work else { continue };
         library.take_tuning_keys();
         let mut making = SelectionContext {
-            options,
+            request,
             library: &mut *library,
             epilogues: &mut *epilogues,
             decisions: &mut decisions,

@@ -15,7 +15,7 @@ use crate::c::kernels::spec::epilogue::{Epilogue, Operand};
 use crate::c::kernels::spec::gemm::Packing;
 use crate::c::kernels::spec::strides::{Stored, Strides};
 use crate::c::kernels::winograd::build;
-use crate::c::options::Options;
+use crate::c::request::Request;
 use crate::c::select::context::{SelectionContext, call, is_fixed, operands};
 use crate::c::select::epilogue::EpilogueFunctions;
 use crate::c::select::quantize::{self, InFewBits};
@@ -26,11 +26,11 @@ use crate::c::target::{Element, Target};
 pub fn blocked_convolution<L: Level>(
     program: &Program<L>,
     nest: &Nest,
-    options: &Options,
+    request: &Request,
     library: &Library,
 ) -> Option<InBlocks> {
     let contraction = contraction(nest)?;
-    in_blocks(program, nest, &contraction, options, library.target())
+    in_blocks(program, nest, &contraction, request, library.target())
 }
 
 /// Results of fewer pixels do not fill the tiles of the kernels for blocks.
@@ -52,20 +52,20 @@ pub fn convolution(
         conv.channels, conv.filters, conv.kernel[0], conv.kernel[1]
     );
     let work = nest.vars.iter().chain(c.vars).map(|v| v.size as usize).product();
-    let few = quantize::convolution(program, [x, w], &conv, making.options);
+    let few = quantize::convolution(program, [x, w], &conv, making.request);
     let in_blocks = [nest.to, x].iter().any(|&b| program.buffers[b].blocks.is_some());
     let is_whole = matches!(few, Some(Ok(few)) if few.is_whole());
     if in_blocks || is_whole || (conv.groups == 1 && matches!(few, Some(Ok(_)))) {
         let target = *making.library.target();
         let shape = (conv.clone(), [x, w], vars.clone());
-        let blocked = in_blocks_of(program, nest, &shape, making.options, &target, making.epilogues);
+        let blocked = in_blocks_of(program, nest, &shape, making.request, &target, making.epilogues);
         if let Some(blocked) = blocked {
             let inputs = [(x, blocked.start(making.library)?), (w, 0)];
             let kernel = match few {
                 Some(Ok(few)) if few.is_whole() => blocked.conv.quantized(few.range(), making.library),
                 _ => blocked.conv.build(making.library),
             };
-            if let Some(outcome) = few.filter(|_| making.options.quantize.is_some()) {
+            if let Some(outcome) = few.filter(|_| making.request.options.quantize.is_some()) {
                 let together = if is_whole { 1 } else { blocked.conv.together(target.lanes) };
                 let kept = (blocked.conv.terms(together), kernel.packed_bytes);
                 quantize::decided(program, w, &conv, outcome, kept, making.decisions);
@@ -91,7 +91,7 @@ pub fn convolution(
     let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
     conv.out = pixels(&program.buffers[nest.to].position(&coordinates), &vars, width)?;
     c_type(program.buffers[nest.to].dtype).clone_into(&mut conv.out_element);
-    let is_ahead = is_fixed(program, w, making.options);
+    let is_ahead = is_fixed(program, w, making.request);
     conv.packing = if is_ahead { Packing::Ahead } else { Packing::Running };
     conv.epilogue = Epilogue { operands, expression: epilogue.expression, vectors: epilogue.vectors };
     conv.few_bits = few.as_ref().and_then(|blocked| blocked.as_ref().ok()).copied();
@@ -109,13 +109,13 @@ pub fn in_whole_numbers<L: Level>(
     program: &Program<L>,
     nest: &Nest,
     c: &Contraction<'_>,
-    options: &Options,
+    request: &Request,
 ) -> Option<(BufferId, Option<[f32; 2]>)> {
     let (conv, [x, w], _) = shape(program, nest, c)?;
     if conv.depth.is_some() {
         return None;
     }
-    let few = quantize::convolution(program, [x, w], &conv, options)?.ok()?;
+    let few = quantize::convolution(program, [x, w], &conv, request)?.ok()?;
     few.is_whole().then(|| (x, few.range()))
 }
 
@@ -169,30 +169,30 @@ pub fn in_blocks<L: Level>(
     program: &Program<L>,
     nest: &Nest,
     c: &Contraction<'_>,
-    options: &Options,
+    request: &Request,
     target: &Target,
 ) -> Option<InBlocks> {
     let shape = shape(program, nest, c)?;
-    in_blocks_of(program, nest, &shape, options, target, &mut EpilogueFunctions::default())
+    in_blocks_of(program, nest, &shape, request, target, &mut EpilogueFunctions::default())
 }
 
 fn in_blocks_of<L: Level>(
     program: &Program<L>,
     nest: &Nest,
     (conv, [x, w], vars): &Shape,
-    options: &Options,
+    request: &Request,
     target: &Target,
     epilogues: &mut EpilogueFunctions,
 ) -> Option<InBlocks> {
     let [image, to] = [*x, nest.to].map(|b| &program.buffers[b]);
     let lanes = target.lanes_of(conv.element);
-    let few = quantize::convolution(program, [*x, *w], conv, options).and_then(Result::ok);
+    let few = quantize::convolution(program, [*x, *w], conv, request).and_then(Result::ok);
     let is_depth = is_in_float_groups(conv, few);
     if !has_kernel(conv, few, [image, to], lanes) {
         return None;
     }
     let [height, width] = conv.result();
-    let is_worth_it = height * width >= LEAST_PIXELS && is_fixed(program, *w, options);
+    let is_worth_it = height * width >= LEAST_PIXELS && is_fixed(program, *w, request);
     if (few.is_none() || is_depth) && !is_worth_it {
         return None;
     }

@@ -134,7 +134,7 @@ pub fn product(
     let vars = &p.nest.vars;
     let size = |i: Option<usize>| i.map_or(1, |i| vars[i].size as usize);
     let [a, b] = p.sides.clone();
-    let is_ahead = is_fixed(program, b.start.0, making.options);
+    let is_ahead = is_fixed(program, b.start.0, making.request);
     // Few rows need as long as reading the matrix takes: halves are less to read as they are, or in pairs.
     let is_read_fast = b.stored == Stored::Same
         || (making.library.target().has_bf16 && [a.stored, b.stored] == [Stored::BF16; 2]);

@@ -12,7 +12,8 @@ use crate::c::kernels::spec::blocked_conv::Blocked;
 use crate::c::kernels::spec::conv::Conv;
 use crate::c::kernels::spec::gemm::{Gemm, Packing};
 use crate::c::kernels::spec::strides::{Stored, Strides};
-use crate::c::options::{Options, Quantize, Scheme};
+use crate::c::options::{Quantize, Scheme};
+use crate::c::request::Request;
 use crate::c::select::context::{SelectionContext, is_fixed};
 use crate::c::select::decision::{Decision, Matrix, Reason};
 use crate::c::target::{Element, Target};
@@ -27,8 +28,8 @@ pub fn product(
     if let Some(call) = of_integers(program, factors, gemm, making) {
         return call;
     }
-    let Some(request) = &making.options.quantize else { return (gemm.build(making.library), false) };
-    let is_fixed = |side: usize| is_fixed(program, factors[side].0, making.options);
+    let Some(quantize) = &making.request.options.quantize else { return (gemm.build(making.library), false) };
+    let is_fixed = |side: usize| is_fixed(program, factors[side].0, making.request);
     let exchanged = if is_fixed(1) { None } else { exchanged(gemm).filter(|_| is_fixed(0)) };
     if exchanged.is_none() && (gemm.packing == Packing::Running || !is_fixed(1)) {
         return (gemm.build(making.library), false);
@@ -36,7 +37,7 @@ pub fn product(
     let weight = factors[usize::from(exchanged.is_none())];
     let one = exchanged.as_ref().unwrap_or(gemm);
     let name = name_of(program, weight.0).to_owned();
-    let scheme = request.scheme(&name).and_then(|scheme| {
+    let scheme = quantize.scheme(&name).and_then(|scheme| {
         if one.k > MOST_TERMS {
             return Err(Reason::cannot("its sums have too many terms"));
         }
@@ -129,18 +130,18 @@ pub fn convolution<L: Level>(
     program: &Program<L>,
     [image, weight]: [BufferId; 2],
     conv: &Conv,
-    options: &Options,
+    request: &Request,
 ) -> Option<std::result::Result<InFewBits, Reason>> {
     if let Some((range, 1)) = program.integer_factors([image, weight])
         && conv.element == Element::F32
         && conv.depth.is_none()
-        && is_quick(conv, &options.target)
+        && is_quick(conv, &request.target)
     {
         return Some(Ok(InFewBits::Integers(range)));
     }
-    let request = options.quantize.as_ref().filter(|_| is_fixed(program, weight, options))?;
+    let quantize = request.options.quantize.as_ref().filter(|_| is_fixed(program, weight, request))?;
     let name = of_convolution(program, weight);
-    Some(request.scheme(name).and_then(|scheme| {
+    Some(quantize.scheme(name).and_then(|scheme| {
         if name != name_of(program, weight) {
             return Err(Reason::cannot(
                 "parts of it are brought into another order, as for a transposed convolution",
@@ -150,8 +151,8 @@ pub fn convolution<L: Level>(
             return Err(Reason::cannot("it is not of float32"));
         }
         Ok(match scheme {
-            Scheme::Int8 if is_quick(conv, &options.target) => {
-                InFewBits::Whole(request.ranges.get(name).copied())
+            Scheme::Int8 if is_quick(conv, &request.target) => {
+                InFewBits::Whole(quantize.ranges.get(name).copied())
             }
             Scheme::Int8 => InFewBits::Weights(Scheme::Int8Weights),
             scheme => InFewBits::Weights(scheme),
@@ -221,14 +222,14 @@ fn of_convolution<L: Level>(program: &Program<L>, buffer: BufferId) -> &str {
 }
 
 /// Adds weights of products that no low-bit kernel is made for: those of other kernels, and of loops.
-pub fn others(program: &KernelProgram, options: &Options, decisions: &mut Vec<Decision>) {
-    let Some(request) = &options.quantize else { return };
+pub fn others(program: &KernelProgram, request: &Request, decisions: &mut Vec<Decision>) {
+    let Some(quantize) = &request.options.quantize else { return };
     for (start, text, bytes) in program.steps.iter().flat_map(|step| left(program, step)) {
         let weight = name_of(program, start.0).to_owned();
-        if !is_fixed(program, start.0, options) || decisions.iter().any(|d| d.weight == weight) {
+        if !is_fixed(program, start.0, request) || decisions.iter().any(|d| d.weight == weight) {
             continue;
         }
-        let outcome = request.scheme(&weight).and_then(|_| Err(Reason::cannot(text)));
+        let outcome = quantize.scheme(&weight).and_then(|_| Err(Reason::cannot(text)));
         let matrix = Matrix { start: start.1, ..Matrix::default() };
         decisions.push(Decision { weight, outcome, matrix, bytes, is_convolution: false, range: None });
     }
@@ -321,15 +322,15 @@ pub fn find_all<'a>(mut patterns: impl Iterator<Item = &'a str>, names: &[&str])
 
 /// Refuses patterns and ranges for weights that are not there; and weights that could not be quantized, if that is asked
 /// for.
-pub fn check(program: &KernelProgram, request: Option<&Quantize>, decisions: &[Decision]) -> Result<()> {
-    let Some(request) = request else { return Ok(()) };
+pub fn check(program: &KernelProgram, quantize: Option<&Quantize>, decisions: &[Decision]) -> Result<()> {
+    let Some(quantize) = quantize else { return Ok(()) };
     let names: Vec<&str> = program.buffers.iter().filter(|b| b.is_param).map(|b| &*b.name).collect();
-    find_all(request.rules.iter().map(|(pattern, _)| &**pattern), &names)?;
-    if let Some(weight) = request.ranges.keys().find(|weight| !names.contains(&weight.as_str())) {
+    find_all(quantize.rules.iter().map(|(pattern, _)| &**pattern), &names)?;
+    if let Some(weight) = quantize.ranges.keys().find(|weight| !names.contains(&weight.as_str())) {
         let text = format!("quantize_ranges: the model has no parameter {weight:?}");
         return Err(Error::new(Code::BadArgument, text).help(some(&names)));
     }
-    if !request.strict {
+    if !quantize.strict {
         return Ok(());
     }
     let left = decisions.iter().filter_map(|d| {

@@ -31,7 +31,7 @@ pub fn correlation(
     let target = *making.library.target();
     let sums_pixels = conv.kernel.iter().product::<usize>() > height * width;
     let suits = sums_pixels && conv.groups == 1 && Correlation::suits(conv.filters, conv.element, &target);
-    if !suits || is_fixed(program, w, making.options) {
+    if !suits || is_fixed(program, w, making.request) {
         return None;
     }
     let ([image, result], [image_strides, result_strides]) = {

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
-from typing import Any
 
-import numpy as np
 from typing_extensions import Unpack
 
 from .... import _core
-from ....errors import BackendWarning, InvalidValueError
+from ....errors import BackendWarning
 from ... import options
 from ...keywords import COptions, accepts, names
 from ..native import NativeBackend
-from .engine import CEngine
+from .engine import CEngine, plain_options
 from .quantization import Ranges, Rules, ranges, rules
 
 __all__ = ["CBackend", "RawCBackend"]
@@ -97,10 +94,12 @@ class CBackend(NativeBackend):
     def __init__(self, **keywords: Unpack[COptions]) -> None:
         super().__init__(**keywords)
         settings = options.normalize(type(self).__name__, keywords, self._options)
+        plain = {name: settings[name] for name in plain_options() if name in settings}
+        checked = _core.c_options({**plain, "memory_limit": self.memory_limit})
         #: The C compiler; None: the one that is found.
-        self.cc: str | None = _command(settings.get("cc"))
+        self.cc: str | None = checked["cc"]
         #: Further flags of the compiler.
-        self.flags: tuple[str, ...] = _flags(settings.get("flags", ()))
+        self.flags: tuple[str, ...] = checked["flags"]
         #: How weights are kept: patterns of names, and the scheme or None for float32; None: all in float32.
         self.quantize: Rules | None = rules(settings.get("quantize"))
         #: Ranges of images by the names of the weights that are applied to them.
@@ -111,43 +110,14 @@ class CBackend(NativeBackend):
         self.quantize_strict: bool = options.switch("quantize_strict", settings.get("quantize_strict", False))
 
         #: Whether the candidates of kernels are measured.
-        self.autotune: bool = options.switch("autotune", settings.get("autotune", False))
+        self.autotune: bool = checked["autotune"]
 
         #: The size that is an argument of a program.
-        self.batch: str | None = _batch(settings.get("batch"))
+        self.batch: str | None = checked["batch"]
         #: Rows that are computed at a time; None: as estimated.
-        self.block: int | None = _block(settings.get("block"), 1 << 30 if self.batch is None else 4096)
+        self.block: int | None = checked["block"]
         if (refusal := _core.c_cache_refusal()) is not None:
             warnings.warn(refusal, BackendWarning, stacklevel=2)
 
 
 RawCBackend = CBackend
-
-
-def _block(block: Any, largest: int) -> int | None:
-    if block is None:
-        return None
-    if isinstance(block, bool) or not isinstance(block, (int, np.integer)) or not 0 < block <= largest:
-        raise InvalidValueError(f"block is {block!r}", hint=f"give a number of rows from 1 to {largest}")
-    return int(block)
-
-
-def _batch(name: Any) -> str | None:
-    if name is not None and (not isinstance(name, str) or not name):
-        raise InvalidValueError(f"batch is {name!r}", hint='name a size, as in shapes={"input": ["batch", 3]}')
-    return name
-
-
-def _command(value: Any) -> str | None:
-    if value is not None and (not isinstance(value, str) or not value.strip()):
-        raise InvalidValueError(f"cc is {value!r}", hint='give the command of a C compiler, e.g. "gcc"')
-    return value
-
-
-def _flags(value: Any) -> tuple[str, ...]:
-    if isinstance(value, str):
-        return tuple(value.split())
-    flags = tuple(value) if isinstance(value, Iterable) else (value,)
-    if not all(isinstance(flag, str) for flag in flags):
-        raise InvalidValueError(f"flags is {value!r}", hint='give texts, e.g. flags=["-g"]')
-    return flags

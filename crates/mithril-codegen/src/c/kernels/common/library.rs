@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::c::kernels::common::tuning::{TuningTask, TuningTasks};
-use crate::c::options::Choices;
+use crate::c::request::Choices;
 use crate::c::syntax::simplify::simplify;
 use crate::c::target::{Element, Factor, Target};
 

@@ -4,7 +4,7 @@
 //! A kernel that has candidates adds a [`TuningTask`] for its specification. `autotune` of the runtime compiles the program
 //! with each candidate, measures, and passes the fastest as [`Choices`].
 
-use crate::c::options::Choices;
+use crate::c::request::Choices;
 
 /// A specification for which there are candidates.
 #[derive(Debug, Clone, PartialEq, Eq)]
