@@ -274,8 +274,6 @@ impl Blocked {
         let mut pairs = vec![("padding", padding.to_owned()), ("parameters", parameters)];
         pairs.extend(numbers.map(|(key, number)| (key, number.to_string())));
         let pairs: Vec<(&str, &str)> = pairs.iter().map(|(key, text)| (*key, text.as_str())).collect();
-        let indented =
-            |text: &str, by: usize| text.trim_end().replace('\n', &format!("\n{}", " ".repeat(by)));
         let text = include_str!("conv_bytes.c")
             .replace("@range@", &indented(&range, 12))
             .replace("@line@", &indented(line, 8));
@@ -367,7 +365,9 @@ impl Blocked {
             "mithril_int8_conv_{}_{}_{kernel_height}x{kernel_width}_{height}x{width}",
             self.channels, self.filters
         );
-        let text = include_str!("conv.c").replace("@epilogue@", &self.epilogue_text(lanes));
+        let text = include_str!("conv.c")
+            .replace("@strips@", &strips("", "", PIXELS))
+            .replace("@epilogue@", &self.epilogue_text(lanes));
         library.add(&wish, &substitute(&text, &borrowed(&pairs)))
     }
 
@@ -378,6 +378,25 @@ impl Blocked {
             groups => format!(" + panel / {} * {}", panels / groups, words.div_ceil(groups)),
         }
     }
+}
+
+/// The tiles of the pixels of a strip.
+const PIXELS: &str = "for (long group = 0, x = 0; group < GROUPS; group++, next += K * stride) {
+    @tiles@
+}";
+
+/// The loops over sections, panels and strips around the tiles of the `pixels` of a strip; `setup` are statements in front of
+/// the loops, `ahead` those of a strip.
+pub(super) fn strips(setup: &str, ahead: &str, pixels: &str) -> String {
+    let text = include_str!("conv_strips.c").replace("@setup@", setup).replace("@ahead@", ahead);
+    indented(&text.replace("@pixels@", &indented(pixels, 8)), 4)
+}
+
+/// A text whose lines but the first stand further right; lines of the preprocessor do not.
+fn indented(text: &str, by: usize) -> String {
+    text.trim_end()
+        .replace('\n', &format!("\n{}", " ".repeat(by)))
+        .replace(&format!("{}#", " ".repeat(by)), "#")
 }
 
 /// The range of an image from those of its parts.

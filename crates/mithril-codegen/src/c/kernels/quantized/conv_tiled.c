@@ -47,39 +47,6 @@ static MITHRIL_NOINLINE void @name@(long thread, long threads, const void *restr
         STRIPS_OF = (OUT_HEIGHT + DOWN - 1) / DOWN, STRIPS = @n@ * STRIPS_OF, SECTIONS = @sections@
     };
     int32_t sums[(@top@ + @bottom@) * WIDTH] __attribute__((aligned(64)));
-    @given@
-    const float *const filter_scales = (const float *)packed + (long)PANELS * K * WIDTH;
-    const long units = (long)SECTIONS * PANELS, end = units * (thread + 1) / threads;
-    const int has_tiles = mithril_shape_tiles(@top@, @bottom@, @chunk@);
-    float scale = 0;
-    for (long unit = units * thread / threads, known = -1; unit < end; unit++) {
-        const long section = unit / PANELS, panel = unit % PANELS;
-        const long first = STRIPS * section / SECTIONS, last = STRIPS * (section + 1) / SECTIONS;
-        const uint32_t *const right = (const uint32_t *)packed + panel * K * WIDTH;
-        const char *next = (const char *)((const uint32_t *)packed + (panel + 1) % PANELS * K * WIDTH);
-        const long stride = WIDTH * (long)sizeof(uint32_t) / ((last - first) * GROUPS);
-        for (long strip = first; strip < last; strip++) {
-            const long batch = strip / STRIPS_OF, y = strip % STRIPS_OF * DOWN;
-            const uint32_t *const line = (const uint32_t *)image + batch * @image_batch@ + y * @image_line@@group_words@;
-            if (batch != known) {
-                @scale@
-                known = batch;
-            }
-            const int is_whole = y + DOWN <= OUT_HEIGHT;
-            const long second = DOWN == 1 ? @top@ * @step@ : is_whole ? @image_line@ : 0;@none@
-            for (long group = 0; group < GROUPS; group++, next += K * stride) {
-                const long x = group + 1 < GROUPS ? group * ACROSS : OUT_WIDTH - ACROSS;
-                /* Pixels that the group before has stored. */
-                const long stored = group * ACROSS - x;
-#if MITHRIL_HAS_TILES
-                if (has_tiles)
-                    @name@_tiles(line + x * @step@, second, right, sums, next, stride);
-                else
-#endif
-                    @name@_vectors(line + x * @step@, second, right, sums);
-                @store_tiles@
-            }@note@
-        }
-    }
+    @strips@
     mithril_stop_tiles(has_tiles);
 }

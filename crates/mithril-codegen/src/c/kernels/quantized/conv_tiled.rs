@@ -8,9 +8,17 @@ use crate::c::kernels::common::row_groups::RowGroups;
 use crate::c::kernels::common::tiles::{LEAST_TILE_ROWS, PixelCut, TILE_ROWS, Tiles, add_tiles};
 use crate::c::kernels::common::tiling::Tiling;
 use crate::c::kernels::quantized::bytes::borrowed;
-use crate::c::kernels::quantized::conv::{Reading, Runs, tile_of};
+use crate::c::kernels::quantized::conv::{Reading, Runs, strips, tile_of};
 use crate::c::kernels::spec::blocked_conv::{Blocked, Places};
 use crate::c::target::Target;
+
+/// In front of the loops over strips.
+const SETUP: &str = "\nconst int has_tiles = mithril_shape_tiles(@top@, @bottom@, @chunk@);";
+
+/// What a strip needs to know: whether it has all rows, and where the second tile is.
+const AHEAD: &str = "
+        const int is_whole = y + DOWN <= OUT_HEIGHT;
+        const long second = DOWN == 1 ? @top@ * @step@ : is_whole ? @image_line@ : 0;";
 
 /// Tiles of fewer words are mostly empty: vectors are faster.
 const LEAST_WORDS: usize = 4;
@@ -109,6 +117,7 @@ impl Blocked {
             self.channels, self.filters
         );
         let text = include_str!("conv_tiled.c")
+            .replace("@strips@", &strips(SETUP, AHEAD, include_str!("conv_tiles.c")))
             .replace("@epilogue@", &self.epilogue_text(lanes))
             .replace("@store_tiles@", &store.replace('\n', "\n                "));
         library.add(&wish, &substitute(&text, &borrowed(&pairs)))
