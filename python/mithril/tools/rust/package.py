@@ -119,7 +119,6 @@ _KEYWORDS = frozenset(
         "yield",
     ]
 )
-_FLAGS = ("-ffp-contract=fast", "-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math", "-fno-math-errno")
 
 Port = Mapping[str, Any]
 
@@ -162,7 +161,7 @@ def package(folder: Path, c: Exported, report: Mapping[str, Any], *, title: str,
         "name": name,
         "prefix": prefix,
         "calls": str(calls),
-        "flags": "".join(f'        "{flag}",\n' for flag in _FLAGS),
+        "flags": "".join(f'        "{flag}",\n' for flag in report["flags"] if flag.startswith("-f")),
         **_opening(prefix, is_inside),
         **_interface(data, results),
         **_kept(kept),
