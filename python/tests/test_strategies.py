@@ -148,7 +148,7 @@ def test_no_mixture_of_strategies_beats_what_is_chosen(build):
                 continue
             tried += 1
             # What is faster by less than half a percent is not worth dividing more.
-            assert chosen.estimate.seconds <= plan.estimate.seconds * 1.005, (strategy, chosen.layout)
+            assert chosen.search.chosen.seconds <= plan.estimate.seconds * 1.005, (strategy, chosen.layout)
     assert tried > 10
 
 

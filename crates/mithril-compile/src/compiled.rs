@@ -129,11 +129,11 @@ impl Compiled {
         program.communications = communications(&program.graph);
         Ok(program)
     }
-    /// Looks for the layout over a mesh of the shortest step that fits in memory; of a step with gradients if there are
-    /// `inputs`.
+    /// Looks for the layout over a mesh of the shortest step that fits in memory, or else of the one that needs the least;
+    /// of a step with gradients if there are `inputs`.
     ///
     /// # Errors
-    /// If sizes are not known, or no layout fits.
+    /// If sizes are not known.
     pub fn best_layout(
         &self,
         target: &dyn Target,

@@ -56,8 +56,8 @@ type EstimateRow = (u64, u64, f64, f64, Vec<f64>, Vec<f64>);
 /// Name, seconds, bytes on a device, whether they fit.
 type CandidateRow = (String, f64, u64, bool);
 
-/// The layout over a mesh of the shortest step that fits in memory: axes of the batch and of parameters, patterns; the
-/// candidates, and how many layouts were costed.
+/// The layout over a mesh of the shortest step that fits in memory, if one does: axes of the batch and of parameters,
+/// patterns; the candidates, and how many layouts were costed.
 #[pyfunction]
 #[expect(clippy::type_complexity, reason = "a tuple for Python")]
 pub fn best_layout(

@@ -165,6 +165,11 @@ class Engine:
         """Return what runs programs that are divided by this layout, or a pipeline of them."""
         return self.on_pipeline(layout) if isinstance(layout, Pipeline) else self.on_mesh(layout)
 
+    @property
+    def runs_pipelines(self) -> bool:
+        """Whether it can run pipelines, where it has the devices for them."""
+        return type(self).on_pipeline is not Engine.on_pipeline
+
     def on_pipeline(self, pipeline: Pipeline) -> MeshEngine:
         """Return what runs programs whose layers are on several devices."""
         raise BackendUnavailableError(

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .._core import Model
+from ..errors import BackendUnavailableError, UnsupportedOpError
 from ..parallel.auto import named, search
+from ..parallel.auto_pipeline import PipelineRunner
 from ..parallel.hardware import as_hardware
 from .internals import known_program, names_by_role
 from .physical_model import PhysicalModel
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from ..backends.backend import Backend
     from ..parallel.hardware import Hardware
     from ..parallel.layout import Layout
+    from ..parallel.pipeline import Pipeline
     from ..parallel.strategies import PlannedLayout
 
 __all__ = ["best_layout"]
@@ -27,9 +30,18 @@ _KINDS = {"cuda": "a100", "gpu": "a100", "tpu": "tpu-v5e"}
 
 
 def best_layout(
-    model: Model, options: Mapping[str, Any], backend: Backend, planned: PlannedLayout, hardware: Hardware | str | None
+    model: Model,
+    options: Mapping[str, Any],
+    backend: Backend,
+    planned: PlannedLayout,
+    hardware: Hardware | str | None,
+    *,
+    pipelines: bool = True,
 ) -> Layout:
-    """Return the layout that is planned; the step has gradients and an optimizer like Adam, unless for inference."""
+    """Return the layout that is planned; the step has gradients and an optimizer like Adam, unless for inference.
+
+    It may be a `Pipeline` that the backend can run on its devices, unless there are to be no ``pipelines``.
+    """
     from ..backends.with_manualgrad.numpy_backend import NumpyBackend
 
     kind = _KINDS.get(str(backend.device).partition(":")[0].lower(), "cpu")
@@ -40,5 +52,17 @@ def best_layout(
     mesh = planned.mesh
     if planned.strategies is not None:
         return named(core, mesh, planned.strategies, gradients)
-    best = search(core, mesh, as_hardware(hardware or kind), slots=_SLOTS if gradients else 0.0, gradients=gradients)
-    return best.layout
+    runner = None
+    if pipelines:
+        runner = PipelineRunner(lambda pipeline: _runs(backend, pipeline), hands_over=True, target=backend.target)
+    slots = _SLOTS if gradients else 0.0
+    return search(core, mesh, as_hardware(hardware or kind), slots=slots, gradients=gradients, runner=runner).layout
+
+
+def _runs(backend: Backend, pipeline: Pipeline) -> bool:
+    """Whether a backend can run a pipeline on its devices."""
+    try:
+        backend.engine.on_layout(pipeline)
+    except (BackendUnavailableError, UnsupportedOpError):
+        return False
+    return True

@@ -132,8 +132,8 @@ def compile(
         ``{"data": "data_parallel", "model": "tensor_parallel"}``: ``"data_parallel"``, ``"fully_sharded"``,
         ``"tensor_parallel"``, ``"model_parallel"``, ``"sequence_parallel"``, ``"expert_parallel"``,
         ``"spatial_parallel"``, ``"pipeline_parallel"``, whose stages are divided along the other axes. ``"auto"``: how
-        tensors are divided over the mesh is searched for, for the shortest step with gradients and an optimizer like
-        Adam that fits in memory; the sizes of the data have to be known.
+        tensors are divided over the mesh, or layers, is searched for, for the shortest step with gradients and an
+        optimizer like Adam that fits in memory; the sizes of the data have to be known.
     hardware : Hardware or str, optional
         The devices that ``strategy="auto"`` estimates times for. Default: by the device of the backend.
     file_path : str, optional

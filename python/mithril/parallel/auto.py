@@ -2,66 +2,55 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from .. import _core
+from ..errors import InvalidValueError
+from .auto_pipeline import PipelineRunner, PipelineSearch
 from .hardware import Hardware
 from .layout import Layout, Mesh
+from .searches import Candidate, Search
 from .strategies import short
 
 __all__ = ["Candidate", "Search", "named", "search"]
 
-
-@dataclass(frozen=True)
-class Candidate:
-    """A layout that the search looked at.
-
-    Attributes
-    ----------
-    name : str
-        The strategy along each axis of the mesh, or ``"chosen"``.
-    seconds : float
-        Estimated time of a step.
-    memory : int
-        Bytes on a device.
-    fits : bool
-        Whether they fit.
-    """
-
-    name: str
-    seconds: float
-    memory: int
-    fits: bool
-
-
-@dataclass(frozen=True)
-class Search:
-    """What a search found.
-
-    Attributes
-    ----------
-    layout : Layout
-        The layout.
-    candidates : tuple of Candidate
-        The known strategies in the order in which they were tried, and what was chosen.
-    evaluated : int
-        How many layouts were partitioned and costed.
-    """
-
-    layout: Layout
-    candidates: tuple[Candidate, ...]
-    evaluated: int
-
-    def ranking(self, count: int = 6) -> list[Candidate]:
-        """Return what was chosen, then the best of the known strategies, those that fit first."""
-        best = sorted(self.candidates[:-1], key=lambda c: (not c.fits, c.seconds))
-        return [self.candidates[-1], *best[:count]]
+#: Names of the outputs that have cotangents, and of the parameters that have gradients.
+Gradients = tuple[list[str], list[str]] | None
 
 
 def search(
-    core: _core.Compiled, mesh: Mesh, hardware: Hardware, *, slots: float, gradients: tuple[list[str], list[str]] | None
+    core: _core.Compiled,
+    mesh: Mesh,
+    hardware: Hardware,
+    *,
+    slots: float,
+    gradients: Gradients,
+    runner: PipelineRunner | None = None,
 ) -> Search:
-    """Search for the layout of a program whose sizes are known."""
+    """Search for the layout of a program whose sizes are known; among pipelines, too, where something runs them.
+
+    Raises
+    ------
+    InvalidValueError
+        If none fits in the memory of a device.
+    """
+
+    def tensors(mesh: Mesh, hardware: Hardware) -> Search:
+        return _search_tensors(core, mesh, hardware, slots, gradients)
+
+    found = tensors(mesh, hardware)
+    if runner is not None:
+        found = PipelineSearch(core, mesh, hardware, slots, gradients, runner, tensors).improved(found)
+    if not found.chosen.fits:
+        axes = ", ".join(f"{name}={size}" for name, size in mesh.axes.items())
+        raise InvalidValueError(
+            f"no layout over the mesh ({axes}) fits in {hardware.memory} bytes of memory: the best one needs "
+            f"{found.chosen.memory} bytes on each device",
+            hint="use more devices, a smaller batch, gradient_checkpointing=True, or hardware with more memory",
+        )
+    return found
+
+
+def _search_tensors(core: _core.Compiled, mesh: Mesh, hardware: Hardware, slots: float, gradients: Gradients) -> Search:
+    """Search for the layout of tensors alone; the best one, even if it does not fit."""
     outputs, inputs = gradients or ([], [])
     batch, parameters, patterns, rows, evaluated = _core.best_layout(
         core, list(mesh.axes.items()), hardware.as_argument(mesh), slots, outputs, inputs
@@ -71,9 +60,7 @@ def search(
     return Search(layout, tuple(Candidate(*row) for row in rows), evaluated)
 
 
-def named(
-    core: _core.Compiled, mesh: Mesh, strategies: dict[str, str], gradients: tuple[list[str], list[str]] | None
-) -> Layout:
+def named(core: _core.Compiled, mesh: Mesh, strategies: dict[str, str], gradients: Gradients) -> Layout:
     """Return the layout of strategies, one for each axis of a mesh, of a program whose sizes are known."""
     outputs, inputs = gradients or ([], [])
     names = [strategies[axis] for axis in mesh.axes]

@@ -151,7 +151,15 @@ class Pipeline(Layout):
         return self.stage_count * self.inner_mesh.devices
 
     def over(self, grid: Mesh, axis: str) -> Pipeline:
-        """Return the pipeline on the devices of a mesh, one of whose axes is that of the stages."""
+        """Return the pipeline on the devices of a mesh, one of whose axes is that of the stages.
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> pipeline = ml.Pipeline(2, layout=ml.Mesh(data=2)).over(ml.Mesh(data=2, pipe=2), "pipe")
+        >>> pipeline.ranks(0), pipeline.ranks(1)
+        ([0, 2], [1, 3])
+        """
         pipeline = self.replaced(self.layout)
         pipeline.grid, pipeline.axis = grid, axis
         return pipeline
@@ -167,6 +175,13 @@ class Pipeline(Layout):
         )
         pipeline.grid, pipeline.axis = self.grid, self.axis
         return pipeline
+
+    def with_schedule(self, schedule: str) -> Pipeline:
+        """Return the same pipeline with another schedule; ``"interleaved"`` is with two parts on each device."""
+        if schedule == self.schedule:
+            return self
+        other = Pipeline(self.stages, micro_batches=self.micro_batches, schedule=schedule, layout=self.layout)
+        return other.over(self.grid, self.axis)
 
     def ranks(self, stage: int) -> list[int]:
         """Return the numbers of the devices of a stage, in the order of its mesh."""
@@ -228,7 +243,10 @@ class Pipeline(Layout):
             parts.append(f"chunks={self.chunks}")
         if self.layout is not None:
             parts.append(f"layout={self.layout!r}")
-        return f"Pipeline({', '.join(parts)})"
+        inner = () if self.layout is None else self.layout.mesh.axes.items()
+        named = [axis for axis in self.grid.axes.items() if axis[0]]
+        over = "" if named == [(STAGE, self.stage_count), *inner] else f".over({self.grid!r}, {self.axis!r})"
+        return f"Pipeline({', '.join(parts)}){over}"
 
 
 def _axes(names: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from .worker_engine import WorkerProgram
 if TYPE_CHECKING:
     from .. import _core
 
-__all__ = ["PipelineEngine", "StagedProgram", "inside", "layer_devices", "with_micro_batches"]
+__all__ = ["PipelineEngine", "StagedProgram", "inside", "layer_costs", "layer_devices", "with_micro_batches"]
 
 _GROUPS = ("param", "data", "state", "cotangent")
 
@@ -186,26 +186,28 @@ class StagedProgram(WorkerProgram):
         return outcomes[0] if len(outcomes) == 1 else tuple(outcomes)
 
 
-def layer_devices(core: _core.Compiled, layout: Pipeline, gradients: Any) -> dict[str, int]:
+def layer_devices(
+    core: _core.Compiled, layout: Pipeline, gradients: Any, costs: Mapping[str, int] | None = None
+) -> dict[str, int]:
     """Return the device of each layer that a pipeline places; of a program with micro-batches, whose sizes are known.
 
     Where the pipeline does not say it, layers are distributed by the time that they take forward, and backward if
-    gradients are asked for, on the same hardware wherever the program runs: so a plan and a run agree.
+    gradients are asked for, on the same hardware wherever the program runs: so a plan and a run agree. Those times are
+    `layer_costs`, unless they are known already.
     """
     stages = layout.stages
     if not isinstance(stages, int):
         return stages
-    costs = _costs(core, layout, gradients)
+    costs = dict(layer_costs(core, layout, core.partition(gradients)) if costs is None else costs)
     sizes = [(name, costs.pop(layer_of(name), 0)) for name, _, _ in core.inputs("param")]
     # Of several parts on a device, the first of all devices come first.
     parts = min(stages * layout.chunks, len({layer_of(name) for name, _ in sizes}))
     return {name: i % stages for name, i in balanced(sizes, max(parts, stages)).items()}
 
 
-def _costs(core: _core.Compiled, layout: Pipeline, gradients: Any) -> dict[str, int]:
-    """Return the time of each layer for all micro-batches, in units that are short."""
+def layer_costs(core: _core.Compiled, layout: Pipeline, program: _core.Partitioned) -> dict[str, int]:
+    """Return the time of each layer for all micro-batches, in short units; it is the same for each schedule."""
     layers = list(dict.fromkeys(layer_of(name) for name, _, _ in core.inputs("param")))
-    program = core.partition(gradients)
     links = HARDWARE["a100"].as_argument(Mesh(**{STAGE: 1, **layout.inner_mesh.axes}))
     described, _, _ = program.stages([(name, i) for i, name in enumerate(layers)], links)
     seconds = dict.fromkeys(layers, 0.0)

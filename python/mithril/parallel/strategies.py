@@ -91,7 +91,7 @@ def strategy_layout(strategy: Any, mesh: Mesh) -> Layout:
     >>> strategy_layout({"data": "fully_sharded", "tokens": "sequence_parallel"}, ml.Mesh(data=4, tokens=2))
     Layout(Mesh(data=4, tokens=2), batch='data', sequence='tokens', parameters='data')
     >>> strategy_layout({"pipe": "pipeline_parallel", "data": "data_parallel"}, ml.Mesh(pipe=2, data=2))
-    Pipeline(2, layout=Layout(Mesh(data=2), batch='data'))
+    Pipeline(2, layout=Layout(Mesh(data=2), batch='data')).over(Mesh(pipe=2, data=2), 'pipe')
     """
     if not isinstance(strategy, Mapping):
         check_name(strategy, "the strategy")

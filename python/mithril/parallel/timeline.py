@@ -112,16 +112,19 @@ def kept_bytes(
         return {key for name in names if name in makers for key in keys(name, m, count, one)}
 
     uses = Counter(key for i, m in order for key in all_of(steps[i].reads, m))
-    held: dict[tuple[str, int], int] = {}
-    most = 0
+    held: set[tuple[str, int]] = set()
+    total = most = 0
     for i, m in order:
         step = steps[i]
         added = sum(sizes.get(name, 0) for name in step.makes if name in sums and (name, 0) in held)
-        held.update({key: sizes.get(key[0], 0) for key in all_of((*step.reads, *step.makes), m) - results})
-        most = max(most, sum(held.values()) + added + inside[i])
+        touched = all_of((*step.reads, *step.makes), m)
+        new = touched - results - held
+        held |= new
+        total += sum(sizes.get(name, 0) for name, _ in new)
+        most = max(most, total + added + inside[i])
         for key in all_of(step.reads, m):
             uses[key] -= 1
-        for key in all_of((*step.reads, *step.makes), m):
-            if uses[key] <= 0:
-                held.pop(key, None)
+        gone = {key for key in touched & held if uses[key] <= 0}
+        held -= gone
+        total -= sum(sizes.get(name, 0) for name, _ in gone)
     return most

@@ -54,7 +54,7 @@ def export_layout(model: PhysicalModel, layout: Any, strategy: Strategy | None) 
         )
     if isinstance(divided, PlannedLayout):
         logical, options = internals.logical_model(model), internals.compile_options(model)
-        return best_layout(logical, options, model.backend, divided, None)
+        return best_layout(logical, options, model.backend, divided, None, pipelines=False)
     return divided
 
 

@@ -5,7 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .. import tables
-from .plan_picture import GAP, LANE, LEFT, MEMORY, SPAN, Block, bar, joined, label, legend, page, ticks, title
+from .plan_picture import (
+    GAP,
+    LANE,
+    LEFT,
+    MEMORY,
+    SPAN,
+    Block,
+    bar,
+    candidates,
+    joined,
+    label,
+    legend,
+    page,
+    ticks,
+    title,
+)
 
 if TYPE_CHECKING:
     from .pipeline_plan import PipelinePlan
@@ -27,7 +42,8 @@ def svg(plan: PipelinePlan) -> str:
     """
     out: list[str] = []
     y = _memory(out, plan, 12.0)
-    return page(out, _step(out, plan, y + 14))
+    y = _step(out, plan, y + 14)
+    return page(out, y if plan.search is None else candidates(out, plan.search, y + 14))
 
 
 def _memory(out: list[str], plan: PipelinePlan, y: float) -> float:

@@ -2,73 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InvalidValueError
-from ..parallel.layout import Mesh
-from ..parallel.mesh_engine import Division
-from ..parallel.pieces import holders
-from ..parallel.pipeline import Pipeline, rows
-from ..parallel.pipeline_engine import StagedProgram, layer_devices, with_micro_batches
-from ..parallel.timeline import Span, kept_bytes, timeline
+from ..parallel.pipeline import Pipeline
+from ..parallel.simulated_pipeline import Stage
 from ..tables import plain
 from ..tables import seconds as took
 from . import pipeline_picture
 from .plan_report import PlanReport
 
 if TYPE_CHECKING:
-    from .. import _core
+    from ..parallel.auto import Search
     from ..parallel.hardware import Hardware
+    from ..parallel.simulated_pipeline import PipelineProgram
+    from ..parallel.timeline import Span
 
-__all__ = ["PipelinePlan", "Stage", "plan_pipeline"]
-
-
-@dataclass(frozen=True)
-class Stage:
-    """What a device of a stage computes, holds and exchanges in a call.
-
-    Attributes
-    ----------
-    layers : tuple of str
-        What is placed on it.
-    memory : dict of str to int
-        Bytes: ``"parameters"``, ``"states"``, ``"data"``, ``"gradients"``, ``"optimizer"``, and ``"activations"``, the
-        most that values between the inputs and the results take at a time.
-    flops : int
-        Operations.
-    busy : float or None
-        Seconds of computation; None if no hardware was given.
-    sent, received : int
-        Bytes to and from other stages.
-    loaded, returned : int
-        Bytes of parameters, states and data that the script hands over to all devices of the stage, and of results that
-        come back.
-    update : float
-        Seconds of the step of the optimizer.
-    devices : int
-        How many devices the stage has.
-    exchanged : int
-        Bytes that the device sends to the others of its stage, by the ring algorithm.
-    """
-
-    layers: tuple[str, ...]
-    memory: dict[str, int]
-    flops: int
-    busy: float | None
-    sent: int
-    received: int
-    loaded: int
-    returned: int
-    update: float = 0.0
-    devices: int = 1
-    exchanged: int = 0
-
-    @property
-    def bytes_held(self) -> int:
-        """Bytes that the device holds at the most."""
-        return sum(self.memory.values())
+__all__ = ["PipelinePlan", "Stage"]
 
 
 class PipelinePlan(PlanReport):
@@ -91,28 +40,37 @@ class PipelinePlan(PlanReport):
         How many examples the batch has, and how many once it is padded; None if it divides.
     seconds : float or None
         Estimated time of a step, with that of the optimizer; None if no hardware was given.
+    handover : float or None
+        Estimated time for what the script hands over at each call and gets back, over the links between stages; it is
+        not in ``seconds``. None if no hardware was given.
     hardware : Hardware or None
         The devices for which times are estimated.
     spans : list of Span
         What each device does when; in operations if no hardware was given.
+    search : Search or None
+        How the pipeline was found, with ``strategy="auto"``: `layout`, `candidates`, `evaluated`.
     """
 
     def __init__(
         self,
         layout: Pipeline,
-        micro_batches: int,
-        stages: tuple[Stage, ...],
-        spans: list[Span],
-        bubbles: dict[str, float],
-        hardware: Hardware | None,
-        kinds: tuple[str, ...],
-        padded: tuple[int, int] | None = None,
+        program: PipelineProgram,
+        *,
+        hardware: Hardware | None = None,
+        slots: float = 0.0,
+        search: Search | None = None,
     ) -> None:
-        self.layout, self.micro_batches, self.stages, self.spans = layout, micro_batches, stages, spans
-        self.bubbles, self.hardware, self.kinds, self.padded = bubbles, hardware, kinds, padded
-        self.bubble = bubbles[layout.schedule]
-        end = max((span.end for span in spans), default=0.0)
-        self.seconds = None if hardware is None else end + max(stage.update for stage in stages)
+        simulated = program.schedules(hardware)
+        chosen = simulated[layout.schedule]
+        self.layout, self.micro_batches, self.padded = layout, chosen.count, program.padded
+        self.stages: tuple[Stage, ...] = chosen.stages(slots)
+        self.spans: list[Span] = chosen.spans
+        self.kinds = chosen.kinds()
+        self.bubbles = {schedule: other.bubble for schedule, other in simulated.items()}
+        self.bubble = self.bubbles[layout.schedule]
+        self.hardware, self.search = hardware, search
+        self.seconds = None if hardware is None else chosen.seconds(self.stages)
+        self.handover = None if hardware is None else chosen.handover(self.stages)
 
     @property
     def bytes_sent(self) -> int:
@@ -151,7 +109,9 @@ class PipelinePlan(PlanReport):
             "bubbles": self.bubbles,
             "hardware": self.hardware,
             "seconds": self.seconds,
+            "handover": self.handover,
             "fits": self.fits,
+            "candidates": () if self.search is None else self.search.candidates,
         }
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
@@ -186,11 +146,12 @@ class PipelinePlan(PlanReport):
             between = f"stages and {self.bytes_exchanged:,} within them"
         padded = [] if self.padded is None else [f"the batch of {self.padded[0]} is padded to {self.padded[1]}"]
         distributed = ["layers are distributed by their estimated times"] if isinstance(self.layout.stages, int) else []
+        handover = "" if self.handover is None else f", which takes {took(self.handover)} beside the step"
         lines = [
             f"{self.layout!r}: {self.micro_batches} micro-batches, {self.bytes_sent:,} bytes between {between}",
             *padded,
             *distributed,
-            f"the script hands over {loaded:,} bytes and gets {returned:,} back",
+            f"the script hands over {loaded:,} bytes and gets {returned:,} back{handover}",
             f"devices wait {self.bubble:.1%} of the time ({waits})",
         ]
         if self.hardware is not None and self.seconds is not None:
@@ -198,7 +159,7 @@ class PipelinePlan(PlanReport):
             does = "it fits" if self.fits else "it does not fit"
             lines.append(f"{does}: at most {most:,} of {self.hardware.memory:,} bytes of memory")
             lines.append(f"a step takes about {took(self.seconds)}")
-        return lines
+        return [*lines, *([] if self.search is None else self.search.sentences())]
 
     def __repr__(self) -> str:
         return f"<PipelinePlan of {self.layout!r}: {self.bytes_sent:,} bytes between devices>"
@@ -213,154 +174,3 @@ def _numbers(ranks: list[int]) -> str:
 
 def _layers(names: tuple[str, ...]) -> str:
     return ", ".join(names) if len(names) < 5 else f"{names[0]} … {names[-1]} ({len(names)})"
-
-
-def plan_pipeline(
-    core: _core.Compiled, layout: Pipeline, target: Any, gradients: Any, hardware: Hardware | None, slots: float
-) -> PipelinePlan:
-    """Return the plan of a pipeline.
-
-    Parameters
-    ----------
-    core : Compiled
-        The program, whose sizes are known.
-    layout : Pipeline
-        Which layers are on which device.
-    target : Target
-        What the code is for.
-    gradients : tuple or None
-        Names of outputs and of parameters.
-    hardware : Hardware or None
-        The devices.
-    slots : float
-        What an optimizer keeps, in parts of the parameters.
-    """
-    core, padded = core.with_layout(layout.argument()), None
-    try:
-        core, count = with_micro_batches(core, layout)
-    except InvalidValueError as error:
-        # As it runs; see `DividedProgram`.
-        try:
-            core, _, *sizes = core.padded()
-        except InvalidValueError as reason:
-            raise error from reason
-        padded = (sizes[0], sizes[1])
-        core, count = with_micro_batches(core, layout)
-    program = core.partition(gradients, target)
-    bubbles = {}
-    for schedule in ("gpipe", "1f1b", "interleaved"):
-        other = layout if schedule == layout.schedule else _variant(layout, schedule)
-        placement = layer_devices(core, other, gradients)
-        simulated = _Simulated(placement, program, other, count, hardware)
-        bubbles[schedule] = simulated.bubble
-        if other is layout:
-            chosen = simulated
-    stages, kinds = chosen.stages(slots), chosen.kinds()
-    return PipelinePlan(layout, chosen.count, stages, chosen.spans, bubbles, hardware, kinds, padded)
-
-
-def _variant(layout: Pipeline, schedule: str) -> Pipeline:
-    other = Pipeline(layout.stages, micro_batches=layout.micro_batches, schedule=schedule, layout=layout.layout)
-    return other.over(layout.grid, layout.axis)
-
-
-class _Simulated:
-    """A pipeline along its time."""
-
-    def __init__(
-        self, placement: dict[str, int], program: Any, layout: Pipeline, count: int, hardware: Hardware | None
-    ) -> None:
-        self._placement = placement
-        axes = {layout.axis: layout.stage_count, **({} if layout.layout is None else layout.layout.mesh.axes)}
-        links = None if hardware is None else hardware.as_argument(Mesh(**axes))
-        described, results, sizes = program.stages(list(self._placement.items()), links)
-        self._steps = rows([row for row, *_ in described])
-        self._flops = [flops for _, flops, _, _, _ in described]
-        self._inside = [held for _, _, _, held, _ in described]
-        self._exchanged = [exchanged for *_, exchanged in described]
-        self._sizes: Mapping[str, int] = sizes
-        self._hardware, self._layout = hardware, layout
-        self._staged = StagedProgram(None, self._steps, results, Division(program, layout), count, layout)
-        self.count = self._staged.count
-        self._lengths = [self._length(i, seconds) for i, (_, _, seconds, _, _) in enumerate(described)]
-        rate = float("inf") if links is None else links[4][0]
-        latency = 0.0 if hardware is None else hardware.latency
-        self.spans = timeline(
-            self._steps,
-            self._staged.orders,
-            self.count,
-            self._lengths,
-            lambda name: (self._sizes.get(name, 0) / rate, latency),
-        )
-
-    def _length(self, i: int, seconds: float) -> float:
-        step = self._steps[i]
-        if self._hardware is None:
-            return float(self._flops[i])
-        if step.waits:
-            moved = sum(self._sizes.get(name, 0) * self._staged.copies(name) for name in (*step.reads, *step.makes))
-            return moved / self._hardware.bandwidth
-        return seconds
-
-    def _busy(self) -> list[float]:
-        busy = [0.0] * self._layout.stage_count
-        for span in self.spans:
-            busy[span.device] += span.end - span.start
-        return busy
-
-    @property
-    def bubble(self) -> float:
-        """The share of the time in which devices wait."""
-        end = max((span.end for span in self.spans), default=0.0)
-        return 1 - sum(self._busy()) / (end * self._layout.stage_count) if end else 0.0
-
-    def kinds(self) -> tuple[str, ...]:
-        """Return for each step whether it goes forward or backward, or is for all micro-batches."""
-        makers = {name: i for i, step in enumerate(self._steps) for name in step.makes}
-        kinds: list[str] = []
-        for step in self._steps:
-            sources = [kinds[makers[name]] for name in step.reads if name in makers]
-            is_backward = "backward" in sources or any(name.startswith("cotangent:") for name in step.reads)
-            kinds.append("all micro-batches" if step.is_joint else "backward" if is_backward else "forward")
-        return tuple(kinds)
-
-    def stages(self, slots: float) -> tuple[Stage, ...]:
-        """Return what each device does."""
-        staged, sizes, busy = self._staged, self._sizes, self._busy()
-        return tuple(
-            self._stage(device, slots, busy[device], staged, sizes) for device in range(self._layout.stage_count)
-        )
-
-    def _stage(self, device: int, slots: float, busy: float, staged: StagedProgram, sizes: Mapping[str, int]) -> Stage:
-        memory = dict.fromkeys(("parameters", "states", "data", "gradients"), 0)
-        group = {"param": "parameters", "state": "states"}
-        for name, copies in staged.inputs(device):
-            memory[group.get(name.partition(":")[0], "data")] += sizes.get(name, 0) * copies
-        devices = self._layout.inner_mesh.devices
-        loaded = sum(memory.values()) * devices
-        kept = staged.kept(device)
-        gradients = staged.gradients()
-        memory["gradients"] = sum(sizes.get(name, 0) for name, _ in kept if name in gradients)
-        if slots and memory["parameters"]:
-            memory["optimizer"] = int(memory["parameters"] * slots)
-        memory["activations"] = kept_bytes(
-            self._steps, staged.orders[device], self.count, sizes, self._inside, set(kept)
-        )
-        sent = {name: (at, len(to)) for name, (at, to) in staged.routes.items() if to}
-        touched = 2 * memory["parameters"] + memory["gradients"] + 2 * memory.get("optimizer", 0)
-        hardware = self._hardware
-        return Stage(
-            layers=tuple(name for name, place in self._placement.items() if place == device),
-            memory=memory,
-            flops=sum(self._flops[span.step] for span in self.spans if span.device == device),
-            busy=None if hardware is None else busy,
-            sent=sum(sizes.get(name, 0) * staged.copies(name) * to for name, (at, to) in sent.items() if at == device),
-            received=sum(
-                sizes.get(name, 0) * staged.copies(name) for name, (_, to) in staged.routes.items() if device in to
-            ),
-            loaded=loaded,
-            returned=sum(sizes.get(name, 0) * len(holders(staged.mesh, staged.spec(name))) for name, _ in kept),
-            devices=devices,
-            exchanged=sum(self._exchanged[span.step] for span in self.spans if span.device == device),
-            update=0.0 if hardware is None or not memory["gradients"] else touched / hardware.bandwidth,
-        )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .. import _core, tables
+from .. import _core
 from ..backends.keywords import passes_on
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
 from ..compiled import internals
@@ -16,14 +16,16 @@ from ..errors import InvalidValueError
 from ..optim import Optimizer
 from ..optim.internals import slot_bytes
 from ..parallel.auto import Search, named, search
+from ..parallel.auto_pipeline import PipelineRunner
 from ..parallel.hardware import Hardware, as_hardware
 from ..parallel.layout import Layout, Mesh, as_layout
 from ..parallel.pipeline import Pipeline
+from ..parallel.simulated_pipeline import PipelineProgram
 from ..parallel.strategies import PlannedLayout, Strategy, planned_layout, with_strategy
 from ..tables import plain
 from ..tables import seconds as took
 from . import plan_picture
-from .pipeline_plan import PipelinePlan, plan_pipeline
+from .pipeline_plan import PipelinePlan
 from .plan_report import PlanReport
 
 __all__ = ["Communication", "Estimate", "Plan", "plan"]
@@ -239,7 +241,7 @@ class Plan(PlanReport):
             f"bytes on each device: {parts or 'none'}",
             *(f"{path or 'the image'} is computed whole: {reason}" for path, reason in self._program.gathered()),
             *self._estimated(),
-            *self._searched(),
+            *([] if self.search is None else self.search.sentences()),
         ]
 
     def _estimated(self) -> list[str]:
@@ -254,14 +256,6 @@ class Plan(PlanReport):
             f"memory {took(estimate.memory_bound)}, communication {took(estimate.communication)}, "
             f"update {took(estimate.update)}; most of it is {estimate.limit}",
         ]
-
-    def _searched(self) -> list[str]:
-        if self.search is None:
-            return []
-        rows = self.search.ranking()
-        cells = [[c.name, took(c.seconds), f"{c.memory:,}", "yes" if c.fits else "no"] for c in rows]
-        table = tables.text(["layout", "time", "bytes on a device", "fits"], cells).splitlines()
-        return [f"chosen of {self.search.evaluated} layouts: {self.layout!r}", *table]
 
     def __repr__(self) -> str:
         return f"<Plan on {self.layout.mesh}: {len(self.communications)} collectives, {self.bytes_sent:,} bytes sent>"
@@ -304,8 +298,9 @@ def plan(
     strategy : str or mapping of str to str, optional
         A strategy for a mesh of one axis, or for each axis by its name, such as ``{"data": "data_parallel", "model":
         "tensor_parallel"}``; see `compile`. ``"auto"`` searches for the layout over a mesh whose step is the shortest
-        of those that fit; it does not consider pipelines. ``"pipeline_parallel"`` distributes the layers along
-        one axis of the mesh.
+        of those that fit, or for a `Pipeline` along one of its axes, which backends have to be able to run: of a model
+        that is compiled, only where its backend is. ``"pipeline_parallel"`` distributes the layers along one axis of
+        the mesh.
     **options
         Other options of `compile`.
 
@@ -366,7 +361,7 @@ def plan(
         inner = planned_layout(layout)
         if inner is not None and inner.strategies is not None:
             layout = layout.replaced(named(core, inner.mesh, inner.strategies, requested))
-        return plan_pipeline(core, layout, compiled.backend.target, requested, devices, slots)
+        return _pipeline_plan(core, layout, compiled, requested, devices, slots)
     estimate = None
     if isinstance(layout, PlannedLayout) and layout.strategies is not None:
         layout = named(core, layout.mesh, layout.strategies, requested)
@@ -375,7 +370,26 @@ def plan(
             raise InvalidValueError(
                 'strategy="auto" needs to know the devices', hint='pass hardware="a100", or an ml.Hardware'
             )
-        estimate = search(core, layout.mesh, devices, slots=slots, gradients=requested)
+        # Without a backend, devices keep the parameters of their layers.
+        is_free = compiled is not model
+        runs = is_free or compiled.backend.engine.runs_pipelines
+        runner = PipelineRunner(lambda _: runs, hands_over=not is_free, target=compiled.backend.target)
+        estimate = search(core, layout.mesh, devices, slots=slots, gradients=requested, runner=runner)
         layout = estimate.layout
+        if isinstance(layout, Pipeline):
+            return _pipeline_plan(core, layout, compiled, requested, devices, slots, estimate)
     program = core.with_layout(layout.argument()).partition(requested)
     return Plan(program, layout, hardware=devices, slots=slots, search=estimate)
+
+
+def _pipeline_plan(
+    core: _core.Compiled,
+    layout: Pipeline,
+    compiled: PhysicalModel,
+    gradients: Any,
+    hardware: Hardware | None,
+    slots: float,
+    search: Search | None = None,
+) -> PipelinePlan:
+    program = PipelineProgram(core, layout, gradients, compiled.backend.target)
+    return PipelinePlan(layout, program, hardware=hardware, slots=slots, search=search)

@@ -25,6 +25,7 @@ __all__ = [
     "Block",
     "bar",
     "blocks",
+    "candidates",
     "joined",
     "label",
     "legend",
@@ -110,7 +111,7 @@ def svg(plan: Plan) -> str:
     y = _memory(out, plan, 12.0)
     y = _step(out, plan, y + 14)
     if plan.search is not None:
-        y = _candidates(out, plan.search, y + 14)
+        y = candidates(out, plan.search, y + 14)
     return page(out, y)
 
 
@@ -242,7 +243,8 @@ def _merged(group: Sequence[Block]) -> Block:
     return Block(first.lane, first.start, last.start + last.length - first.start, what)
 
 
-def _candidates(out: list[str], search: Search, y: float) -> float:
+def candidates(out: list[str], search: Search, y: float) -> float:
+    """Draw the layouts that a search compared; return where the next thing is drawn."""
     y = title(out, f"Chosen of {search.evaluated:,} layouts", y)
     rows = search.ranking()
     longest = max(row.seconds for row in rows) or 1.0
