@@ -173,3 +173,45 @@ def test_a_training_with_a_strategy_of_the_backend_is_that_of_one_device():
         )
         losses.append(history["loss"])
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+
+
+def dispatched():
+    """Experts whose model sends them tokens by itself, up to a capacity: products with a one-hot dispatch tensor."""
+    model = ml.Model()
+    model |= ml.Einsum("gsd,gsec->egcd", 2)(operands1="x", operands2="dispatch", output="sent")
+    model |= ml.Einsum("egcd,edh->egch", 2)(operands1="sent", operands2="up", output="hidden")
+    model |= ml.Relu()(input="hidden", output="active")
+    model |= ml.Einsum("egch,ehd->egcd", 2)(operands1="active", operands2="down", output="computed")
+    model |= ml.Einsum("egcd,gsec->gsd", 2)(operands1="computed", operands2="dispatch", output="output")
+    return model
+
+
+@pytest.mark.parametrize("mesh", [ml.Mesh(expert=4), ml.Mesh(data=2, expert=2)])
+def test_tokens_are_sent_to_the_devices_of_their_experts(mesh):
+    groups, tokens, experts, capacity, width, hidden = 4, 6, 4, 3, 8, 16
+    chosen = RANDOM.integers(0, experts, (groups, tokens))
+    dispatch = np.zeros((groups, tokens, experts, capacity), np.float32)
+    for g, s in np.ndindex(groups, tokens):
+        place = int((chosen[g, :s] == chosen[g, s]).sum())
+        if place < capacity:
+            dispatch[g, s, chosen[g, s], place] = 1
+    data = {"x": RANDOM.standard_normal((groups, tokens, width)).astype(np.float32), "dispatch": dispatch}
+    sizes = {"up": [experts, width, hidden], "down": [experts, hidden, width]}
+    options = {
+        "shapes": {**{name: list(array.shape) for name, array in data.items()}, **sizes},
+        "data_keys": set(data),
+        "trainable_keys": set(sizes),
+    }
+    # Along each axis of the mesh the tokens, along that of the experts their parameters, too.
+    layout = ml.Layout(mesh, {"up": "expert", "down": "expert"}, batch=tuple(mesh.axes))
+    divided = ml.compile(dispatched(), ml.InterpreterBackend(), layout=layout, **options)
+    sent = [c.op for c in divided.parallel_plan.communications if c.axis == "expert"]
+    # To the experts and back, forward and backward; nothing is gathered.
+    assert sent == ["all_to_all"] * 4
+    single = ml.compile(dispatched(), ml.NumpyBackend(), **options)
+    params = {name: RANDOM.standard_normal(size).astype(np.float32) for name, size in sizes.items()}
+    actual = divided.evaluate(params, data, output_gradients=True)
+    expected = single.evaluate(params, data, output_gradients=True)
+    for own, theirs in zip(actual, expected, strict=True):
+        for name, value in theirs.items():
+            np.testing.assert_allclose(np.asarray(own[name]), value, rtol=1e-4, atol=1e-4, err_msg=name)
