@@ -402,6 +402,9 @@ SPECIAL = {
 }
 CLASSES = i([2, 0, -100, 1])
 LOSSES = {
+    # Numbers at 0, and where squares are too small or too large to be floats.
+    "sinc": (torch.sinc, [torch.tensor([-2.0, 0.0, 0.5, 1.0])]),
+    "atan2": (torch.atan2, [torch.tensor([0.0, 0.0, 1.0, 2.0]), torch.tensor([0.0, 1.0, 0.0, -1.0])]),
     # On the bounds no gradient flows, as in PyTorch.
     "hard_tanh": (F.hardtanh, [torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0])]),
     "relu6": (lambda a: F.hardtanh(a, 0.0, 6.0), [torch.tensor([-1.0, 0.0, 3.0, 6.0, 7.0])]),

@@ -5,6 +5,7 @@
 
 use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, LN_10, PI};
 
+use super::arithmetic::HYPOT;
 use super::elementwise::{NUMERIC, c_function};
 use crate::dtype::DType;
 use crate::lowering::LoweringRule::{Function, Template};
@@ -376,15 +377,18 @@ pub static ATAN: OpDef = OpDef {
 /// angle of the point (right, left)
 pub static ATAN2: OpDef = OpDef {
     name: "atan2",
-    doc: "Angle in radians of the point with abscissa `right` and ordinate `left`, in [-π, π].",
+    doc: "Angle in radians of the point with abscissa `right` and ordinate `left`, in [-π, π]. The gradient at the \
+          origin is 0.",
     aliases: &["arctan2"],
     layer: "Atan2",
     dtype: DTypeRule::Float,
     eval: Some(Eval::F2(libm::atan2, |_, _| 0)),
     grad: Grad::Formula(|v| {
         let (y, x) = (v.x[0], v.x[1]);
-        let square = x * x + y * y;
-        vec![v.g * x / square, -(v.g * y / square)]
+        // Divided twice by the distance, whose square could overflow, or be 0.
+        let distance = x.op(&HYPOT, &[y]);
+        let safe = distance.equal(0.0).select(1.0, distance);
+        vec![v.g * (x / safe / safe), -(v.g * (y / safe / safe))]
     }),
     lowering: Lowering {
         py: Template("{xp}.arctan2({0}, {1})"),

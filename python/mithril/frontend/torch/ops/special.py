@@ -48,6 +48,14 @@ def _product(use: Use, x: Any, y: Any, function: str) -> Any:
     return x * apply(function, apply("where", apply("equal", x, 0.0) & is_infinite, neutral, y))
 
 
+@convert("sinc.default", "special_sinc.default")
+def _sinc(use: Use, x: Any) -> Any:
+    # The quotient that is not taken at 0 has a finite derivative there.
+    is_zero = apply("equal", x, 0.0)
+    angle = apply("where", is_zero, 1.0, x) * math.pi
+    return apply("where", is_zero, 1.0, apply("sin", angle) / angle)
+
+
 @convert("hypot.default")
 def _hypot(use: Use, x: Any, y: Any) -> Any:
     return apply("hypot", *promoted(use, x, y))
