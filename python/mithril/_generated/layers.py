@@ -1829,6 +1829,8 @@ class Atan(Model):
 class Atan2(Model):
     r"""Angle in radians of the point with abscissa `right` and ordinate `left`, in [-π, π].
 
+    The gradient at the origin is 0.
+
     Parameters
     ----------
     name : str, optional

@@ -1108,6 +1108,8 @@ class Ops:
     def atan2(self, left: Any, right: Any) -> Any:
         r"""Angle in radians of the point with abscissa `right` and ordinate `left`, in [-π, π].
 
+        The gradient at the origin is 0.
+
         Parameters
         ----------
         left : array
