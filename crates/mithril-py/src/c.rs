@@ -270,7 +270,7 @@ fn plain_value(object: &Bound<'_, PyAny>) -> Value {
 
 /// All options of C with their values, those that are given among them; an error for one that is wrong.
 #[pyfunction]
-pub fn c_options<'py>(py: Python<'py>, options: COptions) -> Outcome<Bound<'py, PyDict>> {
+pub fn c_options(py: Python<'_>, options: COptions) -> Outcome<Bound<'_, PyDict>> {
     let dict = PyDict::new(py);
     for (name, value) in options.0.values() {
         match value {
