@@ -55,6 +55,12 @@ fn states_start_anew() {
 """
 
 
+@pytest.fixture(scope="module")
+def target(tmp_path_factory):
+    """Where all packages are built, so that what they depend on is built once."""
+    return tmp_path_factory.mktemp("target")
+
+
 def cargo(folder, target, *arguments):
     """Run cargo on what is at hand, or on what the registry has."""
     environment = {**os.environ, "CARGO_TARGET_DIR": str(target), "RUSTFLAGS": "-D warnings"}
@@ -78,9 +84,8 @@ def classifier():
 
 
 @needs_cargo
-def test_packages_pass_their_own_tests(tmp_path):
+def test_packages_pass_their_own_tests(tmp_path, target):
     compiled = ml.compile(classifier(), ml.NumpyBackend(), inference=True)
-    target = tmp_path / "target"
     data = {"type": np.array([2])}
     exported = compiled.export(tmp_path / "a", target="rust", prefix="digits", weights_inside=False, data=data)
     assert "src/lib.rs" in str(exported)
@@ -123,18 +128,18 @@ def test_packages_pass_their_own_tests(tmp_path):
 
 
 @needs_cargo
-def test_packages_without_the_standard_library(tmp_path):
+def test_packages_without_the_standard_library(tmp_path, target):
     compiled = ml.compile(classifier(), ml.NumpyBackend(), inference=True)
     data = {"type": np.array([2])}
     compiled.export(tmp_path / "a", target="rust", prefix="digits", weights_inside=True, data=data)
-    done = cargo(tmp_path / "a", tmp_path / "target", "test", "--no-default-features")
+    done = cargo(tmp_path / "a", target, "test", "--no-default-features")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "memory_of_a_known_size_is_enough ... ok" in done.stdout
     assert "outputs_are_those_that_were_recorded" not in done.stdout
 
 
 @needs_cargo
-def test_packages_are_built_for_processors_without_a_system(tmp_path):
+def test_packages_are_built_for_processors_without_a_system(tmp_path, target):
     machine = "thumbv7em-none-eabihf"
     found = subprocess.run(["rustc", "--print", "target-libdir", "--target", machine], capture_output=True, text=True)
     if found.returncode or not os.path.isdir(found.stdout.strip()):
@@ -143,7 +148,7 @@ def test_packages_are_built_for_processors_without_a_system(tmp_path):
         pytest.skip("there is no C compiler for ARM without a system")
     compiled = ml.compile(classifier(), ml.NumpyBackend(), inference=True)
     compiled.export(tmp_path / "a", target="rust", prefix="digits", weights_inside=True, lanes=1)
-    done = cargo(tmp_path / "a", tmp_path / "target", "build", "--lib", "--no-default-features", "--target", machine)
+    done = cargo(tmp_path / "a", target, "build", "--lib", "--no-default-features", "--target", machine)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

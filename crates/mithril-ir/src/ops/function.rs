@@ -384,11 +384,10 @@ pub static ATAN2: OpDef = OpDef {
     dtype: DTypeRule::Float,
     eval: Some(Eval::F2(libm::atan2, |_, _| 0)),
     grad: Grad::Formula(|v| {
-        let (y, x) = (v.x[0], v.x[1]);
         // Divided twice by the distance, whose square could overflow, or be 0.
-        let distance = x.op(&HYPOT, &[y]);
+        let distance = v.x[0].op(&HYPOT, &[v.x[1]]);
         let safe = distance.equal(0.0).select(1.0, distance);
-        vec![v.g * (x / safe / safe), -(v.g * (y / safe / safe))]
+        vec![v.g * (v.x[1] / safe / safe), -(v.g * (v.x[0] / safe / safe))]
     }),
     lowering: Lowering {
         py: Template("{xp}.arctan2({0}, {1})"),
