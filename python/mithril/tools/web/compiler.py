@@ -31,6 +31,8 @@ _HINT = (
 )
 #: It calls nothing of a system, so that a page has nothing to provide. Of the C library only mathematics is linked.
 _TARGET = ("--target=wasm32-wasi", "-msimd128", "-DMITHRIL_NO_MALLOC", "-DMITHRIL_SINGLE_THREAD")
+#: Without optimization ziglang adds checks of undefined behavior, which print, and so need a system.
+_CHECKS = ("-fno-sanitize=undefined",)
 #: Loops that LLVM rewrites for its strength reduction add a constant to the address of each element, since offsets in
 #: WebAssembly are not negative: products of matrices take 4 to 7 % longer.
 _LOOPS = ("-mllvm", "-disable-lsr")
@@ -178,7 +180,19 @@ def _run(
     command: Sequence[str], sources: Sequence[Path], target: Path, functions: Sequence[str], flags: Sequence[str]
 ) -> subprocess.CompletedProcess[str]:
     exports = [f"-Wl,--export={name}" for name in ("__heap_base", *functions)]
-    words = [*command, *_TARGET, *_LOOPS, *flags, *_LINKING, *exports, "-o", str(target), *map(str, sources), "-lm"]
+    words = [
+        *command,
+        *_TARGET,
+        *_CHECKS,
+        *_LOOPS,
+        *flags,
+        *_LINKING,
+        *exports,
+        "-o",
+        str(target),
+        *map(str, sources),
+        "-lm",
+    ]
     environment = {**os.environ, "LC_ALL": "C"}
     return subprocess.run(
         words, capture_output=True, text=True, errors="replace", env=environment, stdin=subprocess.DEVNULL
