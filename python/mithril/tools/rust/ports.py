@@ -11,7 +11,6 @@ from typing import Any
 __all__ = [
     "DATA_ROLES",
     "KEYWORDS",
-    "SIZES",
     "TYPES",
     "Port",
     "count_of",
@@ -43,13 +42,6 @@ TYPES = {
     "uint32": "u32",
     "uint64": "u64",
     "bool": "bool",
-}
-#: Bytes of an element.
-SIZES = {
-    **dict.fromkeys(("float64", "int64", "uint64"), 8),
-    **dict.fromkeys(("float32", "int32", "uint32"), 4),
-    **dict.fromkeys(("float16", "bfloat16", "int16", "uint16"), 2),
-    **dict.fromkeys(("int8", "uint8", "bool"), 1),
 }
 #: What inputs are for that every call is given.
 DATA_ROLES = ("data", "cotangent")

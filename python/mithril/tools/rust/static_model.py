@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...dtypes import normalize
 from .ports import (
     DATA_ROLES,
-    SIZES,
     Port,
     count_of,
     data_ports,
@@ -69,7 +70,7 @@ def static_words(c: Path, report: Mapping[str, Any], words: Mapping[str, str]) -
         if i is None:
             continue
         places[i] = end
-        bytes_ = count_of(inputs[i]) * SIZES[port["dtype"]]
+        bytes_ = count_of(inputs[i]) * normalize(port["dtype"]).itemsize
         copies.append(
             f"                constants[{i}].cast::<u8>().copy_to_nonoverlapping(memory.add({end}), {bytes_});\n"
         )
@@ -88,7 +89,7 @@ def static_words(c: Path, report: Mapping[str, Any], words: Mapping[str, str]) -
         else f"            memory.wrapping_add({places[port['replaces']]}).cast(),\n"
         for port in outputs
     ]
-    has_constants = copies or any("constants[" in line for line in given)
+    has_constants = bool(copies) or any("constants[" in line for line in given)
     is_packed = f"{prefix}_packed[]" in header
     start = (
         "        // SAFETY: the constants of C.\n        let constants = unsafe { &ffi::WEIGHTS.0 };\n"
@@ -107,7 +108,7 @@ def static_words(c: Path, report: Mapping[str, Any], words: Mapping[str, str]) -
         "refuse_no_std": "",
         "memory_bytes": str(max(end, 64)),
         "ffi_void": ", c_void",
-        "static_declared": _declared(prefix, len(inputs), has_constants=bool(has_constants), is_packed=is_packed),
+        "static_declared": _declared(prefix, len(inputs), has_constants=has_constants, is_packed=is_packed),
         "static_types": _CONSTANTS if has_constants else "",
         "static_model": filled(
             "static_model.rs.in",
@@ -166,7 +167,7 @@ def _static_test(report: Mapping[str, Any], words: Mapping[str, str]) -> str:
                 f"    let mut got_{f} = vec![{zero_of(p)}; {count_of(p)}];\n" for f, p in outputs
             ),
             "static_slices": f" {{ {fields} }}" if outputs else " {}",
-            "static_compare": words["compare"].replace("outputs.", "got_").replace("        ", "    "),
+            "static_compare": textwrap.indent(textwrap.dedent(words["compare"]), "    "),
         },
     )
 
