@@ -108,6 +108,10 @@ impl<I: Id, T> Table<I, T> {
     pub fn last_position(&self, passes: impl FnMut(&T) -> bool) -> Option<I> {
         self.items.iter().rposition(passes).map(I::new)
     }
+    /// The last element, to be changed.
+    pub fn last_mut(&mut self) -> Option<&mut T> {
+        self.items.last_mut()
+    }
     /// Adds an element at the end; its id.
     pub fn push(&mut self, item: T) -> I {
         self.items.push(item);

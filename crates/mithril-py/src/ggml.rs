@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use mithril::codegen::ggml::plan::{self, Plan};
+use mithril::codegen::ids::{Id as _, InputId};
 use mithril::compile::compiled::Compiled;
 use mithril::ir::error::{Code, Error};
 use mithril::ir::interp::Symbols;
@@ -40,7 +41,7 @@ impl Source for Program {
 impl ReadsBlocks for Specialized {
     const READS_BLOCKS: bool = true;
     fn blocks(&self, input: usize) -> Option<Element> {
-        self.function.blocks().of(input)
+        self.function.blocks().of(InputId::new(input))
     }
 }
 
@@ -153,7 +154,7 @@ impl PyGgmlProgram {
 
 /// The order of the dimensions in which a weight is kept.
 fn axes(plan: &Plan, decision: &Decision) -> Vec<usize> {
-    let is_weight = |v: usize| plan.values[v].name == decision.weight;
+    let is_weight = |v: plan::PlanValueId| plan.values[v].name == decision.weight;
     let stored = plan.values.iter().find_map(|value| match (&value.source, &value.ty) {
         (plan::Source::Permuted { of, axes }, Some(ty)) if is_weight(*of) => {
             decision.outcome.as_ref().is_ok_and(|element| ty.element == *element).then(|| axes.clone())

@@ -3,21 +3,21 @@
 
 use rustc_hash::FxHashMap;
 
-use super::emit::Emitter;
-use super::plan::{Argument, Host, Source};
+use super::emit::{CallId, Emitter};
+use super::plan::{Argument, Host, PlanValueId, Source};
+use crate::ids::{Id as _, OutputId};
 
 /// Lets rows be set in the memory of donated inputs (given by their values) instead of in copies of it: which inputs,
-/// each with the number of the result that lies there.
+/// each with the result that lies there.
 pub(super) fn donate(
     emitter: &mut Emitter,
     hosts: &[Host],
-    results: &[usize],
-    donated: &[usize],
-) -> Vec<(usize, usize)> {
+    results: &[PlanValueId],
+    donated: &[PlanValueId],
+) -> Vec<(PlanValueId, OutputId)> {
     let readers = emitter.readers(hosts, results);
-    let maker: FxHashMap<usize, usize> =
-        emitter.calls.iter().enumerate().map(|(i, c)| (c.result, i)).collect();
-    let mut donations: Vec<(usize, usize)> = Vec::new();
+    let maker: FxHashMap<PlanValueId, CallId> = emitter.calls.entries().map(|(i, c)| (c.result, i)).collect();
+    let mut donations = Vec::new();
     let mut copies = Vec::new();
     for &input in donated {
         let Some(&copy) = readers.get(&input) else { continue };
@@ -35,13 +35,9 @@ pub(super) fn donate(
         if is_same && maker.get(&new) == Some(&write) {
             emitter.calls[write].arguments[0] = Argument::Value(input);
             copies.push(copy);
-            donations.push((input, output));
+            donations.push((input, OutputId::new(output)));
         }
     }
-    let mut i = 0;
-    emitter.calls.retain(|_| {
-        i += 1;
-        !copies.contains(&(i - 1))
-    });
+    emitter.calls.retain_entries(|i, _| !copies.contains(&i));
     donations
 }

@@ -7,9 +7,15 @@ use mithril_ir::{DType, Scalar};
 use rustc_hash::FxHashMap;
 
 use super::functions::{Arrangement, Function, Kind, Operand, find};
-use super::plan::{Argument, CUSTOM, Call, Custom, Host, HostInput, Source, Value};
+use super::plan::{Argument, CUSTOM, Call, Custom, Host, HostInput, PlanValueId, Source, Value};
 use super::types::{DIMENSIONS, Element, Type};
 use super::views::{View, common, joined, natural};
+use crate::ids::{Table, id};
+
+id!(
+    /// A call that was made so far.
+    CallId
+);
 
 /// What an expression gives.
 #[derive(Clone, Debug)]
@@ -32,38 +38,38 @@ pub struct Weights {
     /// Whether weights may be kept in another order than they are given in.
     pub pack: bool,
     /// Weights (values) with the types of elements that are requested for them.
-    pub elements: FxHashMap<usize, Element>,
+    pub elements: FxHashMap<PlanValueId, Element>,
     /// Why weights could not be kept as wanted.
-    pub refused: Vec<(usize, String)>,
+    pub refused: Vec<(PlanValueId, String)>,
 }
 
 /// Values and calls so far.
 #[derive(Debug, Default)]
 pub struct Emitter {
     /// Values.
-    pub values: Vec<Value>,
+    pub values: Table<PlanValueId, Value>,
     /// Calls in order.
-    pub calls: Vec<Call>,
+    pub calls: Table<CallId, Call>,
     /// Weights.
     pub weights: Weights,
     /// Results of calls, by function and arguments.
-    done: FxHashMap<(&'static str, String), usize>,
+    done: FxHashMap<(&'static str, String), PlanValueId>,
     /// Tensors made of views.
-    tensors: FxHashMap<View, usize>,
+    tensors: FxHashMap<View, PlanValueId>,
     /// Copies of views.
-    copies: FxHashMap<View, usize>,
+    copies: FxHashMap<View, PlanValueId>,
     /// Values that are kept otherwise: the value, its axes, its elements.
-    kept: FxHashMap<(usize, Vec<usize>, Element), usize>,
+    kept: FxHashMap<(PlanValueId, Vec<usize>, Element), PlanValueId>,
     /// Numbers as tensors.
-    numbers: FxHashMap<u64, usize>,
+    numbers: FxHashMap<u64, PlanValueId>,
 }
 
 /// How far a plan is.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
-    /// Number of values.
-    pub values: usize,
-    calls: usize,
+    /// The values from this one on come after it.
+    pub values: PlanValueId,
+    calls: CallId,
     refused: usize,
 }
 
@@ -75,12 +81,11 @@ impl Emitter {
         Self { weights, ..Self::default() }
     }
     /// Adds a value.
-    pub fn add(&mut self, value: Value) -> usize {
-        self.values.push(value);
-        self.values.len() - 1
+    pub fn add(&mut self, value: Value) -> PlanValueId {
+        self.values.push(value)
     }
     /// Adds a constant of floats.
-    pub fn constant(&mut self, name: &str, tensor: &Arc<Tensor>) -> usize {
+    pub fn constant(&mut self, name: &str, tensor: &Arc<Tensor>) -> PlanValueId {
         let shape: Vec<i64> = tensor.shape().iter().map(|&n| n as i64).collect();
         self.add(Value {
             name: name.into(),
@@ -98,18 +103,18 @@ impl Emitter {
         self.numbers.insert(x.to_bits(), value);
         View::whole(value, &[])
     }
-    fn ty(&self, value: usize) -> Made<Type> {
+    fn ty(&self, value: PlanValueId) -> Made<Type> {
         self.values[value].ty.ok_or_else(|| format!("%{value} has no elements"))
     }
     /// How far the plan is.
     pub fn mark(&self) -> Mark {
         let refused = self.weights.refused.len();
-        Mark { values: self.values.len(), calls: self.calls.len(), refused }
+        Mark { values: self.values.end(), calls: self.calls.end(), refused }
     }
     /// Per value the one call that reads it, if nothing else does.
-    pub fn readers(&self, hosts: &[Host], results: &[usize]) -> FxHashMap<usize, usize> {
-        let mut readers: FxHashMap<usize, Option<usize>> = FxHashMap::default();
-        for (i, call) in self.calls.iter().enumerate() {
+    pub fn readers(&self, hosts: &[Host], results: &[PlanValueId]) -> FxHashMap<PlanValueId, CallId> {
+        let mut readers: FxHashMap<PlanValueId, Option<CallId>> = FxHashMap::default();
+        for (i, call) in self.calls.entries() {
             for v in call.arguments.iter().filter_map(Argument::value) {
                 readers.entry(v).and_modify(|reader| *reader = None).or_insert(Some(i));
             }
@@ -147,7 +152,7 @@ impl Emitter {
         }
         result
     }
-    pub fn push(&mut self, function: &'static Function, arguments: Vec<Argument>) -> Made<usize> {
+    pub fn push(&mut self, function: &'static Function, arguments: Vec<Argument>) -> Made<PlanValueId> {
         let types = arguments.iter().map(|a| match a {
             Argument::Value(v) => self.ty(*v).map(Some),
             _ => Ok(None),
@@ -186,7 +191,7 @@ impl Emitter {
         Ok(result)
     }
     /// A custom op that reads values and makes one.
-    pub fn custom(&mut self, custom: Custom, reads: &[usize], value: Value) -> usize {
+    pub fn custom(&mut self, custom: Custom, reads: &[PlanValueId], value: Value) -> PlanValueId {
         let key = match custom {
             Custom::Positions { rows, distinct } => Some((CUSTOM, format!("{rows} {distinct} {reads:?}"))),
             Custom::Node(_) => None,
@@ -203,13 +208,13 @@ impl Emitter {
         }
         result
     }
-    fn movement(&mut self, name: &str, value: usize, numbers: &[i64]) -> Made<usize> {
+    fn movement(&mut self, name: &str, value: PlanValueId, numbers: &[i64]) -> Made<PlanValueId> {
         let function = find(name).ok_or_else(|| format!("{name} is not known"))?;
         let numbers = numbers.iter().map(|&n| Argument::Number(n as f64));
         self.push(function, [Argument::Value(value)].into_iter().chain(numbers).collect())
     }
     /// The tensor that shows a view of at most four dimensions.
-    pub fn tensor(&mut self, view: &View) -> Made<usize> {
+    pub fn tensor(&mut self, view: &View) -> Made<PlanValueId> {
         if let Some(&known) = self.tensors.get(view) {
             return Ok(known);
         }
@@ -233,7 +238,7 @@ impl Emitter {
         Ok(tensor)
     }
     /// The tensor that shows a part of a value, or its dimensions in another order.
-    fn part(&mut self, view: &View, base: &Type) -> Made<usize> {
+    fn part(&mut self, view: &View, base: &Type) -> Made<PlanValueId> {
         let rank = view.shape.len();
         // Dimensions of the view (from the last) in the order of memory; those of one element stay free.
         let at = |i: usize| rank - 1 - i;
@@ -295,7 +300,7 @@ impl Emitter {
         Ok(View::whole(value, &view.shape))
     }
     /// A copy of a view without gaps.
-    fn copied(&mut self, view: &View) -> Made<usize> {
+    fn copied(&mut self, view: &View) -> Made<PlanValueId> {
         let folded = folded(view).ok_or_else(|| format!("{:?} has more than four dimensions", view.shape))?;
         let is_repeated = folded.once().shape != folded.shape;
         let seen = self.tensor(&folded)?;
@@ -303,7 +308,7 @@ impl Emitter {
         if is_new { Ok(seen) } else { self.movement("ggml_cont", seen, &[]) }
     }
     /// A copy of a value with more than four dimensions in another order: one dimension after the other goes to its place.
-    fn moved(&mut self, view: &View) -> Made<usize> {
+    fn moved(&mut self, view: &View) -> Made<PlanValueId> {
         let view = view.coalesced();
         let rank = view.shape.len();
         let mut order: Vec<usize> = (0..rank).collect();
@@ -339,7 +344,7 @@ impl Emitter {
         result.map(|_| ())
     }
     /// A weight whose dimensions are seen in another order, or that is wanted in other elements: kept that way.
-    fn kept(&mut self, view: &View, element: Element) -> Option<usize> {
+    fn kept(&mut self, view: &View, element: Element) -> Option<PlanValueId> {
         let weight = &self.values[view.value];
         let is_weight = matches!(weight.source, Source::Input(_)) && self.weights.pack;
         if !is_weight || !self.weights.elements.contains_key(&view.value) {
@@ -452,7 +457,7 @@ impl Emitter {
         Err(last)
     }
     /// The result of a call in the shape of the graph.
-    fn result(&self, value: usize, shape: Option<Vec<i64>>, views: &[View]) -> Made<View> {
+    fn result(&self, value: PlanValueId, shape: Option<Vec<i64>>, views: &[View]) -> Made<View> {
         let ty = self.ty(value)?;
         let shape = match shape {
             // Of rows, what became of them.

@@ -8,12 +8,13 @@
 use mithril_ir::loops::Binary;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::emit::{Emitter, Item};
+use super::emit::{CallId, Emitter, Item};
 use super::functions::find;
-use super::plan::{Argument, Call, Host, Source, Value};
+use super::plan::{Argument, Call, Host, PlanValueId, Source, Value};
 use super::types::Element;
 use super::views::View;
 use crate::affine::Affine;
+use crate::ids::Table;
 
 /// Functions whose filters are scaled.
 const CONVOLUTIONS: &[&str] = &["ggml_conv_2d_direct", "ggml_conv_2d_dw_direct"];
@@ -21,17 +22,22 @@ const CONVOLUTIONS: &[&str] = &["ggml_conv_2d_direct", "ggml_conv_2d_dw_direct"]
 /// The dimension of the filters in what a convolution returns, counted as ggml does; in weights it is the last.
 const FILTER: usize = 2;
 
-/// A convolution and the steps of arithmetic behind it, by their places among the calls.
-type Chain = Vec<usize>;
+/// A convolution and the steps of arithmetic behind it, by their ids.
+type Chain = Vec<CallId>;
 
 /// Folds per-filter arithmetic into weights; `fixed` marks the values that are known when weights are packed.
-pub(super) fn fold_batch_norms(emitter: &mut Emitter, hosts: &[Host], results: &[usize], fixed: &[bool]) {
+pub(super) fn fold_batch_norms(
+    emitter: &mut Emitter,
+    hosts: &[Host],
+    results: &[PlanValueId],
+    fixed: &Table<PlanValueId, bool>,
+) {
     let readers = emitter.readers(hosts, results);
     let calls = std::mem::take(&mut emitter.calls);
     emitter.forget_calls();
-    let mut chains: FxHashMap<usize, Chain> = FxHashMap::default();
+    let mut chains: FxHashMap<CallId, Chain> = FxHashMap::default();
     let mut gone = FxHashSet::default();
-    for first in 0..calls.len() {
+    for first in calls.ids() {
         if let Some(chain) = chain(emitter, &calls, first, &readers, fixed)
             && let Some(&last) = chain.last()
         {
@@ -39,7 +45,7 @@ pub(super) fn fold_batch_norms(emitter: &mut Emitter, hosts: &[Host], results: &
             chains.insert(last, chain);
         }
     }
-    for (i, call) in calls.iter().enumerate() {
+    for (i, call) in calls.entries() {
         match chains.remove(&i) {
             Some(chain) => {
                 let mark = emitter.mark();
@@ -50,7 +56,9 @@ pub(super) fn fold_batch_norms(emitter: &mut Emitter, hosts: &[Host], results: &
                 }
             }
             None if gone.contains(&i) => {}
-            None => emitter.calls.push(call.clone()),
+            None => {
+                emitter.calls.push(call.clone());
+            }
         }
     }
 }
@@ -58,10 +66,10 @@ pub(super) fn fold_batch_norms(emitter: &mut Emitter, hosts: &[Host], results: &
 /// The arithmetic behind the convolution at a place, if its factor can go into the weights.
 fn chain(
     emitter: &Emitter,
-    calls: &[Call],
-    first: usize,
-    readers: &FxHashMap<usize, usize>,
-    fixed: &[bool],
+    calls: &Table<CallId, Call>,
+    first: CallId,
+    readers: &FxHashMap<PlanValueId, CallId>,
+    fixed: &Table<PlanValueId, bool>,
 ) -> Option<Chain> {
     let call = &calls[first];
     let weight = call.arguments.first()?.value().filter(|_| CONVOLUTIONS.contains(&call.function))?;
@@ -70,7 +78,7 @@ fn chain(
         return None;
     }
     let filters = emitter.values[call.result].ty?.sizes[FILTER];
-    let is_per_filter = |v: usize| {
+    let is_per_filter = |v: PlanValueId| {
         let Some(ty) = emitter.values[v].ty.filter(|_| fixed[v]) else { return false };
         let mut sizes = ty.sizes;
         let own = std::mem::replace(&mut sizes[FILTER], 1);
@@ -104,7 +112,7 @@ fn item(emitter: &Emitter, argument: Argument) -> Option<Item> {
 }
 
 /// What a call does to a value, as steps with another operand.
-fn arithmetic(call: &Call, value: usize) -> Option<Vec<(Binary, Argument)>> {
+fn arithmetic(call: &Call, value: PlanValueId) -> Option<Vec<(Binary, Argument)>> {
     if call.arguments.first()?.value() != Some(value) {
         return None;
     }
@@ -134,7 +142,7 @@ fn call(emitter: &mut Emitter, op: Binary, a: Item, b: Item) -> Made<Item> {
 }
 
 /// Makes the calls of a chain with its factor in the weights.
-fn scaled(emitter: &mut Emitter, calls: &[Call], chain: &[usize]) -> Made<()> {
+fn scaled(emitter: &mut Emitter, calls: &Table<CallId, Call>, chain: &[CallId]) -> Made<()> {
     let (first, last) = (&calls[chain[0]], &calls[chain[chain.len() - 1]]);
     let mut affine: Affine<Item> = Affine::default();
     let mut value = first.result;

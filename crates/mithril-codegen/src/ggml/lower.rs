@@ -30,11 +30,12 @@ use super::emit::{Emitter, Item, Weights, flat_type};
 use super::functions::find;
 use super::parallel_axis::parallel_axis;
 use super::parse::{Tree, parse};
-use super::plan::{Custom, Host, HostInput, Plan, Source, UNNAMED, Value};
+use super::plan::{Custom, Host, HostInput, Plan, PlanValueId, Source, UNNAMED, Value};
 use super::schedule::{Ends, schedule};
 use super::types::Element;
 use super::views::{View, natural};
 use crate::c::{arguments, is_fixed, sizes};
+use crate::ids::{Id as _, InputId, Table};
 
 /// The elements in which a weight of a name is to be kept.
 pub type Choice = dyn Fn(&str) -> Option<Element>;
@@ -100,7 +101,7 @@ fn is_computed(graph: &Graph, node: &Node) -> bool {
 #[derive(Clone, Debug)]
 enum At {
     Ggml(View),
-    Host(usize),
+    Host(PlanValueId),
 }
 
 struct LoweringContext<'a> {
@@ -109,7 +110,7 @@ struct LoweringContext<'a> {
     /// Where each value of the graph is.
     at: Vec<Option<At>>,
     hosts: Vec<Host>,
-    inputs: Vec<usize>,
+    inputs: Table<InputId, PlanValueId>,
 }
 
 type Made<T> = std::result::Result<T, String>;
@@ -118,13 +119,13 @@ impl<'a> LoweringContext<'a> {
     fn empty(graph: &'a Graph, weights: Weights) -> Self {
         let emitter = Emitter::new(weights);
         let at = vec![None; graph.values().len()];
-        Self { graph, emitter, at, hosts: Vec::new(), inputs: Vec::new() }
+        Self { graph, emitter, at, hosts: Vec::new(), inputs: Table::default() }
     }
     fn new(graph: &'a Graph, options: &Options<'_>) -> Result<Self> {
         let weights = Weights { pack: options.pack, ..Weights::default() };
         let mut lowering = Self::empty(graph, weights);
         for (i, &v) in graph.inputs.iter().enumerate() {
-            let value = lowering.input(v, Source::Input(i))?;
+            let value = lowering.input(v, Source::Input(InputId::new(i)))?;
             lowering.inputs.push(value);
             if options.pack && is_fixed(graph, v) && lowering.emitter.values[value].ty.is_some() {
                 let name = graph.value(v).name.as_deref().unwrap_or_default();
@@ -135,7 +136,7 @@ impl<'a> LoweringContext<'a> {
         Ok(lowering)
     }
     /// A value that comes from without: an input, or what the host made.
-    fn input(&mut self, v: ValueId, source: Source) -> Result<usize> {
+    fn input(&mut self, v: ValueId, source: Source) -> Result<PlanValueId> {
         let ty = self.graph.ty(v).ok_or_else(|| Error::internal("a value without a type is lowered"))?;
         let shape = sizes(ty)?;
         let value = self.emitter.add(self.value(v, ty, &shape, source));
@@ -152,7 +153,7 @@ impl<'a> LoweringContext<'a> {
     }
     fn node(&mut self, n: NodeId, node: &Node) -> Result<()> {
         let is_empty = |v: &ValueId| self.graph.ty(*v).is_none_or(|ty| ty.shape.iter().any(|d| d.is(0)));
-        let before = self.emitter.values.len();
+        let before = self.emitter.values.end();
         if !node.outputs.iter().any(is_empty)
             && let Ok(views) = self.calls(n, node)
         {
@@ -317,7 +318,7 @@ impl<'a> LoweringContext<'a> {
         let at = |i: usize| if i % columns <= i / columns { 0.0 } else { f64::NEG_INFINITY };
         let tensor = Tensor::build(DType::F32, &[rows, columns], |i| Scalar::Float(at(i)));
         let shape = [rows as i64, columns as i64];
-        let known = self.emitter.values.iter().position(
+        let known = self.emitter.values.position(
             |v| matches!(&v.source, Source::Constant(t) if v.shape == shape && t.same_bits(&tensor)),
         );
         let value = known.unwrap_or_else(|| self.emitter.constant("causal", &Arc::new(tensor)));
@@ -366,10 +367,10 @@ impl<'a> LoweringContext<'a> {
             parallel_axis: parallel_axis(self.graph, node),
             place,
         };
-        let mut reads: Vec<usize> = host.inputs.iter().filter_map(HostInput::value).collect();
+        let mut reads: Vec<PlanValueId> = host.inputs.iter().filter_map(HostInput::value).collect();
         reads.sort_unstable();
         reads.dedup();
-        let has_type = |&v: &usize| self.emitter.values[v].ty.is_some();
+        let has_type = |&v: &PlanValueId| self.emitter.values[v].ty.is_some();
         if let (&[v], [ty]) = (node.outputs.as_slice(), host.types.as_slice())
             && reads.len() <= OPERANDS
             && reads.iter().all(has_type)
@@ -377,7 +378,7 @@ impl<'a> LoweringContext<'a> {
             let shape = sizes(ty)?;
             let value = self.value(v, ty, &shape, Source::Call);
             if value.ty.is_some() {
-                host.outputs = vec![self.emitter.values.len()];
+                host.outputs = vec![self.emitter.values.end()];
                 let result = self.emitter.custom(Custom::Node(host), &reads, value);
                 self.at[v.index()] = Some(At::Ggml(View::whole(result, &shape)));
                 return Ok(());
@@ -392,7 +393,7 @@ impl<'a> LoweringContext<'a> {
         self.graph.ty(v).cloned().ok_or_else(|| Error::internal("a value without a type is lowered"))
     }
     /// The value of an output, without gaps and in its shape.
-    fn output(&mut self, v: ValueId) -> Result<usize> {
+    fn output(&mut self, v: ValueId) -> Result<PlanValueId> {
         let refused = |e| Error::internal(format!("an output cannot be copied: {e}"));
         match (self.at[v.index()].clone(), self.graph.lit(v)) {
             (Some(At::Host(value)), _) => Ok(value),
@@ -417,7 +418,7 @@ impl<'a> LoweringContext<'a> {
         for &(old, new) in &graph.updates {
             let at = graph.inputs.iter().position(|&v| v == old);
             let old = at.ok_or_else(|| Error::internal("a state is not an input"))?;
-            updates.push((self.inputs[old], self.output(new)?));
+            updates.push((self.inputs[InputId::new(old)], self.output(new)?));
         }
         let fixed = graph.inputs.iter().map(|&v| is_fixed(graph, v)).collect();
         let is_donated = |v: ValueId| graph.value(v).name.as_ref().is_some_and(|name| donated.contains(name));

@@ -23,26 +23,32 @@ use mithril_ir::tensor::Tensor;
 use mithril_ir::{DType, Lit, Place};
 
 use super::types::{Element, Type};
+use crate::ids::{InputId, OutputId, Table, id};
+
+id!(
+    /// A value of a plan.
+    PlanValueId
+);
 
 /// A graph as steps of ggml and of the host.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// All values; the rest of the plan names them by their place here.
-    pub values: Vec<Value>,
+    /// All values; the rest of the plan names them by their ids.
+    pub values: Table<PlanValueId, Value>,
     /// The values of the graph's inputs, in order.
-    pub inputs: Vec<usize>,
+    pub inputs: Table<InputId, PlanValueId>,
     /// The outputs by name, in order.
-    pub outputs: Vec<(Arc<str>, usize)>,
+    pub outputs: Vec<(Arc<str>, PlanValueId)>,
     /// Old states (inputs) with what replaces them after a call.
-    pub updates: Vec<(usize, usize)>,
-    /// Donated inputs with the number of the result (outputs, then new states) that is made in their memory.
-    pub donated: Vec<(usize, usize)>,
+    pub updates: Vec<(PlanValueId, PlanValueId)>,
+    /// Donated inputs with the result (outputs, then new states) that is made in their memory.
+    pub donated: Vec<(PlanValueId, OutputId)>,
     /// The steps that make values of weights and constants alone, in order: they run once, when weights are packed.
     pub prepared: Vec<Step>,
     /// The steps of a call in order.
     pub steps: Vec<Step>,
     /// Weights that could not be kept in the elements that were wanted, and why.
-    pub refused: Vec<(usize, String)>,
+    pub refused: Vec<(PlanValueId, String)>,
 }
 
 /// A value of a plan.
@@ -63,15 +69,15 @@ pub struct Value {
 /// Where a value comes from.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// Input of that number of the graph. The runtime converts it to the type it has in ggml.
-    Input(usize),
+    /// An input of the graph. The runtime converts it to the type it has in ggml.
+    Input(InputId),
     /// A constant of the graph.
     Constant(Arc<Tensor>),
     /// A weight (an input) as it is kept: with its dimensions in another order, where ggml wants rows for columns, or
     /// in other elements, which its type says. Made once, when parameters are packed.
     Permuted {
         /// The value.
-        of: usize,
+        of: PlanValueId,
         /// Dimension `i` is dimension `axes[i]` of that value.
         axes: Vec<usize>,
     },
@@ -99,7 +105,7 @@ pub struct Call {
     /// What it is called with, after the context.
     pub arguments: Vec<Argument>,
     /// The value that it makes.
-    pub result: usize,
+    pub result: PlanValueId,
     /// What is computed, where the function is [`CUSTOM`].
     pub custom: Option<Box<Custom>>,
 }
@@ -130,7 +136,7 @@ pub enum Custom {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Argument {
     /// A value.
-    Value(usize),
+    Value(PlanValueId),
     /// No tensor.
     Null,
     /// A number; integers and booleans too.
@@ -149,7 +155,7 @@ pub struct Host {
     /// Types of what it makes.
     pub types: Vec<TensorType>,
     /// The values that it makes. They have the dtype of the graph; those with a type in ggml are converted to it.
-    pub outputs: Vec<usize>,
+    pub outputs: Vec<PlanValueId>,
     /// Which inputs threads cut along their first axis, as they do the one result; none: one thread does all.
     pub parallel_axis: Vec<bool>,
     /// Where it stands in the model.
@@ -160,14 +166,14 @@ pub struct Host {
 #[derive(Clone, Debug)]
 pub enum HostInput {
     /// A value, contiguous, which the interpreter sees in this dtype and shape.
-    Value(usize, TensorType),
+    Value(PlanValueId, TensorType),
     /// A literal.
     Literal(Lit),
 }
 
 impl Step {
     /// The values that it reads.
-    pub fn reads(&self) -> Vec<usize> {
+    pub fn reads(&self) -> Vec<PlanValueId> {
         match self {
             Self::Segment(calls) => {
                 calls.iter().flat_map(|call| &call.arguments).filter_map(Argument::value).collect()
@@ -176,7 +182,7 @@ impl Step {
         }
     }
     /// The values that it makes.
-    pub fn makes(&self) -> Vec<usize> {
+    pub fn makes(&self) -> Vec<PlanValueId> {
         match self {
             Self::Segment(calls) => calls.iter().map(|call| call.result).collect(),
             Self::Host(host) => host.outputs.clone(),
@@ -186,7 +192,7 @@ impl Step {
 
 impl Plan {
     /// The outputs and then the new states.
-    pub fn results(&self) -> impl Iterator<Item = usize> {
+    pub fn results(&self) -> impl Iterator<Item = PlanValueId> {
         self.outputs.iter().map(|(_, v)| *v).chain(self.updates.iter().map(|(_, new)| *new))
     }
     /// All ggml calls of a call in order.
@@ -217,7 +223,7 @@ impl Plan {
 
 impl Source {
     /// The value that it is made of.
-    pub fn of(&self) -> Option<usize> {
+    pub fn of(&self) -> Option<PlanValueId> {
         match self {
             Self::Permuted { of, .. } => Some(*of),
             _ => None,
@@ -227,14 +233,14 @@ impl Source {
 
 impl Argument {
     /// The value, if it is one.
-    pub fn value(&self) -> Option<usize> {
+    pub fn value(&self) -> Option<PlanValueId> {
         if let Self::Value(v) = self { Some(*v) } else { None }
     }
 }
 
 impl HostInput {
     /// The value, if it is one.
-    pub fn value(&self) -> Option<usize> {
+    pub fn value(&self) -> Option<PlanValueId> {
         if let Self::Value(v, _) = self { Some(*v) } else { None }
     }
 }
@@ -295,7 +301,7 @@ fn list(items: &[impl fmt::Display]) -> String {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "# Sizes are those of ggml: the one that moves fastest is the first.")?;
-        for (i, value) in self.values.iter().enumerate() {
+        for (i, value) in self.values.entries() {
             let how = match &value.source {
                 Source::Input(n) => format!("input {n}"),
                 Source::Constant(_) => "constant".to_owned(),

@@ -5,22 +5,23 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::plan::{Argument, Call, Custom, Host, HostInput, Source, Value};
-use super::schedule::Work;
+use super::plan::{Argument, Call, Custom, Host, HostInput, PlanValueId, Source, Value};
+use super::schedule::{Work, WorkId};
+use crate::ids::{InputId, Table};
 
 /// What is done when weights are packed, and what is done at each call.
 pub(super) struct Parts {
-    pub prepared: Vec<Work>,
-    pub run: Vec<Work>,
+    pub prepared: Table<WorkId, Work>,
+    pub run: Table<WorkId, Work>,
 }
 
 /// Functions that cost less than to keep what they make.
 const CHEAP: &[&str] = &["ggml_reshape_4d", "ggml_view_4d", "ggml_permute", "ggml_repeat_4d"];
 
 /// Which work is done where its results are read: what is cheap, and copies that are written over.
-fn repeated(work: &[Work]) -> Vec<bool> {
+fn repeated(work: &Table<WorkId, Work>) -> Table<WorkId, bool> {
     let calls = work.iter().filter_map(|item| if let Work::Call(call) = item { Some(call) } else { None });
-    let written: FxHashSet<usize> =
+    let written: FxHashSet<PlanValueId> =
         calls.filter(|c| c.function == "ggml_set_rows").filter_map(|c| c.arguments[0].value()).collect();
     let is_repeated = |item: &Work| match item {
         Work::Call(call) => CHEAP.contains(&call.function) || written.contains(&call.result),
@@ -30,18 +31,24 @@ fn repeated(work: &[Work]) -> Vec<bool> {
 }
 
 /// Splits work by what it depends on; `fixed` says which inputs of the graph are the same at every call.
-pub(super) fn split(work: &[Work], values: &mut Vec<Value>, fixed: &[bool], results: &[usize]) -> Parts {
+pub(super) fn split(
+    work: &Table<WorkId, Work>,
+    values: &mut Table<PlanValueId, Value>,
+    fixed: &Table<InputId, bool>,
+    results: &[PlanValueId],
+) -> Parts {
     let fixed = unchanging(work, values, fixed);
-    let mut maker: Vec<Option<usize>> = vec![None; values.len()];
-    for (i, item) in work.iter().enumerate() {
+    let mut maker: Table<PlanValueId, Option<WorkId>> = Table::beside(values, None);
+    for (i, item) in work.entries() {
         item.results().iter().for_each(|&v| maker[v] = Some(i));
     }
     let repeated = repeated(work);
-    let is_kept = |v: usize| maker[v].is_some_and(|i| fixed[v] && !repeated[i]);
-    let with_sources = |v: usize| [Some(v), values[v].source.of()].into_iter().flatten();
+    let is_kept = |v: PlanValueId| maker[v].is_some_and(|i| fixed[v] && !repeated[i]);
+    let with_sources = |v: PlanValueId| [Some(v), values[v].source.of()].into_iter().flatten();
     // From the results backwards: calls stop where something is kept, and from there on it is prepared.
-    let mut needed: [Vec<usize>; 2] = [results.iter().copied().flat_map(with_sources).collect(), Vec::new()];
-    let mut is_in = [vec![false; work.len()], vec![false; work.len()]];
+    let mut needed: [Vec<PlanValueId>; 2] =
+        [results.iter().copied().flat_map(with_sources).collect(), Vec::new()];
+    let mut is_in = [Table::beside(work, false), Table::beside(work, false)];
     let (mut seen, mut kept) = (FxHashSet::default(), Vec::new());
     while let Some(v) = needed[0].pop() {
         if !seen.insert(v) {
@@ -64,9 +71,9 @@ pub(super) fn split(work: &[Work], values: &mut Vec<Value>, fixed: &[bool], resu
     }
     let [in_run, in_prepared] = is_in;
     let both: Vec<bool> = in_run.iter().zip(&in_prepared).map(|(a, b)| *a && *b).collect();
-    let pick = |is_in: &[bool]| {
+    let pick = |is_in: &Table<WorkId, bool>| {
         let chosen = work.iter().zip(is_in).filter(|(_, is_in)| **is_in);
-        chosen.map(|(item, _)| item.clone()).collect::<Vec<_>>()
+        chosen.map(|(item, _)| item.clone()).collect::<Table<WorkId, _>>()
     };
     let (mut prepared, run) = (pick(&in_prepared), pick(&in_run));
     let twice = work.iter().zip(&both).filter(|(_, both)| **both).flat_map(|(item, _)| item.results());
@@ -76,12 +83,13 @@ pub(super) fn split(work: &[Work], values: &mut Vec<Value>, fixed: &[bool], resu
 
 /// Gives each call that reads a repeated number or another view of what is given a copy of its own: otherwise all weights
 /// that are divided by the same number would be one graph.
-fn unshared(work: Vec<Work>, values: &mut Vec<Value>) -> Vec<Work> {
-    let results: FxHashSet<usize> = work.iter().flat_map(|item| item.results().iter().copied()).collect();
+fn unshared(work: Table<WorkId, Work>, values: &mut Table<PlanValueId, Value>) -> Table<WorkId, Work> {
+    let results: FxHashSet<PlanValueId> =
+        work.iter().flat_map(|item| item.results().iter().copied()).collect();
     let is_of_leaves =
         |call: &Call| call.arguments.iter().all(|a| a.value().is_none_or(|v| !results.contains(&v)));
-    let mut shared: FxHashMap<usize, Call> = FxHashMap::default();
-    let mut new_work = Vec::with_capacity(work.len());
+    let mut shared: FxHashMap<PlanValueId, Call> = FxHashMap::default();
+    let mut new_work = Table::default();
     for mut item in work {
         match &mut item {
             Work::Call(call) if CHEAP.contains(&call.function) && is_of_leaves(call) => {
@@ -91,15 +99,15 @@ fn unshared(work: Vec<Work>, values: &mut Vec<Value>) -> Vec<Work> {
             Work::Call(call) if call.custom.is_none() => {
                 for argument in &mut call.arguments {
                     if let Some(of) = argument.value().and_then(|v| shared.get(&v)) {
-                        values.push(values[of.result].clone());
-                        *argument = Argument::Value(values.len() - 1);
-                        new_work.push(Work::Call(Call { result: values.len() - 1, ..of.clone() }));
+                        let result = values.push(values[of.result].clone());
+                        *argument = Argument::Value(result);
+                        new_work.push(Work::Call(Call { result, ..of.clone() }));
                     }
                 }
             }
             // Those name what they read twice.
             Work::Call(_) | Work::Host(_) => {
-                let read: Vec<usize> = item.reads(values);
+                let read: Vec<PlanValueId> = item.reads(values);
                 new_work.extend(read.iter().filter_map(|v| shared.remove(v)).map(Work::Call));
             }
         }
@@ -109,8 +117,12 @@ fn unshared(work: Vec<Work>, values: &mut Vec<Value>) -> Vec<Work> {
 }
 
 /// Which values are the same at every call.
-pub(super) fn unchanging(work: &[Work], values: &[Value], inputs: &[bool]) -> Vec<bool> {
-    let mut fixed: Vec<bool> = values
+pub(super) fn unchanging(
+    work: &Table<WorkId, Work>,
+    values: &Table<PlanValueId, Value>,
+    inputs: &Table<InputId, bool>,
+) -> Table<PlanValueId, bool> {
+    let mut fixed: Table<PlanValueId, bool> = values
         .iter()
         .map(|value| match value.source {
             Source::Input(i) => inputs[i],
@@ -119,7 +131,7 @@ pub(super) fn unchanging(work: &[Work], values: &[Value], inputs: &[bool]) -> Ve
         .collect();
     loop {
         let before = fixed.clone();
-        for (v, value) in values.iter().enumerate() {
+        for (v, value) in values.entries() {
             fixed[v] &= value.source.of().is_none_or(|of| fixed[of]);
         }
         for item in work {
@@ -133,13 +145,12 @@ pub(super) fn unchanging(work: &[Work], values: &[Value], inputs: &[bool]) -> Ve
 }
 
 /// Gives values that both parts make names of their own in the prepared one.
-fn rename(prepared: &mut [Work], values: &mut Vec<Value>, twice: &[usize]) {
-    let mut names: FxHashMap<usize, usize> = FxHashMap::default();
+fn rename(prepared: &mut Table<WorkId, Work>, values: &mut Table<PlanValueId, Value>, twice: &[PlanValueId]) {
+    let mut names: FxHashMap<PlanValueId, PlanValueId> = FxHashMap::default();
     for &v in twice {
-        values.push(values[v].clone());
-        names.insert(v, values.len() - 1);
+        names.insert(v, values.push(values[v].clone()));
     }
-    let change = |v: &mut usize| *v = names.get(v).copied().unwrap_or(*v);
+    let change = |v: &mut PlanValueId| *v = names.get(v).copied().unwrap_or(*v);
     let change_inputs = |host: &mut Host| {
         for input in &mut host.inputs {
             if let HostInput::Value(v, _) = input {

@@ -10,29 +10,35 @@ use rustc_hash::FxHashMap;
 use super::donation::donate;
 use super::emit::Emitter;
 use super::fold_batch_norm::fold_batch_norms;
-use super::plan::{Argument, Call, Custom, Host, HostInput, Plan, Source, Step, Value};
+use super::plan::{Argument, Call, Custom, Host, HostInput, Plan, PlanValueId, Source, Step, Value};
 use super::prepack::{Parts, split, unchanging};
+use crate::ids::{Id as _, InputId, Table, id};
+
+id!(
+    /// A call of ggml or a step of the host, before they are put in order.
+    WorkId
+);
 
 /// What goes into a plan, and what comes out of it.
 pub struct Ends {
     /// Values of the inputs.
-    pub inputs: Vec<usize>,
+    pub inputs: Table<InputId, PlanValueId>,
     /// Values of the outputs, by name.
-    pub outputs: Vec<(Arc<str>, usize)>,
+    pub outputs: Vec<(Arc<str>, PlanValueId)>,
     /// Values of old states with those of the new ones.
-    pub updates: Vec<(usize, usize)>,
+    pub updates: Vec<(PlanValueId, PlanValueId)>,
     /// Where weights are packed: per input, whether it is the same at every call.
-    pub fixed: Option<Vec<bool>>,
+    pub fixed: Option<Table<InputId, bool>>,
     /// Values of inputs whose memory may be written.
-    pub donated: Vec<usize>,
+    pub donated: Vec<PlanValueId>,
 }
 
 /// Puts calls and steps of the host in order; what depends on fixed inputs and constants alone comes into a part of its
 /// own.
 pub fn schedule(mut emitter: Emitter, hosts: &[Host], ends: Ends) -> Result<Plan> {
     let Ends { inputs, outputs, updates, fixed, donated } = ends;
-    let results: Vec<usize> = outputs.iter().map(|o| o.1).chain(updates.iter().map(|u| u.1)).collect();
-    let all = |calls: &[Call], hosts: &[Host]| -> Vec<Work> {
+    let results: Vec<PlanValueId> = outputs.iter().map(|o| o.1).chain(updates.iter().map(|u| u.1)).collect();
+    let all = |calls: &Table<_, Call>, hosts: &[Host]| -> Table<WorkId, Work> {
         calls.iter().cloned().map(Work::Call).chain(hosts.iter().cloned().map(Work::Host)).collect()
     };
     if let Some(inputs) = &fixed {
@@ -46,9 +52,9 @@ pub fn schedule(mut emitter: Emitter, hosts: &[Host], ends: Ends) -> Result<Plan
     work.retain(|w| w.results().iter().any(|&v| is_needed[v]));
     let Parts { prepared, run } = match &fixed {
         Some(fixed) => split(&work, &mut values, fixed, &results),
-        None => Parts { prepared: Vec::new(), run: work },
+        None => Parts { prepared: Table::default(), run: work },
     };
-    let mut done: Vec<bool> =
+    let mut done: Table<PlanValueId, bool> =
         values.iter().map(|v| !matches!(v.source, Source::Call | Source::Host)).collect();
     let mut keep = needed(&values, &run, &results);
     for item in &prepared {
@@ -64,12 +70,16 @@ pub fn schedule(mut emitter: Emitter, hosts: &[Host], ends: Ends) -> Result<Plan
 
 /// A call stands behind those whose results it reads, and so does a step of the host: one pass of each kind takes all
 /// that is ready.
-fn order(mut work: Vec<Work>, values: &[Value], done: &mut [bool]) -> Result<Vec<Step>> {
+fn order(
+    mut work: Table<WorkId, Work>,
+    values: &Table<PlanValueId, Value>,
+    done: &mut Table<PlanValueId, bool>,
+) -> Result<Vec<Step>> {
     let mut steps: Vec<Step> = Vec::new();
     while !work.is_empty() {
         let before = work.len();
         for on_host in [true, false] {
-            let mut rest = Vec::with_capacity(work.len());
+            let mut rest = Table::default();
             let mut segment = Vec::new();
             for item in work {
                 let ready = item.reads(values).iter().all(|&v| done[v]);
@@ -99,7 +109,7 @@ fn order(mut work: Vec<Work>, values: &[Value], done: &mut [bool]) -> Result<Vec
 fn connected_components(step: Step) -> Vec<Step> {
     let Step::Segment(calls) = step else { return vec![step] };
     // Union-find: the component that defines a value; of joined components, the first is the root.
-    let mut segment: FxHashMap<usize, usize> = FxHashMap::default();
+    let mut segment: FxHashMap<PlanValueId, usize> = FxHashMap::default();
     let mut roots: Vec<usize> = Vec::with_capacity(calls.len());
     let first = |roots: &[usize], mut s: usize| {
         while roots[s] != s {
@@ -130,31 +140,35 @@ pub(super) enum Work {
 }
 
 impl Work {
-    pub fn results(&self) -> &[usize] {
+    pub fn results(&self) -> &[PlanValueId] {
         match self {
             Self::Call(call) => std::slice::from_ref(&call.result),
             Self::Host(host) => &host.outputs,
         }
     }
     /// What must be there before, through what is made of it outside.
-    pub fn reads(&self, values: &[Value]) -> Vec<usize> {
-        let direct: Vec<usize> = match self {
+    pub fn reads(&self, values: &Table<PlanValueId, Value>) -> Vec<PlanValueId> {
+        let direct: Vec<PlanValueId> = match self {
             Self::Call(call) => call.arguments.iter().filter_map(Argument::value).collect(),
             Self::Host(host) => host.inputs.iter().filter_map(HostInput::value).collect(),
         };
-        let of = |v: usize| values[v].source.of().unwrap_or(v);
+        let of = |v: PlanValueId| values[v].source.of().unwrap_or(v);
         direct.iter().copied().chain(direct.iter().map(|&v| of(v))).collect()
     }
 }
 
 /// Which values lead to results.
-fn needed(values: &[Value], work: &[Work], results: &[usize]) -> Vec<bool> {
-    let mut maker = vec![None; values.len()];
-    for (i, item) in work.iter().enumerate() {
+fn needed(
+    values: &Table<PlanValueId, Value>,
+    work: &Table<WorkId, Work>,
+    results: &[PlanValueId],
+) -> Table<PlanValueId, bool> {
+    let mut maker = Table::beside(values, None);
+    for (i, item) in work.entries() {
         item.results().iter().for_each(|&v| maker[v] = Some(i));
     }
-    let mut needed = vec![false; values.len()];
-    let mut open: Vec<usize> = results.to_vec();
+    let mut needed = Table::beside(values, false);
+    let mut open: Vec<PlanValueId> = results.to_vec();
     while let Some(v) = open.pop() {
         if std::mem::replace(&mut needed[v], true) {
             continue;
@@ -168,7 +182,7 @@ fn needed(values: &[Value], work: &[Work], results: &[usize]) -> Vec<bool> {
 }
 
 impl Host {
-    fn renumber(&mut self, number: &[usize]) {
+    fn renumber(&mut self, number: &Table<PlanValueId, PlanValueId>) {
         self.outputs.iter_mut().for_each(|v| *v = number[*v]);
         for input in &mut self.inputs {
             if let HostInput::Value(v, _) = input {
@@ -179,18 +193,19 @@ impl Host {
 }
 
 /// Leaves out values that nothing needs, apart from inputs and from results of steps that are done anyway.
-fn renumber(plan: &mut Plan, needed: &[bool]) {
-    let mut keep = needed.to_vec();
+fn renumber(plan: &mut Plan, needed: &Table<PlanValueId, bool>) {
+    let mut keep = needed.clone();
     plan.inputs.iter().for_each(|&v| keep[v] = true);
     for step in plan.prepared.iter().chain(&plan.steps) {
         if let Step::Host(host) = step {
             host.outputs.iter().for_each(|&v| keep[v] = true);
         }
     }
-    let mut number = vec![0; keep.len()];
-    keep.iter().enumerate().filter(|(_, k)| **k).zip(0..).for_each(|((v, _), new)| number[v] = new);
-    let mut kept = keep.iter();
-    plan.values.retain(|_| *kept.next().unwrap_or(&false));
+    let mut number = Table::beside(&keep, PlanValueId::new(0));
+    for (new, (v, _)) in keep.entries().filter(|(_, keep)| **keep).enumerate() {
+        number[v] = PlanValueId::new(new);
+    }
+    plan.values.retain_entries(|v, _| keep[v]);
     for value in &mut plan.values {
         if let Source::Permuted { of, .. } = &mut value.source {
             *of = number[*of];

@@ -1,10 +1,12 @@
 //! Some of the elements of a tensor in some order: what movements make, without copying anything.
 
+use super::plan::PlanValueId;
+
 /// Elements of a value that lies in memory without gaps.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct View {
     /// The value.
-    pub value: usize,
+    pub value: PlanValueId,
     /// Sizes, the last moves fastest.
     pub shape: Vec<i64>,
     /// Elements between neighbors along each dimension; 0 where one element is seen again and again.
@@ -15,7 +17,7 @@ pub struct View {
 
 impl View {
     /// All elements of a value.
-    pub fn whole(value: usize, shape: &[i64]) -> Self {
+    pub fn whole(value: PlanValueId, shape: &[i64]) -> Self {
         Self { value, strides: natural(shape), shape: shape.to_vec(), offset: 0 }
     }
     /// How many elements are seen.
@@ -178,10 +180,11 @@ pub fn joined(shapes: &[&[i64]], limit: usize) -> Option<Vec<Vec<i64>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::Id as _;
 
     #[test]
     fn movements_without_copies() {
-        let x = View::whole(0, &[2, 5, 12]);
+        let x = View::whole(PlanValueId::new(0), &[2, 5, 12]);
         let heads = x.reshaped(&[2, 5, 3, 4]).unwrap().permuted(&[0, 2, 1, 3]).unwrap();
         assert_eq!(
             (heads.shape.as_slice(), heads.strides.as_slice()),
@@ -193,7 +196,7 @@ mod tests {
         let column = x.sliced(2, 4, 8).unwrap();
         assert_eq!((column.offset, column.strides[1]), (4, 12));
         assert_eq!(x.reshaped(&[10, 1, 12, 1]).unwrap().strides, [12, 12, 1, 1]);
-        let wide = View::whole(0, &[3, 1]).broadcast(&[2, 3, 4]).unwrap();
+        let wide = View::whole(PlanValueId::new(0), &[3, 1]).broadcast(&[2, 3, 4]).unwrap();
         assert_eq!((wide.strides.as_slice(), wide.once().shape.as_slice()), (&[0, 1, 0][..], &[1, 3, 1][..]));
     }
 

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use mithril_codegen::ggml::plan::{Source, Value};
+use mithril_codegen::ggml::plan::{PlanValueId, Source, Value};
+use mithril_codegen::ids::{Id as _, InputId};
 use mithril_compile::ggml::{Element, Plan};
 use mithril_ir::{DType, Error, Result, Tensor};
 
@@ -17,7 +18,7 @@ pub type BorrowedWeights = BTreeMap<Arc<str>, Element>;
 pub struct Blocks {
     elements: Vec<Option<Element>>,
     /// Values that are copied, so that their rows can be interleaved, although an input holds them.
-    copied: BTreeSet<usize>,
+    copied: BTreeSet<PlanValueId>,
 }
 
 impl Blocks {
@@ -27,7 +28,7 @@ impl Blocks {
         weights: &BorrowedWeights,
         plan: &Plan,
         interface: &mut Interface,
-        copied: BTreeSet<usize>,
+        copied: BTreeSet<PlanValueId>,
     ) -> Self {
         let mut positions = vec![None; interface.inputs.len()];
         for (i, buffer) in interface.inputs.iter_mut().enumerate().filter(|(i, _)| interface.fixed[*i]) {
@@ -44,21 +45,21 @@ impl Blocks {
             positions[i] = Some(element);
         }
         let blocks = Self { elements: positions, copied };
-        for i in (0..plan.values.len()).filter_map(|v| blocks.borrowed(plan, v)) {
-            interface.read[i] = true;
+        for i in plan.values.ids().filter_map(|v| blocks.borrowed(plan, v)) {
+            interface.read[i.index()] = true;
         }
         blocks
     }
     /// The elements of an input that is given in blocks.
-    pub fn of(&self, input: usize) -> Option<Element> {
-        self.elements.get(input).copied().flatten()
+    pub fn of(&self, input: InputId) -> Option<Element> {
+        self.elements.get(input.index()).copied().flatten()
     }
     /// The input in which ggml reads a weight, since that holds it exactly as it is kept.
-    pub(super) fn borrowed(&self, plan: &Plan, v: usize) -> Option<usize> {
+    pub(super) fn borrowed(&self, plan: &Plan, v: PlanValueId) -> Option<InputId> {
         self.whole(plan, &plan.values[v]).filter(|_| !self.copied.contains(&v))
     }
     /// The input that holds a weight exactly as it is kept.
-    pub(super) fn whole(&self, plan: &Plan, value: &Value) -> Option<usize> {
+    pub(super) fn whole(&self, plan: &Plan, value: &Value) -> Option<InputId> {
         let (Source::Permuted { of, axes }, Some(ty)) = (&value.source, value.ty) else { return None };
         let Source::Input(i) = plan.values[*of].source else { return None };
         (self.of(i) == Some(ty.element) && axes.is_sorted()).then_some(i)

@@ -3,7 +3,8 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use mithril_codegen::ggml::plan::{Host, HostInput, Source, Step};
+use mithril_codegen::ggml::plan::{Host, HostInput, PlanValueId, Source, Step};
+use mithril_codegen::ids::{Id as _, Table};
 use mithril_ggml::{Graph, Lease};
 use mithril_ir::interp::{self, EvalArg};
 use mithril_ir::tensor::Data;
@@ -24,9 +25,9 @@ pub(super) struct Run<'a> {
     packed: Option<&'a Packed>,
     memory: *mut c_void,
     /// What the host made so far.
-    hosted: Vec<Option<Arc<Tensor>>>,
+    hosted: Table<PlanValueId, Option<Arc<Tensor>>>,
     /// Whether a value was written into its place in scratch memory.
-    is_written: Vec<bool>,
+    is_written: Table<PlanValueId, bool>,
 }
 
 impl<'a> Run<'a> {
@@ -39,7 +40,7 @@ impl<'a> Run<'a> {
         packed: Option<&'a Packed>,
         memory: *mut c_void,
     ) -> Self {
-        let count = function.plan().values.len();
+        let values = &function.plan().values;
         Self {
             function,
             part,
@@ -47,8 +48,8 @@ impl<'a> Run<'a> {
             outputs,
             packed,
             memory,
-            hosted: vec![None; count],
-            is_written: vec![false; count],
+            hosted: Table::beside(values, None),
+            is_written: Table::beside(values, false),
         }
     }
     /// Copies donated inputs to where the outputs that are made of them lie, if those lie elsewhere.
@@ -56,6 +57,7 @@ impl<'a> Run<'a> {
         let plan = self.function.plan();
         for &(input, k) in &plan.donated {
             let Source::Input(i) = plan.values[input].source else { continue };
+            let (i, k) = (i.index(), k.index());
             if self.inputs[i] != self.outputs[k].cast_const() {
                 let bytes = self.function.interface().inputs[i].bytes();
                 // SAFETY: both have so many bytes, as was checked; nobody else has the memory of the output.
@@ -85,14 +87,16 @@ impl<'a> Run<'a> {
     pub fn forget(&mut self, at: usize, is_packing: bool) {
         let ended = |life: Option<(usize, usize)>| life.is_some_and(|(_, last)| last == at);
         let interface = self.function.interface();
-        for (v, _) in self.part.places.lives.iter().enumerate().filter(|(_, life)| ended(**life)) {
+        for (v, _) in self.part.places.lives.entries().filter(|(_, life)| ended(**life)) {
             self.hosted[v] = None;
             if let Source::Input(i) = self.function.plan().values[v].source
                 && is_packing
-                && !interface.read[i]
+                && !interface.read[i.index()]
             {
                 // SAFETY: that the input has the memory was checked; it is borrowed as long as the call lasts.
-                pages::release(unsafe { convert::bytes(self.inputs[i], interface.inputs[i].bytes()) });
+                pages::release(unsafe {
+                    convert::bytes(self.inputs[i.index()], interface.inputs[i.index()].bytes())
+                });
             }
         }
     }
@@ -109,10 +113,10 @@ impl<'a> Run<'a> {
         }
     }
     /// The place of a value.
-    fn place(&self, v: usize) -> Result<*mut c_void> {
+    fn place(&self, v: PlanValueId) -> Result<*mut c_void> {
         let missing = || Error::internal("a value of a plan has no place");
         match self.part.places.homes[v] {
-            Home::Input(i) => Ok(self.inputs[i].cast_mut()),
+            Home::Input(i) => Ok(self.inputs[i.index()].cast_mut()),
             Home::Output(i) => Ok(self.outputs[i]),
             Home::Constant => {
                 self.function.constant_address(v).map(<*const c_void>::cast_mut).ok_or_else(missing)
@@ -127,7 +131,7 @@ impl<'a> Run<'a> {
         }
     }
     /// The place of a value that is there by now; what the host has is written first.
-    fn ready(&mut self, v: usize) -> Result<*mut c_void> {
+    fn ready(&mut self, v: PlanValueId) -> Result<*mut c_void> {
         let value = &self.function.plan().values[v];
         let is_made = matches!(value.source, Source::Call);
         if is_made || self.is_written[v] || !matches!(self.part.places.homes[v], Home::Scratch(_)) {
@@ -148,32 +152,32 @@ impl<'a> Run<'a> {
         Ok(place)
     }
     /// Writes a value as ggml reads it; rows of blocks are written by so many threads.
-    pub fn write(&self, v: usize, out: &mut [u8], threads: usize) -> Result<()> {
+    pub fn write(&self, v: PlanValueId, out: &mut [u8], threads: usize) -> Result<()> {
         let value = &self.function.plan().values[v];
         let ty = value.ty.ok_or_else(|| Error::internal("a value has no type in ggml"))?;
         let named = |e: Error| e.note(format!("the weight is {}", value.name));
         if let Some(i) = self.function.blocks().whole(self.function.plan(), value) {
             // SAFETY: that the input has the memory was checked; it is borrowed as long as the call lasts.
-            out.copy_from_slice(unsafe { convert::bytes(self.inputs[i], out.len()) });
+            out.copy_from_slice(unsafe { convert::bytes(self.inputs[i.index()], out.len()) });
             return Ok(());
         }
         if let Source::Permuted { of, axes } = &value.source
             && let Source::Input(i) = self.function.plan().values[*of].source
             && let Some(values) = self.function.floats(i, self.inputs)
         {
-            let shape = &self.function.interface().inputs[i].shape;
+            let shape = &self.function.interface().inputs[i.index()].shape;
             return convert::permute(values, shape, axes, &ty, out, threads).map_err(named);
         }
         convert::encode(&*self.own(v)?, &ty, out).map_err(named)
     }
     /// A value in its own dtype and shape.
-    pub fn own(&self, v: usize) -> Result<Arc<Tensor>> {
+    pub fn own(&self, v: PlanValueId) -> Result<Arc<Tensor>> {
         let value = &self.function.plan().values[v];
         let shape: Vec<usize> = value.shape.iter().map(|&n| n as usize).collect();
         self.tensor(v, value.dtype, &shape)
     }
     /// A value as a tensor of the host.
-    fn tensor(&self, v: usize, dtype: DType, shape: &[usize]) -> Result<Arc<Tensor>> {
+    fn tensor(&self, v: PlanValueId, dtype: DType, shape: &[usize]) -> Result<Arc<Tensor>> {
         let value = &self.function.plan().values[v];
         let array = match &value.source {
             Source::Input(i) => Arc::new(self.function.input(*i, self.inputs)?),

@@ -3,7 +3,9 @@
 //! Threads share what is computed element by element on floats and booleans, and what is computed for each place of the
 //! first axis on its own; everything else is done by one of them. Operands are copied, apart from those of the former.
 
-use mithril_codegen::ggml::plan::{Argument as CallArgument, Call, Custom as Op, Host, HostInput};
+use mithril_codegen::ggml::plan::{
+    Argument as CallArgument, Call, Custom as Op, Host, HostInput, PlanValueId,
+};
 use mithril_compile::ggml::{Element, Plan, Type};
 use mithril_ggml::{Argument, Context, Custom, Elements, ElementsMut, TensorId};
 use mithril_ir::interp::{self, EvalArg};
@@ -30,7 +32,7 @@ pub fn add(
     for argument in arguments {
         tensors.push(if let Argument::Tensor(id) = argument { *id } else { return Err(untyped()) });
     }
-    let values: Vec<usize> = call.arguments.iter().filter_map(CallArgument::value).collect();
+    let values: Vec<PlanValueId> = call.arguments.iter().filter_map(CallArgument::value).collect();
     let custom: Box<dyn Custom> = match op {
         Op::Node(host) => match Elementwise::new(host, &values) {
             Some(op) => Box::new(op),
@@ -54,7 +56,7 @@ enum From {
 }
 
 /// The arguments of a node; `values` are those that are operands.
-fn arguments(host: &Host, values: &[usize]) -> Result<Vec<From>> {
+fn arguments(host: &Host, values: &[PlanValueId]) -> Result<Vec<From>> {
     let unknown = || Error::internal("a size of a custom op is not a number");
     let each = |(i, input): (usize, &HostInput)| {
         Ok(match input {
@@ -94,7 +96,7 @@ struct Whole {
 }
 
 impl Whole {
-    fn new(plan: &Plan, host: &Host, values: &[usize], ty: Type) -> Result<Self> {
+    fn new(plan: &Plan, host: &Host, values: &[PlanValueId], ty: Type) -> Result<Self> {
         let unknown = || Error::internal("a custom op reads or makes what has no type");
         let operands = values.iter().map(|&v| plan.values[v].ty.ok_or_else(unknown));
         let mut whole = Self {
@@ -216,7 +218,7 @@ impl std::fmt::Debug for Elementwise {
 }
 
 impl Elementwise {
-    fn new(host: &Host, values: &[usize]) -> Option<Self> {
+    fn new(host: &Host, values: &[PlanValueId]) -> Option<Self> {
         let eval = host.op.eval.filter(|eval| !matches!(eval, Eval::Tensors(_)))?;
         let is_float = |dtype: DType| matches!(dtype, DType::F32 | DType::Bool);
         let types = types(host)?;

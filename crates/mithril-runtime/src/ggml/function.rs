@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use mithril_codegen::ggml::plan::{Source, Step, Value};
+use mithril_codegen::ggml::plan::{PlanValueId, Source, Step, Value};
+use mithril_codegen::ids::{Id as _, InputId};
 use mithril_compile::ggml::Plan;
 use mithril_ggml::{Graph, Lease, Workers};
 use mithril_ir::{Code, DType, Error, Result, Tensor};
@@ -91,7 +92,7 @@ pub struct Function {
     blocks: Blocks,
     calls: Part,
     packing: Part,
-    constants: BTreeMap<usize, Memory>,
+    constants: BTreeMap<PlanValueId, Memory>,
     needs: Needs,
     threads: usize,
     pack: bool,
@@ -114,7 +115,7 @@ impl Function {
         plan: Plan,
         interface: Interface,
         blocks: Blocks,
-        repacked: BTreeSet<usize>,
+        repacked: BTreeSet<PlanValueId>,
         pack: bool,
         threads: usize,
         budget: &Arc<Budget>,
@@ -177,7 +178,7 @@ impl Function {
         let (places, steps) = (&self.packing.places, &self.plan.prepared);
         let mut packed = Packed::new(self.calls.places.packed)?;
         let start = packed.start();
-        let place = |v: usize| match self.calls.places.homes[v] {
+        let place = |v: PlanValueId| match self.calls.places.homes[v] {
             // SAFETY: inside of the packed weights, which have room for all that is packed.
             Home::Packed(at) => Ok(unsafe { start.byte_add(at) }),
             _ => Err(Error::internal("a packed weight has no place")),
@@ -257,29 +258,33 @@ impl Function {
             self.call(inputs, outputs, packed.as_ref())
         })
     }
-    pub(super) fn constant_address(&self, v: usize) -> Option<*const c_void> {
+    pub(super) fn constant_address(&self, v: PlanValueId) -> Option<*const c_void> {
         self.constants.get(&v).map(Memory::address)
     }
     /// An input as a tensor.
-    pub(super) fn input(&self, i: usize, inputs: &[*const c_void]) -> Result<Tensor> {
-        let buffer = &self.interface.inputs[i];
+    pub(super) fn input(&self, i: InputId, inputs: &[*const c_void]) -> Result<Tensor> {
+        let buffer = &self.interface.inputs[i.index()];
         // SAFETY: that the input has the memory was checked; it is borrowed as long as the call lasts.
-        let bytes = unsafe { convert::bytes(inputs[i], buffer.bytes()) };
+        let bytes = unsafe { convert::bytes(inputs[i.index()], buffer.bytes()) };
         if let Some(element) = self.blocks.of(i) {
             return Blocks::read(element, bytes, &buffer.shape);
         }
         Tensor::from_bytes(buffer.dtype, buffer.shape.clone(), bytes)
     }
     /// The elements of an input that is given in float32.
-    pub(super) fn floats<'a>(&self, i: usize, inputs: &'a [*const c_void]) -> Option<&'a [f32]> {
-        let buffer = &self.interface.inputs[i];
+    pub(super) fn floats<'a>(&self, i: InputId, inputs: &'a [*const c_void]) -> Option<&'a [f32]> {
+        let buffer = &self.interface.inputs[i.index()];
         if buffer.dtype != DType::F32 || self.blocks.of(i).is_some() {
             return None;
         }
         let count = buffer.shape.iter().product();
         // SAFETY: that the input has the memory, at a multiple of its element, was checked; it is borrowed as long as
         // the call lasts.
-        Some(if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(inputs[i].cast(), count) } })
+        Some(if count == 0 {
+            &[]
+        } else {
+            unsafe { std::slice::from_raw_parts(inputs[i.index()].cast(), count) }
+        })
     }
     /// Where inputs start that have the memory for their buffers; those that are not needed may have none.
     fn inputs(
@@ -302,8 +307,8 @@ fn misfits(buffer: &TensorSpec, misfit: &str) -> Error {
 }
 
 /// A constant, which may be permuted.
-fn constant(plan: &Plan, v: usize) -> Result<Arc<Tensor>> {
-    let of = |v: usize| match &plan.values[v].source {
+fn constant(plan: &Plan, v: PlanValueId) -> Result<Arc<Tensor>> {
+    let of = |v: PlanValueId| match &plan.values[v].source {
         Source::Constant(tensor) => Ok(tensor.clone()),
         _ => Err(Error::internal("a constant of a plan is none")),
     };
@@ -334,7 +339,7 @@ fn borrowed_weights(interface: &Interface, places: &Places) -> Vec<(Arc<str>, us
     let mut is_passed = vec![false; interface.inputs.len()];
     for home in &places.homes {
         if let Home::Input(i) = home {
-            is_passed[*i] = interface.fixed[*i] && interface.read[*i];
+            is_passed[i.index()] = interface.fixed[i.index()] && interface.read[i.index()];
         }
     }
     let inputs = interface.inputs.iter().zip(is_passed).filter(|(_, is_passed)| *is_passed);
@@ -344,9 +349,9 @@ fn borrowed_weights(interface: &Interface, places: &Places) -> Vec<(Arc<str>, us
 /// Which inputs a call reads as they are given.
 pub(super) fn read(plan: &Plan, count: usize) -> Vec<bool> {
     let mut read = vec![false; count];
-    let mut mark = |v: usize| {
+    let mut mark = |v: PlanValueId| {
         if let Source::Input(i) = plan.values[v].source {
-            read[i] = true;
+            read[i.index()] = true;
         }
     };
     plan.calls().flat_map(|c| &c.arguments).filter_map(|a| a.value()).for_each(&mut mark);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::Arc;
 
+use mithril_codegen::ggml::plan::PlanValueId;
 use mithril_compile::ggml::{Element, Plan};
 use mithril_ir::{Error, Result, Tensor};
 
@@ -29,12 +30,12 @@ pub struct Decision {
 #[derive(Debug)]
 pub struct Packed {
     memory: Memory,
-    hosted: BTreeMap<usize, Arc<Tensor>>,
+    hosted: BTreeMap<PlanValueId, Arc<Tensor>>,
     bytes: usize,
 }
 
 /// Memory with a value of a plan in it.
-pub(super) fn kept(tensor: &Tensor, plan: &Plan, v: usize) -> Result<Memory> {
+pub(super) fn kept(tensor: &Tensor, plan: &Plan, v: PlanValueId) -> Result<Memory> {
     let value = &plan.values[v];
     let ty = value.ty.ok_or_else(|| Error::internal("a value that is kept has no type"))?;
     let bytes = ty.bytes() as usize;
@@ -54,14 +55,14 @@ impl Packed {
         self.memory.start()
     }
     /// Keeps a value that steps of the host read.
-    pub(super) fn insert_hosted(&mut self, v: usize, tensor: Arc<Tensor>) {
+    pub(super) fn insert_hosted(&mut self, v: PlanValueId, tensor: Arc<Tensor>) {
         self.bytes += tensor.len() * tensor.dtype().size();
         self.hosted.insert(v, tensor);
     }
     pub(super) fn address(&self) -> *const c_void {
         self.memory.address()
     }
-    pub(super) fn hosted(&self, v: usize) -> Option<&Arc<Tensor>> {
+    pub(super) fn hosted(&self, v: PlanValueId) -> Option<&Arc<Tensor>> {
         self.hosted.get(&v)
     }
     /// Bytes of all of them.

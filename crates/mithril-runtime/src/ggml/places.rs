@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use mithril_codegen::ggml::plan::{self, Source, Step, Value};
+use mithril_codegen::ggml::plan::{self, PlanValueId, Source, Step, Value};
+use mithril_codegen::ids::{Id as _, InputId, Table};
 use mithril_compile::ggml::{Plan, Type};
 use mithril_ggml::{Argument, Context, Graph};
 use mithril_ir::{Error, Result};
@@ -15,9 +16,9 @@ use crate::c::Interface;
 /// Where a value lies during a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Home {
-    /// In an input of that number, as it is.
-    Input(usize),
-    /// In an output of that number, as it is.
+    /// In an input, as it is.
+    Input(InputId),
+    /// In the result of that number of the part, as it is.
     Output(usize),
     /// In the constants of the function.
     Constant,
@@ -33,38 +34,39 @@ pub enum Home {
 #[derive(Clone, Debug, Default)]
 pub struct Border {
     /// Values that it reads.
-    pub reads: Vec<usize>,
+    pub reads: Vec<PlanValueId>,
     /// Values that it makes for others.
-    pub writes: Vec<usize>,
+    pub writes: Vec<PlanValueId>,
 }
 
 /// The places of all values during a part of a plan.
 #[derive(Clone, Debug)]
 pub struct Places {
     /// Per value.
-    pub homes: Vec<Home>,
+    pub homes: Table<PlanValueId, Home>,
     /// Per step; of a step of the host nothing.
     pub borders: Vec<Border>,
     /// The values that are wanted of the part, in order: a call writes them into outputs, packing into packed weights.
-    pub results: Vec<usize>,
+    pub results: Vec<PlanValueId>,
     /// Per value the first and the last time that a step has to do with it: the number of the step; results are read
     /// behind all steps, one after the other.
-    pub lives: Vec<Option<(usize, usize)>>,
+    pub lives: Table<PlanValueId, Option<(usize, usize)>>,
     /// Bytes of scratch memory for values.
     pub bytes: usize,
     /// Bytes of packed weights.
     pub packed: usize,
     /// Packed weights whose rows are interleaved.
-    pub repacked: BTreeSet<usize>,
+    pub repacked: BTreeSet<PlanValueId>,
 }
 
 /// Values start at multiples of it.
 const ALIGNMENT: usize = 64;
 
 /// Borders of the steps of a part, of which these values are wanted.
-fn borders(plan: &Plan, steps: &[Step], read: &[usize]) -> Vec<Border> {
-    let results: Vec<usize> = plan.results().collect();
-    let mut read_by_others: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); plan.values.len()];
+fn borders(plan: &Plan, steps: &[Step], read: &[PlanValueId]) -> Vec<Border> {
+    let results: Vec<PlanValueId> = plan.results().collect();
+    let mut read_by_others: Table<PlanValueId, BTreeSet<usize>> =
+        Table::beside(&plan.values, BTreeSet::new());
     for &v in read {
         read_by_others[v].insert(usize::MAX);
     }
@@ -84,13 +86,13 @@ fn borders(plan: &Plan, steps: &[Step], read: &[usize]) -> Vec<Border> {
     for (s, step) in steps.iter().enumerate() {
         let mut border = Border::default();
         if let Step::Segment(calls) = step {
-            let produced: BTreeSet<usize> = calls.iter().map(|c| c.result).collect();
+            let produced: BTreeSet<PlanValueId> = calls.iter().map(|c| c.result).collect();
             let mut seen = BTreeSet::new();
             border.reads = step.reads();
             border.reads.retain(|v| !produced.contains(v) && seen.insert(*v));
-            let leaves = |v: &usize| read_by_others[*v].iter().any(|&reader| reader != s);
+            let leaves = |v: &PlanValueId| read_by_others[*v].iter().any(|&reader| reader != s);
             // What is changed where it lies is there.
-            let is_in_place = |v: usize| plan.donated.iter().any(|(_, k)| results[*k] == v);
+            let is_in_place = |v: PlanValueId| plan.donated.iter().any(|(_, k)| results[k.index()] == v);
             let produced = calls.iter().map(|c| c.result);
             border.writes = produced.filter(leaves).filter(|v| !is_in_place(*v)).collect();
         }
@@ -100,7 +102,7 @@ fn borders(plan: &Plan, steps: &[Step], read: &[usize]) -> Vec<Border> {
 }
 
 /// Values that steps read, and what those are made of.
-fn read(plan: &Plan, steps: &[Step], results: &[usize]) -> BTreeSet<usize> {
+fn read(plan: &Plan, steps: &[Step], results: &[PlanValueId]) -> BTreeSet<PlanValueId> {
     let direct = steps.iter().flat_map(Step::reads).chain(results.iter().copied());
     direct.flat_map(|v| [Some(v), plan.values[v].source.of()]).flatten().collect()
 }
@@ -112,13 +114,13 @@ fn is_passed_through(value: &Value, blocks: &Blocks) -> bool {
 }
 
 /// Values that calls read of packed weights.
-fn packed(plan: &Plan, interface: &Interface, blocks: &Blocks) -> BTreeSet<usize> {
-    let prepared: BTreeSet<usize> = plan.prepared.iter().flat_map(Step::makes).collect();
-    let is_fixed = |v: usize| match plan.values[v].source {
-        Source::Input(i) => interface.fixed[i],
+fn packed(plan: &Plan, interface: &Interface, blocks: &Blocks) -> BTreeSet<PlanValueId> {
+    let prepared: BTreeSet<PlanValueId> = plan.prepared.iter().flat_map(Step::makes).collect();
+    let is_fixed = |v: PlanValueId| match plan.values[v].source {
+        Source::Input(i) => interface.fixed[i.index()],
         _ => prepared.contains(&v),
     };
-    let mut read_values: BTreeSet<usize> =
+    let mut read_values: BTreeSet<PlanValueId> =
         plan.steps.iter().flat_map(Step::reads).chain(plan.results()).collect();
     read_values.retain(|&v| {
         let value = &plan.values[v];
@@ -139,9 +141,9 @@ fn packed(plan: &Plan, interface: &Interface, blocks: &Blocks) -> BTreeSet<usize
 }
 
 /// When values are made and read; who reads what is made of a value reads that, too.
-fn lives(plan: &Plan, steps: &[Step], results: &[usize]) -> Vec<Option<(usize, usize)>> {
-    let mut homes = vec![None; plan.values.len()];
-    let mut touch = |v: usize, at: usize| {
+fn lives(plan: &Plan, steps: &[Step], results: &[PlanValueId]) -> Table<PlanValueId, Option<(usize, usize)>> {
+    let mut homes = Table::beside(&plan.values, None);
+    let mut touch = |v: PlanValueId, at: usize| {
         for v in [Some(v), plan.values[v].source.of()].into_iter().flatten() {
             let (_, last) = homes[v].get_or_insert((at, at));
             *last = at.max(*last);
@@ -155,15 +157,18 @@ fn lives(plan: &Plan, steps: &[Step], results: &[usize]) -> Vec<Option<(usize, u
 }
 
 /// A value with its bytes.
-type Room = (usize, i64);
+type Room = (PlanValueId, i64);
 
 /// Where values begin, each with its bytes, and how many bytes that takes. Those that are there at other times
 /// (`lives`) may have the same place; without times all are there at once.
-fn arranged(rooms: &[Room], lives: Option<&[Option<(usize, usize)>]>) -> Result<(Vec<usize>, usize)> {
+fn arranged(
+    rooms: &[Room],
+    lives: Option<&Table<PlanValueId, Option<(usize, usize)>>>,
+) -> Result<(Vec<usize>, usize)> {
     let too_large = || Error::internal("a tensor of a plan is too large");
-    let life = |v: usize| lives.and_then(|lives| lives[v]).unwrap_or((0, usize::MAX));
+    let life = |v: PlanValueId| lives.and_then(|lives| lives[v]).unwrap_or((0, usize::MAX));
     // Where the room of a value begins and ends, in the order of the places.
-    let mut used: Vec<(usize, usize, usize)> = Vec::with_capacity(rooms.len());
+    let mut used: Vec<(PlanValueId, usize, usize)> = Vec::with_capacity(rooms.len());
     let (mut starts, mut whole) = (vec![0; rooms.len()], 0);
     for (k, &(v, bytes)) in rooms.iter().enumerate() {
         let bytes = usize::try_from(bytes).map_err(|_| too_large())?;
@@ -196,12 +201,12 @@ impl Places {
         interface: &Interface,
         blocks: &Blocks,
         pack: bool,
-        mut repacked: BTreeSet<usize>,
+        mut repacked: BTreeSet<PlanValueId>,
     ) -> Result<Self> {
         let packed = if pack { packed(plan, interface, blocks) } else { BTreeSet::new() };
         // What the host alone reads needs no room.
         let segments = plan.steps.iter().filter(|step| matches!(step, Step::Segment(_)));
-        let in_graphs: BTreeSet<usize> = segments.flat_map(Step::reads).collect();
+        let in_graphs: BTreeSet<PlanValueId> = segments.flat_map(Step::reads).collect();
         let rooms: Vec<Room> = packed
             .iter()
             .map(|&v| match (&plan.values[v].ty, &plan.values[v].source) {
@@ -211,11 +216,11 @@ impl Places {
             })
             .collect();
         let (starts, packed_bytes) = arranged(&rooms, None)?;
-        let packed: BTreeMap<usize, usize> = packed.into_iter().zip(starts).collect();
-        let results: Vec<usize> = plan.results().collect();
+        let packed: BTreeMap<PlanValueId, usize> = packed.into_iter().zip(starts).collect();
+        let results: Vec<PlanValueId> = plan.results().collect();
         let mut outputs = BTreeMap::new();
         for &(_, k) in &plan.donated {
-            outputs.insert(results[k], k);
+            outputs.insert(results[k.index()], k.index());
         }
         for (k, &v) in results.iter().enumerate() {
             if plan.values[v].ty.is_some_and(|ty| ty.element.holds(interface.outputs[k].dtype)) {
@@ -227,7 +232,7 @@ impl Places {
                 return Some(Home::Input(i));
             }
             if let Some((_, k)) = plan.donated.iter().find(|(input, _)| *input == v) {
-                return Some(Home::Output(*k));
+                return Some(Home::Output(k.index()));
             }
             if let Some(&start) = packed.get(&v) {
                 return Some(Home::Packed(start));
@@ -240,9 +245,9 @@ impl Places {
     }
     /// Places for the packing of what those of calls say is packed.
     pub fn of_packing(plan: &Plan, blocks: &Blocks, calls: &Self) -> Result<Self> {
-        let is_packed = |v: &usize| matches!(calls.homes[*v], Home::Packed(_));
-        let packed: Vec<usize> = (0..plan.values.len()).filter(is_packed).collect();
-        let is_call = |v: &usize| matches!(plan.values[*v].source, Source::Call);
+        let is_packed = |v: &PlanValueId| matches!(calls.homes[*v], Home::Packed(_));
+        let packed: Vec<PlanValueId> = plan.values.ids().filter(is_packed).collect();
+        let is_call = |v: &PlanValueId| matches!(plan.values[*v].source, Source::Call);
         let mut outputs = BTreeMap::new();
         for (k, &v) in packed.iter().enumerate().filter(|(_, v)| is_call(v)) {
             outputs.insert(v, k);
@@ -254,25 +259,25 @@ impl Places {
     fn new(
         plan: &Plan,
         steps: &[Step],
-        results: Vec<usize>,
-        outputs: &BTreeMap<usize, usize>,
+        results: Vec<PlanValueId>,
+        outputs: &BTreeMap<PlanValueId, usize>,
         blocks: &Blocks,
-        home_of: impl Fn(usize) -> Option<Home>,
+        home_of: impl Fn(PlanValueId) -> Option<Home>,
     ) -> Result<Self> {
         let borders = borders(plan, steps, &results);
         let read_values = read(plan, steps, &results);
-        let reads: BTreeSet<usize> = borders.iter().flat_map(|b| b.reads.iter().copied()).collect();
-        let writes: BTreeSet<usize> = borders.iter().flat_map(|b| b.writes.iter().copied()).collect();
-        let produced: BTreeSet<usize> = steps.iter().flat_map(Step::makes).collect();
+        let reads: BTreeSet<PlanValueId> = borders.iter().flat_map(|b| b.reads.iter().copied()).collect();
+        let writes: BTreeSet<PlanValueId> = borders.iter().flat_map(|b| b.writes.iter().copied()).collect();
+        let produced: BTreeSet<PlanValueId> = steps.iter().flat_map(Step::makes).collect();
         let lives = lives(plan, steps, &results);
-        let mut homes = Vec::with_capacity(plan.values.len());
+        let mut homes = Table::default();
         let mut rooms: Vec<Room> = Vec::new();
         // The place is found when all are known.
-        let mut scratch = |v: usize, bytes: i64| {
+        let mut scratch = |v: PlanValueId, bytes: i64| {
             rooms.push((v, bytes));
             Home::Scratch(0)
         };
-        for (v, value) in plan.values.iter().enumerate() {
+        for (v, value) in plan.values.entries() {
             let outside = if read_values.contains(&v) && !produced.contains(&v) { home_of(v) } else { None };
             let home = match (&value.source, &value.ty) {
                 _ if outside.is_some() => outside.unwrap_or(Home::Elsewhere),
@@ -300,7 +305,7 @@ impl Places {
         };
         let mut context = Context::new()?;
         let mut tensors = HashMap::new();
-        let is_donated = |v: usize| plan.donated.iter().any(|(input, _)| *input == v);
+        let is_donated = |v: PlanValueId| plan.donated.iter().any(|(input, _)| *input == v);
         for &v in &border.reads {
             let ty = plan.values[v].ty.as_ref().ok_or_else(|| Error::internal("a value has no type"))?;
             let ty = Type::contiguous(ty.element, ty.sizes);

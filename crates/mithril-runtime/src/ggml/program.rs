@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use mithril_codegen::c::is_fixed;
 use mithril_codegen::c::{find_all, matches};
+use mithril_codegen::ggml::plan::PlanValueId;
+use mithril_codegen::ids::{Id as _, OutputId};
 use mithril_compile::compiled::Compiled;
 use mithril_compile::ggml::{self, Element, Ggml, Plan};
 use mithril_compile::pipeline::Observer;
@@ -308,7 +310,9 @@ fn refuse(quantize: Option<&Quantize>, decisions: &[Decision]) -> Result<()> {
 
 /// Donated inputs with the outputs that lie in their memory.
 fn donated(plan: &Plan) -> Vec<(usize, usize)> {
-    let number = |&(v, k): &(usize, usize)| Some((plan.inputs.iter().position(|&input| input == v)?, k));
+    let number = |&(v, k): &(PlanValueId, OutputId)| {
+        Some((plan.inputs.position(|&input| input == v)?.index(), k.index()))
+    };
     plan.donated.iter().filter_map(number).collect()
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use mithril_codegen::ggml::plan::{Argument, Step};
+use mithril_codegen::ggml::plan::{Argument, PlanValueId, Step};
 use mithril_compile::ggml::Plan;
 use mithril_ir::Result;
 
@@ -11,9 +11,9 @@ use mithril_ir::Result;
 const PRODUCT: &str = "ggml_mul_mat";
 
 /// The values that can be interleaved on this processor.
-pub(super) fn candidates(plan: &Plan) -> Result<BTreeSet<usize>> {
+pub(super) fn candidates(plan: &Plan) -> Result<BTreeSet<PlanValueId>> {
     let mut read_by_products = BTreeSet::new();
-    let mut read_otherwise: BTreeSet<usize> = plan.results().collect();
+    let mut read_otherwise: BTreeSet<PlanValueId> = plan.results().collect();
     read_otherwise.extend(plan.prepared.iter().flat_map(Step::reads));
     read_otherwise.extend(plan.values.iter().filter_map(|value| value.source.of()));
     for step in &plan.steps {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use mithril::codegen::ggml::plan::Source;
+use mithril::codegen::ggml::plan::{PlanValueId, Source};
 use mithril::compile::compiled::Compiled;
 use mithril::compile::ggml::{Element, Ggml, Options, Plan, plan};
 use mithril::compile::pipeline::lower;
@@ -213,7 +213,7 @@ fn what_follows_from_weights_is_prepared() {
 
 /// How many inputs are copied as they are.
 fn copied(plan: &Plan) -> usize {
-    let is_input = |v: usize| matches!(plan.values[v].source, Source::Input(_));
+    let is_input = |v: PlanValueId| matches!(plan.values[v].source, Source::Input(_));
     let copies = plan.calls().filter(|c| c.function == "ggml_cont");
     copies.filter(|c| c.arguments[0].value().is_some_and(is_input)).count()
 }
@@ -246,7 +246,7 @@ fn weights_are_kept_as_wanted_where_their_rows_are_blocks() {
     arguments.retain(|(name, _)| *name != "dims");
     arguments.push(("dims", 32.into()));
     let planned = model("create_gpt", arguments, vec![("input", vec![1, 5])], &options);
-    let kept = |v: &usize| planned.values[*v].ty.map(|ty| ty.element);
+    let kept = |v: &PlanValueId| planned.values[*v].ty.map(|ty| ty.element);
     for call in planned.calls().filter(|c| c.function == "ggml_mul_mat") {
         let weights = call.arguments.iter().find_map(|a| a.value());
         let element = weights.as_ref().and_then(kept);
