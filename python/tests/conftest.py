@@ -14,15 +14,17 @@ import pytest
 #: What XLA compiled, under keys of all that it depends on: the same small programs come again in other tests, in other
 #: processes, and when the tests run again.
 COMPILED = Path(__file__).parents[2] / "target" / "jax"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(COMPILED))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
-#: Files of thousands of tests that each run a few numbers once. There LLVM, behind XLA's own passes, need not optimize
-#: what it compiles, as in the tests of JAX itself; with `make test-all` it does.
-OPS = {"test_indexing_ops", "test_layers", "test_native_gradients", "test_op_values", "test_ops"}
-
-#: With its older emitters, XLA compiles the small programs of the tests in two thirds of the time; `make test-all` uses
-#: the default ones. An unknown flag ends the process, so the flags are set only for versions that know them.
+#: With its older emitters, XLA compiles the small programs of the tests in two thirds of the time. An unknown flag ends
+#: the process, so the flags are set only for versions that know them.
 QUICK_FLAGS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+# Tests run a few numbers once: LLVM, behind XLA's own passes, need not optimize what it compiles, as in the tests of
+# JAX itself. `make test-all` has all that users have.
 if "MITHRIL_TEST_ALL" not in os.environ and importlib.util.find_spec("jax") is not None:
+    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     version = importlib.metadata.version("jax").split(".")[:2]
     if "XLA_FLAGS" not in os.environ and version in (["0", "9"], ["0", "10"]):
         os.environ["XLA_FLAGS"] = QUICK_FLAGS
@@ -55,16 +57,9 @@ def bounded_memory():
 
 
 @pytest.fixture(autouse=True)
-def settings_of_frameworks(request):
+def settings_of_frameworks():
     """Put back what a test set for the whole process."""
     jax, torch = sys.modules.get("jax"), sys.modules.get("torch")
-    if jax is not None:
-        quick = request.module.__name__ in OPS and "MITHRIL_TEST_ALL" not in os.environ
-        jax.config.update("jax_disable_most_optimizations", quick)
-        if jax.config.jax_compilation_cache_dir is None:
-            jax.config.update("jax_compilation_cache_dir", str(COMPILED))
-            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-            jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     wide = jax is not None and jax.config.jax_enable_x64
     strict = torch is not None and torch.are_deterministic_algorithms_enabled()
     yield
