@@ -24,7 +24,7 @@ def text():
 
 
 def results(backend, layout=None, placement=None):
-    """Outputs, gradients and statistics, and losses of three steps."""
+    """Outputs, gradients and statistics; losses of three steps, and the parameters behind them."""
     model = layers()
     if placement is not None:
         assert backend.place_model(model, placement) is model
@@ -34,6 +34,7 @@ def results(backend, layout=None, placement=None):
     computed = {**outputs, **gradients, "mean": compiled.state["norm.running_mean"]}
     step = ml.train.TrainingStep(compiled, ml.optim.AdamW(0.01, clip_norm=0.5), loss="mse")
     losses = [step({"input": X, "target": TARGET})[step.loss] for _ in range(3)]
+    computed |= {f"trained {name}": value for name, value in step.params.items()}
     return {name: backend.to_numpy(value) for name, value in {**computed, "losses": backend.stack(losses)}.items()}
 
 

@@ -158,23 +158,28 @@ def test_the_option_of_a_backend_and_a_training():
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
 
 
-def test_parameters_that_are_handed_over_count_where_a_backend_runs_it():
-    """A plan without a backend leaves that time out, and says how long it takes."""
+def test_parameters_that_are_handed_over_count_without_a_training():
+    """In a training the stages keep them, so that a backend chooses as a plan without one does."""
     slow = dataclasses.replace(NEAR, link_bandwidth=1e7)
     plan, _ = auto(deep(4, 31), MESH, PRIME, slow)
     assert isinstance(plan.layout, ml.Pipeline)
-    handed = sum(stage.loaded + stage.returned for stage in plan.stages)
-    assert plan.handover == pytest.approx(handed / 1e7)
-    assert "beside the step" in str(plan)
+    # Data and outputs alone.
+    assert sum(stage.loaded + stage.returned for stage in plan.stages) == 2 * 15 * 31 * 4 + 4
+    assert plan.handover == pytest.approx((2 * 15 * 31 * 4 + 4) / 1e7)
+    assert "stay on their stages" in str(plan)
     backend = ml.NumpyBackend(devices=["cpu"] * 2)
     options = {"layout": MESH, "strategy": "auto", "shapes": {"input": PRIME}}
-    compiled = ml.compile(deep(4, 31), backend, hardware=slow, **options)
-    assert not isinstance(compiled.parallel_plan.layout, ml.Pipeline)
-    # The first device has room for its stage, and not for all that the script keeps there.
-    small = dataclasses.replace(NEAR, memory=plan.search.chosen.memory * 11 // 10)
-    assert isinstance(auto(deep(4, 31), MESH, PRIME, small)[0].layout, ml.Pipeline)
+    for hardware in (slow, dataclasses.replace(slow, memory=plan.search.chosen.memory * 11 // 10)):
+        compiled = ml.compile(deep(4, 31), backend, hardware=hardware, **options)
+        assert compiled.parallel_plan.layout.stages == 2
+    inference = {**options, "inference": True}
+    assert not isinstance(ml.compile(deep(4, 31), backend, hardware=slow, **inference).parallel_plan.layout, ml.Pipeline)
+    free, _ = auto(deep(4, 31), MESH, PRIME, slow, gradients=False, optimizer=None)
+    assert isinstance(free.layout, ml.Pipeline)
+    # The first device has room for its stage, and not for all parameters, which the script keeps there.
+    small = dataclasses.replace(NEAR, memory=free.search.chosen.memory * 11 // 10)
     with pytest.raises(errors.InvalidValueError, match="no layout over the mesh"):
-        ml.compile(deep(4, 31), backend, hardware=small, **options)
+        ml.compile(deep(4, 31), backend, hardware=small, **inference)
 
 
 def test_backends_without_pipelines_get_none():

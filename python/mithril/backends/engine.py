@@ -19,7 +19,7 @@ from .exchange import numpy_dtype, to_host
 if TYPE_CHECKING:
     from ..compiled.program import Program
     from ..parallel.channel import Packed
-    from ..parallel.layout import Layout, Mesh
+    from ..parallel.layout import ArrayLayout, Layout, Mesh
     from ..parallel.mesh_engine import MeshEngine
     from ..parallel.pieces import Piece
     from ..parallel.pipeline_devices import StageDevices
@@ -233,9 +233,13 @@ class Engine:
         """Forget the code of ops that were applied at once."""
         self.backend._eager.clear()
 
-    def layout_of(self, arrays: Mapping[str, Any]) -> Layout | None:
+    def layout_of(self, arrays: Mapping[str, Any]) -> ArrayLayout | None:
         """Return how arrays are divided among processes; None if each process has all of them."""
         return None
+
+    def zeros_like(self, array: Any, dtype: str) -> Any:
+        """Return zeros of the shape of an array, beside it if it lies on workers."""
+        return self.backend.zeros(tuple(array.shape), dtype=dtype)
 
     def whole(self, array: Any) -> Any:
         """Return all of an array that is divided among processes, on each of them."""

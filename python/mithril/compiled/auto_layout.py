@@ -54,7 +54,9 @@ def best_layout(
         return named(core, mesh, planned.strategies, gradients)
     runner = None
     if pipelines:
-        runner = PipelineRunner(lambda pipeline: _runs(backend, pipeline), hands_over=True, target=backend.target)
+        # In a training, stages keep their parameters.
+        hands_over = gradients is None
+        runner = PipelineRunner(lambda pipeline: _runs(backend, pipeline), hands_over, target=backend.target)
     slots = _SLOTS if gradients else 0.0
     return search(core, mesh, as_hardware(hardware or kind), slots=slots, gradients=gradients, runner=runner).layout
 

@@ -98,12 +98,12 @@ def communicator(model: PhysicalModel) -> Processes | None:
     return None if layout is None else model.backend.engine.communicator(layout)
 
 
-def distributed(model: PhysicalModel, params: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters of which each device keeps its part, where a layout divides them."""
+def distributed(model: PhysicalModel, params: Mapping[str, Any], data: Mapping[str, Any], loss: str) -> dict[str, Any]:
+    """Return parameters of which each device keeps its part, where a layout divides them, to minimize an output."""
     if model._settings.layout is None:
         return dict(params)
     program, data = model._prepare(params, data)
-    return program.module.distribute(params, data)  # type: ignore[no-any-return]
+    return program.module.distribute(params, data, ((loss,), program.float_params))  # type: ignore[no-any-return]
 
 
 def state_for(model: PhysicalModel, params: Any) -> dict[str, Any]:

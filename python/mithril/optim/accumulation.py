@@ -50,9 +50,7 @@ class Accumulator:
             wide = "float64" if floating(name, gradient) == "float64" else "float32"
             old = self._sums.get(name)
             sums[name] = (
-                backend.zeros(tuple(gradient.shape), dtype=wide)
-                if old is None
-                else adopted(backend, old, wide, gradient)
+                backend.engine.zeros_like(gradient, wide) if old is None else adopted(backend, old, wide, gradient)
             )
         program = self._rule.program(sums, gradients, dict.fromkeys(gradients, Member()))
         return program(sums, gradients, {name: {} for name in gradients}, [-1.0 / self.calls], [1])[0]

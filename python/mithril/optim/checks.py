@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InvalidValueError, ParameterError
-from ..parallel.remote import RemoteArray
+from ..parallel.divided_array import DividedArray
 from ..suggestions import did_you_mean
 
 __all__ = ["between", "check_arrays", "check_mapping", "check_switch", "positive", "whole"]
@@ -75,7 +75,7 @@ def check_arrays(params: Mapping[str, Any], gradients: Mapping[str, Any]) -> Non
 
 
 def _package(array: Any) -> str:
-    kind = array.backend.engine.array_type if isinstance(array, RemoteArray) else type(array)
+    kind = array.backend.engine.array_type if isinstance(array, DividedArray) else type(array)
     return str(kind.__module__.partition(".")[0].removesuffix("lib"))
 
 

@@ -8,7 +8,7 @@ from ..backends.backend import Backend
 from ..backends.exchange import owner_of
 from ..backends.registry import get_backend
 from ..errors import InvalidValueError, ParameterError
-from ..parallel.remote import RemoteArray
+from ..parallel.divided_array import DividedArray
 from ..parallel.stored import StoredArray
 
 __all__ = ["adopted", "backend_of", "check_backend"]
@@ -20,7 +20,7 @@ _known: dict[tuple[str, Any], Backend] = {}
 
 def backend_of(name: str, array: Any) -> Backend:
     """Return a backend that computes with arrays such as this parameter."""
-    own = array.backend if isinstance(array, RemoteArray) else owner_of(array)
+    own = array.backend if isinstance(array, DividedArray) else owner_of(array)
     if own is not None:
         return own
     package = _PACKAGES.get(type(array).__module__.partition(".")[0])

@@ -13,8 +13,8 @@ from ..backends.backend import Backend
 from ..compiled import internals
 from ..compiled.compile import compile
 from ..errors import ParameterError
-from ..parallel.layout import ArrayLayout, Layout
-from ..parallel.remote import RemoteArray
+from ..parallel.divided_array import DividedArray
+from ..parallel.layout import ArrayLayout
 from .placement import adopted, backend_of
 
 __all__ = ["Member", "Program", "Rule", "Slots", "floating"]
@@ -99,9 +99,9 @@ class Rule:
         """Return where these arrays are updated."""
         if self.backend is not None:
             return self.backend
-        # Statistics of a model are whole arrays also where its parameters lie on workers.
-        remote = (entry for entry in arrays.items() if isinstance(entry[1], RemoteArray))
-        name, array = next(remote, next(iter(arrays.items())))
+        # Statistics of a model are whole arrays also where its parameters lie in parts.
+        divided = (entry for entry in arrays.items() if isinstance(entry[1], DividedArray))
+        name, array = next(divided, next(iter(arrays.items())))
         return backend_of(name, array)
 
     def __getstate__(self) -> Any:
@@ -152,29 +152,29 @@ class Program:
         self._scalars: dict[float, Any] = {}
         self._own_gradients = backend.name == "torch"
 
-    def _layout(self, gradients: Mapping[str, Any], inputs: set[str]) -> Layout | None:
+    def _layout(self, gradients: Mapping[str, Any], inputs: set[str]) -> ArrayLayout | None:
         """Return how the step is divided: parameters and slots as their gradients are."""
         divided = self.backend.engine.layout_of(gradients)
         if divided is None:
             return None
-        specs = dict(divided.tensors)
-        tensors: dict[str, Any] = {}
+        names: dict[str, str] = {}
         for i, name in enumerate(self.names):
-            if name not in specs:
-                continue
             alike = [slot.name for slot in self.slots[name] if list(slot.shape) == list(gradients[name].shape)]
             keys = [f"{kind}_{i}" for kind in ("param", "gradient", *alike)]
-            tensors |= {key: specs[name] for key in keys if key in inputs}
-        return ArrayLayout(divided.mesh, tensors)
+            names |= {key: name for key in keys if key in inputs}
+        return divided.renamed(names)
 
     def start(self, name: str, param: Any) -> dict[str, Any]:
         """Return the slots of a parameter before its first step."""
-        return {
-            slot.name: self.backend.engine.as_array(param, slot.dtype)
-            if slot.is_copy
-            else self.backend.zeros(tuple(slot.shape), dtype=slot.dtype)
-            for slot in self.slots[name]
-        }
+        return {slot.name: self._start(slot, param) for slot in self.slots[name]}
+
+    def _start(self, slot: Slot, param: Any) -> Any:
+        engine = self.backend.engine
+        if slot.is_copy:
+            return engine.as_array(param, slot.dtype)
+        if list(slot.shape) == list(param.shape) and engine.is_own(param):
+            return engine.zeros_like(param, slot.dtype)
+        return self.backend.zeros(tuple(slot.shape), dtype=slot.dtype)
 
     def like(self, array: Any, param: Any) -> Any:
         """Return an array as one of this backend, of the dtype of a parameter."""

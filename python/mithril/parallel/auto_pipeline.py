@@ -42,8 +42,8 @@ class PipelineRunner:
     runs : callable
         Whether it can run a pipeline.
     hands_over : bool
-        Whether the parameters stay in the script, which hands them over at each call. The time for that counts, and the
-        first device holds them, with their gradients and what the optimizer keeps.
+        Whether the parameters stay in the script, which hands them over at each call, as it does without a training. The
+        time for that counts, and the first device holds them.
     target : Target
         What the code is for: the order of steps may depend on it.
     """
@@ -227,9 +227,8 @@ class PipelineSearch:
         return Candidate(name, seconds, max(held), max(held) <= self._hardware.memory)
 
     def _kept_by_script(self) -> int:
-        """Return the bytes of what the script keeps on the first device: parameters, gradients, and the optimizer's."""
-        sizes = [math.prod(shape) * normalize(dtype).itemsize for _, dtype, shape in self._core.inputs("param")]
-        return int(sum(sizes) * (1 if self._gradients is None else 2 + self._slots))
+        """Return the bytes of the parameters, which the script keeps on the first device."""
+        return sum(math.prod(shape) * normalize(dtype).itemsize for _, dtype, shape in self._core.inputs("param"))
 
 
 def _name(found: Search) -> str:

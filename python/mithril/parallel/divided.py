@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import InvalidValueError, PartitionWarning, UnresolvedShapeError
 from .mesh_engine import Division
+from .pipeline_engine import PipelineEngine
 
 if TYPE_CHECKING:
     from .. import _core
@@ -35,6 +36,10 @@ class DividedProgram:
             self._find({}, None)
 
     def _find(self, data: Mapping[str, Any], gradients: Any) -> Callable[..., Any]:
+        return self._found(data, gradients)[1]
+
+    def _found(self, data: Mapping[str, Any], gradients: Any) -> tuple[Any, Callable[..., Any]]:
+        """Return the module of a program, and the function."""
         shapes = {name: tuple(data[name].shape) for name in self._names} if self._is_open else {}
         key = (*shapes.values(), gradients)
         program = self._loaded.get(key)
@@ -46,9 +51,8 @@ class DividedProgram:
                     raise
                 # The rest of the data, after batches that divided.
                 loaded = self._uneven(shapes, gradients, error)
-            self._loaded[key] = loaded
-            return loaded[1]
-        return program[1]
+            program = self._loaded[key] = loaded
+        return program
 
     def _specialized(self, shapes: dict[str, tuple[int, ...]]) -> _core.Compiled:
         core: _core.Compiled = self._core.specialize(shapes) if shapes else self._core
@@ -99,11 +103,23 @@ class DividedProgram:
 
         return evaluate_gradients
 
-    def distribute(self, params: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
-        """Return parameters of which each device keeps its part, as this program takes them."""
+    def distribute(
+        self, params: Mapping[str, Any], data: Mapping[str, Any], gradients: tuple[tuple[str, ...], tuple[str, ...]]
+    ) -> dict[str, Any]:
+        """Return parameters of which each device keeps its part, as this program takes them.
+
+        ``gradients`` are the names of outputs and of parameters: stages of a pipeline keep what they compute those of.
+        """
+        engine = self._engine
+        if isinstance(engine, PipelineEngine):
+            homes = self._found(data, gradients)[0].homes()
+            return {
+                name: engine.distribute_to(array, *homes[name]) if name in homes else array
+                for name, array in params.items()
+            }
         shapes = {name: tuple(data[name].shape) for name in self._names} if self._is_open else {}
-        specs = Division(self._with_whole_batch(shapes).partition(None), self._engine.layout).arguments[0]
-        return {name: self._engine.distribute(array, specs.get(name, ())) for name, array in params.items()}
+        specs = Division(self._with_whole_batch(shapes).partition(None), engine.layout).arguments[0]
+        return {name: engine.distribute(array, specs.get(name, ())) for name, array in params.items()}
 
     @property
     def source(self) -> Any:

@@ -212,6 +212,11 @@ class Layout:
 class ArrayLayout(Layout):
     """The layout that arrays have already, whatever a backend would choose."""
 
+    def renamed(self, names: Mapping[str, str]) -> ArrayLayout:
+        """Return the layout of other arrays, each of which lies as one of these does: its name to that of this one."""
+        tensors = {name: self.tensors[like] for name, like in names.items() if like in self.tensors}
+        return ArrayLayout(self.mesh, tensors)
+
 
 def as_layout(layout: Layout | Mesh) -> Layout:
     """Return a layout; a mesh stands for data parallelism along its first axis."""

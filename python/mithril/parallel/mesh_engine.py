@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BackendUnavailableError
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .. import _core
     from .layout import Layout
 
-__all__ = ["Division", "MeshEngine", "Spec", "placed_axes", "selected"]
+__all__ = ["Division", "MeshEngine", "Spec", "placed_axes", "selected", "staying"]
 
 #: For each axis of a tensor the axes of the mesh that divide it, the outermost first.
 Spec = tuple[tuple[str, ...], ...]
@@ -126,3 +126,18 @@ class MeshEngine:
 def selected(group: Mapping[str, Any], specs: Mapping[str, Spec]) -> dict[str, Any]:
     """Return those entries of an argument that a program takes."""
     return {name: group[name] for name in specs}
+
+
+def staying(
+    division: Division, groups: Sequence[Mapping[str, Any]], is_divided: Callable[[Any], bool]
+) -> list[set[str]]:
+    """Return which results of each kind stay on the devices.
+
+    What was given in parts comes back in parts: gradients of parameters, and a step of an optimizer.
+    """
+    in_parts = any(map(is_divided, groups[1].values()))
+    stays = []
+    for i, specs in enumerate(division.results):
+        params = groups[0] if i == 1 and len(groups) == 4 else {}
+        stays.append({n for n in specs if (i == 0 and in_parts) or (n in params and is_divided(params[n]))})
+    return stays

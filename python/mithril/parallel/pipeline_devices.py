@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from .divided_array import is_divided, local
 from .mesh_engine import Spec
 from .pipeline import Pipeline, sequence
 from .pipeline_engine import PipelineEngine, StagedProgram
+from .stage_array import StageArray
 from .step_runner import DeviceSteps, Key, StepRun
 
 __all__ = ["DevicePipelineEngine", "SingleDevice", "StageDevices"]
@@ -32,6 +34,9 @@ class StageDevices(Protocol):
     def whole(self, array: Any, spec: Spec, home: Any) -> Any:
         """Return all of an array, on the device of an engine."""
 
+    def zeros(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """Return zeros, of which each device has an array of that shape."""
+
 
 class SingleDevice:
     """A stage on one device."""
@@ -56,6 +61,10 @@ class SingleDevice:
     def whole(self, array: Any, spec: Spec, home: Any) -> Any:
         """Return an array on the device of an engine."""
         return home.placed(array)
+
+    def zeros(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """Return zeros on the device."""
+        return self.backend.zeros(shape, dtype=dtype)
 
 
 class DevicePipelineEngine(PipelineEngine):
@@ -86,6 +95,29 @@ class DevicePipelineEngine(PipelineEngine):
             for own in ranks
         ]
         self._loaded: dict[StagedProgram, tuple[Any, list[DeviceSteps]]] = {}
+
+    # --- arrays -----------------------------------------------------------------------------------------------
+
+    def distribute_to(self, array: Any, stage: int, spec: Spec) -> Any:
+        """Return an array that a stage keeps."""
+        if isinstance(array, StageArray) and array.is_on(self.layout, spec) and array.stage == stage:
+            return array
+        array = self.distribute(local(array), spec)
+        return self._kept(self.places[stage].placed(array, spec), spec, stage)
+
+    def zeros_on(self, stage: int, shape: tuple[int, ...], dtype: str, spec: Spec) -> Any:
+        """Return zeros that a stage keeps; ``shape`` is that of the part of a device."""
+        return self._kept(self.places[stage].zeros(shape, dtype), spec, stage)
+
+    def gathered_from(self, array: StageArray) -> Any:
+        """Return the whole of an array that a stage keeps."""
+        return self.places[array.stage].whole(array.value, array.spec, self.backend.engine)
+
+    def _kept(self, value: Any, spec: Spec, stage: int) -> StageArray:
+        shape = tuple(value.shape[1:] if self.places[stage].stacked else value.shape)
+        return StageArray(self, value, str(self.backend.dtype(value)), shape, self.layout.inner_mesh, spec, stage)
+
+    # --- programs ---------------------------------------------------------------------------------------------
 
     def call(self, program: StagedProgram, groups: Any) -> Any:
         """Run a program on whole arrays."""
@@ -121,11 +153,16 @@ class DevicePipelineEngine(PipelineEngine):
         def send(peer: int, key: Key, array: Any) -> None:
             arrived[peer][key] = self.moved(array, peer)
 
+        stays = program.staying(groups, is_divided)
+        groups = program.converted(
+            groups,
+            lambda array, spec: array if is_divided(array) and array.is_on(self.layout, spec) else local(array),
+        )
         runs = []
         for stage, (own, place) in enumerate(zip(steps, self.places, strict=True)):
             values: dict[Key, Any] = {}
             for name, m, array, spec in program.arguments(stage, groups):
-                placed = place.placed(array, spec)
+                placed = self._on_stage(array, stage) if is_divided(array) else place.placed(array, spec)
                 values.update({(name, n): placed for n in (range(program.count) if m is None else [m])})
             receive = arrived[stage].pop
             runs.append(StepRun(own, place.backend, values, program.kept(stage), receive, send))
@@ -133,11 +170,17 @@ class DevicePipelineEngine(PipelineEngine):
             runs[stage].do(task)
         home = self.backend.engine
         computed = {
-            key: place.whole(run.values[key], program.spec(key[0]), home)
+            key: self._kept(run.values[key], program.spec(key[0]), stage)
+            if key[0] in stays
+            else place.whole(run.values[key], program.spec(key[0]), home)
             for stage, (run, place) in enumerate(zip(runs, self.places, strict=True))
             for key in program.kept(stage)
         }
         return program.outcomes(groups, computed, home)
+
+    def _on_stage(self, array: StageArray, stage: int) -> Any:
+        """Return what the devices of a stage have of an array that one keeps."""
+        return array.value if array.stage == stage else self.moved(array.value, stage)
 
     def moved(self, array: Any, stage: int) -> Any:
         """Return what the devices of one stage computed, on those of another."""

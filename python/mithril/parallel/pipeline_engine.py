@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import BackendUnavailableError
 from .hardware import HARDWARE
 from .layout import Mesh
-from .mesh_engine import Division, MeshEngine, Spec
+from .mesh_engine import Division, MeshEngine, Spec, staying
 from .pipeline import STAGE, TIME, Pipeline, Step, Task, balanced, layer_of, orders, rows, single
 from .step_runner import Key, part
 from .worker_engine import WorkerProgram
@@ -22,7 +22,7 @@ _GROUPS = ("param", "data", "state", "cotangent")
 
 
 class PipelineEngine(MeshEngine):
-    """Cuts programs into steps; parameters and optimizers stay on the device of the backend.
+    """Cuts programs into steps, which the devices of the stages run.
 
     Parameters
     ----------
@@ -66,6 +66,10 @@ class PipelineEngine(MeshEngine):
         program = StagedProgram(source, rows(described), results, division, count, self.layout)
         self.check(program)
         return program, lambda *groups: self.call(program, groups)
+
+    def distribute_to(self, array: Any, stage: int, spec: Spec) -> Any:
+        """Return an array, a whole one or one in a file, that a stage keeps."""
+        raise NotImplementedError
 
     def check(self, program: StagedProgram) -> None:
         """Raise if the devices cannot run a program."""
@@ -147,6 +151,52 @@ class StagedProgram(WorkerProgram):
             for name, spec in specs.items():
                 if device in self._readers.get(f"{kind}:{name}", ()):
                     yield f"{kind}:{name}", 1 if _divided_axis(spec) is None else self.count
+
+    def readers(self, name: str) -> set[int]:
+        """Return the stages that read a value."""
+        return self._readers.get(name, set())
+
+    def homes(self) -> dict[str, tuple[int, Spec]]:
+        """Return for each parameter the stage that is to keep it, and how the devices of that divide it.
+
+        Where its gradient is computed, else the first that reads it.
+        """
+        results = iter(self.results)
+        made = [{name: next(results) for name in specs} for specs in self.division.results]
+        gradients = made[1] if len(self.division.arguments) == len(_GROUPS) else {}
+        homes = {}
+        for name, spec in self.division.arguments[0].items():
+            first = min(self.readers(f"param:{name}"), default=0)
+            stage, _ = self.routes.get(gradients.get(name, ""), (first, []))
+            homes[name] = stage, inside(spec)
+        return homes
+
+    def staying(self, groups: Any, is_divided: Callable[[Any], bool]) -> set[str]:
+        """Return the results that stay where they are computed: those of what lies on the devices already."""
+        results, names = iter(self.results), set()
+        for specs, stays in zip(self.division.results, staying(self.division, groups, is_divided), strict=True):
+            for name, spec in specs.items():
+                value = next(results)
+                if name in stays and (_divided_axis(spec) is None or self.count == 1):
+                    names.add(value)
+        return names
+
+    def converted(self, groups: Any, convert: Callable[[Any, Spec | None], Any]) -> list[dict[str, Any]]:
+        """Return the arguments, each converted; how a stage divides it is given, or None if micro-batches divide it."""
+        return [
+            {
+                name: convert(group[name], inside(spec) if _divided_axis(spec) is None else None)
+                for name, spec in specs.items()
+            }
+            for group, specs in zip(groups, self.division.arguments, strict=False)
+        ]
+
+    def kept_arguments(self, groups: Any, is_kept: Callable[[Any], bool]) -> Iterator[tuple[str, Any, list[int]]]:
+        """Yield the arguments that stages keep, with the stages that read them."""
+        for kind, group in zip(_GROUPS, groups, strict=False):
+            for name, array in group.items():
+                if is_kept(array):
+                    yield f"{kind}:{name}", array, sorted(self.readers(f"{kind}:{name}"))
 
     def gradients(self) -> set[str]:
         """Return the names of values that are gradients."""

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..backends.custom import namespace_of
 from ..compiled.loading import load
 from ..errors import BackendUnavailableError, InvalidValueError
-from .mesh_engine import Division, MeshEngine, Spec, selected
+from .mesh_engine import Division, MeshEngine, Spec, selected, staying
 from .sections import arranged, restored
 
 if TYPE_CHECKING:
     from .. import _core
 
-__all__ = ["Communicator", "ProcessEngine", "Processes", "exchanging", "time_limit"]
+__all__ = ["Communicator", "ProcessEngine", "Processes", "check_agreement", "exchanging", "time_limit"]
 
 #: Variable of the environment that says how many seconds a process waits for the others.
 TIMEOUT = "MITHRIL_MESH_TIMEOUT"
@@ -88,6 +88,18 @@ def exchanging(op: str, mesh_axis: str) -> Iterator[None]:
         ) from error
 
 
+def check_agreement(processes: Processes, text: str) -> None:
+    """Raise if processes are about to run different programs: they would wait forever, or compute nonsense."""
+    digest = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=6).digest(), "big")
+    first, *rest = processes.gathered(digest)
+    others = [str(i) for i, other in enumerate(rest, 1) if other != first]
+    if others:
+        raise InvalidValueError(
+            f"process {', '.join(others)} compiles another program than process 0",
+            hint="give all processes the same model, options, layout and shapes",
+        )
+
+
 class ProcessEngine(MeshEngine):
     """Runs programs in processes of which each is given whole arrays, computes its part, and returns whole arrays."""
 
@@ -95,19 +107,8 @@ class ProcessEngine(MeshEngine):
 
     def module(self, source: _core.Source, name: str) -> Any:
         """Load generated source, if all processes have the same."""
-        self._check_agreement(source.text)
+        check_agreement(self.mesh, source.text)
         return load(source, name, self.backend.engine.constant, {**namespace_of(self.backend), "mesh": self.mesh})
-
-    def _check_agreement(self, text: str) -> None:
-        """Raise if processes are about to run different programs: they would wait forever, or compute nonsense."""
-        digest = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=6).digest(), "big")
-        first, *rest = self.mesh.gathered(digest)
-        others = [str(i) for i, other in enumerate(rest, 1) if other != first]
-        if others:
-            raise InvalidValueError(
-                f"process {', '.join(others)} compiles another program than process 0",
-                hint="give all processes the same model, options, layout and shapes",
-            )
 
     def divided(self, module: Any, name: str, division: Division) -> Callable[..., Any]:
         """Return a function of whole arrays that runs the function of that name on all devices."""
@@ -121,19 +122,14 @@ class ProcessEngine(MeshEngine):
             results = function(*arguments)
             self.mesh.wait()
             dicts = results if isinstance(results, tuple) else (results,)
-            results = []
-            for i, (group, specs) in enumerate(zip(dicts, division.results, strict=True)):
-                params = groups[0] if i == 1 and len(groups) == 4 else {}
-                # What was given in parts comes back in parts: gradients of parameters, and a step of an optimizer.
-                in_parts = i == 0 and any(self.is_distributed(value) for value in groups[1].values())
-                results.append(
-                    {
-                        name: self.distributed(group[name], spec)
-                        if in_parts or (name in params and self.is_distributed(params[name]))
-                        else self.whole(group[name], spec)
-                        for name, spec in specs.items()
-                    }
-                )
+            stays = staying(division, groups, self.is_distributed)
+            results = [
+                {
+                    name: self.distributed(group[name], spec) if name in own else self.whole(group[name], spec)
+                    for name, spec in specs.items()
+                }
+                for group, specs, own in zip(dicts, division.results, stays, strict=True)
+            ]
             return results[0] if len(results) == 1 else tuple(results)
 
         return call

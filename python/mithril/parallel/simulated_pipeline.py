@@ -40,8 +40,8 @@ class Stage:
     sent, received : int
         Bytes to and from other stages.
     loaded, returned : int
-        Bytes of parameters, states and data that the script hands over to all devices of the stage, and of results that
-        come back.
+        Bytes that the script hands over to all devices of the stage at each call, and that come back. In a training,
+        parameters and gradients stay with the stage.
     update : float
         Seconds of the step of the optimizer.
     devices : int
@@ -160,6 +160,11 @@ class SimulatedPipeline:
         self._sizes: Mapping[str, int] = sizes
         self._hardware, self._layout = hardware, layout
         self._staged = StagedProgram(None, self._steps, results, Division(program, layout), count, layout)
+        #: In a training the stage that keeps each parameter, and how many others read it.
+        self._homes: dict[str, tuple[int, set[int]]] = {}
+        if self._staged.gradients():
+            for name, (home, _) in self._staged.homes().items():
+                self._homes[f"param:{name}"] = home, self._staged.readers(f"param:{name}") - {home}
         self.count = self._staged.count
         self._lengths = [self._length(i, seconds) for i, (_, _, seconds, _, _) in enumerate(described)]
         rate = float("inf") if links is None else links[4][0]
@@ -184,10 +189,18 @@ class SimulatedPipeline:
 
     def seconds(self, stages: Sequence[Stage]) -> float:
         """Return the time of a step, with that of the optimizer."""
-        return max((span.end for span in self.spans), default=0.0) + max(stage.update for stage in stages)
+        latency = 0.0 if self._hardware is None else self._hardware.latency
+        shared = [latency + self._shared(stage) / self._rate for stage, _ in enumerate(stages) if self._shared(stage)]
+        end = max((span.end for span in self.spans), default=0.0)
+        return max(shared, default=0.0) + end + max(stage.update for stage in stages)
+
+    def _shared(self, stage: int) -> int:
+        """Return the bytes of parameters that a stage keeps and sends to others that read them, at each step."""
+        homes = self._homes.items()
+        return sum(self._sizes.get(name, 0) * len(others) for name, (home, others) in homes if home == stage)
 
     def handover(self, stages: Sequence[Stage]) -> float:
-        """Return the time for what the script hands over and gets back, over the links between stages."""
+        """Return the time for what the script hands over at each call and gets back, over the links between stages."""
         return sum(stage.loaded + stage.returned for stage in stages) / self._rate
 
     def _busy(self) -> list[float]:
@@ -225,29 +238,36 @@ class SimulatedPipeline:
         for name, copies in staged.inputs(device):
             memory[group.get(name.partition(":")[0], "data")] += sizes.get(name, 0) * copies
         devices = self._layout.inner_mesh.devices
-        loaded = sum(memory.values()) * devices
         kept = staged.kept(device)
         gradients = staged.gradients()
+        loaded = sum(memory.values()) - (memory["parameters"] if gradients else 0)
         memory["gradients"] = sum(sizes.get(name, 0) for name, _ in kept if name in gradients)
-        if slots and memory["parameters"]:
-            memory["optimizer"] = int(memory["parameters"] * slots)
+        # Those whose optimizer is here; others are copies for a step.
+        own = sum(sizes.get(name, 0) for name, (home, _) in self._homes.items() if home == device)
+        if slots and own:
+            memory["optimizer"] = int(own * slots)
         memory["activations"] = kept_bytes(
             self._steps, staged.orders[device], self.count, sizes, self._inside, set(kept)
         )
         sent = {name: (at, len(to)) for name, (at, to) in staged.routes.items() if to}
-        touched = 2 * memory["parameters"] + memory["gradients"] + 2 * memory.get("optimizer", 0)
+        read = [name for name, (_, others) in self._homes.items() if device in others]
+        touched = 2 * own + memory["gradients"] + 2 * memory.get("optimizer", 0)
         hardware = self._hardware
         return Stage(
             layers=tuple(name for name, place in self._placement.items() if place == device),
             memory=memory,
             flops=sum(self._flops[span.step] for span in self.spans if span.device == device),
             busy=None if hardware is None else busy,
-            sent=sum(sizes.get(name, 0) * staged.copies(name) * to for name, (at, to) in sent.items() if at == device),
-            received=sum(
-                sizes.get(name, 0) * staged.copies(name) for name, (_, to) in staged.routes.items() if device in to
+            sent=self._shared(device)
+            + sum(sizes.get(name, 0) * staged.copies(name) * to for name, (at, to) in sent.items() if at == device),
+            received=sum(sizes.get(name, 0) for name in read)
+            + sum(sizes.get(name, 0) * staged.copies(name) for name, (_, to) in staged.routes.items() if device in to),
+            loaded=loaded * devices,
+            returned=sum(
+                sizes.get(name, 0) * len(holders(staged.mesh, staged.spec(name)))
+                for name, _ in kept
+                if name not in gradients
             ),
-            loaded=loaded,
-            returned=sum(sizes.get(name, 0) * len(holders(staged.mesh, staged.spec(name))) for name, _ in kept),
             devices=devices,
             exchanged=sum(self._exchanged[span.step] for span in self.spans if span.device == device),
             update=0.0 if hardware is None or not memory["gradients"] else touched / hardware.bandwidth,

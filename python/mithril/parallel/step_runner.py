@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .pipeline import Step, Task, keys, single, summed
 
-__all__ = ["DeviceSteps", "Key", "StepRun", "part"]
+if TYPE_CHECKING:
+    from .processes import Communicator
+
+__all__ = ["DeviceSteps", "Key", "StepRun", "finished", "part"]
 
 #: Name of a value, and number of a micro-batch.
 Key = tuple[str, int]
@@ -164,3 +167,14 @@ def part(array: Any, axis: int, number: int, count: int) -> Any:
     """Return one of so many equal parts of an array along an axis."""
     size = array.shape[axis] // count
     return array[(slice(None),) * axis + (slice(number * size, (number + 1) * size),)]
+
+
+def finished(function: Callable[..., Any], mesh: Communicator) -> Callable[..., Any]:
+    """Return a function that waits for the sums which it has started."""
+
+    def call(values: dict[str, Any]) -> Any:
+        results = function(values)
+        mesh.wait()
+        return results
+
+    return call

@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from ..backends.registry import get_backend
 from ..compiled.loading import load
 from .channel import Packed, ReceivedSource, receive, send
+from .held import HeldArrays, about
 from .layout import Mesh
 from .pipeline import Step
 from .processes import Communicator, exchanging, time_limit
-from .step_runner import DeviceSteps, Key, StepRun
+from .step_runner import DeviceSteps, Key, StepRun, finished
 
 __all__ = ["StepWorker"]
 
@@ -38,6 +38,7 @@ class StepWorker:
         self._backend = get_backend(settings["backend"], device=settings["device"])
         self._engine = self._backend.engine
         self._programs: dict[int, DeviceSteps] = {}
+        self._held = HeldArrays(self._backend)
         self._came: dict[Key, Packed] = {}
         self._news = threading.Condition()
         self._is_closed = False
@@ -63,21 +64,25 @@ class StepWorker:
 
     def do(self, head: dict[str, Any], arrays: list[Packed]) -> tuple[dict[str, Any], list[Packed]]:
         """Do what a message asks for."""
+        self._held.drop(head["dropped"])
         values = [self._engine.unpacked(array) for array in arrays]
+        done = self._held.do(head, values)
+        if done is not None:
+            return done
         if head["do"] == "load":
             constants = {name: self._engine.to_host(a) for name, a in zip(head["constants"], values, strict=True)}
             source: Any = ReceivedSource(head["text"], constants)
             mesh = self._mesh(head["mesh"]) if self._partners else None
             module = load(source, "steps", self._engine.constant, {} if mesh is None else {"mesh": mesh})
             if mesh is not None:
-                module.around = lambda function: _finished(function, mesh)
+                module.around = lambda function: finished(function, mesh)
             self.files[module.filename] = head["program"]
             steps = [Step(*row) for row in head["steps"]]
             order = [(i, m) for i, m in head["order"]]
             self._programs[head["program"]] = DeviceSteps(module, steps, order, head["sends"], head["count"])
             return {}, []
         with self._engine.without_gradients():
-            return {}, self._run(self._programs[head["program"]], head, values)
+            return self._run(self._programs[head["program"]], head, values)
 
     def _mesh(self, axes: list[Any]) -> Communicator:
         """Return the collectives of this worker and those of its stage."""
@@ -86,17 +91,31 @@ class StepWorker:
             self._meshes[mesh] = self._engine.worker_mesh(mesh, self._rank, self._partners)
         return self._meshes[mesh]
 
-    def _run(self, program: DeviceSteps, head: dict[str, Any], arrays: list[Any]) -> list[Packed]:
+    def _run(
+        self, program: DeviceSteps, head: dict[str, Any], arrays: list[Any]
+    ) -> tuple[dict[str, Any], list[Packed]]:
+        self._held.close_files()
         values: dict[Key, Any] = {}
-        for name, number in head["shared"].items():
-            values.update(dict.fromkeys(((name, m) for m in range(program.count)), arrays[number]))
+        # What this device keeps, and others read, too.
+        for name, number, peers in head["held"]:
+            for peer in peers:
+                self._send(peer, (name, -1), self._held[number])
+        shared = {name: arrays[number] for name, number in head["shared"].items()}
+        shared |= {name: self._held[number] for name, number, _ in head["held"]}
+        shared |= {name: self._await((name, -1)) for name in head["awaited"]}
+        for name, array in shared.items():
+            values.update(dict.fromkeys(((name, m) for m in range(program.count)), array))
         for m, own in enumerate(head["micro"]):
             values.update({(name, m): arrays[number] for name, number in own.items()})
         results = [(name, m) for name, m in head["results"]]
-        run = StepRun(program, self._backend, values, results, self._await, self._send)
+        kept = head["kept"]
+        keys = [*results, *((name, 0) for name in kept)]
+        run = StepRun(program, self._backend, values, keys, self._await, self._send)
         for task in program.order:
             run.do(task)
-        return [self._engine.packed(values[key]) for key in results]
+        self._held.arrays.update({number: run.values[name, 0] for name, number in kept.items()})
+        described = {number: about(self._backend, run.values[name, 0]) for name, number in kept.items()}
+        return {"kept": described}, [self._engine.packed(run.values[key]) for key in results]
 
     def _send(self, peer: int, key: Key, array: Any) -> None:
         send(self._peers[peer], {"name": key[0], "micro": key[1]}, [self._engine.packed(array)])
@@ -110,14 +129,3 @@ class StepWorker:
                 raise ConnectionError("the channel was closed")
             array = self._came.pop(key)
         return self._engine.unpacked(array)
-
-
-def _finished(function: Callable[..., Any], mesh: Communicator) -> Callable[..., Any]:
-    """Return a function that waits for the sums which it has started."""
-
-    def call(values: dict[str, Any]) -> Any:
-        results = function(values)
-        mesh.wait()
-        return results
-
-    return call

@@ -11,19 +11,16 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from ..backends.registry import get_backend
-from ..checkpoints.parts import write_part
 from ..compiled.loading import is_out_of_memory, load
-from ..errors import MithrilError
 from .channel import Packed, ReceivedSource, receive, send
+from .held import HeldArrays, about
 from .layout import Mesh
 from .processes import Communicator
 from .sections import arranged, decoded, restored
 from .step_worker import StepWorker
-from .stored import PartFiles, StoredArray
 
 __all__ = ["main"]
 
@@ -98,25 +95,18 @@ class _Worker:
         self._engine.join_workers(self._rank, settings["count"], settings["folder"])
         self._meshes: dict[Mesh, Communicator] = {}
         self._programs: dict[int, tuple[Callable[..., Any], Communicator]] = {}
-        self._held: dict[int, Any] = {}
-        #: The files that were read last, which are open until programs run.
-        self._files: PartFiles | None = None
+        self._held = HeldArrays(self._backend)
         self.files: dict[str, int] = {}
 
     def do(self, head: dict[str, Any], arrays: list[Packed]) -> tuple[dict[str, Any], list[Packed]]:
         """Do what a message asks for."""
-        for number in head.get("dropped", ()):
-            self._held.pop(number, None)
-        action: Callable[[dict[str, Any], list[Any]], tuple[dict[str, Any], list[Packed]]]
-        action = {
-            "load": self._load,
-            "run": self._run,
-            "keep": self._keep,
-            "fetch": self._fetch,
-            "read": self._read,
-            "write": self._write,
-        }[head["do"]]
-        return action(head, [self._engine.unpacked(array) for array in arrays])
+        self._held.drop(head["dropped"])
+        values = [self._engine.unpacked(array) for array in arrays]
+        done = self._held.do(head, values)
+        if done is None:
+            action = {"load": self._load, "run": self._run}[head["do"]]
+            done = action(head, values)
+        return done
 
     def _mesh(self, axes: list[Any]) -> Communicator:
         mesh = Mesh(**dict(axes))
@@ -135,7 +125,7 @@ class _Worker:
 
     def _run(self, head: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Packed]]:
         function, mesh = self._programs[head["program"]]
-        self._files = None
+        self._held.close_files()
         groups = [
             {name: arrays[ref] if isinstance(ref, int) else self._block(ref, mesh) for name, ref in group.items()}
             for group in head["arguments"]
@@ -152,9 +142,9 @@ class _Worker:
                     results.append(self._engine.packed(group[name]))
                 elif number >= 0:
                     # What a program passes through is an argument, which may share memory with others.
-                    kept[number] = self._held[number] = group[name]
-        about = {number: _about(self._engine.packed(array)) for number, array in kept.items() if self._rank == 0}
-        return {"kept": about}, results
+                    kept[number] = self._held.arrays[number] = group[name]
+        described = {number: about(self._backend, array) for number, array in kept.items() if self._rank == 0}
+        return {"kept": described}, results
 
     def _block(self, ref: dict[str, Any], mesh: Communicator) -> Any:
         """Return an array that is here, divided as a program takes it."""
@@ -172,52 +162,3 @@ class _Worker:
             for name in names:
                 value = mesh.shard(value, name, axis)
         return value
-
-    def _keep(self, head: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Packed]]:
-        # Their memory is that of the message, which nobody else has.
-        self._held.update(zip(head["numbers"], arrays, strict=True))
-        return {}, []
-
-    def _fetch(self, head: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Packed]]:
-        return {}, [self._engine.packed(self._held[number]) for number in head["numbers"]]
-
-    def _read(self, head: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Packed]]:
-        """Read the block of an array of a checkpoint."""
-        mesh, spec = Mesh(**dict(head["mesh"])), decoded(head["spec"])
-
-        def read() -> dict[str, Any]:
-            stored = StoredArray.decoded(head["array"], self._files)
-            self._files = stored.files
-            block = self._backend.tensor(stored.block(mesh, spec, self._rank), stored.dtype)
-            self._held[head["number"]] = block
-            return {"shape": list(block.shape)}
-
-        return _refusing(read), []
-
-    def _write(self, head: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Packed]]:
-        """Write pieces of arrays into a file."""
-        tensors = head["tensors"]
-        if not tensors:
-            return {}, []
-
-        def content(place: int) -> Any:
-            *_, shape, number, offset = tensors[place]
-            box = tuple(slice(start, start + size) for start, size in zip(offset, shape, strict=True))
-            return self._backend.to_numpy(self._held[number][box])
-
-        about = [(name, dtype, tuple(shape)) for name, dtype, shape, _, _ in tensors]
-        return _refusing(lambda: write_part(Path(head["path"]), about, content)), []
-
-
-def _refusing(action: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Read or write files, where an error is an answer: arrays stay, and workers are in step."""
-    try:
-        return action()
-    except OSError as error:
-        return {"refused": [error.strerror or str(error), "M0802", None]}
-    except MithrilError as error:
-        return {"refused": [error.message, error.code, error.hint]}
-
-
-def _about(array: Packed) -> tuple[str, tuple[int, ...]]:
-    return array.dtype, array.shape

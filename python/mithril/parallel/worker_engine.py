@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BackendUnavailableError, InvalidValueError, MithrilError, UnsupportedOpError
+from .divided_array import local
 from .layout import Layout
-from .mesh_engine import Division, MeshEngine, Spec, selected
+from .mesh_engine import Division, MeshEngine, Spec, selected, staying
 from .pieces import holders
-from .remote import RemoteArray
+from .remote import RemoteArray, is_remote
 from .sections import encoded, same
 from .stored import StoredArray
 from .workers import MOST, WorkerFailure, Workers, blocks, joined, workers_on
@@ -86,7 +87,7 @@ class WorkerEngine(MeshEngine):
             return array
         if isinstance(array, StoredArray):
             return self.workers.read(self.backend, array, self.layout.mesh, spec)
-        return self.workers.keep(self.backend, _local(array), self.layout.mesh, spec)
+        return self.workers.keep(self.backend, local(array), self.layout.mesh, spec)
 
     def _run(self, module: WorkerProgram, division: Division, groups: Any) -> Any:
         workers, mesh, engine = self.workers, self.layout.mesh, self.backend.engine
@@ -154,7 +155,7 @@ class WorkerEngine(MeshEngine):
                         entries[name] |= {"to": encoded(specs[name]), "own": own}
                     continue
                 entries[name] = len(arrays[0])
-                for rank, block in enumerate(blocks(_local(value), mesh, specs[name], engine)):
+                for rank, block in enumerate(blocks(local(value), mesh, specs[name], engine)):
                     arrays[rank].append(block)
             arguments.append(entries)
         return arguments, arrays
@@ -165,11 +166,7 @@ class WorkerEngine(MeshEngine):
         """Return for each result the number under which workers keep it, or None; and who sends its parts."""
         numbers: list[dict[str, int | None]] = []
         senders: list[dict[str, list[int]]] = []
-        for i, specs in enumerate(division.results):
-            params: Mapping[str, Any] = groups[0] if i == 1 and len(groups) == 4 else {}
-            # What was given in parts comes back in parts: gradients of parameters, and a step of an optimizer.
-            in_parts = i == 0 and any(isinstance(value, RemoteArray) for value in groups[1].values())
-            stays = [name for name in specs if in_parts or isinstance(params.get(name), RemoteArray)]
+        for specs, stays in zip(division.results, staying(division, groups, is_remote), strict=True):
             numbers.append({name: workers.number() if name in stays else None for name in specs})
             senders.append({name: [] if name in stays else holders(self.layout.mesh, specs[name]) for name in specs})
         return numbers, senders
@@ -204,8 +201,3 @@ class WorkerProgram:
 
 def _fits(array: RemoteArray, layout: Layout, spec: Spec) -> bool:
     return array.mesh == layout.mesh and same(array.spec, spec)
-
-
-def _local(array: Any) -> Any:
-    """Return an array of this process; one of workers that have ended is an error."""
-    return array.full_tensor() if isinstance(array, RemoteArray) else array

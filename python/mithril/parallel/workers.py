@@ -23,6 +23,7 @@ from typing import Any
 
 from ..errors import BackendUnavailableError, MithrilError, ModelFileError, OutOfMemoryError
 from .channel import Packed, receive, send
+from .divided_array import Home
 from .layout import Mesh
 from .mesh_engine import Spec
 from .pieces import holders, index_of, places
@@ -37,6 +38,8 @@ __all__ = ["MOST", "WorkerFailure", "Workers", "workers_on"]
 MOST = 64
 #: Seconds in which others may fail of the same cause; seconds until workers are ready, if that is more than the limit.
 _ECHO, _START = 2.0, 60.0
+#: A message to a worker that an array does not concern.
+_NOTHING: tuple[dict[str, Any], list[Packed]] = ({"do": "keep", "numbers": []}, [])
 _BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from mithril.parallel.worker import main; main()"
 
 _all: dict[tuple[str, tuple[str, ...], str, tuple[int, ...]], Workers] = {}
@@ -191,35 +194,48 @@ class Workers:
         """Forget an array, at the next call."""
         self._dropped.append(number)
 
-    def keep(self, backend: Any, array: Any, mesh: Mesh, spec: Spec) -> RemoteArray:
-        """Return an array of which each worker holds its part."""
+    def keep(self, backend: Any, array: Any, mesh: Mesh, spec: Spec, home: Home | None = None) -> RemoteArray:
+        """Return an array of which each worker holds its part, or each of the stage that is its home."""
         number, about = self.number(), None
-        messages = []
-        for block in blocks(array, mesh, spec, backend.engine):
+        messages: list[Any] = [_NOTHING] * len(self.devices)
+        ranks = range(mesh.devices) if home is None else home[0].ranks(home[1])
+        for rank, block in zip(ranks, blocks(array, mesh, spec, backend.engine), strict=True):
             about = about or (block.dtype, block.shape)
-            messages.append(({"do": "keep", "numbers": [number]}, [block]))
+            messages[rank] = ({"do": "keep", "numbers": [number]}, [block])
         self.call(messages)
-        return RemoteArray(self, backend, number, about, mesh, spec)
+        return RemoteArray(self, backend, number, about, mesh, spec, home)
 
-    def read(self, backend: Any, array: StoredArray, mesh: Mesh, spec: Spec) -> RemoteArray:
-        """Return an array of a checkpoint, of which each worker reads its part."""
+    def zeros_like(self, array: RemoteArray, dtype: str) -> RemoteArray:
+        """Return zeros that lie as another array does."""
+        number = self.number()
+        shape = array.block_shape
+        messages: list[Any] = [_NOTHING] * len(self.devices)
+        for rank in array.ranks:
+            messages[rank] = ({"do": "zeros", "number": number, "shape": shape, "dtype": dtype}, [])
+        self.call(messages)
+        return RemoteArray(self, array.backend, number, (dtype, shape), array.mesh, array.spec, array.home)
+
+    def read(self, backend: Any, array: StoredArray, mesh: Mesh, spec: Spec, home: Home | None = None) -> RemoteArray:
+        """Return an array of a checkpoint, of which each worker, or each of its home stage, reads its part."""
         number = self.number()
         message = {"do": "read", "number": number, "array": array.encoded()}
         message |= {"mesh": [*mesh.axes.items()], "spec": encoded(spec)}
-        shape = self.ask([(message, [])] * mesh.devices)[0]["shape"]
-        return RemoteArray(self, backend, number, (array.dtype, shape), mesh, spec)
+        messages: list[Any] = [_NOTHING] * len(self.devices)
+        ranks = list(range(mesh.devices)) if home is None else home[0].ranks(home[1])
+        for place, rank in enumerate(ranks):
+            messages[rank] = ({**message, "place": place}, [])
+        shape = self.ask(messages)[ranks[0]]["shape"]
+        return RemoteArray(self, backend, number, (array.dtype, shape), mesh, spec, home)
 
     def whole(self, array: RemoteArray) -> Any:
         """Return all of an array."""
-        asked = set(holders(array.mesh, array.spec))
+        places = {array.ranks[place]: place for place in holders(array.mesh, array.spec)}
         messages: list[Any] = [
-            ({"do": "fetch", "numbers": [array.number] if rank in asked else []}, [])
+            ({"do": "fetch", "numbers": [array.number] if rank in places else []}, [])
             for rank in range(len(self.devices))
         ]
-        engine = array.backend.engine
-        parts = {
-            rank: engine.unpacked(arrays[0]) for rank, (_, arrays) in enumerate(self.call(messages)) if rank in asked
-        }
+        engine, replies = array.backend.engine, self.call(messages)
+        parts = {place: engine.unpacked(replies[rank][1][0]) for rank, place in places.items()}
         return joined(parts, array.mesh, array.spec, engine)
 
     # --- calls ------------------------------------------------------------------------------------------------
@@ -382,15 +398,26 @@ def blocks(array: Any, mesh: Mesh, spec: Spec, engine: Any, pack: Callable[[Any]
     made: dict[Any, Any] = {}
     pack = pack or engine.packed
     for rank in range(mesh.devices):
-        place = places(mesh, rank)
-        key = tuple(index_of(mesh, names, place) for names in spec)
+        key, block = _cut(array, mesh, spec, rank)
         if key not in made:
-            slices = tuple(
-                slice(index * (size // count), (index + 1) * (size // count))
-                for (index, count), size in zip(key, array.shape, strict=False)
-            )
-            made[key] = pack(array[slices] if any(count > 1 for _, count in key) else array)
+            made[key] = pack(block)
         yield made[key]
+
+
+def block_of(array: Any, mesh: Mesh, spec: Spec, rank: int, engine: Any) -> Any:
+    """Return the part of a device."""
+    return _cut(arranged(array, spec, mesh, engine.taken), mesh, spec, rank)[1]
+
+
+def _cut(array: Any, mesh: Mesh, spec: Spec, rank: int) -> tuple[Any, Any]:
+    """Return which part of an array, whose order is that of the devices, a device has; and that part."""
+    place = places(mesh, rank)
+    key = tuple(index_of(mesh, names, place) for names in spec)
+    slices = tuple(
+        slice(index * (size // count), (index + 1) * (size // count))
+        for (index, count), size in zip(key, array.shape, strict=False)
+    )
+    return key, array[slices] if any(count > 1 for _, count in key) else array
 
 
 def joined(parts: dict[int, Any], mesh: Mesh, spec: Spec, engine: Any) -> Any:

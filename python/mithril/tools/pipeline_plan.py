@@ -42,7 +42,7 @@ class PipelinePlan(PlanReport):
         Estimated time of a step, with that of the optimizer; None if no hardware was given.
     handover : float or None
         Estimated time for what the script hands over at each call and gets back, over the links between stages; it is
-        not in ``seconds``. None if no hardware was given.
+        not in ``seconds``. In a training those are data, states and outputs. None if no hardware was given.
     hardware : Hardware or None
         The devices for which times are estimated.
     spans : list of Span
@@ -70,6 +70,7 @@ class PipelinePlan(PlanReport):
         self.bubble = self.bubbles[layout.schedule]
         self.hardware, self.search = hardware, search
         self.seconds = None if hardware is None else chosen.seconds(self.stages)
+        self._is_training = any(stage.memory["gradients"] for stage in self.stages)
         self.handover = None if hardware is None else chosen.handover(self.stages)
 
     @property
@@ -152,6 +153,7 @@ class PipelinePlan(PlanReport):
             *padded,
             *distributed,
             f"the script hands over {loaded:,} bytes and gets {returned:,} back{handover}",
+            *(["parameters, gradients and what the optimizer keeps stay on their stages"] if self._is_training else []),
             f"devices wait {self.bubble:.1%} of the time ({waits})",
         ]
         if self.hardware is not None and self.seconds is not None:

@@ -370,10 +370,11 @@ def plan(
             raise InvalidValueError(
                 'strategy="auto" needs to know the devices', hint='pass hardware="a100", or an ml.Hardware'
             )
-        # Without a backend, devices keep the parameters of their layers.
+        # Devices keep the parameters of their layers; without a training that is for those who run the plan.
         is_free = compiled is not model
         runs = is_free or compiled.backend.engine.runs_pipelines
-        runner = PipelineRunner(lambda _: runs, hands_over=not is_free, target=compiled.backend.target)
+        hands_over = not is_free and requested is None
+        runner = PipelineRunner(lambda _: runs, hands_over, target=compiled.backend.target)
         estimate = search(core, layout.mesh, devices, slots=slots, gradients=requested, runner=runner)
         layout = estimate.layout
         if isinstance(layout, Pipeline):

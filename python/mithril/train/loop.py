@@ -258,7 +258,7 @@ class Training:
         if not self._is_distributed:
             self._is_distributed = True
             self._params = Parameters.of(
-                internals.distributed(self._trained, self._params, batch), (), self._trained.frozen_keys
+                internals.distributed(self._trained, self._params, batch, self._loss), (), self._trained.frozen_keys
             )
         self._whole.params = self._params
         gradients: Any = None

@@ -112,7 +112,7 @@ class TrainingStep:
         check_number(self.model, self.loss)
         if not self._is_distributed:
             self._is_distributed = True
-            for name, array in internals.distributed(self.model, self.params, data).items():
+            for name, array in internals.distributed(self.model, self.params, data, self.loss).items():
                 if array is not self.params[name]:
                     self.params[name] = array
         outputs, gradients = self.model.evaluate(self.params, data, {self.loss: 1.0})

@@ -84,20 +84,34 @@ fn placed(path: &str, devices: &[(String, usize)]) -> Option<usize> {
 }
 
 /// The device of each node: that of its layer, else that of the last of its operands.
+///
+/// Where inputs are placed (`data:gradient_0`), as in the step of an optimizer, nodes are where the largest of their
+/// operands is: what is computed of arrays that lie there, and a number from elsewhere.
 pub(super) fn devices_of(graph: &Graph, time: &str, layers: &[(String, usize)]) -> Vec<usize> {
     let mut made: FxHashMap<ValueId, usize> = FxHashMap::default();
+    let by_name: FxHashMap<&str, usize> = layers.iter().map(|(name, device)| (&**name, *device)).collect();
+    made.extend(graph.inputs.iter().filter_map(|&v| Some((v, *by_name.get(&*name_of(graph, v))?))));
+    let follows_inputs = !made.is_empty();
     let mut unplaced: FxHashMap<&str, usize> = FxHashMap::default();
     let mut devices = Vec::new();
     for (n, node) in graph.nodes() {
-        let around = node.inputs.iter().filter_map(|v| made.get(v)).max().copied().unwrap_or(0);
+        let operands = node.inputs.iter().filter_map(|v| Some((v, *made.get(v)?)));
         let path = graph.place(n).path.as_deref().unwrap_or("");
-        let device = if is_along(graph, node, time) {
-            around
-        } else if let Some(device) = placed(path, layers) {
-            device
+        let device = if follows_inputs {
+            let weight = |(v, device): (&ValueId, usize)| {
+                (graph.ty(*v).map(bytes), graph.producer(*v).is_none(), device)
+            };
+            operands.map(weight).max().map_or(0, |(.., device)| device)
         } else {
-            // The gradient of a layer is computed where the layer is.
-            *unplaced.entry(path).or_insert(around)
+            let around = operands.map(|(_, device)| device).max().unwrap_or(0);
+            if is_along(graph, node, time) {
+                around
+            } else if let Some(device) = placed(path, layers) {
+                device
+            } else {
+                // The gradient of a layer is computed where the layer is.
+                *unplaced.entry(path).or_insert(around)
+            }
         };
         made.extend(node.outputs.iter().map(|&v| (v, device)));
         devices.push(device);
@@ -118,7 +132,8 @@ struct Made {
     collective: usize,
 }
 
-/// Cuts a program into steps. What belongs to no layer in `layers` is computed where the last of its operands is.
+/// Cuts a program into steps. What belongs to no layer in `layers` is computed where the last of its operands is; a
+/// name in `layers` may also be that of an input, with its role in front.
 ///
 /// # Errors
 /// If a collective has no axis of the mesh.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from .... import dtypes
 from ....compiled.compile_stats import observed
 from ....errors import InvalidValueError
+from ....parallel.divided_array import DividedArray, layout_of
 from ....parallel.pieces import Piece
 from ....parallel.pipeline_devices import DevicePipelineEngine
 from ..framework_engine import FrameworkEngine
@@ -20,7 +21,7 @@ from .stage import JaxStage
 if TYPE_CHECKING:
     from .... import _core
     from ....compiled.program import Program, Settings
-    from ....parallel.layout import Layout, Mesh
+    from ....parallel.layout import ArrayLayout, Layout, Mesh
     from ....parallel.mesh_engine import MeshEngine
     from ....parallel.pipeline import Pipeline
     from ....parallel.pipeline_devices import StageDevices
@@ -47,12 +48,12 @@ class JaxEngine(FrameworkEngine):
         return np.dtype(getattr(self.jax.numpy, "bool_" if dtype == "bool" else str(dtypes.normalize(dtype))))
 
     def is_own(self, arg: Any) -> bool:
-        return isinstance(arg, self.jax.Array)
+        return isinstance(arg, (self.jax.Array, DividedArray))
 
     def is_here(self, array: Any) -> bool:
         return (
             self.is_single_device
-            or isinstance(array, self.jax.core.Tracer)
+            or isinstance(array, (self.jax.core.Tracer, DividedArray))
             or array.devices() == {self.backend._device}
             or self._is_divided(array)
         )
@@ -61,7 +62,17 @@ class JaxEngine(FrameworkEngine):
         """Whether an array lies on a mesh of several devices, which this one is of."""
         return len(array.sharding.device_set) > 1 and self.backend._device in array.sharding.device_set
 
+    def layout_of(self, arrays: Mapping[str, Any]) -> ArrayLayout | None:
+        return layout_of(arrays)
+
+    def zeros_like(self, array: Any, dtype: str) -> Any:
+        is_kept = isinstance(array, DividedArray)
+        return array.zeros(dtype) if is_kept else super().zeros_like(array, dtype)
+
     def beside(self, array: Any, other: Any) -> Any:
+        if isinstance(other, DividedArray) or isinstance(array, DividedArray):
+            is_alike = not isinstance(array, DividedArray) and array.shape == other.shape
+            return other.like(array) if is_alike else array
         if isinstance(other, self.jax.core.Tracer) or len(other.sharding.device_set) == 1:
             return array
         sharding = other.sharding
@@ -72,7 +83,7 @@ class JaxEngine(FrameworkEngine):
         return placed(self.jax, array, sharding)
 
     def pieces(self, array: Any) -> list[Piece] | None:
-        if array.is_fully_addressable:
+        if isinstance(array, DividedArray) or array.is_fully_addressable:
             return None
         holders: dict[Any, set[int]] = {}
         for device, index in array.sharding.devices_indices_map(array.shape).items():
@@ -84,22 +95,26 @@ class JaxEngine(FrameworkEngine):
         ]
 
     def piece(self, array: Any, piece: Piece) -> Any:
+        if isinstance(array, DividedArray):
+            return array.full_tensor()
         if array.is_fully_addressable:
             return array
         shards = array.addressable_shards
         return next(shard.data for shard in shards if _bounds(shard.index, array.shape)[0] == piece.start)
 
     def restored(self, array: StoredArray, like: Any = None) -> Any:
+        if isinstance(like, DividedArray):
+            return like.read(array) if like.shape == array.shape else super().restored(array)
         sharding = getattr(like, "sharding", None)
         if sharding is None or len(sharding.device_set) == 1 or like.shape != array.shape:
             return super().restored(array, like)
         return restored(self.jax, array, sharding)
 
     def whole(self, array: Any) -> Any:
-        return whole(self.jax, array)
+        return array.full_tensor() if isinstance(array, DividedArray) else whole(self.jax, array)
 
     def to_host(self, data: Any) -> np.ndarray[Any, Any]:
-        return super().to_host(whole(self.jax, data))
+        return super().to_host(self.whole(data))
 
     def communicator(self, layout: Layout) -> Processes | None:
         return JaxProcesses(self.jax) if self.jax.process_count() > 1 else None

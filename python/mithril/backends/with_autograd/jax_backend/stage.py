@@ -63,6 +63,10 @@ class JaxStage:
             shape = (len(own), *own[0].shape[1:])
             return jax.make_array_from_single_device_arrays(shape, self._sharding, own)
 
+    def zeros(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """Return zeros, of which each device has an array of that shape."""
+        return self.placed(self.backend.zeros(shape, dtype=dtype), ())
+
     def moved(self, array: Any) -> Any:
         """Return what the devices of another stage have, on these."""
         if array.sharding == self._sharding:

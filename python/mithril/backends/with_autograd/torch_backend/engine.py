@@ -12,14 +12,16 @@ from .... import dtypes
 from ....compiled.compile_stats import observed
 from ....errors import ConflictingOptionError
 from ....parallel.channel import Packed
-from ....parallel.layout import Layout, Mesh
+from ....parallel.divided_array import DividedArray, layout_of
+from ....parallel.layout import ArrayLayout, Layout, Mesh
 from ....parallel.pieces import Piece, pieces
 from ....parallel.pipeline import Pipeline
+from ....parallel.pipeline_processes import ProcessPipelineEngine
 from ....parallel.pipeline_workers import WorkerPipelineEngine
-from ....parallel.remote import RemoteArray, remote_layout
+from ....parallel.stage_array import StageArray
 from ....parallel.worker_engine import WorkerEngine
 from ..framework_engine import FrameworkEngine
-from .mesh import TorchMeshEngine, is_launched, join_processes, local_devices, process_count, torch_mesh
+from .mesh import TorchMesh, TorchMeshEngine, is_launched, join_processes, local_devices, process_count, torch_mesh
 
 if TYPE_CHECKING:
     from ....compiled.program import Program
@@ -48,7 +50,7 @@ class TorchEngine(FrameworkEngine):
         return getattr(self.torch, str(dtypes.normalize(dtype)))
 
     def is_own(self, arg: Any) -> bool:
-        return isinstance(arg, (self.torch.Tensor, RemoteArray))
+        return isinstance(arg, (self.torch.Tensor, DividedArray))
 
     def is_here(self, array: Any) -> bool:
         return bool(array.device == self.backend._device)
@@ -84,8 +86,8 @@ class TorchEngine(FrameworkEngine):
     def full(self, shape: tuple[int, ...], value: float, dtype: dtypes.DType) -> Any:
         return self.torch.full(shape, value, dtype=self.native_dtype(dtype), device=self.backend._device)
 
-    def layout_of(self, arrays: Mapping[str, Any]) -> Layout | None:
-        remote = remote_layout(arrays)
+    def layout_of(self, arrays: Mapping[str, Any]) -> ArrayLayout | None:
+        remote = layout_of(arrays)
         distributed = {name: array for name, array in arrays.items() if hasattr(array, "placements")}
         if remote is not None or not distributed:
             return remote
@@ -98,12 +100,12 @@ class TorchEngine(FrameworkEngine):
                 if placement.is_shard():
                     axes[placement.dim].append(axis)
             tensors[name] = tuple(axes)
-        return Layout(Mesh(**dict(zip(names, grid.shape, strict=True))), tensors)
+        return ArrayLayout(Mesh(**dict(zip(names, grid.shape, strict=True))), tensors)
 
     def beside(self, array: Any, other: Any) -> Any:
-        if isinstance(other, RemoteArray):
-            is_alike = array.shape == other.shape and not isinstance(array, RemoteArray)
-            return other.workers.keep(self.backend, array, other.mesh, other.spec) if is_alike else array
+        if isinstance(other, DividedArray):
+            is_alike = array.shape == other.shape and not isinstance(array, DividedArray)
+            return other.like(array) if is_alike else array
         if not hasattr(other, "placements") or hasattr(array, "placements") or array.shape != other.shape:
             return array
         layout = self.layout_of({"other": other})
@@ -111,12 +113,16 @@ class TorchEngine(FrameworkEngine):
         [(_, spec)] = layout.patterns
         return self.on_mesh(layout).distribute(array, tuple(map(tuple, spec)))
 
+    def zeros_like(self, array: Any, dtype: str) -> Any:
+        is_kept = isinstance(array, DividedArray)
+        return array.zeros(dtype) if is_kept else super().zeros_like(array, dtype)
+
     def whole(self, array: Any) -> Any:
-        return array.full_tensor() if isinstance(array, RemoteArray) or hasattr(array, "placements") else array
+        return array.full_tensor() if isinstance(array, DividedArray) or hasattr(array, "placements") else array
 
     def pieces(self, array: Any) -> list[Piece] | None:
-        if isinstance(array, RemoteArray):
-            return pieces(array.shape, array.mesh, array.spec)
+        if isinstance(array, DividedArray):
+            return array.pieces()
         layout = self.layout_of({"array": array})
         if layout is None:
             return None
@@ -124,11 +130,13 @@ class TorchEngine(FrameworkEngine):
         return pieces(array.shape, layout.mesh, tuple(map(tuple, spec)))
 
     def piece(self, array: Any, piece: Piece) -> Any:
+        if isinstance(array, StageArray):
+            return array.block(piece)
         return array.to_local() if hasattr(array, "placements") else self.whole(array)
 
     def restored(self, array: StoredArray, like: Any = None) -> Any:
-        if isinstance(like, RemoteArray) and tuple(like.shape) == array.shape:
-            return like.workers.read(self.backend, array, like.mesh, like.spec)
+        if isinstance(like, DividedArray) and tuple(like.shape) == array.shape:
+            return like.read(array)
         layout = self.layout_of({"array": like}) if tuple(getattr(like, "shape", ())) == array.shape else None
         if layout is None:
             return super().restored(array, like)
@@ -136,9 +144,15 @@ class TorchEngine(FrameworkEngine):
         return self.on_mesh(layout).distribute(array, tuple(map(tuple, spec)))
 
     def communicator(self, layout: Layout) -> Processes | None:
+        if isinstance(layout, Pipeline):
+            return self._link(layout) if is_launched(self.torch) else None
         if local_devices(self.backend, layout) is not None:
             return None
         return torch_mesh(self.torch, layout.mesh, self.backend._device)
+
+    def _link(self, pipeline: Pipeline) -> TorchMesh:
+        """Return what connects this process with the others of a pipeline."""
+        return torch_mesh(self.torch, ProcessPipelineEngine.mesh_of(pipeline), self.backend._device)
 
     def device_count(self) -> int:
         return process_count(self.torch, self.backend._device.type)
@@ -148,7 +162,9 @@ class TorchEngine(FrameworkEngine):
         return TorchMeshEngine(self.backend, layout) if devices is None else WorkerEngine(self.backend, layout, devices)
 
     def on_pipeline(self, pipeline: Pipeline) -> MeshEngine:
-        return WorkerPipelineEngine.start(self.backend, pipeline, is_one_of_several=is_launched(self.torch))
+        if is_launched(self.torch):
+            return ProcessPipelineEngine(self.backend, pipeline, self._link(pipeline))
+        return WorkerPipelineEngine.start(self.backend, pipeline)
 
     # --- workers ----------------------------------------------------------------------------------------------
 

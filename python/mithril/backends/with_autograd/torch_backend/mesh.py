@@ -13,7 +13,6 @@ from typing import Any
 from ....errors import BackendUnavailableError
 from ....parallel.layout import Layout, Mesh
 from ....parallel.mesh_engine import Division, Spec
-from ....parallel.pipeline import Pipeline
 from ....parallel.processes import ProcessEngine, exchanging, time_limit
 from ....parallel.stored import StoredArray
 
@@ -92,8 +91,6 @@ def process_count(torch: Any, kind: str) -> int:
 def local_devices(backend: Any, layout: Layout) -> list[str] | None:
     """Return the devices of the workers that this process starts; None if it is to be a process of several itself."""
     torch, count = backend._torch, layout.mesh.devices
-    if isinstance(layout, Pipeline):
-        return [str(name) for name in backend.listed_devices]
     if is_launched(torch) or not torch.distributed.is_available():
         return None
     if len(backend.listed_devices) > 1:
@@ -159,6 +156,9 @@ class TorchMesh:
         #: Sums under way, and small ones that wait to be sent together, by axis of the mesh and dtype.
         self._started: list[tuple[str, Any]] = []
         self._small: dict[tuple[str, Any], list[Any]] = {}
+        #: Groups of two processes, and tensors that are being sent.
+        self._lines: dict[tuple[int, int], Any] = {}
+        self._sent: list[tuple[Any, Any]] = []
         self.rank: int = distributed.get_rank()
         self._groups = {name: grid.get_group(name) for name in mesh.axes}
         self._sizes = mesh.axes
@@ -317,3 +317,48 @@ class TorchMesh:
         """Return the block of this process of a tensor that all have."""
         size = x.shape[axis] // self._sizes[mesh_axis]
         return x.narrow(axis, self._places[mesh_axis] * size, size)
+
+    # --- messages between any two processes, for pipelines ------------------------------------------------------
+
+    def open_lines(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Prepare to send from some processes to others; all processes call this with the same pairs."""
+        if self._device.type == "cuda":
+            # NCCL sends and receives in the order of the calls, of both directions if they are of one group.
+            for pair in pairs:
+                if pair not in self._lines:
+                    self._lines[pair] = self._distributed.new_group(sorted(pair))
+
+    def send(self, peer: int, array: Any) -> None:
+        """Begin to send a tensor to another process."""
+        if array.numel():
+            sent = array.detach().contiguous().reshape(-1).view(self._torch.uint8)
+            with exchanging("a step", "the pipeline"):
+                work = self._distributed.isend(sent, peer, group=self._lines.get((self.rank, peer)))
+            # Its memory is needed until it has arrived.
+            self._sent.append((work, sent))
+
+    def receive(self, peer: int, shape: Sequence[int], dtype: str) -> Any:
+        """Return the next tensor that another process sends."""
+        received = self._torch.empty(tuple(shape), dtype=getattr(self._torch, dtype), device=self._device)
+        if received.numel():
+            with exchanging("a step", "the pipeline"):
+                line = self._lines.get((peer, self.rank))
+                self._distributed.recv(received.view(-1).view(self._torch.uint8), peer, group=line)
+        return received
+
+    def finish(self) -> None:
+        """Wait until what was sent has arrived."""
+        sent, self._sent = self._sent, []
+        with exchanging("a step", "the pipeline"):
+            for work, _ in sent:
+                work.wait()
+
+    def broadcast(self, array: Any, source: int, shape: Sequence[int], dtype: str) -> Any:
+        """Return the tensor of one process, on all."""
+        own = array.detach().contiguous() if self.rank == source else None
+        kind = getattr(self._torch, dtype)
+        received = self._torch.empty(tuple(shape), dtype=kind, device=self._device) if own is None else own
+        if received.numel():
+            with exchanging("a result", "the pipeline"):
+                self._distributed.broadcast(received.view(-1).view(self._torch.uint8), source)
+        return received

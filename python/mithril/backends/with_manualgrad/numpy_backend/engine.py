@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .... import dtypes
+from ....errors import BackendUnavailableError
 from ....parallel.channel import Packed
-from ....parallel.layout import Layout, Mesh
-from ....parallel.pieces import Piece, pieces
+from ....parallel.divided_array import DividedArray, layout_of
+from ....parallel.layout import ArrayLayout, Layout, Mesh
+from ....parallel.pieces import Piece
 from ....parallel.pipeline import Pipeline
 from ....parallel.pipeline_workers import WorkerPipelineEngine
-from ....parallel.remote import RemoteArray, remote_layout
 from ....parallel.socket_mesh import SocketMesh
 from ....parallel.worker_engine import WorkerEngine
 from ...numpy_engine import NumpyEngine
@@ -40,31 +41,37 @@ class NumpyProgramEngine(NumpyEngine):
         self.meshes: dict[Mesh, MpiMesh] = {}
 
     def is_own(self, arg: Any) -> bool:
-        return super().is_own(arg) or isinstance(arg, RemoteArray)
+        return super().is_own(arg) or isinstance(arg, DividedArray)
 
-    def layout_of(self, arrays: Mapping[str, Any]) -> Layout | None:
-        return remote_layout(arrays)
+    def layout_of(self, arrays: Mapping[str, Any]) -> ArrayLayout | None:
+        return layout_of(arrays)
 
     def beside(self, array: Any, other: Any) -> Any:
-        is_alike = isinstance(other, RemoteArray) and not isinstance(array, RemoteArray) and array.shape == other.shape
-        return other.workers.keep(self.backend, array, other.mesh, other.spec) if is_alike else array
+        is_alike = (
+            isinstance(other, DividedArray) and not isinstance(array, DividedArray) and array.shape == other.shape
+        )
+        return other.like(array) if is_alike else array
+
+    def zeros_like(self, array: Any, dtype: str) -> Any:
+        is_kept = isinstance(array, DividedArray)
+        return array.zeros(dtype) if is_kept else super().zeros_like(array, dtype)
 
     def whole(self, array: Any) -> Any:
-        return array.full_tensor() if isinstance(array, RemoteArray) else array
+        return array.full_tensor() if isinstance(array, DividedArray) else array
 
     def pieces(self, array: Any) -> list[Piece] | None:
-        return pieces(array.shape, array.mesh, array.spec) if isinstance(array, RemoteArray) else None
+        return array.pieces() if isinstance(array, DividedArray) else None
 
     def piece(self, array: Any, piece: Piece) -> Any:
         return self.whole(array)
 
     def restored(self, array: StoredArray, like: Any = None) -> Any:
-        if isinstance(like, RemoteArray) and like.shape == array.shape:
-            return like.workers.read(self.backend, array, like.mesh, like.spec)
+        if isinstance(like, DividedArray) and like.shape == array.shape:
+            return like.read(array)
         return super().restored(array, like)
 
     def as_array(self, data: Any, dtype: dtypes.DType) -> Any:
-        if isinstance(data, RemoteArray) and data.dtype == self.native_dtype(dtype):
+        if isinstance(data, DividedArray) and data.dtype == self.native_dtype(dtype):
             return data
         return super().as_array(data, dtype)
 
@@ -82,7 +89,12 @@ class NumpyProgramEngine(NumpyEngine):
         return [str(name) for name in self.backend.listed_devices] or ["cpu"] * layout.mesh.devices
 
     def on_pipeline(self, pipeline: Pipeline) -> MeshEngine:
-        return WorkerPipelineEngine.start(self.backend, pipeline, is_one_of_several=bool(_MPI & os.environ.keys()))
+        if _MPI & os.environ.keys():
+            raise BackendUnavailableError(
+                "NumpyBackend runs pipelines on workers of one process, and this one is one of several",
+                hint="start the script as any other: python script.py; or use TorchBackend: mithril launch, torchrun",
+            )
+        return WorkerPipelineEngine.start(self.backend, pipeline)
 
     # --- workers ----------------------------------------------------------------------------------------------
 
