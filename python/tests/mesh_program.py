@@ -16,8 +16,10 @@ import mithril as ml
 import ml_dtypes
 import numpy as np
 import pipeline_models
+from mithril.compiled import internals
 from mithril.parallel.pipeline_devices import DevicePipelineEngine
 from mithril.parallel.pipeline_engine import StagedProgram
+from mithril.parallel.stage_array import StageArray
 
 RANDOM = np.random.default_rng(0)
 
@@ -307,7 +309,7 @@ def check_reductions(name, devices):
 
 
 def check_bytes(name, pipeline, params):
-    """The bytes of a plan are those that devices send, and those that the script hands over and gets back."""
+    """The bytes of a plan are those that devices send in a training, and that the script hands over and gets back."""
     compiled = ml.compile(pipeline_models.text(), ml.get_backend(name), shapes={"input": [6, 8]}, layout=pipeline)
     data = {"input": RANDOM.integers(0, 64, (6, 8))}
     counted, call = collections.Counter(), DevicePipelineEngine.call
@@ -320,7 +322,8 @@ def check_bytes(name, pipeline, params):
 
     def counting_arguments(self, device, groups):
         for entry in arguments(self, device, groups):
-            counted["handed over", device] += entry[2].nbytes
+            if not isinstance(entry[2], StageArray):
+                counted["handed over", device] += entry[2].nbytes
             yield entry
 
     def counting_call(self, program, groups):
@@ -329,8 +332,11 @@ def check_bytes(name, pipeline, params):
 
     DevicePipelineEngine.moved, StagedProgram.arguments = counting_moved, counting_arguments
     DevicePipelineEngine.call = counting_call
+    arrays = {key: compiled.backend.array(value) for key, value in params.items()}
+    [loss] = compiled.output_keys
+    arrays = internals.distributed(compiled, arrays, data, loss)
+    counted.clear()
     try:
-        arrays = {key: compiled.backend.array(value) for key, value in params.items()}
         outputs, gradients = compiled.evaluate(arrays, data, output_gradients=True)
     finally:
         DevicePipelineEngine.moved, StagedProgram.arguments, DevicePipelineEngine.call = moved, arguments, call
@@ -339,9 +345,9 @@ def check_bytes(name, pipeline, params):
         assert stage.received == counted["between", device], (pipeline, device, stage, counted)
         assert stage.loaded == counted["handed over", device], (pipeline, device, stage, counted)
     assert plan.bytes_sent == sum(stage.received for stage in plan.stages) > 0
-    # A micro-batch of outputs is returned by itself, and the whole of a gradient.
-    results = [*outputs.values(), *gradients.values()]
-    assert sum(stage.returned for stage in plan.stages) == sum(array.nbytes for array in results)
+    # Gradients stay.
+    assert all(isinstance(array, StageArray) for array in gradients.values())
+    assert sum(stage.returned for stage in plan.stages) == sum(array.nbytes for array in outputs.values())
     tasks = [(span.step, span.micro_batch) for span in plan.spans]
     assert sorted(tasks) == sorted(task for order in programs[0].orders for task in order)
 

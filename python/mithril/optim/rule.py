@@ -158,11 +158,18 @@ class Program:
         if divided is None:
             return None
         names: dict[str, str] = {}
+        ordered: set[str] = set()
         for i, name in enumerate(self.names):
             alike = [slot.name for slot in self.slots[name] if list(slot.shape) == list(gradients[name].shape)]
             keys = [f"{kind}_{i}" for kind in ("param", "gradient", *alike)]
-            names |= {key: name for key in keys if key in inputs}
-        return divided.renamed(names)
+            own = {key: name for key in keys if key in inputs}
+            names |= own
+            if len(alike) < len(self.slots[name]):
+                # Sums over rows or columns have a place for each.
+                ordered |= own.keys()
+        layout: ArrayLayout = divided.renamed(names, ordered)
+        layout.results = {f"new_{name}": name for name in names}
+        return layout
 
     def start(self, name: str, param: Any) -> dict[str, Any]:
         """Return the slots of a parameter before its first step."""

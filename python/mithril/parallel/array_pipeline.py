@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from .layout import ArrayLayout, Axis, Layout, Mesh
 from .pipeline import TIME, Pipeline
@@ -42,11 +42,12 @@ class ArrayPipeline(Pipeline, ArrayLayout):
         """Number of stages, also of those that have none of the arrays."""
         return self._pipeline.stage_count
 
-    def renamed(self, names: Mapping[str, str]) -> ArrayPipeline:
+    def renamed(self, names: Mapping[str, str], ordered: Collection[str] = ()) -> ArrayPipeline:
         """Return the layout of other arrays, each of which lies as one of these does: its name to that of this one."""
+        specs = ArrayLayout(self._pipeline.inner_mesh, self.specs).renamed(names, ordered).tensors
         known = {name: like for name, like in names.items() if like in self.places}
         places = {name: self.places[like] for name, like in known.items()}
-        return ArrayPipeline(self._pipeline, places, {name: self.specs[like] for name, like in known.items()})
+        return ArrayPipeline(self._pipeline, places, specs)
 
     def with_count(self, count: int, data: Sequence[tuple[str, int]] = ()) -> Layout:
         """Return how the devices of a stage divide the arrays; nothing is divided in time."""

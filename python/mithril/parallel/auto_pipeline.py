@@ -42,7 +42,7 @@ class PipelineRunner:
     runs : callable
         Whether it can run a pipeline.
     hands_over : bool
-        Whether the parameters stay in the script, which hands them over at each call, as it does without a training. The
+        Whether the script keeps the parameters and hands them over at each call, as it does without a training. The
         time for that counts, and the first device holds them.
     target : Target
         What the code is for: the order of steps may depend on it.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from ..errors import InvalidValueError
@@ -210,12 +211,30 @@ class Layout:
 
 
 class ArrayLayout(Layout):
-    """The layout that arrays have already, whatever a backend would choose."""
+    """The layout that arrays have already, whatever a backend would choose.
 
-    def renamed(self, names: Mapping[str, str]) -> ArrayLayout:
-        """Return the layout of other arrays, each of which lies as one of these does: its name to that of this one."""
-        tensors = {name: self.tensors[like] for name, like in names.items() if like in self.tensors}
-        return ArrayLayout(self.mesh, tensors)
+    Attributes
+    ----------
+    results : dict of str to str
+        Results of the program that takes the arrays, with the array that each of them is a new value of.
+    """
+
+    results: Mapping[str, str] = MappingProxyType({})
+
+    def renamed(self, names: Mapping[str, str], ordered: Collection[str] = ()) -> ArrayLayout:
+        """Return the layout of other arrays, each of which lies as one of these does: its name to that of this one.
+
+        The parts of those in ``ordered`` follow each other, also where an axis is divided section by section.
+        """
+        known = {name: self.tensors[like] for name, like in names.items() if like in self.tensors}
+        return ArrayLayout(self.mesh, {name: _in_order(s) if name in ordered else s for name, s in known.items()})
+
+
+def _in_order(spec: Axis | Sequence[Axis]) -> Axis | Sequence[Axis]:
+    """Return how a tensor is divided, without the sections of its axes."""
+    if spec is None or isinstance(spec, str):
+        return None if spec is None else str(spec)
+    return tuple(_in_order(axis) for axis in spec)  # type: ignore[misc]
 
 
 def as_layout(layout: Layout | Mesh) -> Layout:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BackendUnavailableError
-from .sections import Sections
+from .layout import ArrayLayout
+from .sections import Sections, same
 from .stored import StoredArray
 
 if TYPE_CHECKING:
@@ -45,6 +46,26 @@ class Division:
         states = {name: placed_axes(axes, placed) for name, placed in program.states()}
         self.arguments = tuple(arguments if groups["cotangent"] else arguments[:3])
         self.results = (outputs, *([gradients] if groups["cotangent"] else []), *([states] if states else []))
+        if isinstance(layout, ArrayLayout):
+            self._follow(layout)
+
+    def _follow(self, layout: ArrayLayout) -> None:
+        """Divide arrays section by section that lie so, and their new values.
+
+        Such programs compute each element by itself, for which any order will do, as long as it is that of all.
+        """
+        tensors: Mapping[str, Any] = layout.tensors
+        own = {name: tuple(map(tuple, spec)) for name, spec in tensors.items() if _has_sections(spec)}
+        arguments = [(group, name, name) for group in self.arguments for name in group]
+        results = [(group, name, layout.results.get(name, "")) for group in self.results for name in group]
+        entries = [(group, name, own[like]) for group, name, like in (*arguments, *results) if like in own]
+        if all(same(tuple(tuple(map(str, names)) for names in spec), group[name]) for group, name, spec in entries):
+            for group, name, spec in entries:
+                group[name] = spec
+
+
+def _has_sections(spec: Any) -> bool:
+    return any(isinstance(name, Sections) for names in spec or () if not isinstance(names, str) for name in names)
 
 
 def placed_axes(axes: tuple[str, ...], placed: list[tuple[int, list[int]] | None], rank: int = 0) -> Spec:

@@ -176,6 +176,7 @@ class SimulatedPipeline:
             self.count,
             self._lengths,
             lambda name: (self._sizes.get(name, 0) / rate, latency),
+            [self._before(stage, latency) for stage in range(layout.stage_count)],
         )
 
     def _length(self, i: int, seconds: float) -> float:
@@ -189,10 +190,13 @@ class SimulatedPipeline:
 
     def seconds(self, stages: Sequence[Stage]) -> float:
         """Return the time of a step, with that of the optimizer."""
-        latency = 0.0 if self._hardware is None else self._hardware.latency
-        shared = [latency + self._shared(stage) / self._rate for stage, _ in enumerate(stages) if self._shared(stage)]
-        end = max((span.end for span in self.spans), default=0.0)
-        return max(shared, default=0.0) + end + max(stage.update for stage in stages)
+        return max((span.end for span in self.spans), default=0.0) + max(stage.update for stage in stages)
+
+    def _before(self, stage: int, latency: float) -> tuple[float, float]:
+        """Return until when a stage sends parameters that others read, and until when it waits for those of others."""
+        sources = {home for home, others in self._homes.values() if stage in others}
+        arrived = [self._shared(home) / self._rate + latency for home in sources]
+        return self._shared(stage) / self._rate, max(arrived, default=0.0)
 
     def _shared(self, stage: int) -> int:
         """Return the bytes of parameters that a stage keeps and sends to others that read them, at each step."""

@@ -37,6 +37,7 @@ def timeline(
     count: int,
     lengths: Sequence[float],
     transfer: Callable[[str], tuple[float, float]],
+    before: Sequence[tuple[float, float]] = (),
 ) -> list[Span]:
     """Return when each task runs, if devices compute while others send.
 
@@ -52,13 +53,15 @@ def timeline(
         How long each step takes.
     transfer : callable
         For a value how long its device sends, and how much later it arrives.
+    before : sequence of (float, float), optional
+        Until when each device sends what others need from the beginning, and until when it waits for such.
     """
     makers, one = {name: step.device for step in steps for name in step.makes}, single(steps)
     readers: dict[str, set[int]] = {}
     for step in steps:
         for name in step.reads:
             readers.setdefault(name, set()).add(step.device)
-    free, sending = [0.0] * len(orders), [0.0] * len(orders)
+    sending, free = ([float(times[i]) for times in before or [(0.0, 0.0)] * len(orders)] for i in (0, 1))
     arrived: dict[tuple[int, str, int], float] = {}
     spans = []
     for device, (i, m) in sequence(steps, orders, count):

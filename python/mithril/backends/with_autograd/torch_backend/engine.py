@@ -87,10 +87,10 @@ class TorchEngine(FrameworkEngine):
         return self.torch.full(shape, value, dtype=self.native_dtype(dtype), device=self.backend._device)
 
     def layout_of(self, arrays: Mapping[str, Any]) -> ArrayLayout | None:
-        remote = layout_of(arrays)
-        distributed = {name: array for name, array in arrays.items() if hasattr(array, "placements")}
-        if remote is not None or not distributed:
-            return remote
+        divided = layout_of(arrays)
+        distributed = {name: array for name, array in arrays.items() if _is_distributed(array)}
+        if divided is not None or not distributed:
+            return divided
         grid = next(iter(distributed.values())).device_mesh
         names = grid.mesh_dim_names
         tensors: dict[str, Any] = {}
@@ -106,7 +106,7 @@ class TorchEngine(FrameworkEngine):
         if isinstance(other, DividedArray):
             is_alike = array.shape == other.shape and not isinstance(array, DividedArray)
             return other.like(array) if is_alike else array
-        if not hasattr(other, "placements") or hasattr(array, "placements") or array.shape != other.shape:
+        if not _is_distributed(other) or _is_distributed(array) or array.shape != other.shape:
             return array
         layout = self.layout_of({"other": other})
         assert layout is not None
@@ -118,7 +118,7 @@ class TorchEngine(FrameworkEngine):
         return array.zeros(dtype) if is_kept else super().zeros_like(array, dtype)
 
     def whole(self, array: Any) -> Any:
-        return array.full_tensor() if isinstance(array, DividedArray) or hasattr(array, "placements") else array
+        return array.full_tensor() if isinstance(array, DividedArray) or _is_distributed(array) else array
 
     def pieces(self, array: Any) -> list[Piece] | None:
         if isinstance(array, DividedArray):
@@ -132,7 +132,7 @@ class TorchEngine(FrameworkEngine):
     def piece(self, array: Any, piece: Piece) -> Any:
         if isinstance(array, StageArray):
             return array.block(piece)
-        return array.to_local() if hasattr(array, "placements") else self.whole(array)
+        return array.to_local() if _is_distributed(array) else self.whole(array)
 
     def restored(self, array: StoredArray, like: Any = None) -> Any:
         if isinstance(like, DividedArray) and tuple(like.shape) == array.shape:
@@ -262,3 +262,8 @@ class TorchEngine(FrameworkEngine):
 def materialized(gradient: Any) -> Any:
     """Return a gradient with memory: zeros that autograd knows of have none, and not all functions take them."""
     return gradient.clone() if gradient._is_zerotensor() else gradient
+
+
+def _is_distributed(array: Any) -> bool:
+    """Whether an array is a `DTensor`; asking one of devices for an attribute would gather it."""
+    return not isinstance(array, DividedArray) and hasattr(array, "placements")
