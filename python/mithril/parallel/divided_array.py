@@ -75,7 +75,7 @@ class DividedArray:
     def pieces(self) -> list[Piece]:
         """Return the pieces of the array, and which devices hold each."""
         return [
-            piece._replace(holders=tuple(self.ranks[place] for place in piece.holders))
+            Piece(piece.start, piece.shape, piece.offset, tuple(self.ranks[place] for place in piece.holders))
             for piece in pieces(self.shape, self.mesh, self.spec)
         ]
 
