@@ -1,7 +1,7 @@
 """Run by `test_pipeline_training.py` in processes that torch.distributed connects: pipelines against one device.
 
-``python pipeline_training.py FOLDER [FAULT]``; prints ``agrees`` on each process. With ``raise`` or ``kill``, the last
-process does so between two steps, after that.
+``python pipeline_training.py FOLDER FAULT``; prints ``agrees`` on each process. After that the second one does what the
+fault says, ``raise`` or ``kill``, between two steps of the others.
 """
 
 import collections
@@ -18,6 +18,7 @@ from mithril.parallel.stage_array import StageArray
 
 IDS = np.random.default_rng(0).integers(0, 64, (3, 6, 8))
 TARGETS = np.random.default_rng(1).integers(0, 64, (3, 6, 8))
+BATCH = {"input": IDS[0], "target": TARGETS[0]}
 #: The embedding is read by the first stage and by the last one.
 OPTIMIZERS = {
     "clipped": lambda: ml.optim.AdamW(0.01, clip_norm=0.2),
@@ -97,6 +98,7 @@ def check_bytes(layout, optimizer):
         assert 0 <= numbers <= 64, (row, plan.stages[own])
         # Of the loss each device has all.
         assert row.get("told", 0) <= plan.stages[own].returned // len(layout.ranks(own)) + 8, (row, plan.stages[own])
+    return step
 
 
 def check_fit(layout, folder):
@@ -131,31 +133,37 @@ def rank():
     return int(os.environ["RANK"])
 
 
-def main(folder, fault=None):
+def check_checkpoint(step, folder):
+    """A step that goes on from a checkpoint gives bit for bit what it gives without one."""
+    path = step.save(folder)
+    expected = float(step(BATCH)[step.loss])
+    other = ml.train.TrainingStep(step.model, OPTIMIZERS["clipped"](), loss=step.loss)
+    other.load(path)
+    assert float(other(BATCH)[other.loss]) == expected
+    assert all(isinstance(array, StageArray) for array in other.params.values())
+
+
+def main(folder, fault):
     if os.environ["WORLD_SIZE"] == "2":
         # Statistics of the whole batch and random numbers; there and back.
         expected, options = pipeline_models.results(ml.NumpyBackend(dtype="float64")), pipeline_models.LAYOUTS[4]
         actual = pipeline_models.results(torch(), **options)
         for name, value in expected.items():
             np.testing.assert_allclose(actual[name], value, rtol=1e-10, atol=1e-11, err_msg=f"{name}, {options}")
-        check_bytes(ml.Pipeline(2, micro_batches=3), "clipped")
-        check_fit(ml.Pipeline(2, micro_batches=3), folder)
+        check_fit(ml.Pipeline(2, micro_batches=3), f"{folder}/fit")
+        check(torch(), ml.Pipeline(2, micro_batches=2, schedule="interleaved"), "accumulated")
+        layout = ml.Pipeline(2, micro_batches=3)
     else:
         sharded = ml.Layout(ml.Mesh(data=2), batch="data", parameters="data")
-        check_bytes(ml.Pipeline(2, micro_batches=3, layout=sharded), "clipped")
-        check(torch(), ml.Pipeline(4, micro_batches=2, schedule="gpipe"), "accumulated")
-        check_fit(ml.Pipeline(2, micro_batches=3, layout=sharded), folder)
+        layout = ml.Pipeline(2, micro_batches=3, layout=sharded)
+    step = check_bytes(layout, "clipped")
+    check_checkpoint(step, f"{folder}/steps")
     print("agrees", flush=True)
-    if fault is not None:
-        numbers = iter(range(4))
-
-        def fail():
-            if next(numbers) == 1 and rank() == 1:
-                if fault == "kill":
-                    os.kill(os.getpid(), signal.SIGKILL)
-                raise RuntimeError("a mistake of the user")
-
-        trained(torch(), ml.Pipeline(int(os.environ["WORLD_SIZE"])), "clipped", fail)
+    if rank() == 1:
+        if fault == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise RuntimeError("a mistake of the user")
+    step(BATCH)
 
 
 if __name__ == "__main__":

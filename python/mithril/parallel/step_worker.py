@@ -118,7 +118,8 @@ class StepWorker:
         return {"kept": described}, [self._engine.packed(run.values[key]) for key in results]
 
     def _send(self, peer: int, key: Key, array: Any) -> None:
-        send(self._peers[peer], {"name": key[0], "micro": key[1]}, [self._engine.packed(array)])
+        with exchanging("a step", "the pipeline"):
+            send(self._peers[peer], {"name": key[0], "micro": key[1]}, [self._engine.packed(array)])
 
     def _await(self, key: Key) -> Any:
         limit = time_limit()
