@@ -233,7 +233,7 @@ _ggml = Page("backend-comparison.md", "| `GGMLBackend` | ggml, part of the exten
 _page = functools.partial(Page, "backend-comparison.md")
 _unmeasured = _page("on GPUs, on Apple silicon and on TPUs: not measured")
 _choice = _page("**NVIDIA GPU**: PyTorch or JAX. **TPU**: JAX. **AMD GPU**: PyTorch. **Apple silicon**: MLX.")
-_parallel = _page("Pipelines run on PyTorch and NumPy")
+_parallel = _page("Pipelines run on PyTorch, NumPy and JAX")
 _jax_to_torch, _torch_to_mlx = migration("jax", "torch"), migration("torch", "mlx")
 
 ITEMS = {
