@@ -92,7 +92,7 @@ def check_bytes(layout, optimizer):
     arrays = [array for array in step.params.values() if isinstance(array, StageArray)]
     assert len(arrays) == len(step.params)
     assert {array.value is None for array in arrays} == {True, False}
-    # In the first step dtypes and shapes are told, too.
+    # The first step also sends dtypes and shapes.
     for row in rows[1:]:
         numbers = row.get("sent", 0) - plan.stages[own].sent
         assert 0 <= numbers <= 64, (row, plan.stages[own])

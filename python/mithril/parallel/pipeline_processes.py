@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ProcessPipelineEngine", "StageLink"]
 
-#: By their numbers dtypes are told to other processes.
+#: Messages name a dtype by its index here.
 _DTYPES = tuple(map(str, dtypes.ALL))
 
 
@@ -215,7 +215,7 @@ class ProcessPipelineEngine(PipelineEngine):
         return computed
 
     def _described(self, program: StagedProgram, run: StepRun, stage: int) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Return dtype and shape of what a device of a stage has of its results; the first one tells them."""
+        """Return dtype and shape of what a device of a stage has of its results, which its first process broadcasts."""
         source, described = self._ranks[stage][0], {}
         if stage == self._stage:
             described = {
@@ -223,11 +223,11 @@ class ProcessPipelineEngine(PipelineEngine):
                 for name, m in program.kept(stage)
             }
         text = np.frombuffer(json.dumps(described).encode(), np.uint8)
-        size = self._told(np.array([len(text)], np.int64), source, (1,), "int64")
-        told = self._told(text, source, (int(size[0]),), "uint8")
-        return {name: (dtype, tuple(shape)) for name, (dtype, shape) in json.loads(bytes(told)).items()}
+        size = self._broadcast(np.array([len(text)], np.int64), source, (1,), "int64")
+        encoded = self._broadcast(text, source, (int(size[0]),), "uint8")
+        return {name: (dtype, tuple(shape)) for name, (dtype, shape) in json.loads(bytes(encoded)).items()}
 
-    def _told(self, array: Any, source: int, shape: tuple[int, ...], dtype: str) -> Any:
+    def _broadcast(self, array: Any, source: int, shape: tuple[int, ...], dtype: str) -> Any:
         own = self.backend.tensor(array, dtype) if self._link.rank == source else None
         return self.backend.to_numpy(self._link.broadcast(own, source, shape, dtype))
 
@@ -240,7 +240,7 @@ class _Loaded:
     described : list of dict, or None
         Of each stage dtypes and shapes of the results; known after the first call.
     known : dict
-        Dtypes and shapes of messages from and to stages, which are told once.
+        Dtypes and shapes of messages between stages, which are sent with the first of each.
     """
 
     def __init__(self, module: Any, steps: DeviceSteps) -> None:
