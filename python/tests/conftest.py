@@ -9,6 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
+import other_device
 import pytest
 
 #: What XLA compiled, under keys of all that it depends on: the same small programs come again in other tests, in other
@@ -38,6 +39,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_addoption(parser):
     parser.addoption("--sample", type=int, metavar="N", help="run one in N of the tests, always the same ones")
+    parser.addoption("--device", metavar="NAME", help="where PyTorch and JAX compute, such as cuda")
+
+
+def pytest_configure(config):
+    if device := config.getoption("--device"):
+        other_device.use(device)
 
 
 def pytest_collection_modifyitems(config, items):

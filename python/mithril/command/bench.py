@@ -20,6 +20,7 @@ __all__ = ["add_arguments", "run"]
 _OF_TABLES: dict[str, Any] = {
     "models": None,
     "batch": None,
+    "device": None,
     "minutes": None,
     "against": None,
     "quick": False,
@@ -48,6 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser, names: type[argparse.Action])
     parser.add_argument("--models", action=names, choices=tuple(WORKLOADS), metavar="NAME,…", help=text)
     parser.add_argument("--minutes", type=float, metavar="N", help="how long all tables may take (default 10)")
     parser.add_argument("--batch", type=int, metavar="N", help="examples of a call (default 1, in training 4)")
+    text = "where frameworks compute, such as cuda (default: where each does by itself)"
+    parser.add_argument("--device", metavar="NAME", help=text)
     text = "native: beside each framework the same network written by hand in it"
     parser.add_argument("--against", choices=("native",), metavar="native", help=text)
     parser.add_argument("--quick", action="store_true", help="small configurations of the models, to try it in seconds")
@@ -89,6 +92,7 @@ def _tables(args: argparse.Namespace) -> Answer:
         models=args.models,
         backends=args.backend or None,
         batch=args.batch,
+        device=args.device,
         minutes=10.0 if args.minutes is None else args.minutes,
         jit=args.jit,
         against=args.against,

@@ -9,6 +9,7 @@ import gc
 import json
 import sys
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from time import perf_counter
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 from ... import dtypes
 from ...backends.memory import process_memory
 from ...backends.registry import get_backend
+from ...backends.with_autograd.jax_backend.devices import find_device
 from ...compiled import internals
 from ...compiled.compile import compile
 from ...compiled.physical_model import PhysicalModel
@@ -45,12 +47,12 @@ def prepare(work: Workload, spec: Mapping[str, Any], report: Callable[..., None]
     work : Workload
         The row.
     spec : mapping
-        ``backend``, ``table``, ``batch``, ``quick`` and ``jit``.
+        ``backend``, ``device``, ``table``, ``batch``, ``quick`` and ``jit``.
     report : callable
         Called with the name and value of each result.
     """
-    backend = get_backend(spec["backend"])
-    report(device=backend.device)
+    backend = _backend(spec)
+    report(device=_described(backend))
     is_training = spec["table"] == "training"
     data = work.data(spec["table"], spec["batch"], spec["quick"])
     inputs = {name: value for name, value in data.items() if name != "target"}
@@ -93,8 +95,8 @@ def prepare(work: Workload, spec: Mapping[str, Any], report: Callable[..., None]
 def prepare_by_hand(work: Workload, spec: Mapping[str, Any], report: Callable[..., None]) -> Prepared:
     """Return a call of the network that is written by hand, with the parameters that Mithril's model starts with."""
     # On the device that Mithril's takes.
-    backend = get_backend(spec["backend"])
-    report(device=backend.device)
+    backend = _backend(spec)
+    report(device=_described(backend))
     f = FRAMEWORKS[spec["backend"]](backend.device)
     is_training = spec["table"] == "training"
     sizes, data = work.of(spec["quick"]), work.data(spec["table"], spec["batch"], spec["quick"])
@@ -154,6 +156,22 @@ def _short(name: str) -> str:
 
 def _dtype(value: Any) -> Any:
     return dtypes.float32 if value.dtype.kind == "f" else dtypes.int64
+
+
+def _backend(spec: Mapping[str, Any]) -> Any:
+    device = spec.get("device")
+    return get_backend(spec["backend"], **({} if device is None else {"device": device}))
+
+
+def _described(backend: Any) -> str:
+    """Return the device of a backend, and what it is if it is not the processor."""
+    if backend.device.startswith("cpu"):
+        return str(backend.device)
+    if backend.name == "torch" and backend.device.startswith("cuda"):
+        return f"{backend.device}: {import_module('torch').cuda.get_device_name(backend.device)}"
+    if backend.name == "jax":
+        return f"{backend.device}: {find_device(import_module('jax'), backend.device).device_kind}"
+    return str(backend.device)
 
 
 def _device_peak(backend: Any) -> int | None:

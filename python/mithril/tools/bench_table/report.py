@@ -177,9 +177,12 @@ class BenchmarkTable(tables.Report):
     def _sentences(self) -> list[str]:
         cores = f"{self.machine['cores']} core{'s' if self.machine['cores'] != 1 else ''}"
         memory = f"{self.machine['memory_gb']:g} GB"
+        # Of several cells, in the order of the columns; that all else is computed on the processor need not be said.
+        devices = dict.fromkeys(f"{c.backend} on {c.device}" for c in self.cells if c.device not in ("", "cpu"))
         sentences = [
             "in parentheses: the quartiles; each cell was measured in a process of its own",
             f"machine: {self.machine['processor']}, {cores}, {memory}, {self.machine['system']}",
+            *([f"devices: {'; '.join(devices)}"] if devices else []),
             f"versions: {', '.join(f'{name} {version}' for name, version in self.versions.items())}",
         ]
         if "memory" in self.tables:

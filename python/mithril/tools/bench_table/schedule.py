@@ -60,6 +60,7 @@ def benchmark_table(
     models: Iterable[str] | None = None,
     backends: Iterable[str] | None = None,
     batch: int | None = None,
+    device: str | None = None,
     minutes: float = 10.0,
     jit: bool = False,
     against: str | None = None,
@@ -84,6 +85,9 @@ def benchmark_table(
         Names. Default: those that are installed.
     batch : int, optional
         Examples of a call. Default: 1, of training steps 4.
+    device : str, optional
+        Where frameworks compute, such as ``"cuda"``. Default: where each does by itself. Unless ``backends`` names
+        others, only frameworks are then measured.
     minutes : float, optional
         How long all of it may take. A cell that does not fit says so (default 10).
     jit : bool, optional
@@ -115,7 +119,8 @@ def benchmark_table(
     """
     tables = _chosen("table", [table] if isinstance(table, str) else list(table), TABLES)
     names = _chosen("model", list(WORKLOADS) if models is None else list(models), WORKLOADS)
-    here = [name for name in _BACKENDS if _is_installed(name)] if backends is None else list(backends)
+    usual = _BACKENDS if device is None else tuple(FRAMEWORKS)
+    here = [name for name in usual if _is_installed(name)] if backends is None else list(backends)
     here = _chosen("backend", here, FACTS)
     if isinstance(batch, bool) or not (batch is None or (isinstance(batch, int) and batch > 0)):
         raise InvalidValueError(f"batch is {batch!r}", hint="give a positive number")
@@ -135,7 +140,7 @@ def benchmark_table(
         for name in here
         for by_hand in ((False, True) if name in hands else (False,))
     }
-    tasks = _tasks(tables, names, columns, batch, quick, compiled)
+    tasks = _tasks(tables, names, columns, batch, device, quick, compiled)
     start, neighbors = monotonic(), Neighbors()
     end = start + 60 * minutes
     cells: list[Cell] = []
@@ -177,6 +182,7 @@ def _tasks(
     names: Sequence[str],
     columns: Iterable[tuple[str, bool]],
     batch: int | None,
+    device: str | None,
     quick: bool,
     compiled: set[str],
 ) -> list[_Task]:
@@ -193,6 +199,8 @@ def _tasks(
                 size = work.batch(group[0], batch)
                 spec = {"model": model, "backend": backend, "hand": by_hand, "quick": quick, "batch": size}
                 spec |= {"table": "training" if group[0] == "training" else "inference", "jit": backend in compiled}
+                if device is not None and backend in FRAMEWORKS:
+                    spec["device"] = device
                 tasks.append(_Task(model, backend, by_hand, group, spec))
     # NumPy computes convolutions and products with few threads, and ggml's gradients are not made for speed.
     slow = {"numpy": 4.0, "interpreter": 1000.0}

@@ -117,8 +117,8 @@ class TorchBackend(QuantizedWeights, Framework):
         if requested.partition(":")[0] in ("tpu", "xla"):
             requested = _xla(requested, self.devices)
         try:
-            self._device = torch.device(requested)
-            torch.empty(0, device=self._device)
+            # Of what is on it: "cuda" is the current device of several, and arrays there say which.
+            self._device = torch.empty(0, device=requested).device
         except (RuntimeError, AssertionError, NotImplementedError) as error:
             raise BackendUnavailableError(
                 f"TorchBackend has no device {str(device)!r} here: {str(error).splitlines()[0]}",
