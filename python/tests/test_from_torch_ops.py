@@ -95,6 +95,12 @@ COMPLEXES = {
     "equal": (lambda a: torch.where(complex_of(a) == complex_of(a.flip(0)), a[..., 0], 0.0), [f(3, 4, 2)]),
     "not_equal": (lambda a: torch.where(complex_of(a) != complex_of(a.flip(0)), a[..., 1], 0.0), [f(3, 4, 2)]),
     "likes": (lambda a: real_of(torch.ones_like(complex_of(a)) + torch.zeros_like(complex_of(a))), [f(3, 4, 2)]),
+    "to_device": (lambda a: real_of(complex_of(a).to("cpu") * 2.0), [f(3, 2)]),
+    "to_layout": (lambda a: real_of(complex_of(a).to(torch.device("cpu"), copy=True) * 2.0), [f(3, 2)]),
+    "to_precision": (lambda a: real_of(complex_of(a).to(torch.complex128) * 2.0), [f(3, 2)]),
+    "to_real": (lambda a: complex_of(a).to(torch.float64), [f(3, 2)]),
+    "to_bool": (lambda a: complex_of((a > 0).float() * a).to(torch.bool), [f(5, 2)]),
+    "to_complex": (lambda a, x: real_of(x.type_as(complex_of(a)) * complex_of(a)), [f(3, 2)], [f(3)]),
     "real_imag": (lambda a: complex_of(a).real * complex_of(a).imag, [f(3, 2)]),
 }
 FOURIER = {

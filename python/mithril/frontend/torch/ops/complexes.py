@@ -7,7 +7,7 @@ from typing import Any
 
 from ...complexes import Complex
 from .movement import along
-from .registry import OPS, Use, apply, convert, is_connection
+from .registry import OPS, Use, apply, cast, convert, dtype_name, is_connection
 
 __all__ = ["COMPLEX", "convert_complex"]
 
@@ -160,11 +160,22 @@ def _conj(use: Use, x: Any) -> Any:
     return Complex(apply("conj", *x))
 
 
-@_reads_complex("resolve_conj.default", "resolve_neg.default", "_to_copy.default", "to.dtype")
-def _same(use: Use, x: Any, *args: Any, **named: Any) -> Any:
-    if not use.value.is_complex():
-        return x.real
+@_reads_complex("resolve_conj.default", "resolve_neg.default")
+def _same(use: Use, x: Any) -> Any:
     return x
+
+
+@_reads_complex(
+    *("_to_copy.default", "to.dtype", "to.device", "to.dtype_layout", "to.other", "type_as.default", "float.default")
+)
+def _converted(use: Use, x: Any, *args: Any, **named: Any) -> Any:
+    """Convert to another precision, or to real numbers: the real parts, and whether a number is not 0."""
+    differs = dtype_name(use.operand(0).dtype) != use.dtype
+    if use.value.is_complex():
+        return Complex(cast(part, use.dtype) if differs else part for part in _pair(x))
+    if use.dtype == "bool":
+        return _not_equal(use, x, 0)
+    return cast(x.real, use.dtype) if differs else x.real
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
