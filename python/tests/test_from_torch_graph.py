@@ -196,3 +196,40 @@ def test_a_module_may_return_its_input():
     model, _ = ml.from_torch(nn.Identity(), (torch.ones(2, 3),))
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     np.testing.assert_array_equal(ml.compile(model, ml.NumpyBackend()).evaluate({}, {"input": x})["output"], x)
+
+
+class Batches(nn.Module):
+    """Functions of single rows and of pairs of positions, applied to all of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x, allowed):
+        from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+
+        positions = torch.arange(x.shape[0])
+        with TransformGetItemToIndex():
+            # Indices of tensors, in a function of one pair.
+            pairs = torch.vmap(lambda i: torch.vmap(lambda j: allowed[i, j] & (j <= i))(positions))(positions)
+        rows = torch.vmap(lambda row, scale: self.linear(row).tanh() * row.sum() * scale, in_dims=(0, None))(x, x[0, 0])
+        with torch.no_grad():
+            still = torch.vmap(lambda row: self.linear(row).sin())(x)
+        return torch.where(pairs, rows @ (rows + still).T, 0.0)
+
+
+def test_vmap_is_written_out():
+    pytest.importorskip("torch._dynamo._trace_wrapped_higher_order_op")
+    torch.manual_seed(0)
+    module, x = Batches(), torch.randn(5, 4)
+    allowed = torch.rand(5, 5) > 0.3
+    model, params = ml.from_torch(module, (x, allowed))
+    direction = torch.randn(5, 5)
+    right = module(x, allowed)
+    right.backward(direction)
+    compiled = ml.compile(model, ml.NumpyBackend())
+    data = {"x": x.numpy(), "allowed": allowed.numpy()}
+    outputs, gradients = compiled.evaluate(params, data, {"output": direction.numpy()})
+    np.testing.assert_allclose(outputs["output"], right.detach().numpy(), rtol=1e-4, atol=1e-5)
+    for key, parameter in module.named_parameters():
+        np.testing.assert_allclose(gradients[key], parameter.grad.numpy(), rtol=1e-4, atol=1e-5)

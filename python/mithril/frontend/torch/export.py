@@ -40,11 +40,12 @@ def exported(
             f"from_torch takes a module, an exported program or the path of one, not {type(module).__name__}"
         )
     program = flattened(source, torch)
-    remove_dead_code(program)
-    functional = program if is_functional(program) else functionalized(program, torch)
-    if functional is not None and (all(map(is_converted, functional.graph.nodes)) or not _is_decomposable(program)):
-        remove_dead_code(functional)
-        return functional
+    if not _has_batches(program):
+        remove_dead_code(program)
+        functional = program if is_functional(program) else functionalized(program, torch)
+        if functional is not None and (all(map(is_converted, functional.graph.nodes)) or not _is_decomposable(program)):
+            remove_dead_code(functional)
+            return functional
     # What has a conversion stays whole; everything else goes through PyTorch's own decompositions.
     table = {op: rule for op, rule in _decompositions().items() if str(op) not in OPS or str(op) in CHANGING}
     try:
@@ -71,6 +72,11 @@ def is_converted(node: Any) -> bool:
     return op_name(node) in OPS or op_name(node) == "operator.getitem"
 
 
+def _has_batches(program: Program) -> bool:
+    """Whether there are calls of torch.vmap, which PyTorch writes as marks between ops and has to resolve."""
+    return any(op_name(node).startswith("torch._functorch.") for node in program.graph.nodes)
+
+
 def _load(path: str, torch: Any) -> Any:
     if not Path(path).is_file():
         raise ModelFileError(f"{path!r} does not exist")
@@ -81,7 +87,7 @@ def _load(path: str, torch: Any) -> Any:
 def _is_decomposable(program: Program) -> bool:
     """Whether PyTorch's decompositions leave nothing that is certainly missing."""
     names = (op_name(node) for node in program.graph.nodes if node.op == "call_function")
-    return not program.subgraphs and all(name == "operator.getitem" or is_known(name) for name in names)
+    return not program.attributes and all(name == "operator.getitem" or is_known(name) for name in names)
 
 
 @functools.cache

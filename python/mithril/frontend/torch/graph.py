@@ -47,8 +47,8 @@ class Program:
         Bounds of symbols.
     source : torch.export.ExportedProgram
         The program that it was.
-    subgraphs : dict
-        Graphs that are still called, by name.
+    attributes : dict
+        Graphs that are still called, and other attributes that nodes read, by name.
     differentiable : set
         Nodes that PyTorch would differentiate.
     """
@@ -60,7 +60,7 @@ class Program:
     out_spec: Any
     range_constraints: Mapping[Any, Any]
     source: Any
-    subgraphs: dict[str, Any] = field(default_factory=dict)
+    attributes: dict[str, Any] = field(default_factory=dict)
     differentiable: set[Any] = field(default_factory=set)
 
     def tensors(self) -> dict[str, Any]:
@@ -78,8 +78,8 @@ class Program:
         """Write it as a program of PyTorch again."""
         source = self.source
         module = torch.nn.Module()
-        for name, graph in self.subgraphs.items():
-            module.add_module(name, graph)
+        for name, value in self.attributes.items():
+            setattr(module, name, value)
         return torch.export.ExportedProgram(
             root=module,
             graph=self.graph,
@@ -116,7 +116,7 @@ def flattened(program: Any, torch: Any) -> Program:
         out_spec=program.call_spec.out_spec,
         range_constraints=program.range_constraints,
         source=program,
-        subgraphs=copying.subgraphs,
+        attributes=copying.attributes,
         differentiable=copying.differentiable,
     )
     name_outputs(result)
@@ -147,7 +147,7 @@ class _Copy:
         self.program = program
         self.torch = torch
         self.graph = torch.fx.Graph()
-        self.subgraphs: dict[str, Any] = {}
+        self.attributes: dict[str, Any] = {}
         #: Nodes that PyTorch would differentiate, were it not for regions without gradients.
         self.differentiable: set[Any] = set()
         #: Nodes that were made in regions without gradients.
@@ -179,6 +179,8 @@ class _Copy:
                 values[node] = next(arguments)
             elif node.op == "get_attr" and self._is_graph(module, node):
                 values[node] = getattr(module, node.target)
+            elif node.op == "get_attr":
+                values[node] = self._attribute(node, getattr(module, node.target))
             elif node.op == "call_function" and node.target is operator.getitem and self._is_written_out(values, node):
                 values[node] = values[node.args[0]][node.args[1]]
             else:
@@ -200,7 +202,7 @@ class _Copy:
         def value(argument: Any) -> Any:
             attribute = values[argument]
             return (
-                self._subgraph(argument, attribute) if isinstance(attribute, self.torch.fx.GraphModule) else attribute
+                self._attribute(argument, attribute) if isinstance(attribute, self.torch.fx.GraphModule) else attribute
             )
 
         args, kwargs = (self.torch.fx.node.map_arg(part, value) for part in (node.args, node.kwargs))
@@ -225,10 +227,10 @@ class _Copy:
         self.names.add(text)
         return text
 
-    def _subgraph(self, node: Any, module: Any) -> Any:
-        """Enter a graph that stays one of its own."""
+    def _attribute(self, node: Any, value: Any) -> Any:
+        """Enter a graph that stays one of its own, or another attribute, such as the description of a function."""
         name = self._fresh(f"{node.target}_region")
-        self.subgraphs[name] = module
+        self.attributes[name] = value
         new = self.graph.create_node("get_attr", name, name=name)
         new.name = name
         new.meta = copy(node.meta)
