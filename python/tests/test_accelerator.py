@@ -66,7 +66,9 @@ def test_arrays_of_the_processor_are_moved_to_the_device(jit):
     image = np.random.default_rng(0).standard_normal((4, 3, 8, 8)).astype(np.float32)
     expected = ml.compile(network(), ml.NumpyBackend(), shapes={"input": [4, 3, 8, 8]}, inference=True)
     expected = expected.evaluate({n: v.numpy() for n, v in here.items()}, {"input": image})["output"]
-    for params in (there, here):
+    with pytest.raises(ml.errors.ParameterError, match="is on cpu, but the model runs on cuda:0"):
+        compiled.evaluate(here, {"input": image})
+    for params in (there, params_on(backend, here)):
         for given in (image, torch.from_numpy(image), torch.from_numpy(image).cuda()):
             output = compiled.evaluate(params, {"input": given})["output"]
             assert output.device.type == "cuda"
@@ -144,6 +146,52 @@ def test_options_of_gpus(options):
     assert losses[-1] < losses[0]
     if "enable_amp" in options:
         assert compiled.backend.precision == "bfloat16"
+
+
+def test_cudnn_stays_on():
+    backend = ml.TorchBackend(device="cuda", cudnn_benchmark=True, precision="float32")
+    cudnn = torch.backends.cudnn
+    before = cudnn.enabled, cudnn.benchmark, cudnn.allow_tf32
+    seen = []
+    call = backend.engine._with_settings(lambda: seen.append((cudnn.enabled, cudnn.benchmark, cudnn.allow_tf32)))
+    call()
+    assert seen == [(True, True, False)]
+    assert (cudnn.enabled, cudnn.benchmark, cudnn.allow_tf32) == before
+
+
+def test_an_index_out_of_range_is_an_error_and_the_next_call_works():
+    backend = ml.TorchBackend(device="cuda")
+    model = ml.Model()
+    model |= ml.Embedding(5, 3, name="words")(input="input", output="output")
+    compiled = ml.compile(model, backend, shapes={"input": ["n"]})
+    params = compiled.randomize_params()
+    with pytest.raises(ml.errors.InvalidValueError, match="given index 7"):
+        compiled.evaluate(params, {"input": np.array([0, 7])})
+    output = compiled.evaluate(params, {"input": np.array([4, 0])})["output"]
+    np.testing.assert_array_equal(backend.to_numpy(output), backend.to_numpy(params["words.weight"])[[4, 0]])
+
+
+LATE = """
+import mithril as ml, numpy as np
+model = ml.Model()
+model |= ml.Linear(5, name="fc")(input="input", output="scores")
+model |= ml.ArgMax(axis=-1)(input="scores", output="best")
+model |= ml.Embedding(2, 2, name="words")(input="best", output="output")
+compiled = ml.compile(model, ml.TorchBackend(device="cuda"), shapes={"input": [2, 5]}, inference=True)
+params = compiled.randomize_params()
+params["fc.weight"], params["fc.bias"] = params["fc.weight"] * 0, params["fc.bias"] * 0
+params["fc.bias"][4] = 1
+try:
+    for _ in range(100):
+        compiled.evaluate(params, {"input": np.eye(5, dtype=np.float32)[2:4]})
+except ml.errors.InvalidValueError as error:
+    print(error)
+"""
+
+
+def test_an_index_that_is_computed_says_what_to_do():
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, check=False, timeout=120)
+    assert "run the model on the CPU" in done.stdout, done.stderr
 
 
 def test_memory_of_the_device():

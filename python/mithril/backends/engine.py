@@ -49,7 +49,8 @@ class Engine:
     has_strides: bool = False
     #: Whether its programs check indices into tables and caches themselves, so that no check is needed before a call.
     checks_positions: bool = False
-    #: Whether it computes something for any position, so that those in the data are looked at before a call.
+    #: Whether a position that is not there gives no error, but any numbers or the end of the process, so that those in
+    #: the data are looked at before a call.
     accepts_any_position: bool = False
     #: Whether generated code may write into the memory of donated data; `memory_span`, `is_writable` and `copy` are
     #: asked only then.

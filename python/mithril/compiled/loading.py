@@ -66,6 +66,8 @@ class Module:
         """Make an error of ours of one that generated code raised; None if it came from elsewhere."""
         if is_out_of_memory(error):
             return _out_of_memory(error)
+        if "device-side assert" in str(error):
+            return _refused_by_kernel(error)
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == self.filename]
         if not lines or isinstance(error, MithrilError):
             return None
@@ -102,6 +104,16 @@ def _out_of_memory(error: BaseException) -> MithrilError | None:
         f"memory ran out: {first}",
         hint="make the batch smaller; train with gradient_checkpointing=True; compile for inference=True where no "
         'gradients are needed; use precision="bfloat16"',
+    )
+
+
+def _refused_by_kernel(error: BaseException) -> MithrilError:
+    first = str(error).strip().splitlines()[0]
+    return InvalidValueError(
+        f"a kernel of the device found a number that it cannot compute with, such as an index out of range: {first}",
+        code="M0504",
+        hint="the device takes no more calls of this process: start it again, and run the model on the CPU, "
+        "which says which op it is",
     )
 
 

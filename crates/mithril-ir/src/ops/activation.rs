@@ -577,7 +577,12 @@ pub static HARD_SWISH: OpDef = OpDef {
         vec![above]
     }),
     lowering: Lowering {
-        torch: Template("F.hardswish({0})"),
+        torch: Function(|c| {
+            // On CUDA, `F.hardswish` multiplies doubles by 1/6 in single precision.
+            let is_double = c.out(0)?.dtype == DType::F64;
+            let function = if is_double { "_hard_swish" } else { "F.hardswish" };
+            Some(format!("{function}({})", c.arg(0)))
+        }),
         c: Template("mithril_hard_swish_{t}({0})"),
         ggml: Template("ggml_hardswish({0})"),
         onnx: Template("HardSwish({0})"),

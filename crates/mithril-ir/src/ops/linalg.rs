@@ -52,6 +52,9 @@ pub static MATMUL: OpDef = OpDef {
                 format!("_integer_matmul({left}, {right})")
             })
         }),
+        torch: Function(|s| {
+            (!s.out(0)?.dtype.is_float()).then(|| format!("_integer_matmul({}, {})", s.arg(0), s.arg(1)))
+        }),
         ggml: Function(super::ggml::matmul),
         onnx: Template("MatMul({0}, {1})"),
         ..Lowering::NONE

@@ -496,8 +496,8 @@ pub static GROUP_NORM: OpDef = OpDef {
     lowering: Lowering {
         numpy: Template("_group_norm({0}, {1}, {2}, {num_groups}, {eps})"),
         torch: Function(|s| {
-            let [x, weight, bias, groups, eps] = [0, 1, 2, 3, 4].map(|i| s.arg(i));
-            let text = format!("F.group_norm({x}, {groups}, {weight}, {bias}, {eps})");
+            let [x, bias, groups, eps] = [0, 2, 3, 4].map(|i| s.arg(i));
+            let text = format!("F.group_norm({x}, {groups}, {}, {bias}, {eps})", weight_for_torch(s));
             one_dtype(s).then_some(text)
         }),
         ggml: Function(|s| super::ggml::grouped_norm(s, s.int(3).ok()?, s.f64(4).ok()?)),
@@ -528,7 +528,7 @@ pub static INSTANCE_NORM: OpDef = OpDef {
             let places = s.ty(0)?.shape.iter().skip(2).fold(Dim::ONE, |n, d| &n * d);
             // torch raises an error for a single value per channel.
             let fits = one_dtype(s) && places.known().is_some_and(|n| n > 1);
-            let [x, weight, bias, eps] = [0, 1, 2, 3].map(|i| s.arg(i));
+            let ([x, bias, eps], weight) = ([0, 2, 3].map(|i| s.arg(i)), weight_for_torch(s));
             fits.then(|| format!("F.instance_norm({x}, weight={weight}, bias={bias}, eps={eps})"))
         }),
         ggml: Function(|s| super::ggml::grouped_norm(s, s.ty(0)?.shape[1].known()?, s.f64(3).ok()?)),
@@ -538,6 +538,12 @@ pub static INSTANCE_NORM: OpDef = OpDef {
     cases: &["[2,3,5] [3] [3]", "[2,3,4,2]"],
     ..NORM
 };
+
+/// The weight. On CUDA, PyTorch cannot differentiate by a bias that is alone.
+fn weight_for_torch(s: &LoweringCx<'_>) -> String {
+    let is_bias_alone = s.ty(1).is_none() && s.ty(2).is_some();
+    if is_bias_alone { format!("torch.ones_like({})", s.arg(2)) } else { s.arg(1).to_owned() }
+}
 
 fn grouped<'a>(c: &ExpandCx<'a>, groups: &Dim) -> V<'a> {
     let x = wide(c);

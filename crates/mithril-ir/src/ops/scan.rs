@@ -115,12 +115,19 @@ fn scan_text(c: &LoweringCx<'_>, name: &str) -> Option<String> {
     let head =
         if is_half(input) && c.xp == "np" { format!("_wide({function}, ") } else { format!("{function}(") };
     let axis = if c.xp == "torch" { "dim" } else { "axis" };
-    let dtype = if input.is_float() || input.size() == 8 {
+    let dtype = if is_half(input) && c.xp == "torch" {
+        // On CUDA it would round after each step.
+        format!(", dtype={}", c.dtype(DType::F32))
+    } else if input.is_float() || input.size() == 8 {
         String::new()
     } else {
         format!(", dtype={}", c.dtype(DType::I64))
     };
-    let (x, narrow) = if c.xp == "jnp" { wide_operand(c)? } else { (c.arg(0).to_owned(), String::new()) };
+    let (x, narrow) = match c.xp {
+        "jnp" => wide_operand(c)?,
+        "torch" if is_half(input) => (c.arg(0).to_owned(), format!(".to({})", c.dtype(input))),
+        _ => (c.arg(0).to_owned(), String::new()),
+    };
     Some(format!("{head}{x}, {axis}={}{exclusive}{reverse}{dtype}){narrow}", c.arg(1)))
 }
 

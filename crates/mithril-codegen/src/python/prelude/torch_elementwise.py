@@ -1,6 +1,7 @@
 """Elementwise helpers: conversions and integer arithmetic as Mithril defines them."""
 
 import torch
+import torch.nn.functional as F
 
 
 def _float_to_integer(x, dtype):
@@ -49,6 +50,22 @@ def _floor_divide(left, right):
             return left // right
         left, right = (torch.as_tensor(x, dtype=dtype).float() for x in (left, right))
         return (left // right).to(dtype)
+
+
+def _hard_swish(x):
+    return x * F.relu6(x + 3) / 6
+
+
+def _integer_matmul(left, right):
+    """Matrix product of integers; where PyTorch has none, on CUDA, products are added up in slices."""
+    if left.device.type == "cpu":
+        return left @ right
+    a, b = left if left.ndim > 1 else left[None], right if right.ndim > 1 else right[:, None]
+    step = max(1, 2**24 // max(1, a[..., 0].numel() * b.shape[-1]))
+    slices = zip(a.split(step, -1), b.split(step, -2))
+    product = sum((x.unsqueeze(-1) * y.unsqueeze(-3)).sum(-2, dtype=left.dtype) for x, y in slices)
+    product = product if right.ndim > 1 else product.squeeze(-1)
+    return product if left.ndim > 1 else product.squeeze(-1 if right.ndim == 1 else -2)
 
 
 def _flipped(*operands):

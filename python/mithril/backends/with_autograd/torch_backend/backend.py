@@ -39,7 +39,8 @@ class TorchBackend(QuantizedWeights, Framework):
     amp : bool, optional
         Automatic mixed precision: bfloat16, or float16 on GPUs without it. Also spelled ``enable_amp``, ``use_amp``.
     precision : dtype, optional
-        Dtype to multiply matrices and convolve in, see `Backend`.
+        Dtype to multiply matrices and convolve in, see `Backend`. ``"float32"`` means all its bits: by default, PyTorch
+        convolves float32 on NVIDIA GPUs in TensorFloat-32, which has 10 bits.
     cudnn_benchmark : bool, optional
         Let cuDNN try its algorithms and keep the fastest, in calls of this backend only.
     quantize : str or mapping, optional
@@ -79,6 +80,10 @@ class TorchBackend(QuantizedWeights, Framework):
         self._torch = require(type(self).__name__, "torch")
         super().__init__(**keywords)
         self._read_quantize(keywords)
+        settings = options.normalize(type(self).__name__, keywords, self._options)
+        requested = settings.get("precision")
+        #: Whether float32 was asked for by name: on GPUs, PyTorch convolves it in fewer bits.
+        self.is_exact: bool = requested is not None and dtypes.normalize(requested) == dtypes.float32
         #: Whether cuDNN tries its algorithms and keeps the fastest, in our calls only.
         self.cudnn_benchmark: bool = options.switch("cudnn_benchmark", keywords.get("cudnn_benchmark") or False)
         if self.cudnn_benchmark and self._device.type != "cuda":
@@ -88,7 +93,11 @@ class TorchBackend(QuantizedWeights, Framework):
         self.limitations = {**self.limitations, **self._wrong_gelus()}
 
     def __reduce__(self) -> Any:
-        keywords = {"dtype": str(self.default_dtype), "device": self.device, "seed": self._seed}
+        keywords = {"dtype": str(self.default_dtype), "device": self.device, "seed": self._seed, "jit": self.jit}
+        if self.is_exact or self.precision is not None:
+            keywords["precision"] = "float32" if self.is_exact else str(self.precision)
+        if self.cudnn_benchmark:
+            keywords["cudnn_benchmark"] = True
         return _restore, (type(self), {**keywords, **self._quantize_options()})
 
     def _wrong_gelus(self) -> dict[tuple[str, str], str]:
@@ -124,6 +133,8 @@ class TorchBackend(QuantizedWeights, Framework):
                 f"TorchBackend has no device {str(device)!r} here: {str(error).splitlines()[0]}",
                 hint=f"available: {', '.join(self.devices)}",
             ) from error
+        # Kernels of a device end it where one of a processor raises an error.
+        self.engine.accepts_any_position = self._device.type not in ("cpu", "meta")
         self.engine.is_single_device = self.devices == (str(self._device),)
         return str(self._device)
 

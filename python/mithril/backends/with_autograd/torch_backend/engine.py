@@ -21,6 +21,7 @@ from ....parallel.pipeline_workers import WorkerPipelineEngine
 from ....parallel.stage_array import StageArray
 from ....parallel.worker_engine import WorkerEngine
 from ..framework_engine import FrameworkEngine
+from .kernels import with_settings
 from .mesh import TorchMesh, TorchMeshEngine, is_launched, join_processes, local_devices, process_count, torch_mesh
 
 if TYPE_CHECKING:
@@ -203,16 +204,18 @@ class TorchEngine(FrameworkEngine):
         function = program.module.function("evaluate")
         if program.settings.jit:
             function = self._compile(program, "evaluate", function)
-        return self._with_cudnn(function) if self.backend.cudnn_benchmark else function
+        return function
 
-    def _with_cudnn(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        flags = self.torch.backends.cudnn.flags
+    def load_source(self, source: _core.Source, name: str) -> Any:
+        module = super().load_source(source, name)
+        module.around = self._with_settings
+        return module
 
-        def call(*args: Any) -> Any:
-            with flags(benchmark=True):
-                return function(*args)
-
-        return call
+    def _with_settings(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        backend, is_cuda = self.backend, self.backend._device.type == "cuda"
+        if not (is_cuda and (backend.cudnn_benchmark or backend.is_exact)):
+            return function
+        return with_settings(self.torch, function, benchmark=backend.cudnn_benchmark, exact=backend.is_exact)
 
     def framework_differentiator(
         self, program: Program, outputs: tuple[str, ...], names: tuple[str, ...]
@@ -238,7 +241,7 @@ class TorchEngine(FrameworkEngine):
                 return values, by_name
             return values, by_name, {name: value.detach() for name, value in result[1].items()}
 
-        return evaluate_gradients
+        return self._with_settings(evaluate_gradients)
 
     def _differentiable(self, program: Program) -> Callable[..., Any]:
         if not program.settings.checkpoint:
@@ -246,12 +249,12 @@ class TorchEngine(FrameworkEngine):
         function: Callable[..., Any] = program.differentiable.function("evaluate")
         if program.settings.jit:
             function = self._compile(program, "gradients", function)
-        return self._with_cudnn(function) if self.backend.cudnn_benchmark else function
+        return function
 
     def _compile(self, program: Program, what: str, function: Callable[..., Any]) -> Callable[..., Any]:
         from torch._dynamo.utils import counters
 
-        compiled = self.torch.compile(function, fullgraph=True, **program.settings.jit_options)
+        compiled = self._with_settings(self.torch.compile(function, fullgraph=True, **program.settings.jit_options))
         return observed(program.stats, what, compiled, lambda: counters["stats"]["unique_graphs"])
 
     def compile_graph_gradients(self, program: Program, module: Any) -> Callable[..., Any]:
