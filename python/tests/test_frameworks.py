@@ -380,6 +380,8 @@ def test_options_that_do_not_fit(framework, own, options, kind, word):
 )
 def test_devices_that_are_not_there(framework, options, word):
     if framework == "torch":
+        if FRAMEWORKS[framework]().device != "cpu":
+            pytest.skip("needs as many GPUs")
         # It starts a worker for each, when something is computed.
         assert FRAMEWORKS[framework](**options).layout.mesh.devices == int(word[0])
         return

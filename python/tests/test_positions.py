@@ -151,6 +151,8 @@ def test_every_op_that_looks_something_up(backend, case):
 @pytest.mark.parametrize("make", list(BACKENDS.values()))
 def test_indices_that_follow_from_data(make):
     backend = make()
+    if backend.device.startswith("cuda"):
+        pytest.skip("on a GPU, an index that the model computes ends the process; see test_accelerator.py")
     model = ml.Model()
     model |= ml.ArgMax(axis=-1)(input="input", output="best")
     model |= ml.Embedding(3, 2, name="words")(input="best", output="output")

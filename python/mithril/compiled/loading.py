@@ -17,7 +17,7 @@ import numpy as np
 from .. import _core
 from ..errors import InvalidValueError, MithrilError, NumericsError, OutOfMemoryError
 
-__all__ = ["Module", "Runner", "load", "save"]
+__all__ = ["Module", "Runner", "is_out_of_memory", "load", "out_of_memory", "save"]
 
 
 def save(path: str | os.PathLike[str], source: Any) -> None:
@@ -65,7 +65,7 @@ class Module:
     def explain(self, error: BaseException) -> MithrilError | None:
         """Make an error of ours of one that generated code raised; None if it came from elsewhere."""
         if is_out_of_memory(error):
-            return _out_of_memory(error)
+            return out_of_memory(error)
         if "device-side assert" in str(error):
             return _refused_by_kernel(error)
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == self.filename]
@@ -86,7 +86,14 @@ class Module:
 
 
 #: What the frameworks write when memory runs out.
-_EXHAUSTED = ("out of memory", "resource_exhausted", "can't allocate memory", "unable to allocate", "bad_alloc")
+_EXHAUSTED = (
+    "out of memory",
+    "resource_exhausted",
+    "can't allocate memory",
+    "unable to allocate",
+    "bad_alloc",
+    "alloc_failed",
+)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -96,14 +103,16 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def _out_of_memory(error: BaseException) -> MithrilError | None:
+def out_of_memory(error: BaseException) -> MithrilError | None:
+    """Make an error of ours of one that says that memory ran out; None if it is one already."""
     if isinstance(error, MithrilError):
         return None
     first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return OutOfMemoryError(
         f"memory ran out: {first}",
         hint="make the batch smaller; train with gradient_checkpointing=True; compile for inference=True where no "
-        'gradients are needed; use precision="bfloat16"',
+        'gradients are needed; use precision="bfloat16"; on a GPU, JAX reserves most of the memory unless '
+        "JaxBackend(pre_allocate=False) is constructed first",
     )
 
 

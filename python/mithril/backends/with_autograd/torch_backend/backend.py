@@ -11,6 +11,7 @@ import numpy as np
 from typing_extensions import Unpack
 
 from .... import dtypes
+from ....compiled.loading import is_out_of_memory, out_of_memory
 from ....errors import BackendUnavailableError
 from ... import options
 from ...frameworks import require
@@ -129,6 +130,8 @@ class TorchBackend(QuantizedWeights, Framework):
             # Of what is on it: "cuda" is the current device of several, and arrays there say which.
             self._device = torch.empty(0, device=requested).device
         except (RuntimeError, AssertionError, NotImplementedError) as error:
+            if is_out_of_memory(error):
+                raise out_of_memory(error) from error
             raise BackendUnavailableError(
                 f"TorchBackend has no device {str(device)!r} here: {str(error).splitlines()[0]}",
                 hint=f"available: {', '.join(self.devices)}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["ended", "with_settings"]
+__all__ = ["with_settings"]
 
 
 def with_settings(torch: Any, function: Callable[..., Any], *, benchmark: bool, exact: bool) -> Callable[..., Any]:
@@ -41,8 +41,3 @@ def with_settings(torch: Any, function: Callable[..., Any], *, benchmark: bool, 
                 setattr(owner, name, value)
 
     return call
-
-
-def ended(error: BaseException) -> bool:
-    """Whether an error says that a kernel found what it cannot compute, after which the device takes no more calls."""
-    return isinstance(error, RuntimeError) and "device-side assert" in str(error)

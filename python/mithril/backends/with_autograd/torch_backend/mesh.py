@@ -115,6 +115,16 @@ def join_processes(torch: Any, device: Any, rank: int, count: int, folder: str) 
     )
 
 
+def _how_to_start(torch: Any, mesh: Mesh, device: Any) -> str:
+    count = mesh.devices
+    if device.type == "cuda" and torch.cuda.device_count() < count:
+        return (
+            f"this machine has {torch.cuda.device_count()} of them: make the mesh smaller, start the script on several "
+            f"machines with torchrun, or try it on the processor: TorchBackend(devices=['cpu'] * {count})"
+        )
+    return f"start the script in {count} processes: mithril launch -n {count} script.py"
+
+
 class TorchMesh:
     """The collectives of a process, over `torch.distributed`."""
 
@@ -129,7 +139,7 @@ class TorchMesh:
             if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
                 raise BackendUnavailableError(
                     f"{mesh!r} has {mesh.devices} devices, and this process is alone",
-                    hint=f"start the script in {mesh.devices} processes: mithril launch -n {mesh.devices} script.py",
+                    hint=_how_to_start(torch, mesh, device),
                 )
             if os.environ["WORLD_SIZE"] == os.environ.get("LOCAL_WORLD_SIZE") and sys.platform in ("linux", "darwin"):
                 # All on this machine, whose name may not resolve: gloo would wait for minutes.
