@@ -255,19 +255,15 @@ print(torch.distributed.is_initialized() and torch.distributed.get_backend(), ou
 
 
 def test_two_workers_on_one_gpu_are_refused():
-    backend = ml.TorchBackend(devices=["cuda:0", "cuda:0"])
-    compiled = ml.compile(network(), backend, shapes={"input": [4, 3, 8, 8]})
-    with pytest.raises(ml.errors.MithrilError, match="cuda:0") as caught:
-        compiled.evaluate(compiled.randomize_params(), {"input": np.ones((4, 3, 8, 8), np.float32)})
-    print(caught.value)
+    with pytest.raises(ml.errors.InvalidValueError, match="names a GPU twice"):
+        ml.TorchBackend(devices=["cuda:0", "cuda:0"])
 
 
 def test_a_mesh_of_more_gpus_than_there_are():
     count = torch.cuda.device_count() + 1
     backend = ml.TorchBackend(device="cuda", device_mesh=(count,))
     with pytest.raises(ml.errors.BackendUnavailableError, match=rf"this machine has {count - 1} of them"):
-        compiled = ml.compile(network(), backend, shapes={"input": [4 * count, 3, 8, 8]})
-        compiled.evaluate(compiled.randomize_params(), {"input": np.ones((4 * count, 3, 8, 8), np.float32)})
+        ml.compile(network(), backend, shapes={"input": [4 * count, 3, 8, 8]})
 
 
 def test_a_launched_process_uses_nccl(tmp_path):

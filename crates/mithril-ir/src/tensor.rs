@@ -276,6 +276,28 @@ impl Tensor {
     pub fn to_ints(&self) -> Vec<i128> {
         (0..self.len()).map(|i| self.get(i).int()).collect()
     }
+    /// Whether all elements are integers from `-size` to `size - 1`, positions of an axis of this size; quick.
+    pub fn are_positions_of(&self, size: i64) -> bool {
+        macro_rules! inside {
+            ($v:expr) => {
+                // Every element is looked at, so that several are at once.
+                $v.iter().fold(true, |is, &x| {
+                    is & i64::try_from(x).is_ok_and(|x| (-size..size).contains(&x))
+                })
+            };
+        }
+        match &self.data {
+            Data::I64(v) => v.iter().fold(true, |is, &x| is & (-size <= x) & (x < size)),
+            Data::I32(v) => inside!(v),
+            Data::I16(v) => inside!(v),
+            Data::I8(v) => inside!(v),
+            Data::U64(v) => inside!(v),
+            Data::U32(v) => inside!(v),
+            Data::U16(v) => inside!(v),
+            Data::U8(v) => inside!(v),
+            _ => false,
+        }
+    }
     /// The elements as little-endian bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         macro_rules! bytes {

@@ -17,7 +17,16 @@ import numpy as np
 from .. import _core
 from ..errors import InvalidValueError, MithrilError, NumericsError, OutOfMemoryError
 
-__all__ = ["Module", "Runner", "is_out_of_memory", "load", "out_of_memory", "save"]
+__all__ = [
+    "Module",
+    "Runner",
+    "is_out_of_memory",
+    "is_refused_by_kernel",
+    "load",
+    "out_of_memory",
+    "refused_by_kernel",
+    "save",
+]
 
 
 def save(path: str | os.PathLike[str], source: Any) -> None:
@@ -65,9 +74,9 @@ class Module:
     def explain(self, error: BaseException) -> MithrilError | None:
         """Make an error of ours of one that generated code raised; None if it came from elsewhere."""
         if is_out_of_memory(error):
-            return out_of_memory(error)
-        if "device-side assert" in str(error):
-            return _refused_by_kernel(error)
+            return None if isinstance(error, MithrilError) else out_of_memory(error)
+        if is_refused_by_kernel(error):
+            return refused_by_kernel(error)
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == self.filename]
         if not lines or isinstance(error, MithrilError):
             return None
@@ -103,10 +112,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def out_of_memory(error: BaseException) -> MithrilError | None:
-    """Make an error of ours of one that says that memory ran out; None if it is one already."""
-    if isinstance(error, MithrilError):
-        return None
+def out_of_memory(error: BaseException) -> MithrilError:
+    """Make an error of ours of one of a framework that says that memory ran out."""
     first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return OutOfMemoryError(
         f"memory ran out: {first}",
@@ -116,7 +123,13 @@ def out_of_memory(error: BaseException) -> MithrilError | None:
     )
 
 
-def _refused_by_kernel(error: BaseException) -> MithrilError:
+def is_refused_by_kernel(error: BaseException) -> bool:
+    """Whether a kernel of CUDA has found what it cannot compute, at some call before."""
+    return isinstance(error, RuntimeError) and "device-side assert" in str(error)
+
+
+def refused_by_kernel(error: BaseException) -> MithrilError:
+    """Make an error of ours of one for which `is_refused_by_kernel` holds."""
     first = str(error).strip().splitlines()[0]
     return InvalidValueError(
         f"a kernel of the device found a number that it cannot compute with, such as an index out of range: {first}",

@@ -12,13 +12,14 @@ from typing_extensions import Unpack
 
 from .... import dtypes
 from ....compiled.loading import is_out_of_memory, out_of_memory
-from ....errors import BackendUnavailableError
+from ....errors import BackendUnavailableError, InvalidValueError
 from ... import options
 from ...frameworks import require
 from ...keywords import TorchOptions, accepts, names
 from ...quantized import QuantizedWeights
 from ..framework import Framework
 from .engine import TorchEngine, materialized
+from .kernels import explained
 
 __all__ = ["TorchBackend"]
 
@@ -82,6 +83,12 @@ class TorchBackend(QuantizedWeights, Framework):
         super().__init__(**keywords)
         self._read_quantize(keywords)
         settings = options.normalize(type(self).__name__, keywords, self._options)
+        listed = [str(name) for name in self.listed_devices]
+        if self._device.type == "cuda" and len({options.device_key(name) for name in listed}) < len(listed):
+            raise InvalidValueError(
+                f"devices={listed!r} names a GPU twice, and NCCL connects one process of each GPU",
+                hint=f"name each once; this machine has {', '.join(self.devices)}",
+            )
         requested = settings.get("precision")
         #: Whether float32 was asked for by name: on GPUs, PyTorch convolves it in fewer bits.
         self.is_exact: bool = requested is not None and dtypes.normalize(requested) == dtypes.float32
@@ -162,7 +169,8 @@ class TorchBackend(QuantizedWeights, Framework):
     def _wait(self, arrays: list[Any]) -> None:
         kind = self._device.type
         if kind != "cpu":
-            getattr(self._torch, kind).synchronize()
+            with explained():
+                getattr(self._torch, kind).synchronize()
 
     def _memory(self) -> dict[str, int]:
         if self._device.type != "cuda":
@@ -184,7 +192,8 @@ class TorchBackend(QuantizedWeights, Framework):
         """Convert an array of this backend to NumPy."""
         from ...exchange import to_host
 
-        return to_host(tensor)
+        with explained():
+            return to_host(tensor)
 
     def dtype(self, tensor: Any) -> dtypes.DType:
         """Dtype of an array."""

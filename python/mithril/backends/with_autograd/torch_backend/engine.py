@@ -21,10 +21,11 @@ from ....parallel.pipeline_workers import WorkerPipelineEngine
 from ....parallel.stage_array import StageArray
 from ....parallel.worker_engine import WorkerEngine
 from ..framework_engine import FrameworkEngine
-from .kernels import with_settings
+from .kernels import explained, with_settings
 from .mesh import TorchMesh, TorchMeshEngine, is_launched, join_processes, local_devices, process_count, torch_mesh
 
 if TYPE_CHECKING:
+    from .... import _core
     from ....compiled.program import Program
     from ....parallel.mesh_engine import MeshEngine
     from ....parallel.processes import Communicator, Processes
@@ -74,7 +75,9 @@ class TorchEngine(FrameworkEngine):
             host = host.astype(np.float32)
         # PyTorch takes neither negative strides nor the other byte order, and warns about read-only memory.
         copied = self.torch.from_numpy(np.array(host, dtype=host.dtype.newbyteorder("="), order="C"))
-        return copied.to(self.backend._device, self.native_dtype(dtype))
+        # Where a GPU says what went wrong in a call before, as it does when it is waited for.
+        with explained():
+            return copied.to(self.backend._device, self.native_dtype(dtype))
 
     def share(self, host: np.ndarray[Any, Any]) -> Any:
         if host.dtype.name == "bfloat16":
@@ -207,7 +210,7 @@ class TorchEngine(FrameworkEngine):
         return function
 
     def load_source(self, source: _core.Source, name: str) -> Any:
-        module = super().load_source(source, name)
+        module: Any = super().load_source(source, name)
         module.around = self._with_settings
         return module
 

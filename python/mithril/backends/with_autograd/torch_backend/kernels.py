@@ -1,15 +1,29 @@
-"""Which kernels PyTorch chooses on a GPU: settings of the whole process, changed while a backend computes."""
+"""Kernels of GPUs: which ones PyTorch chooses, and what they say when they cannot compute."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["with_settings"]
+from ....compiled.loading import is_refused_by_kernel, refused_by_kernel
+
+__all__ = ["explained", "with_settings"]
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Say in words of ours that a kernel could not compute."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_refused_by_kernel(error):
+            raise
+        raise refused_by_kernel(error) from error
 
 
 def with_settings(torch: Any, function: Callable[..., Any], *, benchmark: bool, exact: bool) -> Callable[..., Any]:
-    """Return a function that is called with these settings.
+    """Return a function that is called with these settings, which PyTorch keeps for the whole process.
 
     Parameters
     ----------
