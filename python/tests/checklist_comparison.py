@@ -231,7 +231,7 @@ def table_of_backends():
 _c = Page("backend-comparison.md", "| `CBackend` | C, by the compiler of the machine | by the gradient graph")
 _ggml = Page("backend-comparison.md", "| `GGMLBackend` | ggml, part of the extension module | by the gradient graph")
 _page = functools.partial(Page, "backend-comparison.md")
-_unmeasured = _page("on GPUs, on Apple silicon and on TPUs: not measured")
+_unmeasured = _page("of PyTorch and JAX on an NVIDIA GPU. Apple silicon and TPUs: not measured")
 _choice = _page("**NVIDIA GPU**: PyTorch or JAX. **TPU**: JAX. **AMD GPU**: PyTorch. **Apple silicon**: MLX.")
 _parallel = _page("Pipelines run on PyTorch, NumPy and JAX")
 _jax_to_torch, _torch_to_mlx = migration("jax", "torch"), migration("torch", "mlx")

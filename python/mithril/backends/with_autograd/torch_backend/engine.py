@@ -204,7 +204,7 @@ class TorchEngine(FrameworkEngine):
                 "computed again with what was computed first",
                 hint='leave out autodiff="graph": PyTorch\'s own gradients keep the checkpoints',
             )
-        function = program.module.function("evaluate")
+        function: Callable[..., Any] = program.module.function("evaluate")
         if program.settings.jit:
             function = self._compile(program, "evaluate", function)
         return function
