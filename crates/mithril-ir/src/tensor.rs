@@ -281,9 +281,7 @@ impl Tensor {
         macro_rules! inside {
             ($v:expr) => {
                 // Every element is looked at, so that several are at once.
-                $v.iter().fold(true, |is, &x| {
-                    is & i64::try_from(x).is_ok_and(|x| (-size..size).contains(&x))
-                })
+                $v.iter().fold(true, |is, &x| is & i64::try_from(x).is_ok_and(|x| (-size..size).contains(&x)))
             };
         }
         match &self.data {
