@@ -150,6 +150,68 @@ def test_a_known_condition_is_its_branch(flag):
     np.testing.assert_allclose(output, module(x).numpy(), rtol=0, atol=1e-6)
 
 
+class Counted(nn.Module):
+    def __init__(self, case):
+        super().__init__()
+        self.case = case
+        self.register_buffer("count", torch.tensor(3))
+        self.register_buffer("counts", torch.tensor([1, 2, 3]))
+
+    def forward(self, x):
+        if self.case == "buffer":
+            known = self.count.add_(1)
+        elif self.case == "view":
+            counts = self.counts.clone()
+            counts[0].add_(5)
+            known = counts[0]
+        elif self.case == "later":
+            known = self.counts[0]
+            x = torch.cond(known > 3, lambda v: v + 1, lambda v: v * 10, (x,))
+            self.counts.add_(7)
+        else:
+            known = torch.randint_like(self.counts, 4, 5)[0] if self.case == "random" else self.counts[2]
+        return torch.cond(known > 3, lambda v: v + 1, lambda v: v * 10, (x,))
+
+
+@pytest.mark.parametrize("case", ["buffer", "view", "later", "random", "constant"])
+def test_a_condition_on_what_is_written_is_not_known(case):
+    x = torch.tensor([1.0, 2.0])
+    module = Counted(case).eval()
+    model, params = ml.from_torch(module, (x,))
+    assert [module.count.item(), *module.counts.tolist()] == [3, 1, 2, 3]
+    output = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": x.numpy()})["output"]
+    np.testing.assert_array_equal(output, Counted(case)(x).numpy())
+
+
+class Padded(nn.Module):
+    """Pads to a multiple of a stride that is a buffer, as codecs of audio do."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Conv1d(2, 3, 4, 3)
+        self.register_buffer("stride", torch.tensor(3))
+        self.register_buffer("total", torch.tensor([1, 2]))
+
+    def forward(self, x):
+        frames = torch.ceil((x.shape[-1] - 4 + self.total[0]) / self.stride).to(torch.int64)
+        x = nn.functional.pad(x, (self.total[0], frames * self.stride + 4 - x.shape[-1]))
+        y = self.linear(x)
+        return y.reshape(y.shape[0], -1), y[..., : y.shape[-1] - 1].transpose(1, 2)
+
+
+@pytest.mark.parametrize("is_dynamic", [False, True])
+def test_sizes_that_follow_from_constants_are_known(is_dynamic):
+    torch.manual_seed(0)
+    module, x = Padded().eval(), torch.randn(5, 2, 12)
+    dims = ({0: torch.export.Dim("batch", min=2, max=64)},) if is_dynamic else None
+    model, params = ml.from_torch(module, (x,), dynamic_shapes=dims)
+    compiled = ml.compile(model, ml.NumpyBackend())
+    for rows in (5, 3) if is_dynamic else (5,):
+        outputs = compiled.evaluate(params, {"x": x[:rows].numpy()})
+        for actual, right in zip(outputs.values(), module(x[:rows]), strict=True):
+            np.testing.assert_allclose(actual, right.detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
 def test_errors_name_lines_of_the_module():
     model, _ = ml.from_torch(nn.Sequential(nn.Linear(4, 4), nn.GELU()).eval(), (torch.ones(2, 4),))
     (row,) = [row for row in ml.check(model, "numpy") if row.op == "gelu"]

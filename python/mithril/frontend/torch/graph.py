@@ -7,11 +7,12 @@ part of the graph around them, so that it is converted as it is; what leaves ``n
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from .known import KnownValues
 from .modules import op_name
 
 __all__ = ["WRAPPERS", "Program", "flattened", "name_outputs", "remove_dead_code"]
@@ -156,7 +157,7 @@ class _Copy:
         self.constants = {**dict(program.state_dict), **program.constants}
         self.targets = {s.arg.name: s for s in signature.input_specs if getattr(s.arg, "name", None)}
         self.changed = {s.target for s in signature.output_specs if s.kind.name != "USER_OUTPUT"}
-        self.known: dict[Any, Any] = {}
+        self.known = KnownValues(dict(self._integers()), torch)
         self.names = {node.name for node in program.graph.nodes}
 
     def run(self) -> None:
@@ -206,10 +207,17 @@ class _Copy:
             )
 
         args, kwargs = (self.torch.fx.node.map_arg(part, value) for part in (node.args, node.kwargs))
+        number = self.known.number(node, args) if node.op == "call_function" else None
+        if number is not None:
+            return number
         new = self.graph.create_node(node.op, node.target, args, kwargs, node.name, node.type)
         # PyTorch's own names stay, also those that it would not choose here, such as `input`.
         new.name = node.name if is_outer else self._fresh(node.name)
         new.meta = copy(node.meta)
+        if "val" in new.meta:
+            new.meta["val"] = self.known.sized(new.meta["val"])
+        if node.op == "call_function":
+            self.known.write(new)
         if node.op == "placeholder":
             if self._is_trained(node):
                 self.differentiable.add(new)
@@ -235,6 +243,13 @@ class _Copy:
         new.name = name
         new.meta = copy(node.meta)
         return new
+
+    def _integers(self) -> Iterator[tuple[str, Any]]:
+        """List the constants that hold no floating-point numbers, by the names of their placeholders."""
+        for name, spec in self.targets.items():
+            tensor = None if spec.target in self.changed else self.constants.get(spec.target)
+            if isinstance(tensor, self.torch.Tensor) and not (tensor.is_floating_point() or tensor.is_complex()):
+                yield name, tensor
 
     def _is_trained(self, node: Any) -> bool:
         spec = self.targets.get(node.name)
@@ -264,9 +279,9 @@ class _Copy:
         if name == "wrap_with_autocast" and not args[2]:
             return (self._copied(args[4], args[5:], gradients),)
         if name == "cond":
-            predicate = self._value_of(args[0])
+            predicate = self.known.of(args[0])
             if predicate is not None:
-                return (self._copied(args[1] if predicate else args[2], args[3], gradients),)
+                return (self._copied(args[1] if bool(predicate) else args[2], args[3], gradients),)
             if isinstance(args[0], self.torch.fx.Node) and hasattr(args[0].meta.get("val"), "dtype"):
                 return (self._selected(node, args, gradients),)
         return None
@@ -325,34 +340,3 @@ class _Copy:
         new.name = self._fresh(f"{value.name}_detached")
         new.meta = {k: v for k, v in value.meta.items() if k in ("val", "nn_module_stack", "stack_trace")}
         return new
-
-    # --- known values -------------------------------------------------------------------------------------------------
-
-    def _value_of(self, value: Any) -> bool | None:
-        """Compute a condition that depends on constants of the module alone."""
-        if isinstance(value, (bool, int)):
-            return bool(value)
-        result = self._evaluated(value)
-        return None if result is None else bool(result)
-
-    def _evaluated(self, node: Any) -> Any:
-        if not isinstance(node, self.torch.fx.Node):
-            return node
-        if node not in self.known:
-            self.known[node] = self._evaluated_node(node)
-        return self.known[node]
-
-    def _evaluated_node(self, node: Any) -> Any:
-        if node.op == "placeholder":
-            spec = self.targets.get(node.name)
-            tensor = None if spec is None or spec.target in self.changed else self.constants.get(spec.target)
-            is_constant = tensor is not None and not getattr(tensor, "dtype", self.torch.float32).is_floating_point
-            return tensor if is_constant else None
-        if node.op != "call_function":
-            return None
-        inputs = {n: self._evaluated(n) for n in node.all_input_nodes}
-        if not inputs or any(v is None for v in inputs.values()):
-            return None
-        args, kwargs = self._mapped(node.args, inputs), self._mapped(node.kwargs, inputs)
-        with self.torch.no_grad():
-            return node.target(*args, **kwargs)
