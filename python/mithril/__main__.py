@@ -17,6 +17,7 @@ from mithril.backends import table as overview
 from mithril.checkpoints import llama_cpp
 from mithril.command import bench, export, ops
 from mithril.command.answer import Answer
+from mithril.command.backends import on_device
 from mithril.command.completions import completions
 from mithril.command.ending import guarded
 from mithril.command.launch import launch
@@ -201,14 +202,15 @@ def _check(args: argparse.Namespace) -> Answer:
         raise ConflictingOptionError("--inference has no --gradients", hint="leave one of them out")
     model, shapes = model_of(args.model, args.shape), shapes_of(args.shape)
     options = {"gradients": args.gradients, "inference": args.inference}
-    reports = [ml.check(model, name, shapes, **options) for name in args.backend]
+    reports = [ml.check(model, name, shapes, **options) for name in on_device(args.backend, args.device)]
     return Answer.several("mithril.checks/1", reports, args, is_well=all(result.ok for result in reports))
 
 
 def _compare(args: argparse.Namespace) -> Answer:
     source, shapes = Source.of(args), shapes_of(args.shape)
     options = {"dtype": args.dtype, "jit": args.jit, "inference": args.inference}
-    comparison = ml.compare(source.model, args.backend, shapes, params=source.arrays(shapes), **options)
+    backends = on_device(args.backend, args.device, dtype=args.dtype)
+    comparison = ml.compare(source.model, backends, shapes, params=source.arrays(shapes), **options)
     return Answer.of(comparison, args, note=source.note, is_well=comparison.agree)
 
 

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 from mithril.generation import compile_decoder, generate_tokens
 
-#: JAX would take most of the memory before PyTorch asks for some.
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 torch = pytest.importorskip("torch")
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 pytestmark = needs_cuda
+if torch.cuda.is_available():
+    # JAX would take most of the memory before PyTorch asks for some.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
 def network():

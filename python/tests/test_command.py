@@ -213,6 +213,22 @@ def test_inference_of_compare_check_and_bench(tmp_path, capsys):
     assert main(["check", *words, "--inference", "--gradients"]) == 1
 
 
+def test_a_device_is_that_of_frameworks(capsys):
+    pytest.importorskip("torch")
+    words = ["resnet18", "--random-weights", "--shape", "input=1,3,32,32", "--inference"]
+    assert main(["compare", *words, "--backend", "numpy,torch", "--device", "cpu", "--dtype", "float64"]) == 0
+    assert "float64" in capsys.readouterr().out
+    for command, message in (
+        (["compare", *words, "--backend", "numpy", "--device", "cuda"], "numpy computes on the processor"),
+        (["bench", *words, "--backend", "c,numpy", "--device", "cuda"], "c and numpy compute on the processor"),
+        (["check", "resnet18", "--shape", "input=1,3,32,32", "--backend", "torch", "--device", "cuda:63"], "cuda:63"),
+        (["bench", "--table", "inference", "--backend", "numpy", "--device", "cuda"], "computed on the processor"),
+        (["generate", ".", "--prompt", "a", "--backend", "c", "--device", "cuda"], "c computes on the processor"),
+    ):
+        assert main(command) == 1
+        assert message in capsys.readouterr().err
+
+
 def test_no_arguments_print_the_help(capsys):
     assert main([]) == 0
     printed = capsys.readouterr()

@@ -2,28 +2,73 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from ..backends.backend import Backend
 from ..backends.registry import get_backend
-from ..errors import BackendUnavailableError
+from ..errors import BackendUnavailableError, ConflictingOptionError, InvalidValueError
 
-__all__ = ["PREFERRED", "chosen"]
+__all__ = ["PREFERRED", "add_device", "chosen", "on_device"]
 
 #: What runs published models, the quickest first.
 PREFERRED = ("torch", "mlx", "jax", "numpy")
+#: Those that compute on other devices than the processor.
+_WITH_DEVICES = ("torch", "jax", "mlx")
 
 
-def chosen(name: str | None, preferred: Sequence[str] = PREFERRED, **options: Any) -> Backend:
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Add the option of a device to a parser."""
+    text = "where torch, jax and mlx compute, such as cuda, cuda:1 or gpu (default: where each does by itself)"
+    parser.add_argument("--device", metavar="NAME", help=text)
+
+
+def on_device(names: Sequence[str], device: str | None, **options: Any) -> list[Any]:
+    """Return backends by their names: on this device those that may be told one, others by their names.
+
+    Raises
+    ------
+    ConflictingOptionError
+        If none of them may be told a device.
+    BackendUnavailableError
+        If one has no such device here.
+    """
+    if device is None:
+        return list(names)
+    _check_device(names, device)
+    options = {"device": device, **{key: value for key, value in options.items() if value is not None}}
+    return [get_backend(name, **options) if name in _WITH_DEVICES else name for name in names]
+
+
+def _check_device(names: Sequence[str], device: str) -> None:
+    if not isinstance(device, str) or not device:
+        raise InvalidValueError(f"device is {device!r}", hint='give a name, e.g. "cuda"')
+    if not any(name in _WITH_DEVICES for name in names):
+        compute = "computes" if len(names) == 1 else "compute"
+        raise ConflictingOptionError(
+            f"{' and '.join(names)} {compute} on the processor, and the device is {device}",
+            hint=f"choose among {', '.join(_WITH_DEVICES)}, or leave the device out",
+        )
+
+
+def chosen(
+    name: str | None, preferred: Sequence[str] = PREFERRED, device: str | None = None, **options: Any
+) -> Backend:
     """Make the backend of a name; of None the first that is installed, which is said on the standard error.
 
     Raises
     ------
     BackendUnavailableError
-        If the one that is named, or each of the others, is not installed.
+        If the one that is named, or each of the others, is not installed, or has no such device.
+    ConflictingOptionError
+        If it may not be told a device.
     """
+    if device is not None:
+        _check_device([name] if name is not None else preferred, device)
+        preferred = [candidate for candidate in preferred if candidate in _WITH_DEVICES]
+        options["device"] = device
     if name is not None:
         return get_backend(name, **options)
     for candidate in preferred:

@@ -12,6 +12,7 @@ from ..tools.bench_table.report import check_path
 from ..tools.bench_table.workloads import TABLES, WORKLOADS
 from ..tools.benchmark import benchmark
 from .answer import Answer
+from .backends import on_device
 from .source import Source, shapes_of
 
 __all__ = ["add_arguments", "run"]
@@ -20,7 +21,6 @@ __all__ = ["add_arguments", "run"]
 _OF_TABLES: dict[str, Any] = {
     "models": None,
     "batch": None,
-    "device": None,
     "minutes": None,
     "against": None,
     "quick": False,
@@ -49,8 +49,6 @@ def add_arguments(parser: argparse.ArgumentParser, names: type[argparse.Action])
     parser.add_argument("--models", action=names, choices=tuple(WORKLOADS), metavar="NAME,…", help=text)
     parser.add_argument("--minutes", type=float, metavar="N", help="how long all tables may take (default 10)")
     parser.add_argument("--batch", type=int, metavar="N", help="examples of a call (default 1, in training 4)")
-    text = "where frameworks compute, such as cuda (default: where each does by itself)"
-    parser.add_argument("--device", metavar="NAME", help=text)
     text = "native: beside each framework the same network written by hand in it"
     parser.add_argument("--against", choices=("native",), metavar="native", help=text)
     parser.add_argument("--quick", action="store_true", help="small configurations of the models, to try it in seconds")
@@ -75,7 +73,7 @@ def run(args: argparse.Namespace) -> Answer:
     source, shapes = Source.of(args), shapes_of(args.shape)
     runs = 100 if args.num_runs is None else args.num_runs
     options = {"jit": args.jit, "training": args.training, "params": source.arrays(shapes)}
-    table = benchmark(source.model, shapes, args.backend, runs, **options)
+    table = benchmark(source.model, shapes, on_device(args.backend, args.device), runs, **options)
     return Answer.of(table, args, note=source.note, is_well=bool(table))
 
 

@@ -16,6 +16,7 @@ from ..viewer.views import PICTURES
 from ..vision import command as vision
 from . import bench, export
 from . import launch as launching
+from .backends import add_device
 from .completions import SHELLS
 from .optimizer import NAMES
 from .spelling import rows
@@ -175,6 +176,7 @@ def _parser() -> tuple[_Parser, Mapping[str, _Parser]]:
         parsers[name].add_argument(
             "--backend", "--backends", action=_Names, required=name != "bench", metavar="NAME", help=text
         )
+        add_device(parsers[name])
         text = "compile without gradients, dropout and statistics of the batch"
         parsers[name].add_argument("--inference", action="store_true", help=text)
     for name in ("compare", "bench", "profile", "export"):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoints.folders import Folder
-from ..command.backends import PREFERRED, chosen
+from ..command.backends import PREFERRED, add_device, chosen
 from ..command.ending import guarded
 from ..errors import InvalidValueError
 from .text import EncoderDecoder, TextGenerator
@@ -52,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "where it runs (default: the first that is installed of torch, mlx, jax, numpy; ggml for its options and files)"
     )
     parser.add_argument("--backend", metavar="NAME", help=text)
+    add_device(parser)
     parser.add_argument("--dtype", default="float32", help="dtype of the model (default: float32)")
     few = "keep the low-bit weights, as ggml and c offer it: q8_0, q4_k_m …, int8_weights …; or PATTERN=TYPE for "
     parser.add_argument("--quantize", action="append", metavar="TYPE", help=f"{few}some names; may repeat")
@@ -94,7 +95,7 @@ def generate(args: argparse.Namespace) -> str:
     # Low-bit weights stay so on ggml.
     preferred = ("ggml",) if own or (is_gguf and args.dtype == "float32") else PREFERRED
     try:
-        backend = chosen(args.backend, preferred, dtype=args.dtype, **own)
+        backend = chosen(args.backend, preferred, args.device, dtype=args.dtype, **own)
     except TypeError as error:
         hint = "--quantize, --threads and --memory-limit are for ggml and c"
         raise InvalidValueError(str(error), hint=hint) from error

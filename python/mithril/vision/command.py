@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .. import models
-from ..command.backends import chosen
+from ..command.backends import add_device, chosen
 from ..command.ending import guarded
 from .classifier import Classifier
 from .labels import read_labels
@@ -67,6 +67,7 @@ def add_backend(parser: argparse.ArgumentParser) -> None:
     """Add the options that say where a model runs."""
     text = "where it runs (default: the first that is installed of torch, mlx, jax, numpy)"
     parser.add_argument("--backend", metavar="NAME", help=text)
+    add_device(parser)
     parser.add_argument("--dtype", default="float32", help="dtype of the model (default: float32)")
     parser.add_argument("--jit", action="store_true", help="compile by the framework's compiler")
 
@@ -85,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser, choices: Sequence[str] = ()) 
 
 def classify(args: argparse.Namespace) -> str:
     """Say what images show."""
-    backend = chosen(args.backend, dtype=args.dtype)
+    backend = chosen(args.backend, device=args.device, dtype=args.dtype)
     labels = None if args.labels is None else read_labels(args.labels)
     preprocess = Preprocess.imagenet(args.crop, args.resize)
     if (Path(args.weights) / CONFIG).is_file():
@@ -104,7 +105,7 @@ def classify(args: argparse.Namespace) -> str:
 
 def similarity(args: argparse.Namespace) -> str:
     """Say how probable it is that each text describes each image."""
-    backend = chosen(args.backend, dtype=args.dtype)
+    backend = chosen(args.backend, device=args.device, dtype=args.dtype)
     model = Similarity.from_folder(args.weights, backend, progress=True, jit=args.jit)
     lines = []
     for image, row in zip(args.image, model.probabilities(args.image, args.text), strict=True):

@@ -122,6 +122,13 @@ def benchmark_table(
     usual = _BACKENDS if device is None else tuple(FRAMEWORKS)
     here = [name for name in usual if _is_installed(name)] if backends is None else list(backends)
     here = _chosen("backend", here, FACTS)
+    if device is not None and not isinstance(device, str):
+        raise InvalidValueError(f"device is {device!r}", hint='give a name, e.g. "cuda"')
+    if device is not None and not set(here) & set(FRAMEWORKS):
+        raise ConflictingOptionError(
+            f"{', '.join(here)}: computed on the processor, and the device is {device}",
+            hint=f"add one of {', '.join(FRAMEWORKS)}, or leave the device out",
+        )
     if isinstance(batch, bool) or not (batch is None or (isinstance(batch, int) and batch > 0)):
         raise InvalidValueError(f"batch is {batch!r}", hint="give a positive number")
     if not minutes > 0:
