@@ -148,6 +148,21 @@ def test_every_op_that_looks_something_up(backend, case):
         )
 
 
+@pytest.mark.parametrize("make", list(FIRST.values()))
+def test_integers_that_are_on_the_host_are_read_there(make, monkeypatch):
+    backend = make()
+    run = words(backend)
+    params, read = run.get_parameters(), []
+    convert = backend.to_numpy
+    monkeypatch.setattr(backend, "to_numpy", lambda array: read.append(type(array)) or convert(array))
+    run.evaluate(params, {"input": np.array([0, 4])})
+    assert read == [np.ndarray]
+    for wrong in (np.array([0, 7]), np.array([0, 7], np.uint8), [0, 7]):
+        refused(lambda wrong=wrong: run.evaluate(params, {"input": wrong}), "given index 7", "element [1] of `input`")
+    refused(lambda: run.evaluate(params, {"input": backend.array([0, 7])}), "given index 7", "element [1] of `input`")
+    assert read[-1] is not np.ndarray
+
+
 @pytest.mark.parametrize("make", list(BACKENDS.values()))
 def test_indices_that_follow_from_data(make):
     backend = make()

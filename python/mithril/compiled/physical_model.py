@@ -385,9 +385,10 @@ class PhysicalModel(Stateful, Sources, Tools):
             if params is not None and type(params) is not dict and not isinstance(params, Mapping):
                 raise ParameterError(f"params is a {type(params).__name__}", hint="pass a dict of arrays by name")
             params = params or (self.get_parameters() if self._store is None else self._store)
+        given = data
         program, data = self._prepare(params, data)
         if program.looks_first:
-            program.check_positions(data)
+            program.check_positions(data, given)
         if output_gradients is not None:
             return self._differentiate(program, params, data, output_gradients)
         try:

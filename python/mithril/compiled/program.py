@@ -8,6 +8,8 @@ from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .. import _core
 from ..backends.quantized import ByteWeights, QuantizedWeights
 from ..errors import MithrilError
@@ -160,11 +162,19 @@ class Program:
         except (TypeError, ValueError, RuntimeError):
             return None
 
-    def check_positions(self, data: Mapping[str, Any]) -> None:
+    def check_positions(self, data: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> None:
         """Raise if numbers in the data lead to places that are not there, such as those behind the end of a cache.
 
         Frameworks differ in what they do then: JAX goes on with wrong numbers, MLX reads and writes memory of others.
         Where that is so, all integers and lists in the data are looked at.
+
+        Parameters
+        ----------
+        data : mapping
+            Arrays of the backend, by name.
+        given : mapping, optional
+            What they were made of. Integers that are on the host already are read there: a device would have to finish
+            all that it was asked for before.
         """
         key = tuple(data[name].shape for name, _, _ in self.data)
         if key not in self._positions:
@@ -172,7 +182,12 @@ class Program:
             which = "little" if self.backend.engine.accepts_any_position else "numbers"
             self._positions[key] = self.core.positions(shapes, which)
         positions = self._positions[key]
-        values = None if positions is None else self._values(data, positions.inputs)
+        if positions is None:
+            return
+        if given is not None and given is not data:
+            here = {name: given[name] for name, dtype, _ in self.data if _is_on_host(given[name], dtype)}
+            data = {**data, **here}
+        values = self._values(data, positions.inputs)
         if values is not None and (problem := positions.check(values)) is not None:
             raise problem
 
@@ -228,6 +243,10 @@ class Program:
             return (outputs, zeros, *updated)
 
         return evaluate_gradients
+
+
+def _is_on_host(value: Any, dtype: str) -> bool:
+    return type(value) is np.ndarray and value.dtype.name == dtype
 
 
 def _packed(weights: ByteWeights, function: Callable[..., Any]) -> Callable[..., Any]:
