@@ -252,6 +252,15 @@ WINDOWS = {
         lambda x: (*F.adaptive_max_pool3d(x, 2, return_indices=True), F.adaptive_avg_pool3d(x, (2, 3, None))),
         [f(1, 2, 3, 4, 5)],
     ),
+    "beyond_the_image": (
+        lambda x: (
+            F.avg_pool2d(x, 5000, ceil_mode=True),
+            F.avg_pool2d(x, (5000, 3), (6000, 2), ceil_mode=True),
+            F.max_pool2d(x, (4, 5000), ceil_mode=True),
+            F.avg_pool1d(x[:, 0], 9000, 8997, ceil_mode=True),
+        ),
+        [f(2, 3, 6, 7)],
+    ),
     "divisor": (lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, divisor_override=5), [f(2, 3, 6, 7)]),
     "unpool": (
         lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2, output_size=(5, 6)),

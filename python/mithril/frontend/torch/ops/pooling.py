@@ -17,9 +17,23 @@ def each(value: Any, rank: int) -> tuple[Any, ...]:
     return values * rank if len(values) == 1 else values
 
 
+def _within(use: Use, kernel: Any, padding: Any, dilation: Any = 1) -> Any:
+    """Cut windows to the image where there is only one, which reaches beyond its end (``ceil_mode``)."""
+    rank = len(kernel)
+    kernel, padding, dilation = (each(v, rank) for v in (kernel, padding, dilation))
+    before, after = use.operand(0).shape[-rank:], use.shape[-rank:]
+    result = []
+    for i, (size, windows) in enumerate(zip(before, after, strict=True)):
+        is_single = isinstance(size, int) and isinstance(windows, int) and windows == 1
+        cut = is_single and padding[i] == 0 and dilation[i] == 1
+        result.append(min(kernel[i], size) if cut else kernel[i])
+    return result
+
+
 def _max_pool(use: Use, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Any:
     rank = len(kernel)
-    window = [sizes(kernel, rank), sizes(stride, rank) if stride else None, sizes(padding, rank)]
+    inside = _within(use, kernel, padding, dilation)
+    window = [sizes(inside, rank), sizes(stride, rank) if stride else None, sizes(padding, rank)]
     pool = (f"max_pool{rank}d", *window, sizes(dilation, rank), ceil)
     return batched(use, rank, x, lambda x: apply(pool[0], x, *pool[1:]))
 
@@ -106,7 +120,8 @@ def _means(
     divisor: Any = None,
 ) -> Any:
     rank = len(kernel)
-    window = [sizes(kernel, rank), sizes(stride, rank) if stride else None, sizes(padding, rank)]
+    inside = _within(use, kernel, padding)
+    window = [sizes(inside, rank), sizes(stride, rank) if stride else None, sizes(padding, rank)]
     if divisor is not None:
         return batched(use, rank, x, lambda x: _sums(use, x, kernel, stride, padding, ceil_mode, divisor))
     return batched(use, rank, x, lambda x: apply(f"avg_pool{rank}d", x, *window, ceil_mode, count_include_pad))
