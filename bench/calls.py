@@ -18,12 +18,13 @@ from typing import Any
 
 import mithril as ml
 import numpy as np
+from mithril import _core
 
 from .bandwidth import SOURCE
 from .networks import classifier
 
 #: Those of the library, without the checks for callers in C: it checks by itself what Python passes.
-FLAGS = "-std=c11 -O3 -ffp-contract=fast -fassociative-math -fno-signed-zeros -fno-trapping-math -fno-math-errno"
+FLAGS = _core.c_flags()
 #: Calls of a turn, and turns.
 CALLS, TURNS = 1000, 400
 #: Behind the model.
@@ -55,7 +56,7 @@ def memory(size: int) -> np.ndarray[Any, Any]:
 def load(source: str, folder: Path) -> ctypes.CDLL:
     """Compile generated C with the loop behind it."""
     (folder / "model.c").write_text(source + SOURCE + LOOP)
-    command = ["cc", *FLAGS.split(), "-march=native", "-shared", "-fPIC", "model.c", "-o", "model.so", "-lm"]
+    command = ["cc", *FLAGS, "-march=native", "-shared", "-fPIC", "model.c", "-o", "model.so", "-lm"]
     subprocess.run(command, cwd=folder, check=True)
     library = ctypes.CDLL(str(folder / "model.so"))
     for name in ("packed_bytes", "pack_bytes", "arena_bytes"):

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from mithril import _core
+
 HERE = Path(__file__).parent
 #: Flags of every compilation; a warning is an error.
 STRICT = ("-std=c11", "-Wall", "-Wextra", "-Werror")
 #: The flags that exported folders are built with, but for the processor.
-FAST = ("-O3", "-ffp-contract=fast", "-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math", "-fno-math-errno")
+FAST = tuple(_core.c_flags())
 
 #: Commands and patterns of paths, and the packages of Debian that bring them.
 PACKAGES = {

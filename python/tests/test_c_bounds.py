@@ -12,9 +12,9 @@ from pathlib import Path
 
 import mithril as ml
 import pytest
+from mithril import _core
 
-FLAGS = ["-std=c11", "-O3", "-ffp-contract=fast", "-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math"]
-FLAGS += ["-fno-math-errno", "-march=native", "-shared", "-fPIC"]
+FLAGS = [*_core.c_flags(), "-march=native", "-shared", "-fPIC"]
 SIZES = {"float": 4, "double": 8, "int32_t": 4, "int64_t": 8, "uint8_t": 1, "int8_t": 1, "uint16_t": 2, "bool": 1}
 
 #: Calls what is in a library, with every tensor at the beginning and at the end of pages: prints the sums of outputs.

@@ -11,7 +11,7 @@ pub use mithril_codegen::c::{
     Cost, Decision, Matrix, Mesh as CMesh, OptionDef, OptionKind, Options as COptions, Quantize, Reason,
     Request as CRequest, Source as CSource, TensorSpec, Value, c_type, emit as compile_c,
 };
-pub use mithril_codegen::c::{batch, block, units};
+pub use mithril_codegen::c::{FLAGS, batch, block, units};
 pub use mithril_codegen::ids::{Id, InputId, OutputId};
 use mithril_ir::ValueId;
 use mithril_ir::error::{Code, Error, Result};

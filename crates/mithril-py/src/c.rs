@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use mithril::compile::c::{Cost, Decision, Quantize, Scheme};
+use mithril::compile::c::{Cost, Decision, FLAGS, Quantize, Scheme};
 use mithril::compile::compiled::Compiled;
 use mithril::ir::Tensor;
 use mithril::ir::error::{Code, Error};
 use mithril::ir::interp::Symbols;
-use mithril::runtime::c::compiler::FLAGS;
 use mithril::runtime::c::export::{Export, Port, Values, export};
 use mithril::runtime::c::peak::peak;
 use mithril::runtime::c::program::SECONDS;
@@ -354,6 +353,12 @@ pub fn c_peak(py: Python<'_>, options: COptions) -> Result<(f64, f64, usize), Fa
         let measured = peak(&Tool::of(&options), &Cache::default(), lanes, options.threads())?;
         Ok((measured.operations, measured.bandwidth, options.threads()))
     })
+}
+
+/// Flags that generated code is compiled with, but for the processor.
+#[pyfunction]
+pub fn c_flags() -> Vec<&'static str> {
+    FLAGS.to_vec()
 }
 
 /// First line of what the C compiler that would be used says of itself.

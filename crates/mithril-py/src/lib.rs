@@ -47,6 +47,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(compile::roles, module)?)?;
     module.add_function(wrap_pyfunction!(c::c_program, module)?)?;
     module.add_function(wrap_pyfunction!(c::c_compiler, module)?)?;
+    module.add_function(wrap_pyfunction!(c::c_flags, module)?)?;
     module.add_function(wrap_pyfunction!(c::c_options, module)?)?;
     module.add_function(wrap_pyfunction!(c::c_peak, module)?)?;
     module.add_function(wrap_pyfunction!(c::c_cache_refusal, module)?)?;

@@ -14,6 +14,7 @@
 //! | `syntax` | C as text: expressions, reductions, names, comments, line breaks |
 //! | `emit` | the file: a function per step, the driver function, the header, comments for readers |
 //! | `prelude` | helpers of the generated code |
+//! | `flags.rs` | flags of the C compiler |
 //!
 //! A file imports files of its own folder and of folders before it, never in a circle; `tests/suite/layers.rs` of
 //! `mithril-testing` checks that.
@@ -21,6 +22,7 @@
 mod analysis;
 pub mod batch;
 mod emit;
+mod flags;
 pub mod ir;
 pub mod kernels;
 mod lower;
@@ -37,6 +39,7 @@ mod verify;
 
 pub use analysis::cost::Cost;
 pub use emit::units::units;
+pub use flags::FLAGS;
 pub(crate) use lower::{arguments, sizes};
 pub use lower::{can_lower, is_fixed};
 pub use options::{OptionDef, OptionKind, Options, Quantize, Value};

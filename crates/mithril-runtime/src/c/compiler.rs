@@ -7,23 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::available_parallelism;
 
-use mithril_compile::c::{COptions, units};
+use mithril_compile::c::{COptions, FLAGS, units};
 use mithril_ir::{Code, Error, Result};
 
 use super::private::write;
-
-/// Flags of every compilation. NaN, infinities and subnormals keep their meaning: sums may be taken in another order,
-/// nothing else. `-ffast-math` is never among them: merely loading such a library changes the whole process.
-pub const FLAGS: &[&str] = &[
-    "-std=c11",
-    "-O3",
-    // Without it `-std=c11` forbids fused multiply-adds, which are half the speed and more exact.
-    "-ffp-contract=fast",
-    "-fassociative-math",
-    "-fno-signed-zeros",
-    "-fno-trapping-math",
-    "-fno-math-errno",
-];
 
 /// What makes all results wrong that hold a NaN, an infinity or a subnormal.
 const FORBIDDEN: &[&str] = &["-ffast-math", "-Ofast", "-ffinite-math-only", "-funsafe-math-optimizations"];

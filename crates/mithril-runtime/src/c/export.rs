@@ -8,7 +8,7 @@ use std::io::{self, BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use mithril_compile::c::{CSource, c_type};
+use mithril_compile::c::{CSource, FLAGS, c_type};
 use mithril_ir::dim::Symbol;
 use mithril_ir::graph::Role;
 use mithril_ir::interp::Symbols;
@@ -19,7 +19,7 @@ use super::Options;
 use super::array::Address;
 use super::cache::Cache;
 use super::call::{Function, Interface, Packed, TensorSpec};
-use super::compiler::{Compiler, FLAGS};
+use super::compiler::Compiler;
 use super::private::temporary_folder;
 use super::program::{EntryPoint, Program};
 use crate::interpreter::{Executable, Tensors};
