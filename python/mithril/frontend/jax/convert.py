@@ -15,6 +15,7 @@ from ...errors import InvalidValueError, MithrilError, UnsupportedOpError
 from ..complexes import Complex
 from ..rows import apply, is_connection, times
 from ..state import ordered
+from ..verification import verify as verify_model
 from .control import cond, is_known, scan, while_loop
 from .missing import error, hint, line, place
 from .ops import OPS, Use, constant
@@ -44,6 +45,7 @@ def from_jax(
     kwargs: Mapping[str, Any] | None = None,
     *,
     params: Any = None,
+    verify: bool = False,
 ) -> tuple[Model, dict[str, Any]]:
     """Make a model of a function of JAX, and take its parameters along.
 
@@ -63,6 +65,8 @@ def from_jax(
         The parameters: the first argument of the function, before ``args``. Default: the first of several ``args`` if
         it is a dict, a list or another container of arrays, but no tuple, as in ``apply(params, x)``. To make inputs of
         what such a container holds, describe it by ``jax.ShapeDtypeStruct``.
+    verify : bool, optional
+        Compare the model on NumPy with the function on the examples, which have to be arrays then (default False).
 
     Returns
     -------
@@ -78,6 +82,8 @@ def from_jax(
         If primitives have no counterpart. The error lists all of them, with the lines that use them.
     BackendUnavailableError
         If JAX is not installed.
+    NumericsError
+        If ``verify`` finds an output that differs by more than 0.001 of its largest element (float32; 1e-9 in float64).
 
     Examples
     --------
@@ -128,7 +134,30 @@ def from_jax(
     kwargs = dict(kwargs or {})
     names = unique(argument_names(function, args, kwargs, skipped, jax), paths)
     conversion = Conversion(jax, called, (tree, tuple(args), kwargs), unique_paths(paths), names)
-    return conversion.result()
+    model, arrays_by_name = conversion.result()
+    if verify:
+        _verify(model, arrays_by_name, conversion, called, (tree, tuple(args), kwargs))
+    return model, arrays_by_name
+
+
+def _verify(model: Model, params: Mapping[str, Any], conversion: Conversion, function: Any, example: Any) -> None:
+    """Compare a model with the function that it was made of."""
+    jax = conversion.jax
+    leaves = jax.tree_util.tree_leaves(example[1:])
+    if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves):
+        raise InvalidValueError(
+            "verify=True calls the function, and the examples say nothing but shapes", hint="give arrays as args"
+        )
+    results = jax.tree_util.tree_leaves(function(*example))
+    host = [np.asarray(_words(value)) for value in (*leaves, *results)]
+    verify_model(
+        model,
+        params,
+        dict(zip(conversion.names, host, strict=False)),
+        dict(zip(conversion.outputs, host[len(leaves) :], strict=True)),
+        "the function",
+        lambda: "please report this with the function",
+    )
 
 
 def _is_tree(value: Any, jax: Any) -> bool:
@@ -172,6 +201,8 @@ class Conversion:
                 hint="call jax.make_jaxpr on it to see JAX's whole report",
             ) from error
         self.names = names
+        #: Names of the outputs, in the order of the leaves that the function returns.
+        self.outputs: list[str] = []
         self.paths = paths
         self.leaves = jax.tree_util.tree_leaves(example[0])
 
@@ -216,7 +247,7 @@ class Conversion:
             names = _output_names(self.shape, self.jax)
             which = next(n for n, v in zip(names, results, strict=True) if isinstance(v, Complex) or np.iscomplexobj(v))
             raise error(f"the output `{which}` is complex", [], "return its real and imaginary parts")
-        names = unique(_output_names(self.shape, self.jax), [*self.names, *params])
+        names = self.outputs = unique(_output_names(self.shape, self.jax), [*self.names, *params])
         outputs = {
             name: value if is_connection(value) else _output(value) for name, value in zip(names, results, strict=True)
         }

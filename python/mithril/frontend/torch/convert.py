@@ -23,7 +23,12 @@ __all__ = ["from_torch"]
 
 
 def from_torch(
-    module: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *, dynamic_shapes: Any = None
+    module: Any,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    verify: bool = False,
 ) -> tuple[Model, dict[str, Any]]:
     """Make a model of a PyTorch module, and take its parameters along.
 
@@ -40,6 +45,9 @@ def from_torch(
         Example inputs that are given by keyword.
     dynamic_shapes : optional
         Sizes that stay open, as ``torch.export.export`` takes them. Each becomes a symbol of the model.
+    verify : bool, optional
+        Compare the model on NumPy with the module on the example inputs (default False). What is exported may differ
+        from the module, where that depends on values.
 
     Returns
     -------
@@ -58,6 +66,8 @@ def from_torch(
         If a file does not exist, is damaged, or holds what ``torch.export.save`` does not write. Nothing in it is run.
     BackendUnavailableError
         If PyTorch is not installed.
+    NumericsError
+        If ``verify`` finds an output that differs by more than 0.001 of its largest element (float32; 1e-9 in float64).
 
     Examples
     --------
@@ -73,7 +83,14 @@ def from_torch(
     """
     torch = _torch()
     program = exported(module, args, kwargs, dynamic_shapes, torch)
-    return Conversion(program, dim_names(program, dynamic_shapes)).result()
+    conversion = Conversion(program, dim_names(program, dynamic_shapes))
+    model, params = conversion.result()
+    if verify:
+        from .check import verify_module
+
+        given = (args,) if isinstance(args, torch.Tensor) else args
+        verify_module(model, params, module, given, kwargs or {}, conversion.places, torch)
+    return model, params
 
 
 def _torch() -> Any:
@@ -181,6 +198,8 @@ class Conversion:
         }
         self.owners = self.root.owners(users)
         self.missing = Missing()
+        #: For inputs and outputs of the model, which ones of the program they are.
+        self.places: tuple[dict[str, int], dict[str, int]] = ({}, {})
         self.params: dict[str, Any] = {}
         self.frozen: list[str] = []
 
@@ -196,10 +215,14 @@ class Conversion:
             raise error("the module changes what is not a buffer of its own", notes, hint)
         root = self._scope(self.root, None)
         inputs = []
+        specs = [s for s in self.program.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
+        positions = {getattr(spec.arg, "name", None): i for i, spec in enumerate(specs)}
         for node in self.nodes:
             if node.op == "placeholder" and node not in self.same:
                 value = root.values[node] = self._input(node, root)
                 inputs += [value.name] if is_connection(value) else []
+                if is_connection(value) and node.name in positions:
+                    self.places[0][value.name] = positions[node.name]
         try:
             self._convert(root)
             self.missing.refuse()
@@ -211,7 +234,9 @@ class Conversion:
             _core.converted_line(None, 0)
         whole = self._model(root, dict(self._outputs(root)))
         if self.unchanged:
-            return Conversion(self.program, self.names, self.ignored | self.unchanged).result()
+            again = Conversion(self.program, self.names, self.ignored | self.unchanged)
+            result, self.places = again.result(), again.places
+            return result
         model = ordered(whole, inputs)
         # What only ops read that ignore it is no parameter.
         params = {name: value for name, value in self.params.items() if model.has_connection(name)}
@@ -299,7 +324,9 @@ class Conversion:
             if any(value is given for given in inputs):
                 # The module returns what it was given: still a value of its own.
                 value = cast(value, dtype_name(node.meta["val"].dtype))
-            yield root.fresh(name or "output"), value
+            name = root.fresh(name or "output")
+            self.places[1][name] = number
+            yield name, value
 
     # --- modules ------------------------------------------------------------------------------------------------------
 

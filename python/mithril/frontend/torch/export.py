@@ -22,7 +22,7 @@ from .modules import op_name
 from .ops import OPS
 from .quiet import quiet
 
-__all__ = ["dim_names", "exported", "is_known"]
+__all__ = ["dim_names", "export", "exported", "is_known"]
 
 
 def exported(
@@ -34,7 +34,7 @@ def exported(
     elif isinstance(module, torch.export.ExportedProgram):
         source = module
     elif isinstance(module, torch.nn.Module):
-        source = _export(module, args, kwargs, dynamic_shapes, torch)
+        source = export(module, args, kwargs, dynamic_shapes, torch)
     else:
         raise InvalidValueError(
             f"from_torch takes a module, an exported program or the path of one, not {type(module).__name__}"
@@ -119,7 +119,8 @@ def _decompositions() -> Any:
     return torch.export.default_decompositions()
 
 
-def _export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, dynamic: Any, torch: Any) -> Any:
+def export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, dynamic: Any, torch: Any) -> Any:
+    """Export a module by ``torch.export``; what PyTorch refuses is said in short."""
     if isinstance(args, torch.Tensor) or type(args).__module__ == "numpy":
         args = (args,)
     import torch.utils._pytree as pytree
