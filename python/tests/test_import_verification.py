@@ -41,6 +41,17 @@ def test_a_module_that_agrees():
         assert ml.from_torch(program, *given, verify=True)[0].input_keys == model.input_keys
 
 
+def test_a_module_in_training_mode():
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4))
+    module[1].running_mean += 5
+    image = torch.randn(2, 3, 8, 8)
+    for _ in range(2):
+        expected = module[1].running_mean.clone()
+        ml.from_torch(module, (image,), verify=True)
+        assert torch.equal(module[1].running_mean, expected)
+        module.eval()
+
+
 def test_an_export_that_differs_from_its_module():
     with pytest.raises(NumericsError, match=r"computes other numbers than Branch: `rest` differs by 0\.33") as caught:
         ml.from_torch(Branch(), (torch.ones(2, 3),), verify=True)
