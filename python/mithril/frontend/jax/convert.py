@@ -83,7 +83,7 @@ def from_jax(
     BackendUnavailableError
         If JAX is not installed.
     NumericsError
-        If ``verify`` finds an output that differs by more than 0.001 of its largest element (float32; 1e-9 in float64).
+        If ``verify`` finds an output that differs by more than 0.001 of its largest element (0.1 with 16 bits).
 
     Examples
     --------

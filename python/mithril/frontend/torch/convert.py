@@ -67,7 +67,7 @@ def from_torch(
     BackendUnavailableError
         If PyTorch is not installed.
     NumericsError
-        If ``verify`` finds an output that differs by more than 0.001 of its largest element (float32; 1e-9 in float64).
+        If ``verify`` finds an output that differs by more than 0.001 of its largest element (0.1 with 16 bits).
 
     Examples
     --------
