@@ -45,8 +45,8 @@ def verify(
     Raises
     ------
     NumericsError
-        If an output has another shape, or differs by more than 0.001 of its largest element (0.1 where it, or an input or
-        parameter, has 16 bits; integers and truth values by anything).
+        If an output has another shape, or differs by more than 0.001 of its largest element (0.1 where it, or an input
+        or parameter, has 16 bits; integers and truth values by anything).
     """
     # These import what imports models.
     from ..backends.registry import get_backend
