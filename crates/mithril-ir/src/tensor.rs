@@ -280,12 +280,14 @@ impl Tensor {
     pub fn are_positions_of(&self, size: i64) -> bool {
         macro_rules! inside {
             ($v:expr) => {
-                // Every element is looked at, so that several are at once.
-                $v.iter().fold(true, |is, &x| is & i64::try_from(x).is_ok_and(|x| (-size..size).contains(&x)))
+                $v.iter().all(|&x| i64::try_from(x).is_ok_and(|x| (-size..size).contains(&x)))
             };
         }
         match &self.data {
-            Data::I64(v) => v.iter().fold(true, |is, &x| is & (-size <= x) & (x < size)),
+            Data::I64(v) => {
+                v.iter().copied().min().is_none_or(|low| low >= -size)
+                    && v.iter().copied().max().is_none_or(|high| high < size)
+            }
             Data::I32(v) => inside!(v),
             Data::I16(v) => inside!(v),
             Data::I8(v) => inside!(v),

@@ -44,6 +44,9 @@ pub static MATMUL: OpDef = OpDef {
     lowering: Lowering {
         py: Template("{0} @ {1}"),
         numpy: Function(|s| Some(numpy_product(s, format!("{} @ {}", s.arg(0), s.arg(1))))),
+        torch: Function(|s| {
+            (!s.out(0)?.dtype.is_float()).then(|| format!("_integer_matmul({}, {})", s.arg(0), s.arg(1)))
+        }),
         mlx: Function(|s| {
             let (left, right, is_float) = (s.arg(0), s.arg(1), s.out(0)?.dtype.is_float());
             Some(if is_float {
@@ -51,9 +54,6 @@ pub static MATMUL: OpDef = OpDef {
             } else {
                 format!("_integer_matmul({left}, {right})")
             })
-        }),
-        torch: Function(|s| {
-            (!s.out(0)?.dtype.is_float()).then(|| format!("_integer_matmul({}, {})", s.arg(0), s.arg(1)))
         }),
         ggml: Function(super::ggml::matmul),
         onnx: Template("MatMul({0}, {1})"),
