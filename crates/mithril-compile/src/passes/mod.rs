@@ -11,4 +11,5 @@ pub mod quantize;
 pub mod raise;
 pub mod recompute;
 pub mod simplify;
+mod slices;
 pub mod specialize;

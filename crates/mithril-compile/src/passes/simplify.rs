@@ -6,21 +6,25 @@ use mithril_ir::literal::Lit;
 use mithril_ir::op::OpDef;
 use mithril_ir::ops::{elementwise as e, movement, slicing};
 
+use super::slices;
 use crate::rewrite::Rewrite;
 
 /// Removes nodes that return one of their inputs unchanged: `x * 1`, `x / 1`, `x - 0`, a cast to the same dtype, a
 /// reshape or broadcast to the same shape, a transposition that keeps the order, a slice of everything, `-(-x)`, a
-/// maximum with minus infinity and a minimum with infinity, a cast to a wider float and back.
+/// maximum with minus infinity and a minimum with infinity, a cast to a wider float and back. Slices are taken of the
+/// earliest value that they are slices of.
 ///
 /// `x + 0` and `x * 0` stay: the first changes `-0.0`, the second NaN and infinity.
 pub fn simplify(graph: &Graph) -> Result<Graph> {
     let mut rewrite = Rewrite::new(graph, mithril_ir::DType::F32);
+    let only_sliced = slices::only_sliced(graph);
     for (n, node) in graph.nodes() {
         match same_as(graph, node) {
             Some(v) => {
                 let new = rewrite.get(v)?;
                 rewrite.set_outputs(node, &[new]);
             }
+            None if slices::resolve(graph, n, &only_sliced, &mut rewrite)? => {}
             None => {
                 rewrite.copy(n)?;
             }

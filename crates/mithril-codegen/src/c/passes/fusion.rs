@@ -22,6 +22,10 @@ use crate::ids::{Id as _, Table};
 /// Largest number of expressions in one nest; more would only make registers short.
 const LARGEST: usize = 160;
 
+/// Most conditions of a nest that a concatenation is fused into. Each element of what is joined again and again, as what is
+/// written piece by piece, would else pass through all of them.
+const MOST_CONDITIONS: usize = 6;
+
 /// A reading of a buffer by a nest.
 struct Site {
     /// Step that reads, and at which coordinates.
@@ -278,6 +282,10 @@ fn allowed(program: &LoopProgram, nest: &Nest, sites: &[Site]) -> bool {
     if sites.iter().any(|s| reader(s).is_none_or(|value| size(value) + cost > LARGEST)) {
         return false;
     }
+    let is_crowded = |site: &Site| reader(site).is_some_and(|value| conditions(value) >= MOST_CONDITIONS);
+    if joins(&nest.value) && sites.iter().any(is_crowded) {
+        return false;
+    }
     if cost <= 8 && is_movement(&nest.value) {
         let hides = |site: &Site| {
             site.in_reduction && reader(site).is_some_and(|value| hides_structure(program, nest, value, site))
@@ -377,6 +385,13 @@ fn hides_structure(program: &LoopProgram, nest: &Nest, reader: &Expr, site: &Sit
     }
     let divides = divisions(&flat_loads(&nest.value, &program.buffers)) > 0;
     divides || joins(&nest.value) || (slides(reader) && !keeps_axes(nest))
+}
+
+/// The number of conditions in an expression.
+fn conditions(e: &Expr) -> usize {
+    let mut count = 0;
+    e.walk(&mut |e| count += usize::from(matches!(e, Expr::Select { .. })));
+    count
 }
 
 /// Whether elements come from several tensors, as in a concatenation.
