@@ -63,15 +63,13 @@ pub(super) fn resolve(
     rewrite: &mut Rewrite<'_>,
 ) -> Result<bool> {
     let node = graph.node(n);
-    if !std::ptr::eq(node.op, &raw const SLICE) {
-        return Ok(false);
-    }
     let Some((source, ranges, is_earlier)) = earlier(graph, node) else { return Ok(false) };
     let Some(sizes) = sizes(graph, source) else { return Ok(false) };
-    if !is_earlier
-        && only_sliced[source.index()]
-        && let Some((axis, parts)) = whole_parts(graph, source, &ranges)
-    {
+    if !is_earlier {
+        if !only_sliced[source.index()] {
+            return Ok(false);
+        }
+        let Some((axis, parts)) = whole_parts(graph, source, &ranges) else { return Ok(false) };
         rewrite.at(n);
         let mut args = vec![rewrite.builder.lit(Lit::int(axis as i64))];
         for &part in parts {
@@ -80,9 +78,6 @@ pub(super) fn resolve(
         let new = rewrite.builder.push(&CONCAT, &args)?;
         rewrite.set_outputs(node, &new);
         return Ok(true);
-    }
-    if !is_earlier {
-        return Ok(false);
     }
     rewrite.at(n);
     let x = rewrite.get(source)?;
@@ -93,7 +88,7 @@ pub(super) fn resolve(
     }
     let bound = |whole: bool, at: Option<i64>| if whole { Lit::None } else { at.map_or(Lit::None, Lit::int) };
     let starts = Lit::tuple(ranges.iter().zip(&is_whole).map(|(r, &whole)| bound(whole, Some(r.start))));
-    // Behind the last one; before the first of an axis there is no number.
+    // One step past the last position; below 0 a bound would count from the end.
     let stop = |r: &Range| Some(r.last() + r.step.signum()).filter(|stop| *stop >= 0);
     let stops = Lit::tuple(ranges.iter().zip(&is_whole).map(|(r, &whole)| bound(whole, stop(r))));
     let steps = Lit::tuple(ranges.iter().map(|r| Lit::int(r.step)));
