@@ -222,7 +222,10 @@ def test_a_device_is_that_of_frameworks(capsys):
         (["compare", *words, "--backend", "numpy", "--device", "cuda"], "numpy computes on the processor"),
         (["bench", *words, "--backend", "c,numpy", "--device", "cuda"], "c and numpy compute on the processor"),
         (["check", "resnet18", "--shape", "input=1,3,32,32", "--backend", "torch", "--device", "cuda:63"], "cuda:63"),
-        (["bench", "--table", "inference", "--backend", "numpy", "--device", "cuda"], "computed on the processor"),
+        (
+            ["bench", "--table", "inference", "--backend", "numpy", "--device", "cuda"],
+            "numpy computes on the processor",
+        ),
         (["generate", ".", "--prompt", "a", "--backend", "c", "--device", "cuda"], "c computes on the processor"),
     ):
         assert main(command) == 1

@@ -9,14 +9,13 @@ from typing import Any
 
 from ..backends.backend import Backend
 from ..backends.registry import get_backend
-from ..errors import BackendUnavailableError, ConflictingOptionError, InvalidValueError
+from ..errors import BackendUnavailableError
+from ..tools.chosen import WITH_DEVICES, check_device
 
 __all__ = ["PREFERRED", "add_device", "chosen", "on_device"]
 
 #: What runs published models, the quickest first.
 PREFERRED = ("torch", "mlx", "jax", "numpy")
-#: Those that compute on other devices than the processor.
-_WITH_DEVICES = ("torch", "jax", "mlx")
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
@@ -37,20 +36,9 @@ def on_device(names: Sequence[str], device: str | None, **options: Any) -> list[
     """
     if device is None:
         return list(names)
-    _check_device(names, device)
+    check_device(names, device)
     options = {"device": device, **{key: value for key, value in options.items() if value is not None}}
-    return [get_backend(name, **options) if name in _WITH_DEVICES else name for name in names]
-
-
-def _check_device(names: Sequence[str], device: str) -> None:
-    if not isinstance(device, str) or not device:
-        raise InvalidValueError(f"device is {device!r}", hint='give a name, e.g. "cuda"')
-    if not any(name in _WITH_DEVICES for name in names):
-        compute = "computes" if len(names) == 1 else "compute"
-        raise ConflictingOptionError(
-            f"{' and '.join(names)} {compute} on the processor, and the device is {device}",
-            hint=f"choose among {', '.join(_WITH_DEVICES)}, or leave the device out",
-        )
+    return [get_backend(name, **options) if name in WITH_DEVICES else name for name in names]
 
 
 def chosen(
@@ -66,8 +54,8 @@ def chosen(
         If it may not be told a device.
     """
     if device is not None:
-        _check_device([name] if name is not None else preferred, device)
-        preferred = [candidate for candidate in preferred if candidate in _WITH_DEVICES]
+        check_device([name] if name is not None else preferred, device)
+        preferred = [candidate for candidate in preferred if candidate in WITH_DEVICES]
         options["device"] = device
     if name is not None:
         return get_backend(name, **options)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .._core import Model
 from ..backends.backend import Backend
 from ..backends.registry import get_backend
-from ..errors import BackendUnavailableError, InvalidValueError, KeyNotFoundError
+from ..errors import BackendUnavailableError, ConflictingOptionError, InvalidValueError, KeyNotFoundError
 from ..suggestions import did_you_mean
 
-__all__ = ["available", "each", "logical", "make"]
+__all__ = ["WITH_DEVICES", "available", "check_device", "each", "logical", "make"]
+
+#: Backends that compute on other devices than the processor.
+WITH_DEVICES = ("torch", "jax", "mlx")
 
 
 def each(backends: Any) -> dict[str, Any]:
@@ -78,6 +81,18 @@ def available(backend: Any, **options: Any) -> Backend | str:
         return make(backend, **options)
     except BackendUnavailableError as error:
         return error.message + (f" ({error.hint})" if error.hint else "")
+
+
+def check_device(names: Sequence[str], device: str) -> None:
+    """Check that one of these backends may be told the device that it computes on."""
+    if not isinstance(device, str) or not device:
+        raise InvalidValueError(f"device is {device!r}", hint='give a name, e.g. "cuda"')
+    if not any(name in WITH_DEVICES for name in names):
+        compute = "computes" if len(names) == 1 else "compute"
+        raise ConflictingOptionError(
+            f"{' and '.join(names)} {compute} on the processor, and the device is {device}",
+            hint=f"choose among {', '.join(WITH_DEVICES)}, or leave the device out",
+        )
 
 
 def _name(backend: Any) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 
 from ...errors import ConflictingOptionError, InvalidValueError, KeyNotFoundError
 from ...suggestions import among
+from ..chosen import check_device
 from ..overview import FACTS, installed
 from .frameworks import FRAMEWORKS
 from .machine import Neighbors, machine, versions
@@ -122,13 +123,8 @@ def benchmark_table(
     usual = _BACKENDS if device is None else tuple(FRAMEWORKS)
     here = [name for name in usual if _is_installed(name)] if backends is None else list(backends)
     here = _chosen("backend", here, FACTS)
-    if device is not None and not isinstance(device, str):
-        raise InvalidValueError(f"device is {device!r}", hint='give a name, e.g. "cuda"')
-    if device is not None and not set(here) & set(FRAMEWORKS):
-        raise ConflictingOptionError(
-            f"{', '.join(here)}: computed on the processor, and the device is {device}",
-            hint=f"add one of {', '.join(FRAMEWORKS)}, or leave the device out",
-        )
+    if device is not None:
+        check_device(here, device)
     if isinstance(batch, bool) or not (batch is None or (isinstance(batch, int) and batch > 0)):
         raise InvalidValueError(f"batch is {batch!r}", hint="give a positive number")
     if not minutes > 0:
