@@ -55,7 +55,9 @@ def verify_module(
             hint="give what torch.export.load reads, if you trust the file, or the module",
         )
     if is_program and not args and not kwargs:
-        args, kwargs = module.example_inputs or ((), {})
+        if not module.example_inputs:
+            raise InvalidValueError("the program holds no example inputs", hint="give them as args and kwargs")
+        args, kwargs = module.example_inputs
     source = type(module).__name__
     computed = _outputs(module.module() if is_program else module, args, kwargs, torch)
     leaves = pytree.tree_leaves((tuple(args), dict(kwargs)))
@@ -66,7 +68,7 @@ def verify_module(
         if is_program:
             return report
         again = _outputs(export(module, args, kwargs, None, torch).module(), args, kwargs, torch)
-        if all(torch.equal(a, b) for a, b in zip(again, computed, strict=True) if isinstance(a, torch.Tensor)):
+        if all(_is_same(first, second, torch) for first, second in zip(again, computed, strict=True)):
             return report
         return (
             "what torch.export makes of the module computes other numbers than the module itself, and from_torch "
@@ -95,12 +97,17 @@ def _outputs(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], torch:
             own, (given, named) = pytree.tree_map(_copied, (buffers, (tuple(args), dict(kwargs))))
             results.append(pytree.tree_leaves(torch.func.functional_call(module, own, given, named)))
     for first, second in zip(*results, strict=True):
-        if isinstance(first, torch.Tensor) and not torch.equal(first.nan_to_num(), second.nan_to_num()):
+        if not _is_same(first, second, torch):
             raise InvalidValueError(
                 f"{type(module).__name__} draws random numbers: two calls of it differ, and verify=True compares one",
                 hint="call module.eval() first if that is dropout, or leave verify out",
             )
     return results[0]
+
+
+def _is_same(first: Any, second: Any, torch: Any) -> bool:
+    """Whether two results are equal, NaN too; what is no tensor was known when exporting."""
+    return not isinstance(first, torch.Tensor) or torch.equal(first.nan_to_num(), second.nan_to_num())
 
 
 def _copied(value: Any) -> Any:
