@@ -243,7 +243,7 @@ def test_generation_with_caches():
 
 
 ONE_PROCESS = """
-import mithril as ml, numpy as np, torch, os
+import mithril as ml, numpy as np
 backend = ml.TorchBackend(device="cuda", seed=3)
 model = ml.Model()
 model |= ml.Linear(8)(input="input", output="hidden")
@@ -251,7 +251,7 @@ model |= ml.Linear(3)(input="hidden", output="output")
 compiled = ml.compile(model, backend, layout=ml.Mesh(data=1), shapes={"input": [4, 6]})
 params = compiled.randomize_params()
 output = compiled.evaluate(params, {"input": np.ones((4, 6), np.float32)})["output"]
-print(torch.distributed.is_initialized() and torch.distributed.get_backend(), output.shape)
+print(output.device, tuple(output.shape))
 """
 
 
@@ -267,10 +267,10 @@ def test_a_mesh_of_more_gpus_than_there_are():
         ml.compile(network(), backend, shapes={"input": [4 * count, 3, 8, 8]})
 
 
-def test_a_launched_process_uses_nccl(tmp_path):
+def test_a_launched_process_computes_there(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(ONE_PROCESS))
     command = [sys.executable, "-m", "mithril", "launch", "-n", "1", str(script)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert "[4, 3]" in done.stdout
+    assert "cuda:0 (4, 3)" in done.stdout
