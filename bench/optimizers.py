@@ -2,8 +2,8 @@
 
 Run it with ``python -m bench.optimizers``. Parameters are those of ResNet-18 (62 arrays, 12 million numbers) and of
 many small layers, where what a step costs besides arithmetic shows. `torch.optim` runs with ``foreach``, which takes
-all arrays by one call, and without, one array after the other as the generated program does. PyTorch writes into the
-parameters, ours makes new ones: that is most of the difference.
+lists of arrays as the generated program does, and without, one array after the other. PyTorch writes into the
+parameters, ours makes new ones: that is most of the difference for large arrays.
 """
 
 from __future__ import annotations

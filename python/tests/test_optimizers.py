@@ -324,6 +324,78 @@ def test_copies_go_on_alone():
     assert optimizer.steps == 1
 
 
+# --- lists of PyTorch -------------------------------------------------------------------------------------------
+
+
+def sizes(rng):
+    """Shapes of parameters: of every rank, empty, alike, and some that fill a piece of a list by themselves."""
+    shapes = [(), (1,), (0, 3), (300, 400), (128, 1025)]
+    shapes += [tuple(rng.integers(1, 9, size=rng.integers(0, 4))) for _ in range(int(rng.integers(3, 12)))]
+    shapes += shapes[: int(rng.integers(0, 6))]
+    return {f"p{i}": tuple(map(int, shapes[k])) for i, k in enumerate(rng.permutation(len(shapes)))}
+
+
+LISTS = {
+    "sgd": lambda **options: optim.SGD(0.1, **options),
+    "nesterov": lambda **options: optim.SGD(0.1, momentum=0.8, dampening=0.0, nesterov=True, **options),
+    "adam": lambda **options: optim.Adam(0.1, amsgrad=True, weight_decay=0.1, **options),
+    "adamw": lambda **options: optim.AdamW(0.1, **options),
+    "rmsprop": lambda **options: optim.RMSprop(0.1, momentum=0.8, centered=True, **options),
+    "lion": lambda **options: optim.Lion(0.1, weight_decay=0.1, **options),
+    "adafactor": lambda **options: optim.Adafactor(0.1, weight_decay=0.1, **options),
+}
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    ("name", "device"), [(n, d) for n in LISTS for d in ("cpu", "cuda") if (n, d) != ("adafactor", "cuda")]
+)
+def test_lists_of_torch_compute_what_numpy_does_one_by_one(name, device, seed, monkeypatch):
+    # What is written for a GPU runs on a CPU too if it makes no constants, as clipping by norm and Adafactor do.
+    engine = type(ml.TorchBackend().engine)
+    monkeypatch.setattr(engine, "load", lambda self, core: self.load_source(core.source("torch", device), "model"))
+    rng = np.random.default_rng([seed, *name.encode()])
+    # NumPy warns of the mean of nothing.
+    shapes = {n: shape for n, shape in sizes(rng).items() if 0 not in shape or name != "adafactor"}
+    common = {
+        "clip_norm": [None, 0.5][int(rng.integers(2))] if device == "cpu" else None,
+        "clip_value": [None, 0.7][int(rng.integers(2))],
+        "groups": [None, {"p[125]": {"weight_decay": 0.02}}][int(rng.integers(2))],
+    }
+    common = {option: value for option, value in common.items() if value is not None}
+    start = {n: rng.normal(size=shape) for n, shape in shapes.items()}
+    dtypes = {n: ["float64", "float64", "float32"][int(rng.integers(3))] for n in shapes}
+    drawn = [{n: rng.normal(size=shape) for n, shape in shapes.items()} for _ in range(3)]
+    results = {}
+    for backend in (ml.NumpyBackend(), ml.TorchBackend()):
+        optimizer = LISTS[name](**common)
+        params = {n: backend.tensor(v, dtypes[n]) for n, v in start.items()}
+        for step in drawn:
+            gradients = {n: backend.tensor(v, dtypes[n]) for n, v in step.items()}
+            given = [params, gradients, *map(dict, optimizer.state.values())]
+            before = [{n: np.array(backend.to_numpy(a)) for n, a in arrays.items()} for arrays in given]
+            params = optimizer.update(params, gradients)
+            for arrays, copies in zip(given, before, strict=True):
+                for n, array in arrays.items():
+                    np.testing.assert_array_equal(backend.to_numpy(array), copies[n], err_msg=n)
+        results[backend.name] = {n: backend.to_numpy(v) for n, v in params.items()}
+    for n in shapes:
+        agree({n: results["torch"][n]}, {n: results["numpy"][n]}, dtypes[n])
+
+
+def test_a_step_of_torch_has_as_many_calls_for_many_parameters_as_for_two():
+    def calls(count):
+        optimizer = optim.AdamW(0.1)
+        params = {str(i): torch.ones(3, 2) for i in range(count)}
+        optimizer.update(params, params)
+        (program,) = optimizer._rule._programs.values()
+        text = program._program.module.source.text
+        assert max(map(len, text.splitlines())) <= 100
+        return text.count("torch.") - text.count("import torch")
+
+    assert calls(2) == calls(40) < 30
+
+
 def test_a_program_is_compiled_once():
     optimizer = optim.AdamW(lambda step: 0.1 / step)
     params = {"w": np.ones(2)}

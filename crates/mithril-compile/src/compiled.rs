@@ -32,6 +32,8 @@ pub struct Compiled {
     pub checkpoint: bool,
     /// Data whose memory a target may write results into.
     pub donated: Vec<Arc<str>>,
+    /// Whether it is a step of an optimizer, whose like ops a target may compute together.
+    pub is_optimizer_step: bool,
     /// Weights that are kept in 8 bits, for targets that have no kernels of their own for them.
     pub schemes: Schemes,
     /// How programs are divided over a mesh of devices.
@@ -64,6 +66,7 @@ impl Compiled {
             float,
             checkpoint,
             donated,
+            is_optimizer_step: model.is_optimizer_step(),
             schemes: Schemes::new(),
             layout: None,
             limits: flat.limits,

@@ -45,6 +45,10 @@ pub struct Lowering {
     pub torch: LoweringRule,
     /// PyTorch, where the memory of input 0 may be reused for the result.
     pub torch_in_place: LoweringRule,
+    /// PyTorch, for many uses of the op in one call: operands are lists of tensors of one shape each, or what all uses
+    /// share, which has no dimensions; the value is a list. The text starts with the name of the function, to which an
+    /// underscore is added where the memory of input 0 may be reused.
+    pub torch_foreach: LoweringRule,
     /// JAX.
     pub jax: LoweringRule,
     /// MLX.
@@ -67,6 +71,7 @@ impl Lowering {
         numpy_in_place: LoweringRule::None,
         torch: LoweringRule::None,
         torch_in_place: LoweringRule::None,
+        torch_foreach: LoweringRule::None,
         jax: LoweringRule::None,
         mlx: LoweringRule::None,
         custom: LoweringRule::None,
@@ -102,6 +107,8 @@ pub struct LoweringCx<'a> {
     pub xp: &'a str,
     /// The target's names of dtypes; empty for a dtype that it does not have.
     pub dtypes: fn(DType) -> &'static str,
+    /// The device for which many uses of the op are written in one call; empty for a single use.
+    pub device: &'a str,
 }
 
 impl Attrs for LoweringCx<'_> {

@@ -46,6 +46,8 @@ pub(crate) struct Inner {
     pub depth: usize,
     /// Leaves in it, all levels.
     pub size: usize,
+    /// Whether it is a step of an optimizer, which does the same to many arrays.
+    pub is_optimizer_step: bool,
     pub body: Body,
 }
 
@@ -202,6 +204,11 @@ impl Model {
     pub fn with_class(class: &str) -> Self {
         Self::from_body(class, Body::Composite(Box::default()))
     }
+    /// Whether it is a step of an optimizer ([`crate::optimizers::join`]): a target may compute like ops of its
+    /// parameters together.
+    pub fn is_optimizer_step(&self) -> bool {
+        self.0.is_optimizer_step
+    }
     pub(crate) fn from_body(class: &str, body: Body) -> Self {
         let size = usize::from(matches!(body, Body::Leaf(_)));
         Self(Arc::new(Inner {
@@ -211,6 +218,7 @@ impl Model {
             arguments: Arc::default(),
             depth: 1,
             size,
+            is_optimizer_step: false,
             body,
         }))
     }

@@ -338,6 +338,7 @@ impl PyCompiled {
                 arguments: EVALUATE,
                 results: Results::Dict,
                 donated: &self.compiled.donated,
+                foreach: self.compiled.is_optimizer_step,
             };
             Ok(PySource { source: codegen::emit_on(target, &[function], device)?, many: false, partition })
         })
@@ -373,6 +374,7 @@ impl PyCompiled {
                 arguments: GRADIENT,
                 results: Results::Dicts(&dicts),
                 donated: &[],
+                foreach: false,
             };
             Ok(PySource { source: codegen::emit_on(target, &[function], device)?, many: true, partition })
         })
@@ -411,6 +413,7 @@ impl PyCompiled {
                     arguments: VALUES,
                     results: Results::Dict,
                     donated: &[],
+                    foreach: false,
                 })
                 .collect();
             let source = codegen::emit_on(target, &functions, device)?;

@@ -33,8 +33,14 @@ pub fn eager_source(
     let no_op = &mut |_: &str, _: &Graph| {};
     let graph = lower(&graph, &PythonBackend(target), float, no_op)?;
     let arguments = [Argument { name: "x", role: Role::Data }];
-    let function =
-        Function { name: "op", graph: &graph, arguments: &arguments, results: Results::Tuple, donated: &[] };
+    let function = Function {
+        name: "op",
+        graph: &graph,
+        arguments: &arguments,
+        results: Results::Tuple,
+        donated: &[],
+        foreach: false,
+    };
     Ok(PySource { source: codegen::emit_on(target, &[function], device)?, many, partition: None })
 }
 

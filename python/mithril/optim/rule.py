@@ -140,6 +140,16 @@ class Program:
             rule.optimizer, parts, clip_value=rule.clip_value, clip_norm=rule.clip_norm, master=rule.master
         )
         self.slots = {name: [Slot(*slot) for slot in kept] for name, kept in zip(members, slots, strict=True)}
+        #: For each parameter the names under which its arrays go in and come out.
+        self._keys = [
+            (
+                f"param_{i}",
+                f"gradient_{i}",
+                [(slot.name, f"{slot.name}_{i}", f"new_{slot.name}_{i}") for slot in self.slots[name]],
+                f"new_param_{i}",
+            )
+            for i, name in enumerate(self.names)
+        ]
         jit = backend.name in ("jax", "mlx") if rule.jit is None else rule.jit
         layout = self._layout(gradients, set(model.input_keys))
         physical = compile(model, backend, jit=jit, static_shapes=True, inference=True, layout=layout)
@@ -226,19 +236,21 @@ class Program:
         for k, counter in enumerate(counters):
             data[f"step_{k}"] = self._number(counter)
         engine = self.backend.engine
-        for i, name in enumerate(self.names):
-            data[f"param_{i}"] = params[name]
-            data[f"gradient_{i}"] = gradients[name]
-            for slot, value in state[name].items():
-                data[f"{slot}_{i}"] = value
+        for name, (param, gradient, slots, _) in zip(self.names, self._keys, strict=True):
+            data[param] = params[name]
+            data[gradient] = gradients[name]
+            own = state[name]
+            for slot, key, _ in slots:
+                data[key] = own[slot]
             if self._is_divided:
-                for key in (f"param_{i}", *(f"{slot}_{i}" for slot in state[name])):
+                for key in (param, *(key for _, key, _ in slots)):
                     data[key] = engine.beside(data[key], gradients[name])
-        data = {name: data[name] for name in self._inputs}
+        if len(data) != len(self._inputs):
+            data = {name: data[name] for name in self._inputs}
         if not engine.is_single_device:
             data = {n: engine.beside(x, gradients[self.names[0]]) if x.shape == () else x for n, x in data.items()}
         if self._own_gradients:
-            data = {name: value.detach() if value.requires_grad else value for name, value in data.items()}
+            data |= {name: value.detach() for name, value in data.items() if value.requires_grad}
         try:
             outputs = self._program.evaluate({}, data, {})
         except Exception as error:
@@ -246,12 +258,11 @@ class Program:
             if explained is None:
                 raise
             raise explained from error
-        new = {name: outputs[f"new_param_{i}"] for i, name in enumerate(self.names)}
-        slots = {
-            name: {slot.name: outputs[f"new_{slot.name}_{i}"] for slot in self.slots[name]}
-            for i, name in enumerate(self.names)
-        }
-        return new, slots
+        new, new_state = {}, {}
+        for name, (_, _, slots, param) in zip(self.names, self._keys, strict=True):
+            new[name] = outputs[param]
+            new_state[name] = {slot: outputs[key] for slot, _, key in slots}
+        return new, new_state
 
     def _number(self, value: float) -> Any:
         scalar = self._scalars.get(value)

@@ -188,6 +188,7 @@ impl<'a> LoweringContext<'a> {
                     args: &args,
                     xp: "",
                     dtypes: |_| "",
+                    device: "",
                 };
                 f(&cx).ok_or("ggml cannot express this use")?
             }

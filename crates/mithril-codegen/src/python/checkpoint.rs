@@ -85,15 +85,28 @@ pub fn module(
     let calls = main.new.nodes().map(|(call, _)| template::lower(target, &main.new, call));
     templates.push(calls.chain(rest).collect());
     main.finish(last)?;
-    let part =
-        |(name, graph)| Function { name, graph, arguments: &[], results: Results::Tuple, donated: &[] };
+    let part = |(name, graph)| Function {
+        name,
+        graph,
+        arguments: &[],
+        results: Results::Tuple,
+        donated: &[],
+        foreach: false,
+    };
     let mut functions: Vec<Function<'_>> = parts.iter().map(|(name, graph)| part((name, graph))).collect();
     functions.push(evaluate(&main.new));
     writer::written(target, &functions, templates, device)
 }
 
 fn evaluate(graph: &Graph) -> Function<'_> {
-    Function { name: "evaluate", graph, arguments: EVALUATE, results: Results::Dict, donated: &[] }
+    Function {
+        name: "evaluate",
+        graph,
+        arguments: EVALUATE,
+        results: Results::Dict,
+        donated: &[],
+        foreach: false,
+    }
 }
 
 /// The graph of a segment as a function of what it reads.

@@ -7,7 +7,7 @@ use mithril_ir::graph::Def;
 use mithril_ir::{NodeId, ValueId};
 
 use super::Function;
-use super::function::results;
+use super::function::reads;
 use super::targets::PythonTarget;
 use super::template::{self, Template};
 
@@ -18,19 +18,10 @@ impl Donations {
     /// Those of a function whose live nodes these are.
     pub fn of(function: &Function<'_>, live: &[bool]) -> Self {
         let graph = function.graph;
-        let mut reads = vec![0_usize; graph.values().len()];
         if function.donated.is_empty() {
-            return Self(vec![false; reads.len()]);
+            return Self(vec![false; graph.values().len()]);
         }
-        let (dicts, states) = results(function);
-        for (_, v) in dicts.iter().flatten().chain(&states) {
-            reads[v.index()] += 1;
-        }
-        for (_, node) in graph.nodes().filter(|(id, _)| live[id.index()]) {
-            for v in &node.inputs {
-                reads[v.index()] += 1;
-            }
-        }
+        let reads = reads(function, live);
         let is_donated = |v: ValueId| {
             let value = graph.value(v);
             let name = value.name.as_ref().filter(|_| matches!(value.def, Def::Input(_)));

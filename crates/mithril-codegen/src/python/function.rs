@@ -11,6 +11,7 @@ use mithril_ir::{DType, Dim, Error, Graph, Lit, NodeId, Result, ValueId};
 
 use rustc_hash::FxHashMap;
 
+use super::foreach::{self, Group, Step};
 use super::formulas::Formulas;
 use super::headings;
 use super::literal;
@@ -62,6 +63,8 @@ pub struct FunctionWriter<'m, 'a> {
     formulas: Formulas,
     names: Namer,
     symbols: Symbols,
+    /// Lists of tensors that have a name.
+    lists: FxHashMap<Vec<ValueId>, String>,
     lines: Vec<(String, Option<NodeId>)>,
 }
 
@@ -72,6 +75,7 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         function: &'m Function<'m>,
         name: String,
         templates: Vec<Option<Template>>,
+        steps: &[Step],
     ) -> Result<Body> {
         let graph = function.graph;
         let count = graph.values().len();
@@ -92,12 +96,13 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
             formulas: Formulas::default(),
             names,
             symbols: Symbols::default(),
+            lists: FxHashMap::default(),
             lines: Vec::new(),
         };
-        writer.body(name)
+        writer.body(name, steps)
     }
 
-    fn body(&mut self, name: String) -> Result<Body> {
+    fn body(&mut self, name: String, steps: &[Step]) -> Result<Body> {
         let (dicts, states) = results(self.function);
         self.count_uses(dicts.iter().flatten().chain(&states));
         self.formulas = Formulas::of(self.graph, self.module.target, &self.is_result);
@@ -107,12 +112,22 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         }
         self.lines.push((wrapped(format!("def {name}({}):", arguments.join(", "))), None));
         self.bind_symbols()?;
-        for (id, node) in self.graph.nodes() {
-            self.statement(id, node)?;
+        let mut bytes: FxHashMap<NodeId, f64> = FxHashMap::default();
+        for step in steps {
+            match step {
+                Step::Node(id) => self.statement(*id, self.graph.node(*id))?,
+                Step::Group(group) => {
+                    self.group(group)?;
+                    let all = group.nodes.iter().map(|id| release::bytes(self.graph, *id)).sum();
+                    bytes.insert(group.nodes[0], all);
+                }
+            }
         }
         let statements = self.lines.len();
         self.return_line(&dicts, &states)?;
-        release::insert(&mut self.lines, statements, |node| release::bytes(self.graph, node));
+        let graph = self.graph;
+        let size = |node| bytes.get(&node).copied().unwrap_or_else(|| release::bytes(graph, node));
+        release::insert(&mut self.lines, statements, size);
         headings::insert(&mut self.lines, self.graph);
         let keys = |entries: &Entries| entries.iter().map(|(key, _)| key.clone()).collect();
         let reads = self.function.arguments.iter().map(|argument| self.reads(argument.role)).collect();
@@ -269,6 +284,75 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         Ok(())
     }
 
+    /// Nodes in one call, whose value is a list.
+    fn group(&mut self, group: &Group) -> Result<()> {
+        let first = group.nodes[0];
+        let node = self.graph.node(first);
+        let mut expressions: FxHashMap<usize, Expression> = FxHashMap::default();
+        for piece in group.template.pieces() {
+            let Piece::Operand(i, _) = piece else { continue };
+            let expression = if foreach::is_list(self.graph, first, *i) {
+                self.list(foreach::operands(self.graph, &group.nodes, *i))?
+            } else {
+                self.operand(node, *i, false)?
+            };
+            expressions.insert(*i, expression);
+        }
+        let absent = Expression::atom("None".into());
+        let call = group.template.fill(|i| expressions.get(&i).unwrap_or(&absent), |s| self.symbols.text(s));
+        let outputs: Vec<ValueId> = group.nodes.iter().map(|id| self.graph.node(*id).outputs[0]).collect();
+        let list =
+            group.template.first_operand().filter(|_| group.in_place).and_then(|i| expressions.get(&i));
+        let (name, line) = if let Some(list) = list {
+            (list.text.clone(), call.text.replacen('(', "_(", 1))
+        } else {
+            let name = self.names.fresh(&self.plural(group.last));
+            (name.clone(), format!("{name} = {}", call.text))
+        };
+        self.lines.push((wrapped(format!("{INDENT}{line}")), Some(first)));
+        self.unpack(&outputs, &name);
+        self.lists.insert(outputs, name);
+        Ok(())
+    }
+
+    /// The name of a list of these tensors.
+    fn list(&mut self, values: Vec<ValueId>) -> Result<Expression> {
+        if let Some(name) = self.lists.get(&values) {
+            return Ok(Expression::atom(name.clone()));
+        }
+        // What is read here for the first time is read from the list from here on.
+        let is_new = values.iter().all(|v| self.expressions[v.index()].is_none());
+        let items = values.iter().map(|&v| Ok(if is_new { self.input(v) } else { self.read(v) }?.text));
+        let items = items.collect::<Result<Vec<_>>>()?.join(", ");
+        let name = self.names.fresh(&self.plural(values[0]));
+        self.lines.push((wrapped(format!("{INDENT}{name} = [{items}]")), None));
+        if is_new {
+            self.unpack(&values, &name);
+        }
+        self.lists.insert(values, name.clone());
+        Ok(Expression::atom(name))
+    }
+
+    /// What stands for the tensors of a list from here on.
+    fn unpack(&mut self, values: &[ValueId], list: &str) {
+        for (k, v) in values.iter().enumerate() {
+            self.expressions[v.index()] = Some(Expression::atom(format!("{list}[{k}]")));
+            self.is_named[v.index()] = true;
+        }
+    }
+
+    /// A name for tensors of which this is the first: `gradients` for `gradient_0`.
+    fn plural(&self, v: ValueId) -> String {
+        let name = self.hint(v);
+        let is_own = self.is_result[v.index()] || matches!(self.graph.value(v).def, Def::Input(_));
+        match name.rsplit_once('_') {
+            Some((stem, number)) if is_own && number.bytes().all(|b| b.is_ascii_digit()) => {
+                format!("{stem}s")
+            }
+            _ => name,
+        }
+    }
+
     /// Notes the expression of a value, and writes it into a line of its own if it is used more than once.
     fn define(&mut self, v: ValueId, expression: Expression) {
         let i = v.index();
@@ -392,6 +476,17 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         if let Some(expression) = &self.expressions[v.index()] {
             return Ok(expression.clone());
         }
+        let expression = self.input(v)?;
+        self.expressions[v.index()] = Some(expression.clone());
+        if self.uses[v.index()] > 1 {
+            self.name(v);
+            return self.read(v);
+        }
+        Ok(expression)
+    }
+
+    /// `data["input"]`
+    fn input(&self, v: ValueId) -> Result<Expression> {
         let value = self.graph.value(v);
         let key = value.name.as_deref().unwrap_or_default();
         let Def::Input(role) = value.def else {
@@ -399,13 +494,7 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         };
         let argument = self.function.arguments.iter().find(|a| a.role == role);
         let argument = argument.ok_or_else(|| no_such_input(key, self.function.name))?;
-        let expression = Expression::atom(format!("{}[{}]", argument.name, python_string(key)));
-        self.expressions[v.index()] = Some(expression.clone());
-        if self.uses[v.index()] > 1 {
-            self.name(v);
-            return self.read(v);
-        }
-        Ok(expression)
+        Ok(Expression::atom(format!("{}[{}]", argument.name, python_string(key))))
     }
 
     fn text_length(&self, v: ValueId) -> usize {
@@ -541,6 +630,22 @@ pub fn results(function: &Function<'_>) -> (Vec<Entries>, Entries) {
     };
     let name = |v: ValueId| graph.value(v).name.clone().unwrap_or_default();
     (dicts, graph.updates.iter().map(|(old, new)| (name(*old), *new)).collect())
+}
+
+/// How often each value is read, or returned.
+pub fn reads(function: &Function<'_>, live: &[bool]) -> Vec<usize> {
+    let graph = function.graph;
+    let mut reads = vec![0; graph.values().len()];
+    let (dicts, states) = results(function);
+    for (_, v) in dicts.iter().flatten().chain(&states) {
+        reads[v.index()] += 1;
+    }
+    for (_, node) in graph.nodes().filter(|(id, _)| live[id.index()]) {
+        for v in &node.inputs {
+            reads[v.index()] += 1;
+        }
+    }
+    reads
 }
 
 fn several_lines(parts: &[Vec<String>], is_tuple: bool) -> String {

@@ -27,6 +27,7 @@
 
 mod checkpoint;
 mod donation;
+mod foreach;
 mod formulas;
 mod function;
 mod headings;
@@ -102,6 +103,8 @@ pub struct Function<'a> {
     pub results: Results<'a>,
     /// Names of inputs whose memory the function may write results into: the caller gives them away.
     pub donated: &'a [Arc<str>],
+    /// Whether like ops on many tensors become one call on lists of them, where the target has such functions.
+    pub foreach: bool,
 }
 
 /// A written function.

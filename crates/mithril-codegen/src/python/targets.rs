@@ -27,6 +27,8 @@ pub struct PythonTarget {
     pub rules: fn(&Lowering) -> [LoweringRule; 2],
     /// The rule for an op that writes into the memory of its first input.
     pub in_place: fn(&Lowering) -> LoweringRule,
+    /// The rule for many uses of an op in one call.
+    pub foreach: fn(&Lowering) -> LoweringRule,
     /// Helpers that lowerings may call.
     pub prelude: &'static LazyLock<Prelude>,
     /// A number as a value of a dtype: `{value}`, `{dtype}`.
@@ -93,6 +95,7 @@ pub static NUMPY: PythonTarget = PythonTarget {
     typed_numbers: &[DType::BF16],
     rules: |lowering| [lowering.numpy, lowering.py],
     in_place: |lowering| lowering.numpy_in_place,
+    foreach: |_| LoweringRule::None,
     prelude: &NUMPY_PRELUDE,
     scalar: "{dtype}({value})",
     array: "np.array({value}, dtype={dtype})",
@@ -134,6 +137,7 @@ pub static TORCH: PythonTarget = PythonTarget {
     typed_numbers: &[],
     rules: |lowering| [lowering.torch, lowering.py],
     in_place: |lowering| lowering.torch_in_place,
+    foreach: |lowering| lowering.torch_foreach,
     prelude: &TORCH_PRELUDE,
     // Not `torch.tensor`, which would wait for the copy to the device.
     scalar: "torch.full((), {value}, dtype={dtype}, device=device)",
@@ -177,6 +181,7 @@ pub static JAX: PythonTarget = PythonTarget {
     typed_numbers: &[DType::U32, DType::U64],
     rules: |lowering| [lowering.jax, lowering.py],
     in_place: |_| LoweringRule::None,
+    foreach: |_| LoweringRule::None,
     prelude: &JAX_PRELUDE,
     scalar: "jnp.array({value}, dtype={dtype})",
     array: "jnp.array({value}, dtype={dtype})",
@@ -216,6 +221,7 @@ pub static MLX: PythonTarget = PythonTarget {
     typed_numbers: &[],
     rules: |lowering| [lowering.mlx, lowering.py],
     in_place: |_| LoweringRule::None,
+    foreach: |_| LoweringRule::None,
     prelude: &MLX_PRELUDE,
     scalar: "mx.array({value}, dtype={dtype})",
     array: "mx.array({value}, dtype={dtype})",
@@ -278,6 +284,7 @@ pub static CUSTOM: PythonTarget = PythonTarget {
     ],
     rules: |lowering| [lowering.custom, LoweringRule::None],
     in_place: |_| LoweringRule::None,
+    foreach: |_| LoweringRule::None,
     prelude: &NO_PRELUDE,
     scalar: "backend.tensor({value}, {dtype})",
     array: "backend.tensor({value}, {dtype})",

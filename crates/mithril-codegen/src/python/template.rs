@@ -34,7 +34,7 @@ const NUMBER: Precedence = 13;
 pub const ATOM: Precedence = 14;
 
 /// The code of a use of an op.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Template {
     text: String,
     pieces: Vec<Piece>,
@@ -82,9 +82,20 @@ impl Expression {
 }
 
 impl Template {
+    /// The text, with marks for operands.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
     /// The parts in order.
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces
+    }
+    /// The input that stands first.
+    pub fn first_operand(&self) -> Option<usize> {
+        self.pieces.iter().find_map(|piece| match piece {
+            Piece::Operand(i, _) => Some(*i),
+            _ => None,
+        })
     }
     /// Names in the text (not in strings) that may be helpers or imported.
     pub fn names(&self) -> impl Iterator<Item = &str> {
@@ -160,12 +171,21 @@ pub fn lower_in_place(target: &PythonTarget, graph: &Graph, node: NodeId) -> Opt
     if target.overlay.as_deref().is_some_and(|overlay| overlay.lower(graph, node).is_some()) {
         return None;
     }
-    lower_by(target, graph, node, [(target.in_place)(&node.op.lowering)])
+    lower_by(target, graph, node, [(target.in_place)(&node.op.lowering)], "")
+}
+
+/// The template of many uses of an op in one call, of which this is one, if the target has one.
+pub fn lower_foreach(target: &PythonTarget, graph: &Graph, node: NodeId, device: &str) -> Option<Template> {
+    let node = graph.node(node);
+    if target.overlay.as_deref().is_some_and(|overlay| overlay.lower(graph, node).is_some()) {
+        return None;
+    }
+    lower_by(target, graph, node, [(target.foreach)(&node.op.lowering)], device)
 }
 
 /// The template by the target's own table.
 fn lower_own(target: &PythonTarget, graph: &Graph, node: &Node) -> Option<Template> {
-    lower_by(target, graph, node, (target.rules)(&node.op.lowering))
+    lower_by(target, graph, node, (target.rules)(&node.op.lowering), "")
 }
 
 /// The template of the first rule that applies.
@@ -174,6 +194,7 @@ fn lower_by(
     graph: &Graph,
     node: &Node,
     rules: impl IntoIterator<Item = LoweringRule>,
+    device: &str,
 ) -> Option<Template> {
     let text = rules.into_iter().find_map(|text| match text {
         LoweringRule::None => None,
@@ -183,7 +204,7 @@ fn lower_by(
                 .map(|i| argument(target, graph, node, i))
                 .map(|arg| arg.map(|arg| if is_compound(&arg) { format!("({arg})") } else { arg }))
                 .collect::<Option<Vec<_>>>()?;
-            function(&LoweringCx { graph, node, args: &args, xp: target.xp, dtypes: target.dtypes })
+            function(&LoweringCx { graph, node, args: &args, xp: target.xp, dtypes: target.dtypes, device })
         }
     })?;
     let is_detached = !target.detached.is_empty() && makes_integers(graph, node);

@@ -32,7 +32,7 @@ pub fn wrapped(line: String) -> String {
             let text = statement.trim_start();
             format!("{}{}:", &line[..indent], expression(text, indent, indent, 1))
         }
-        None => line,
+        None => format!("{}{}", &line[..indent], expression(line.trim_start(), indent, indent, 0)),
     }
 }
 

@@ -8,6 +8,7 @@ use mithril_ir::error::Code;
 use mithril_ir::{DType, Error, Graph, NodeId, Result, Tensor};
 
 use super::donation::Donations;
+use super::foreach::{self, Step};
 use super::function::{FunctionWriter, results};
 use super::literal;
 use super::namer::{Namer, python_string};
@@ -72,7 +73,9 @@ pub fn written(
     let names: Vec<String> = functions.iter().map(|f| module.names.fresh(f.name)).collect();
     let mut bodies = Vec::with_capacity(functions.len());
     for ((function, templates), name) in functions.iter().zip(templates).zip(names) {
-        bodies.push(FunctionWriter::write(&mut module, function, name, templates)?);
+        let mut templates = templates;
+        let steps = steps(target, function, &mut templates, device);
+        bodies.push(FunctionWriter::write(&mut module, function, name, templates, &steps)?);
     }
     let mut text = module.head();
     let mut origins = Vec::new();
@@ -267,6 +270,27 @@ pub fn lower_all(target: &PythonTarget, functions: &[Function<'_>]) -> Result<Ve
         all.push(templates);
     }
     if missing.is_empty() { Ok(all) } else { Err(unsupported(target, &missing)) }
+}
+
+/// The order of the statements of a function; nodes that are computed in one call get the template of that.
+fn steps(
+    target: &PythonTarget,
+    function: &Function<'_>,
+    templates: &mut [Option<Template>],
+    device: &str,
+) -> Vec<Step> {
+    if !function.foreach {
+        return function.graph.nodes().map(|(id, _)| Step::Node(id)).collect();
+    }
+    let steps = foreach::schedule(target, function, &live_nodes(function), device);
+    for step in &steps {
+        if let Step::Group(group) = step {
+            for id in &group.nodes {
+                templates[id.index()] = Some(group.template.clone());
+            }
+        }
+    }
+    steps
 }
 
 fn is_wide(graph: &Graph) -> bool {

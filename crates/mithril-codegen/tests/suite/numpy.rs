@@ -34,7 +34,10 @@ fn write(graph: &Graph) -> Source {
 }
 
 fn try_write(graph: &Graph, results: Results<'_>) -> Result<Source, Error> {
-    emit(&NUMPY, &[Function { name: "evaluate", graph, arguments: EVALUATE, results, donated: &[] }])
+    emit(
+        &NUMPY,
+        &[Function { name: "evaluate", graph, arguments: EVALUATE, results, donated: &[], foreach: false }],
+    )
 }
 
 /// The lines of the function itself.
@@ -359,6 +362,7 @@ fn several_functions_share_helpers_and_constants() {
         arguments: &arguments,
         results: Results::Dict,
         donated: &[],
+        foreach: false,
     };
     let source = emit(&NUMPY, &[function("first"), function("first")]).unwrap();
     assert_eq!(source.text.matches("_CONSTANT_1 =").count(), 1);

@@ -62,6 +62,7 @@ pub static SQRT: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g / (v.y * 2.0)]),
     lowering: Lowering {
         py: Template("{xp}.sqrt({0})"),
+        torch_foreach: Template("torch._foreach_sqrt({0})"),
         c: Template("sqrt{f}({0})"),
         ggml: Template("ggml_sqrt({0})"),
         onnx: Template("Sqrt({0})"),

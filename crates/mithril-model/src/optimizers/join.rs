@@ -1,5 +1,7 @@
 //! One model that takes a training step of many parameters.
 
+use std::sync::Arc;
+
 use mithril_ir::{DType, Lit, Place, Result};
 
 use super::{Optimizer, clip, find};
@@ -94,6 +96,7 @@ pub fn join(optimizer: &str, parts: &[Part], clipping: Clipping, master: bool) -
     let mut model = Model::with_class(optimizer.layer.name);
     let outputs: Vec<_> = outputs.into_iter().map(|(name, c)| (name.into(), c)).collect();
     model.add_outputs(&outputs, &Place::default())?;
+    Arc::make_mut(&mut model.0).is_optimizer_step = true;
     Ok(Joined { model, slots, scalar })
 }
 

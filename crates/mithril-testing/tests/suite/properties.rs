@@ -293,6 +293,7 @@ fn stages(program: &Program) -> Result<String, String> {
         arguments: EVALUATE,
         results: Results::Dict,
         donated: &[],
+        foreach: false,
     };
     Ok(all + &said(emit(&NUMPY, &[function]), "emit")?.text)
 }

@@ -54,6 +54,7 @@ fn run(stages: &str, graph: &str) -> Result<String> {
                 arguments: EVALUATE,
                 results: Results::Dict,
                 donated: &[],
+                foreach: false,
             };
             return Ok(emit(target(name), &[function])?.text);
         }
