@@ -96,7 +96,9 @@ pub fn schedule(target: &PythonTarget, function: &Function<'_>, live: &[bool], d
             continue;
         };
         let first = template.first_operand().map(|i| operands(graph, &nodes, i)).unwrap_or_default();
-        let in_place = lists.contains(&first) && first.iter().all(|v| reads[v.index()] == 1);
+        let in_place = template.starts_with_operand()
+            && lists.contains(&first)
+            && first.iter().all(|v| reads[v.index()] == 1);
         lists.insert(nodes.iter().map(|id| graph.node(*id).outputs[0]).collect());
         let last = graph.node(nodes[0]).outputs[0];
         steps.push(Step::Group(Group { nodes, template, in_place, last }));

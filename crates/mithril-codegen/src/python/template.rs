@@ -97,6 +97,15 @@ impl Template {
             _ => None,
         })
     }
+    /// Whether it is a call whose first argument is an operand, not something computed of one.
+    pub fn starts_with_operand(&self) -> bool {
+        match self.pieces.as_slice() {
+            &[Piece::Text(start, end), Piece::Operand(..), ..] => {
+                self.text[start..end].strip_suffix('(').is_some_and(|name| !name.contains('('))
+            }
+            _ => false,
+        }
+    }
     /// Names in the text (not in strings) that may be helpers or imported.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(|&(start, end)| &self.text[start..end])

@@ -1,6 +1,7 @@
 //! Tests of generated code, in one program.
 
 mod c;
+mod foreach;
 mod kernels;
 mod mathematics;
 mod numpy;

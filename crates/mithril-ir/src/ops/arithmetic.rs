@@ -1,19 +1,21 @@
-//! Elementwise arithmetic composed of other ops: interpolation, sums of powers, replacement of NaN.
+//! Elementwise arithmetic composed of other ops: interpolation, sums of powers, replacement of NaN, sums of products.
 
 use std::f64::consts::LN_2;
 
+use super::foreach;
 use crate::dtype::DType;
 use crate::formula::{ExpandCx, V};
 use crate::literal::Lit;
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
-    Attr, BINARY, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Tolerance, attr, tensor,
+    Attr, BINARY, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, Precision, ShapeRule, Tolerance,
+    attr, tensor,
 };
 use crate::rules::Attrs;
 
 /// Ops of this file.
-pub static OPS: &[&OpDef] = &[&FMOD, &LERP, &HYPOT, &LOGADDEXP, &LOGADDEXP2, &NAN_TO_NUM];
+pub static OPS: &[&OpDef] = &[&FMOD, &LERP, &HYPOT, &LOGADDEXP, &LOGADDEXP2, &NAN_TO_NUM, &ADDCMUL];
 
 /// A function of `{xp}` that all frameworks have for 32-bit and 64-bit floats only.
 fn plain_floats(s: &LoweringCx<'_>, text: &str) -> Option<String> {
@@ -245,3 +247,42 @@ pub static NAN_TO_NUM: OpDef = OpDef {
     tolerance: Tolerance::Exact,
     ..BLANK
 };
+
+static ADDCMUL_PORTS: &[Port] =
+    &[tensor("input"), tensor("left"), tensor("right"), attr("value", Attr::Float, DefaultLit::Float(1.0))];
+
+/// `input + value * left * right`
+pub static ADDCMUL: OpDef = OpDef {
+    name: "addcmul",
+    doc: "`input + value * left * right`, elementwise, as used in optimizer steps. The operands broadcast.",
+    ports: ADDCMUL_PORTS,
+    shape: ShapeRule::Broadcast,
+    dtype: DTypeRule::Float,
+    expand: Some(|c| {
+        let product = c.x[1] * c.x[2];
+        let is_one = matches!(c.lit(3), Lit::Float(1.0));
+        vec![c.x[0] + if is_one { product } else { product * c.x[3] }]
+    }),
+    lowering: Lowering {
+        torch: Function(torch_addcmul),
+        torch_foreach: Function(foreach::addcmul),
+        ..Lowering::NONE
+    },
+    cases: &["[2,3] [2,3] [2,3]", "[2,3] [3] [] value=-0.5", "[] [2,1] [3]", "[0,2] [2] [0,2]"],
+    tolerance: Tolerance::Contraction,
+    precision: Some(Precision::Follow),
+    ..BLANK
+};
+
+/// One pass over memory, in dtypes in which PyTorch rounds as the reference does. Only the last operand may be a number.
+fn torch_addcmul(cx: &LoweringCx<'_>) -> Option<String> {
+    if !matches!(cx.out(0)?.dtype, DType::F32 | DType::F64) || cx.ty(0).is_none() || cx.ty(1).is_none() {
+        return None;
+    }
+    let value = cx.f64(3).ok().filter(|x| x.is_finite())?;
+    if cx.ty(2).is_some() {
+        return Some(format!("torch.addcmul({}, {}, {}, value={value:?})", cx.arg(0), cx.arg(1), cx.arg(2)));
+    }
+    let factor = cx.f64(2).ok().map(|x| x * value).filter(|x| x.is_finite())?;
+    Some(format!("torch.add({}, {}, alpha={factor:?})", cx.arg(0), cx.arg(1)))
+}

@@ -6,8 +6,8 @@
 pub use super::compare::*;
 pub use super::function::*;
 
+use super::foreach;
 use crate::dtype::DType;
-use crate::literal::Lit;
 use crate::lowering::LoweringRule::{Function, Template};
 use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
@@ -32,7 +32,6 @@ pub static OPS: &[&OpDef] = &[
     &MAXIMUM,
     &MINIMUM,
     &CLIP,
-    &ADDCMUL,
     &CAST,
     &STOP_GRADIENT,
 ];
@@ -50,7 +49,7 @@ pub static ADD: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g, v.g]),
     lowering: Lowering {
         py: Template("{0} + {1}"),
-        torch_foreach: Function(|cx| foreach_commutative(cx, "add")),
+        torch_foreach: Function(|cx| foreach::commutative(cx, "add")),
         ggml: Function(super::ggml::add),
         onnx: Template("Add({0}, {1})"),
         ..Lowering::NONE
@@ -71,7 +70,7 @@ pub static SUBTRACT: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g, -v.g]),
     lowering: Lowering {
         py: Template("{0} - {1}"),
-        torch_foreach: Function(foreach_difference),
+        torch_foreach: Function(foreach::difference),
         ggml: Function(super::ggml::subtract),
         onnx: Template("Sub({0}, {1})"),
         ..Lowering::NONE
@@ -92,7 +91,7 @@ pub static MULTIPLY: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * v.x[1], v.g * v.x[0]]),
     lowering: Lowering {
         py: Template("{0} * {1}"),
-        torch_foreach: Function(|cx| foreach_commutative(cx, "mul")),
+        torch_foreach: Function(|cx| foreach::commutative(cx, "mul")),
         ggml: Function(super::ggml::multiply),
         onnx: Template("Mul({0}, {1})"),
         ..Lowering::NONE
@@ -114,7 +113,7 @@ pub static DIVIDE: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g / v.x[1], -(v.g * v.y) / v.x[1]]),
     lowering: Lowering {
         py: Template("{0} / {1}"),
-        torch_foreach: Function(|cx| is_list(cx, 0).then(|| foreach_call(cx, "div", 0, 1))),
+        torch_foreach: Function(foreach::quotient),
         c: Template("{0} / {1}"),
         ggml: Function(super::ggml::divide),
         onnx: Template("Div({0}, {1})"),
@@ -462,7 +461,7 @@ pub static MAXIMUM: OpDef = OpDef {
     lowering: Lowering {
         py: Template("{xp}.maximum({0}, {1})"),
         torch: Function(|cx| torch_extremum(cx, "maximum")),
-        torch_foreach: Function(|cx| foreach_extremum(cx, "maximum")),
+        torch_foreach: Function(|cx| foreach::extremum(cx, "maximum")),
         mlx: Function(|cx| mlx_extremum(cx, "maximum")),
         c: Function(|cx| c_function(cx, "maximum")),
         ggml: Template("mithril_max({0}, {1})"),
@@ -489,7 +488,7 @@ pub static MINIMUM: OpDef = OpDef {
     lowering: Lowering {
         py: Template("{xp}.minimum({0}, {1})"),
         torch: Function(|cx| torch_extremum(cx, "minimum")),
-        torch_foreach: Function(|cx| foreach_extremum(cx, "minimum")),
+        torch_foreach: Function(|cx| foreach::extremum(cx, "minimum")),
         mlx: Function(|cx| mlx_extremum(cx, "minimum")),
         c: Function(|cx| c_function(cx, "minimum")),
         ggml: Template("mithril_min({0}, {1})"),
@@ -504,34 +503,6 @@ pub static MINIMUM: OpDef = OpDef {
 fn torch_extremum(cx: &LoweringCx<'_>, name: &str) -> Option<String> {
     let dtype = cx.out(0)?.dtype;
     Some(format!("torch.{name}({}, {})", cx.torch_tensor(0, dtype), cx.torch_tensor(1, dtype)))
-}
-
-/// Whether input `i` is a list where an op is applied to many tensors at once, not something that they share.
-fn is_list(cx: &LoweringCx<'_>, i: usize) -> bool {
-    cx.absent(i) && cx.ty(i).is_some_and(|ty| ty.shape.rank() > 0)
-}
-
-/// A function of a list and another operand.
-fn foreach_call(cx: &LoweringCx<'_>, name: &str, list: usize, other: usize) -> String {
-    format!("torch._foreach_{name}({}, {})", cx.arg(list), cx.arg(other))
-}
-
-/// Of a list with a list, or with what its tensors share.
-fn foreach_commutative(cx: &LoweringCx<'_>, name: &str) -> Option<String> {
-    let reversed = || is_list(cx, 1).then(|| foreach_call(cx, name, 1, 0));
-    is_list(cx, 0).then(|| foreach_call(cx, name, 0, 1)).or_else(reversed)
-}
-
-/// PyTorch has no difference of a list and a tensor that is shared.
-fn foreach_difference(cx: &LoweringCx<'_>) -> Option<String> {
-    let is_shared = !is_list(cx, 1) && cx.absent(1);
-    let sum = || format!("torch._foreach_add({}, {}, alpha=-1)", cx.arg(0), cx.arg(1));
-    is_list(cx, 0).then(|| if is_shared { sum() } else { foreach_call(cx, "sub", 0, 1) })
-}
-
-/// Of two lists.
-fn foreach_extremum(cx: &LoweringCx<'_>, name: &str) -> Option<String> {
-    (is_list(cx, 0) && is_list(cx, 1)).then(|| foreach_call(cx, name, 0, 1))
 }
 
 /// MLX gives the whole gradient of equal floats to the second operand.
@@ -585,7 +556,7 @@ pub static CLIP: OpDef = OpDef {
             is_known.then(|| format!("np.clip({}, {}, {})", cx.arg(0), cx.arg(1), cx.arg(2)))
         }),
         torch: Function(torch_clip),
-        torch_foreach: Function(foreach_clip),
+        torch_foreach: Function(foreach::clip),
         jax: Function(|cx| float_only(cx, &format!("_clip({{0}}, {{1}}, {})", cx.arg(2)))),
         mlx: Template("_clip({0}, {1}, {2})"),
         ggml: Function(super::ggml::clip),
@@ -601,75 +572,6 @@ fn torch_clip(cx: &LoweringCx<'_>) -> Option<String> {
     let is_bound = |i: usize| cx.ty(i).is_some() || !cx.absent(i);
     let x = cx.torch_tensor(0, cx.out(0)?.dtype);
     (is_bound(1) || is_bound(2)).then(|| format!("_clip({x}, {}, {})", cx.arg(1), cx.arg(2)))
-}
-
-/// Bounds that are numbers.
-fn foreach_clip(cx: &LoweringCx<'_>) -> Option<String> {
-    let are_numbers = cx.f64(1).is_ok() && cx.f64(2).is_ok();
-    let text = || {
-        format!("torch._foreach_minimum(torch._foreach_maximum({}, {}), {})", cx.arg(0), cx.arg(1), cx.arg(2))
-    };
-    (is_list(cx, 0) && are_numbers).then(text)
-}
-
-static ADDCMUL_PORTS: &[Port] =
-    &[tensor("input"), tensor("left"), tensor("right"), attr("value", Attr::Float, DefaultLit::Float(1.0))];
-
-/// `input + value * left * right`
-pub static ADDCMUL: OpDef = OpDef {
-    name: "addcmul",
-    doc: "`input + value * left * right`, elementwise, as used in optimizer steps. The operands broadcast.",
-    ports: ADDCMUL_PORTS,
-    shape: ShapeRule::Broadcast,
-    dtype: DTypeRule::Float,
-    expand: Some(|c| {
-        let product = c.x[1] * c.x[2];
-        let is_one = matches!(c.lit(3), Lit::Float(1.0));
-        vec![c.x[0] + if is_one { product } else { product * c.x[3] }]
-    }),
-    lowering: Lowering {
-        torch: Function(torch_addcmul),
-        torch_foreach: Function(foreach_addcmul),
-        ..Lowering::NONE
-    },
-    cases: &["[2,3] [2,3] [2,3]", "[2,3] [3] [] value=-0.5", "[] [2,1] [3]", "[0,2] [2] [0,2]"],
-    tolerance: Tolerance::Contraction,
-    precision: Some(Precision::Follow),
-    ..BLANK
-};
-
-/// One pass over memory, in dtypes in which PyTorch rounds as the reference does. Only the last operand may be a number.
-fn torch_addcmul(cx: &LoweringCx<'_>) -> Option<String> {
-    if !matches!(cx.out(0)?.dtype, DType::F32 | DType::F64) || cx.ty(0).is_none() || cx.ty(1).is_none() {
-        return None;
-    }
-    let value = cx.f64(3).ok().filter(|x| x.is_finite())?;
-    if cx.ty(2).is_some() {
-        return Some(format!("torch.addcmul({}, {}, {}, value={value:?})", cx.arg(0), cx.arg(1), cx.arg(2)));
-    }
-    let factor = cx.f64(2).ok().map(|x| x * value).filter(|x| x.is_finite())?;
-    Some(format!("torch.add({}, {}, alpha={factor:?})", cx.arg(0), cx.arg(1)))
-}
-
-/// In one pass over memory on a CPU, also where all tensors share the last operand. Elsewhere such a product is computed
-/// first: kernels for many tensors take lists of like shapes, and two of those are faster than one for each tensor.
-fn foreach_addcmul(cx: &LoweringCx<'_>) -> Option<String> {
-    let value = cx.f64(3).ok().filter(|x| x.is_finite())?;
-    if !(is_list(cx, 0) && is_list(cx, 1)) {
-        return None;
-    }
-    let (x, left, right) = (cx.arg(0), cx.arg(1), cx.arg(2));
-    if !cx.absent(2) {
-        let factor = cx.f64(2).ok().map(|x| x * value).filter(|x| x.is_finite())?;
-        return Some(format!("torch._foreach_add({x}, {left}, alpha={factor:?})"));
-    }
-    if !is_list(cx, 2) && cx.device != "cpu" {
-        return Some(format!(
-            "torch._foreach_add({x}, torch._foreach_mul({left}, {right}), alpha={value:?})"
-        ));
-    }
-    let right = if is_list(cx, 2) { right.to_owned() } else { format!("[{right}] * len({left})") };
-    Some(format!("torch._foreach_addcmul({x}, {left}, {right}, value={value:?})"))
 }
 
 static CAST_PORTS: &[Port] = &[tensor("input"), attr("dtype", Attr::DType, DefaultLit::Required)];

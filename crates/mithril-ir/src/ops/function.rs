@@ -1,7 +1,6 @@
 //! Elementwise functions of one float (and `atan2`): powers, exponentials, trigonometry, rounding.
 //!
-//! The reference evaluations call `libm` rather than the platform's functions, so that constant folding gives the same bits
-//! everywhere.
+//! Reference evaluations call `libm`, not the platform's functions: constant folding gives the same bits everywhere.
 
 use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, LN_10, PI};
 

@@ -14,6 +14,7 @@ pub mod decompose;
 pub mod einsum;
 pub mod elementwise;
 pub mod factor;
+mod foreach;
 pub mod function;
 pub mod getitem;
 mod ggml;
