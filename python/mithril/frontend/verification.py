@@ -24,6 +24,8 @@ def verify(
     expected: Mapping[str, Any],
     source: str,
     help: Callable[[], str],
+    *,
+    is_rounded: bool = False,
 ) -> None:
     """Compare a model on NumPy with what it was made of.
 
@@ -41,12 +43,14 @@ def verify(
         What computed them, for messages.
     help : callable
         Finds out what is to be done if something differs.
+    is_rounded : bool
+        Whether intermediate results are rounded to few numbers, as by a quantized model.
 
     Raises
     ------
     NumericsError
         If an output has another shape, or differs by more than 0.001 of its largest element (0.1 where it, or an input
-        or parameter, has 16 bits; integers and truth values by anything).
+        or parameter, has 16 bits, or where intermediate results are rounded; integers and truth values by anything).
     """
     # These import what imports models.
     from ..backends.registry import get_backend
@@ -56,10 +60,10 @@ def verify(
     shapes = {name: list(value.shape) for name, value in data.items()}
     # What was imported in training mode computes as in training.
     outputs = compile(model, get_backend("numpy"), shapes=shapes).evaluate(dict(params), data)
-    has_halves = any(map(_is_half, (*data.values(), *params.values())))
+    is_coarse = is_rounded or any(map(_is_half, (*data.values(), *params.values())))
     notes = []
     for name, reference in expected.items():
-        allowed = _ALLOWED_IN_16_BITS if has_halves or _is_half(reference) else _ALLOWED
+        allowed = _ALLOWED_IN_16_BITS if is_coarse or _is_half(reference) else _ALLOWED
         note = _difference(np.asarray(outputs[name]), np.asarray(reference), allowed)
         if note is not None:
             notes.append(f"`{name}` {note}")
