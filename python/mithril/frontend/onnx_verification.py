@@ -112,7 +112,7 @@ def _evaluator(content: Content) -> tuple[str, list[Input], Run]:
     graph = evaluator.proto_.graph
     # Old files list their weights among the inputs.
     weights = {entry.name for entry in graph.initializer}
-    inputs = []
+    inputs: list[Input] = []
     for entry in graph.input:
         if entry.name not in weights:
             tensor = entry.type.tensor_type
