@@ -205,3 +205,17 @@ def test_other_files_of_pytorch(tmp_path, recwarn):
     with pytest.raises(ml.errors.ModelFileError, match=r"pickle of torch\.save(.|\n)*may run code"):
         ml.from_torch(tmp_path / "module.pt")
     assert not recwarn
+
+
+def test_calls_of_vmap_are_resolved_before_they_are_written(tmp_path):
+    class Rows(torch.nn.Module):
+        def forward(self, x):
+            return torch.vmap(lambda row: row.softmax(0) * torch.vmap(torch.sin)(row))(x)
+
+    x = torch.randn(4, 3)
+    program = torch.export.export(Rows(), (x,))
+    with pytest.raises(ml.errors.ModelFileError, match=r"(?s)holds calls of torch.vmap.*run_decompositions"):
+        ml.from_torch(written(tmp_path, files.saved(program)))
+    model, params = ml.from_torch(written(tmp_path, files.saved(program.run_decompositions({}))))
+    outputs = ml.compile(model, ml.NumpyBackend()).evaluate(params, {model.input_keys[0]: x.numpy()})
+    np.testing.assert_allclose(outputs[model.output_keys[0]], Rows()(x).numpy(), rtol=1e-6)

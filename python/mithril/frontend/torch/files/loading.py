@@ -71,6 +71,8 @@ def _hint(reason: str) -> str:
         )
     if "TorchScript" in reason:
         return "give the module that it was made of to ml.from_torch(module, args)"
+    if "torch.vmap" in reason:
+        return "write what program.run_decompositions({}) returns, or give the module itself to ml.from_torch"
     return "write it with torch.export.save, or give the module itself to ml.from_torch(module, args)"
 
 

@@ -259,6 +259,9 @@ def _stack_entry(entry: str) -> str | None:
 
 def _target(value: Any) -> str:
     if not isinstance(value, str) or not (_TARGET.fullmatch(value) or value in NUMBERS):
+        if isinstance(value, str) and value.startswith("torch._functorch."):
+            # Marks of where a call begins and ends are resolved by calling them, which changes the state of PyTorch.
+            raise Malformed("it holds calls of torch.vmap, which are not resolved")
         raise Malformed(f"{_short(value)} is not an op")
     return value
 
