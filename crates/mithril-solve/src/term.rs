@@ -24,10 +24,6 @@ pub struct ShapeTerm {
 }
 
 impl ShapeTerm {
-    /// A shape about which nothing is known.
-    pub fn unknown(rest: Seq) -> Self {
-        Self { rest: Some(rest), ..Self::default() }
-    }
     /// A shape of known rank.
     pub fn known(shape: Shape) -> Self {
         Self { prefix: shape.0.into_vec(), ..Self::default() }

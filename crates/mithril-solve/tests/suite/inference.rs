@@ -170,6 +170,17 @@ fn broadcasting_refuses() {
 }
 
 #[test]
+fn an_operand_of_broadcasting_counts_once() {
+    // Of `where(c, x, x)`, x alone can have the rank of the result.
+    let mut s = Solver::default();
+    let [c, x, y] = slots(&mut s, ["c", "x", "y"]);
+    relate(&mut s, Rule::Broadcast, &[c, x, x], &[y]).unwrap();
+    set(&mut s, c, "4").unwrap();
+    set(&mut s, y, "2 3 4").unwrap();
+    assert_eq!(shown(&s, x), "[2, 3, ?]");
+}
+
+#[test]
 fn a_residual_connection_keeps_an_unknown_rank() {
     let mut s = Solver::default();
     let [x, w, b, y, z] = slots(&mut s, ["x", "w", "b", "y", "z"]);
@@ -300,7 +311,7 @@ fn what_contains_itself_is_an_error() {
     let mut s = Solver::default();
     let x = s.slot("x");
     let seq = s.fresh_seq();
-    s.set_shape(x, ShapeTerm::unknown(seq), why()).unwrap();
+    s.set_shape(x, ShapeTerm { rest: Some(seq), ..ShapeTerm::default() }, why()).unwrap();
     let longer = ShapeTerm { prefix: vec![Dim::ONE], rest: Some(seq), suffix: vec![] };
     assert_eq!(s.set_shape(x, longer, why()).unwrap_err().code(), Code::RankMismatch);
     // x -> [1, *x] -> x
@@ -343,6 +354,27 @@ fn known_prefix_meets_known_suffix() {
             set(&mut s, x, text).unwrap();
         }
         assert_eq!(s.resolve(&Dim::symbol("n")), Dim::Const(2));
+    }
+}
+
+#[test]
+fn shapes_that_equal_one_shape_are_equal() {
+    // `[a, ...]` and `[..., b]` may overlap in any way, but two that equal a third one end alike.
+    for (shared, [one, other]) in [("a ..", [".. b", ".. c"]), (".. a", ["b ..", "c .."])] {
+        for (swaps_first, swaps_second) in [(false, false), (false, true), (true, false), (true, true)] {
+            let mut s = Solver::default();
+            let [shared, one, other] = [shared, one, other].map(|text| term(&mut s, text));
+            for (shape, swaps) in [(one, swaps_first), (other, swaps_second)] {
+                let slot = s.slot("x");
+                let mut pair = [shared.clone(), shape];
+                if swaps {
+                    pair.reverse();
+                }
+                pair.into_iter().for_each(|shape| s.set_shape(slot, shape, why()).unwrap());
+            }
+            let [b, c] = ["b", "c"].map(|name| s.resolve(&Dim::symbol(name)));
+            assert_eq!(b, c, "{shared} {swaps_first} {swaps_second}");
+        }
     }
 }
 

@@ -203,3 +203,40 @@ error[M0301]: incompatible shapes
   help: make n+5 and 3 equal",
     );
 }
+
+#[test]
+fn a_renamed_slot_has_its_new_name() {
+    let mut s = Solver::default();
+    let x = declare(&mut s, "x", mixed(["3"]), 1);
+    let dropped = s.transaction(|s| {
+        s.rename(x, "y".into());
+        Err::<(), _>(Error::internal("give up"))
+    });
+    assert!(dropped.is_err());
+    assert_eq!(&*s.name(x), "x");
+    s.rename(x, "image".into());
+    assert!(
+        s.set_shape(x, Shape::of([4]).into(), Why::default()).unwrap_err().to_string().contains("`image`")
+    );
+}
+
+#[test]
+fn only_ports_that_disagree_are_named() {
+    let mut s = Solver::default();
+    let x = declare(&mut s, "x", mixed(["2", "3"]), 1);
+    let y = declare(&mut s, "y", mixed(["4", "5"]), 2);
+    let z = declare(&mut s, "z", mixed(["5", "6"]), 3);
+    let rule = Rule::Pattern("a b, b c, c d -> a d");
+    let out = s.slot("out");
+    let chain = relation("chain", rule, &["first", "second", "third"], &[x, y, z], out);
+    check(
+        &s.relate(chain, why("chain", "net.chain", 9)).unwrap_err(),
+        "
+error[M0301]: incompatible shapes in `net.chain`
+  at model.py:9
+  first   [2, 3]   because `x` was declared [2, 3]   model.py:1
+  second  [4, 5]   because `y` was declared [4, 5]   model.py:2
+  chain takes shapes (a b, b c, c d), so 3 and 4 would have to be equal
+  help: change 3 to 4 where `x` was declared [2, 3] (model.py:1), or 4 to 3 where `y` was declared [4, 5] (model.py:2)",
+    );
+}

@@ -62,6 +62,30 @@ fn sizes_inside_of_literals_become_numbers() {
 }
 
 #[test]
+fn literals_of_one_slot_are_equal_part_by_part() {
+    let size = |name: &str| Lit::Int(Dim::symbol(name));
+    let shapes: [fn(Lit, Lit) -> Lit; 4] = [
+        |a, b| Lit::tuple([a, b]),
+        |a, b| Lit::Slice(Arc::new([a, b, Lit::None])),
+        |a, b| Lit::Slice(Arc::new([Lit::tuple([a]), Lit::None, b])),
+        |a, b| Lit::tuple([Lit::Slice(Arc::new([Lit::None, a, Lit::None])), b]),
+    ];
+    for of in shapes {
+        let mut s = Solver::default();
+        let [x, y] = ["x", "y"].map(|name| s.slot(name));
+        s.set_literal(x, of(size("n"), Lit::int(7)), why()).unwrap();
+        s.set_literal(y, of(Lit::int(3), size("m")), why()).unwrap();
+        s.equate(x, y, why()).unwrap();
+        assert_eq!(
+            [s.resolve(&Dim::symbol("n")), s.resolve(&Dim::symbol("m"))],
+            [Dim::Const(3), Dim::Const(7)]
+        );
+        let other = s.set_literal(x, of(Lit::int(3), Lit::int(8)), why()).unwrap_err();
+        assert_eq!(other.code(), Code::ConflictingOptions);
+    }
+}
+
+#[test]
 fn relations_wait_for_every_size_inside_of_a_literal() {
     let pair = || Lit::tuple([Lit::Int(Dim::symbol("n")), Lit::Int(Dim::symbol("m"))]);
     for (literal, names) in [
@@ -99,6 +123,18 @@ fn a_difference_of_sizes_may_not_become_negative() {
         if let Err(error) = last {
             assert_ne!(error.code(), Code::Internal);
         }
+    }
+}
+
+#[test]
+fn what_is_taken_from_a_number_may_not_make_it_negative() {
+    for (number, times, m, valid) in [(5, 1, 5, true), (5, 1, 6, false), (6, 2, 3, true), (6, 2, 4, false)] {
+        let mut s = Solver::default();
+        let size = s.fresh_dim();
+        let taken = &Dim::symbol("m") * &Dim::Const(times);
+        s.equate_dims(&size, &(&Dim::Const(number) - &taken), why()).unwrap();
+        let last = s.equate_dims(&Dim::symbol("m"), &Dim::Const(m), why());
+        assert_eq!(last.is_ok(), valid, "{number} - {times} * {m}: {last:?}");
     }
 }
 
