@@ -357,6 +357,15 @@ mod tests {
     }
 
     #[test]
+    fn there_are_as_many_units_as_asked_for() {
+        for count in 2..4 {
+            assert_eq!(units(FILE, count).len(), count);
+        }
+        let text = "static const char *text(void)\n{\n    return \"({\\\"[\"; /* )}] */\n}\n";
+        assert_eq!(units(&format!("{text}{FILE}"), 3).len(), 3, "brackets in texts and comments are none");
+    }
+
+    #[test]
     fn what_has_state_or_is_not_understood_stays_whole() {
         for line in ["static int count = 0;\n", "static _Atomic int count;\n", "int broken(\n"] {
             let file = format!("{line}{FILE}");

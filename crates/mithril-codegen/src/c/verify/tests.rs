@@ -153,6 +153,16 @@ fn indices_within_shapes() {
     refuses(&reads_at(|i| i * 2, &[(0, 9)]), &["on an axis of 8"]);
     let inside = |i: Index| (i.clone() * 5).modulo(9);
     refuses(&reads_at(inside, &[]), &["on an axis of 8"]);
+    // Also where a reduction reads.
+    let (v, summed) = (var(0, 8), var(7, 8));
+    let sums = |index: Index| {
+        let body = Box::new(load(0, &[index]));
+        let value = Expr::Reduce { op: ReduceOp::Sum, vars: vec![summed], body };
+        let nest = Nest { to: x(3), vars: vec![v], value };
+        program(vectors(), vec![step("sum", KernelWork::Nest(nest))])
+    };
+    check(&sums(Index::var(summed))).expect("is right");
+    refuses(&sums(Index::var(summed) + Index::number(1)), &["= 8 on an axis of 8 of x0 `input`", "i7 = 7"]);
 }
 
 #[test]
