@@ -94,6 +94,20 @@ def test_what_follows_from_parameters_and_states_is_computed_anew_when_they_are_
         next(iter(first.values()))[...] = 0
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_is_computed_when_parameters_are_packed_has_scratch_memory(threads):
+    # The calls do not need any: only the order of the parameter does.
+    model = ml.Model()
+    weight = ml.IOKey("weight", shape=[300], differentiable=True)
+    model |= ml.Sort()(input=weight, output="sorted")
+    model |= ml.Add()(left="input", right="sorted", output="output")
+    backend = ml.CBackend(num_threads=threads)
+    compiled = ml.compile(model, backend, shapes={"input": [300]}, inference=True)
+    weight, x = np.random.default_rng(0).standard_normal((2, 300), np.float32)
+    packed = compiled.pack({"weight": weight})
+    np.testing.assert_array_equal(compiled.evaluate(packed, {"input": x})["output"], x + np.sort(weight))
+
+
 def test_packed_parameters_stand_for_their_arrays():
     sizes = {"input": ["batch", 5]}
     compiled, other, plain = (
@@ -620,11 +634,16 @@ def test_an_exported_file_includes_its_header_and_has_a_prototype_of_all(tmp_pat
     fixed = ml.compile(model, ml.CBackend(), shapes={"input": [2, 5]}, inference=True)
     rows = ml.compile(model, ml.CBackend(), shapes={"input": ["batch", 5]}, inference=True)
     step = ml.compile(classifier(), ml.CBackend(), shapes={"input": [2, 5]})
+    # For threads, but without scratch memory of theirs.
+    large = ml.Model()
+    large |= ml.Tanh()(input="input", output="output")
+    large = ml.compile(large, ml.CBackend(num_threads=2), shapes={"input": [200, 1000]}, inference=True)
+    large.export(tmp_path / "large")
     fixed.export(tmp_path / "fixed", weights_inside=False)
     rows.export(tmp_path / "rows", batch="batch")
     step.export(tmp_path / "step", gradients=True)
     strict = ["-std=c11", "-Wall", "-Wextra", "-Wmissing-prototypes", "-Wstrict-prototypes", "-Wshadow", "-Werror"]
-    for folder in ("fixed", "rows", "step"):
+    for folder in ("fixed", "rows", "step", "large"):
         assert '#include "model.h"' in (tmp_path / folder / "model.c").read_text()
         for compiler in COMPILERS:
             for flags in ([], ["-DMITHRIL_NO_MALLOC"], ["-DMITHRIL_SINGLE_THREAD"]):

@@ -68,6 +68,27 @@ def test_convolutions_of_parts_of_tensors(image, weight, shape, groups, pack):
     np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-12)
 
 
+#: Channels, and how many of zeros are put in front of them and behind.
+PADDED = [(13, 3, 0), (29, 3, 0), (13, 0, 3), (20, 12, 0), (9, 5, 2), (3, 5, 0)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("channels", "front", "back"), PADDED)
+def test_channels_beside_zeros_between_convolutions(channels, front, back, dtype):
+    total = front + channels + back
+    shapes = [(channels, 16, 1, 1), (16, total, 3, 3), (16, 16, 3, 3)]
+    params = {f"w{i}": normal(*shape, seed=i).astype(dtype) for i, shape in enumerate(shapes)}
+    data = {"x": normal(1, 16, 9, 9).astype(dtype)}
+    y = op("conv2d", ml.IOKey("x"), ml.IOKey("w0"))
+    y = op("relu", op("pad", y, ((0, 0), (front, back), (0, 0), (0, 0))))
+    y = op("conv2d", op("conv2d", y, ml.IOKey("w1"), None, 1, 1), ml.IOKey("w2"), None, 1, 1)
+    x, *w = (torch.tensor(a, dtype=torch.float64) for a in (data["x"], *params.values()))
+    expected = functional.pad(functional.conv2d(x, w[0]), (0, 0, 0, 0, front, back)).relu()
+    expected = functional.conv2d(functional.conv2d(expected, w[1], padding=1), w[2], padding=1)
+    eps = np.finfo(dtype).eps * float(abs(expected).max())
+    np.testing.assert_allclose(evaluate(y, params, data, dtype=dtype), expected, rtol=0, atol=32 * eps)
+
+
 def test_sums_side_by_side_are_aligned():
     # GCC 12 at this level gave such an array an address that its own instructions refuse.
     params, data = {"w": normal(3, 10, 2, 4)}, {"x": normal(2, 3, 7, 11)}

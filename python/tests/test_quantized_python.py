@@ -187,3 +187,22 @@ def test_what_cannot_be(name):
         ml.compile(model, wide, shapes=shapes_of(data), inference=True)
     with pytest.raises(TypeError, match=r'NumpyBackend and CBackend do with quantize="int8"'):
         ml.InterpreterBackend(quantize="int8")
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int8_weights"])
+@pytest.mark.parametrize("axes", [None, (1, 0), (-1, -2)], ids=str)
+def test_a_weight_may_be_turned_in_any_way(axes, scheme):
+    # Twice, in two ways: a product with a weight that is turned once is a linear layer.
+    turns = [ml.MatrixTranspose(), ml.Transpose(axes=axes)]
+    for first, second in (turns, turns[::-1]):
+        model = ml.Model()
+        weight = ml.IOKey("weight", shape=[96, 40], differentiable=True)
+        model |= copy.deepcopy(first)(input=weight, output="turned")
+        model |= copy.deepcopy(second)(input="turned", output="again")
+        model |= ml.MatrixMultiply()(left="input", right="again", output="output")
+        rng = np.random.default_rng(0)
+        w, x = rng.standard_normal((96, 40), np.float32), rng.standard_normal((5, 96), np.float32)
+        backend = ml.NumpyBackend(quantize=scheme, quantize_strict=True)
+        compiled = ml.compile(model, backend, shapes={"input": [5, 96]}, inference=True)
+        output = compiled.evaluate({"weight": w}, {"input": x})["output"]
+        assert 1e-5 < error(output, x @ w) < 0.02
