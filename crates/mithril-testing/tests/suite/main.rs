@@ -19,6 +19,8 @@ mod partition_halo;
 mod partition_random;
 mod properties;
 mod raise;
+mod raise_attention;
+mod raise_products;
 mod registry;
 mod stages;
 mod stages_random;

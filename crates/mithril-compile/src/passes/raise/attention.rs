@@ -21,6 +21,10 @@ pub struct Scores {
     /// What is added to scores, or which of them stay.
     pub mask: Option<Bound>,
     is_causal: bool,
+    /// Whether a causal mask or truth values forbid by a number that is not minus infinity.
+    forbids_by_number: bool,
+    /// Whether the mask is known to forbid keys, not only to add numbers.
+    mask_forbids: bool,
     /// The nodes behind the product.
     pub nodes: Nodes,
 }
@@ -74,7 +78,14 @@ pub fn raised(view: &View<'_>, root: NodeId) -> Option<Bound> {
 impl Scores {
     /// Scores as the softmax reads them.
     pub fn new() -> Self {
-        Self { scale: 1.0, mask: None, is_causal: false, nodes: Nodes::new() }
+        Self {
+            scale: 1.0,
+            mask: None,
+            is_causal: false,
+            forbids_by_number: false,
+            mask_forbids: false,
+            nodes: Nodes::new(),
+        }
     }
     /// The op with these scores, for queries with `size` features.
     pub fn attention(&self, operands: Operands, size: &Dim, dtype: DType) -> Bound {
@@ -170,7 +181,12 @@ impl Scores {
         }
         let inner = self.behind_scale(view, v);
         let inner = self.behind_casts(view, inner);
-        is_product(view, inner).then_some(inner)
+        (is_product(view, inner) && self.keeps_means()).then_some(inner)
+    }
+    /// Whether the op makes the same of a query for which the masks together leave no key. Where a number forbids, the pieces
+    /// make a mean of what is forbidden; one mask alone leaves a key then, but of two nobody knows.
+    fn keeps_means(&self) -> bool {
+        !(self.forbids_by_number && self.is_causal && self.mask_forbids)
     }
     /// What a value is a multiple of.
     pub fn behind_scale(&mut self, view: &View<'_>, v: ValueId) -> ValueId {
@@ -187,14 +203,17 @@ impl Scores {
         });
         if is_causal {
             self.is_causal = true;
+            self.forbids_by_number |= any_number(view, mask, |x| x != 0.0 && x.is_finite());
             return Some(());
         }
         // One number for all scores is not a mask.
         let has_axes = view.shape(mask)?.rank() > 0;
+        self.mask_forbids |= any_number(view, mask, |x| is_forbidden(view, scores, x));
         (self.mask.is_none() && has_axes).then(|| self.mask = Some(Bound::Value(mask)))
     }
     /// A mask of truth values: where scores stay, or where they do not.
     fn allow(&mut self, view: &View<'_>, mask: ValueId, is_allowed: bool, fill: f64) -> Option<()> {
+        self.forbids_by_number |= fill != f64::NEG_INFINITY;
         let constant = match view.graph.lit(mask) {
             Some(Lit::Tensor(t)) => Some(t),
             _ => None,
@@ -210,6 +229,7 @@ impl Scores {
         if self.mask.is_some() || !has_axes || !(fill == f64::NEG_INFINITY || has_keys) {
             return None;
         }
+        self.mask_forbids = true;
         let mask = Bound::Value(mask);
         self.mask = Some(if is_allowed { mask } else { Bound::Op(&compare::LOGICAL_NOT, vec![mask]) });
         Some(())
@@ -278,6 +298,12 @@ fn is_causal(t: &Tensor, allows: impl Fn(f64) -> bool, forbids: impl Fn(f64) -> 
         let x = t.get(at).f64();
         if key <= query { allows(x) } else { forbids(x) }
     })
+}
+
+/// Whether a mask is a constant with such a number.
+fn any_number(view: &View<'_>, mask: ValueId, is_such: impl Fn(f64) -> bool) -> bool {
+    let Some(Lit::Tensor(t)) = view.graph.lit(mask) else { return false };
+    (0..t.len()).any(|at| is_such(t.get(at).f64()))
 }
 
 /// Whether a constant mask allows every query a key.

@@ -126,7 +126,6 @@ fn reshaped(view: &View<'_>, node: &Node) -> Option<Bound> {
             Some(if is_same { Bound::Value(first) } else { Bound::reshaped(Bound::Value(first), target) })
         }
         op if op == &linalg::LINEAR || op == &linalg::MATMUL => unflattened(view, inner, target),
-        op if op == &m::TRANSPOSE => unflattened_transpose(view, inner, target),
         op if op == &e::ADD => (0..2).find_map(|i| {
             let (_, product) = view.use_of(inner.inputs[i], &linalg::MATMUL)?;
             let bias = bias_of(view, inner.inputs[1 - i], target.last()?)?;
@@ -134,16 +133,17 @@ fn reshaped(view: &View<'_>, node: &Node) -> Option<Bound> {
             let is_bare = matches!(product, Bound::Op(op, _) if op == &linalg::MATMUL);
             is_bare.then(|| Bound::Op(&e::ADD, vec![product, bias]))
         }),
-        _ => None,
+        _ => unflattened_transpose(view, inner, target),
     }
 }
 
 /// A transposition of matrices whose leading axes were flattened, without that, in the shape `target`.
 fn unflattened_transpose(view: &View<'_>, transpose: &Node, target: &[Dim]) -> Option<Bound> {
-    let (_, reshape) = view.use_of(transpose.inputs[0], &m::RESHAPE)?;
-    let flat = view.shape(transpose.inputs[0])?;
+    let flat = *transpose.inputs.first()?;
+    let (_, reshape) = view.use_of(flat, &m::RESHAPE)?;
+    let flat = view.shape(flat)?;
     let (n, rank) = (flat.rank(), target.len());
-    let is_kept = rank > n && target[rank - 2..] == [flat[n - 1].clone(), flat[n - 2].clone()];
+    let is_kept = n >= 2 && rank > n && target[rank - 2..] == [flat[n - 1].clone(), flat[n - 2].clone()];
     if !is_kept || !is_matrix_transpose(&order(view, transpose)?) {
         return None;
     }
