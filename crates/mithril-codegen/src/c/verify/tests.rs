@@ -248,6 +248,18 @@ fn rows_read_what_was_made_in_them() {
     }
     let next = |row: Index| (row + Index::number(1)).modulo(4);
     refuses(&rows([0, 1], false, next), &["reads x1 `first` [4, 2] at [", "which another row fills"]);
+    // Also where a sum reads.
+    let sums = |read: &dyn Fn(Index) -> Index| {
+        let mut sums = rows([0, 1], false, |row| row);
+        if let KernelWork::Rows(rows) = &mut sums.steps[StepId::new(0)].work {
+            let (row, k) = (var(0, 4), var(9, 2));
+            let body = Box::new(load(1, &[read(Index::var(row)), Index::var(k)]));
+            rows.nests[1].0.value = Expr::Reduce { op: ReduceOp::Sum, vars: vec![k], body };
+        }
+        sums
+    };
+    check(&sums(&|row| row)).expect("is right");
+    refuses(&sums(&next), &["reads x1 `first` [4, 2] at [", "which another row fills"]);
     // Of the scratch memory of a row nothing is left behind.
     let mut later = rows([0, 1], true, |row| row);
     later.buffers.push(buffer("later", &[2], Place::Output(OutputId::new(1))));
