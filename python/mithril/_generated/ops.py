@@ -23,7 +23,6 @@ KINDS: dict[str, str] = {
     "maximum": "tt",
     "minimum": "tt",
     "clip": "ttt",
-    "addcmul": "ttta",
     "cast": "ta",
     "stop_gradient": "t",
     "sqrt": "t",
@@ -82,6 +81,7 @@ KINDS: dict[str, str] = {
     "logaddexp": "tt",
     "logaddexp2": "tt",
     "nan_to_num": "taaa",
+    "addcmul": "ttta",
     "relu": "t",
     "relu6": "t",
     "leaky_relu": "tt",
@@ -665,34 +665,6 @@ class Ops:
         return self._op("clip", (input, min, max))
 
     clamp = clip
-
-    @spellings.op("addcmul", ("input", "left", "right", "value"))
-    def addcmul(self, input: Any, left: Any, right: Any, value: float = 1.0) -> Any:
-        r"""`input + value * left * right`, elementwise, as used in optimizer steps.
-
-        The operands broadcast.
-
-        Parameters
-        ----------
-        input : array
-        left : array
-        right : array
-        value : float, optional
-            Default: ``1.0``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.addcmul(np.ones((2, 3)), np.ones((2, 3)), np.ones((2, 3))).shape
-        (2, 3)
-        """
-        return self._op("addcmul", (input, left, right, value))
 
     @spellings.op("cast", ("input", "dtype"))
     def cast(self, input: Any, dtype: Any | None) -> Any:
@@ -2113,6 +2085,34 @@ class Ops:
         (2, 3)
         """
         return self._op("nan_to_num", (input, nan, posinf, neginf))
+
+    @spellings.op("addcmul", ("input", "left", "right", "value"))
+    def addcmul(self, input: Any, left: Any, right: Any, value: float = 1.0) -> Any:
+        r"""`input + value * left * right`, elementwise, as used in optimizer steps.
+
+        The operands broadcast.
+
+        Parameters
+        ----------
+        input : array
+        left : array
+        right : array
+        value : float, optional
+            Default: ``1.0``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.addcmul(np.ones((2, 3)), np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
+        """
+        return self._op("addcmul", (input, left, right, value))
 
     @spellings.op("relu", ("input",))
     def relu(self, input: Any) -> Any:
