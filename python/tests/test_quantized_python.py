@@ -206,3 +206,32 @@ def test_a_weight_may_be_turned_in_any_way(axes, scheme):
         compiled = ml.compile(model, backend, shapes={"input": [5, 96]}, inference=True)
         output = compiled.evaluate({"weight": w}, {"input": x})["output"]
         assert 1e-5 < error(output, x @ w) < 0.02
+
+
+#: The shape of a weight, and what happens to it before its product.
+CHANGES = {
+    "reshaped": ([96, 40], lambda: [ml.Reshape(shape=(40, 96))]),
+    "permuted": ([2, 20, 96], lambda: [ml.Transpose(axes=(1, 0, 2)), ml.Reshape(shape=(40, 96))]),
+    "changed": ([40, 96], lambda: [ml.Tanh()]),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("name", KINDS)
+def test_a_weight_that_is_changed_before_its_product_is_reported(name, change):
+    shape, layers = CHANGES[change]
+    model, weight = ml.Model(), ml.IOKey("weight", shape=shape, differentiable=True)
+    for layer in [*layers(), ml.MatrixTranspose()]:
+        model |= layer(input=weight, output=(weight := f"after_{len(model.layer_keys)}"))
+    model |= ml.MatrixMultiply()(left="input", right=weight, output="output")
+    options = {"shapes": {"input": [5, 96]}, "inference": True}
+    reason = "weight: it is reshaped or changed before its product"
+    with pytest.raises(ml.errors.UnsupportedOpError, match=reason):
+        ml.compile(model, backend_of(name, quantize="int8", quantize_strict=True), **options)
+    report = str(ml.quantization_report(ml.compile(model, backend_of(name, quantize="int8"), **options)))
+    assert "reshaped or changed" in report
+    # It is one if the rest is made of data.
+    data = ml.Model()
+    data |= ml.MatrixMultiply()(left="input", right="other", output="output")
+    shapes = {"input": [5, 96], "other": [96, 3]}
+    ml.compile(data, backend_of(name, quantize="int8", quantize_strict=True), shapes=shapes, inference=True)

@@ -18,7 +18,7 @@ use mithril_ir::ops::linalg::MATRIX_TRANSPOSE;
 use mithril_ir::ops::movement::{RESHAPE, TRANSPOSE};
 use mithril_ir::ops::quantized::{DYNAMIC_QUANTIZE, MATMUL_INTEGER};
 use mithril_ir::{DType, Dim, Lit, Shape};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::rewrite::Rewrite;
 
@@ -109,7 +109,10 @@ impl Quantize<'_> {
     /// Computes a node with a weight in 8 bits; false if it has none.
     fn product(&mut self, node: &Node) -> Result<bool> {
         let Some(low_bit) = node.op.low_bit else { return Ok(false) };
-        let Some((param, flips)) = self.weight(node.inputs[low_bit.weight]) else { return Ok(false) };
+        let Some((param, flips)) = self.weight(node.inputs[low_bit.weight]) else {
+            self.refuse_computed(node.inputs[low_bit.weight]);
+            return Ok(false);
+        };
         let Some(name) = self.graph.value(param).name.clone() else { return Ok(false) };
         let Some(&scheme) = self.schemes.get(&name) else { return Ok(false) };
         if let Some(reason) = self.reason(node, low_bit, param, &flips, scheme) {
@@ -146,6 +149,23 @@ impl Quantize<'_> {
             }
             flips.push(n);
             v = node.inputs[0];
+        }
+    }
+
+    /// Notes that the parameters of which a weight is made stay as they are. What is made of data is not a weight.
+    fn refuse_computed(&mut self, weight: ValueId) {
+        let (mut open, mut seen, mut names) = (vec![weight], FxHashSet::default(), Vec::new());
+        while let Some(v) = open.pop() {
+            let value = self.graph.value(v);
+            match value.def {
+                _ if !seen.insert(v) => {}
+                Def::Input(Role::Param) => names.extend(value.name.clone()),
+                Def::Input(_) => return,
+                _ => open.extend(self.graph.producer(v).into_iter().flat_map(|n| &self.graph.node(n).inputs)),
+            }
+        }
+        for weight in names.into_iter().filter(|name| self.schemes.contains_key(name)) {
+            self.decide(Decision { weight, outcome: Err("it is reshaped or changed before its product") });
         }
     }
 
