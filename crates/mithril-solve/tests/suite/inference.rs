@@ -370,7 +370,9 @@ fn shapes_that_equal_one_shape_are_equal() {
                 if swaps {
                     pair.reverse();
                 }
-                pair.into_iter().for_each(|shape| s.set_shape(slot, shape, why()).unwrap());
+                for shape in pair {
+                    s.set_shape(slot, shape, why()).unwrap();
+                }
             }
             let [b, c] = ["b", "c"].map(|name| s.resolve(&Dim::symbol(name)));
             assert_eq!(b, c, "{shared} {swaps_first} {swaps_second}");
