@@ -175,6 +175,22 @@ def test_what_becomes_of_sums_in_vectors(tail):
     np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("stride", [2, 3])
+@pytest.mark.parametrize(("size", "kernel", "padding"), [(9, 3, 1), (11, 5, 2), (17, 10, 1), (23, 11, 2), (19, 7, 3)])
+def test_gradients_of_windows_that_slide_by_several_pixels(size, kernel, padding, stride):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 3, size, size + 1), np.float32)
+    model = ml.Model()
+    model |= ml.AvgPool2d(kernel_size=kernel, stride=stride, padding=padding)(input="input", output="output")
+    compiled = ml.compile(model, ml.CBackend(), shapes={"input": list(x.shape)}, trainable_keys=["input"])
+    leaf = torch.tensor(x, requires_grad=True)
+    expected = functional.avg_pool2d(leaf, kernel, stride, padding)
+    cotangent = rng.standard_normal(tuple(expected.shape), np.float32)
+    expected.backward(torch.tensor(cotangent))
+    gradients = compiled.evaluate({"input": x}, {}, {"output": cotangent})[1]
+    np.testing.assert_allclose(gradients["input"], leaf.grad.numpy(), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize(("sizes", "kernel"), [((1, 1), 1), ((1, 8), 1), ((5, 1), 3), ((1, 1), 3)])
 def test_convolutions_of_repeated_pixels(sizes, kernel):
     # The loops of an image that is enlarged read the same pixel again: no kernel may take that for its padding.
