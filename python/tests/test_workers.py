@@ -207,7 +207,7 @@ def test_nothing_is_left_of_a_script(end, tmp_path):
     assert done.returncode == {"raise": 1, "kill": -9}[end], done.stderr
     folder, *pids = done.stdout.split()
     assert len(pids) == 3
-    until = time.monotonic() + 10
+    until = time.monotonic() + 30
     while (any(is_there(int(pid)) for pid in pids) or os.path.exists(folder)) and time.monotonic() < until:
         time.sleep(0.05)
     assert not any(is_there(int(pid)) for pid in pids)

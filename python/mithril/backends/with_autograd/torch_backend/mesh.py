@@ -58,8 +58,8 @@ class TorchMeshEngine(ProcessEngine):
         return self.mesh.distributed(self.block(array, spec).clone(), spec)
 
 
-#: Bytes from which on a sum is sent by itself, as soon as it is known.
-_LARGE = 1 << 18
+#: Smaller sums wait until they are so many bytes together; what is larger is sent at once.
+_LARGE = 1 << 22
 #: Meshes that this process is in: groups of processes are made once.
 _meshes: dict[tuple[Mesh, str], TorchMesh] = {}
 
@@ -163,9 +163,10 @@ class TorchMesh:
         #: Dtypes that gloo and NCCL do not have, and those in which their numbers are reduced.
         self._wide = {torch.bool: torch.uint8, torch.int16: torch.int32}
         self._wide |= {torch.uint16: torch.int32, torch.uint32: torch.int64}
-        #: Sums under way, and small ones that wait to be sent together, by axis of the mesh and dtype.
-        self._started: list[tuple[str, Any]] = []
-        self._small: dict[tuple[str, Any], list[Any]] = {}
+        #: Sums under way: the axis of the mesh, what is waited for, the results, and the tensor that is sent.
+        self._started: list[tuple[str, Any, list[Any], Any]] = []
+        #: Small sums that wait to be sent together, by axis of the mesh and dtype: terms and results.
+        self._waiting: dict[tuple[str, Any], list[tuple[Any, Any]]] = {}
         #: Groups of two processes, and tensors that are being sent.
         self._lines: dict[tuple[int, int], Any] = {}
         self._sent: list[tuple[Any, Any]] = []
@@ -236,28 +237,41 @@ class TorchMesh:
         """Return a tensor that holds the sum of the tensors along an axis of the mesh after the next `wait`."""
         if x.dtype in self._wide or x.dtype == self._torch.uint64:
             return self.all_reduce(x, mesh_axis)
-        reduced = x.clone(memory_format=self._torch.contiguous_format)
-        if reduced.nbytes >= _LARGE:
-            with exchanging("all_reduce", mesh_axis):
-                work = self._distributed.all_reduce(reduced, group=self._groups[mesh_axis], async_op=True)
-            self._started.append((mesh_axis, work))
-        else:
-            self._small.setdefault((mesh_axis, reduced.dtype), []).append(reduced)
+        key = (mesh_axis, x.dtype)
+        if x.nbytes >= _LARGE:
+            reduced = x.clone(memory_format=self._torch.contiguous_format)
+            self._start(key, [reduced], reduced)
+            return reduced
+        reduced = self._torch.empty_like(x, memory_format=self._torch.contiguous_format)
+        waiting = self._waiting.setdefault(key, [])
+        waiting.append((x, reduced))
+        if sum(part.nbytes for part, _ in waiting) >= _LARGE:
+            self._start_waiting(key)
         return reduced
 
+    def _start_waiting(self, key: tuple[str, Any]) -> None:
+        """Start the sums that wait to be sent together."""
+        waiting = self._waiting.pop(key)
+        joined = self._torch.cat([part.reshape(-1) for part, _ in waiting])
+        self._start(key, [reduced for _, reduced in waiting], joined)
+
+    def _start(self, key: tuple[str, Any], results: list[Any], sent: Any) -> None:
+        mesh_axis = key[0]
+        with exchanging("all_reduce", mesh_axis):
+            work = self._distributed.all_reduce(sent, group=self._groups[mesh_axis], async_op=True)
+        self._started.append((mesh_axis, work, results, sent))
+
     def wait(self) -> None:
-        """Wait for the sums that were started; small ones are sent together."""
-        small, self._small = self._small, {}
-        for (mesh_axis, _), parts in small.items():
-            joined = self._torch.cat([part.reshape(-1) for part in parts])
-            with exchanging("all_reduce", mesh_axis):
-                self._distributed.all_reduce(joined, group=self._groups[mesh_axis])
-            for part, own in zip(parts, joined.split([part.numel() for part in parts]), strict=True):
-                part.copy_(own.view_as(part))
+        """Wait for the sums that were started, and for those that wait to be sent."""
+        for key in list(self._waiting):
+            self._start_waiting(key)
         started, self._started = self._started, []
-        for mesh_axis, work in started:
+        for mesh_axis, work, results, sent in started:
             with exchanging("all_reduce", mesh_axis):
                 work.wait()
+            if results[0] is not sent:
+                for result, own in zip(results, sent.split([r.numel() for r in results]), strict=True):
+                    result.copy_(own.view_as(result))
 
     def all_gather(self, x: Any, mesh_axis: str, axis: int) -> Any:
         """Return the tensors along an axis of the mesh, joined along ``axis``."""
