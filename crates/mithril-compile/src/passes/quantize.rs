@@ -78,8 +78,14 @@ pub struct Kept {
 /// The graph with the weights of products in 8 bits, and what became of each weight that is to be.
 pub fn quantize(graph: &Graph, float: DType, schemes: &Schemes) -> Result<(Graph, Vec<Decision>)> {
     let rewrite = Rewrite::new(graph, float);
-    let mut pass =
-        Quantize { graph, rewrite, schemes, quantized: FxHashMap::default(), decisions: Vec::new() };
+    let mut pass = Quantize {
+        graph,
+        rewrite,
+        schemes,
+        quantized: FxHashMap::default(),
+        decisions: Vec::new(),
+        of_params: of_params(graph),
+    };
     for (n, node) in graph.nodes() {
         pass.rewrite.at(n);
         if !pass.product(node).map_err(|e| e.at(graph.place(n)))? {
@@ -87,6 +93,17 @@ pub fn quantize(graph: &Graph, float: DType, schemes: &Schemes) -> Result<(Graph
         }
     }
     Ok((pass.rewrite.finish()?, pass.decisions))
+}
+
+/// Which values follow from parameters and constants alone.
+fn of_params(graph: &Graph) -> Vec<bool> {
+    let is_start = |def: &Def| matches!(def, Def::Input(Role::Param) | Def::Const(_));
+    let mut known: Vec<bool> = graph.values().map(|(_, value)| is_start(&value.def)).collect();
+    for (_, node) in graph.nodes() {
+        let follows = node.inputs.iter().all(|v| known[v.index()]);
+        node.outputs.iter().for_each(|v| known[v.index()] = follows);
+    }
+    known
 }
 
 /// The inputs of a quantized weight in the new graph.
@@ -103,6 +120,8 @@ struct Quantize<'g> {
     schemes: &'g Schemes,
     quantized: FxHashMap<(ValueId, usize, Scheme), Inputs>,
     decisions: Vec<Decision>,
+    /// Which values follow from parameters and constants alone.
+    of_params: Vec<bool>,
 }
 
 impl Quantize<'_> {
@@ -154,18 +173,23 @@ impl Quantize<'_> {
 
     /// Notes that the parameters of which a weight is made stay as they are. What is made of data is not a weight.
     fn refuse_computed(&mut self, weight: ValueId) {
-        let (mut open, mut seen, mut names) = (vec![weight], FxHashSet::default(), Vec::new());
-        while let Some(v) = open.pop() {
-            let value = self.graph.value(v);
-            match value.def {
-                _ if !seen.insert(v) => {}
-                Def::Input(Role::Param) => names.extend(value.name.clone()),
-                Def::Input(_) => return,
-                _ => open.extend(self.graph.producer(v).into_iter().flat_map(|n| &self.graph.node(n).inputs)),
-            }
+        if !self.of_params[weight.index()] {
+            return;
         }
-        for weight in names.into_iter().filter(|name| self.schemes.contains_key(name)) {
-            self.decide(Decision { weight, outcome: Err("it is reshaped or changed before its product") });
+        let (mut open, mut seen) = (vec![weight], FxHashSet::default());
+        while let Some(v) = open.pop() {
+            if !seen.insert(v) {
+                continue;
+            }
+            open.extend(self.graph.producer(v).into_iter().flat_map(|n| &self.graph.node(n).inputs));
+            let value = self.graph.value(v);
+            let name = value.name.as_ref().filter(|_| value.def == Def::Input(Role::Param));
+            if let Some(weight) = name.filter(|name| self.schemes.contains_key(*name)).cloned() {
+                self.decide(Decision {
+                    weight,
+                    outcome: Err("it is reshaped or changed before its product"),
+                });
+            }
         }
     }
 
