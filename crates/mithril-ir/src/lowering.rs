@@ -107,8 +107,8 @@ pub struct LoweringCx<'a> {
     pub xp: &'a str,
     /// The target's names of dtypes; empty for a dtype that it does not have.
     pub dtypes: fn(DType) -> &'static str,
-    /// The device for which many uses of the op are written in one call; empty for a single use.
-    pub device: &'a str,
+    /// Whether many uses of the op are written in one call for a CPU.
+    pub on_cpu: bool,
 }
 
 impl Attrs for LoweringCx<'_> {
@@ -132,6 +132,10 @@ impl LoweringCx<'_> {
     /// Type of output `i`.
     pub fn out(&self, i: usize) -> Option<&TensorType> {
         self.node.outputs.get(i).and_then(|&v| self.graph.ty(v))
+    }
+    /// Whether input `i` is a list where the op is applied to many tensors in one call, not something that they share.
+    pub fn is_list(&self, i: usize) -> bool {
+        is_list(self.graph, self.node, i)
     }
     /// Whether no gradient with respect to input `i` is needed, since it depends on no parameter of the model. False for an
     /// op that is applied eagerly: its graph has no parameters, so that this is not known.
@@ -191,6 +195,14 @@ impl LoweringCx<'_> {
     pub fn dims(&self, dims: &[Dim]) -> String {
         tuple(dims.iter().map(|d| self.dim(d)))
     }
+}
+
+/// Whether input `i` of a node is a tensor of its own where the op is applied to many tensors in one call: all that is not
+/// a literal and has dimensions.
+pub fn is_list(graph: &Graph, node: &Node, i: usize) -> bool {
+    node.inputs
+        .get(i)
+        .is_some_and(|&v| graph.lit(v).is_none() && graph.ty(v).is_some_and(|ty| ty.shape.rank() > 0))
 }
 
 /// The mark of tensor input `i`.

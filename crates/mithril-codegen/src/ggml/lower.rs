@@ -188,7 +188,7 @@ impl<'a> LoweringContext<'a> {
                     args: &args,
                     xp: "",
                     dtypes: |_| "",
-                    device: "",
+                    on_cpu: false,
                 };
                 f(&cx).ok_or("ggml cannot express this use")?
             }

@@ -7,6 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
+use mithril_ir::lowering::is_list;
 use mithril_ir::{DType, Graph, Lit, NodeId, ValueId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -17,7 +18,7 @@ use super::{Function, release};
 
 /// On a CPU, what a call writes should still be in its caches when the next one reads it.
 const CPU_BYTES: f64 = (1 << 19) as f64;
-/// Elsewhere it is starting kernels that costs; intermediate results of so many bytes are held at once.
+/// Elsewhere it is starting kernels that costs; a list takes no more memory than this.
 const DEVICE_BYTES: f64 = (1 << 28) as f64;
 
 /// What a statement computes.
@@ -69,14 +70,15 @@ pub fn schedule(target: &PythonTarget, function: &Function<'_>, live: &[bool], d
     let mut templates: FxHashMap<NodeId, Template> = FxHashMap::default();
     let mut alike: BTreeMap<Signature, Vec<NodeId>> = BTreeMap::new();
     let depths = depths(graph);
+    let on_cpu = device == "cpu";
     for id in graph.nodes().map(|(id, _)| id).filter(is_live) {
-        let Some(template) = template::lower_foreach(target, graph, id, device) else { continue };
+        let Some(template) = template::lower_foreach(target, graph, id, on_cpu) else { continue };
         if let Some(signature) = signature(graph, id, &template, depths[id.index()]) {
             alike.entry(signature).or_default().push(id);
             templates.insert(id, template);
         }
     }
-    let limit = if device == "cpu" { CPU_BYTES } else { DEVICE_BYTES };
+    let limit = if on_cpu { CPU_BYTES } else { DEVICE_BYTES };
     let several = alike.into_values().filter(|nodes| nodes.len() > 1);
     let mut groups: Vec<Vec<NodeId>> = several.flat_map(|nodes| pieces(graph, &nodes, limit)).collect();
     let grouped: FxHashSet<NodeId> = groups.iter().flatten().copied().collect();
@@ -124,12 +126,6 @@ pub fn operands(graph: &Graph, nodes: &[NodeId], i: usize) -> Vec<ValueId> {
     nodes.iter().map(|id| graph.node(*id).inputs[i]).collect()
 }
 
-/// Whether input `i` of a node is a tensor of its own, where it is computed in a group.
-pub fn is_list(graph: &Graph, id: NodeId, i: usize) -> bool {
-    let v = graph.node(id).inputs[i];
-    graph.lit(v).is_none() && graph.ty(v).is_some_and(|ty| ty.shape.rank() > 0)
-}
-
 /// How a node is alike to others; `None` if it cannot be computed with them: its operands broadcast or convert, or a
 /// call for many would round otherwise than one for each, as it may for 16 bits.
 fn signature(graph: &Graph, id: NodeId, template: &Template, depth: usize) -> Option<Signature> {
@@ -145,7 +141,7 @@ fn signature(graph: &Graph, id: NodeId, template: &Template, depth: usize) -> Op
         None => {
             let ty = graph.ty(v).filter(|ty| ty.dtype == own.dtype)?;
             let shared = Operand::Shared(v.index());
-            if is_list(graph, id, i) {
+            if is_list(graph, node, i) {
                 (ty.shape == own.shape).then_some(Operand::List)
             } else {
                 Some(shared)

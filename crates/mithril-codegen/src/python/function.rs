@@ -6,6 +6,7 @@ use mithril_ir::dim::{DimFactor, Symbol};
 use mithril_ir::dtype::Kinds;
 use mithril_ir::error::Code;
 use mithril_ir::graph::{Def, Node, Role};
+use mithril_ir::lowering::is_list;
 use mithril_ir::op::{Eval, PortKind, ShapeRule};
 use mithril_ir::{DType, Dim, Error, Graph, Lit, NodeId, Result, ValueId};
 
@@ -291,7 +292,7 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         let mut expressions: FxHashMap<usize, Expression> = FxHashMap::default();
         for piece in group.template.pieces() {
             let Piece::Operand(i, _) = piece else { continue };
-            let expression = if foreach::is_list(self.graph, first, *i) {
+            let expression = if is_list(self.graph, node, *i) {
                 self.list(foreach::operands(self.graph, &group.nodes, *i))?
             } else {
                 self.operand(node, *i, false)?

@@ -180,21 +180,21 @@ pub fn lower_in_place(target: &PythonTarget, graph: &Graph, node: NodeId) -> Opt
     if target.overlay.as_deref().is_some_and(|overlay| overlay.lower(graph, node).is_some()) {
         return None;
     }
-    lower_by(target, graph, node, [(target.in_place)(&node.op.lowering)], "")
+    lower_by(target, graph, node, [(target.in_place)(&node.op.lowering)], false)
 }
 
 /// The template of many uses of an op in one call, of which this is one, if the target has one.
-pub fn lower_foreach(target: &PythonTarget, graph: &Graph, node: NodeId, device: &str) -> Option<Template> {
+pub fn lower_foreach(target: &PythonTarget, graph: &Graph, node: NodeId, on_cpu: bool) -> Option<Template> {
     let node = graph.node(node);
     if target.overlay.as_deref().is_some_and(|overlay| overlay.lower(graph, node).is_some()) {
         return None;
     }
-    lower_by(target, graph, node, [(target.foreach)(&node.op.lowering)], device)
+    lower_by(target, graph, node, [(target.foreach)(&node.op.lowering)], on_cpu)
 }
 
 /// The template by the target's own table.
 fn lower_own(target: &PythonTarget, graph: &Graph, node: &Node) -> Option<Template> {
-    lower_by(target, graph, node, (target.rules)(&node.op.lowering), "")
+    lower_by(target, graph, node, (target.rules)(&node.op.lowering), false)
 }
 
 /// The template of the first rule that applies.
@@ -203,7 +203,7 @@ fn lower_by(
     graph: &Graph,
     node: &Node,
     rules: impl IntoIterator<Item = LoweringRule>,
-    device: &str,
+    on_cpu: bool,
 ) -> Option<Template> {
     let text = rules.into_iter().find_map(|text| match text {
         LoweringRule::None => None,
@@ -213,7 +213,7 @@ fn lower_by(
                 .map(|i| argument(target, graph, node, i))
                 .map(|arg| arg.map(|arg| if is_compound(&arg) { format!("({arg})") } else { arg }))
                 .collect::<Option<Vec<_>>>()?;
-            function(&LoweringCx { graph, node, args: &args, xp: target.xp, dtypes: target.dtypes, device })
+            function(&LoweringCx { graph, node, args: &args, xp: target.xp, dtypes: target.dtypes, on_cpu })
         }
     })?;
     let is_detached = !target.detached.is_empty() && makes_integers(graph, node);

@@ -72,8 +72,7 @@ pub fn written(
     }
     let names: Vec<String> = functions.iter().map(|f| module.names.fresh(f.name)).collect();
     let mut bodies = Vec::with_capacity(functions.len());
-    for ((function, templates), name) in functions.iter().zip(templates).zip(names) {
-        let mut templates = templates;
+    for ((function, mut templates), name) in functions.iter().zip(templates).zip(names) {
         let steps = steps(target, function, &mut templates, device);
         bodies.push(FunctionWriter::write(&mut module, function, name, templates, &steps)?);
     }

@@ -4,11 +4,6 @@
 use crate::lowering::LoweringCx;
 use crate::rules::Attrs;
 
-/// Whether input `i` is a list where an op is applied to many tensors at once, not something that they share.
-fn is_list(cx: &LoweringCx<'_>, i: usize) -> bool {
-    cx.absent(i) && cx.ty(i).is_some_and(|ty| ty.shape.rank() > 0)
-}
-
 /// A function of a list and another operand.
 fn call(cx: &LoweringCx<'_>, name: &str, list: usize, other: usize) -> String {
     format!("torch._foreach_{name}({}, {})", cx.arg(list), cx.arg(other))
@@ -16,25 +11,25 @@ fn call(cx: &LoweringCx<'_>, name: &str, list: usize, other: usize) -> String {
 
 /// Of a list with a list, or with what its tensors share.
 pub fn commutative(cx: &LoweringCx<'_>, name: &str) -> Option<String> {
-    let reversed = || is_list(cx, 1).then(|| call(cx, name, 1, 0));
-    is_list(cx, 0).then(|| call(cx, name, 0, 1)).or_else(reversed)
+    let reversed = || cx.is_list(1).then(|| call(cx, name, 1, 0));
+    cx.is_list(0).then(|| call(cx, name, 0, 1)).or_else(reversed)
 }
 
 /// PyTorch has no difference of a list and a tensor that is shared.
 pub fn difference(cx: &LoweringCx<'_>) -> Option<String> {
-    let is_shared = !is_list(cx, 1) && cx.absent(1);
+    let is_shared = !cx.is_list(1) && cx.absent(1);
     let sum = || format!("torch._foreach_add({}, {}, alpha=-1)", cx.arg(0), cx.arg(1));
-    is_list(cx, 0).then(|| if is_shared { sum() } else { call(cx, "sub", 0, 1) })
+    cx.is_list(0).then(|| if is_shared { sum() } else { call(cx, "sub", 0, 1) })
 }
 
 /// Of a list by a list, or by what its tensors share.
 pub fn quotient(cx: &LoweringCx<'_>) -> Option<String> {
-    is_list(cx, 0).then(|| call(cx, "div", 0, 1))
+    cx.is_list(0).then(|| call(cx, "div", 0, 1))
 }
 
 /// Of two lists.
 pub fn extremum(cx: &LoweringCx<'_>, name: &str) -> Option<String> {
-    (is_list(cx, 0) && is_list(cx, 1)).then(|| call(cx, name, 0, 1))
+    (cx.is_list(0) && cx.is_list(1)).then(|| call(cx, name, 0, 1))
 }
 
 /// Bounds that are numbers.
@@ -43,14 +38,14 @@ pub fn clip(cx: &LoweringCx<'_>) -> Option<String> {
     let text = || {
         format!("torch._foreach_minimum(torch._foreach_maximum({}, {}), {})", cx.arg(0), cx.arg(1), cx.arg(2))
     };
-    (is_list(cx, 0) && are_numbers).then(text)
+    (cx.is_list(0) && are_numbers).then(text)
 }
 
 /// In one pass over memory on a CPU, also where all tensors share the last operand. Elsewhere such a product is computed
 /// first: kernels for many tensors take lists of like shapes, and two of those are faster than one for each tensor.
 pub fn addcmul(cx: &LoweringCx<'_>) -> Option<String> {
     let value = cx.f64(3).ok().filter(|x| x.is_finite())?;
-    if !(is_list(cx, 0) && is_list(cx, 1)) {
+    if !(cx.is_list(0) && cx.is_list(1)) {
         return None;
     }
     let (x, left, right) = (cx.arg(0), cx.arg(1), cx.arg(2));
@@ -58,11 +53,11 @@ pub fn addcmul(cx: &LoweringCx<'_>) -> Option<String> {
         let factor = cx.f64(2).ok().map(|x| x * value).filter(|x| x.is_finite())?;
         return Some(format!("torch._foreach_add({x}, {left}, alpha={factor:?})"));
     }
-    if !is_list(cx, 2) && cx.device != "cpu" {
+    if !cx.is_list(2) && !cx.on_cpu {
         return Some(format!(
             "torch._foreach_add({x}, torch._foreach_mul({left}, {right}), alpha={value:?})"
         ));
     }
-    let right = if is_list(cx, 2) { right.to_owned() } else { format!("[{right}] * len({left})") };
+    let right = if cx.is_list(2) { right.to_owned() } else { format!("[{right}] * len({left})") };
     Some(format!("torch._foreach_addcmul({x}, {left}, {right}, value={value:?})"))
 }
