@@ -165,8 +165,9 @@ class TorchMesh:
         self._wide |= {torch.uint16: torch.int32, torch.uint32: torch.int64}
         #: Sums under way: the axis of the mesh, what is waited for, the results, and the tensor that is sent.
         self._started: list[tuple[str, Any, list[Any], Any]] = []
-        #: Small sums that wait to be sent together, by axis of the mesh and dtype: terms and results.
+        #: Small sums that wait to be sent together, by axis of the mesh and dtype: terms and results; and their bytes.
         self._waiting: dict[tuple[str, Any], list[tuple[Any, Any]]] = {}
+        self._waiting_bytes: dict[tuple[str, Any], int] = {}
         #: Groups of two processes, and tensors that are being sent.
         self._lines: dict[tuple[int, int], Any] = {}
         self._sent: list[tuple[Any, Any]] = []
@@ -243,15 +244,15 @@ class TorchMesh:
             self._start(key, [reduced], reduced)
             return reduced
         reduced = self._torch.empty_like(x, memory_format=self._torch.contiguous_format)
-        waiting = self._waiting.setdefault(key, [])
-        waiting.append((x, reduced))
-        if sum(part.nbytes for part, _ in waiting) >= _LARGE:
+        self._waiting.setdefault(key, []).append((x, reduced))
+        self._waiting_bytes[key] = self._waiting_bytes.get(key, 0) + x.nbytes
+        if self._waiting_bytes[key] >= _LARGE:
             self._start_waiting(key)
         return reduced
 
     def _start_waiting(self, key: tuple[str, Any]) -> None:
         """Start the sums that wait to be sent together."""
-        waiting = self._waiting.pop(key)
+        waiting, self._waiting_bytes[key] = self._waiting.pop(key), 0
         joined = self._torch.cat([part.reshape(-1) for part, _ in waiting])
         self._start(key, [reduced for _, reduced in waiting], joined)
 
