@@ -72,7 +72,7 @@ def verify_file(
         except Exception as error:
             reasons.append(f"{name}: {_line(error)}")
             continue
-        outputs = {key: expected[key] for key in model.output_keys if key in expected}
+        outputs = dict(zip(model.output_keys, expected.values(), strict=True))
         verify(model, params, feeds, outputs, name, _report, is_rounded=_is_quantized(content))
         return
     if not reasons:
