@@ -48,7 +48,20 @@ LINALG = {
     "eigh": (times(jnp.linalg.eigh, lambda w, v: (v * jnp.log(w)) @ v.T), [SYMMETRIC]),
     "qr": (lambda x: jnp.abs(jnp.linalg.qr(x)[1]), [SYMMETRIC[:, :3]]),
     "diagonal": (jnp.diagonal, [SYMMETRIC]),
+    # Without symmetrizing, one triangle is read.
+    "eigh_of_triangle": (
+        lambda x: [lax.linalg.eigh(x, lower=lower, symmetrize_input=False)[1] for lower in (False, True)],
+        [],
+        f(4, 4),
+    ),
 }
+ONES = np.array([1, 2, -1], np.int16)
+
+
+def parts(z):
+    return jnp.real(z), jnp.imag(z)
+
+
 COMPLEXES = {
     "product": (lambda x, y: jnp.imag(lax.complex(x, y) * lax.complex(y, x + 1)), [f(2, 3), f(2, 3)]),
     "quotient": (lambda x, y: jnp.real(lax.complex(x, y) / lax.complex(y, x + 3)), [f(2, 3), f(2, 3)]),
@@ -57,6 +70,30 @@ COMPLEXES = {
     "exp": (lambda x: jnp.real(jnp.exp(1j * x) ** 2), [f(2, 3)]),
     "matmul": (lambda x, y: jnp.real(lax.complex(x, x) @ lax.complex(y, 2 * y)), [f(2, 3), f(3, 2)]),
     "scan": (lambda x: jnp.real(lax.scan(lambda c, r: (c * r, c + r), x[0] + 0j, lax.complex(x, -x))[1]), [f(3, 4)]),
+    "functions": (
+        lambda x, y: [
+            parts(g(lax.complex(x, y)))
+            for g in (jnp.sin, jnp.cos, jnp.sinh, jnp.cosh, jnp.tan, jnp.tanh, jax.nn.sigmoid, jnp.log, jnp.sqrt)
+        ],
+        [f(2, 3), f(2, 3)[::-1]],
+    ),
+    "more_functions": (
+        lambda x, y: [
+            parts(g(lax.complex(x, y)))
+            for g in (jnp.expm1, jnp.log1p, lax.rsqrt, jnp.sign, lambda z: z**-3, lambda z: z**11, lambda z: z**0)
+        ],
+        [f(2, 3), f(2, 3)[::-1]],
+    ),
+    "power": (lambda x, y: parts(lax.complex(x, y) ** lax.complex(y, x)), [f(2, 3), f(2, 3)[::-1]]),
+    "root_of_0": (lambda x: (parts(jnp.sqrt(x - x + 0j)), parts(jnp.sign(x - x + 0j))), [], f(3)),
+    "equal": (lambda x: ((x + 1j * x[0]) == x[0] * (1 + 1j), (x + 1j * x[0]) != x[0] * (1 + 1j)), [], f(3)),
+    "cast": (lambda x, i: parts(i.astype(jnp.complex64) * x), [], f(3), ONES),
+    "broadcast": (lambda x, y: parts(lax.complex(x, y) * 1j), [f(3, 1), f(3, 2)]),
+    "convolution": (
+        lambda x, k: parts(lax.conv_general_dilated(lax.complex(x, 2 * x), lax.complex(k, -k), (1,), "SAME")),
+        [f(1, 2, 5), f(3, 2, 3)],
+    ),
+    "update": (lambda x, y: parts(lax.complex(x, x).at[1].add(y * 1j)), [f(3, 2), f(2)]),
     "fft": (lambda x: jnp.imag(jnp.fft.fft(x)), [f(3, 4)]),
     "ifft": (lambda x: jnp.real(jnp.fft.ifft(lax.complex(x, x + 1), axis=0)), [f(3, 4)]),
     "rfft": (lambda x: (jnp.fft.rfft(x).real, jnp.fft.rfft2(x).imag), [f(3, 5)]),
@@ -125,6 +162,13 @@ CONTROL = {
         [f(3, 2)],
     ),
 }
+
+
+def larger(a, b):
+    is_first = a[0] >= b[0]
+    return jnp.maximum(a[0], b[0]), jnp.where(is_first, a[1], b[1])
+
+
 OTHERS = {
     "lgamma": (lax.lgamma, [f(40, low=-6.3, high=9.2)]),
     "digamma": (lax.digamma, [f(40, low=-6.3, high=9.2)]),
@@ -132,6 +176,51 @@ OTHERS = {
     "exp2": (jnp.exp2, [f(5)]),
     "cumlogsumexp": (lambda x: (lax.cumlogsumexp(x * 40), lax.cumlogsumexp(x, 1, reverse=True)), [f(5, 3)]),
     "pad": (lambda x: lax.pad(x, 3.0, [(0, 1, 1), (1, -1, 2)]), [f(3, 4)]),
+    "pad_by_data": (lambda x, v: lax.pad(x, v[0], [(0, 1, 1), (1, -1, 2)]), [f(3, 4), f(2)]),
+    "promised": (
+        lambda x, i: lax.gather(x, i, lax.GatherDimensionNumbers((1,), (0,), (0,)), (1, 2)),
+        [],
+        f(3, 2),
+        np.array([[0], [2], [-1], [7]], np.int32),
+    ),
+    "reduce_pairs": (
+        lambda x, i: lax.reduce((x, i), (np.float32(-9), np.int32(0)), larger, (0, 2)),
+        [],
+        f(3, 2, 5),
+        np.arange(30, dtype=np.int32).reshape(3, 2, 5),
+    ),
+    "reduce_own": (lambda x: lax.reduce(x, np.float32(-np.inf), jnp.logaddexp, (1,)), [f(3, 5)]),
+    "reduce_nothing": (lambda x: lax.reduce(x[:0], np.float32(-np.inf), jnp.logaddexp, (0,)) + x, [f(3, 5)]),
+    "counted": (lambda x, i: jnp.where(x > 0, jnp.int16(3), i) * jnp.int16(7), [], f(3), ONES),
+    "product_of_truths": (lambda x: lax.dot(x[:, :2] > 0, x[:2] > 1), [], f(3, 3)),
+    "nextafter": (
+        lambda x, y: (
+            lax.nextafter(x, y),
+            lax.nextafter(x.astype(jnp.float16), y.astype(jnp.float16)) * jnp.float32(1),
+        ),
+        [],
+        np.array([1, 1, -1, -1, 2, 0.5, np.inf, -np.inf, np.nan, 1, 3], np.float32),
+        np.array([2, 0, 0, -2, 2, 7, 0, 0, 1, np.nan, np.inf], np.float32),
+    ),
+    "half_precision": (
+        lambda x: lax.reduce_precision(x, 5, 10),
+        [],
+        np.array([1 / 3, -1e5, 65519.9, 1e-5, -(2.0**-14), 2.0**-14 * (1 - 2.0**-13), 2.0**-14 * (1 - 2.0**-11)], "f"),
+    ),
+    "bytes": (
+        lambda x, u: (
+            lax.bitcast_convert_type(x, jnp.uint8),
+            lax.bitcast_convert_type(u, jnp.float32),
+            lax.bitcast_convert_type(x.astype(jnp.float16), jnp.int16),
+            lax.bitcast_convert_type(u, jnp.bfloat16).astype(jnp.float32),
+        ),
+        [],
+        f(5),
+        np.array([[0x3F, 0x4000], [0x1234, 0x4321]], np.uint16),
+    ),
+    "known_inside": (jax.jit(lambda x: x * jax.nn.relu(jnp.arange(-1.0, 2.0)) + jax.nn.silu(jnp.arange(3.0))), [f(3)]),
+    "put": (lambda x: jax.device_put(x) * 2, [f(3)]),
+    "same": (lambda x: x, [f(3)]),
     "sort_by_two": (lambda x: lax.sort((jnp.round(x), -jnp.abs(x), x), num_keys=2), [f(12)]),
     "searchsorted": (lambda x, y: jnp.searchsorted(jnp.sort(x), y), [], f(7), f(4, low=-3, high=3)),
     "shifts": (
@@ -207,6 +296,13 @@ WINDOWS = {
     "batch_groups": (
         lambda x, k: lax.conv_general_dilated(x, k, (1, 1), "VALID", batch_group_count=2, **NHWC),
         [f(4, 5, 6, 3), f(3, 2, 3, 6)],
+    ),
+    "own": (windowed(-np.inf, jnp.logaddexp, **DILATED), [], f(2, 6, 7, 3)),
+    "slope_forward": (
+        lambda x, t: jax.jvp(windowed(-np.inf, lax.max), (x,), (t,))[1],
+        [],
+        f(2, 6, 7, 3),
+        f(2, 6, 7, 3),
     ),
     "no_axes": (lambda x, k: lax.conv_general_dilated(x, k, (), ()), [f(2, 3), f(4, 3)]),
     "multiplied": (lambda x, v, i: jnp.asarray(x).at[i].multiply(v), [], f(5, 2), f(4, 2), TABLE),
@@ -363,18 +459,32 @@ def test_bits_of_floats_are_written(backend):
         np.testing.assert_array_equal(np.asarray(actual), exact)
 
 
+def test_a_function_may_return_what_it_takes():
+    x = f(2, 3)
+    for function in (lambda x: x, lambda x: {"a": x, "b": x}):
+        model, _ = ml.from_jax(function, (x,))
+        for output in ml.compile(model, ml.NumpyBackend()).evaluate({}, {"x": x}).values():
+            np.testing.assert_array_equal(output, x)
+
+
 def test_errors_say_what_helps():
     x = np.ones((3, 3), np.float32)
     with pytest.raises(UnsupportedOpError, match=r"lu cannot be converted: of more than 32(?s:.*)use jnp.linalg.solve"):
         ml.from_jax(lambda x: jax.scipy.linalg.lu(x), (np.eye(40, dtype=np.float32),))
     with pytest.raises(UnsupportedOpError, match=r"scatter cannot be converted(?s:.*)x.at\[i\].set"):
         ml.from_jax(lambda x: x.at[1].apply(jnp.sin), (x,))
-    with pytest.raises(UnsupportedOpError, match=r"reduce cannot be converted: by a function other than add"):
+    with pytest.raises(UnsupportedOpError, match=r"reduce cannot be converted: by a function that is not associative"):
         ml.from_jax(lambda x: lax.reduce(x, np.float32(0), lambda a, b: a + 2 * b, (0,)), (x,))
+    with pytest.raises(UnsupportedOpError, match=r"reduce_window cannot be converted: (?s:.*)more than once"):
+        ml.from_jax(lambda x: windowed(-9, jnp.logaddexp, (2, 2), window_strides=(1, 1))(x), (x,))
+    with pytest.raises(UnsupportedOpError, match=r"igamma cannot be converted: Mithril has no counterpart"):
+        ml.from_jax(
+            lambda x: lax.reduce(x, np.float32(0), lambda a, b: jnp.where(lax.igamma(a, b) > 2, 0, a) + b, (0,)), (x,)
+        )
     with pytest.raises(UnsupportedOpError, match=r"random_bits cannot be converted: of keys of the kind rbg"):
         ml.from_jax(lambda x, key: x + jax.random.uniform(key, (3, 3)), (x, jax.random.key(0, impl="rbg")))
-    with pytest.raises(UnsupportedOpError, match=r"`sin of complex numbers`, once"):
-        ml.from_jax(lambda x: jnp.real(jnp.sin(x + 1j)), (x,))
+    with pytest.raises(UnsupportedOpError, match=r"`asin of complex numbers`, once"):
+        ml.from_jax(lambda x: jnp.real(jnp.arcsin(x + 1j)), (x,))
     with pytest.raises(UnsupportedOpError, match=r"`output` is complex(?s:.*)real and imaginary"):
         ml.from_jax(lambda x: x + 1j, (x,))
     with pytest.raises(UnsupportedOpError, match="there are no tensors of dtype complex64"):

@@ -251,6 +251,13 @@ class Conversion:
         outputs = {
             name: value if is_connection(value) else _output(value) for name, value in zip(names, results, strict=True)
         }
+        if all(any(value is x for x in inputs) for value in outputs.values()):
+            # A model has something to compute.
+            shapes = [var.aval.shape for var in jaxpr.outvars]
+            with reading(sizes):
+                outputs = {
+                    name: apply("reshape", x, shape) for (name, x), shape in zip(outputs.items(), shapes, strict=True)
+                }
         model = ordered(Model.create(**outputs), self.names)
         # What nothing reads is no parameter.
         return model, {name: value for name, value in params.items() if model.has_connection(name)}
@@ -349,7 +356,7 @@ def _equation(eqn: Any, args: list[Any]) -> Sequence[Any]:
             return solution(args)
         args = list(map(_now, args))
     if _is_computed(eqn, map(is_known, args)) and (_is_small(eqn) or name not in OPS):
-        computed = eqn.primitive.bind(*args, **eqn.params)
+        computed = _computed(eqn, args)
         return [_array(x) for x in (computed if eqn.primitive.multiple_results else [computed])]
     if name in _CONTROL:
         return _CONTROL[name](eqn, args, run)
@@ -372,6 +379,14 @@ def _open_errors() -> tuple[type[Exception], ...]:
     import jax
 
     return TypeError, ValueError, NotImplementedError, jax.errors.InconclusiveDimensionOperation
+
+
+def _computed(eqn: Any, args: list[Any]) -> Any:
+    """Let JAX compute an equation whose arguments are known."""
+    bound = eqn.primitive.get_bind_params(eqn.params)
+    # Functions that the equation holds are arguments of their own in older versions of JAX.
+    functions, named = bound if isinstance(bound, tuple) else ((), bound)
+    return eqn.primitive.bind(*functions, *args, **named)
 
 
 def _is_computed(eqn: Any, are_known: Iterable[bool]) -> bool:
@@ -397,13 +412,16 @@ def _converted(eqn: Any, args: list[Any]) -> Sequence[Any]:
     """Convert a primitive."""
     name = str(eqn.primitive.name)
     try:
-        use = Use(eqn)
+        use = Use(eqn, run)
         if reads_keys(eqn):
-            result = convert_key(use, args, eqn.params, run)
+            result = convert_key(use, args, eqn.params)
         elif is_complex(eqn):
             result = convert_complex(use, name, args, eqn.params)
-        else:
+        elif name in OPS:
             result = OPS[name](use, *args, **eqn.params)
+        else:
+            # Of a function that another primitive holds.
+            raise use.refuse("Mithril has no counterpart")
     except UnsupportedOpError as refusal:
         raise error(
             f"{name} cannot be converted: {refusal.message}", [f"it stands{place(eqn)}"], "rewrite this part"

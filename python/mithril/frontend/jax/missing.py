@@ -14,13 +14,13 @@ _RANDOM = (
 )
 #: What helps, by primitive.
 _HINTS = {
-    **dict.fromkeys(("rng_bit_generator", "random_gamma"), _RANDOM),
+    **dict.fromkeys(("rng_bit_generator", "random_gamma of keys"), _RANDOM),
     "while of a number of turns that is data": "use a known number of turns: fori_loop with integers, or scan",
     **dict.fromkeys(("igamma", "igammac", "random_gamma_grad", "regularized_incomplete_beta"), "compute it outside"),
     **dict.fromkeys(
         ("eig of complex numbers", "eig", "schur", "hessenberg"), "of symmetric matrices, use jnp.linalg.eigh"
     ),
-    "nextafter": "add a small number",
+    "tridiagonal_solve": "use jnp.linalg.solve of the whole matrix",
 }
 
 

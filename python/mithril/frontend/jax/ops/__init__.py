@@ -6,8 +6,10 @@ them for a primitive with several results. What is known altogether is computed 
 """
 
 from . import bits as bits
+from . import complex_functions as complex_functions
 from . import complexes as complexes
 from . import elementwise as elementwise
+from . import folds as folds
 from . import indexing as indexing
 from . import keys as keys
 from . import linalg as linalg

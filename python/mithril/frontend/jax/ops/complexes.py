@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ...complexes import Complex
-from .registry import OPS, Use, apply, is_connection, tensor
+from .registry import OPS, Use, apply, cast, is_connection, tensor
 
-__all__ = ["COMPLEX", "PARTS", "convert_complex", "is_complex", "pair"]
+__all__ = ["COMPLEX", "PARTS", "convert_complex", "converts", "is_complex", "pair", "tensors"]
 
 #: Primitives that read or return complex numbers, and what they become; those of `PARTS` are applied to both parts.
 COMPLEX: dict[str, Callable[..., Any]] = {}
@@ -20,7 +20,8 @@ PARTS = frozenset(
     (
         *("reshape", "transpose", "broadcast_in_dim", "slice", "concatenate", "squeeze", "expand_dims", "rev"),
         *("reduce_sum", "select_n", "gather", "dynamic_slice", "copy", "stop_gradient", "split", "neg", "stack"),
-        *("cumsum", "tile", "copy_p"),
+        *("cumsum", "tile", "copy_p", "device_put", "scatter", "scatter-add", "scatter-sub", "dynamic_update_slice"),
+        *("reduce_window_sum", "sharding_constraint", "optimization_barrier"),
     )
 )
 
@@ -56,11 +57,14 @@ def pair(x: Any) -> Complex:
     return Complex((x, apply("zeros_like", x)))
 
 
-def _tensors(x: Any) -> Complex:
+def tensors(x: Any) -> Complex:
+    """Write both parts as tensors."""
     return Complex(map(tensor, pair(x)))
 
 
-def _converts(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def converts(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enter a function for these primitives of complex numbers."""
+
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
         COMPLEX.update(dict.fromkeys(names, function))
         return function
@@ -68,81 +72,64 @@ def _converts(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     return enter
 
 
-@_converts("complex")
+@converts("complex")
 def _complex(use: Use, real: Any, imag: Any, **ignored: Any) -> Any:
-    return Complex((tensor(real), tensor(imag)))
+    parts = zip((tensor(real), tensor(imag)), map(use.shape_of, range(2)), strict=True)
+    return Complex(x if shape == use.shape else apply("broadcast_to", x, use.shape) for x, shape in parts)
 
 
-@_converts("real")
+@converts("real")
 def _real(use: Use, x: Any, **ignored: Any) -> Any:
     return x.real
 
 
-@_converts("imag")
+@converts("imag")
 def _imag(use: Use, x: Any, **ignored: Any) -> Any:
     return x.imag
 
 
-@_converts("conj")
+@converts("conj")
 def _conj(use: Use, x: Any, **ignored: Any) -> Any:
-    return Complex(apply("conj", *_tensors(x)))
+    return Complex(apply("conj", *tensors(x)))
 
 
-@_converts("abs")
-def _abs(use: Use, x: Any, **ignored: Any) -> Any:
-    # The gradient of `norm` is 0 where both parts are.
-    return apply("norm", apply("view_as_real", *x), 2.0, -1, False)
-
-
-@_converts("exp")
-def _exp(use: Use, x: Any, **ignored: Any) -> Any:
-    return Complex(apply("polar", apply("exp", x.real), x.imag))
-
-
-@_converts("convert_element_type")
+@converts("convert_element_type")
 def _cast(use: Use, x: Any, **ignored: Any) -> Any:
-    return _tensors(x) if use.eqn.outvars[0].aval.dtype.kind == "c" else x.real
+    if use.eqn.outvars[0].aval.dtype.kind == "c":
+        return Complex(cast(part, use.dtype) for part in tensors(x))
+    return cast(tensor(x.real), use.dtype)
 
 
-@_converts("add", "add_any", "sub")
+@converts("add", "add_any", "sub")
 def _add(use: Use, x: Any, y: Any, **ignored: Any) -> Any:
     op = "subtract" if use.eqn.primitive.name == "sub" else "add"
-    return Complex(apply(op, *both) for both in zip(_tensors(x), _tensors(y), strict=True))
+    return Complex(apply(op, *both) for both in zip(tensors(x), tensors(y), strict=True))
 
 
-@_converts("mul")
+@converts("mul")
 def _multiply(use: Use, x: Any, y: Any, **ignored: Any) -> Any:
-    return Complex(apply("complex_multiply", *_tensors(x), *_tensors(y)))
+    return Complex(apply("complex_multiply", *tensors(x), *tensors(y)))
 
 
-@_converts("div")
+@converts("div")
 def _divide(use: Use, x: Any, y: Any, **ignored: Any) -> Any:
-    return Complex(apply("complex_divide", *_tensors(x), *_tensors(y)))
+    return Complex(apply("complex_divide", *tensors(x), *tensors(y)))
 
 
-@_converts("square", "integer_pow")
-def _power(use: Use, x: Any, *, y: int = 2, **ignored: Any) -> Any:
-    if not 1 <= y <= 8:
-        raise use.refuse("of complex numbers, with another exponent than 1 to 8")
-    result = x
-    for _ in range(y - 1):
-        result = Complex(apply("complex_multiply", *result, *x))
-    return result
-
-
-@_converts("dot_general")
+@converts("dot_general", "conv_general_dilated")
 def _dot(use: Use, x: Any, y: Any, **params: Any) -> Any:
-    (a, b), (c, d) = _tensors(x), _tensors(y)
-    ac, bd, ad, bc = (OPS["dot_general"](use, *both, **params) for both in ((a, c), (b, d), (a, d), (b, c)))
+    (a, b), (c, d) = tensors(x), tensors(y)
+    function = OPS[str(use.eqn.primitive.name)]
+    ac, bd, ad, bc = (function(use, *both, **params) for both in ((a, c), (b, d), (a, d), (b, c)))
     return Complex((apply("subtract", ac, bd), apply("add", ad, bc)))
 
 
-@_converts("pad")
+@converts("pad")
 def _pad(use: Use, x: Any, value: Any, **params: Any) -> Any:
-    return Complex(OPS["pad"](use, *both, **params) for both in zip(_tensors(x), pair(value), strict=True))
+    return Complex(OPS["pad"](use, *both, **params) for both in zip(tensors(x), pair(value), strict=True))
 
 
-@_converts("fft")
+@converts("fft")
 def _fft(use: Use, x: Any, *, fft_type: Any, fft_lengths: Sequence[int], **ignored: Any) -> Any:
     kind = ("fft", "ifft", "rfft", "irfft")[int(fft_type)]
     rank = len(use.shape_of(0))

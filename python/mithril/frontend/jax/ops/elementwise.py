@@ -160,7 +160,7 @@ def _same(use: Use, x: Any, **ignored: Any) -> Any:
     return x
 
 
-@convert("optimization_barrier")
+@convert("optimization_barrier", "device_put")
 def _same_each(use: Use, *xs: Any, **ignored: Any) -> Any:
     return list(xs)
 

@@ -94,6 +94,11 @@ class _Starts:
             result = part if result is True else apply("logical_and", result, part)
         return result
 
+    def drops(self, mode: Any) -> bool:
+        """Whether a scatter drops what lies outside: JAX also does where the opposite is promised."""
+        name = str(mode).rpartition(".")[2]
+        return name == "FILL_OR_DROP" or (name == "PROMISE_IN_BOUNDS" and not any(map(is_connection, self.starts)))
+
     def clip(self) -> None:
         """Move slices into the tensor."""
         self.starts = [_clipped(start, last) for start, last in zip(self.starts, self.last, strict=True)]
@@ -117,10 +122,12 @@ def _gather(
     numbers, fill = dimension_numbers, params.get("fill_value")
     is_filled = str(mode).rpartition(".")[2] == "FILL_OR_DROP"
     inside = at.is_inside() if is_filled else True
-    if inside is not True or str(mode).rpartition(".")[2] == "CLIP":
-        at.clip()
-    elif at.mapped and not at.batch and use.is_open and not any(map(is_connection, at.starts)):
+    is_known = not any(map(is_connection, at.starts))
+    if at.mapped and not at.batch and use.is_open and is_known and inside is True and "CLIP" not in str(mode):
         return _sliced(tensor(x), at, dimension_numbers.collapsed_slice_dims)
+    # JAX clips what is promised to be inside, too.
+    if not is_filled or inside is not True:
+        at.clip()
     y = _transposed(tensor(x), at.order)
     y = apply("getitem", y, ("tensor",) * len(at.mapped), *at.places()) if at.mapped else y
     # Axes are now those of the indices, of the windows, and the rest.
@@ -199,7 +206,7 @@ def _scatter(use: Use, x: Any, indices: Any, updates: Any, *, dimension_numbers:
         values = apply("reshape", values, shape)
         return apply("add", tensor(x), values) if accumulate else values
     y = _transposed(tensor(x), at.order)
-    inside = at.is_inside() if str(mode).rpartition(".")[2] == "FILL_OR_DROP" else True
+    inside = at.is_inside() if at.drops(mode) else True
     if inside is True:
         if str(mode).rpartition(".")[2] == "CLIP":
             at.clip()
@@ -231,7 +238,7 @@ def _scatter_reduced(
         # One update of the whole, in its order.
         op = {"prod": "multiply", "amin": "minimum", "amax": "maximum"}[kind]
         return apply(op, tensor(x), apply("reshape", values, shape))
-    inside = at.is_inside() if str(mode).rpartition(".")[2] == "FILL_OR_DROP" else True
+    inside = at.is_inside() if at.drops(mode) else True
     if inside is not True or str(mode).rpartition(".")[2] == "CLIP":
         at.clip()
     rows = int(np.prod([shape[axis] for axis in at.mapped]))

@@ -12,9 +12,6 @@ from .registry import OPS, Use, apply, convert, is_key, tensor
 
 __all__ = ["KEYS", "Key", "convert_key", "input_key", "reads_keys"]
 
-#: Walks through a jaxpr: itself, its constants, its inputs.
-Run = Callable[[Any, Sequence[Any], Sequence[Any]], list[Any]]
-
 #: Primitives that make or read keys; those of `complexes.PARTS` are applied to both words.
 KEYS = frozenset(
     ("random_bits", "random_split", "random_fold_in", "random_seed", "random_wrap", "random_unwrap", "random_clone")
@@ -49,7 +46,7 @@ def _stacked(x: Any) -> Any:
     return apply("stack", -1, *map(tensor, words(x)))
 
 
-def convert_key(use: Use, args: Sequence[Any], params: Any, run: Run) -> Any:
+def convert_key(use: Use, args: Sequence[Any], params: Any) -> Any:
     """Convert a primitive that reads or returns keys."""
     name = str(use.eqn.primitive.name)
     if name == "random_wrap":
@@ -59,7 +56,7 @@ def convert_key(use: Use, args: Sequence[Any], params: Any, run: Run) -> Any:
     if name == "random_clone":
         return args[0]
     if name in KEYS:
-        return _drawn(use, name, args, params, run)
+        return _drawn(use, name, args, params)
     flags = [is_key(v.aval) for v in use.eqn.invars]
     pairs = [words(x) if flag else (x, x) for x, flag in zip(args, flags, strict=True)]
     first, second = (OPS[name](use, *(both[i] for both in pairs), **params) for i in range(2))
@@ -68,7 +65,7 @@ def convert_key(use: Use, args: Sequence[Any], params: Any, run: Run) -> Any:
     return Key((tensor(first), tensor(second)))
 
 
-def _drawn(use: Use, name: str, args: Sequence[Any], params: Any, run: Run) -> Any:
+def _drawn(use: Use, name: str, args: Sequence[Any], params: Any) -> Any:
     """Walk through what JAX computes from the words."""
     import jax
 
@@ -94,7 +91,7 @@ def _drawn(use: Use, name: str, args: Sequence[Any], params: Any, run: Run) -> A
     ]
     traced = jax.make_jaxpr(function)(*examples)
     values = [_stacked(x) if is_key(v.aval) else x for x, v in zip(args, use.eqn.invars, strict=True)]
-    (result,) = run(traced.jaxpr, traced.consts, values)
+    (result,) = use.run(traced.jaxpr, traced.consts, values)
     return result if name == "random_bits" else input_key(tensor(result))
 
 

@@ -51,9 +51,12 @@ def _svd(use: Use, x: Any, *, full_matrices: bool, compute_uv: bool, subset_by_i
 
 
 @convert("eigh")
-def _eigh(use: Use, x: Any, *, subset_by_index: Any, **ignored: Any) -> Any:
+def _eigh(use: Use, x: Any, *, lower: bool, subset_by_index: Any, **ignored: Any) -> Any:
     if subset_by_index is not None:
         raise use.refuse("some of the eigenvalues")
+    # The primitive reads one triangle, the op the symmetric part.
+    half, strict = (apply("tril", x, 0), apply("tril", x, -1)) if lower else (apply("triu", x, 0), apply("triu", x, 1))
+    x = apply("add", half, _transposed(strict))
     values, vectors = apply("eigh", x)
     return [vectors, values]
 

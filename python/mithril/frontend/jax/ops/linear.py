@@ -11,10 +11,18 @@ from .registry import Use, apply, cast, convert, tensor
 
 @convert("dot_general")
 def _dot(use: Use, x: Any, y: Any, *, dimension_numbers: Any, **ignored: Any) -> Any:
-    (left, right), (left_batch, right_batch) = dimension_numbers
+    if use.dtype == "bool":
+        # Whether any product is true: how many are is counted.
+        counted = _product(use, cast(tensor(x), "int32"), cast(tensor(y), "int32"), dimension_numbers)
+        return apply("greater", counted, 0)
     x, y = tensor(x), tensor(y)
-    ranks = len(use.shape_of(0)), len(use.shape_of(1))
     x, y = (v if use.dtype_of(i) == use.dtype else cast(v, use.dtype) for i, v in enumerate((x, y)))
+    return _product(use, x, y, dimension_numbers)
+
+
+def _product(use: Use, x: Any, y: Any, dimension_numbers: Any) -> Any:
+    (left, right), (left_batch, right_batch) = dimension_numbers
+    ranks = len(use.shape_of(0)), len(use.shape_of(1))
     if not left_batch and tuple(left) == (ranks[0] - 1,) and tuple(right) == (0,) and ranks[1] == 2:
         return apply("matmul", x, y)
     letters = iter("abcdefghijklmnopqrstuvwxyz")

@@ -130,11 +130,17 @@ def spread(x: Any, axis: int, inner: int, shape: tuple[int, ...], value: Any) ->
 @convert("pad")
 def _pad(use: Use, x: Any, value: Any, *, padding_config: Any, **ignored: Any) -> Any:
     if is_connection(value):
-        raise use.refuse("padding with a value that is data")
-    x = tensor(x)
+        fill = False if use.dtype == "bool" else 0 if "int" in use.dtype else 0.0
+        is_own = _padded(tensor(np.ones(use.shape_of(0), bool)), use.shape_of(0), False, padding_config)
+        return apply("where", is_own, _padded(tensor(x), use.shape_of(0), fill, padding_config), value)
+    return _padded(tensor(x), use.shape_of(0), np.asarray(value).item(), padding_config)
+
+
+def _padded(x: Any, shape: tuple[Any, ...], value: Any, padding_config: Any) -> Any:
+    """Pad by a number, between elements too, or cut off where padding is negative."""
     for axis, (_, _, inner) in enumerate(padding_config):
-        x = spread(x, axis, int(inner), use.shape_of(0), np.asarray(value).item())
+        x = spread(x, axis, int(inner), shape, value)
     key = tuple(slice(max(-a, 0) or None, min(b, 0) or None) for a, b, _ in padding_config)
     x = x[key] if any(part != slice(None) for part in key) else x
     pads = tuple((max(int(a), 0), max(int(b), 0)) for a, b, _ in padding_config)
-    return apply("pad", x, pads, "constant", np.asarray(value).item()) if any(map(any, pads)) else x
+    return apply("pad", x, pads, "constant", value) if any(map(any, pads)) else x

@@ -17,6 +17,7 @@ from ..sizes import is_open, with_sizes
 
 __all__ = [
     "OPS",
+    "Run",
     "Use",
     "apply",
     "cast",
@@ -31,15 +32,19 @@ __all__ = [
     "tensor",
 ]
 
+#: Walks through a jaxpr: itself, its constants, its inputs.
+Run = Callable[[Any, Sequence[Any], Sequence[Any]], list[Any]]
+
 #: Name of a primitive, and what it becomes.
 OPS: dict[str, Callable[..., Any]] = {}
 
 
 @dataclass(frozen=True)
 class Use:
-    """A use of a primitive: an equation of a jaxpr."""
+    """A use of a primitive: an equation of a jaxpr, and what walks through the functions that it holds."""
 
     eqn: Any
+    run: Run
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -117,7 +122,8 @@ def convert(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 def constant(value: Any) -> Any:
     """Make a tensor of an array that is known."""
     array = np.asarray(value)
-    if array.size > 16 and (array == array.flat[0]).all():
+    # A single integer by itself is a size, which has no dtype of its own.
+    if (array.ndim == 0 and array.dtype.kind in "iu") or (array.size > 16 and (array == array.flat[0]).all()):
         return apply("full", tuple(array.shape), array.flat[0].item(), str(array.dtype))
     return IOKey(value=array)
 

@@ -85,9 +85,22 @@ def _leading_zeros(use: Use, x: Any, **ignored: Any) -> Any:
 
 @convert("reduce_precision")
 def _reduce_precision(use: Use, x: Any, *, exponent_bits: int, mantissa_bits: int, **ignored: Any) -> Any:
-    own = {"float64": (11, 52), "float32": (8, 23), "float16": (5, 10), "bfloat16": (8, 7)}[use.dtype]
+    own = _PRECISIONS[use.dtype]
     if exponent_bits >= own[0] and mantissa_bits >= own[1]:
         return x
-    if (use.dtype, exponent_bits, mantissa_bits) != ("float32", 8, 7):
-        raise use.refuse("to other than the precision of bfloat16")
-    return cast(cast(x, "bfloat16"), use.dtype)
+    # The other part is not larger than that of the tensor.
+    bits = min(exponent_bits, own[0]), min(mantissa_bits, own[1])
+    fits = [name for name, other in _PRECISIONS.items() if (min(other[0], own[0]), min(other[1], own[1])) == bits]
+    if not fits:
+        raise use.refuse("to another precision than that of float16, bfloat16 or float32")
+    y = cast(cast(x, fits[0]), use.dtype)
+    if bits[0] == own[0]:
+        return y
+    # Below the normal numbers of the format there is only 0.
+    smallest = 2.0 ** (2 - 2 ** (bits[0] - 1))
+    is_small = apply("less", apply("abs", x), smallest * (1 - 2.0 ** (-bits[1] - 2)))
+    return apply("where", is_small, apply("multiply", x, 0.0), y)
+
+
+#: Bits of the exponent and of the mantissa.
+_PRECISIONS = {"float16": (5, 10), "bfloat16": (8, 7), "float32": (8, 23), "float64": (11, 52)}

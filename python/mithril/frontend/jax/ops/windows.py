@@ -1,4 +1,4 @@
-"""Reductions over windows, and reductions by functions that are traced."""
+"""Reductions over windows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..sizes import is_open
+from .folds import Fold
 from .movement import along, spread
 from .registry import OPS, Use, apply, cast, convert, is_connection, tensor
 
@@ -22,15 +23,15 @@ _MONOIDS = {
 }
 
 
-def _monoid(use: Use, jaxpr: Any) -> str:
-    """Name the primitive that a function of two elements is."""
+def _monoid(use: Use, jaxpr: Any) -> str | None:
+    """Name the primitive that a function of two elements is; None of another function."""
     inner = getattr(jaxpr, "jaxpr", jaxpr)
     if len(inner.eqns) == 1 and set(inner.eqns[0].invars) == set(inner.invars) and len(inner.invars) == 2:
         name = str(inner.eqns[0].primitive.name)
         is_truth = use.dtype == "bool"
         if name in _MONOIDS and is_truth == (name in ("and", "or")):
             return name
-    raise use.refuse("by a function other than add, mul, max, min, or and and or of truth values")
+    return None
 
 
 def _neutral(name: str, dtype: str) -> Any:
@@ -51,22 +52,86 @@ def _joined(use: Use, name: str, y: Any, initial: Any) -> Any:
 
 
 @convert("reduce")
-def _reduce(use: Use, x: Any, *rest: Any, dimensions: Any, jaxpr: Any, **ignored: Any) -> Any:
-    if len(rest) != 1:
-        raise use.refuse("of several tensors at once")
-    name = _monoid(use, jaxpr)
-    y = tensor(x)
-    if dimensions:
-        y = apply(_MONOIDS[name][0], y, tuple(dimensions), False)
-    return [_joined(use, name, cast(y, use.dtype) if "int" in use.dtype else y, rest[0])]
+def _reduce(use: Use, *xs: Any, dimensions: Any, jaxpr: Any, **ignored: Any) -> Any:
+    count = len(xs) // 2
+    operands, initial = [tensor(x) for x in xs[:count]], xs[count:]
+    if (name := _monoid(use, jaxpr)) is not None:
+        y = operands[0]
+        if dimensions:
+            y = apply(_MONOIDS[name][0], y, tuple(dimensions), False)
+        return [_joined(use, name, cast(y, use.dtype) if "int" in use.dtype else y, initial[0])]
+    fold, shape = Fold(use, jaxpr.jaxpr, jaxpr.consts), list(use.shape_of(0))
+    if not all(shape[axis] for axis in dimensions):
+        return [apply("broadcast_to", tensor(x), use.shape) if use.shape else tensor(x) for x in initial]
+    if any(map(is_connection, initial)):
+        raise use.refuse("by a function of its own from an initial value that is data")
+    fold.check(initial)
+    for axis in sorted(dimensions, reverse=True):
+        operands = fold.along(operands, axis, shape)
+        del shape[axis]
+    return fold.started(initial, operands, shape)
 
 
 @convert("reduce_window")
-def _reduce_window(use: Use, x: Any, *rest: Any, jaxpr: Any, **params: Any) -> Any:
-    if len(rest) != 1:
-        raise use.refuse("of several tensors at once")
-    name = _monoid(use, jaxpr)
-    return [_joined(use, name, reduced(use, name, tensor(x), use.shape_of(0), **params), rest[0])]
+def _reduce_window(use: Use, *xs: Any, jaxpr: Any, consts: Any, **params: Any) -> Any:
+    count = len(xs) // 2
+    operands, initial = [tensor(x) for x in xs[:count]], xs[count:]
+    if (name := _monoid(use, jaxpr)) is not None:
+        return [_joined(use, name, reduced(use, name, operands[0], use.shape_of(0), **params), initial[0])]
+    if any(map(is_connection, initial)):
+        raise use.refuse("by a function of its own from an initial value that is data")
+    fold = Fold(use, jaxpr, consts)
+    fold.check(initial)
+    parts = [_windows(use, x, np.asarray(v).item(), **params) for x, v in zip(operands, initial, strict=True)]
+    size = int(np.prod(params["window_dimensions"]))
+    return fold.started(initial, fold.along(parts, use.rank, [*use.shape, size]), use.shape)
+
+
+def _windows(
+    use: Use,
+    x: Any,
+    value: Any,
+    *,
+    window_dimensions: Any,
+    window_strides: Any,
+    padding: Any,
+    base_dilation: Any,
+    window_dilation: Any,
+    **ignored: Any,
+) -> Any:
+    """Make windows, ``[*positions, elements]``."""
+    shape, rank = list(use.shape_of(0)), use.rank
+    for axis, inner in enumerate(base_dilation):
+        x = spread(x, axis, int(inner) - 1, tuple(shape), value)
+        shape[axis] = (shape[axis] - 1) * int(inner) + 1 if shape[axis] else 0
+    x = _padded(x, [tuple(map(int, pair)) for pair in padding], value)
+    sizes = [int(n + sum(pair)) for n, pair in zip(shape, padding, strict=True)]
+    sliding = [i for i in range(rank) if window_dimensions[i] != 1 or window_strides[i] != 1]
+    if not sliding:
+        return apply("expand_dims", x, -1)
+    if len(sliding) > 3:
+        raise use.refuse("over windows of more than three axes")
+    order = (*(i for i in range(rank) if i not in sliding), *sliding)
+    x = x if order == tuple(range(rank)) else apply("transpose", x, order)
+    x = apply("reshape", x, (-1, 1, *(sizes[i] for i in sliding)))
+    window, stride, gaps = (
+        tuple(int(part[i]) for i in sliding) for part in (window_dimensions, window_strides, window_dilation)
+    )
+    x = apply("windows", x, window, stride, 0, gaps, value)
+    x = apply("reshape", x, (*(use.shape[i] for i in order), int(np.prod(window))))
+    return apply("transpose", x, (*(int(i) for i in np.argsort(order)), rank))
+
+
+@convert("select_and_gather_add")
+def _select_and_gather_add(use: Use, x: Any, chosen: Any, *, select_prim: Any, **params: Any) -> Any:
+    """Take the element of the first tensor where the second is the largest, or smallest, of each window."""
+    name = str(select_prim.name)
+    if "float" not in use.dtype or name not in ("ge", "le"):
+        raise use.refuse("of integers, or by another comparison than ge and le")
+    values = _windows(use, tensor(x), 0.0, **params)
+    keys = _windows(use, tensor(chosen), float("-inf" if name == "ge" else "inf"), **params)
+    places = apply("argmax" if name == "ge" else "argmin", keys, -1, True)
+    return apply("squeeze", apply("take_along_axis", values, places, -1), (-1,))
 
 
 @convert("reduce_window_max", "reduce_window_min", "reduce_window_sum")
