@@ -308,6 +308,15 @@ WINDOWS = {
     "multiplied": (lambda x, v, i: jnp.asarray(x).at[i].multiply(v), [], f(5, 2), f(4, 2), TABLE),
     "largest": (lambda x, v, i: x.at[:, i].max(v, mode="drop"), [f(2, 5), f(2, 4)], TABLE),
     "smallest": (lambda x, v, i: x.at[i].min(v, mode="clip"), [f(5, 2), f(4, 2)], TABLE),
+    "truths": (
+        lambda x, i: (
+            jnp.asarray(x).at[i].min(jnp.arange(4) > 1),
+            jnp.asarray(x).at[i].max(jnp.arange(4) > 1, mode="drop"),
+        ),
+        [],
+        np.array([True, False, True, False, True]),
+        TABLE,
+    ),
     "subtracted": (lambda x, v, i: x.at[i].subtract(v), [f(5, 2), f(4, 2)], TABLE),
     "segments": (
         lambda x, i: (jax.ops.segment_max(x, i, num_segments=5), jax.ops.segment_prod(x, i, num_segments=5)),

@@ -18,7 +18,8 @@ _HINTS = {
     "while of a number of turns that is data": "use a known number of turns: fori_loop with integers, or scan",
     **dict.fromkeys(("igamma", "igammac", "random_gamma_grad", "regularized_incomplete_beta"), "compute it outside"),
     **dict.fromkeys(
-        ("eig of complex numbers", "eig", "schur", "hessenberg"), "of symmetric matrices, use jnp.linalg.eigh"
+        ("eig of complex numbers", "eig", "schur of complex numbers", "schur", "hessenberg"),
+        "of symmetric matrices, use jnp.linalg.eigh",
     ),
     "tridiagonal_solve": "use jnp.linalg.solve of the whole matrix",
 }

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..sizes import is_open
-from .registry import Use, apply, convert, is_connection, tensor
+from .registry import Use, apply, cast, convert, is_connection, tensor
 
 
 def _clipped(start: Any, last: Any) -> Any:
@@ -231,13 +231,15 @@ def _scatter_reduced(
 ) -> Any:
     shape = use.shape_of(0)
     kind = _REDUCTIONS[str(use.eqn.primitive.name)[-3:]]
-    if use.dtype == "bool":
-        raise use.refuse("of truth values")
+    is_truth = use.dtype == "bool"
+    if is_truth:
+        x, updates = (cast(tensor(v), "int32") for v in (x, updates))
     at, values = _updates(use, indices, updates, dimension_numbers)
     if not at.mapped:
         # One update of the whole, in its order.
         op = {"prod": "multiply", "amin": "minimum", "amax": "maximum"}[kind]
-        return apply(op, tensor(x), apply("reshape", values, shape))
+        y = apply(op, tensor(x), apply("reshape", values, shape))
+        return cast(y, "bool") if is_truth else y
     inside = at.is_inside() if at.drops(mode) else True
     if inside is not True or str(mode).rpartition(".")[2] == "CLIP":
         at.clip()
@@ -250,12 +252,13 @@ def _scatter_reduced(
         # Updates outside go to a row behind the last one.
         open_axes = tuple(range(len(at.batch), len(at.batch) + len(at.sizes)))
         flat = apply("where", apply("expand_dims", tensor(inside), open_axes), flat, rows)
-        y = apply("pad", y, ((0, 1), (0, 0)), "constant", 0 if "int" in use.dtype else 0.0)
+        y = apply("pad", y, ((0, 1), (0, 0)), "constant", 0.0 if "float" in use.dtype else 0)
     values = apply("reshape", values, (-1, int(np.prod([shape[axis] for axis in at.rest]))))
     flat = apply("expand_dims", apply("reshape", flat, (-1,)), 1)
     flat = apply("broadcast_to", flat, values.shape)
     y = apply("scatter_reduce", y, 0, flat, values, kind, True)
     y = apply("reshape", y[:rows] if inside is not True else y, tuple(shape[axis] for axis in at.order))
+    y = cast(y, "bool") if is_truth else y
     return _transposed(y, np.argsort(at.order).tolist())
 
 
