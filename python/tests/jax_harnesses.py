@@ -53,6 +53,7 @@ DIFFERENT = {
         [("gradient:max_inf_nan_*", "*"), ("gradient:min_inf_nan_*", "*")],
         "the slope of what is NaN is 0 in JAX, and goes to what is NaN here",
     ),
+    ("gradient:clamp_*", "*"): "where the bounds are in the wrong order, JAX's slope is not that of its value",
     ("gradient:digamma_*", "*"): "JAX's is off by up to a hundredth left of 0",
     ("top_k_sort_inf_nan*", "*"): "JAX puts NaN of negative sign last; NaN has no sign here",
 }

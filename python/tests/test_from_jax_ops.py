@@ -304,6 +304,17 @@ WINDOWS = {
         f(2, 6, 7, 3),
         f(2, 6, 7, 3),
     ),
+    "bytes": (
+        lambda x, k: lax.conv_general_dilated(x, k, (1,), "SAME", preferred_element_type=np.int8),
+        [],
+        (np.arange(20, dtype=np.int8).reshape(1, 2, 10) * 13).astype(np.int8),
+        np.arange(-9, 9, dtype=np.int8).reshape(3, 2, 3) * 11,
+    ),
+    "no_place": (
+        lambda x, k: lax.conv_general_dilated(x, k, (1,), "VALID").sum() + x * k[0, 0, 0],
+        [f(1, 2, 3)],
+        f(3, 2, 5),
+    ),
     "no_axes": (lambda x, k: lax.conv_general_dilated(x, k, (), ()), [f(2, 3), f(4, 3)]),
     "multiplied": (lambda x, v, i: jnp.asarray(x).at[i].multiply(v), [], f(5, 2), f(4, 2), TABLE),
     "largest": (lambda x, v, i: x.at[:, i].max(v, mode="drop"), [f(2, 5), f(2, 4)], TABLE),

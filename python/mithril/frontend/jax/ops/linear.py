@@ -67,6 +67,9 @@ def _convolution(use: Use, x: Any, weight: Any, *, dimension_numbers: Any, **par
     groups, rank = params["feature_group_count"], len(stride)
     if rank > 3:
         raise use.refuse("a convolution over more than three axes")
+    if 0 in use.shape:
+        # A kernel that is larger than what it slides over has no place.
+        return apply("full", use.shape, 0 if "int" in use.dtype else 0.0, use.dtype)
     if not rank:
         x, weight = apply("expand_dims", x, 2), apply("expand_dims", weight, 2)
         stride, dilation, pads, spread = (1,), (1,), [(0, 0)], (1,)
@@ -85,7 +88,8 @@ def _convolution(use: Use, x: Any, weight: Any, *, dimension_numbers: Any, **par
     else:
         result = apply("conv_general", x, weight, stride, tuple(pads), dilation, spread, groups)
     result = result if rank else apply("squeeze", result, (2,))
-    result = cast(result, use.dtype) if "int" in use.dtype else result
+    # Sums that a dtype does not hold wrap, as those of integers do.
+    result = cast(cast(result, "int64"), use.dtype) if "int" in use.dtype else result
     return _ordered(result, np.argsort(numbers.out_spec))
 
 
