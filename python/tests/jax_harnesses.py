@@ -35,8 +35,8 @@ LIMIT = 60
 
 #: Group, with wildcards, and a part of the message: why it is refused. What is refused otherwise is a problem.
 REFUSED = {
+    ("eig", "`eig"): "no op decomposes matrices that are not symmetric",
     ("*", "of complex numbers"): "no op computes it of complex numbers",
-    ("eig", "`eig`"): "no op decomposes matrices that are not symmetric",
     ("igamma*", "`igamma"): "no op",
     ("regularized_incomplete_beta", "regularized_incomplete_beta"): "no op",
     ("random_gamma", "random_gamma of keys"): "draws until a number is accepted, which depends on data",
