@@ -115,6 +115,9 @@ __all__ = [
     "Divide",
     "Dot",
     "Dropout",
+    "Dropout1d",
+    "Dropout2d",
+    "Dropout3d",
     "ELU",
     "Eigh",
     "Eigvalsh",
@@ -128,6 +131,7 @@ __all__ = [
     "Exp",
     "ExpandDims",
     "Expm1",
+    "FeatureDropout",
     "Fft",
     "Flatten",
     "Flip",
@@ -3911,6 +3915,34 @@ class Dropout(Model):
             del args["training"]
         self._build("Dropout", {**args, **aliases}, name)
 
+
+class FeatureDropout(Model):
+    r"""In training each channel of `[n, c, ...]` is zero with probability `p`, as a whole, and the others are
+    divided by `1 - p` (Tompson et al.
+
+    2015); otherwise the input itself. For images, whose neighboring pixels are alike, so that dropping
+    single ones has little effect. The mask is `random_bernoulli(key, 1 - p)` of shape `[n, c]`.
+
+    Parameters
+    ----------
+    p : float, optional
+        Default: ``0.5``.
+    training : bool, optional
+        Default: as the model is compiled.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("FeatureDropout", ("p", "training"), {"rate": "p"})
+    def __init__(self, p: float = 0.5, training: bool | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"p": p, "training": training}
+        if args["training"] is None:
+            del args["training"]
+        self._build("FeatureDropout", {**args, **aliases}, name)
+
+Dropout1d = FeatureDropout
+Dropout2d = FeatureDropout
+Dropout3d = FeatureDropout
 
 class MatrixMultiply(Model):
     r"""Matrix product over the last two axes; the axes before them broadcast.  `output[..., i, j] = Σ_k

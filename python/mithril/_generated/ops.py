@@ -165,6 +165,7 @@ KINDS: dict[str, str] = {
     "random_bernoulli": "tta",
     "random_permutation": "ta",
     "dropout": "ttaa",
+    "feature_dropout": "ttaa",
     "matmul": "tt",
     "linear": "ttt",
     "matrix_transpose": "t",
@@ -4257,6 +4258,38 @@ class Ops:
         (2, 3)
         """
         return self._op("dropout", (input, key, p, training))
+
+    @spellings.op("feature_dropout", ("input", "key", "p", "training"))
+    def feature_dropout(self, input: Any, key: Any = None, p: float = 0.5, training: bool = True) -> Any:
+        r"""In training each channel of `[n, c, ...]` is zero with probability `p`, as a whole, and the others
+        are divided by `1 - p` (Tompson et al.
+
+        2015); otherwise the input itself. For images, whose neighboring pixels are alike, so that dropping
+        single ones has little effect. The mask is `random_bernoulli(key, 1 - p)` of shape `[n, c]`.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype float.
+        key : array, optional
+        p : float, optional
+            Default: ``0.5``.
+        training : bool, optional
+            Default: ``True``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.feature_dropout(np.ones((2, 3, 2, 2)), np.zeros((2,), np.int64), training=True).shape
+        (2, 3, 2, 2)
+        """
+        return self._op("feature_dropout", (input, key, p, training))
 
     @spellings.op("matmul", ("left", "right"))
     def matmul(self, left: Any, right: Any) -> Any:

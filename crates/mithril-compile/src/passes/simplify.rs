@@ -4,15 +4,15 @@ use mithril_ir::error::Result;
 use mithril_ir::graph::{Graph, Node, ValueId};
 use mithril_ir::literal::Lit;
 use mithril_ir::op::OpDef;
-use mithril_ir::ops::{elementwise as e, movement, slicing};
+use mithril_ir::ops::{elementwise as e, movement, random, slicing};
 
 use super::slices;
 use crate::rewrite::Rewrite;
 
 /// Removes nodes that return one of their inputs unchanged: `x * 1`, `x / 1`, `x - 0`, a cast to the same dtype, a
 /// reshape or broadcast to the same shape, a transposition that keeps the order, a slice of everything, `-(-x)`, a
-/// maximum with minus infinity and a minimum with infinity, a cast to a wider float and back. Slices are taken of the
-/// earliest value that they are slices of.
+/// maximum with minus infinity and a minimum with infinity, a cast to a wider float and back, dropout outside of
+/// training. Slices are taken of the earliest value that they are slices of.
 ///
 /// `x + 0` and `x * 0` stay: the first changes `-0.0`, the second NaN and infinity.
 pub fn simplify(graph: &Graph) -> Result<Graph> {
@@ -54,6 +54,7 @@ fn same_as(graph: &Graph, node: &Node) -> Option<ValueId> {
         || [&e::CAST, &movement::RESHAPE, &movement::BROADCAST_TO].iter().any(|same| is(op, same))
         || is(op, &movement::TRANSPOSE) && keeps_order(graph, node)
         || is(op, &slicing::SLICE) && has_unit_steps(graph, node)
+        || [&random::DROPOUT, &random::FEATURE_DROPOUT].iter().any(|same| is(op, same)) && drops_nothing(graph, node)
     {
         x
     } else if is(op, &e::NEGATIVE) {
@@ -85,6 +86,12 @@ fn scalar(lit: &Lit) -> Option<f64> {
         Lit::Tensor(t) if t.rank() == 0 => Some(t.get(0).f64()),
         _ => None,
     }
+}
+
+/// Whether dropout returns its input: `training` is false, or `p` is 0.
+fn drops_nothing(graph: &Graph, node: &Node) -> bool {
+    let lit = |i: usize| node.inputs.get(i).and_then(|&v| graph.lit(v));
+    lit(3) == Some(&Lit::Bool(false)) || lit(2).and_then(scalar) == Some(0.0)
 }
 
 fn keeps_order(graph: &Graph, node: &Node) -> bool {

@@ -234,8 +234,8 @@ pub static BINCOUNT: OpDef = OpDef {
     ..COUNT
 };
 
-/// The ends of the range: the given ones, or the extremes of the elements; widened if they are equal.
-fn ends<'a>(c: &ExpandCx<'a>, x: V<'a>, range: Option<(f64, f64)>) -> (V<'a>, V<'a>) {
+/// The ends of the range: the given ones, or the extremes of the elements; widened by `margin` if they are equal.
+fn ends<'a>(c: &ExpandCx<'a>, x: V<'a>, range: Option<(f64, f64)>, margin: f64) -> (V<'a>, V<'a>) {
     let number = |n: f64| c.cx.full(Lit::Tuple([].into()), n, x.dtype());
     let (low, high) = match range {
         Some((low, high)) => (number(low), number(high)),
@@ -243,20 +243,16 @@ fn ends<'a>(c: &ExpandCx<'a>, x: V<'a>, range: Option<(f64, f64)>) -> (V<'a>, V<
         None => (x.min_all(), x.max_all()),
     };
     let is_point = low.equal(high);
-    let by = is_point.select(1.0, 0.0).cast(x.dtype());
+    let by = is_point.select(margin, 0.0).cast(x.dtype());
     (low - by, high + by)
 }
 
-/// Index of the bin, of `bins` equal ones from `low` to `high`, in which each element lies; the last bin is closed.
-fn bin_indices<'a>(c: &ExpandCx<'a>, x: V<'a>, low: V<'a>, high: V<'a>, bins: &Dim) -> V<'a> {
-    let part = ((x - low) / (high - low) * bins.clone()).floor();
-    let is_end = x.equal(high);
+/// `part`, or -1 for elements that are not between the ends; the last of the `bins` bins is closed.
+fn inside<'a>(c: &ExpandCx<'a>, part: V<'a>, x: V<'a>, low: V<'a>, high: V<'a>, bins: &Dim) -> V<'a> {
     let is_inside = low.less_equal(x).logical_and(x.less_equal(high));
     let top = c.cx.lit(bins - &Dim::ONE);
     // Rounding may give the bin after the last one.
-    let part = part.cast(DType::I64).minimum(top);
-    let part = is_end.select(top, part);
-    is_inside.select(part, -1)
+    is_inside.select(part.minimum(top), -1)
 }
 
 /// Bounds at two ports; an error if the lower one is above the upper one.
@@ -272,7 +268,7 @@ fn bounds(cx: &impl Attrs, low: usize, high: usize) -> Result<(f64, f64)> {
 pub static HISTC: OpDef = OpDef {
     name: "histc",
     doc: "How many elements lie in each of `bins` equal parts of the range from `min` to `max`, in the dtype of the input; \
-          the last bin includes both ends. With `min` and `max` equal, the range is that of the elements.  \
+          the last bin includes both ends. With `min` and `max` equal, the range is that of the elements, and with equal elements one more on both sides. \
           Elements outside, and NaN, are not counted. As in torch.",
     layer: "Histc",
     ports: &[
@@ -292,8 +288,10 @@ pub static HISTC: OpDef = OpDef {
         let x = wide(c.x[0]);
         #[allow(clippy::float_cmp, reason = "compares the arguments themselves")]
         let range = (low != high).then_some((low, high));
-        let (low, high) = ends(c, x, range);
-        vec![counts(c, bin_indices(c, x, low, high, &bins), None, &bins).cast(c.x[0].dtype())]
+        let (low, high) = ends(c, x, range, 1.0);
+        // Multiplies first, as torch does: elements near an edge lie in the same bins.
+        let part = ((x - low) * bins.clone() / (high - low)).floor().cast(DType::I64);
+        vec![counts(c, inside(c, part, x, low, high, &bins), None, &bins).cast(c.x[0].dtype())]
     }),
     cases: &[
         "[20] bins=5",
@@ -319,7 +317,7 @@ pub static HISTOGRAM: OpDef = OpDef {
     name: "histogram",
     doc: "How many elements lie in each of `bins` equal parts of the range from `min` to `max` (the range of the elements \
           if not given), or the sum of their `weights`, and the `bins + 1` bounds of the parts. The last bin \
-          includes both ends; elements outside, and NaN, are not counted. With `density` the counts are divided by their sum and by \
+          includes both ends; elements outside, and NaN, are not counted. A range of one number is widened by 0.5 on both sides. With `density` the counts are divided by their sum and by \
           the width of a part. Counts are int64, or of the dtype of what they are made of.",
     layer: "Histogram",
     ports: &[
@@ -355,19 +353,20 @@ pub static HISTOGRAM: OpDef = OpDef {
         let bins = chosen_size(c, 1, 1);
         let x = wide(c.x[0]);
         let float = if c.x[0].dtype().is_float() { c.x[0].dtype() } else { c.cx.float() };
-        let (low, high) = ends(c, x, c.get(range_arg));
-        let places = bin_indices(c, x, low, high, &bins);
+        let (low, high) = ends(c, x, c.get(range_arg), 0.5);
+        let width = (high - low) / bins.clone();
+        let steps = c.cx.arange(&bins + &Dim::ONE);
+        let is_last = steps.equal(bins.clone());
+        let bounds = is_last.select(high, low + steps.cast(x.dtype()) * width);
+        let part = bounds.op(&SEARCHSORTED, &[x, c.cx.lit(true)]) - 1;
+        let places = inside(c, part, x, low, high, &bins);
         let weights = c.x[4].is_some().then_some(c.x[4]);
         let mut counts = counts(c, places, weights, &bins);
-        let width = (high - low) / bins.clone();
         if c.get(|c| c.bool(5)) {
             let of = if counts.dtype().is_float() { counts.dtype() } else { float };
             let sum = counts.sum_all().cast(of);
             counts = counts.cast(of) / (sum * width.cast(of));
         }
-        let steps = c.cx.arange(&bins + &Dim::ONE);
-        let is_last = steps.equal(bins);
-        let bounds = is_last.select(high, low + steps.cast(x.dtype()) * width);
         vec![counts, bounds.cast(float)]
     }),
     grad: Grad::Expansion,

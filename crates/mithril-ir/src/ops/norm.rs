@@ -95,7 +95,8 @@ fn but_channels(rank: usize) -> Lit {
     Lit::tuple([0].into_iter().chain(2..rank))
 }
 
-fn check_rank(cx: &ShapeCx<'_>, least: usize) -> Result<()> {
+/// Checks that `input` has an axis for the batch, one for channels, and as many more as `least` says.
+pub(super) fn check_rank(cx: &ShapeCx<'_>, least: usize) -> Result<()> {
     let rank = cx.shape(0).rank();
     if rank >= least {
         return Ok(());

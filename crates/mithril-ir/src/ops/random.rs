@@ -22,6 +22,7 @@ use crate::op::{
 use crate::ops::compare::{BITWISE_AND, BITWISE_XOR};
 use crate::ops::create::{dtype_or_float, shape_arg};
 use crate::ops::elementwise::{ADD, MULTIPLY};
+use crate::ops::norm::check_rank;
 use crate::ops::slicing::{cut, zeros};
 use crate::ops::sort::ARGSORT;
 use crate::random::{MULTIPLIERS, ROUNDS, WEYL, words};
@@ -38,6 +39,7 @@ pub static OPS: &[&OpDef] = &[
     &RANDOM_BERNOULLI,
     &RANDOM_PERMUTATION,
     &DROPOUT,
+    &FEATURE_DROPOUT,
 ];
 
 const KEY: Port = tensor_of("key", Kinds::INT);
@@ -333,6 +335,13 @@ pub static RANDOM_PERMUTATION: OpDef = OpDef {
 
 // --- dropout -----------------------------------------------------------------------------------------------
 
+const DROPOUT_PORTS: &[Port] = &[
+    tensor_of("input", Kinds::FLOAT),
+    optional("key"),
+    attr("p", Attr::Float, DefaultLit::Float(0.5)),
+    attr("training", Attr::Bool, DefaultLit::Training),
+];
+
 /// elements dropped in training
 pub static DROPOUT: OpDef = OpDef {
     name: "dropout",
@@ -340,36 +349,10 @@ pub static DROPOUT: OpDef = OpDef {
           mean stays (Srivastava et al. 2014); otherwise the input itself. The mask is \
           `random_bernoulli(key, 1 - p)`.",
     layer: "Dropout",
-    ports: &[
-        tensor_of("input", Kinds::FLOAT),
-        optional("key"),
-        attr("p", Attr::Float, DefaultLit::Float(0.5)),
-        attr("training", Attr::Bool, DefaultLit::Training),
-    ],
-    shape: ShapeRule::Fn(|cx| {
-        if cx.has(1) {
-            check_key(cx, 1)?;
-        } else if matches!(cx.lit(3), Lit::Bool(true)) {
-            return Err(Error::new(Code::Unconnected, "`key` of dropout is missing")
-                .help("connect a key, two integers (seed, stream), or give training=False"));
-        }
-        if !(0.0..=1.0).contains(&cx.f64(2)?) {
-            return Err(cx.bad(2, &cx.lit(2), "a probability from 0 to 1"));
-        }
-        Ok(vec![cx.shape(0).clone()])
-    }),
+    ports: DROPOUT_PORTS,
+    shape: ShapeRule::Fn(dropout_shape),
     dtype: DTypeRule::Same(0),
-    expand: Some(|c| {
-        let (x, p) = (c.x[0], c.get(|c| c.f64(2)));
-        if p == 0.0 || !c.get(|c| c.bool(3)) {
-            return vec![x];
-        }
-        if p == 1.0 {
-            return vec![zeros(x)];
-        }
-        let keep = unit(c.x[1], &x.shape(), DType::F32).less(1.0 - p);
-        vec![keep.select(x * (1.0 / (1.0 - p)), 0.0)]
-    }),
+    expand: Some(|c| vec![dropped(c, &c.x[0].shape())]),
     // The op is linear in its input, and the same key gives the same mask.
     grad: Grad::Formula(|v| vec![v.g.op(&DROPOUT, &v.x[1..])]),
     lowering: Lowering {
@@ -389,3 +372,61 @@ pub static DROPOUT: OpDef = OpDef {
     tolerance: Tolerance::Random,
     ..BLANK
 };
+
+/// channels dropped in training
+pub static FEATURE_DROPOUT: OpDef = OpDef {
+    name: "feature_dropout",
+    doc: "In training each channel of `[n, c, ...]` is zero with probability `p`, as a whole, and the others are \
+          divided by `1 - p` (Tompson et al. 2015); otherwise the input itself. For images, whose neighboring pixels \
+          are alike, so that dropping single ones has little effect. The mask is \
+          `random_bernoulli(key, 1 - p)` of shape `[n, c]`.",
+    layer: "FeatureDropout",
+    ports: DROPOUT_PORTS,
+    shape: ShapeRule::Fn(|cx| {
+        check_rank(cx, 2)?;
+        dropout_shape(cx)
+    }),
+    dtype: DTypeRule::Same(0),
+    expand: Some(|c| {
+        let shape = c.x[0].shape();
+        let ones = std::iter::repeat_n(Dim::ONE, shape.rank() - 2);
+        let mask: Vec<Dim> = shape.iter().take(2).cloned().chain(ones).collect();
+        vec![dropped(c, &mask)]
+    }),
+    grad: Grad::Formula(|v| vec![v.g.op(&FEATURE_DROPOUT, &v.x[1..])]),
+    cases: &[
+        "[2,3,2,2] i64[2] training=true",
+        "[2,3,4] i64[2] p=0.25 training=true",
+        "[2,3] i64[2] p=1.0 training=true",
+        "[2,3,2] training=false",
+        "[0,2,3] i64[2] training=true",
+    ],
+    tolerance: Tolerance::Random,
+    ..BLANK
+};
+
+fn dropout_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
+    if cx.has(1) {
+        check_key(cx, 1)?;
+    } else if matches!(cx.lit(3), Lit::Bool(true)) {
+        return Err(Error::new(Code::Unconnected, format!("`key` of {} is missing", cx.op().name))
+            .help("connect a key, two integers (seed, stream), or give training=False"));
+    }
+    if !(0.0..=1.0).contains(&cx.f64(2)?) {
+        return Err(cx.bad(2, &cx.lit(2), "a probability from 0 to 1"));
+    }
+    Ok(vec![cx.shape(0).clone()])
+}
+
+/// Dropout with a mask of the shape `mask`, which broadcasts.
+fn dropped<'a>(c: &ExpandCx<'a>, mask: &[Dim]) -> V<'a> {
+    let (x, p) = (c.x[0], c.get(|c| c.f64(2)));
+    if p == 0.0 || !c.get(|c| c.bool(3)) {
+        return x;
+    }
+    if p == 1.0 {
+        return zeros(x);
+    }
+    let keep = unit(c.x[1], mask, DType::F32).less(1.0 - p);
+    keep.select(x * (1.0 / (1.0 - p)), 0.0)
+}

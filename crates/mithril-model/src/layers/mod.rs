@@ -117,6 +117,7 @@ static ALIASES: &[(&str, &[&str])] = &[
     ("Elu", &["ELU"]),
     ("Selu", &["SELU"]),
     ("Celu", &["CELU"]),
+    ("FeatureDropout", &["Dropout1d", "Dropout2d", "Dropout3d"]),
     ("MatrixMultiply", &["MatMul", "Matmul"]),
     ("Power", &["Pow"]),
 ];

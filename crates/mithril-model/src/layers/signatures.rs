@@ -67,6 +67,7 @@ pub static SIGNATURES: &[LibrarySignature] = &[
     torch("MaxPool2d", POOL),
     torch("MaxPool3d", POOL),
     torch("Dropout", "p? inplace:bool?"),
+    torch("FeatureDropout", "p? inplace:bool?"),
     loss("MSELoss", "size_average:bool? reduce:bool? reduction?"),
     loss("L1Loss", "size_average:bool? reduce:bool? reduction?"),
     loss("SmoothL1Loss", "size_average:bool? reduce:bool? reduction? beta?"),

@@ -131,6 +131,22 @@ fn attention_follows_its_equation() {
 }
 
 #[test]
+fn feature_dropout_drops_whole_channels() {
+    let mut m = Model::new();
+    let dropout = layers::build("Dropout2d", vec![0.25.into()], vec![]).unwrap();
+    m.extend(&dropout, [("input", "input"), ("output", "output")], Place::default()).unwrap();
+    let x = Tensor::full(DType::F64, &[20, 30, 2, 3], 3.0);
+    let flat = |training| flatten(&m, &options(&[("input", &[20, 30, 2, 3])], training)).unwrap();
+    assert!(run(&flat(false), std::slice::from_ref(&x)).0[0].same_bits(&x));
+    let values = run(&flat(true), std::slice::from_ref(&x)).0[0].to_f64s();
+    let channels: Vec<_> = values.chunks(6).collect();
+    assert!(channels.iter().all(|c| c.iter().all(|v| *v == c[0]) && (c[0] == 0.0 || c[0] == 4.0)));
+    let dropped = channels.iter().filter(|c| c[0] == 0.0).count();
+    // Three standard deviations of 600 draws are 32.
+    assert!(dropped.abs_diff(150) < 32, "{dropped} of 600 channels");
+}
+
+#[test]
 fn dropout_draws_from_the_key_of_the_model() {
     let dropout = layers::build("Dropout", vec![0.5.into()], vec![]).unwrap();
     let mut m = Model::new();

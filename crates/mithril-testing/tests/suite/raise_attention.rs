@@ -159,11 +159,12 @@ impl Writer {
     /// A softmax, which may be 0 for queries without keys.
     fn weights<'a>(&mut self, scores: V<'a>, [positions, truth]: [V<'a>; 2]) -> V<'a> {
         let axis = if self.misses() { -2_i64 } else { -1 };
-        let weights = scores.op(&softmax::SOFTMAX, &[scores.lit(axis)]);
+        let softmax = |x: V<'a>| x.op(&softmax::SOFTMAX, &[x.lit(axis)]);
         let zero = if self.draw.below(3) > 0 { 0.0 } else { 0.25 };
-        match self.draw.below(3) {
-            0 => return weights,
+        match self.draw.below(4) {
+            0 => return softmax(scores),
             1 => {
+                let weights = softmax(scores);
                 let dead = weights.op(&compare::ISNAN, &[]);
                 self.is_attention &= zero == 0.0;
                 return dead.op(&compare::WHERE, &[weights.lit(zero), weights]);
@@ -174,11 +175,26 @@ impl Writer {
         let lowest = if self.misses() { -1.0 } else { f64::NEG_INFINITY };
         let read =
             if self.misses() { Self::chosen(positions, truth, f64::NEG_INFINITY, true) } else { scores };
-        let is_open = read.op(&compare::EQUAL, &[scores.lit(lowest)]).op(&compare::LOGICAL_NOT, &[]);
-        let is_dead =
-            is_open.op(&reduce::ANY, &[scores.lit(axis), scores.lit(true)]).op(&compare::LOGICAL_NOT, &[]);
+        let is_forbidden = read.op(&compare::EQUAL, &[scores.lit(lowest)]);
+        let rows = [scores.lit(axis), scores.lit(true)];
+        let is_dead = if self.draw.below(2) == 0 {
+            is_forbidden.op(&reduce::ALL, &rows)
+        } else {
+            let is_open = is_forbidden.op(&compare::LOGICAL_NOT, &[]);
+            is_open.op(&reduce::ANY, &rows).op(&compare::LOGICAL_NOT, &[])
+        };
+        // Other scores for dead rows, so that the softmax is not NaN there.
+        let inside = match self.draw.below(3) {
+            0 => scores,
+            _ if self.misses() => {
+                self.is_attention = false;
+                let other = is_dead.op(&compare::LOGICAL_NOT, &[]);
+                other.op(&compare::WHERE, &[scores, scores.lit(0.5)])
+            }
+            _ => is_dead.op(&compare::WHERE, &[scores.lit(0.5), scores]),
+        };
         self.is_attention &= zero == 0.0;
-        is_dead.op(&compare::WHERE, &[scores.lit(zero), weights])
+        is_dead.op(&compare::WHERE, &[scores.lit(zero), softmax(inside)])
     }
 }
 

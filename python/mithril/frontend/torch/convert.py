@@ -7,7 +7,7 @@ from typing import Any
 
 from ... import _core
 from ..._core import IOKey, Model
-from ...errors import UnsupportedOpError
+from ...errors import MithrilError, UnsupportedOpError
 from ..complexes import Complex, has_complex
 from ..state import ordered, with_state
 from .export import dim_names, exported, is_known
@@ -458,6 +458,10 @@ class Conversion:
             reason = ""
         except UnsupportedOpError as refusal:
             reason = refusal.message
+        except MithrilError:
+            raise
+        except Exception as problem:
+            reason = f"with these arguments: {problem}"
         self.missing.add(name or node.op, *origin(node), reason)
         return self._stand_in(scope, node.meta.get("val"))
 

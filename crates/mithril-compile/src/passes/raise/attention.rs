@@ -118,8 +118,9 @@ impl Scores {
         self.nodes.push(n);
         Some(node.inputs[0])
     }
-    /// A softmax that is 0 where all scores are minus infinity, as PyTorch writes it: where no score is above minus infinity,
-    /// or, in ONNX files, where the softmax is NaN.
+    /// A softmax that is 0 where all scores are minus infinity: where no score is above minus infinity, as PyTorch writes it,
+    /// with or without other scores inside of the softmax, which keep its gradient finite; or, in ONNX files, where
+    /// the softmax is NaN.
     fn behind_guard(&mut self, view: &View<'_>, node: &Node) -> Option<ValueId> {
         if view.scalar(node.inputs[1])? != 0.0 {
             return None;
@@ -128,22 +129,37 @@ impl Scores {
             self.nodes.push(n);
             return self.behind_softmax(view, node.inputs[2]).filter(|_| is_nan.inputs[0] == node.inputs[2]);
         }
+        let guarded = self.all_forbidden(view, node.inputs[0])?;
+        let scores = self.behind_softmax(view, node.inputs[2])?;
+        if scores == guarded {
+            return Some(scores);
+        }
+        let (n, inner) = view.use_of(scores, &compare::WHERE)?;
+        let is_replaced = inner.inputs[0] == node.inputs[0] && view.scalar(inner.inputs[1])?.is_finite();
+        self.nodes.push(n);
+        (is_replaced && inner.inputs[2] == guarded).then_some(guarded)
+    }
+    /// The scores that a truth value for each row says to be all minus infinity.
+    fn all_forbidden(&mut self, view: &View<'_>, v: ValueId) -> Option<ValueId> {
         let mut used = Nodes::new();
         let mut inside = |v: ValueId, op| {
             let (n, node) = view.use_of(v, op)?;
             used.push(n);
             Some(node)
         };
-        let is_dead = inside(node.inputs[0], &compare::LOGICAL_NOT)?;
-        let any = inside(is_dead.inputs[0], &reduce::ANY)?;
-        let is_open = inside(any.inputs[0], &compare::LOGICAL_NOT)?;
-        let equal = inside(is_open.inputs[0], &compare::EQUAL)?;
-        let rank = view.shape(any.inputs[0])?.rank();
-        let is_row = view.axes(any, rank)? == [rank - 1];
+        let (rows, is_forbidden) = if let Some(all) = inside(v, &reduce::ALL) {
+            (all, all.inputs[0])
+        } else {
+            let is_open = inside(v, &compare::LOGICAL_NOT)?;
+            let any = inside(is_open.inputs[0], &reduce::ANY)?;
+            (any, inside(any.inputs[0], &compare::LOGICAL_NOT)?.inputs[0])
+        };
+        let equal = inside(is_forbidden, &compare::EQUAL)?;
+        let rank = view.shape(rows.inputs[0])?.rank();
+        let is_row = view.axes(rows, rank)? == [rank - 1];
         let is_lowest = view.scalar(equal.inputs[1])? == f64::NEG_INFINITY;
         self.nodes.extend(used);
-        let scores = self.behind_softmax(view, node.inputs[2])?;
-        (is_row && is_lowest && equal.inputs[0] == scores).then_some(scores)
+        (is_row && is_lowest).then_some(equal.inputs[0])
     }
     /// Through conversions between floats: the op computes in float32 at least.
     fn behind_casts(&mut self, view: &View<'_>, mut v: ValueId) -> ValueId {

@@ -277,9 +277,9 @@ def _to(use: Use, x: Any, *args: Any, **named: Any) -> Any:
 )
 def _same(use: Use, x: Any, *args: Any, **named: Any) -> Any:
     name = str(use.node.target).split(".")[1]
-    if name.endswith("dropout") and args[1] and args[0] > 0:
-        return _dropout(use, x, args[0], True)
-    return x
+    if not name.endswith("dropout") or not args[1]:
+        return x
+    return drop_channels(x, args[0]) if name == "feature_dropout" else drop(x, args[0])
 
 
 @convert("conj_physical.default", "resolve_neg.default", "conj.default")
@@ -302,13 +302,21 @@ def _detach(use: Use, x: Any) -> Any:
 
 @convert("native_dropout.default")
 def _native_dropout(use: Use, x: Any, p: float, train: bool | None = True) -> Any:
-    return [_dropout(use, x, p, train), None]
+    return [drop(x, p) if train else x, None]
 
 
-def _dropout(use: Use, x: Any, p: float, train: bool | None) -> Any:
+def drop(x: Any, p: float) -> Any:
+    """Dropout, which compiling for inference takes away."""
     from ....models import Dropout
 
-    return Dropout(p)(x) if train and p > 0 else x
+    return Dropout(p)(x) if p > 0 else x
+
+
+def drop_channels(x: Any, p: float) -> Any:
+    """Dropout of whole channels, which compiling for inference takes away."""
+    from ....models import FeatureDropout
+
+    return FeatureDropout(p)(x) if p > 0 else x
 
 
 @convert("copy.default")

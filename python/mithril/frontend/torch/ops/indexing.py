@@ -42,6 +42,9 @@ def _index_put(use: Use, x: Any, indices: Any, values: Any, accumulate: bool = F
 @convert("gather.default")
 @as_vectors
 def _gather(use: Use, x: Any, dim: int, index: Any, **ignored: Any) -> Any:
+    if len(use.operand(2).shape) != use.rank_of(0):
+        # Only an index without elements may have other axes.
+        return apply("full", use.shape, 0, use.dtype)
     sizes = zip(use.operand(0).shape, use.operand(2).shape, strict=True)
     for axis, (n, m) in enumerate(sizes):
         # PyTorch reads the first elements of a longer axis.
@@ -105,6 +108,7 @@ def _index_reduce(
 @convert("index_fill.int_Scalar", "index_fill.int_Tensor")
 @as_vectors
 def _index_fill(use: Use, x: Any, dim: int, index: Any, value: Any) -> Any:
+    value = apply("reshape", value, ()) if is_connection(value) else value
     return apply("index_fill", x, indices=index, value=value, axis=dim)
 
 

@@ -27,9 +27,45 @@ def _inv_checked(use: Use, x: Any, check_errors: bool = False) -> Any:
     return [apply("inv", x), None]
 
 
+def _is_transposition(x: Any, y: Any) -> bool:
+    """Whether node ``y`` is the transposed matrices of node ``x``."""
+    name, arguments = str(y.target), y.args
+    if name in ("aten.t.default", "aten.mT.default", "aten.numpy_T.default", "aten.adjoint.default"):
+        return arguments[0] is x
+    if name not in ("aten.transpose.int", "aten.swapaxes.default") or arguments[0] is not x:
+        return False
+    rank = x.meta["val"].dim()
+    return sorted(axis % rank for axis in arguments[1:3]) == [rank - 2, rank - 1]
+
+
+def _is_symmetric(node: Any) -> bool:
+    """Whether a matrix is symmetric by the way it is computed: ``x + x.mT``, ``x @ x.mT``, and these times a number."""
+    name = str(node.target)
+    if name in ("aten.mul.Tensor", "aten.div.Tensor", "aten.neg.default") and len(node.all_input_nodes) == 1:
+        return _is_symmetric(node.all_input_nodes[0])
+    if name == "aten.add.Tensor" and len(node.all_input_nodes) == 2:
+        x, y = node.all_input_nodes
+        return not node.kwargs and (_is_transposition(x, y) or _is_transposition(y, x)) or all(map(_is_symmetric, (x, y)))
+    if name in ("aten.matmul.default", "aten.mm.default", "aten.bmm.default") and len(node.all_input_nodes) == 2:
+        return any(_is_transposition(x, y) for x, y in (node.args, node.args[::-1]))
+    return name in ("aten.eye.default", "aten.cov.default")
+
+
+def _symmetric(use: Use, x: Any, uplo: str = "L") -> Any:
+    """Make symmetric matrices of one triangle: PyTorch does not read the other one, our ops read both.
+
+    The gradient is as if both were read, as PyTorch's is.
+    """
+    if _is_symmetric(use.node.args[0]):
+        return x
+    half, k = ("triu", 1) if uplo.upper() == "U" else ("tril", -1)
+    whole = apply(half, x) + _transposed(apply(half, x, k))
+    return apply("stop_gradient", whole) + (x - apply("stop_gradient", x))
+
+
 @convert("linalg_cholesky.default", "cholesky.default")
 def _cholesky(use: Use, x: Any, upper: bool = False) -> Any:
-    factor = apply("cholesky", x)
+    factor = apply("cholesky", _symmetric(use, x, "U" if upper else "L"))
     return _transposed(factor) if upper else factor
 
 
@@ -87,6 +123,7 @@ def _svdvals(use: Use, x: Any, *, driver: Any = None) -> Any:
 
 @convert("linalg_eigh.default", "_linalg_eigh.default")
 def _eigh(use: Use, x: Any, uplo: str = "L", compute_v: bool = True) -> Any:
+    x = _symmetric(use, x, uplo)
     if reads(use) <= {0}:
         return [apply("eigvalsh", x), None]
     return list(apply("eigh", x))
@@ -94,7 +131,7 @@ def _eigh(use: Use, x: Any, uplo: str = "L", compute_v: bool = True) -> Any:
 
 @convert("linalg_eigvalsh.default")
 def _eigvalsh(use: Use, x: Any, uplo: str = "L") -> Any:
-    return apply("eigvalsh", x)
+    return apply("eigvalsh", _symmetric(use, x, uplo))
 
 
 @convert("linalg_pinv.atol_rtol_tensor", "linalg_pinv.atol_rtol_float", "linalg_pinv.default")
@@ -105,7 +142,7 @@ def _pinv(use: Use, x: Any, *args: Any, **named: Any) -> Any:
     if any(not isinstance(t, (float, int, type(None))) for t in (rtol, atol)):
         raise use.refuse("with a tolerance that is a tensor")
     if named.get("hermitian"):
-        x = (x + _transposed(x)) * 0.5
+        x = _symmetric(use, x)
     return apply("pinv", x, rtol, atol)
 
 

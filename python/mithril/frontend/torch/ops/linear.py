@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
+from .elementwise import drop
 from .movement import along, size_of
-from .registry import Use, apply, cast, convert, promoted, tensor
+from .registry import Use, apply, cast, convert, dtype_name, promoted, tensor
 
 
 @convert("linear.default")
@@ -63,9 +65,37 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    if dropout:
-        raise use.refuse("attention with dropout of its weights")
-    return apply("scaled_dot_product_attention", query, key, value, mask, is_causal, scale, enable_gqa)
+    if not dropout:
+        return apply("scaled_dot_product_attention", query, key, value, mask, is_causal, scale, enable_gqa)
+    weights, value = _attention_weights(use, query, key, value, mask, is_causal, scale, enable_gqa)
+    return apply("matmul", drop(weights, dropout), value)
+
+
+def _attention_weights(
+    use: Use, query: Any, key: Any, value: Any, mask: Any, is_causal: bool, scale: float | None, enable_gqa: bool
+) -> tuple[Any, Any]:
+    """Weights ``[..., l, s]`` of attention, and the values that they belong to, one head for each of the query."""
+    heads = [use.operand(i).shape[-3] if enable_gqa else 1 for i in range(2)]
+    if heads[0] != heads[1]:
+        key, value = (apply("repeat", x, heads[0] // heads[1], -3) for x in (key, value))
+    features = use.operand(0).shape[-1]
+    factor = scale if scale is not None else 1 / math.sqrt(features)
+    scores = apply("matmul", apply("multiply", query, factor), apply("matrix_transpose", key))
+    allowed = None
+    if is_causal:
+        positions = [apply("arange", 0, size_of(use, x, i, -2), 1, "int64") for i, x in enumerate((query, key))]
+        allowed = apply("greater_equal", apply("expand_dims", positions[0], -1), positions[1])
+    if mask is not None and dtype_name(use.operand(3).dtype) == "bool":
+        allowed = mask if allowed is None else apply("logical_and", allowed, mask)
+    elif mask is not None:
+        scores = apply("add", scores, mask)
+    if allowed is not None:
+        scores = apply("where", allowed, scores, float("-inf"))
+    if mask is None:
+        return apply("softmax", scores, -1), value
+    # A query that attends to nothing has weights of 0.
+    is_dead = apply("all", apply("equal", scores, float("-inf")), -1, True)
+    return apply("where", is_dead, 0.0, apply("softmax", apply("where", is_dead, 0.0, scores), -1)), value
 
 
 @convert("embedding.default")

@@ -109,8 +109,6 @@ def _histogram(
     use: Use, x: Any, bins: int = 100, *, range: Any = None, weight: Any = None, density: bool = False
 ) -> Any:
     low, high = range or (None, None)
-    if range and range[0] == range[1]:
-        low, high = range[0] - 0.5, range[1] + 0.5
     x, weight = (apply("reshape", y, (-1,)) if y is not None else None for y in (x, weight))
     counts, bounds = apply("histogram", x, bins, low, high, weight, density)
     return [cast(counts, use.dtype), bounds]

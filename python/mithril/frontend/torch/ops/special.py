@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ...special import polygamma, zeta
-from .registry import OPS, Use, apply, cast, convert, dtype_name, is_connection, promoted, tensors
+from .registry import OPS, Use, apply, as_vectors, cast, convert, dtype_name, is_connection, promoted, tensors
 
 
 def _wide(use: Use, compute: Any, *args: Any) -> Any:
@@ -151,6 +151,7 @@ def _rrelu(use: Use, x: Any, *args: Any, **named: Any) -> Any:
 
 
 @convert("multilabel_margin_loss.default")
+@as_vectors
 def _multilabel_margin(use: Use, x: Any, target: Any, reduction: int = 1) -> Any:
     classes = use.operand(0).shape[-1]
     # Targets end at the first negative one.
