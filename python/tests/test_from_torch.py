@@ -220,6 +220,50 @@ def test_dropout_is_kept_in_train_mode():
     assert 0.2 < (results == 0).mean() < 0.8
 
 
+def test_dropout_of_channels_drops_whole_channels():
+    model, params = ml.from_torch(nn.Dropout2d(0.25).train(), (torch.ones(40, 50, 2, 3),))
+    x = np.full((40, 50, 2, 3), 3, np.float32)
+    y = ml.compile(model, ml.NumpyBackend())(x, params=params)
+    np.testing.assert_array_equal(y, np.broadcast_to(y[..., :1, :1], y.shape))
+    assert set(np.unique(y)) == {0, 4}
+    # Four standard deviations of 2,000 draws.
+    assert abs((y == 0).mean() - 0.25) < 0.04
+    np.testing.assert_array_equal(ml.compile(model, ml.NumpyBackend(), inference=True)(x, params=params), x)
+
+
+@pytest.mark.parametrize("mask", [None, "causal", "bool", "added"])
+def test_dropout_of_attention(mask):
+    options = {}
+    if mask in ("bool", "added"):
+        allowed = torch.rand(3, 5, generator=torch.Generator().manual_seed(0)) > 0.4
+        # A query that attends to nothing.
+        allowed[1] = False
+        options["attn_mask"] = allowed if mask == "bool" else torch.where(allowed, 0.5, -torch.inf)
+
+    class Attention(nn.Module):
+        def forward(self, q, k, v):
+            p = 0.5 if self.training else 0.0
+            return nn.functional.scaled_dot_product_attention(
+                q, k, v, dropout_p=p, is_causal=mask == "causal", enable_gqa=True, scale=0.3, **options
+            )
+
+    module = Attention().train()
+    q, k = (torch.randn(2, h, n, 8, generator=torch.Generator().manual_seed(n)) for h, n in ((4, 3), (2, 5)))
+    # Values that say which keys were dropped.
+    inputs = [q, k, torch.eye(5).expand(2, 2, 5, 5).contiguous()]
+    model, params = ml.from_torch(module, tuple(inputs))
+    trained = ml.compile(model, ml.NumpyBackend())
+    draws = np.stack([trained(*(x.numpy() for x in inputs), params=params) for _ in range(400)])
+    expected = module.eval()(*inputs).numpy()
+    # Each weight is zero or doubled, and its mean stays.
+    np.testing.assert_allclose(draws, np.where(draws == 0, 0, 2 * expected), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(draws.mean(0), expected, atol=0.25)
+    # Without training it is the op.
+    compiled = ml.compile(model, ml.TorchBackend(), inference=True)
+    assert "scaled_dot_product_attention(" in compiled.source
+    np.testing.assert_allclose(compiled(*inputs, params=params), module(*inputs), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("last", ["batch norm", "in place"])
 def test_the_output_is_an_op_that_is_replaced(last):
     class Network(nn.Module):

@@ -5712,8 +5712,8 @@ class Histc(Model):
     r"""How many elements lie in each of `bins` equal parts of the range from `min` to `max`, in the dtype of
     the input; the last bin includes both ends.
 
-    With `min` and `max` equal, the range is that of the elements.  Elements outside, and NaN, are not
-    counted. As in torch.
+    With `min` and `max` equal, the range is that of the elements, and with equal elements one more on both
+    sides. Elements outside, and NaN, are not counted. As in torch.
 
     Parameters
     ----------
@@ -5737,9 +5737,9 @@ class Histogram(Model):
     r"""How many elements lie in each of `bins` equal parts of the range from `min` to `max` (the range of the
     elements if not given), or the sum of their `weights`, and the `bins + 1` bounds of the parts.
 
-    The last bin includes both ends; elements outside, and NaN, are not counted. With `density` the counts
-    are divided by their sum and by the width of a part. Counts are int64, or of the dtype of what they are
-    made of.
+    The last bin includes both ends; elements outside, and NaN, are not counted. A range of one number is
+    widened by 0.5 on both sides. With `density` the counts are divided by their sum and by the width of a
+    part. Counts are int64, or of the dtype of what they are made of.
 
     Parameters
     ----------

@@ -26,6 +26,12 @@ def batched(use: Use, rank: int, x: Any, compute: Callable[[Any], Any]) -> Any:
     return apply("squeeze", result, (0,))
 
 
+def refuse_integers(use: Use) -> None:
+    """Refuse integers, for which our ops return floats."""
+    if not (use.value.is_floating_point() or use.value.is_complex()):
+        raise use.refuse("of integers: convert them to floats first, and the result back")
+
+
 @convert("conv1d.default", "conv2d.default", "conv3d.default", "conv1d.padding", "conv2d.padding", "conv3d.padding")
 def _convolution(
     use: Use,
@@ -37,6 +43,7 @@ def _convolution(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Any:
+    refuse_integers(use)
     rank = use.rank_of(1) - 2
     padding = padding if isinstance(padding, str) else sizes(padding, rank)
     geometry = [sizes(stride, rank), padding, sizes(dilation, rank)]
@@ -73,6 +80,7 @@ def _transposed(
     groups: int = 1,
     dilation: Any = 1,
 ) -> Any:
+    refuse_integers(use)
     rank = use.rank_of(1) - 2
     geometry = [sizes(value, rank) for value in (stride, padding, output_padding)]
     rest = (*geometry, groups, sizes(dilation, rank))

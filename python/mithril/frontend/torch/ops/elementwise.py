@@ -214,6 +214,8 @@ def _softplus(use: Use, x: Any, beta: float = 1.0, threshold: float = 20.0) -> A
 
 @convert("hardtanh.default")
 def _hard_tanh(use: Use, x: Any, low: float = -1.0, high: float = 1.0) -> Any:
+    if "int" in use.dtype:
+        low, high = int(low), int(high)
     return apply("relu6", x) if (low, high) == (0.0, 6.0) else apply("hard_tanh", x, low, high)
 
 

@@ -33,6 +33,9 @@ def _matmul(use: Use, x: Any, y: Any) -> Any:
 
 @convert("addmm.default", "baddbmm.default", "addbmm.default", "addmv.default")
 def _addmm(use: Use, bias: Any, x: Any, y: Any, beta: Any = 1, alpha: Any = 1) -> Any:
+    if "int" in use.dtype:
+        # As PyTorch computes with numbers that are no integers.
+        beta, alpha = int(beta), int(alpha)
     product = apply("matmul", x, y)
     if ".addbmm" in str(use.node.target):
         product = apply("sum", product, 0, False)

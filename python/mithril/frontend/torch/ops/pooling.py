@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .convolution import batched, sizes
+from .convolution import batched, refuse_integers, sizes
 from .movement import size_of
 from .registry import Use, apply, cast, convert, reads, tensor
 
@@ -119,6 +119,7 @@ def _means(
     count_include_pad: bool = True,
     divisor: Any = None,
 ) -> Any:
+    refuse_integers(use)
     rank = len(kernel)
     inside = _within(use, kernel, padding)
     window = [sizes(inside, rank), sizes(stride, rank) if stride else None, sizes(padding, rank)]
