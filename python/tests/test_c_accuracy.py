@@ -119,3 +119,21 @@ def test_few_rows_times_weights_that_no_cache_holds(tmp_path, rows, terms, dtype
         # What other vectors compute is compared by the export itself.
         for lanes in (8, 4, 1):
             compiled.export(tmp_path / str(lanes), data={"x": x}, lanes=lanes)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("flipped", [False, True])
+def test_products_with_zero_of_what_is_not_finite(dtype, flipped):
+    # With signs of zeros that do not matter GCC takes a product with zero for zero.
+    model = ml.Model()
+    left, right = (0.0, "x") if flipped else ("x", 0.0)
+    model |= ml.Multiply()(left=left, right=right, output="zero")
+    model |= ml.Add()(left="zero", right="y", output="output")
+    shapes = {"x": [100], "y": [100]}
+    compiled = ml.compile(
+        model, ml.CBackend(dtype=dtype), shapes=shapes, dtypes={"x": dtype, "y": dtype}, inference=True
+    )
+    x = np.resize(np.array([np.nan, np.inf, -np.inf, 2.0, -3.0, 1e30]), 100).astype(dtype)
+    y = np.ones(100, dtype)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(compiled.evaluate({}, {"x": x, "y": y})["output"], x * 0 + y)

@@ -54,7 +54,8 @@ fn same_as(graph: &Graph, node: &Node) -> Option<ValueId> {
         || [&e::CAST, &movement::RESHAPE, &movement::BROADCAST_TO].iter().any(|same| is(op, same))
         || is(op, &movement::TRANSPOSE) && keeps_order(graph, node)
         || is(op, &slicing::SLICE) && has_unit_steps(graph, node)
-        || [&random::DROPOUT, &random::FEATURE_DROPOUT].iter().any(|same| is(op, same)) && drops_nothing(graph, node)
+        || [&random::DROPOUT, &random::FEATURE_DROPOUT].iter().any(|same| is(op, same))
+            && drops_nothing(graph, node)
     {
         x
     } else if is(op, &e::NEGATIVE) {

@@ -84,7 +84,9 @@ _ADDED = 12
 
 
 def zeta(s: Any, q: Any) -> Any:
-    """Compute Hurwitz's zeta function, the sum of `(q + k)^-s`, for positive `q`; NaN for others.
+    """Compute Hurwitz's zeta function, the sum of `(q + k)^-s`, for positive `q`.
+
+    Infinite where a term is, at `q = 0, -1, ...`; NaN for other negative `q` and for `s < 1`.
 
     Parameters
     ----------
@@ -104,9 +106,10 @@ def zeta(s: Any, q: Any) -> Any:
     for j, number in enumerate(_BERNOULLI):
         terms = terms + factor * number
         factor = factor * (s + (2.0 * j + 1)) * (s + (2.0 * j + 2)) / (end * end)
+    terms = apply("where", is_positive, terms, apply("where", apply("equal", q, apply("floor", q)), math.inf, math.nan))
     if is_connection(s):
         terms = apply("where", s > 1.0, terms, apply("where", apply("equal", s, 1.0), math.inf, math.nan))
-    return apply("where", is_positive, terms, apply("where", apply("equal", q, apply("floor", q)), math.inf, math.nan))
+    return terms
 
 
 def polygamma(n: int, x: Any, dtype: str) -> Any:

@@ -344,6 +344,12 @@ impl<'a, M: Memory> Writer<'a, M> {
     }
     fn binary(&mut self, op: Binary, a: &Expr, b: &Expr) -> Value {
         let dtype = a.dtype();
+        if op == Binary::Multiply
+            && dtype.is_float()
+            && let Some(x) = [(a, b), (b, a)].into_iter().find_map(|(x, zero)| is_zero(zero).then_some(x))
+        {
+            return self.times_zero(x);
+        }
         let left = self.value(a);
         let right = self.other(b, a == b);
         match op.sign() {
@@ -366,6 +372,17 @@ impl<'a, M: Memory> Writer<'a, M> {
             }
             Some(sign) => Value::open(format!("{} {sign} {}", left.operand(), right.operand())),
         }
+    }
+    /// The product with zero, which is NaN for infinities and NaN: GCC takes it for zero where signs of zeros do not
+    /// matter.
+    fn times_zero(&mut self, x: &Expr) -> Value {
+        let absolute = if computed_type(x.dtype()) == "double" { "fabs" } else { "fabsf" };
+        let value = self.value(x);
+        Value::open(format!(
+            "{absolute}({}) < INFINITY ? {} : NAN",
+            value.text,
+            number(Scalar::Float(0.0), x.dtype()).text
+        ))
     }
     fn apply(&mut self, text: &str, args: &[Expr], dtype: DType) -> Value {
         let parts = template::parts(text);
@@ -502,6 +519,10 @@ pub fn computed_type(dtype: DType) -> &'static str {
         DType::Bool => "bool",
         other => c_type(crate::c::ir::expr::arithmetic(other)),
     }
+}
+
+fn is_zero(e: &Expr) -> bool {
+    matches!(e, Expr::Number(value, _) if value.f64() == 0.0)
 }
 
 /// A number as a C constant of a dtype.

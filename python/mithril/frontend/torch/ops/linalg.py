@@ -45,7 +45,8 @@ def _is_symmetric(node: Any) -> bool:
         return _is_symmetric(node.all_input_nodes[0])
     if name == "aten.add.Tensor" and len(node.all_input_nodes) == 2:
         x, y = node.all_input_nodes
-        return not node.kwargs and (_is_transposition(x, y) or _is_transposition(y, x)) or all(map(_is_symmetric, (x, y)))
+        is_sum = not node.kwargs and (_is_transposition(x, y) or _is_transposition(y, x))
+        return is_sum or (_is_symmetric(x) and _is_symmetric(y))
     if name in ("aten.matmul.default", "aten.mm.default", "aten.bmm.default") and len(node.all_input_nodes) == 2:
         return any(_is_transposition(x, y) for x, y in (node.args, node.args[::-1]))
     return name in ("aten.eye.default", "aten.cov.default")

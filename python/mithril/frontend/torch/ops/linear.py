@@ -9,6 +9,7 @@ import numpy as np
 
 from .elementwise import drop
 from .movement import along, size_of
+from .normalization import safe_softmax
 from .registry import Use, apply, cast, convert, dtype_name, promoted, tensor
 
 
@@ -97,8 +98,7 @@ def _attention_weights(
     if mask is None:
         return apply("softmax", scores, -1), value
     # A query that attends to nothing has weights of 0.
-    is_dead = apply("all", apply("equal", scores, float("-inf")), -1, True)
-    return apply("where", is_dead, 0.0, apply("softmax", apply("where", is_dead, 0.0, scores), -1)), value
+    return safe_softmax(scores, -1), value
 
 
 @convert("embedding.default")

@@ -111,6 +111,17 @@ def _softmax(use: Use, x: Any, dim: int, *ignored: Any) -> Any:
     return apply("softmax", x, dim) if use.rank else apply("exp", apply("subtract", x, x))
 
 
+@convert("_safe_softmax.default")
+def _safe_softmax(use: Use, x: Any, dim: int, *ignored: Any) -> Any:
+    return safe_softmax(promoted(use, x)[0], dim)
+
+
+def safe_softmax(x: Any, axis: int) -> Any:
+    """Softmax that is 0, as its gradient, where all that it is of is minus infinity."""
+    is_empty = apply("all", apply("equal", x, float("-inf")), axis, True)
+    return apply("where", is_empty, 0.0, apply("softmax", apply("where", is_empty, 0.0, x), axis))
+
+
 @convert("log_softmax.int", "_log_softmax.default")
 def _log_softmax(use: Use, x: Any, dim: int, *ignored: Any) -> Any:
     (x,) = promoted(use, x)
