@@ -180,7 +180,8 @@ def arange(start, stop, step, dtype):
     start, stop = (0, start) if stop is None else (start, stop)
     if (stop - start) * step <= 0:
         return torch.zeros(0, dtype=torch_dtype(dtype) or torch.int64)
-    return torch.arange(start, stop, step, dtype=torch_dtype(dtype))
+    is_float = any(isinstance(number, float) for number in (start, stop, step))
+    return torch.arange(start, stop, step, dtype=torch_dtype(dtype) or (torch.float64 if is_float else torch.int64))
 
 
 def linspace(start, stop, num, dtype):
@@ -258,11 +259,15 @@ def random_permutation(key, n):
     return torch.argsort(random_bits(key, n), stable=True)
 
 
-def dropout(x, key, p, training):
+def dropout(x, key, p, training, shape=None):
     if not training or p == 0:
         return x
-    kept = random_bernoulli(key, 1 - p, tuple(x.shape))
+    kept = random_bernoulli(key, 1 - p, tuple(x.shape) if shape is None else shape)
     return torch.where(kept, x / (1 - p) if p < 1 else torch.zeros_like(x), torch.zeros_like(x))
+
+
+def feature_dropout(x, key, p, training):
+    return dropout(x, key, p, training, (*x.shape[:2], *[1] * (x.ndim - 2)))
 
 
 # --- linear algebra -----------------------------------------------------------------------------------------
@@ -509,6 +514,7 @@ OPS = (
         "random_bernoulli": random_bernoulli,
         "random_permutation": random_permutation,
         "dropout": dropout,
+        "feature_dropout": feature_dropout,
         "linear": F.linear,
         "matrix_transpose": lambda x: x.mT,
         "vecdot": lambda a, b, axis: (a * b).sum(axis, dtype=a.dtype),

@@ -4286,7 +4286,7 @@ class Ops:
         >>> import mithril as ml
         >>> import numpy as np
         >>> backend = ml.NumpyBackend()
-        >>> backend.feature_dropout(np.ones((2, 3, 2, 2)), np.zeros((2,), np.int64), training=True).shape
+        >>> backend.feature_dropout(np.ones((2, 3, 2, 2)), key=np.zeros((2,), np.int64), training=True).shape
         (2, 3, 2, 2)
         """
         return self._op("feature_dropout", (input, key, p, training))

@@ -235,6 +235,8 @@ impl Count {
 pub static ARANGE: OpDef = OpDef {
     name: "arange",
     doc: "The numbers `start + i * step` that lie before `stop`, `ceil((stop - start) / step)` of them.           `arange(n)` counts from 0 to `n - 1`. The dtype is int64 if all three are integers, else the           default float. Bounds may be symbolic.",
+    // Floats are rounded by the step and by the sum, where they are not computed in float64.
+    tolerance: Tolerance::Rounded,
     ports: &[
         attr("start", Attr::Float, DefaultLit::Required),
         attr("stop", Attr::OptFloat, DefaultLit::None),
@@ -278,13 +280,20 @@ pub static ARANGE: OpDef = OpDef {
     }),
     lowering: Lowering {
         py: Function(|s| {
-            let (text, dtype) = (arange_text(s, "")?, s.out(0)?.dtype);
+            let dtype = s.out(0)?.dtype;
+            // Integers times a number would be float32 there.
+            let is_double = s.xp == "mx" && dtype == DType::F64;
+            let text = arange_text(s, if is_double { ", dtype=mx.float64" } else { "" })?;
             let as_is = dtype == DType::I64 && s.xp == "np";
             Some(if as_is { text } else { format!("{text}.astype({})", s.dtype(dtype)) })
         }),
         torch: Function(|s| {
-            let (text, dtype) = (arange_text(s, ", device=device")?, s.out(0)?.dtype);
-            let as_is = dtype == DType::I64 && !matches!(Count::of(s), Ok(Count::Float { .. }));
+            let (dtype, is_float) = (s.out(0)?.dtype, matches!(Count::of(s), Ok(Count::Float { .. })));
+            // Integers times a number would be of torch's default dtype.
+            let is_double = is_float && dtype == DType::F64;
+            let more = if is_double { ", dtype=torch.float64, device=device" } else { ", device=device" };
+            let text = arange_text(s, more)?;
+            let as_is = is_double || !is_float && dtype == DType::I64;
             Some(if as_is { text } else { format!("{text}.to({})", s.dtype(dtype)) })
         }),
         onnx: Function(super::onnx::arange),
@@ -295,6 +304,8 @@ pub static ARANGE: OpDef = OpDef {
         "start=2 stop=9 step=3",
         "start=5 stop=0 step=-2",
         "start=0.5 stop=2.0 step=0.25",
+        "start=-0.9 stop=1.3 step=0.7 dtype=f64",
+        "start=0.1 stop=5 step=0.3",
         "start=3 stop=1",
         "start=4 dtype=f16",
     ],

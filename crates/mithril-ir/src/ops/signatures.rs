@@ -100,6 +100,7 @@ pub static SIGNATURES: &[LibrarySignature] = &[
     both("var", TORCH, "input dim=axis? unbiased:bool? keepdim?").hint("correction=0 is unbiased=False"),
     both("top_k", "TensorFlow", "input k sorted?"),
     both("dropout", TORCH, "input p? training?"),
+    both("feature_dropout", TORCH, "input p? training?"),
     both("fft", "PyTorch and NumPy", "input=real n:int? dim=axis? norm?").hint(LENGTH),
     both("ifft", "PyTorch and NumPy", "input=real n:int? dim=axis? norm?").hint(LENGTH),
     both("rfft", "PyTorch and NumPy", "input n:int? dim=axis? norm?").hint(LENGTH),
