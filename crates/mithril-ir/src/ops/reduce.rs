@@ -533,14 +533,22 @@ const EXTREMUM_INDEX: OpDef = OpDef {
     dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::I64]))),
     unsigned: Unsigned::Order,
     grad: Grad::Zero,
-    cases: &["[2,3]", "[2,3] axis=1 keepdim=true", "[2,3,4] axis=-2", "i64[4,5]<3 axis=0", "[]"],
+    cases: &[
+        "[2,3]",
+        "[2,3] axis=1 keepdim=true",
+        "[2,3,4] axis=-2",
+        "i64[4,5]<3 axis=0",
+        "[]",
+        "[] keepdim=true",
+    ],
     tolerance: Tolerance::Exact,
     ..REDUCTION
 };
 
 /// Indices of MLX, without their gradient: MLX raises an error for lookups that use them.
 fn mlx_index(c: &LoweringCx<'_>, name: &str) -> Option<String> {
-    if c.out(0)?.shape.iter().any(|d| d.is(0)) {
+    // Of a number MLX has no position if axes are kept.
+    if c.ty(0)?.shape.rank() == 0 || c.out(0)?.shape.iter().any(|d| d.is(0)) {
         return Some(format!("mx.zeros({}, mx.int64)", c.dims(&c.out(0)?.shape)));
     }
     let stopped = format!("mx.stop_gradient({})", c.arg(0));
