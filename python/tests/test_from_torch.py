@@ -231,6 +231,29 @@ def test_dropout_of_channels_drops_whole_channels():
     np.testing.assert_array_equal(ml.compile(model, ml.NumpyBackend(), inference=True)(x, params=params), x)
 
 
+@pytest.mark.parametrize("name", ["lstm", "gru", "rnn"])
+def test_dropout_between_the_layers_of_a_recurrent_network(name):
+    torch.manual_seed(0)
+    kind = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}[name]
+    module = kind(4, 8, num_layers=3, dropout=0.4, bidirectional=name == "gru", batch_first=name == "lstm").train()
+    x = torch.randn(3, 2, 4)
+    model, params = ml.from_torch(module, (x,))
+    trained = ml.compile(model, ml.NumpyBackend())
+    (key,) = [key for key in model.input_keys if key not in params]
+    with torch.no_grad():
+        ours, theirs = (
+            [np.concatenate([np.ravel(leaf) for leaf in torch.utils._pytree.tree_leaves(call())]) for _ in range(300)]
+            for call in (lambda: list(trained.evaluate(params, {key: x.numpy()}).values()), lambda: module(x))
+        )
+        expected = [leaf.numpy() for leaf in torch.utils._pytree.tree_leaves(module.eval()(x))]
+    spread = np.sqrt((np.var(ours, 0) + np.var(theirs, 0)) / 300) + 1e-6
+    assert np.max(np.abs(np.mean(ours, 0) - np.mean(theirs, 0)) / spread) < 5
+    assert np.mean(np.std(ours, 0)) == pytest.approx(np.mean(np.std(theirs, 0)), rel=0.05)
+    compiled = ml.compile(model, ml.NumpyBackend(), inference=True)
+    for actual, right in zip(compiled.evaluate(params, {key: x.numpy()}).values(), expected, strict=True):
+        np.testing.assert_allclose(actual, right, atol=1e-6)
+
+
 @pytest.mark.parametrize("mask", [None, "causal", "bool", "added"])
 def test_dropout_of_attention(mask):
     options = {}
