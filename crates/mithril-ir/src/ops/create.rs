@@ -235,8 +235,6 @@ impl Count {
 pub static ARANGE: OpDef = OpDef {
     name: "arange",
     doc: "The numbers `start + i * step` that lie before `stop`, `ceil((stop - start) / step)` of them.           `arange(n)` counts from 0 to `n - 1`. The dtype is int64 if all three are integers, else the           default float. Bounds may be symbolic.",
-    // Floats are rounded by the step and by the sum, where they are not computed in float64.
-    tolerance: Tolerance::Rounded,
     ports: &[
         attr("start", Attr::Float, DefaultLit::Required),
         attr("stop", Attr::OptFloat, DefaultLit::None),
@@ -309,6 +307,8 @@ pub static ARANGE: OpDef = OpDef {
         "start=3 stop=1",
         "start=4 dtype=f16",
     ],
+    // Floats are rounded by the step and by the sum, where they are not computed in float64.
+    tolerance: Tolerance::Rounded,
     ..CREATE
 };
 
