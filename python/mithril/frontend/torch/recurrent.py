@@ -17,8 +17,7 @@ def with_dropout(table: Mapping[Any, Callable[..., Any]], torch: Any) -> dict[An
     for name, states in _STATES.items():
         base, overload = name.split(".")
         op = getattr(getattr(torch.ops.aten, base), overload)
-        if op in table:
-            changed[op] = _layer_by_layer(op, table[op], states, torch)
+        changed[op] = _layer_by_layer(op, table.get(op, op.decompose), states, torch)
     return changed
 
 

@@ -38,15 +38,18 @@ class Fold:
     def _is_associative(self) -> bool:
         """Try it with numbers."""
         rng = np.random.default_rng(0)
-        avals = [v.aval for v in self.jaxpr.invars[: self.count]]
-        a, b, c = ([rng.integers(0, 5, 64).astype(v.dtype) for v in avals] for _ in range(3))
+        a, b, c = (self._elements(rng) for _ in range(3))
         left, right = self(self(a, b, (64,)), c, (64,)), self(a, self(b, c, (64,)), (64,))
         return all(np.allclose(x, y, rtol=0.02, atol=0.02) for x, y in zip(left, right, strict=True))
 
+    def _elements(self, rng: np.random.Generator) -> list[Any]:
+        """Draw elements of each tensor, of both signs where its dtype has them."""
+        dtypes = [np.dtype(v.aval.dtype) for v in self.jaxpr.invars[: self.count]]
+        return [rng.integers(0 if dtype.kind in "ub" else -4, 5, 64).astype(dtype) for dtype in dtypes]
+
     def check(self, initial: Sequence[Any]) -> None:
         """Refuse initial values that may not be joined several times: JAX does not say how often they are."""
-        rng = np.random.default_rng(1)
-        elements = [rng.integers(0, 5, 64).astype(v.aval.dtype) for v in self.jaxpr.invars[: self.count]]
+        elements = self._elements(np.random.default_rng(1))
         values = [np.full(64, x, e.dtype) for x, e in zip(initial, elements, strict=True)]
         once = self(values, elements, (64,))
         if not all(np.allclose(x, y) for x, y in zip(self(values, once, (64,)), once, strict=True)):

@@ -87,6 +87,15 @@ def _reduce_window(use: Use, *xs: Any, jaxpr: Any, consts: Any, **params: Any) -
     return fold.started(initial, fold.along(parts, use.rank, [*use.shape, size]), use.shape)
 
 
+def _dilated(x: Any, shape: Sequence[int], base_dilation: Sequence[int], value: Any) -> tuple[Any, list[int]]:
+    """Spread elements with a value between them; give the shape, too."""
+    sizes = list(shape)
+    for axis, inner in enumerate(base_dilation):
+        x = spread(x, axis, int(inner) - 1, tuple(sizes), value)
+        sizes[axis] = (sizes[axis] - 1) * int(inner) + 1 if sizes[axis] else 0
+    return x, sizes
+
+
 def _windows(
     use: Use,
     x: Any,
@@ -100,10 +109,8 @@ def _windows(
     **ignored: Any,
 ) -> Any:
     """Make windows, ``[*positions, elements]``."""
-    shape, rank = list(use.shape_of(0)), use.rank
-    for axis, inner in enumerate(base_dilation):
-        x = spread(x, axis, int(inner) - 1, tuple(shape), value)
-        shape[axis] = (shape[axis] - 1) * int(inner) + 1 if shape[axis] else 0
+    x, shape = _dilated(x, use.shape_of(0), base_dilation, value)
+    rank = use.rank
     x = _padded(x, [tuple(map(int, pair)) for pair in padding], value)
     sizes = [int(n + sum(pair)) for n, pair in zip(shape, padding, strict=True)]
     sliding = [i for i in range(rank) if window_dimensions[i] != 1 or window_strides[i] != 1]
@@ -154,11 +161,8 @@ def reduced(
     **ignored: Any,
 ) -> Any:
     """Reduce windows that slide over any of the axes."""
-    value, shape = _neutral(name, use.dtype), list(shape)
-    rank = len(shape)
-    for axis, inner in enumerate(base_dilation):
-        x = spread(x, axis, int(inner) - 1, tuple(shape), value)
-        shape[axis] = (shape[axis] - 1) * int(inner) + 1 if shape[axis] else 0
+    value, rank = _neutral(name, use.dtype), len(shape)
+    x, shape = _dilated(x, shape, base_dilation, value)
     sliding = [i for i in range(rank) if window_dimensions[i] != 1 or window_strides[i] != 1 or any(padding[i])]
     # Windows have up to three axes: those of more are reduced one after the other.
     if later := sliding[3:]:

@@ -30,11 +30,14 @@ def _inv_checked(use: Use, x: Any, check_errors: bool = False) -> Any:
 def _is_transposition(x: Any, y: Any) -> bool:
     """Whether node ``y`` is the transposed matrices of node ``x``."""
     name, arguments = str(y.target), y.args
-    if name in ("aten.t.default", "aten.mT.default", "aten.numpy_T.default", "aten.adjoint.default"):
-        return arguments[0] is x
-    if name not in ("aten.transpose.int", "aten.swapaxes.default") or arguments[0] is not x:
+    if not arguments or arguments[0] is not x:
         return False
     rank = x.meta["val"].dim()
+    # `x.T` reverses all axes.
+    if name in ("aten.t.default", "aten.mT.default") or (name == "aten.numpy_T.default" and rank == 2):
+        return True
+    if name not in ("aten.transpose.int", "aten.swapaxes.default"):
+        return False
     return sorted(axis % rank for axis in arguments[1:3]) == [rank - 2, rank - 1]
 
 
@@ -49,7 +52,7 @@ def _is_symmetric(node: Any) -> bool:
         return is_sum or (_is_symmetric(x) and _is_symmetric(y))
     if name in ("aten.matmul.default", "aten.mm.default", "aten.bmm.default") and len(node.all_input_nodes) == 2:
         return any(_is_transposition(x, y) for x, y in (node.args, node.args[::-1]))
-    return name in ("aten.eye.default", "aten.cov.default")
+    return name == "aten.eye.default"
 
 
 def _symmetric(use: Use, x: Any, uplo: str = "L") -> Any:
