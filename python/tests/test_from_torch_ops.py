@@ -210,6 +210,12 @@ SCATTERS = {
     "as_strided_view": (lambda x: x.as_strided((2, 6), (6, 1)) * 2, [f(3, 4)]),
     "bag_sum": (lambda w, k, o: F.embedding_bag(k, w, o, mode="sum"), [f(5, 3)], [IDS, i([0, 2, 2, 5])]),
     "bag_mean": (lambda w, k, o: F.embedding_bag(k, w, o), [f(5, 3)], [IDS, i([0, 2, 2, 5])]),
+    # The last row is left out.
+    "bag_padding_from_the_end": (
+        lambda w, k, o: F.embedding_bag(k, w, o, padding_idx=-1),
+        [f(5, 3)],
+        [IDS, i([0, 2, 2, 5])],
+    ),
     "bag_max": (lambda w, k, o: F.embedding_bag(k, w, o, mode="max"), [f(5, 3)], [IDS, i([0, 2, 2, 5])]),
     "bag_weighted": (
         lambda w, p, k, o: F.embedding_bag(k, w, o, mode="sum", per_sample_weights=p),

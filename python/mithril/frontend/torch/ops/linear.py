@@ -120,6 +120,9 @@ def _embedding_bag(
     padding: Any = -1,
 ) -> Any:
     count = use.operand(1).shape[0]
+    if str(use.node.target) == "aten.embedding_bag.padding_idx" and padding is not None:
+        # Here it counts from the end; -1 is no row elsewhere.
+        padding %= int(use.operand(0).shape[0])
     padding = None if padding is None or padding < 0 else padding
     rows = apply("embedding", indices, weight, padding)
     kept = apply("full", (size_of(use, indices, 1, 0),), 1, use.dtype)
