@@ -124,7 +124,6 @@ def test_few_rows_times_weights_that_no_cache_holds(tmp_path, rows, terms, dtype
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("flipped", [False, True])
 def test_products_with_zero_of_what_is_not_finite(dtype, flipped):
-    # With signs of zeros that do not matter GCC takes a product with zero for zero.
     model = ml.Model()
     left, right = (0.0, "x") if flipped else ("x", 0.0)
     model |= ml.Multiply()(left=left, right=right, output="zero")

@@ -100,6 +100,16 @@ const LOOP_WORK: i64 = 4;
 /// Work of a call of the prelude for each element of its tensors, about.
 const CALL_WORK: i64 = 16;
 
+/// How a line starts that lets compilers take the terms of a sum in any order.
+const VECTOR_SUM: &str = "#pragma omp simd";
+
+/// What stands in front of such lines.
+const OPENMP: &str = "\
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored \"-Wunknown-pragmas\" /* without -fopenmp-simd, sums keep their order: slow, but right */
+#endif
+";
+
 /// A file, and what else is known of it.
 pub struct File {
     /// The text.
@@ -182,6 +192,9 @@ fn text(guide: &str, declared: &str, constants: &[(String, String)], parts: [&st
          #include <stdint.h>\n#include <string.h>\n\n{declared}"
     );
     let all = parts.concat();
+    if all.contains(VECTOR_SUM) {
+        out.push_str(OPENMP);
+    }
     let words = words(&all);
     for block in PRELUDE.choose(words.iter().copied().filter(|w| is_ours(w))) {
         let _ = write!(out, "\n{block}\n");

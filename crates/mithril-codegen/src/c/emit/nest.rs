@@ -11,7 +11,7 @@ use crate::c::analysis::split::{divisors, split, split_reductions};
 use crate::c::ir::expr::{Atom, BufferId, Expr, Index, ReduceOp, Var, Within, flat};
 use crate::c::ir::program::{KernelBuffers, Nest, Rows};
 use crate::c::syntax::expr::{Writer, computed_type};
-use crate::c::syntax::reduce::{identity, is_long_sum};
+use crate::c::syntax::reduce::{PART, identity, is_long_sum};
 
 /// Elements of an output that are summed up side by side where their terms do not lie one after the other.
 const BLOCK: i64 = 64;
@@ -489,7 +489,7 @@ impl Levels<'_, '_> {
         for &v in outer {
             self.writer.enter(v);
         }
-        self.writer.enter_parts(last, |w| {
+        self.writer.enter_parts(last, PART, |w| {
             w.line(array(t, &part, lane));
             w.line(format!("for (int64_t lane = 0; lane < {count}; lane++) {part}[lane] = 0;"));
         });

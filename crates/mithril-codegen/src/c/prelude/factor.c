@@ -206,6 +206,7 @@ static void mithril_complete_row(double *rows, int64_t j, int64_t n) {
     for (int pass = 0; pass < 2; pass++) {
         for (int64_t r = 0; r < j; r++) {
             double product = 0;
+#pragma omp simd reduction(+ : product)
             for (int64_t i = 0; i < n; i++) product += rows[r * n + i] * row[i];
             for (int64_t i = 0; i < n; i++) row[i] -= product * rows[r * n + i];
         }
@@ -245,6 +246,7 @@ static void mithril_svd(int64_t thread, int64_t threads, const double *input, do
             for (int64_t p = 0; p < k; p++) {
                 for (int64_t q = p + 1; q < k; q++) {
                     double *x = a + p * length, *y = a + q * length, xx = 0, yy = 0, xy = 0;
+#pragma omp simd reduction(+ : xx, yy, xy)
                     for (int64_t i = 0; i < length; i++) {
                         xx += x[i] * x[i];
                         yy += y[i] * y[i];

@@ -201,6 +201,7 @@ static int mithril_cholesky(int64_t thread, int64_t threads, const double *input
         for (int64_t i = 0; i < n; i++) {
             for (int64_t j = 0; j <= i; j++) {
                 double rest = 0.5 * a[i * n + j] + 0.5 * a[j * n + i];
+#pragma omp simd reduction(+ : rest)
                 for (int64_t k = 0; k < j; k++) rest -= l[i * n + k] * l[j * n + k];
                 if (i == j && rest <= 0) return MITHRIL_ERROR_INDEFINITE;
                 l[i * n + j] = i == j ? sqrt(rest) : rest / l[j * n + j];

@@ -1,10 +1,9 @@
 /* Elementwise functions of one float: exponentials, logarithms, error functions, activations.
  *
  * The functions on `float` have no branch, no table and no call, so that a compiler turns a loop over them into
- * vector instructions; on `double` they call the C library. The code is compiled with -fassociative-math: where
- * the order of operations matters for the result, mithril_ordered_f32, mithril_fused_f32 or a selection stands between
- * them. Polynomials are minimax fits of our own; errors are at most 2 units in the last place for exp, log, tanh and
- * erf, at most 6 for gelu and erfc, at most 4 for the rest. */
+ * vector instructions; on `double` they call the C library. Products and sums may be fused (-ffp-contract=fast); where
+ * it matters which ones, mithril_fused_f32 says so. Polynomials are minimax fits of our own; errors are at most 2 units
+ * in the last place for exp, log, tanh and erf, at most 6 for gelu and erfc, at most 4 for the rest. */
 
 #include <float.h>
 #include <math.h>
@@ -27,24 +26,17 @@ static inline float mithril_number_f32(uint32_t bits) {
     return x;
 }
 
-/* x as it is: a minimum that changes nothing but the bits of one NaN, through which no compiler moves an addition or a
- * multiplication. */
-static inline MITHRIL_UNUSED float mithril_ordered_f32(float x) {
-    uint32_t bits = mithril_bits_f32(x);
-    return mithril_number_f32(bits < 0xfffffffeu ? bits : 0xfffffffeu);
-}
-
 /* Whether processors multiply and add at once, without rounding between. */
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__FP_FAST_FMAF)
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__FP_FAST_FMAF) || defined(__riscv_f)
 #define MITHRIL_FUSES 1
 #endif
 
-/* x y + z; a compiler moves no addition or multiplication into it or out of it. */
+/* x y + z, of which no other product is fused with the sum. */
 static inline float mithril_fused_f32(float x, float y, float z) {
 #ifdef MITHRIL_FUSES
     return fmaf(x, y, z);
 #else
-    return mithril_ordered_f32(mithril_ordered_f32(x) * y + z);
+    return x * y + z;
 #endif
 }
 
@@ -55,7 +47,7 @@ static inline float mithril_square_rest_f32(float x, float s) {
 #else
     /* The square of 12 digits is exact. */
     float high = mithril_number_f32(mithril_bits_f32(x) & 0xfffff000u), low = x - high;
-    return mithril_ordered_f32(high * high - s) + low * (high + x);
+    return high * high - s + low * (high + x);
 #endif
 }
 
@@ -147,23 +139,10 @@ static inline float mithril_within_f32(float x, float low, float high) {
 #define MITHRIL_WHOLE_F32 12582912.0f
 
 /* The whole number next to x y, plus z, which is the number above and perhaps a small one. */
-static inline float mithril_whole_f32(float x, float y, float z) {
-#ifdef MITHRIL_FUSES
-    return fmaf(x, y, z);
-#else
-    return x * y + z;
-#endif
-}
+static inline float mithril_whole_f32(float x, float y, float z) { return mithril_fused_f32(x, y, z); }
 
 /* Such a sum less z. */
-static inline float mithril_whole_part_f32(float sum, float z) {
-#ifdef MITHRIL_FUSES
-    return sum - z;
-#else
-    /* By their bits: of x y + z - z a compiler would make x y. */
-    return (float)((int32_t)mithril_bits_f32(sum) - (int32_t)mithril_bits_f32(z));
-#endif
-}
+static inline float mithril_whole_part_f32(float sum, float z) { return sum - z; }
 
 /* x - k ln(2), which is below 0.5 in size; ln(2) in two parts, of which the first times k is exact. */
 static inline float mithril_exp_remainder_f32(float x, float k) {
@@ -228,7 +207,7 @@ static inline float mithril_expm1_f32(float x) {
     float p = r + r * r * mithril_exp_rest_f32(r);
     /* Half of 2^k (1 + p) - 1, which does not overflow before its end; its 2^(k - 1) is 0 where it does not count. */
     float scale = mithril_number_f32(mithril_bits_f32(whole) << 23);
-    float y = scale * p + mithril_ordered_f32(scale - 0.5f);
+    float y = scale * p + (scale - 0.5f);
     return x == x ? y + y : x;
 }
 
@@ -347,7 +326,7 @@ static inline float mithril_log1p_f32(float x) {
     /* u = 2^k (1 + f), with f from x itself, so that what the sum lost counts; u is not subnormal. */
     uint32_t bits = mithril_bits_f32(u) - 0x3f2aaaabu;
     float scale = mithril_number_f32(0x3f800000u - (bits & 0xff800000u));
-    float f = scale * x + mithril_ordered_f32(scale - 1.0f);
+    float f = scale * x + (scale - 1.0f);
     f = u < 1e30f ? f : mithril_log_fraction_f32(bits);
     float k = mithril_log_exponent_f32(bits);
     return mithril_log_ends_f32(u, mithril_log_sum_f32(k, f, mithril_log_rest_f32(f)));
@@ -530,7 +509,7 @@ static inline float mithril_gelu_f32(float x) {
     p = q * p - 0.50933218f;
     p = q * p + 0.7290836573f;
     /* The square in two parts; e^(-r / 2) with r = a^2 - 2 k ln(2), and 2^(24 - k), which is 0 where a is largest. */
-    float square = mithril_ordered_f32(a * a);
+    float square = a * a;
     float whole = mithril_whole_f32(square, -0.72134752f, MITHRIL_WHOLE_F32 + 151.0f);
     float k = mithril_whole_part_f32(whole, MITHRIL_WHOLE_F32 + 151.0f);
     float r = mithril_fused_f32(k, 1.38671875f, square) - k * 4.2438888e-4f;
@@ -543,7 +522,7 @@ static inline float mithril_gelu_f32(float x) {
     y = r * y + 1.0f;
     float missing = t * p * y * mithril_number_f32(mithril_bits_f32(whole) << 23);
     /* The larger of x and 0, but NaN of NaN and of -inf. */
-    float larger = mithril_ordered_f32(0.5f * x) + 0.5f * size;
+    float larger = 0.5f * x + 0.5f * size;
     return mithril_fused_f32(missing, -5.9604645e-8f, larger);
 }
 

@@ -61,8 +61,7 @@ static inline double mithril_floor_divide_f64(double a, double b) {
     /* Not floor(a / b): 1.0 / 0.1 is rounded up to 10, though 0.1 as stored fits only 9 times. */
     double rest = fmod(a, b);
     double quotient = round((a - rest) / b) - (rest != 0.0 && (rest < 0.0) != (b < 0.0));
-    /* Not b == 0.0, after which a compiler that ignores the sign of zeros divides by +0. */
-    return fabs(b) > 0.0 ? quotient : a / b;
+    return b == 0.0 ? a / b : quotient;
 }
 
 static inline float mithril_floor_divide_f32(float a, float b) { return (float)mithril_floor_divide_f64(a, b); }

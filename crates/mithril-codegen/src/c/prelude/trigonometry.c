@@ -115,7 +115,6 @@ static inline float mithril_fast_angle_f32(float a, uint32_t n) {
     return fmaf(turns, 1.71512451e-15f, fmaf(turns, 4.37113883e-8f, angle));
 #else
     double turns = (double)(int32_t)n, angle = (double)a - turns * 0x1.921fb54442p+0;
-    angle = angle > -1.0 ? angle : -1.0;
     return (float)(angle - turns * 7.443547480486623e-13);
 #endif
 }

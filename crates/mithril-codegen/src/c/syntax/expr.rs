@@ -18,7 +18,7 @@ pub const MARK_END: char = '\u{2}';
 pub const ZERO: &str = "zero";
 
 /// Turns of a loop that compilers may write out one after the other.
-const SHORT: i64 = 32;
+pub(super) const SHORT: i64 = 32;
 
 /// The text of a value.
 #[derive(Clone, Debug)]
@@ -52,9 +52,9 @@ pub struct Writer<'a, M: Memory = KernelMemory> {
     /// Variables in scope with their names.
     names: Vec<(Var, String)>,
     /// The loops around: the line where each starts, its turns, and how many loads depended on a choice before it.
-    loops: Vec<(usize, i64, usize)>,
+    pub(super) loops: Vec<(usize, i64, usize)>,
     /// How many loads depend on a choice.
-    chosen_loads: usize,
+    pub(super) chosen_loads: usize,
     /// Whether there are loops of few turns.
     pub has_short_loops: bool,
     /// Whether a choice between loads is compared with [`ZERO`].
@@ -344,12 +344,6 @@ impl<'a, M: Memory> Writer<'a, M> {
     }
     fn binary(&mut self, op: Binary, a: &Expr, b: &Expr) -> Value {
         let dtype = a.dtype();
-        if op == Binary::Multiply
-            && dtype.is_float()
-            && let Some(x) = [(a, b), (b, a)].into_iter().find_map(|(x, zero)| is_zero(zero).then_some(x))
-        {
-            return self.times_zero(x);
-        }
         let left = self.value(a);
         let right = self.other(b, a == b);
         match op.sign() {
@@ -372,17 +366,6 @@ impl<'a, M: Memory> Writer<'a, M> {
             }
             Some(sign) => Value::open(format!("{} {sign} {}", left.operand(), right.operand())),
         }
-    }
-    /// The product with zero, which is NaN for infinities and NaN: GCC takes it for zero where signs of zeros do not
-    /// matter.
-    fn times_zero(&mut self, x: &Expr) -> Value {
-        let absolute = if computed_type(x.dtype()) == "double" { "fabs" } else { "fabsf" };
-        let value = self.value(x);
-        Value::open(format!(
-            "{absolute}({}) < INFINITY ? {} : NAN",
-            value.text,
-            number(Scalar::Float(0.0), x.dtype()).text
-        ))
     }
     fn apply(&mut self, text: &str, args: &[Expr], dtype: DType) -> Value {
         let parts = template::parts(text);
@@ -519,10 +502,6 @@ pub fn computed_type(dtype: DType) -> &'static str {
         DType::Bool => "bool",
         other => c_type(crate::c::ir::expr::arithmetic(other)),
     }
-}
-
-fn is_zero(e: &Expr) -> bool {
-    matches!(e, Expr::Number(value, _) if value.f64() == 0.0)
 }
 
 /// A number as a C constant of a dtype.

@@ -4,17 +4,26 @@ use mithril_ir::{DType, Kind, Scalar};
 
 use crate::c::ir::expr::{Expr, Index, ReduceOp, Var, flat};
 use crate::c::ir::program::Memory;
-use crate::c::syntax::expr::{Value, Writer, computed_type, number};
+use crate::c::syntax::expr::{SHORT, Value, Writer, computed_type, number};
 use crate::c::syntax::template::c_type;
 
 /// From so many elements on, the largest is found by ranks.
 const MANY: i64 = 16;
 
+/// Turns of a loop from which on it is worth it to add terms up side by side.
+const WIDE: i64 = 8;
+
 /// Terms from which on a sum is made of parts.
 const LONG: i64 = 1024;
 
 /// Terms of a part, at most.
-const PART: i64 = 64;
+pub const PART: i64 = 64;
+
+/// The same, where they are added up side by side in 4 or more lanes.
+const WIDE_PART: i64 = 512;
+
+/// Turns of a loop below which 8 lanes are enough: what they hold is added up one after the other.
+const MANY_TURNS: i64 = 256;
 
 impl<M: Memory> Writer<'_, M> {
     /// Writes loops over these variables, and inside of them what `f` writes.
@@ -117,9 +126,29 @@ impl<M: Memory> Writer<'_, M> {
             } else {
                 let text = w.folded(*op, &name, body, value);
                 w.line(text);
+                w.reorder(*op, &name, vars, body);
             }
         });
         name
+    }
+
+    /// Lets the C compiler take the terms of the innermost loop in any order, as vectors need it, where these lie together in
+    /// memory: it keeps the order of floats otherwise.
+    fn reorder(&mut self, op: ReduceOp, name: &str, vars: &[Var], body: &Expr) {
+        let sign = match op {
+            ReduceOp::Sum => '+',
+            ReduceOp::Prod => '*',
+            _ => return,
+        };
+        let Some(&(start, turns, before)) = self.loops.last() else { return };
+        let Some(&last) = vars.iter().rfind(|v| v.size != 1) else { return };
+        // Another pragma is to stand there, see `Writer::exit`.
+        let is_kept_short = turns <= SHORT && self.chosen_loads > before;
+        let has_loop = self.lines[start + 1..].iter().any(|line| line.trim_start().starts_with("for "));
+        if body.dtype().is_float() && turns >= WIDE && !is_kept_short && !has_loop && lies_together(body, last) {
+            let lanes = if turns < MANY_TURNS { " simdlen(8)" } else { "" };
+            self.lines.insert(start, format!("#pragma omp simd reduction({sign} : {name}){lanes}"));
+        }
     }
 
     /// A sum of many floats: parts of it are summed up, and the parts in double, so that its error does not grow with
@@ -135,9 +164,11 @@ impl<M: Memory> Writer<'_, M> {
             self.enter(var);
         }
         let part = self.fresh("part");
-        self.enter_parts(last, |w| w.line(format!("{t} {part} = 0;")));
+        let terms = if lies_together(body, last) { WIDE_PART } else { PART };
+        self.enter_parts(last, terms, |w| w.line(format!("{t} {part} = 0;")));
         let value = self.value(body).text;
         self.line(format!("{part} += {value};"));
+        self.reorder(ReduceOp::Sum, &part, vars, body);
         self.exit();
         self.line(format!("{total} += {part};"));
         self.close();
@@ -147,23 +178,24 @@ impl<M: Memory> Writer<'_, M> {
         self.forget(since);
         if body.dtype() == DType::F64 { total } else { format!("({t}){total}") }
     }
-    /// A loop over parts of a variable, `start` at the beginning of each, and the loop over a part inside of it.
-    pub fn enter_parts(&mut self, var: Var, start: impl FnOnce(&mut Self)) {
-        if var.size <= PART {
+    /// A loop over parts of a variable, `start` at the beginning of each, and the loop over the `size` values of a part
+    /// inside of it.
+    pub fn enter_parts(&mut self, var: Var, size: i64, start: impl FnOnce(&mut Self)) {
+        if var.size <= size {
             self.open("{");
             start(self);
             self.enter(var);
             return;
         }
         let from = self.fresh("from");
-        self.open(format!("for (int64_t {from} = 0; {from} < {}; {from} += {PART}) {{", var.size));
+        self.open(format!("for (int64_t {from} = 0; {from} < {}; {from} += {size}) {{", var.size));
         start(self);
-        let to = if var.size % PART == 0 {
-            format!("{from} + {PART}")
+        let to = if var.size % size == 0 {
+            format!("{from} + {size}")
         } else {
             let to = self.fresh("to");
-            let size = var.size;
-            self.line(format!("const int64_t {to} = {from} + {PART} < {size} ? {from} + {PART} : {size};"));
+            let all = var.size;
+            self.line(format!("const int64_t {to} = {from} + {size} < {all} ? {from} + {size} : {all};"));
             to
         };
         self.enter_from(var, &from, &to);
@@ -214,6 +246,15 @@ fn may_be_read_twice(body: &Expr) -> bool {
     let mut is_quick = body.dtype().is_float() && !body.reduces();
     body.walk(&mut |e| is_quick &= !matches!(e, Expr::Apply { .. } | Expr::Select { .. }));
     is_quick
+}
+
+/// Whether all that an expression reads is the same for all values of a variable, or lies close together in memory.
+fn lies_together(body: &Expr, var: Var) -> bool {
+    let mut is_together = true;
+    body.walk(&mut |e| {
+        is_together &= e.indices().iter().all(|index| index.factor(var).is_some_and(|f| f.abs() <= 4));
+    });
+    is_together
 }
 
 /// Whether there are many elements, but not more than an `int32_t` counts.
