@@ -89,9 +89,13 @@ impl<'a, M: Memory> Writer<'a, M> {
             counter: 0,
         }
     }
+    /// What stands in front of a line.
+    pub(super) fn margin(&self) -> String {
+        "    ".repeat(self.indent)
+    }
     /// Adds a line.
     pub fn line(&mut self, text: impl AsRef<str>) {
-        self.lines.push(format!("{}{}", "    ".repeat(self.indent), text.as_ref()));
+        self.lines.push(self.margin() + text.as_ref());
     }
     /// Adds a line and goes one level in.
     pub fn open(&mut self, text: impl AsRef<str>) {

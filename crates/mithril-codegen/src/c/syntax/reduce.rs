@@ -7,7 +7,7 @@ use crate::c::ir::program::Memory;
 use crate::c::syntax::expr::{SHORT, Value, Writer, computed_type, number};
 use crate::c::syntax::template::c_type;
 
-/// From so many elements on, the largest is found by ranks.
+/// From so many elements on, the largest is found by ranks, and elements that are chosen are added up in vectors.
 const MANY: i64 = 16;
 
 /// Turns of a loop from which on it is worth it to add terms up side by side.
@@ -22,14 +22,19 @@ pub const PART: i64 = 64;
 /// The same, where they are added up side by side in 4 or more lanes.
 const WIDE_PART: i64 = 512;
 
-/// Turns of a loop below which 8 lanes are enough: what they hold is added up one after the other.
+/// Elements of a row, at most, of which each has a sum of its own.
+const ROW: i64 = 32;
+
+/// Rows of a part, at most.
+const ROWS: i64 = 256;
+
+/// Turns of a loop below which 8 lanes are enough for quick terms: what lanes hold is added up one after the other.
 const MANY_TURNS: i64 = 256;
 
 impl<M: Memory> Writer<'_, M> {
     /// Writes loops over these variables, and inside of them what `f` writes.
     fn each(&mut self, vars: &[Var], f: impl FnOnce(&mut Self)) {
-        let since = self.known();
-        let open: Vec<Var> = vars.iter().copied().filter(|v| v.size != 1).collect();
+        let (open, since) = (open(vars), self.known());
         for &var in &open {
             self.enter(var);
         }
@@ -119,6 +124,14 @@ impl<M: Memory> Writer<'_, M> {
             self.line(format!("{} {best} = {start};", computed_type(body.dtype())));
             best
         });
+        if let Some(sign) = sign_of_sum(*op, body)
+            && !open(vars).is_empty()
+        {
+            let since = self.known();
+            self.fold(sign, &name, &open(vars), body);
+            self.forget(since);
+            return name;
+        }
         self.each(vars, |w| {
             let value = w.value(body);
             if let Some(best) = best {
@@ -126,28 +139,69 @@ impl<M: Memory> Writer<'_, M> {
             } else {
                 let text = w.folded(*op, &name, body, value);
                 w.line(text);
-                w.reorder(*op, &name, vars, body);
             }
         });
         name
     }
 
-    /// Lets the C compiler take the terms of the innermost loop in any order, as vectors need it, where these lie together in
-    /// memory: it keeps the order of floats otherwise.
-    fn reorder(&mut self, op: ReduceOp, name: &str, vars: &[Var], body: &Expr) {
-        let sign = match op {
-            ReduceOp::Sum => '+',
-            ReduceOp::Prod => '*',
-            _ => return,
-        };
+    /// Loops over these variables that bring the terms of a sum or product of floats into `name`.
+    fn fold(&mut self, sign: char, name: &str, vars: &[Var], body: &Expr) {
+        let Some((&last, outer)) = vars.split_last() else { return };
+        let in_lanes = is_row(body, last) && (!outer.is_empty() || last.size >= MANY && chooses(body));
+        if in_lanes {
+            // The terms of each place of a row by themselves: vectors need no order that C does not give them.
+            let lanes = self.fresh("lanes");
+            let first = if sign == '+' { "0" } else { "1" };
+            self.line(format!("_Alignas(64) {} {lanes}[{}];", computed_type(body.dtype()), last.size));
+            self.over_lanes(last, |w, l| w.line(format!("{lanes}[{l}] = {first};")));
+            for &var in outer {
+                self.enter(var);
+            }
+            self.over_lanes(last, |w, l| {
+                let value = w.value(body).text;
+                w.line(format!("{lanes}[{l}] {sign}= {value};"));
+            });
+            for _ in outer {
+                self.exit();
+            }
+            self.lines.push(in_any_order(sign, name, true));
+            self.enter(last);
+            let l = self.index(&Index::var(last));
+            self.line(format!("{name} {sign}= {lanes}[{l}];"));
+            self.exit();
+        } else {
+            for &var in outer {
+                self.enter(var);
+            }
+            self.enter(last);
+            self.terms(sign, name, last, body);
+            for _ in outer {
+                self.exit();
+            }
+        }
+    }
+
+    /// A loop over the elements of a row, which takes vectors of them.
+    fn over_lanes(&mut self, var: Var, f: impl FnOnce(&mut Self, &str)) {
+        self.enter_lanes(var, None, &var.size.to_string());
+        let lane = self.index(&Index::var(var));
+        f(self, &lane);
+        self.exit();
+    }
+
+    /// Writes the terms of a sum or product of floats into the innermost loop, which is one over `var`, and ends the loop.
+    /// Where they lie together in memory, the C compiler may take them in any order, as vectors need it.
+    fn terms(&mut self, sign: char, name: &str, var: Var, body: &Expr) {
+        let value = self.value(body).text;
+        self.line(format!("{name} {sign}= {value};"));
         let Some(&(start, turns, before)) = self.loops.last() else { return };
-        let Some(&last) = vars.iter().rfind(|v| v.size != 1) else { return };
-        // Another pragma is to stand there, see `Writer::exit`.
-        let is_kept_short = turns <= SHORT && self.chosen_loads > before;
+        self.exit();
         let has_loop = self.lines[start + 1..].iter().any(|line| line.trim_start().starts_with("for "));
-        if body.dtype().is_float() && turns >= WIDE && !is_kept_short && !has_loop && lies_together(body, last) {
-            let lanes = if turns < MANY_TURNS { " simdlen(8)" } else { "" };
-            self.lines.insert(start, format!("#pragma omp simd reduction({sign} : {name}){lanes}"));
+        // A loop has one pragma, see `Writer::exit`.
+        let has_pragma = turns <= SHORT && self.chosen_loads > before;
+        if turns >= WIDE && !has_loop && !has_pragma && lies_together(body, var) {
+            let is_quick = turns < MANY_TURNS && calls(body) < 2;
+            self.lines.insert(start, in_any_order(sign, name, is_quick));
         }
     }
 
@@ -157,23 +211,41 @@ impl<M: Memory> Writer<'_, M> {
         let t = computed_type(body.dtype());
         let total = self.fresh("total");
         self.line(format!("double {total} = 0;"));
-        let since = self.known();
-        let open: Vec<Var> = vars.iter().copied().filter(|v| v.size != 1).collect();
+        let (open, since) = (open(vars), self.known());
         let Some((&last, outer)) = open.split_last() else { return total };
-        for &var in outer {
-            self.enter(var);
-        }
         let part = self.fresh("part");
-        let terms = if lies_together(body, last) { WIDE_PART } else { PART };
-        self.enter_parts(last, terms, |w| w.line(format!("{t} {part} = 0;")));
-        let value = self.value(body).text;
-        self.line(format!("{part} += {value};"));
-        self.reorder(ReduceOp::Sum, &part, vars, body);
-        self.exit();
-        self.line(format!("{total} += {part};"));
-        self.close();
-        for _ in outer {
-            self.exit();
+        let start = |w: &mut Self| w.line(format!("{t} {part} = 0;"));
+        if is_row(body, last) {
+            // Parts of as many rows as the innermost loops have.
+            let mut rows = 1;
+            let fits = |v: &&Var| {
+                rows *= v.size;
+                rows <= ROWS
+            };
+            let (head, tail) = outer.split_at(outer.len() - outer.iter().rev().take_while(fits).count());
+            for &var in head {
+                self.enter(var);
+            }
+            self.open("{");
+            start(self);
+            self.fold('+', &part, &[tail, &[last]].concat(), body);
+            self.line(format!("{total} += {part};"));
+            self.close();
+            for _ in head {
+                self.exit();
+            }
+        } else {
+            for &var in outer {
+                self.enter(var);
+            }
+            let terms = if lies_together(body, last) { WIDE_PART } else { PART };
+            self.enter_parts(last, terms, start);
+            self.terms('+', &part, last, body);
+            self.line(format!("{total} += {part};"));
+            self.close();
+            for _ in outer {
+                self.exit();
+            }
         }
         self.forget(since);
         if body.dtype() == DType::F64 { total } else { format!("({t}){total}") }
@@ -241,6 +313,20 @@ impl<M: Memory> Writer<'_, M> {
     }
 }
 
+/// The variables that need a loop.
+fn open(vars: &[Var]) -> Vec<Var> {
+    vars.iter().copied().filter(|v| v.size != 1).collect()
+}
+
+/// The sign between the terms of a sum or product of floats.
+fn sign_of_sum(op: ReduceOp, body: &Expr) -> Option<char> {
+    match op {
+        ReduceOp::Sum if body.dtype().is_float() => Some('+'),
+        ReduceOp::Prod if body.dtype().is_float() => Some('*'),
+        _ => None,
+    }
+}
+
 /// Whether a float is computed so quickly that it may be computed twice.
 fn may_be_read_twice(body: &Expr) -> bool {
     let mut is_quick = body.dtype().is_float() && !body.reduces();
@@ -255,6 +341,33 @@ fn lies_together(body: &Expr, var: Var) -> bool {
         is_together &= e.indices().iter().all(|index| index.factor(var).is_some_and(|f| f.abs() <= 4));
     });
     is_together
+}
+
+/// The pragma in front of a loop whose terms may be taken in any order.
+fn in_any_order(sign: char, name: &str, is_quick: bool) -> String {
+    let lanes = if is_quick { " simdlen(8)" } else { "" };
+    format!("#pragma omp simd reduction({sign} : {name}){lanes}")
+}
+
+/// Whether the terms of a sum along a variable are a short row in memory.
+fn is_row(body: &Expr, var: Var) -> bool {
+    (WIDE..=ROW).contains(&var.size) && !body.reduces() && lies_together(body, var)
+}
+
+/// How many functions an expression calls.
+fn calls(body: &Expr) -> usize {
+    let mut calls = 0;
+    body.walk(&mut |e| calls += usize::from(!matches!(e, Expr::Load { .. } | Expr::Number(..) | Expr::Binary { .. })));
+    calls
+}
+
+/// Whether there is a choice in an expression.
+fn chooses(body: &Expr) -> bool {
+    let mut chooses = false;
+    body.walk(&mut |e| {
+        chooses |= matches!(e, Expr::Select { .. }) || matches!(e, Expr::Apply { text, .. } if text.contains('?'));
+    });
+    chooses
 }
 
 /// Whether there are many elements, but not more than an `int32_t` counts.

@@ -204,7 +204,8 @@ impl Conv {
         ]
     }
 
-    /// The products of one channel's kernel, written out: compilers take pixels a vector at a time only then.
+    /// The products of one channel's kernel, written out: compilers take pixels a vector at a time only then. In groups
+    /// that do not wait for each other.
     fn terms(&self) -> String {
         let [height, width] = self.kernel;
         let row = |y: usize| {
@@ -212,7 +213,8 @@ impl Conv {
                 let place = y * self.dilation[0] * self.padded_width() + x * self.dilation[1];
                 format!("kernel[{}] * line[x * {} + {place}]", y * width + x, self.stride[1])
             };
-            (0..width).map(term).collect::<Vec<_>>().join(" + ")
+            let terms: Vec<String> = (0..width).map(term).collect();
+            terms.chunks(8).map(|group| format!("({})", group.join(" + "))).collect::<Vec<_>>().join("\n    + ")
         };
         (0..height).map(row).collect::<Vec<_>>().join("\n    + ")
     }
