@@ -136,3 +136,71 @@ def test_products_with_zero_of_what_is_not_finite(dtype, flipped):
     y = np.ones(100, dtype)
     with np.errstate(invalid="ignore"):
         np.testing.assert_array_equal(compiled.evaluate({}, {"x": x, "y": y})["output"], x * 0 + y)
+
+
+def test_operations_keep_their_order():
+    # A compiler that takes `(a + b) - a` for `b` drops what is not finite, and the sign of a zero.
+    model = ml.Model()
+    model |= ml.Add()(left="a", right="b", output="sum")
+    model |= ml.Subtract()(left="sum", right="a", output="output")
+    a = np.resize(np.array([np.inf, -np.inf, np.nan, 1e8, -1e8, 1.0, -0.0], "float32"), 70)
+    b = np.resize(np.array([1.0, -0.0, 0.3], "float32"), 70)
+    compiled = ml.compile(model, ml.CBackend(), shapes={"a": [70], "b": [70]}, inference=True)
+    with np.errstate(invalid="ignore"):
+        expected = (a + b) - a
+    output = compiled.evaluate({}, {"a": a, "b": b})["output"]
+    np.testing.assert_array_equal(output, expected)
+    np.testing.assert_array_equal(np.signbit(output), np.signbit(expected))
+
+
+ROWS = [
+    [4, 7],
+    [5, 8],
+    [3, 14],
+    [3, 33],
+    [2, 300],
+    [2, 5, 12],
+    [9, 3, 31],
+    [40, 30, 32],
+    [3, 40, 40],
+    [4, 6, 3],
+    [3, 4, 5, 2],
+    [2, 700, 9],
+    [1100],
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", ROWS, ids=str)
+def test_sums_of_rows_of_any_length(shape, dtype):
+    """Rows one behind the other, from their end, with gaps, with choices, over some axes and over all."""
+
+    def sums(x):
+        chosen = torch.where(x > 0.4, x, x * x)
+        shifted = functional.pad(x, (2, 1))
+        apart = functional.pad(x[..., ::2], (0, 1))
+        outputs = []
+        for values in (
+            x,
+            x.flip(-1),
+            x.movedim(0, -1),
+            x.flip(0).movedim(0, -1),
+            x[..., 1:],
+            apart,
+            chosen,
+            shifted,
+            torch.exp(x),
+        ):
+            outputs += [values.sum(-1), values.sum(), values.mean(tuple(range(x.dim()))[-2:])]
+        return (*outputs, torch.prod(1.0 + 0.01 * x, -1), (x * x).sum(0))
+
+    class Sums(torch.nn.Module):
+        def forward(self, x):
+            return sums(x)
+
+    x = torch.tensor(np.random.default_rng(0).uniform(0.1, 1, shape).astype(dtype))
+    model, params = ml.from_torch(Sums(), (x,))
+    compiled = ml.compile(model, ml.CBackend(num_threads=1, dtype=getattr(ml, dtype)), inference=True)
+    outputs = compiled.evaluate(params, {next(iter(model.input_keys)): x.numpy()})
+    for output, expected in zip(outputs.values(), sums(x.double()), strict=True):
+        np.testing.assert_allclose(output, expected.numpy(), rtol=16 * np.finfo(dtype).eps)

@@ -147,12 +147,12 @@ impl<M: Memory> Writer<'_, M> {
     /// Loops over these variables that bring the terms of a sum or product of floats into `name`.
     fn fold(&mut self, sign: char, name: &str, vars: &[Var], body: &Expr) {
         let Some((&last, outer)) = vars.split_last() else { return };
+        let (t, first) = (computed_type(body.dtype()), if sign == '+' { "0" } else { "1" });
         let in_lanes = is_row(body, last) && (!outer.is_empty() || last.size >= MANY && chooses(body));
         if in_lanes {
             // The terms of each place of a row by themselves: vectors need no order that C does not give them.
             let lanes = self.fresh("lanes");
-            let first = if sign == '+' { "0" } else { "1" };
-            self.line(format!("_Alignas(64) {} {lanes}[{}];", computed_type(body.dtype()), last.size));
+            self.line(format!("_Alignas(64) {t} {lanes}[{}];", last.size));
             self.over_lanes(last, |w, l| w.line(format!("{lanes}[{l}] = {first};")));
             for &var in outer {
                 self.enter(var);
@@ -169,15 +169,18 @@ impl<M: Memory> Writer<'_, M> {
             let l = self.index(&Index::var(last));
             self.line(format!("{name} {sign}= {lanes}[{l}];"));
             self.exit();
-        } else {
-            for &var in outer {
-                self.enter(var);
-            }
+        } else if outer.is_empty() {
             self.enter(last);
             self.terms(sign, name, last, body);
-            for _ in outer {
-                self.exit();
-            }
+        } else {
+            // A variable of its own for each loop: GCC 12 makes vectors over the turns of a loop in which several terms
+            // are added to one variable, and mixes up the terms.
+            self.enter(vars[0]);
+            let part = self.fresh("part");
+            self.line(format!("{t} {part} = {first};"));
+            self.fold(sign, &part, &vars[1..], body);
+            self.line(format!("{name} {sign}= {part};"));
+            self.exit();
         }
     }
 
@@ -211,45 +214,41 @@ impl<M: Memory> Writer<'_, M> {
         let t = computed_type(body.dtype());
         let total = self.fresh("total");
         self.line(format!("double {total} = 0;"));
-        let (open, since) = (open(vars), self.known());
-        let Some((&last, outer)) = open.split_last() else { return total };
-        let part = self.fresh("part");
-        let start = |w: &mut Self| w.line(format!("{t} {part} = 0;"));
-        if is_row(body, last) {
-            // Parts of as many rows as the innermost loops have.
-            let mut rows = 1;
-            let fits = |v: &&Var| {
-                rows *= v.size;
-                rows <= ROWS
-            };
-            let (head, tail) = outer.split_at(outer.len() - outer.iter().rev().take_while(fits).count());
-            for &var in head {
-                self.enter(var);
-            }
-            self.open("{");
-            start(self);
-            self.fold('+', &part, &[tail, &[last]].concat(), body);
-            self.line(format!("{total} += {part};"));
-            self.close();
-            for _ in head {
-                self.exit();
-            }
-        } else {
-            for &var in outer {
-                self.enter(var);
-            }
-            let terms = if lies_together(body, last) { WIDE_PART } else { PART };
-            self.enter_parts(last, terms, start);
-            self.terms('+', &part, last, body);
-            self.line(format!("{total} += {part};"));
-            self.close();
-            for _ in outer {
-                self.exit();
-            }
-        }
+        let since = self.known();
+        self.totals(&total, &open(vars), body);
         self.forget(since);
         if body.dtype() == DType::F64 { total } else { format!("({t}){total}") }
     }
+
+    /// Loops over these variables that bring the terms of a long sum into `total`.
+    fn totals(&mut self, total: &str, vars: &[Var], body: &Expr) {
+        let Some((&last, outer)) = vars.split_last() else { return };
+        let t = computed_type(body.dtype());
+        let rows = outer.iter().fold(1_i64, |n, v| n.saturating_mul(v.size));
+        if is_row(body, last) && rows <= ROWS {
+            let part = self.fresh("part");
+            self.open("{");
+            self.line(format!("{t} {part} = 0;"));
+            self.fold('+', &part, vars, body);
+            self.line(format!("{total} += {part};"));
+            self.close();
+        } else if outer.is_empty() {
+            let part = self.fresh("part");
+            let terms = if lies_together(body, last) { WIDE_PART } else { PART };
+            self.enter_parts(last, terms, |w| w.line(format!("{t} {part} = 0;")));
+            self.terms('+', &part, last, body);
+            self.line(format!("{total} += {part};"));
+            self.close();
+        } else {
+            self.enter(vars[0]);
+            let inner = self.fresh("total");
+            self.line(format!("double {inner} = 0;"));
+            self.totals(&inner, &vars[1..], body);
+            self.line(format!("{total} += {inner};"));
+            self.exit();
+        }
+    }
+
     /// A loop over parts of a variable, `start` at the beginning of each, and the loop over the `size` values of a part
     /// inside of it.
     pub fn enter_parts(&mut self, var: Var, size: i64, start: impl FnOnce(&mut Self)) {
