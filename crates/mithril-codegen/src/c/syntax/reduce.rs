@@ -356,7 +356,9 @@ fn is_row(body: &Expr, var: Var) -> bool {
 /// How many functions an expression calls.
 fn calls(body: &Expr) -> usize {
     let mut calls = 0;
-    body.walk(&mut |e| calls += usize::from(!matches!(e, Expr::Load { .. } | Expr::Number(..) | Expr::Binary { .. })));
+    body.walk(&mut |e| {
+        calls += usize::from(!matches!(e, Expr::Load { .. } | Expr::Number(..) | Expr::Binary { .. }))
+    });
     calls
 }
 
@@ -364,7 +366,8 @@ fn calls(body: &Expr) -> usize {
 fn chooses(body: &Expr) -> bool {
     let mut chooses = false;
     body.walk(&mut |e| {
-        chooses |= matches!(e, Expr::Select { .. }) || matches!(e, Expr::Apply { text, .. } if text.contains('?'));
+        chooses |=
+            matches!(e, Expr::Select { .. }) || matches!(e, Expr::Apply { text, .. } if text.contains('?'));
     });
     chooses
 }

@@ -214,7 +214,11 @@ impl Conv {
                 format!("kernel[{}] * line[x * {} + {place}]", y * width + x, self.stride[1])
             };
             let terms: Vec<String> = (0..width).map(term).collect();
-            terms.chunks(8).map(|group| format!("({})", group.join(" + "))).collect::<Vec<_>>().join("\n    + ")
+            terms
+                .chunks(8)
+                .map(|group| format!("({})", group.join(" + ")))
+                .collect::<Vec<_>>()
+                .join("\n    + ")
         };
         (0..height).map(row).collect::<Vec<_>>().join("\n    + ")
     }
