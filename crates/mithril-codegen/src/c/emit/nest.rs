@@ -249,7 +249,7 @@ impl Levels<'_, '_> {
             self.copies -= 1;
             let test = self.writer.tests(&when);
             if is_first {
-                self.writer.open(format!("if ({test}) {{"));
+                self.writer.choose(&test);
             } else {
                 self.writer.otherwise(&format!("if ({test}) "));
             }
@@ -261,7 +261,7 @@ impl Levels<'_, '_> {
         self.writer.otherwise("");
         self.level(depth, &rest);
         self.writer.forget(since);
-        self.writer.close();
+        self.writer.end_choice();
     }
     /// Tests of a choice that no loop from number `depth` on changes, so that they are made once in front of these.
     fn decided(&self, depth: usize, value: &Expr) -> Option<Vec<Within>> {

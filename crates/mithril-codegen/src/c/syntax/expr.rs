@@ -18,7 +18,7 @@ pub const MARK_END: char = '\u{2}';
 pub const ZERO: &str = "zero";
 
 /// Turns of a loop that compilers may write out one after the other.
-pub(super) const SHORT: i64 = 32;
+const SHORT: i64 = 32;
 
 /// The text of a value.
 #[derive(Clone, Debug)]
@@ -42,6 +42,18 @@ impl Value {
     }
 }
 
+/// A loop that is being written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Loop {
+    /// The line where it starts.
+    pub start: usize,
+    pub turns: i64,
+    /// Whether it is in a branch of a choice.
+    in_branch: bool,
+    /// How many loads depended on a choice before it.
+    chosen_loads: usize,
+}
+
 /// Writes the body of a function.
 #[derive(Debug)]
 pub struct Writer<'a, M: Memory = KernelMemory> {
@@ -51,10 +63,12 @@ pub struct Writer<'a, M: Memory = KernelMemory> {
     indent: usize,
     /// Variables in scope with their names.
     names: Vec<(Var, String)>,
-    /// The loops around: the line where each starts, its turns, and how many loads depended on a choice before it.
-    pub(super) loops: Vec<(usize, i64, usize)>,
+    /// The loops around.
+    pub(super) loops: Vec<Loop>,
     /// How many loads depend on a choice.
-    pub(super) chosen_loads: usize,
+    chosen_loads: usize,
+    /// How many branches of choices are around.
+    branches: usize,
     /// Whether there are loops of few turns.
     pub has_short_loops: bool,
     /// Whether a choice between loads is compared with [`ZERO`].
@@ -80,6 +94,7 @@ impl<'a, M: Memory> Writer<'a, M> {
             names: Vec::new(),
             loops: Vec::new(),
             chosen_loads: 0,
+            branches: 0,
             has_short_loops: false,
             reads_zero: false,
             known: Vec::new(),
@@ -139,7 +154,12 @@ impl<'a, M: Memory> Writer<'a, M> {
     }
     /// A loop over a variable of that name.
     pub fn enter_named(&mut self, var: Var, name: &str, from: &str, to: &str) {
-        self.loops.push((self.lines.len(), var.size, self.chosen_loads));
+        self.loops.push(Loop {
+            start: self.lines.len(),
+            turns: var.size,
+            in_branch: self.branches > 0,
+            chosen_loads: self.chosen_loads,
+        });
         self.has_short_loops |= var.size <= SHORT;
         self.open(format!("for (int64_t {name} = {from}; {name} < {to}; {name}++) {{"));
         self.name(var, name);
@@ -156,21 +176,35 @@ impl<'a, M: Memory> Writer<'a, M> {
             && let Some(last) = self.loops.last_mut()
         {
             self.lines.insert(start, "#pragma GCC unroll 1".to_owned());
-            last.1 = i64::MAX;
+            last.turns = i64::MAX;
         }
     }
     /// Ends the loop over the last variable.
     ///
-    /// A short loop in another one, with loads that depend on a choice, is not to be written out: GCC 12 makes vectors of
-    /// such loads of all turns, and reads them all as the first one chooses. (It is not enough that functions with short
-    /// loops get no vectors of straight-line code: these are vectors over turns of the outer loop.)
+    /// A short loop in another one, with loads that depend on a choice, or in a branch of one, is not to be written out: GCC 12
+    /// makes vectors of such loads of all turns, and reads them all as the first one chooses. (It is not enough that functions
+    /// with short loops get no vectors of straight-line code: these are vectors over turns of the outer loop.)
     pub fn exit(&mut self) {
         self.leave();
         self.close();
-        let Some((start, turns, before)) = self.loops.pop() else { return };
-        if turns <= SHORT && self.chosen_loads > before && !self.loops.is_empty() {
-            self.lines.insert(start, "#pragma GCC unroll 1".to_owned());
+        let Some(last) = self.loops.pop() else { return };
+        if self.depends_on_choice(last) && !self.loops.is_empty() {
+            self.lines.insert(last.start, "#pragma GCC unroll 1".to_owned());
         }
+    }
+    /// Whether a loop is short and what it loads depends on a choice.
+    pub(super) fn depends_on_choice(&self, l: Loop) -> bool {
+        l.turns <= SHORT && (l.in_branch || self.chosen_loads > l.chosen_loads)
+    }
+    /// Begins a choice with the branch where this holds; [`Writer::otherwise`] goes on with others.
+    pub fn choose(&mut self, test: &str) {
+        self.open(format!("if ({test}) {{"));
+        self.branches += 1;
+    }
+    /// Ends a choice.
+    pub fn end_choice(&mut self) {
+        self.branches -= 1;
+        self.close();
     }
     /// Takes the name of the last variable away.
     pub fn leave(&mut self) {
@@ -429,6 +463,7 @@ impl<'a, M: Memory> Writer<'a, M> {
         let start = self.lines.len();
         let since = self.known();
         self.indent += 1;
+        self.branches += 1;
         let yes_value = self.value(yes);
         let yes_lines = self.lines.split_off(start);
         self.forget(since);
@@ -436,6 +471,7 @@ impl<'a, M: Memory> Writer<'a, M> {
         let no_lines = self.lines.split_off(start);
         self.forget(since);
         self.indent -= 1;
+        self.branches -= 1;
         let reads = |value: &Value, lines: &[String]| {
             value.text.contains('[') || lines.iter().any(|line| line.contains('['))
         };

@@ -4,7 +4,7 @@ use mithril_ir::{DType, Kind, Scalar};
 
 use crate::c::ir::expr::{Expr, Index, ReduceOp, Var, flat};
 use crate::c::ir::program::Memory;
-use crate::c::syntax::expr::{SHORT, Value, Writer, computed_type, number};
+use crate::c::syntax::expr::{Value, Writer, computed_type, number};
 use crate::c::syntax::template::c_type;
 
 /// From so many elements on, the largest is found by ranks, and elements that are chosen are added up in vectors.
@@ -197,14 +197,14 @@ impl<M: Memory> Writer<'_, M> {
     fn terms(&mut self, sign: char, name: &str, var: Var, body: &Expr) {
         let value = self.value(body).text;
         self.line(format!("{name} {sign}= {value};"));
-        let Some(&(start, turns, before)) = self.loops.last() else { return };
+        let Some(&this) = self.loops.last() else { return };
         self.exit();
-        let has_loop = self.lines[start + 1..].iter().any(|line| line.trim_start().starts_with("for "));
+        let has_loop = self.lines[this.start + 1..].iter().any(|line| line.trim_start().starts_with("for "));
         // A loop has one pragma, see `Writer::exit`.
-        let has_pragma = turns <= SHORT && self.chosen_loads > before;
-        if turns >= WIDE && !has_loop && !has_pragma && lies_together(body, var) {
-            let is_quick = turns < MANY_TURNS && calls(body) < 2;
-            self.lines.insert(start, in_any_order(sign, name, is_quick));
+        let has_pragma = self.depends_on_choice(this);
+        if this.turns >= WIDE && !has_loop && !has_pragma && lies_together(body, var) {
+            let is_quick = this.turns < MANY_TURNS && calls(body) < 2;
+            self.lines.insert(this.start, in_any_order(sign, name, is_quick));
         }
     }
 
