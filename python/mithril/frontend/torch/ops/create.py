@@ -39,7 +39,8 @@ def _new(use: Use, x: Any, shape: Any, value: Any = None, **named: Any) -> Any:
 @convert("arange.default", "arange.start", "arange.start_step")
 def _arange(use: Use, *args: Any, **named: Any) -> Any:
     start, stop, step = [0, args[0], 1] if len(args) == 1 else [*args, 1][:3]
-    if "int" in use.dtype and any(isinstance(number, (bool, float)) for number in (start, stop, step)):
+    start, stop, step = (int(number) if isinstance(number, bool) else number for number in (start, stop, step))
+    if "int" in use.dtype and any(isinstance(number, float) for number in (start, stop, step)):
         # PyTorch rounds the numbers towards zero; how many there are says the shape.
         start, step = int(start), int(step)
         stop = start + step * int(use.shape[0])
