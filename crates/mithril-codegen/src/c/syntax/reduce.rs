@@ -357,7 +357,7 @@ fn is_row(body: &Expr, var: Var) -> bool {
 fn calls(body: &Expr) -> usize {
     let mut calls = 0;
     body.walk(&mut |e| {
-        calls += usize::from(!matches!(e, Expr::Load { .. } | Expr::Number(..) | Expr::Binary { .. }))
+        calls += usize::from(!matches!(e, Expr::Load { .. } | Expr::Number(..) | Expr::Binary { .. }));
     });
     calls
 }
