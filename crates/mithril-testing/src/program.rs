@@ -15,6 +15,7 @@ use positions::{one_hot, put, rows, sort, take, take_along};
 
 use crate::case::Random;
 
+mod moves;
 mod positions;
 mod products;
 
@@ -30,6 +31,8 @@ pub enum Style {
     Smooth,
     /// Products of matrices whose factors are made of other products, large enough for kernels.
     Products,
+    /// Elements that are moved and added up, over axes of 2 to 30.
+    Moves,
 }
 
 /// A graph and the tensors to run it on.
@@ -52,6 +55,7 @@ pub fn build(steps: &[Step], style: Style, float: DType) -> Program {
             Style::Any => ANY,
             Style::Smooth => SMOOTH,
             Style::Products => products::STEPS,
+            Style::Moves => moves::STEPS,
         };
         let outputs = kinds[kind as usize % kinds.len()](&mut maker, [a, b, c]);
         for v in outputs.unwrap_or_default() {
@@ -162,8 +166,15 @@ impl Maker {
         let mut input = |name: &str, role, dtype, shape: &[Dim]| {
             b.graph.add_input(name, role, TensorType { dtype, shape: Shape::of(shape.iter().cloned()) })
         };
-        if style == Style::Products {
-            let pool = products::inputs(input, float);
+        let given = match style {
+            Style::Products => products::GIVEN,
+            Style::Moves => moves::GIVEN,
+            Style::Any | Style::Smooth => &[],
+        };
+        if !given.is_empty() {
+            let dims = |shape: &[i64]| shape.iter().map(|&n| Dim::Const(n)).collect::<Vec<_>>();
+            let pool: Vec<ValueId> =
+                given.iter().map(|(name, role, shape)| input(name, *role, float, &dims(shape))).collect();
             let state = pool[0];
             return Self { b, style, pool, state };
         }
@@ -216,6 +227,10 @@ impl Maker {
         let all: Vec<ValueId> = self.pool.iter().rev().filter(fits).copied().collect();
         (!all.is_empty()).then(|| pick(&all, choice))
     }
+    /// Sizes, all of which are known.
+    fn sizes(&self, x: ValueId) -> Vec<i64> {
+        self.dims(x).iter().filter_map(Dim::known).collect()
+    }
     fn rank(&self, v: ValueId) -> usize {
         self.ty(v).shape.rank()
     }
@@ -235,7 +250,11 @@ impl Maker {
         let size = self.ty(v).shape.numel().substitute(&|_| Some(Dim::Const(3)));
         // The mean of nothing has no slope.
         let least = i64::from(self.smooth());
-        let most = if self.style == Style::Products { products::MAX_ELEMENTS } else { MAX_ELEMENTS };
+        let most = match self.style {
+            Style::Products => products::MAX_ELEMENTS,
+            Style::Moves => moves::MAX_ELEMENTS,
+            Style::Any | Style::Smooth => MAX_ELEMENTS,
+        };
         if size.known().is_some_and(|n| (least..=most).contains(&n)) {
             self.pool.push(v);
         }

@@ -1,10 +1,9 @@
 //! Steps of programs of products: tensors large enough for kernels and parts, whose factors are made of other products by
 //! joining, cutting, reshaping and turning them.
 
-use mithril::ir::dtype::DType;
+use mithril::ir::Shape;
 use mithril::ir::graph::{Role, TensorType, ValueId, Values};
 use mithril::ir::literal::Lit;
-use mithril::ir::{Dim, Shape};
 
 use super::{Make, Maker, binary, pick};
 
@@ -17,8 +16,9 @@ pub(super) static STEPS: &[Make] = &[
 /// Values larger than this feed no further step.
 pub(super) const MAX_ELEMENTS: i64 = 1 << 14;
 
-/// Sizes of what is given. Most of them fit to each other, and some divide others.
-const GIVEN: &[(&str, Role, &[i64])] = &[
+/// What is given. Most sizes fit to each other, and some divide others.
+pub(super) const GIVEN: &[(&str, Role, &[i64])] = &[
+    ("state", Role::State, &[24, 24]),
     ("weight", Role::Param, &[24, 48]),
     ("square", Role::Param, &[24, 24]),
     ("queries", Role::Data, &[2, 24, 16]),
@@ -30,22 +30,7 @@ const GIVEN: &[(&str, Role, &[i64])] = &[
 
 const ELEMENT: &[&str] = &["tanh", "relu", "sigmoid", "sin", "negative", "abs", "square"];
 
-/// The inputs; first of all the state.
-pub(super) fn inputs(
-    mut input: impl FnMut(&str, Role, DType, &[Dim]) -> ValueId,
-    float: DType,
-) -> Vec<ValueId> {
-    let state = ("state", Role::State, &[24_i64, 24][..]);
-    let inputs = std::iter::once(&state).chain(GIVEN);
-    let dims = |shape: &[i64]| shape.iter().map(|&n| Dim::Const(n)).collect::<Vec<_>>();
-    inputs.map(|(name, role, shape)| input(name, *role, float, &dims(shape))).collect()
-}
-
 impl Maker {
-    /// Sizes, all of which are known.
-    fn sizes(&self, x: ValueId) -> Vec<i64> {
-        self.dims(x).iter().filter_map(Dim::known).collect()
-    }
     fn reshaped(&mut self, x: ValueId, shape: &[i64]) -> Option<ValueId> {
         Some(self.apply("reshape", x, [Lit::tuple(shape.iter().copied())])?[0])
     }

@@ -129,6 +129,17 @@ fn programs_of_products_agree_with_the_interpreter() {
     assert!(kernels.get() > 60 && parts.get() > 0, "{} kernels, {} parts", kernels.get(), parts.get());
 }
 
+/// Optimized as ours are: what compilers make of short loops depends on how many turns they have.
+#[test]
+fn programs_of_moves_agree_with_the_interpreter() {
+    for (cases, float) in [(50, F64), (30, DType::F32)] {
+        for_programs(cases, (Style::Moves, 4..20), float, |program, choices| {
+            let [pack, lanes, threads] = [0, 1, 3].map(|i| choices.get(i).copied().unwrap_or_default());
+            check(program, &[pack, lanes, 2, threads])
+        });
+    }
+}
+
 /// With the gradients of all float outputs by all float inputs.
 #[test]
 fn gradients_of_programs_agree_with_the_interpreter() {
