@@ -146,15 +146,17 @@ fn programs_of_moves_agree_with_the_interpreter() {
 /// With the gradients of all float outputs by all float inputs.
 #[test]
 fn gradients_of_programs_agree_with_the_interpreter() {
-    for_programs(30, (Style::Smooth, 8..24), F64, |program, choices| {
-        let program = with_sizes(program)?;
-        if interp::run(&program.graph, &program.inputs).is_err() {
-            return Ok(());
-        }
-        let recompute = choices.get(4).is_some_and(|c| c % 2 == 1);
-        let request = Request { recompute, ..request(&program.graph) };
-        check(&with_gradients(&program, &request, F64).map_err(|e| e.to_string())?, choices)
-    });
+    for (cases, style) in [(30, Style::Smooth), (10, Style::Moves)] {
+        for_programs(cases, (style, 8..24), F64, |program, choices| {
+            let program = with_sizes(program)?;
+            if interp::run(&program.graph, &program.inputs).is_err() {
+                return Ok(());
+            }
+            let recompute = choices.get(4).is_some_and(|c| c % 2 == 1);
+            let request = Request { recompute, ..request(&program.graph) };
+            check(&with_gradients(&program, &request, F64).map_err(|e| e.to_string())?, choices)
+        });
+    }
 }
 
 /// What random programs found, made as short as it goes.
