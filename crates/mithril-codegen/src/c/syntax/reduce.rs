@@ -164,11 +164,10 @@ impl<M: Memory> Writer<'_, M> {
             for _ in outer {
                 self.exit();
             }
-            self.lines.push(in_any_order(sign, name, true));
             self.enter(last);
             let l = self.index(&Index::var(last));
             self.line(format!("{name} {sign}= {lanes}[{l}];"));
-            self.exit();
+            self.exit_in_any_order(sign, name, true);
         } else if outer.is_empty() {
             self.enter(last);
             self.terms(sign, name, last, body);
@@ -197,14 +196,24 @@ impl<M: Memory> Writer<'_, M> {
     fn terms(&mut self, sign: char, name: &str, var: Var, body: &Expr) {
         let value = self.value(body).text;
         self.line(format!("{name} {sign}= {value};"));
+        if lies_together(body, var) {
+            self.exit_in_any_order(sign, name, calls(body) < 2);
+        } else {
+            self.exit();
+        }
+    }
+
+    /// Ends the innermost loop, which brings terms into `name`, and lets the C compiler take them in any order. `is_quick`:
+    /// few lanes do for them.
+    fn exit_in_any_order(&mut self, sign: char, name: &str, is_quick: bool) {
         let Some(&this) = self.loops.last() else { return };
         self.exit();
         let has_loop = self.lines[this.start + 1..].iter().any(|line| line.trim_start().starts_with("for "));
         // A loop has one pragma, see `Writer::exit`.
-        let has_pragma = self.depends_on_choice(this);
-        if this.turns >= WIDE && !has_loop && !has_pragma && lies_together(body, var) {
-            let is_quick = this.turns < MANY_TURNS && calls(body) < 2;
-            self.lines.insert(this.start, in_any_order(sign, name, is_quick));
+        if this.turns >= WIDE && !has_loop && !self.depends_on_choice(this) {
+            let lanes = if is_quick && this.turns < MANY_TURNS { " simdlen(8)" } else { "" };
+            let pragma = format!("#pragma omp simd reduction({sign} : {name}){lanes}");
+            self.lines.insert(this.start, pragma);
         }
     }
 
@@ -340,12 +349,6 @@ fn lies_together(body: &Expr, var: Var) -> bool {
         is_together &= e.indices().iter().all(|index| index.factor(var).is_some_and(|f| f.abs() <= 4));
     });
     is_together
-}
-
-/// The pragma in front of a loop whose terms may be taken in any order.
-fn in_any_order(sign: char, name: &str, is_quick: bool) -> String {
-    let lanes = if is_quick { " simdlen(8)" } else { "" };
-    format!("#pragma omp simd reduction({sign} : {name}){lanes}")
 }
 
 /// Whether the terms of a sum along a variable are a short row in memory.
