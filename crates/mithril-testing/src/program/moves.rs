@@ -72,15 +72,14 @@ fn turn(m: &mut Maker, [a, b, c]: [u8; 3]) -> Option<Values> {
     m.apply("transpose", x, [Lit::tuple(axes)])
 }
 
-/// Two values one behind the other, or halves of one that change places.
+/// Two values of the same sizes but along one axis, one behind the other.
 fn join(m: &mut Maker, [a, b, c]: [u8; 3]) -> Option<Values> {
     let x = m.value(b);
     let along = axis(m, x, a)?;
     let dims = m.dims(x);
-    let fits = |i: usize| i == along || i >= dims.len();
-    let like = m.find(c, |t| {
-        t.shape.rank() == dims.len() && (0..dims.len()).all(|i| fits(i) || t.shape[i] == dims[i])
-    })?;
+    let rank = dims.len();
+    let like =
+        m.find(c, |t| t.shape.rank() == rank && (0..rank).all(|i| i == along || t.shape[i] == dims[i]))?;
     let at = m.b.lit(along as i64);
     m.push(if a % 7 == 6 && like == x { "stack" } else { "concat" }, &[at, x, like])
 }

@@ -19,8 +19,11 @@ use mithril_testing::tolerance;
 
 const F64: DType = DType::F64;
 
-/// Computed in doubles, so that what is told from rounding is a mistake: units of epsilon of what was computed on the way.
-const UNITS: f64 = 1e6;
+/// Units of epsilon of what was computed on the way: what is told from rounding in doubles is a mistake, and a float32 has
+/// fewer digits to lose.
+fn units(dtype: DType) -> f64 {
+    if dtype == DType::F32 { 1e3 } else { 1e6 }
+}
 
 /// Warnings are errors.
 const STRICT: &[&str] = &["-Wall", "-Wextra", "-Werror"];
@@ -80,7 +83,7 @@ fn check_in(program: &Program, choices: &[u8], block: Option<usize>) -> Result<O
     }
     for (i, (a, b)) in actual.iter().zip(&expected).enumerate() {
         let error = tolerance::error(a, b, Some(tolerance::magnitude(b).max(1.0)));
-        if a.dtype() != b.dtype() || error > UNITS {
+        if a.dtype() != b.dtype() || error > units(b.dtype()) {
             let stages = source.stages.iter().map(|(name, text)| format!("{name}\n{text}\n"));
             return Err(format!("result {i} is {a}, not {b}\n{}", stages.collect::<String>()));
         }
