@@ -8,7 +8,7 @@ use crate::c::analysis::collapse::{collapse, collapse_all};
 use crate::c::analysis::contraction::is_zero;
 use crate::c::analysis::cost::{LEAST_WORK, work};
 use crate::c::analysis::split::{divisors, split, split_reductions};
-use crate::c::ir::expr::{Atom, BufferId, Expr, Index, ReduceOp, Var, Within, flat};
+use crate::c::ir::expr::{Atom, BufferId, Expr, Index, ReduceOp, Var, Within, flat, non_unit};
 use crate::c::ir::program::{KernelBuffers, Nest, Rows};
 use crate::c::syntax::expr::{Writer, computed_type};
 use crate::c::syntax::reduce::{PART, identity, is_long_sum};
@@ -41,7 +41,7 @@ pub fn write(
 ) -> bool {
     let next = Cell::new(next_var);
     let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
-    let mut vars: Vec<Var> = nest.vars.iter().copied().filter(|v| v.size != 1).collect();
+    let mut vars = non_unit(&nest.vars);
     let mut at = buffers[nest.to].position(&coordinates);
     let mut value = flat_loads(&nest.value, buffers);
     // `Load` holds flat positions from here on.
@@ -151,7 +151,7 @@ pub fn write_rows(
     let mut next = next.get();
     let (part_vars, outer) = rows.vars.split_at(rows.part_vars);
     let knows_part = name_vars(writer, part_vars, &nests);
-    let mut outer: Vec<Var> = outer.iter().copied().filter(|v| v.size != 1).collect();
+    let mut outer = non_unit(outer);
     collapse_all(&mut outer, &mut nests, &mut next);
     // Threads divide the longest loop.
     outer.sort_by_key(|v| std::cmp::Reverse(v.size.min(MANY_PARTS)));
@@ -434,7 +434,7 @@ impl Levels<'_, '_> {
             self.places(sum, &name, lane, count, index);
             return format!("{name}[lane]");
         }
-        let open: Vec<Var> = vars.iter().copied().filter(|v| v.size != 1).collect();
+        let open = non_unit(vars);
         for &v in &open {
             self.writer.enter(v);
         }
@@ -453,7 +453,7 @@ impl Levels<'_, '_> {
         let first = identity(extreme, body.dtype()).text;
         self.writer.line(array(t, &best, lane));
         self.lanes(lane, count, |w, l| w.line(format!("{best}[{l}] = {first};")));
-        let open: Vec<Var> = vars.iter().copied().filter(|v| v.size != 1).collect();
+        let open = non_unit(vars);
         for &v in &open {
             self.writer.enter(v);
         }
@@ -484,7 +484,7 @@ impl Levels<'_, '_> {
         let t = computed_type(sum.dtype());
         self.writer.line(array("double", &total, lane));
         self.lanes(lane, count, |w, l| w.line(format!("{total}[{l}] = 0;")));
-        let open: Vec<Var> = vars.iter().copied().filter(|v| v.size != 1).collect();
+        let open = non_unit(vars);
         let Some((&last, outer)) = open.split_last() else { return String::new() };
         for &v in outer {
             self.writer.enter(v);

@@ -18,6 +18,11 @@ id!(
 
 impl loops::TensorRef for BufferId {}
 
+/// The variables that have more than one value, or none: those that need a loop.
+pub fn non_unit(vars: &[Var]) -> Vec<Var> {
+    vars.iter().copied().filter(|v| v.size != 1).collect()
+}
+
 /// The value of one element.
 pub type Expr = loops::Expr<BufferId>;
 /// A position on an axis.

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use crate::c::analysis::cost;
 use crate::c::analysis::dependence::writes_state;
 use crate::c::analysis::split::split;
-use crate::c::ir::expr::{BufferId, Expr, Index, StepId, Var};
+use crate::c::ir::expr::{BufferId, Expr, Index, StepId, Var, non_unit};
 use crate::c::ir::program::{
     ALIGNMENT, KernelMemory, KernelProgram, KernelStep, KernelWork, Nest, Place, Rows,
 };
@@ -87,7 +87,7 @@ impl Member {
                 *index = index.substitute(&|v| if v == var { digits.clone() } else { Index::var(v) });
             }
         });
-        let rows = vars.iter().copied().filter(|v| v.size != 1).collect();
+        let rows = non_unit(&vars);
         Some(Self { step, to: nest.to, vars, at, value, rows })
     }
     /// The axis of what is filled that a variable is.

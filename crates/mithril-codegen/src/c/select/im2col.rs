@@ -3,7 +3,7 @@
 
 use crate::c::analysis::affine::{affine, flat_loads};
 use crate::c::analysis::contraction::{Contraction, stored};
-use crate::c::ir::expr::{Binary, Expr, Index, Var};
+use crate::c::ir::expr::{Binary, Expr, Index, Var, non_unit};
 use crate::c::ir::program::{KernelBuffer, KernelProgram, KernelStep, KernelWork, Nest};
 
 /// Multiplications for each element copied, below which a copy costs more than it saves.
@@ -82,7 +82,7 @@ fn is_matrix(program: &KernelProgram, nest: &Nest, c: &Contraction<'_>, factor: 
     if affine(&at[0], &all).is_none() {
         return false;
     }
-    let summed: Vec<Var> = c.vars.iter().copied().filter(|v| v.size != 1).collect();
+    let summed = non_unit(c.vars);
     let step = |v: Var| at[0].factor(v).unwrap_or(0);
     summed.windows(2).all(|pair| step(pair[0]) == step(pair[1]) * pair[1].size)
         && summed.last().is_none_or(|&v| step(v) > 0)

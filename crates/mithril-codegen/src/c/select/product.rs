@@ -6,7 +6,7 @@ use crate::c::analysis::affine::{affine, flat_loads};
 use crate::c::analysis::collapse::collapse;
 use crate::c::analysis::contraction::{stored, the_sum};
 use crate::c::analysis::split::split;
-use crate::c::ir::expr::{Binary, BufferId, Expr, Index, Var};
+use crate::c::ir::expr::{Binary, BufferId, Expr, Index, Var, non_unit};
 use crate::c::ir::program::{KernelCall, KernelProgram, Nest, Start};
 use crate::c::kernels::spec::epilogue::Epilogue;
 use crate::c::kernels::spec::gemm::{Gemm, Packing};
@@ -52,7 +52,7 @@ impl Product {
         let buffers = &program.buffers;
         let mut value = flat_loads(&nest.value, buffers);
         let mut to = buffers[nest.to].position(at);
-        let mut vars: Vec<Var> = nest.vars.iter().copied().filter(|v| v.size != 1).collect();
+        let mut vars = non_unit(&nest.vars);
         let next = Cell::new(program.next_var);
         split(&mut vars, &mut value, &next, &mut |var, digits| {
             to = to.substitute(&|v| if v == var { digits.clone() } else { Index::var(v) });
@@ -62,7 +62,7 @@ impl Product {
         let sum = the_sum(&value)?;
         let Expr::Reduce { vars: summed, body, .. } = sum else { return None };
         let Expr::Binary(Binary::Multiply, a, b) = &**body else { return None };
-        let mut inner: Vec<Var> = summed.iter().copied().filter(|v| v.size != 1).collect();
+        let mut inner = non_unit(summed);
         let [(a, a_at, a_stored), (b, b_at, b_stored)] = [stored(a, element)?, stored(b, element)?];
         let mut positions = [a_at[0].clone(), b_at[0].clone()];
         join(&mut inner, &mut positions, &mut next);

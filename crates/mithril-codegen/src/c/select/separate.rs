@@ -10,7 +10,7 @@ use std::cell::Cell;
 use crate::c::analysis::affine::flat_loads;
 use crate::c::analysis::contraction::{Contraction, replaced, stored, the_sum};
 use crate::c::analysis::split::split;
-use crate::c::ir::expr::{Binary, Expr, Index, ReduceOp, Var};
+use crate::c::ir::expr::{Binary, Expr, Index, ReduceOp, Var, non_unit};
 use crate::c::ir::program::{KernelBuffer, KernelProgram, KernelStep, KernelWork, Nest};
 use crate::c::select::product::Product;
 
@@ -41,7 +41,7 @@ pub fn separate(
     let next = Cell::new(product.next_var);
     // The variables of the result, as digits of which each factor is read in order.
     let mut flat = flat_loads(&nest.value, &program.buffers);
-    let mut vars: Vec<Var> = nest.vars.iter().copied().filter(|v| v.size != 1).collect();
+    let mut vars = non_unit(&nest.vars);
     let mut digits: Vec<(Var, Index)> = Vec::new();
     split(&mut vars, &mut flat, &next, &mut |var, of| {
         for (_, index) in &mut digits {

@@ -2,7 +2,7 @@
 
 use mithril_ir::{DType, Kind, Scalar};
 
-use crate::c::ir::expr::{Expr, Index, ReduceOp, Var, flat};
+use crate::c::ir::expr::{Expr, Index, ReduceOp, Var, flat, non_unit};
 use crate::c::ir::program::Memory;
 use crate::c::syntax::expr::{Value, Writer, computed_type, number};
 use crate::c::syntax::template::c_type;
@@ -34,7 +34,7 @@ const MANY_TURNS: i64 = 256;
 impl<M: Memory> Writer<'_, M> {
     /// Writes loops over these variables, and inside of them what `f` writes.
     fn each(&mut self, vars: &[Var], f: impl FnOnce(&mut Self)) {
-        let (open, since) = (open(vars), self.known());
+        let (open, since) = (non_unit(vars), self.known());
         for &var in &open {
             self.enter(var);
         }
@@ -117,6 +117,15 @@ impl<M: Memory> Writer<'_, M> {
         if vars.iter().any(|v| v.size == 0) {
             return name;
         }
+        let open = non_unit(vars);
+        if let Some(sign) = sign_of_sum(*op, body)
+            && !open.is_empty()
+        {
+            let since = self.known();
+            self.fold(sign, &name, &open, body);
+            self.forget(since);
+            return name;
+        }
         let best = matches!(op, ReduceOp::ArgMax | ReduceOp::ArgMin).then(|| {
             let best = self.fresh("best");
             let extreme = if *op == ReduceOp::ArgMax { ReduceOp::Max } else { ReduceOp::Min };
@@ -124,14 +133,6 @@ impl<M: Memory> Writer<'_, M> {
             self.line(format!("{} {best} = {start};", computed_type(body.dtype())));
             best
         });
-        if let Some(sign) = sign_of_sum(*op, body)
-            && !open(vars).is_empty()
-        {
-            let since = self.known();
-            self.fold(sign, &name, &open(vars), body);
-            self.forget(since);
-            return name;
-        }
         self.each(vars, |w| {
             let value = w.value(body);
             if let Some(best) = best {
@@ -224,7 +225,7 @@ impl<M: Memory> Writer<'_, M> {
         let total = self.fresh("total");
         self.line(format!("double {total} = 0;"));
         let since = self.known();
-        self.totals(&total, &open(vars), body);
+        self.totals(&total, &non_unit(vars), body);
         self.forget(since);
         if body.dtype() == DType::F64 { total } else { format!("({t}){total}") }
     }
@@ -319,11 +320,6 @@ impl<M: Memory> Writer<'_, M> {
         self.line(format!("{name} = {position};"));
         self.close();
     }
-}
-
-/// The variables that need a loop.
-fn open(vars: &[Var]) -> Vec<Var> {
-    vars.iter().copied().filter(|v| v.size != 1).collect()
 }
 
 /// The sign between the terms of a sum or product of floats.
