@@ -59,6 +59,7 @@ fn specifications() -> Vec<Conv> {
         padding: [[0, 2], [1, 1]],
         ..plain([5, 5], [10, 23], [3, 5])
     });
+    all.extend(by_channels());
     all.push(Conv { stride: [2, 2], ..plain([8, 12], [9, 9], [1, 1]) });
     all.push(Conv { padding: [[1, 1], [0, 2]], ..Conv::new(Element::F64, 1, [3, 9], [6, 35], [3, 3]) });
     for conv in &mut all {
@@ -79,10 +80,32 @@ fn specifications() -> Vec<Conv> {
         conv.algorithm = Algorithm::Direct;
     }
     for scheme in [Scheme::Int8Weights, Scheme::Int4Weights] {
-        let grouped = all.iter().filter(|conv| conv.groups > 1 && conv.few_bits.is_none());
+        let takes = |conv: &&Conv| conv.groups > 1 && conv.element == Element::F32 && conv.few_bits.is_none();
+        let grouped = all.iter().filter(takes);
         all.extend(grouped.map(|conv| Conv { few_bits: Some(scheme), ..conv.clone() }).collect::<Vec<_>>());
     }
     all.extend(winograd());
+    all
+}
+
+/// One group for each channel: bands of rows, rows of all widths, one long row, steps and gaps of all kinds.
+fn by_channels() -> Vec<Conv> {
+    let mut all = Vec::new();
+    for (element, channels, image, kernel, stride, dilation) in [
+        (Element::F32, [3, 3], [93, 50], [3, 3], [1, 1], [1, 1]),
+        (Element::F32, [2, 4], [101, 99], [5, 3], [2, 2], [1, 1]),
+        (Element::F32, [4, 4], [23, 31], [3, 4], [2, 3], [3, 2]),
+        (Element::F32, [3, 3], [31, 16], [4, 2], [3, 1], [1, 5]),
+        (Element::F32, [3, 3], [30, 11], [11, 3], [1, 1], [1, 1]),
+        (Element::F32, [2, 2], [40, 21], [12, 2], [2, 2], [1, 2]),
+        (Element::F32, [5, 5], [1, 77], [1, 9], [1, 2], [1, 1]),
+        (Element::F32, [5, 5], [1, 77], [1, 3], [1, 1], [1, 4]),
+        (Element::F64, [3, 6], [19, 22], [3, 5], [1, 2], [1, 1]),
+    ] {
+        let conv = Conv::new(element, 2, channels, image, kernel);
+        let padding = [[kernel[0] / 2, 0], [1, kernel[1] / 2]];
+        all.push(Conv { groups: channels[0], stride, dilation, padding, ..conv });
+    }
     all
 }
 

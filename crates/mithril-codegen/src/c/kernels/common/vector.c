@@ -52,6 +52,17 @@ typedef double mithril_f64, mithril_f64_memory;
 #else
 #define MITHRIL_VECTORIZE
 #endif
+/* MITHRIL_KEEP(v) keeps a vector that was read in its register for all its uses: GCC would read it again for each. */
+#if defined(__GNUC__) && !defined(__clang__) && MITHRIL_VECTOR > 2 && (MITHRIL_VECTOR <= 4 || defined(__AVX512F__) || (MITHRIL_VECTOR <= 8 && defined(__AVX__)))
+#if defined(__x86_64__)
+#define MITHRIL_KEEP(v) __asm__("" : "+v"(v))
+#elif defined(__aarch64__)
+#define MITHRIL_KEEP(v) __asm__("" : "+w"(v))
+#endif
+#endif
+#ifndef MITHRIL_KEEP
+#define MITHRIL_KEEP(v) (void)(v)
+#endif
 #define MITHRIL_SHUFFLE(left, right, ...) __builtin_shufflevector(left, right, __VA_ARGS__)
 #define MITHRIL_PREFETCH_L2(p) __builtin_prefetch((p), 0, 2) /* into the L2 cache */
 #define MITHRIL_PREFETCH_L1(p) __builtin_prefetch((p), 0, 3) /* into the L1 cache */

@@ -27,32 +27,8 @@ impl Conv {
         }
     }
 
-    /// Every channel by itself: the weights are read as they are.
-    fn build_depth(&self, library: &mut Library) -> Kernel {
-        let plan = Plan::new(self, library.target());
-        let function = self.add(include_str!("depth.c"), library, &plan);
-        let operands = (0..self.epilogue.operands.len()).map(Argument::Operand);
-        let few = self.few_bits.map(|scheme| self.in_few_bits(scheme, plan.k, 0, library));
-        let weights = if few.is_some() { Argument::Shared } else { Argument::B };
-        let mut arguments = vec![Argument::Thread, Argument::Threads, Argument::A, weights, Argument::Out];
-        arguments.extend(operands.chain([Argument::Scratch]));
-        let bytes = |elements: usize| (elements * self.element.bytes()).next_multiple_of(64);
-        let kernel = Kernel {
-            pack: None,
-            packed_bytes: 0,
-            panel_start: None,
-            phases: vec![vec![Call { function, arguments }]],
-            shared_bytes: 0,
-            scratch_bytes: bytes(self.padded(0) * self.padded_width() + self.result()[1]),
-        };
-        match few {
-            Some(few) => few.before(kernel),
-            None => kernel,
-        }
-    }
-
     /// Quantized weights, of `k` terms each, which become float from this byte of the shared memory on.
-    fn in_few_bits(&self, scheme: Scheme, k: usize, at: usize, library: &mut Library) -> FewBits {
+    pub(super) fn in_few_bits(&self, scheme: Scheme, k: usize, at: usize, library: &mut Library) -> FewBits {
         let lanes = library.target().lanes;
         let panels = Panels { scheme, lanes, n: self.filters, k, matrices: 1, fills_tiles: false };
         let columns = Columns { batch: "0".to_owned(), column: k, term: "k".to_owned() };
@@ -154,7 +130,7 @@ impl Conv {
     }
 
     /// Width of the image with padding, in whole steps.
-    fn padded_width(&self) -> usize {
+    pub(super) fn padded_width(&self) -> usize {
         self.padded(1).next_multiple_of(self.stride[1])
     }
 
@@ -204,25 +180,6 @@ impl Conv {
         ]
     }
 
-    /// The products of one channel's kernel, written out: compilers take pixels a vector at a time only then. In groups
-    /// that do not wait for each other.
-    fn terms(&self) -> String {
-        let [height, width] = self.kernel;
-        let row = |y: usize| {
-            let term = |x: usize| {
-                let place = y * self.dilation[0] * self.padded_width() + x * self.dilation[1];
-                format!("kernel[{}] * line[x * {} + {place}]", y * width + x, self.stride[1])
-            };
-            let terms: Vec<String> = (0..width).map(term).collect();
-            terms
-                .chunks(8)
-                .map(|group| format!("({})", group.join(" + ")))
-                .collect::<Vec<_>>()
-                .join("\n    + ")
-        };
-        (0..height).map(row).collect::<Vec<_>>().join("\n    + ")
-    }
-
     fn pad(&self, library: &mut Library) -> String {
         pad(library, self.element, self.batch * self.channels, self.image, self.padding, self.stride[1])
     }
@@ -248,7 +205,6 @@ impl Conv {
         let strings = [
             ("what", what.to_owned()),
             ("micro_calls", micro_calls),
-            ("terms", self.terms()),
             ("type", self.element.c().to_owned()),
             ("t", self.element.suffix().to_owned()),
             ("out", self.out_element.clone()),
@@ -272,7 +228,7 @@ impl Conv {
 }
 
 /// What there is to weights that are quantized.
-struct FewBits {
+pub(super) struct FewBits {
     pack: Call,
     packed_bytes: usize,
     /// Makes floats of them, in this shared memory.
@@ -283,7 +239,7 @@ struct FewBits {
 
 impl FewBits {
     /// The kernel of the floats, after they are made.
-    fn before(self, mut kernel: Kernel) -> Kernel {
+    pub(super) fn before(self, mut kernel: Kernel) -> Kernel {
         kernel.phases.insert(0, vec![self.unpack]);
         Kernel {
             pack: Some(self.pack),

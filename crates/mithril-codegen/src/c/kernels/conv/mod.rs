@@ -1,3 +1,4 @@
 //! Convolutions of row-major tensors.
 
+mod depth;
 pub mod direct;
