@@ -13,6 +13,8 @@ use std::collections::HashSet;
 use mithril_ir::DType;
 
 use crate::c::analysis::affine::flat_loads;
+use crate::c::analysis::contraction::contraction;
+use crate::c::analysis::convolution;
 use crate::c::analysis::split::divisions;
 use crate::c::ir::expr::{Binary, BufferId, Expr, Index, StepId, Var};
 use crate::c::ir::program::{LoopBuffer, LoopProgram, LoopStep, LoopWork, Nest, Place, Work as _};
@@ -211,24 +213,34 @@ fn divisions_of(at: &[Index]) -> usize {
 
 /// Puts the value of a nest into those that read it.
 fn inline(program: &mut LoopProgram, nest: &Nest, sites: &[Site]) {
-    let buffer = program.buffers[nest.to].clone();
-    let is_half = matches!(buffer.dtype, DType::F16 | DType::BF16);
-    // What goes through half precision is rounded to it, unless it was.
-    let is_exact = matches!(&nest.value, Expr::Load { stored, .. } if *stored == buffer.dtype)
-        || matches!(&nest.value, Expr::Cast(_, to) if *to == buffer.dtype);
-    let put = |from: BufferId, at: Vec<Index>, stored: DType| {
-        if from != nest.to {
-            return Expr::Load { from, at, stored };
-        }
-        let index = |v: Var| nest.vars.iter().position(|&w| w == v).map_or(Index::var(v), |i| at[i].clone());
-        let value = nest.value.substitute(&index);
-        if is_half && !is_exact { Expr::Cast(Box::new(value), buffer.dtype) } else { value }
-    };
-    for site in sites {
-        if let LoopWork::Nest(reader) = &mut program.steps[site.step].work {
-            reader.value = reader.value.map_loads(&put);
+    let values: Vec<(StepId, Expr)> = sites
+        .iter()
+        .filter_map(|site| {
+            let reader = program.steps[site.step].work.nest()?;
+            let put = |from, at, stored| with_value(program, nest, (from, at, stored));
+            Some((site.step, reader.value.map_loads(&put)))
+        })
+        .collect();
+    for (step, value) in values {
+        if let LoopWork::Nest(reader) = &mut program.steps[step].work {
+            reader.value = value;
         }
     }
+}
+
+/// What is loaded, with the value of a nest in the place of what it writes.
+fn with_value(program: &LoopProgram, nest: &Nest, (from, at, stored): (BufferId, Vec<Index>, DType)) -> Expr {
+    if from != nest.to {
+        return Expr::Load { from, at, stored };
+    }
+    let dtype = program.buffers[nest.to].dtype;
+    // What goes through half precision is rounded to it, unless it was.
+    let is_exact = matches!(&nest.value, Expr::Load { stored, .. } if *stored == dtype)
+        || matches!(&nest.value, Expr::Cast(_, to) if *to == dtype);
+    let index = |v: Var| nest.vars.iter().position(|&w| w == v).map_or(Index::var(v), |i| at[i].clone());
+    let value = nest.value.substitute(&index);
+    let is_half = matches!(dtype, DType::F16 | DType::BF16);
+    if is_half && !is_exact { Expr::Cast(Box::new(value), dtype) } else { value }
 }
 
 /// All readings of a buffer, by steps that are known to read it; `None` if somebody needs it in memory.
@@ -308,6 +320,12 @@ fn allowed(program: &LoopProgram, nest: &Nest, sites: &[Site]) -> bool {
             return true;
         }
     }
+    // What joins tensors is no epilogue of what makes them, until those that read a part each have taken it.
+    let divided = sites.len() > 1 && joins(&nest.value) && are_disjoint(sites);
+    if divided && sites.iter().all(|site| !site.in_reduction) {
+        let times = sites.iter().fold(0_i64, |n, site| n.saturating_add(site.times));
+        return !nest.value.reduces() && times <= program.buffers[nest.to].count();
+    }
     let [site] = sites else { return false };
     if site.times > program.buffers[nest.to].count() {
         return false;
@@ -327,6 +345,17 @@ fn allowed(program: &LoopProgram, nest: &Nest, sites: &[Site]) -> bool {
     let hides = site.in_reduction || (slides(&nest.value) && site.divides());
     !nest.value.reduces()
         || (!hides && !is_update(site) && reader(site).is_some_and(|value| !value.reduces()))
+}
+
+/// Whether no element is read at two sites.
+fn are_disjoint(sites: &[Site]) -> bool {
+    let differ = |a: &Site, b: &Site| {
+        a.at.iter().zip(&b.at).any(|(a, b)| {
+            let ((a_low, a_high), (b_low, b_high)) = (a.range(), b.range());
+            a_high < b_low || b_high < a_low
+        })
+    };
+    sites.iter().enumerate().all(|(i, a)| sites[..i].iter().all(|b| differ(a, b)))
 }
 
 /// Whether an expression moves elements and computes nothing.
@@ -384,7 +413,19 @@ fn hides_structure(program: &LoopProgram, nest: &Nest, reader: &Expr, site: &Sit
         return false;
     }
     let divides = divisions(&flat_loads(&nest.value, &program.buffers)) > 0;
-    divides || joins(&nest.value) || (slides(reader) && !keeps_axes(nest))
+    divides
+        || joins(&nest.value)
+        || (slides(reader) && (!keeps_axes(nest) || ends_convolution(program, nest, site)))
+}
+
+/// Whether a reader is a convolution, and were none if it read what a nest moves: a part of the channels, say.
+fn ends_convolution(program: &LoopProgram, nest: &Nest, site: &Site) -> bool {
+    let is_convolution =
+        |reader: &Nest| contraction(reader).is_some_and(|c| convolution::is_convolution(program, reader, &c));
+    let LoopWork::Nest(reader) = &program.steps[site.step].work else { return false };
+    let mut moved = reader.clone();
+    moved.value = reader.value.map_loads(&|from, at, stored| with_value(program, nest, (from, at, stored)));
+    is_convolution(reader) && !is_convolution(&moved)
 }
 
 /// The number of conditions in an expression.

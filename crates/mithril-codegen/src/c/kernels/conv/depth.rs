@@ -48,7 +48,7 @@ impl Conv {
         let strings = [
             ("sum_up", plan.sum_up(self)),
             ("terms", self.terms()),
-            ("phases", plan.phases(self)),
+            ("phases", Plan::phases(self)),
             ("products", plan.products(self)),
             ("lines", plan.lines(self)),
             ("copy", plan.copy(self)),
@@ -185,7 +185,7 @@ impl Plan {
     }
 
     /// What the function's comment says about the order of the copy.
-    fn phases(&self, of: &Conv) -> String {
+    fn phases(of: &Conv) -> String {
         match of.stride {
             [1, 1] => String::new(),
             [y, x] => format!(
@@ -310,9 +310,10 @@ impl Plan {
         if width <= self.lanes {
             return tiles("");
         }
-        let left = match width.is_multiple_of(self.lanes) {
-            true => String::from("left"),
-            false => String::from("(left + LANES <= OUT_WIDTH ? left : OUT_WIDTH - LANES)"),
+        let left = if width.is_multiple_of(self.lanes) {
+            "left"
+        } else {
+            "left + LANES <= OUT_WIDTH ? left : OUT_WIDTH - LANES"
         };
         format!(
             "for (long left = 0; left < OUT_WIDTH; left += LANES) {{\n    const long x = {left};\n    {}\n}}",
