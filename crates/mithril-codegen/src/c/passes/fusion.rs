@@ -24,6 +24,9 @@ use crate::ids::{Id as _, Table};
 /// Largest number of expressions in one nest; more would only make registers short.
 const LARGEST: usize = 160;
 
+/// Most elements of a table of what is looked up in parameters.
+const LARGEST_TABLE: i64 = 1 << 20;
+
 /// Most conditions of a nest that a concatenation is fused into. Each element of what is joined again and again, as what is
 /// written piece by piece, would else pass through all of them.
 const MOST_CONDITIONS: usize = 6;
@@ -330,11 +333,18 @@ fn allowed(program: &LoopProgram, nest: &Nest, sites: &[Site]) -> bool {
     if site.times > program.buffers[nest.to].count() {
         return false;
     }
-    // Factors that depend on parameters alone are computed once, when these are packed.
-    let reads = nest.reads();
-    let is_of_params = !reads.is_empty() && reads.iter().all(|&b| program.buffers[b].is_fixed());
-    if is_of_params && site.in_reduction && reader(site).is_some_and(multiplies) {
-        return false;
+    // Factors, and what is looked up, that depend on parameters alone are computed once, when these are packed.
+    let is_of_params = |nest: &Nest| {
+        let reads = nest.reads();
+        !reads.is_empty() && reads.iter().all(|&b| program.buffers[b].is_fixed())
+    };
+    if is_of_params(nest) {
+        let is_factor = site.in_reduction && reader(site).is_some_and(multiplies);
+        let is_table = looks_up(&nest.value) && program.buffers[nest.to].count() <= LARGEST_TABLE;
+        let others = program.steps[site.step].reads().into_iter().filter(|&b| b != nest.to);
+        if is_factor || (is_table && others.into_iter().any(|b| !program.buffers[b].is_fixed())) {
+            return false;
+        }
     }
     // A kernel does not write what it reads.
     let is_update = |site: &Site| {
@@ -393,6 +403,13 @@ fn calls_choices(text: &str) -> bool {
     const PREFIX: &str = "mithril_";
     let is_choice = |rest: &str| ["minimum_", "maximum_", "relu_"].iter().any(|name| rest.starts_with(name));
     text.starts_with(PREFIX) && text.split(PREFIX).skip(1).all(is_choice)
+}
+
+/// Whether elements are read at positions that are read themselves.
+fn looks_up(e: &Expr) -> bool {
+    let mut looks_up = false;
+    e.walk(&mut |e| looks_up |= e.indices().iter().any(|index| index.reads()));
+    looks_up
 }
 
 /// Whether there is a sum of products, which may become a kernel.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use mithril_ir::{DType, Kind, Scalar};
 
 use crate::c::ir::expr::{Atom, Binary, BufferId, Expr, Index, Var, Within};
-use crate::c::ir::program::{Buffers, KernelMemory, Memory};
+use crate::c::ir::program::{Buffers, KernelMemory, Memory, Place};
 use crate::c::syntax::template::{self, Form, Part, c_type};
 
 /// Opens the mark of a buffer's name in the text of a function.
@@ -301,12 +301,29 @@ impl<'a, M: Memory> Writer<'a, M> {
                 let text = if is_simple { text } else { format!("({text})") };
                 (format!("{text} {} {by}", if is_div { '/' } else { '%' }), true)
             }
+            Atom::Value { value, size, .. } if self.is_within(value, *size) => {
+                let value = self.value(value);
+                (value.text, !value.is_atom)
+            }
             Atom::Value { value, size, wraps } => {
                 let value = self.value(value).text;
                 self.checks = true;
                 let name = if *wraps { "mithril_wrapped_index" } else { "mithril_index" };
                 (format!("{name}({value}, {size}, error)"), false)
             }
+        }
+    }
+
+    /// Whether a value is an element of a constant whose elements all are indices of an axis of this size.
+    fn is_within(&self, value: &Expr, size: i64) -> bool {
+        match value {
+            Expr::Cast(x, to) if *to == DType::I64 && x.dtype().kind() == Kind::Int => self.is_within(x, size),
+            Expr::Load { from, .. } => match &self.buffers[*from].place {
+                Place::Constant(tensor) if tensor.dtype().kind() == Kind::Int => (0..tensor.len())
+                    .all(|i| matches!(tensor.get(i), Scalar::Int(n) if (0..i128::from(size)).contains(&n))),
+                _ => false,
+            },
+            _ => false,
         }
     }
 
