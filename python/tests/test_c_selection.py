@@ -57,6 +57,54 @@ class Branches(nn.Module):
         return self.one(joined) + self.two(self.pool(joined)) + self.one(F.relu(self.norm(joined)))
 
 
+class Kernels(nn.Module):
+    """Kernels of several sizes for parts of the channels, as of MixNet; parts of ``width`` channels."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.width = width
+        self.widen = nn.ModuleList(nn.Conv2d(12, 2 * width, 1, bias=False) for _ in range(2))
+        self.before, self.behind = nn.BatchNorm2d(4 * width), nn.BatchNorm2d(4 * width)
+        self.depth = nn.ModuleList(
+            nn.Conv2d(width, width, k, stride=s, padding=k // 2 * d, dilation=d, groups=width)
+            for k, s, d in ((3, 1, 1), (5, 1, 1), (9, 1, 1), (3, 1, 2))
+        )
+        self.narrow = nn.Conv2d(2 * width, 12, 3, padding=1)
+
+    def forward(self, x):
+        joined = torch.cat([conv(x) for conv in self.widen], 1)
+        parts = torch.split(F.silu(self.before(joined)), self.width, 1)
+        y = F.silu(self.behind(torch.cat([conv(part) for conv, part in zip(self.depth, parts, strict=True)], 1)))
+        left, right = (y * torch.sigmoid(y.mean((2, 3), keepdim=True))).chunk(2, 1)
+        return self.narrow(left) + self.narrow(right)
+
+
+class Resized(nn.Module):
+    """A resized image between convolutions of ``width`` channels."""
+
+    def __init__(self, width, **how):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(8, width, 3, padding=1), nn.Conv2d(width, 8, 3, padding=1)
+        self.how = how
+
+    def forward(self, x):
+        return self.second(F.gelu(F.interpolate(F.relu(self.first(x)), **self.how)))
+
+
+class Relative(nn.Module):
+    """Attention with biases of relative positions, which are looked up."""
+
+    def __init__(self, heads=3, size=5):
+        super().__init__()
+        self.heads = heads
+        self.table = nn.Parameter(torch.randn(heads, 2 * size - 1))
+        self.register_buffer("positions", torch.arange(size)[:, None] - torch.arange(size)[None] + size - 1)
+
+    def forward(self, x):
+        scores = x @ x.transpose(-2, -1) + self.table[:, self.positions]
+        return torch.softmax(scores, -1) @ x
+
+
 class Gate(nn.Module):
     """Squeeze and excitation: convolutions of one pixel."""
 
@@ -98,6 +146,33 @@ def test_sums_whose_results_read_at_positions_are_kernels():
 @pytest.mark.parametrize("width", [16, 32, 24, 5])
 def test_branches_that_are_joined(width, threads):
     in_c(Branches(width), torch.randn(2, 16, 11, 13), threads)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("width", [16, 12, 5])
+def test_kernels_of_parts_of_the_channels(width, batch, threads):
+    source = in_c(Kernels(width), torch.randn(batch, 12, 19, 22), threads).source
+    for kernel in ("3x3", "5x5", "9x9"):
+        assert f"convolution of {width} channels to {width}, {kernel} weights" in source
+
+
+@pytest.mark.parametrize(
+    "how", [{"size": (17, 9)}, {"scale_factor": 2, "mode": "bilinear"}, {"size": (6, 7), "mode": "bilinear"}]
+)
+@pytest.mark.parametrize("width", [32, 16, 12])
+def test_images_that_are_resized_between_convolutions(width, how):
+    source = in_c(Resized(width, **how), torch.randn(2, 8, 9, 13), 2).source
+    # The positions are constants: they were compared with the size when the code was generated.
+    assert "mithril_wrapped_index" not in source
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_biases_that_are_looked_up_are_packed(threads):
+    source = in_c(Relative(), torch.randn(2, 3, 5, 8), threads).source
+    lookup = "model_getitem(model_constant, table, getitem"
+    assert source.count(lookup) == 1
+    assert source.index(lookup) > source.index("model_pack_part(")
 
 
 @pytest.mark.parametrize("batch", [1, 3])

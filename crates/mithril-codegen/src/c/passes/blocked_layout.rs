@@ -8,7 +8,7 @@ use mithril_ir::DType;
 
 use crate::c::analysis::contraction::contraction;
 use crate::c::analysis::convolution::shape as convolution_shape;
-use crate::c::ir::expr::{BufferId, Expr};
+use crate::c::ir::expr::{BufferId, Expr, Index};
 use crate::c::ir::layout::Blocks;
 use crate::c::ir::program::{LoopBuffer, LoopProgram, LoopWork, Nest};
 use crate::c::kernels::common::library::Library;
@@ -112,7 +112,7 @@ fn unsuitable(program: &LoopProgram, request: &Request, library: &Library) -> Op
             continue;
         }
         let suits = match &step.work {
-            LoopWork::Nest(nest) if contraction(nest).is_none() => !reads_indices(nest),
+            LoopWork::Nest(nest) if contraction(nest).is_none() => !looks_up_channels(nest),
             LoopWork::Nest(nest) => match blocked_convolution(program, nest, request, library) {
                 Some(convolution) => {
                     of_convolutions[convolution.image] = true;
@@ -161,9 +161,14 @@ fn propagate(program: &LoopProgram, marked: &mut Table<BufferId, bool>) -> bool 
     is_new
 }
 
-/// Whether positions are read from tensors.
-fn reads_indices(nest: &Nest) -> bool {
-    let mut reads = false;
-    nest.value.walk(&mut |e| reads |= e.indices().iter().any(|index| index.reads()));
-    reads
+/// Whether images or channels are looked up; rows and pixels may be, as for resizing.
+fn looks_up_channels(nest: &Nest) -> bool {
+    let mut looks_up = false;
+    nest.value.walk(&mut |e| {
+        looks_up |= match e {
+            Expr::Load { at, .. } if at.len() > 2 => at[..2].iter().any(Index::reads),
+            _ => e.indices().iter().any(|index| index.reads()),
+        }
+    });
+    looks_up
 }

@@ -333,18 +333,8 @@ fn allowed(program: &LoopProgram, nest: &Nest, sites: &[Site]) -> bool {
     if site.times > program.buffers[nest.to].count() {
         return false;
     }
-    // Factors, and what is looked up, that depend on parameters alone are computed once, when these are packed.
-    let is_of_params = |nest: &Nest| {
-        let reads = nest.reads();
-        !reads.is_empty() && reads.iter().all(|&b| program.buffers[b].is_fixed())
-    };
-    if is_of_params(nest) {
-        let is_factor = site.in_reduction && reader(site).is_some_and(multiplies);
-        let is_table = looks_up(&nest.value) && program.buffers[nest.to].count() <= LARGEST_TABLE;
-        let others = program.steps[site.step].reads().into_iter().filter(|&b| b != nest.to);
-        if is_factor || (is_table && others.into_iter().any(|b| !program.buffers[b].is_fixed())) {
-            return false;
-        }
+    if is_worth_packing(program, nest, site) {
+        return false;
     }
     // A kernel does not write what it reads.
     let is_update = |site: &Site| {
@@ -355,6 +345,19 @@ fn allowed(program: &LoopProgram, nest: &Nest, sites: &[Site]) -> bool {
     let hides = site.in_reduction || (slides(&nest.value) && site.divides());
     !nest.value.reduces()
         || (!hides && !is_update(site) && reader(site).is_some_and(|value| !value.reduces()))
+}
+
+/// Whether a nest depends on parameters alone, and is computed once, when these are packed: a factor, or what is looked up
+/// in them.
+fn is_worth_packing(program: &LoopProgram, nest: &Nest, site: &Site) -> bool {
+    let is_fixed = |b: &BufferId| program.buffers[*b].is_fixed();
+    let (reads, reader) = (nest.reads(), &program.steps[site.step]);
+    if reads.is_empty() || !reads.iter().all(is_fixed) {
+        return false;
+    }
+    let is_factor = site.in_reduction && reader.work.nest().is_some_and(|nest| multiplies(&nest.value));
+    let is_table = looks_up(&nest.value) && program.buffers[nest.to].count() <= LARGEST_TABLE;
+    is_factor || (is_table && !reader.reads().iter().all(|b| *b == nest.to || is_fixed(b)))
 }
 
 /// Whether no element is read at two sites.

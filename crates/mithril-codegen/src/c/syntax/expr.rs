@@ -317,7 +317,9 @@ impl<'a, M: Memory> Writer<'a, M> {
     /// Whether a value is an element of a constant whose elements all are indices of an axis of this size.
     fn is_within(&self, value: &Expr, size: i64) -> bool {
         match value {
-            Expr::Cast(x, to) if *to == DType::I64 && x.dtype().kind() == Kind::Int => self.is_within(x, size),
+            Expr::Cast(x, to) if *to == DType::I64 && x.dtype().kind() == Kind::Int => {
+                self.is_within(x, size)
+            }
             Expr::Load { from, .. } => match &self.buffers[*from].place {
                 Place::Constant(tensor) if tensor.dtype().kind() == Kind::Int => (0..tensor.len())
                     .all(|i| matches!(tensor.get(i), Scalar::Int(n) if (0..i128::from(size)).contains(&n))),
