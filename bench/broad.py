@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from .broad_networks import NETWORKS, Built
+from .broad_networks import NETWORKS, Built, network
 from .timing import turns
 
 #: Ours must be this close to PyTorch, in parts of the largest output.
@@ -46,7 +46,7 @@ def build(name: str, batch: int) -> Built:
     import torch
 
     torch.manual_seed(0)
-    module, inputs = NETWORKS[name].build(batch)
+    module, inputs = network(name).build(batch)
     for layer in module.modules():
         if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm) and layer.running_var is not None:
             torch.nn.init.uniform_(layer.running_var, 0.5, 1.5)
@@ -193,7 +193,7 @@ def ratio(result: dict[str, Any]) -> float | None:
 
 def row(name: str, batch: int, threads: int, result: dict[str, Any]) -> str:
     """One line of the table."""
-    start = f"| {name} | {NETWORKS[name].family} | {batch} | {threads} |"
+    start = f"| {name} | {network(name).family} | {batch} | {threads} |"
     if "error" in result:
         return f"{start} {result['error']} | | | | | |"
     others = " | ".join(f"{result[p] * 1e3:.2f}" if p in result else "fails" for p in PEERS)
@@ -283,12 +283,26 @@ def explain(name: str, batch: int, threads: int) -> None:
         print(f"{value:9.0f} µs  {op:<24} {node[-40:]:<40} {shapes}")
 
 
+def existing(name: str) -> str:
+    """Return the name of a network."""
+    try:
+        network(name)
+    except ValueError as reason:
+        raise argparse.ArgumentTypeError(str(reason)) from None
+    return name
+
+
 def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--measure", nargs=3, metavar=("NETWORK", "BATCH", "THREADS"), help=argparse.SUPPRESS)
-    parser.add_argument("--explain", metavar="NETWORK", choices=NETWORKS, help="where the time of a network goes")
-    parser.add_argument("--network", action="append", choices=NETWORKS, help="default: all")
+    parser.add_argument("--explain", metavar="NETWORK", type=existing, help="where the time of a network goes")
+    parser.add_argument(
+        "--network",
+        action="append",
+        type=existing,
+        help="one of the list, or timm/NAME@SIZE (default: all of the list)",
+    )
     parser.add_argument("--family", action="append", help="networks of a family")
     parser.add_argument("--batch", action="append", type=int, help="default: 1 and 8")
     parser.add_argument("--threads", action="append", type=int, help="default: 1 and 2")
@@ -304,9 +318,7 @@ def main() -> None:
         return print(json.dumps(measure(name, int(batch), int(threads), peers)))
     if options.explain:
         return explain(options.explain, (options.batch or [1])[0], (options.threads or [1])[0])
-    names = options.network or [
-        n for n, network in NETWORKS.items() if network.family in (options.family or [network.family])
-    ]
+    names = options.network or [n for n, each in NETWORKS.items() if each.family in (options.family or [each.family])]
     known: dict[str, Any] = {}
     if options.output and options.output.exists():
         known = json.loads(options.output.read_text())

@@ -48,7 +48,13 @@ TORCHVISION = {
 
 #: Networks of timm by family, with the size of their images.
 TIMM = {
-    "vision transformer": {"vit_tiny_patch16_224": 224, "deit3_small_patch16_224": 224, "eva02_tiny_patch14_224": 224},
+    "vision transformer": {
+        "vit_tiny_patch16_224": 224,
+        "deit3_small_patch16_224": 224,
+        "eva02_tiny_patch14_224": 224,
+        "cait_xxs24_224": 224,
+        "mvitv2_tiny": 224,
+    },
     "mixer": {"mixer_s16_224": 224, "gmlp_s16_224": 224, "resmlp_12_224": 224, "poolformer_s12": 224},
     "convolution and attention": {
         "convmixer_768_32": 128,
@@ -63,8 +69,20 @@ TIMM = {
         "xcit_nano_12_p16_224": 224,
         "fastvit_t8": 224,
         "repvit_m1": 224,
+        "convnextv2_atto": 224,
+        "efficientformerv2_s0": 224,
+        "focalnet_tiny_srf": 224,
+        "swiftformer_xs": 224,
     },
-    "mobile": {"ghostnet_100": 224, "rexnet_100": 224, "tf_efficientnetv2_b0": 192, "mobilenetv4_conv_small": 224},
+    "mobile": {
+        "ghostnet_100": 224,
+        "rexnet_100": 224,
+        "tf_efficientnetv2_b0": 192,
+        "mobilenetv4_conv_small": 224,
+        "mixnet_s": 224,
+        "fbnetv3_b": 224,
+        "tinynet_c": 184,
+    },
     "branches": {"res2net50_14w_8s": 160, "hrnet_w18_small": 160, "dla34": 224, "resnest14d": 160, "cspresnet50": 160},
     "normalizer-free": {"nfnet_l0": 160},
     "windows": {"gcvit_xxtiny": 224, "tiny_vit_5m_224": 224},
@@ -304,3 +322,14 @@ NETWORKS: dict[str, Network] = {
     **TRANSFORMERS,
     **PLAIN,
 }
+
+
+def network(name: str) -> Network:
+    """Return a network by its name; ``timm/NAME@SIZE`` is any one of timm, for images of this size."""
+    if name in NETWORKS:
+        return NETWORKS[name]
+    library, _, rest = name.partition("/")
+    architecture, _, size = rest.partition("@")
+    if library != "timm" or not architecture or not (size or "224").isdecimal():
+        raise ValueError(f"there is no network {name!r}: name one of {', '.join(NETWORKS)}, or timm/NAME@SIZE")
+    return Network("timm", _timm(architecture, int(size or 224)))

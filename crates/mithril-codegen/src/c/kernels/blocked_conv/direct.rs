@@ -96,19 +96,20 @@ impl Blocked {
         let stays = self.stays(library.target());
         let mut tile = |down: usize, across: usize| {
             let Walk { step, line, plane, row, column, .. } = walk;
-            let micro = if stays {
-                let micro = tile_inside(library, factor);
-                format!(
-                    "{micro}({down}, {across}, {step}, {run}, line + x * {step}, {line}, {outer}, {plane}, \
-                     {kernel_height}, {row}, {width}, {column}, right, 0, 0, sums, 0, next, stride);"
-                )
-            } else {
+            let micro = self.of_panels(lanes, |vectors| {
+                if stays {
+                    let micro = tile_inside(library, factor);
+                    return format!(
+                        "{micro}({vectors}, {down}, {across}, {step}, {run}, line + x * {step}, {line}, {outer}, {plane}, \
+                         {kernel_height}, {row}, {width}, {column}, right, 0, 0, sums, 0, next, stride);"
+                    );
+                }
                 let size = [kernel_height, width];
-                let micro = tile_of(library, factor, [down, across, step, run], size, Taps::All);
+                let micro = tile_of(library, factor, [down, across, step, run], size, (vectors, Taps::All));
                 format!(
                     "{micro}(line + x * {step}, {line}, {outer}, {plane}, {row}, {column}, right, sums, next, stride);"
                 )
-            };
+            });
             format!(
                 "{micro}\n@name@_epilogue(sums, batch, y, x, {down}, {across}, panel, out@arguments@);\nx += {across};"
             )
@@ -129,6 +130,18 @@ impl Blocked {
             let elements = panels * 2 * lanes * k;
             (self.pack(library, include_str!("pack.c"), lanes, block), elements)
         })
+    }
+
+    /// A statement for panels of two vectors of filters, and one for the last where only the first of its two has filters.
+    pub(super) fn of_panels(&self, lanes: usize, mut statement: impl FnMut(usize) -> String) -> String {
+        match self.filters.div_ceil(lanes) {
+            1 => statement(1),
+            blocks if blocks.is_multiple_of(2) => statement(2),
+            _ => {
+                let [whole, half] = [2, 1].map(|vectors| statement(vectors).replace('\n', "\n    "));
+                format!("if (panel < PANELS - 1) {{\n    {whole}\n}} else {{\n    {half}\n}}")
+            }
+        }
     }
 
     fn build_depth(&self, library: &mut Library) -> Kernel {
@@ -607,19 +620,20 @@ pub(super) enum Taps {
 }
 
 /// The micro-kernel of a tile as a function of its own: rows, pixels of a row, how far they lie apart, and what lies
-/// together under one; rows and columns of weights.
+/// together under one; rows and columns of weights; how many of two vectors of filters it computes.
 pub(super) fn tile_of(
     library: &mut Library,
     factor: Factor,
     [down, across, step, run]: [usize; 4],
     [height, width]: [usize; 2],
-    taps: Taps,
+    (vectors, taps): (usize, Taps),
 ) -> String {
     tile_inside(library, factor);
     let element = factor.sums();
     let numbers = [
         ("down", down),
         ("across", across),
+        ("vectors", vectors),
         ("step", step),
         ("run", run),
         ("height", height),
@@ -634,8 +648,12 @@ pub(super) fn tile_of(
         Taps::All => ("of", include_str!("tile_of.c")),
         Taps::Some => ("some_of", include_str!("tile_of_some.c")),
     };
-    let suffix = factor.suffix();
-    let wish = format!("mithril_tile_{suffix}_{down}x{across}_{step}_{run}_{mark}_{height}x{width}");
+    let half = if vectors == 1 { "_half" } else { "" };
+    pairs.push(("vectors_of", if vectors == 1 { "the first vector of filters, " } else { "" }));
+    let wish = format!(
+        "mithril_tile_{}{half}_{down}x{across}_{step}_{run}_{mark}_{height}x{width}",
+        factor.suffix()
+    );
     library.add(&wish, &substitute(template, &pairs))
 }
 

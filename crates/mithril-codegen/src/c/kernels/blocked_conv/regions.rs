@@ -265,15 +265,20 @@ impl Blocked {
         let arguments = format!(
             "(line + x * {step}, @image_line@, {outer}, @plane@, rows, @row@, columns, @column@, taps, sums, next, stride);"
         );
+        let lanes = library.target().lanes_of(self.element);
         let mut calls = shapes.iter().map(|&[down, across]| {
-            let micro = tile_of(library, self.factor(), [down, across, step, run], self.kernel, Taps::Some);
-            (down * 100 + across, format!("{micro}{arguments}"))
+            let call = self.of_panels(lanes, |vectors| {
+                let (tile, taps) = ([down, across, step, run], (vectors, Taps::Some));
+                format!("{}{arguments}", tile_of(library, self.factor(), tile, self.kernel, taps))
+            });
+            (down * 100 + across, call)
         });
         if shapes.len() == 1 {
             return calls.next().map(|(_, call)| call).unwrap_or_default();
         }
-        let cases: Vec<String> =
-            calls.map(|(shape, call)| format!("case {shape}:\n    {call}\n    break;")).collect();
+        let cases: Vec<String> = calls
+            .map(|(shape, call)| format!("case {shape}:\n    {}\n    break;", call.replace('\n', "\n    ")))
+            .collect();
         format!("switch (down * 100 + across) {{\n{}\n}}", cases.join("\n"))
     }
 }

@@ -102,7 +102,7 @@ impl Blocked {
             for (groups, across) in parts.sizes().filter(|(_, across)| *across > 0) {
                 for _ in 0..groups {
                     let micro =
-                        tile_of(library, self.factor(), [1, across, step, run], self.kernel, Taps::All);
+                        tile_of(library, self.factor(), [1, across, step, run], self.kernel, (2, Taps::All));
                     let _ = writeln!(
                         calls,
                         "{micro}({place} + {}, 0, {outer}, @plane@, @row@, @column@, weights, sums + {}, \

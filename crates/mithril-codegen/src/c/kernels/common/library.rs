@@ -185,14 +185,17 @@ impl Library {
         self.tuning.recent.truncate(mark.recent);
     }
 
-    /// The micro-kernel for this many rows, and such panels of what they are multiplied with.
-    pub(crate) fn micro(&mut self, factor: Factor, rows: usize, panels: PanelUse) -> String {
+    /// The micro-kernel for this many rows, and such panels of what they are multiplied with, of whose two vectors of columns
+    /// so many are wanted.
+    pub(crate) fn micro(&mut self, factor: Factor, rows: usize, panels: PanelUse, vectors: usize) -> String {
         let element = factor.sums();
         let lanes = self.target.lanes_of(element);
         if factor == Factor::Pairs {
             self.add_pairs();
         }
         let is_few = rows <= FEW_ROWS;
+        let is_half = vectors == 1;
+        let half = if is_half { "_half" } else { "" };
         let fill = |template: &str| {
             substitute(
                 template,
@@ -205,6 +208,9 @@ impl Library {
                     ("fetch", panels.fetch(is_few)),
                     ("panels", panels.mark()),
                     ("rows", &rows.to_string()),
+                    ("vectors", &vectors.to_string()),
+                    ("vectors_of", if is_half { " and the first vector of columns" } else { "" }),
+                    ("half", half),
                     ("chains", &(4 / rows.max(1)).clamp(1, lanes).to_string()),
                     ("most_rows", &self.target.rows().to_string()),
                 ],
@@ -216,7 +222,7 @@ impl Library {
             return self.add(&format!("{name}_{rows}"), &fill(include_str!("micro_few.c")));
         }
         self.add(&name, &all);
-        self.add(&format!("{name}_{rows}"), &body)
+        self.add(&format!("{name}{half}_{rows}"), &body)
     }
 
     /// What multiplies words of four bytes.

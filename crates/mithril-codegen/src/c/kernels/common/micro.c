@@ -1,8 +1,8 @@
-/* tile[rows][2 vectors] = (accumulate ? tile : 0) + a · panel. Since rows is a constant, all sums stay in registers: a
+/* tile[rows][2 vectors, of which the first `vectors` are wanted] = (accumulate ? tile : 0) + a · panel. Since rows is a constant, all sums stay in registers: a
    step of k loads two vectors of the panel and broadcasts one element of a for each row.
    a: blocks of @lanes@ steps of k, each block [height][@lanes@], of which these are the first rows; panel: [k][2 vectors].
    Where `next` is prefetched, it points to weights that are used later; every step advances it by `stride` bytes. */
-MITHRIL_INLINE void mithril_micro_@p@@panels@(const long rows, const long height, long k, const @factor@ *restrict a, const @factor@ *restrict panel,
+MITHRIL_INLINE void mithril_micro_@p@@panels@(const long vectors, const long rows, const long height, long k, const @factor@ *restrict a, const @factor@ *restrict panel,
         @type@ *restrict tile, int accumulate, const char *next, long stride) {
     enum { LANES = @lanes@ };
     mithril_@t@ sum[@most_rows@][2];
@@ -19,7 +19,8 @@ MITHRIL_INLINE void mithril_micro_@p@@panels@(const long rows, const long height
             for (long row = 0; row < rows; row++) {
                 const mithril_@p@ factor = MITHRIL_BROADCAST_@p@(a[row * LANES + step]);
                 sum[row][0] = MITHRIL_ADD_@p@(sum[row][0], factor, left);
-                sum[row][1] = MITHRIL_ADD_@p@(sum[row][1], factor, right);
+                if (vectors > 1)
+                    sum[row][1] = MITHRIL_ADD_@p@(sum[row][1], factor, right);
             }
         }
     }
@@ -27,12 +28,14 @@ MITHRIL_INLINE void mithril_micro_@p@@panels@(const long rows, const long height
         MITHRIL_UNROLL(@most_rows@)
         for (long row = 0; row < rows; row++) {
             sum[row][0] += MITHRIL_LOAD(@t@, tile + row * 2 * LANES);
-            sum[row][1] += MITHRIL_LOAD(@t@, tile + row * 2 * LANES + LANES);
+            if (vectors > 1)
+                sum[row][1] += MITHRIL_LOAD(@t@, tile + row * 2 * LANES + LANES);
         }
     }
     MITHRIL_UNROLL(@most_rows@)
     for (long row = 0; row < rows; row++) {
         MITHRIL_STORE(@t@, tile + row * 2 * LANES, sum[row][0]);
-        MITHRIL_STORE(@t@, tile + row * 2 * LANES + LANES, sum[row][1]);
+        if (vectors > 1)
+            MITHRIL_STORE(@t@, tile + row * 2 * LANES + LANES, sum[row][1]);
     }
 }

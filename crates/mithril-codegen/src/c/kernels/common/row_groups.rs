@@ -43,8 +43,36 @@ impl RowGroups {
     ) -> String {
         let factor = factor.into();
         self.each(|rows| {
-            let micro = library.micro(factor, rows, panels);
+            let micro = library.micro(factor, rows, panels, 2);
             statement.replace("{rows}", &rows.to_string()).replace("{micro}", &micro)
+        })
+    }
+
+    /// As [`RowGroups::calls`], of so many columns, of which so many are left for a panel: the last one has less to do where
+    /// they fit into the first of its two vectors.
+    pub fn calls_of_columns(
+        &self,
+        statement: &str,
+        library: &mut Library,
+        factor: impl Into<Factor>,
+        panels: PanelUse,
+        (columns, left): (usize, &str),
+    ) -> String {
+        let factor = factor.into();
+        let lanes = library.target().lanes_of(factor.sums());
+        let rest = columns % (2 * lanes);
+        if rest == 0 || rest > lanes {
+            return self.calls(statement, library, factor, panels);
+        }
+        self.each(|rows| {
+            let [whole, half] = [2, 1].map(|vectors| {
+                let micro = library.micro(factor, rows, panels, vectors);
+                statement.replace("{rows}", &rows.to_string()).replace("{micro}", &micro)
+            });
+            if columns == rest || whole == half {
+                return half;
+            }
+            format!("if ({left} > LANES)\n    {whole}\nelse\n    {half}")
         })
     }
 
@@ -53,7 +81,14 @@ impl RowGroups {
         match (self.remainder, self.rows) {
             (0, rows) => write(rows),
             (_, 0) => write(1),
-            (_, rows) => format!("if (extra)\n    {}\nelse\n    {}", write(rows + 1), write(rows)),
+            (_, rows) => {
+                let [more, fewer] = [rows + 1, rows].map(&mut write);
+                if more.contains('\n') {
+                    let [more, fewer] = [more, fewer].map(|text| text.replace('\n', "\n    "));
+                    return format!("if (extra) {{\n    {more}\n}} else {{\n    {fewer}\n}}");
+                }
+                format!("if (extra)\n    {more}\nelse\n    {fewer}")
+            }
         }
     }
 

@@ -192,7 +192,8 @@ impl Conv {
     fn add(&self, template: &str, library: &mut Library, plan: &Plan) -> String {
         let micro = "{micro}(K, left, right, tile, 0, fetch, stride);";
         let micro_calls = if template.contains("@micro_calls@") {
-            plan.rows.calls(micro, library, self.element, PanelUse::Shared)
+            let left = (self.result().iter().product(), "PIXELS - column");
+            plan.rows.calls_of_columns(micro, library, self.element, PanelUse::Shared, left)
         } else {
             String::new()
         };

@@ -275,7 +275,8 @@ impl Gemm {
     fn micro_calls(&self, rows: RowGroups, panels: PanelUse, library: &mut Library) -> String {
         if !self.uses_tiles(library.target()) {
             let call = "{micro}(steps, left, right, tile, k > 0, fetch, stride);";
-            return rows.calls(call, library, self.factor(library.target()), panels);
+            let factor = self.factor(library.target());
+            return rows.calls_of_columns(call, library, factor, panels, (self.n, "N - panel * WIDTH"));
         }
         rows.each(|size| {
             let micro = Tiles::Pairs.micro(library, [size, rows.most()], panels);
