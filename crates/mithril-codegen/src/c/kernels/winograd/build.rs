@@ -610,6 +610,7 @@ fn numbers(shape: &Shape, plan: &Plan, ends: &Ends) -> Vec<(&'static str, String
 fn fill(template: &str, shape: &Shape, plan: &Plan, ends: &Ends, library: &mut Library) -> String {
     let [high, wide] = plan.tile;
     let micro = "{micro}(channels, left, right, tile_sums, channel > 0, fetch, stride);";
+    let columns = (shape.filters, "@filters@ - panel * WIDTH");
     let (start, [plane, row]) = (&ends.start, ends.image);
     let tile_place = format!(
         "{start} + channels * {plane} + t / ACROSS % DOWN * {} + t % ACROSS * {}",
@@ -637,7 +638,7 @@ fn fill(template: &str, shape: &Shape, plan: &Plan, ends: &Ends, library: &mut L
         ("size", pair(plan.tile)),
         ("line_down", mark([high; 2], [plan.steps[0]; 2])),
         ("line_across", mark([wide; 2], [plan.steps[1]; 2])),
-        ("micro_calls", plan.rows.calls(micro, library, Element::F32, PanelUse::Shared)),
+        ("micro_calls", plan.rows.calls_of_columns(micro, library, Element::F32, PanelUse::Shared, columns)),
         ("tile_place", tile_place),
     ];
     let numbers = numbers(shape, plan, ends);
