@@ -133,7 +133,7 @@ impl Blocked {
     }
 
     /// A statement for panels of two vectors of filters, and one for the last where only the first of its two has filters.
-    pub(super) fn of_panels(&self, lanes: usize, mut statement: impl FnMut(usize) -> String) -> String {
+    pub(crate) fn of_panels(&self, lanes: usize, mut statement: impl FnMut(usize) -> String) -> String {
         match self.filters.div_ceil(lanes) {
             1 => statement(1),
             blocks if blocks.is_multiple_of(2) => statement(2),

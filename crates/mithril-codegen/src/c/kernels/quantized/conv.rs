@@ -325,12 +325,14 @@ impl Blocked {
         let (line, row, column) =
             (read.stride[0] * read.row, self.dilation[0] * read.row, self.dilation[1] * words);
         let mut tile = |down: usize, across: usize| {
-            let micro = tile_of(library, [down, across, step], runs);
-            format!(
-                "{micro}(line + x * {step}, {line}, {kernel_height}, {row}, {places}, {column}, right, sums, next, stride);\n\
-                 {}x += {across};",
-                self.epilogue_call(down, across)
-            )
+            let micro = self.of_panels(lanes, |vectors| {
+                let micro = tile_of(library, [down, across, step], runs, vectors);
+                format!(
+                    "{micro}(line + x * {step}, {line}, {kernel_height}, {row}, {places}, {column}, right, sums, next, \
+                     stride);"
+                )
+            });
+            format!("{micro}\n{}x += {across};", self.epilogue_call(down, across))
         };
         let tiles = tiling.text(&mut tile);
         let panels = self.filters.div_ceil(2 * lanes);
@@ -408,8 +410,14 @@ for (long part = 0; part < @parts@; part++) {
 }
 mithril_bytes(low, high, &scale, &inverse, &zero);";
 
-/// The micro-kernel of a tile: rows, pixels of a row, how far they lie apart, and what lies together under one.
-pub(super) fn tile_of(library: &mut Library, [down, across, step]: [usize; 3], runs: &Runs) -> String {
+/// The micro-kernel of a tile: rows, pixels of a row, how far they lie apart, what lies together under one, and how many of
+/// two vectors of filters it computes.
+pub(super) fn tile_of(
+    library: &mut Library,
+    [down, across, step]: [usize; 3],
+    runs: &Runs,
+    vectors: usize,
+) -> String {
     let run = runs.words;
     let target = *library.target();
     let numbers = [
@@ -420,10 +428,12 @@ pub(super) fn tile_of(library: &mut Library, [down, across, step]: [usize; 3], r
         ("unused", runs.filled - run),
         ("lanes", target.lanes),
         ("most_rows", target.rows()),
+        ("vectors", vectors),
     ];
     let numbers = numbers.map(|(key, number)| (key, number.to_string()));
     let pairs: Vec<(&str, &str)> = numbers.iter().map(|(key, text)| (*key, text.as_str())).collect();
-    library.add("mithril_tile_words", &substitute(include_str!("tile.c"), &pairs[5..]));
-    let wish = format!("mithril_tile_words_{down}x{across}_{step}_{run}");
+    library.add("mithril_tile_words", &substitute(include_str!("tile.c"), &pairs[5..7]));
+    let half = if vectors == 1 { "_half" } else { "" };
+    let wish = format!("mithril_tile_words{half}_{down}x{across}_{step}_{run}");
     library.add(&wish, &substitute(include_str!("tile_of.c"), &pairs))
 }

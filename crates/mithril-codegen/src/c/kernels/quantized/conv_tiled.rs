@@ -138,7 +138,7 @@ impl Blocked {
             let mut first = 0;
             for (groups, across) in RowGroups::new(count, library.target()).sizes() {
                 for _ in 0..if across > 0 { groups } else { 0 } {
-                    let micro = tile_of(library, [1, across, step], runs);
+                    let micro = tile_of(library, [1, across, step], runs, 2);
                     let _ = writeln!(
                         calls,
                         "{micro}({place} + {}, 0, {}, {row}, {}, {column}, weights, sums + {}, (const char *)weights, 0);",

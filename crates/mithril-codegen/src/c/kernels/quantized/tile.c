@@ -1,8 +1,8 @@
-/* sums[down * across pixels][2 vectors of filters] = the weights times the image under them, in integers. Since down, across,
+/* sums[down * across pixels][2 vectors of filters, of which those behind the first `vectors` are 0] = the weights times the image under them, in integers. Since down, across,
    step and run are constants, all sums stay in registers: a step loads two vectors of weights and broadcasts one
    word of 4 channels for each pixel. Under a pixel are `height` rows with stride `row`, each of `width` taps with
    stride `column`, each of `run` contiguous words; behind the weights of these, `unused` words are skipped. */
-MITHRIL_INLINE void mithril_tile_words(const long down, const long across, const long step, const long run, const long unused,
+MITHRIL_INLINE void mithril_tile_words(const long vectors, const long down, const long across, const long step, const long run, const long unused,
         const uint32_t *restrict image, long line, long height, long row, long width, long column,
         const uint32_t *restrict weights, int32_t *restrict sums, const char *next, long stride) {
     enum { LANES = @lanes@ };
@@ -21,7 +21,8 @@ MITHRIL_INLINE void mithril_tile_words(const long down, const long across, const
                     const uint32_t word = place[pixel / across * line + pixel % across * step + i];
                     const mithril_u32 numbers = MITHRIL_BROADCAST_u32(word);
                     sum[pixel][0] = MITHRIL_DOT(sum[pixel][0], numbers, left);
-                    sum[pixel][1] = MITHRIL_DOT(sum[pixel][1], numbers, right);
+                    if (vectors > 1)
+                        sum[pixel][1] = MITHRIL_DOT(sum[pixel][1], numbers, right);
                 }
             }
             weights += unused * 2 * LANES;
