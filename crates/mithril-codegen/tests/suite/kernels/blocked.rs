@@ -160,6 +160,20 @@ fn specifications(lanes: usize) -> Vec<Case> {
             padding: [[2, 0], [1, 4]],
             ..Case::new([lanes; 2], [10, 21], [5, 3])
         },
+        // Each channel by itself: steps, gaps, and rows of weights that do not stay in registers.
+        Case {
+            groups: 2 * lanes,
+            stride: [1, 2],
+            dilation: [2, 3],
+            padding: around,
+            ..Case::new([2 * lanes; 2], [9, 31], [3, 4])
+        },
+        Case {
+            groups: lanes,
+            stride: [1, 2],
+            padding: [[0, 0], [4, 5]],
+            ..Case::new([lanes; 2], [3, 24], [2, 11])
+        },
     ];
     all.extend(mostly_zeros(lanes));
     all.extend(row_major_images(lanes));

@@ -11,14 +11,7 @@ MITHRIL_INLINE void @name@_line(const long across, const @image_type@ *restrict 
     MITHRIL_UNROLL(@most@)
     for (long pixel = 0; pixel < across; pixel++)
         sum[pixel] = (mithril_@t@){0};
-    for (long y = 0; y < @kd@ * @kh@; y++)
-        for (long x = 0; x < @kw@; x++, weights += @pitch@) {
-            const @image_type@ *const place = image + @line_of_weights@ + x * @column@;
-            const mithril_@t@ weight = MITHRIL_LOAD(@t@, weights);
-            MITHRIL_UNROLL(@most@)
-            for (long pixel = 0; pixel < across; pixel++)
-                sum[pixel] += weight * @load@place + pixel * @step@);
-        }
+    @products@
     MITHRIL_UNROLL(@most@)
     for (long pixel = 0; pixel < across; pixel++)
         MITHRIL_STORE(@t@, sums + pixel * LANES, sum[pixel]);

@@ -22,6 +22,9 @@ const WEIGHTS_FOR_ALL: usize = 4;
 /// little, and it is quicker to compile.
 pub(super) const FEW_TERMS: usize = 64;
 
+/// Most weights of a row that stay in registers beside the sums of a line, where each channel is by itself.
+const MOST_WEIGHTS: usize = 8;
+
 /// How the image is walked through, in elements.
 pub(crate) struct Walk {
     /// The C expression of where the image of `batch` begins.
@@ -159,7 +162,13 @@ impl Blocked {
         let tiles = tiling.text(&mut tile);
         let few = self.few_bits.map(|scheme| self.in_few_bits(scheme, 1, library));
         let weights = few.as_ref().map_or(DEPTH_WEIGHTS, |few| &few.depth);
+        let products = if self.kernel[1] <= MOST_WEIGHTS {
+            include_str!("depth_columns.c")
+        } else {
+            include_str!("depth_taps.c")
+        };
         let text = include_str!("depth.c")
+            .replace("@products@", &products.trim_end().replace('\n', "\n    "))
             .replace("@weights@", weights)
             .replace(
                 "@load@",
@@ -175,7 +184,17 @@ impl Blocked {
             )
             .replace("@epilogue@", &epilogue(&tiling, self.vectors(lanes).is_some()));
         let pitch = if few.is_some() { 2 * lanes } else { lanes };
-        let numbers = [("panel_blocks", 1), ("pitch", pitch)];
+        let (stride, gap) = (self.stride[1], self.dilation[1]);
+        let reach = (self.kernel[1] - 1) * gap + 1;
+        let most_columns = (tiling.across.most() - 1) * stride + reach;
+        let numbers = [
+            ("panel_blocks", 1),
+            ("pitch", pitch),
+            ("stride", stride),
+            ("gap", gap),
+            ("reach", reach),
+            ("most_columns", most_columns),
+        ];
         let text = self.fill(&text, &tiles, &tiling, &walk, lanes, &numbers);
         let name = library.add(&self.wish("depth"), &text);
         self.kernel(library, name, few, None, |library| {
