@@ -160,21 +160,8 @@ fn specifications(lanes: usize) -> Vec<Case> {
             padding: [[2, 0], [1, 4]],
             ..Case::new([lanes; 2], [10, 21], [5, 3])
         },
-        // Each channel by itself: steps, gaps, and rows of weights that do not stay in registers.
-        Case {
-            groups: 2 * lanes,
-            stride: [1, 2],
-            dilation: [2, 3],
-            padding: around,
-            ..Case::new([2 * lanes; 2], [9, 31], [3, 4])
-        },
-        Case {
-            groups: lanes,
-            stride: [1, 2],
-            padding: [[0, 0], [4, 5]],
-            ..Case::new([lanes; 2], [3, 24], [2, 11])
-        },
     ];
+    all.extend(by_channels(lanes));
     all.extend(mostly_zeros(lanes));
     all.extend(row_major_images(lanes));
     let schemes = [Scheme::Int8Weights, Scheme::Int4Weights].into_iter().cycle();
@@ -190,6 +177,25 @@ fn specifications(lanes: usize) -> Vec<Case> {
         all.push(Case { element: Element::F64, padding: around, ..Case::new([lanes; 2], [6, 7], [3, 3]) });
     }
     all
+}
+
+/// Each channel by itself: steps, gaps, and rows of weights that do not stay in registers.
+fn by_channels(lanes: usize) -> Vec<Case> {
+    vec![
+        Case {
+            groups: 2 * lanes,
+            stride: [1, 2],
+            dilation: [2, 3],
+            padding: [[1, 1], [1, 1]],
+            ..Case::new([2 * lanes; 2], [9, 31], [3, 5])
+        },
+        Case {
+            groups: lanes,
+            stride: [1, 2],
+            padding: [[0, 0], [4, 5]],
+            ..Case::new([lanes; 2], [3, 24], [2, 11])
+        },
+    ]
 }
 
 /// Groups that fill blocks, and smaller ones.

@@ -162,7 +162,9 @@ impl Blocked {
         let tiles = tiling.text(&mut tile);
         let few = self.few_bits.map(|scheme| self.in_few_bits(scheme, 1, library));
         let weights = few.as_ref().map_or(DEPTH_WEIGHTS, |few| &few.depth);
-        let products = if self.kernel[1] <= MOST_WEIGHTS {
+        // Vectors that are under one or two weights are not worth keeping.
+        let shares = self.kernel[1] > 2 * self.stride[1];
+        let products = if shares && self.kernel[1] <= MOST_WEIGHTS {
             include_str!("depth_columns.c")
         } else {
             include_str!("depth_taps.c")
