@@ -219,9 +219,9 @@ impl Plan {
         }
         let line = self.line_of(&y, "phase", of);
         format!(
-            "for (long phase = 0; phase < {stride}; phase++) {{\n    const long first = (phase + {}) % {stride}; /* pixel of \
-             this phase */\n    @type@ *const line = plane + {line} * @phase_width@ + (first + @left@) / {stride};\n    \
-             for (long x = 0; x * {stride} + first < W; x++)\n        line[x] = from[lines * W + x * {stride} + first];\n}}",
+            "for (long phase = 0; phase < {stride}; phase++) {{\n    const long start = (phase + {}) % {stride}; /* pixel of \
+             this phase */\n    @type@ *const line = plane + {line} * @phase_width@ + (start + @left@) / {stride};\n    \
+             for (long x = 0; x * {stride} + start < W; x++)\n        line[x] = from[lines * W + x * {stride} + start];\n}}",
             stride - left % stride
         )
     }
