@@ -1,4 +1,4 @@
-/* sums[down * across pixels][2 vectors of filters, of which the first `vectors` are wanted] = (accumulate ? sums : 0) + the weights times the image under
+/* sums[down * across pixels][2 vectors of filters, of which those behind the first `vectors` are 0] = (accumulate ? sums : 0) + the weights times the image under
    them. With down, across, step and run constants all sums stay in registers: a step loads two vectors of weights,
    and for each pixel broadcasts one element of the image. The stride between pixels is `step`, between rows of
    pixels `line`. Under a pixel are `blocks` planes with stride `plane`, each of `height` rows with stride `row`,
@@ -45,7 +45,6 @@ MITHRIL_INLINE void mithril_tile_@p@(const long vectors, const long down, const 
     MITHRIL_UNROLL(@most_rows@)
     for (long pixel = 0; pixel < down * across; pixel++) {
         MITHRIL_STORE(@t@, sums + pixel * 2 * LANES, sum[pixel][0]);
-        if (vectors > 1)
-            MITHRIL_STORE(@t@, sums + pixel * 2 * LANES + LANES, sum[pixel][1]);
+        MITHRIL_STORE(@t@, sums + pixel * 2 * LANES + LANES, sum[pixel][1]);
     }
 }

@@ -1,4 +1,4 @@
-/* tile[rows][2 vectors, of which the first `vectors` are wanted] = (accumulate ? tile : 0) + a · panel. Since rows is a constant, all sums stay in registers: a
+/* tile[rows][2 vectors] = (accumulate ? tile : 0) + a · panel; those behind the first `vectors` are 0. Since rows is a constant, all sums stay in registers: a
    step of k loads two vectors of the panel and broadcasts one element of a for each row.
    a: blocks of @lanes@ steps of k, each block [height][@lanes@], of which these are the first rows; panel: [k][2 vectors].
    Where `next` is prefetched, it points to weights that are used later; every step advances it by `stride` bytes. */
@@ -35,7 +35,6 @@ MITHRIL_INLINE void mithril_micro_@p@@panels@(const long vectors, const long row
     MITHRIL_UNROLL(@most_rows@)
     for (long row = 0; row < rows; row++) {
         MITHRIL_STORE(@t@, tile + row * 2 * LANES, sum[row][0]);
-        if (vectors > 1)
-            MITHRIL_STORE(@t@, tile + row * 2 * LANES + LANES, sum[row][1]);
+        MITHRIL_STORE(@t@, tile + row * 2 * LANES + LANES, sum[row][1]);
     }
 }
