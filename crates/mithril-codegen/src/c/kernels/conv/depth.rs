@@ -4,7 +4,6 @@
 use crate::c::ir::kernel::{Argument, Call, Kernel};
 use crate::c::kernels::common::library::{Library, substitute};
 use crate::c::kernels::spec::conv::Conv;
-use crate::c::kernels::spec::epilogue::place;
 use crate::c::target::Target;
 
 /// Most vectors of sums of a tile: as many as hide the latency of a multiplication.
@@ -61,12 +60,6 @@ impl Conv {
                 },
             ),
             ("results", if plan.is_compacted { "rows" } else { "sums" }.to_owned()),
-            ("type", self.element.c().to_owned()),
-            ("t", self.element.suffix().to_owned()),
-            ("out", self.out_element.clone()),
-            ("out_place", place(&self.out, &[self.batch])),
-            ("expression", self.epilogue.text(&[self.batch])),
-            ("parameters", self.epilogue.parameters()),
         ];
         let numbers = [
             ("n", self.batch),
@@ -94,14 +87,7 @@ impl Conv {
             ("across", plan.vectors / plan.tiles),
             ("remainder", plan.vectors % plan.tiles),
         ];
-        let numbers = numbers.map(|(key, number)| (key, number.to_string()));
-        let pairs: Vec<(&str, &str)> =
-            strings.iter().chain(&numbers).map(|(key, value)| (*key, value.as_str())).collect();
-        let wish = format!(
-            "mithril_conv_{}_{}_{kernel_height}x{kernel_width}_{height}x{width}",
-            self.channels, self.filters
-        );
-        library.add(&wish, &substitute(template, &pairs))
+        self.add(template, library, &strings, &numbers)
     }
 
     /// The products of one channel's kernel, written out: compilers take pixels a vector at a time only then. In groups

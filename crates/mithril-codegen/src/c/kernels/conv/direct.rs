@@ -186,18 +186,9 @@ impl Conv {
 
     fn multiply(&self, library: &mut Library, plan: &Plan) -> String {
         let gather = if self.is_point() { include_str!("point.c") } else { include_str!("gather.c") };
-        self.add(&include_str!("direct.c").replace("@gather@", gather), library, plan)
-    }
-
-    fn add(&self, template: &str, library: &mut Library, plan: &Plan) -> String {
         let micro = "{micro}(K, left, right, tile, 0, fetch, stride);";
-        let micro_calls = if template.contains("@micro_calls@") {
-            let left = (self.result().iter().product(), "PIXELS - column");
-            plan.rows.calls_of_columns(micro, library, self.element, PanelUse::Shared, left)
-        } else {
-            String::new()
-        };
-        let [height, width] = self.result();
+        let left = (self.result().iter().product(), "PIXELS - column");
+        let micro_calls = plan.rows.calls_of_columns(micro, library, self.element, PanelUse::Shared, left);
         let what = match (self.groups, self.dilation) {
             (1, [1, 1]) => "convolution",
             (1, _) => "dilated convolution",
@@ -206,25 +197,43 @@ impl Conv {
         let strings = [
             ("what", what.to_owned()),
             ("micro_calls", micro_calls),
+            ("arguments", self.epilogue.arguments()),
+        ];
+        let template = include_str!("direct.c").replace("@gather@", gather);
+        self.add(&template, library, &strings, &self.numbers(plan))
+    }
+
+    /// Puts a function into the library: a template with these strings and numbers, and what every one of them says of
+    /// elements, the epilogue and the result.
+    pub(super) fn add(
+        &self,
+        template: &str,
+        library: &mut Library,
+        strings: &[(&str, String)],
+        numbers: &[(&str, usize)],
+    ) -> String {
+        let common = [
             ("type", self.element.c().to_owned()),
             ("t", self.element.suffix().to_owned()),
             ("out", self.out_element.clone()),
             ("out_place", place(&self.out, &[self.batch])),
             ("expression", self.epilogue.text(&[self.batch])),
             ("parameters", self.epilogue.parameters()),
-            ("arguments", self.epilogue.arguments()),
         ];
-        let numbers = self.numbers(plan);
-        let numbers = numbers.map(|(key, number)| (key, number.to_string()));
-        let pairs: Vec<(&str, &str)> =
-            strings.iter().chain(&numbers).map(|(key, value)| (*key, value.as_str())).collect();
-        let text = substitute(template, &pairs);
-        let [kernel_height, kernel_width] = self.kernel;
+        let numbers: Vec<(&str, String)> =
+            numbers.iter().map(|(key, number)| (*key, number.to_string())).collect();
+        let pairs: Vec<(&str, &str)> = strings
+            .iter()
+            .chain(&common)
+            .chain(&numbers)
+            .map(|(key, value)| (*key, value.as_str()))
+            .collect();
+        let ([height, width], [kernel_height, kernel_width]) = (self.result(), self.kernel);
         let wish = format!(
             "mithril_conv_{}_{}_{kernel_height}x{kernel_width}_{height}x{width}",
             self.channels, self.filters
         );
-        library.add(&wish, &text)
+        library.add(&wish, &substitute(template, &pairs))
     }
 }
 
