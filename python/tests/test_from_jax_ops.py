@@ -62,6 +62,8 @@ def parts(z):
     return jnp.real(z), jnp.imag(z)
 
 
+PARTS = [f(2, 3), f(2, 3)[::-1]]
+SIGN = [PARTS] if jax.__version_info__ >= (0, 12) else [[], *PARTS]
 COMPLEXES = {
     "product": (lambda x, y: jnp.imag(lax.complex(x, y) * lax.complex(y, x + 1)), [f(2, 3), f(2, 3)]),
     "quotient": (lambda x, y: jnp.real(lax.complex(x, y) / lax.complex(y, x + 3)), [f(2, 3), f(2, 3)]),
@@ -80,10 +82,12 @@ COMPLEXES = {
     "more_functions": (
         lambda x, y: [
             parts(g(lax.complex(x, y)))
-            for g in (jnp.expm1, jnp.log1p, lax.rsqrt, jnp.sign, lambda z: z**-3, lambda z: z**11, lambda z: z**0)
+            for g in (jnp.expm1, jnp.log1p, lax.rsqrt, lambda z: z**-3, lambda z: z**11, lambda z: z**0)
         ],
-        [f(2, 3), f(2, 3)[::-1]],
+        PARTS,
     ),
+    # JAX gives it a gradient since 0.12.
+    "sign": (lambda x, y: parts(jnp.sign(lax.complex(x, y))), *SIGN),
     "power": (lambda x, y: parts(lax.complex(x, y) ** lax.complex(y, x)), [f(2, 3), f(2, 3)[::-1]]),
     "root_of_0": (lambda x: (parts(jnp.sqrt(x - x + 0j)), parts(jnp.sign(x - x + 0j))), [], f(3)),
     "equal": (lambda x: ((x + 1j * x[0]) == x[0] * (1 + 1j), (x + 1j * x[0]) != x[0] * (1 + 1j)), [], f(3)),

@@ -28,11 +28,19 @@ def is_known(x: Any) -> bool:
     return not is_connection(x) and not isinstance(x, Complex)
 
 
+def parts_of_scan(params: Any) -> tuple[int, int]:
+    """Return how many inputs of a scan are the same in all steps, and how many are carried from step to step."""
+    if "ft_in" in params:  # since JAX 0.11
+        constants, carries, _ = params["ft_in"].unpack()
+        return len(constants), len(carries)
+    return params["num_consts"], params["num_carry"]
+
+
 def scan(eqn: Any, args: Sequence[Any], run: Run) -> list[Any]:
     """Unroll a scan."""
     params = eqn.params
     body, length = params["jaxpr"], params["length"]
-    constants, carries = params["num_consts"], params["num_carry"]
+    constants, carries = parts_of_scan(params)
     fixed, state, rows = args[:constants], args[constants : constants + carries], args[constants + carries :]
     if is_open(length):
         raise error(

@@ -16,7 +16,7 @@ from ..complexes import Complex
 from ..rows import apply, is_connection, times
 from ..state import ordered
 from ..verification import verify as verify_model
-from .control import cond, is_known, scan, while_loop
+from .control import cond, is_known, parts_of_scan, scan, while_loop
 from .missing import error, hint, line, place
 from .ops import OPS, Use, constant
 from .ops.complexes import COMPLEX, PARTS, convert_complex, is_complex
@@ -468,6 +468,8 @@ def _called(eqn: Any) -> tuple[Any, Sequence[Any], Sequence[int]] | None:
         # What it computes from constants of the product has other gradients than the solution of the system.
         is_plain = solve is not None and not sizes.matvec and not sizes.vecmat
         return (solve.jaxpr, solve.consts, range(count)) if is_plain else None
+    if name == "call_hi_primitive":  # since JAX 0.12: it stands for what its method `expand` computes
+        return (*_expanded(eqn), range(count))
     if name not in _CALLS:
         return None
     for word in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
@@ -477,6 +479,19 @@ def _called(eqn: Any) -> tuple[Any, Sequence[Any], Sequence[int]] | None:
         if hasattr(inner, "eqns"):
             return inner, (), range(count)
     return None
+
+
+def _expanded(eqn: Any) -> tuple[Any, Sequence[Any]]:
+    """Return the jaxpr that a composed primitive stands for, and its constants."""
+    import jax
+
+    whole = eqn.params["_prim"]
+
+    def expand(*args: Any) -> Any:
+        return whole.expand(*jax.tree_util.tree_unflatten(whole.in_tree, args))
+
+    closed = jax.make_jaxpr(expand)(*(v.aval for v in eqn.invars))
+    return closed.jaxpr, closed.consts
 
 
 def _missing(jaxpr: Any, consts: Sequence[bool], inputs: Sequence[bool], missing: dict[str, list[Any]]) -> list[bool]:
@@ -524,7 +539,7 @@ def _missing_inside(eqn: Any, flags: Sequence[bool], missing: dict[str, list[Any
         taken = [inside(branch, flags[1:], missing) for branch in params["branches"]]
         return [flags[0] and all(column) for column in zip(*taken, strict=True)]
     if name == "scan":
-        body, first, count = params["jaxpr"], params["num_consts"], params["num_carry"]
+        body, (first, count) = params["jaxpr"], parts_of_scan(params)
         tested: Sequence[bool] = ()
         fixed, state, rows = flags[:first], flags[first : first + count], flags[first + count :]
     else:

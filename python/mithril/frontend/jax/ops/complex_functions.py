@@ -32,8 +32,16 @@ def _abs(use: Use, x: Any, **ignored: Any) -> Any:
 def _sign(use: Use, x: Any, **ignored: Any) -> Any:
     size = _size(x)
     size = apply("where", apply("equal", size, 0.0), 1.0, size)
-    # JAX has no slope here.
-    return Complex(apply("stop_gradient", apply("divide", part, size)) for part in x)
+    return Complex(apply("divide", part, size) for part in x)
+
+
+@converts("polynomial")
+def _polynomial(use: Use, x: Any, *coefficients: Any, **ignored: Any) -> Any:
+    x, *terms = map(tensors, (x, *coefficients))
+    value = terms.pop()
+    for term in reversed(terms):
+        value = Complex(apply("add", *both) for both in zip(_product(value, x), term, strict=True))
+    return value
 
 
 @converts("eq", "ne")

@@ -21,7 +21,7 @@ PARTS = frozenset(
         *("reshape", "transpose", "broadcast_in_dim", "slice", "concatenate", "squeeze", "expand_dims", "rev"),
         *("reduce_sum", "select_n", "gather", "dynamic_slice", "copy", "stop_gradient", "split", "neg", "stack"),
         *("cumsum", "tile", "copy_p", "device_put", "scatter", "scatter-add", "scatter-sub", "dynamic_update_slice"),
-        *("reduce_window_sum", "sharding_constraint", "optimization_barrier"),
+        *("reduce_window_sum", "sharding_constraint", "optimization_barrier", "unstack"),
     )
 )
 

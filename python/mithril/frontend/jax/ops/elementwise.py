@@ -12,7 +12,10 @@ from .registry import OPS, Use, apply, cast, convert, is_connection, operands, s
 
 #: Functions of one tensor: the name of JAX and ours.
 UNARY = {
-    **{n: n for n in ("exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "abs", "sign", "floor", "ceil", "square")},
+    **{
+        n: n
+        for n in ("exp", "log", "log2", "log1p", "expm1", "sqrt", "rsqrt", "abs", "sign", "floor", "ceil", "square")
+    },
     **{n: n for n in ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh")},
     **{n: n for n in ("erf", "erfc")},
     "neg": "negative",
@@ -60,6 +63,23 @@ OPS.update({name: _binary(op) for name, op in BINARY.items()})
 @convert("exp2")
 def _exp2(use: Use, x: Any, **ignored: Any) -> Any:
     return apply("power", 2.0, x)
+
+
+@convert("one_minus_square")
+def _one_minus_square(use: Use, x: Any, **ignored: Any) -> Any:
+    # Each form is exact where the other cancels: the product near 1, the gradient of the square near 0.
+    is_small = apply("less", apply("abs", x), 0.5)
+    return apply("where", is_small, 1.0 - apply("square", x), (1.0 + x) * (1.0 - x))
+
+
+@convert("polynomial")
+def _polynomial(use: Use, x: Any, *coefficients: Any, **ignored: Any) -> Any:
+    # From the lowest degree to the highest, by the rule of Horner.
+    x, *coefficients = operands(use, [x, *coefficients])
+    value = coefficients.pop()
+    for coefficient in reversed(coefficients):
+        value = apply("add", apply("multiply", value, x), coefficient)
+    return value
 
 
 @convert("le_to", "lt_to")
