@@ -345,14 +345,21 @@ fn attention_mlx(s: &LoweringCx<'_>) -> Option<String> {
     Some(format!("mx.fast.scaled_dot_product_attention({inputs}, scale={scale}{mask})"))
 }
 
+/// Whether the mask broadcasts along the keys, which PyTorch's kernels for GPUs refuse.
+fn has_one_value_for_all_keys(s: &LoweringCx<'_>) -> bool {
+    let last = |i: usize, back: usize| s.ty(i).and_then(|t| t.shape.iter().nth_back(back));
+    last(3, 0).is_some_and(|d| d.is(1)) && last(1, 1).is_some_and(|d| !d.is(1))
+}
+
 fn attention_torch(s: &LoweringCx<'_>) -> Option<String> {
     let causal = s.bool(4).ok()?;
-    if (causal && s.ty(3).is_some()) || !is_aligned(s) {
+    if (causal && s.ty(3).is_some()) || !is_aligned(s) || has_one_value_for_all_keys(s) {
         return None;
     }
     let option = |name: &str, i: usize| format!(", {name}={}", s.arg(i));
     let options = [
-        s.ty(3).map(|_| option("attn_mask", 3)),
+        // On GPUs, PyTorch takes no mask that is a transposed view.
+        s.ty(3).map(|_| option("attn_mask", 3) + ".contiguous()"),
         causal.then(|| option("is_causal", 4)),
         (!s.absent(5)).then(|| option("scale", 5)),
         s.bool(6).ok()?.then(|| option("enable_gqa", 6)),
