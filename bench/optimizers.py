@@ -3,7 +3,8 @@
 Run it with ``python -m bench.optimizers``. Parameters are those of ResNet-18 (62 arrays, 12 million numbers) and of
 many small layers, where what a step costs besides arithmetic shows. `torch.optim` runs with ``foreach``, which takes
 lists of arrays as the generated program does, and without, one array after the other. PyTorch writes into the
-parameters, ours makes new ones: that is most of the difference for large arrays.
+parameters, ours makes new ones: that is most of the difference for large arrays. ``--device cuda`` measures on a GPU,
+waiting for it after each step.
 """
 
 from __future__ import annotations
@@ -36,10 +37,12 @@ def networks() -> dict[str, list[tuple[int, ...]]]:
     return {"ResNet-18": shapes, "100 layers of 32": [(32, 32), (32,)] * 100}
 
 
-def steps(name: str, shapes: list[tuple[int, ...]], **options: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
+def steps(
+    name: str, shapes: list[tuple[int, ...]], device: str, **options: Any
+) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """Return a step of ours and one of PyTorch, each on parameters and gradients of its own."""
     ours, theirs = OPTIMIZERS[name]
-    params = {str(i): torch.randn(shape) for i, shape in enumerate(shapes)}
+    params = {str(i): torch.randn(shape, device=device) for i, shape in enumerate(shapes)}
     gradients = {key: torch.randn_like(value) for key, value in params.items()}
     optimizer = ours()
     leaves = [torch.nn.Parameter(value.clone()) for value in params.values()]
@@ -48,23 +51,34 @@ def steps(name: str, shapes: list[tuple[int, ...]], **options: Any) -> tuple[Cal
     hand = theirs(leaves, **options)
     kept = {"params": params}
 
+    def wait() -> None:
+        if device != "cpu":
+            torch.cuda.synchronize()
+
     def step() -> None:
         kept["params"] = optimizer.update(kept["params"], gradients)
+        wait()
 
-    return step, hand.step
+    def step_by_hand() -> None:
+        hand.step()
+        wait()
+
+    return step, step_by_hand
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=1, help="threads of PyTorch")
-    torch.set_num_threads(parser.parse_args().threads)
+    parser.add_argument("--device", default="cpu", help="where PyTorch computes, such as cuda")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
     print(f"{'':<20}{'':<16}{'torch.optim':<14}{'ours':>10}{'theirs':>12}{'ratio':>8}")
     for network, shapes in networks().items():
         for name in OPTIMIZERS:
             for label, options in (("foreach", {"foreach": True}), ("one by one", {"foreach": False})):
-                ours, theirs = turns(*steps(name, shapes, **options))
+                ours, theirs = turns(*steps(name, shapes, arguments.device, **options))
                 row = f"{ours * 1e3:>7.2f} ms{theirs * 1e3:>9.2f} ms{ours / theirs:>8.2f}"
                 print(f"{network:<20}{name:<16}{label:<14}{row}")
 

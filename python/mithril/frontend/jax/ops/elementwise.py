@@ -75,9 +75,9 @@ def _one_minus_square(use: Use, x: Any, **ignored: Any) -> Any:
 @convert("polynomial")
 def _polynomial(use: Use, x: Any, *coefficients: Any, **ignored: Any) -> Any:
     # From the lowest degree to the highest, by the rule of Horner.
-    x, *coefficients = operands(use, [x, *coefficients])
-    value = coefficients.pop()
-    for coefficient in reversed(coefficients):
+    x, *terms = operands(use, [x, *coefficients])
+    value = terms.pop()
+    for coefficient in reversed(terms):
         value = apply("add", apply("multiply", value, x), coefficient)
     return value
 
