@@ -279,6 +279,7 @@ __all__ = [
     "Relu6",
     "Remainder",
     "Repeat",
+    "ReplaceGradient",
     "Reshape",
     "RightShift",
     "Roll",
@@ -1573,21 +1574,6 @@ class Cast(Model):
         self._build("Cast", {**args, **aliases}, name)
 
 
-class StopGradient(Model):
-    r"""The input as it is; for gradients it is a constant, through which none flows.
-
-    Parameters
-    ----------
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    @spellings.layer("StopGradient", (), {})
-    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {}
-        self._build("StopGradient", {**args, **aliases}, name)
-
-
 class Sqrt(Model):
     r"""Square root; NaN below zero.
 
@@ -2043,6 +2029,44 @@ class Trunc(Model):
     def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {}
         self._build("Trunc", {**args, **aliases}, name)
+
+
+class StopGradient(Model):
+    r"""The input as it is; for gradients it is a constant, through which none flows.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("StopGradient", (), {})
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
+        self._build("StopGradient", {**args, **aliases}, name)
+
+
+class ReplaceGradient(Model):
+    r"""The input as it is; its gradient flows to `surrogate`, a tensor of its shape, as if that were the
+    result.
+
+    `replace_gradient(round(x), x)` rounds with the gradient of the identity, the straight-through estimator
+    (Bengio et al. 2013).
+
+    Parameters
+    ----------
+    training : bool, optional
+        Default: as the model is compiled.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("ReplaceGradient", ("training",), {})
+    def __init__(self, training: bool | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"training": training}
+        if args["training"] is None:
+            del args["training"]
+        self._build("ReplaceGradient", {**args, **aliases}, name)
 
 
 class Equal(Model):

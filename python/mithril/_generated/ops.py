@@ -24,7 +24,6 @@ KINDS: dict[str, str] = {
     "minimum": "tt",
     "clip": "ttt",
     "cast": "ta",
-    "stop_gradient": "t",
     "sqrt": "t",
     "rsqrt": "t",
     "square": "t",
@@ -55,6 +54,8 @@ KINDS: dict[str, str] = {
     "ceil": "t",
     "round": "t",
     "trunc": "t",
+    "stop_gradient": "t",
+    "replace_gradient": "tta",
     "equal": "tt",
     "not_equal": "tt",
     "less": "tt",
@@ -688,30 +689,6 @@ class Ops:
 
     astype = cast
     convert = cast
-
-    @spellings.op("stop_gradient", ("input",))
-    def stop_gradient(self, input: Any) -> Any:
-        r"""The input as it is; for gradients it is a constant, through which none flows.
-
-        Parameters
-        ----------
-        input : array
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.stop_gradient(np.ones((2, 3))).shape
-        (2, 3)
-        """
-        return self._op("stop_gradient", (input,))
-
-    detach = stop_gradient
 
     @spellings.op("sqrt", ("input",))
     def sqrt(self, input: Any) -> Any:
@@ -1404,6 +1381,61 @@ class Ops:
         return self._op("trunc", (input,))
 
     fix = trunc
+
+    @spellings.op("stop_gradient", ("input",))
+    def stop_gradient(self, input: Any) -> Any:
+        r"""The input as it is; for gradients it is a constant, through which none flows.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.stop_gradient(np.ones((2, 3))).shape
+        (2, 3)
+        """
+        return self._op("stop_gradient", (input,))
+
+    detach = stop_gradient
+
+    @spellings.op("replace_gradient", ("input", "surrogate", "training"))
+    def replace_gradient(self, input: Any, surrogate: Any, training: bool = True) -> Any:
+        r"""The input as it is; its gradient flows to `surrogate`, a tensor of its shape, as if that were the
+        result.
+
+        `replace_gradient(round(x), x)` rounds with the gradient of the identity, the straight-through
+        estimator (Bengio et al. 2013).
+
+        Parameters
+        ----------
+        input : array
+            Of dtype float.
+        surrogate : array
+            Of dtype float.
+        training : bool, optional
+            Default: ``True``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.replace_gradient(np.ones((2, 3)), np.ones((2, 3)), training=True).shape
+        (2, 3)
+        """
+        return self._op("replace_gradient", (input, surrogate, training))
 
     @spellings.op("equal", ("left", "right"))
     def equal(self, left: Any, right: Any) -> Any:

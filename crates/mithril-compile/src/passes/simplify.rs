@@ -11,8 +11,8 @@ use crate::rewrite::Rewrite;
 
 /// Removes nodes that return one of their inputs unchanged: `x * 1`, `x / 1`, `x - 0`, a cast to the same dtype, a
 /// reshape or broadcast to the same shape, a transposition that keeps the order, a slice of everything, `-(-x)`, a
-/// maximum with minus infinity and a minimum with infinity, a cast to a wider float and back, dropout outside of
-/// training. Slices are taken of the earliest value that they are slices of.
+/// maximum with minus infinity and a minimum with infinity, a cast to a wider float and back, dropout and
+/// replaced gradients outside of training. Slices are taken of the earliest value that they are slices of.
 ///
 /// `x + 0` and `x * 0` stay: the first changes `-0.0`, the second NaN and infinity.
 pub fn simplify(graph: &Graph) -> Result<Graph> {
@@ -56,6 +56,7 @@ fn same_as(graph: &Graph, node: &Node) -> Option<ValueId> {
         || is(op, &slicing::SLICE) && has_unit_steps(graph, node)
         || [&random::DROPOUT, &random::FEATURE_DROPOUT].iter().any(|same| is(op, same))
             && drops_nothing(graph, node)
+        || is(op, &e::REPLACE_GRADIENT) && is_no_training(graph, node, 2)
     {
         x
     } else if is(op, &e::NEGATIVE) {
@@ -92,7 +93,12 @@ fn scalar(lit: &Lit) -> Option<f64> {
 /// Whether dropout returns its input: `training` is false, or `p` is 0.
 fn drops_nothing(graph: &Graph, node: &Node) -> bool {
     let lit = |i: usize| node.inputs.get(i).and_then(|&v| graph.lit(v));
-    lit(3) == Some(&Lit::Bool(false)) || lit(2).and_then(scalar) == Some(0.0)
+    is_no_training(graph, node, 3) || lit(2).and_then(scalar) == Some(0.0)
+}
+
+/// Whether the attribute at `i`, which says whether the model is trained, is false.
+fn is_no_training(graph: &Graph, node: &Node, i: usize) -> bool {
+    node.inputs.get(i).and_then(|&v| graph.lit(v)) == Some(&Lit::Bool(false))
 }
 
 fn keeps_order(graph: &Graph, node: &Node) -> bool {

@@ -5,6 +5,7 @@
 
 pub use super::compare::*;
 pub use super::function::*;
+pub use super::gradient::{REPLACE_GRADIENT, STOP_GRADIENT};
 
 use super::foreach;
 use crate::dtype::DType;
@@ -33,7 +34,6 @@ pub static OPS: &[&OpDef] = &[
     &MINIMUM,
     &CLIP,
     &CAST,
-    &STOP_GRADIENT,
 ];
 
 /// `left + right`
@@ -646,27 +646,6 @@ fn c_conversion(cx: &LoweringCx<'_>) -> Option<String> {
         _ => "({TO}){0}".into(),
     })
 }
-
-/// the input, without a gradient
-pub static STOP_GRADIENT: OpDef = OpDef {
-    name: "stop_gradient",
-    doc: "The input as it is; for gradients it is a constant, through which none flows.",
-    aliases: &["detach"],
-    layer: "StopGradient",
-    dtype: DTypeRule::Promote,
-    eval: Some(Eval::Scalar(|x| x[0])),
-    grad: Grad::Zero,
-    lowering: Lowering {
-        numpy: Template("{0}.copy()"),
-        torch: Template("{0}.detach()"),
-        jax: Template("jax.lax.stop_gradient({0})"),
-        mlx: Template("mx.stop_gradient({0})"),
-        c: Template("{0}"),
-        onnx: Template("{0}"),
-        ..Lowering::NONE
-    },
-    ..NUMERIC
-};
 
 #[cfg(test)]
 mod tests;

@@ -18,6 +18,7 @@ mod foreach;
 pub mod function;
 pub mod getitem;
 mod ggml;
+pub mod gradient;
 pub mod host;
 pub mod image;
 pub mod index;
@@ -61,6 +62,7 @@ use crate::op::OpDef;
 pub static FAMILIES: &[(&str, &[&OpDef])] = &[
     ("elementwise", elementwise::OPS),
     ("function", function::OPS),
+    ("gradient", gradient::OPS),
     ("compare", compare::OPS),
     ("arithmetic", arithmetic::OPS),
     ("activation", activation::OPS),

@@ -17,6 +17,7 @@ from ..rows import apply, is_connection, times
 from ..state import ordered
 from ..verification import verify as verify_model
 from .control import cond, is_known, parts_of_scan, scan, while_loop
+from .custom_rules import has_own_rule, surrogate, with_gradients_of, without_rules
 from .missing import error, hint, line, place
 from .ops import OPS, Use, constant
 from .ops.complexes import COMPLEX, PARTS, convert_complex, is_complex
@@ -370,7 +371,9 @@ def _equation(eqn: Any, args: list[Any]) -> Sequence[Any]:
     inner = _called(eqn)
     if inner is not None:
         jaxpr, consts, chosen = inner
-        return run(jaxpr, consts, [args[i] for i in chosen])
+        results = run(jaxpr, consts, [args[i] for i in chosen])
+        rule = surrogate(eqn, jaxpr) if has_own_rule(eqn, jaxpr) else None
+        return results if rule is None else with_gradients_of(rule, eqn, args, results, run)
     return _converted(eqn, args)
 
 
@@ -516,6 +519,9 @@ def _missing(jaxpr: Any, consts: Sequence[bool], inputs: Sequence[bool], missing
             results = _missing_inside(eqn, flags, missing)
         elif (inner := _called(eqn)) is not None:
             results = _missing(inner[0], [True] * len(inner[1]), [flags[i] for i in inner[2]], missing)
+            if has_own_rule(eqn, inner[0]) and (rule := surrogate(eqn, inner[0])) is not None:
+                with without_rules():
+                    _missing(rule[0], [True] * len(rule[1]), [False] * len(rule[0].invars), missing)
         elif reads_keys(eqn):
             if name not in KEYS and name not in PARTS:
                 missing[f"{name} of keys"].append(eqn)
