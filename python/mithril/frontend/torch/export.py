@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InvalidValueError, ModelFileError, UnsupportedOpError
+from .autograd_functions import exported_with_rules, warn_of
 from .files import load
 from .functional import functionalized, is_functional
 from .graph import WRAPPERS, Program, flattened, remove_dead_code
@@ -141,9 +142,13 @@ def export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, d
     args, kwargs = distinct((tuple(args), dict(kwargs or {})), module, torch)
     try:
         with quiet(), _masks_as_given(torch):
-            return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic, strict=False)
+            program, left_out = exported_with_rules(
+                lambda: torch.export.export(module, args, kwargs, dynamic_shapes=dynamic, strict=False), torch
+            )
     except Exception as reason:
         raise _refusal(type(module).__name__, reason) from reason
+    warn_of(left_out)
+    return program
 
 
 @contextlib.contextmanager

@@ -297,6 +297,16 @@ def _fill(use: Use, x: Any, value: Any = 0) -> Any:
     return apply("full", shape, value, use.dtype)
 
 
+@convert("replace_gradient.default", prefix="mithril")
+def _replace_gradient(use: Use, x: Any, surrogate: Any) -> Any:
+    return apply("replace_gradient", x, surrogate)
+
+
+@convert("cotangent.default", prefix="mithril")
+def _cotangent(use: Use, x: Any, rule: Any) -> Any:
+    return apply("zeros_like", x)
+
+
 @convert("detach.default")
 def _detach(use: Use, x: Any) -> Any:
     return apply("stop_gradient", x)
