@@ -454,7 +454,7 @@ OPS = (
         "cast": cast,
         "barrier": lambda x, after: x,
         "stop_gradient": lambda x: x.detach().requires_grad_(False) * 1,
-        "replace_gradient": lambda x, surrogate: x.detach() + surrogate - surrogate.detach(),
+        "replace_gradient": lambda x, s, training: x.detach() + s - s.detach() if training else x * 1,
         "equal": torch.eq,
         "left_shift": torch.bitwise_left_shift,
         "right_shift": torch.bitwise_right_shift,

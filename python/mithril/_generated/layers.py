@@ -2047,10 +2047,10 @@ class StopGradient(Model):
 
 
 class ReplaceGradient(Model):
-    r"""The input as it is; its gradient flows to `surrogate`, a tensor of its shape, as if that were the
-    result.
+    r"""The input as it is; in training its gradient flows to `surrogate`, a tensor of its shape, as if that
+    were the result.
 
-    `replace_gradient(round(x), x)` rounds with the gradient of the identity, the straight-through estimator
+    `replace_gradient(round(x), x)` rounds with the gradient of the identity: the straight-through estimator
     (Bengio et al. 2013).
 
     Parameters

@@ -1408,10 +1408,10 @@ class Ops:
 
     @spellings.op("replace_gradient", ("input", "surrogate", "training"))
     def replace_gradient(self, input: Any, surrogate: Any, training: bool = True) -> Any:
-        r"""The input as it is; its gradient flows to `surrogate`, a tensor of its shape, as if that were the
-        result.
+        r"""The input as it is; in training its gradient flows to `surrogate`, a tensor of its shape, as if that
+        were the result.
 
-        `replace_gradient(round(x), x)` rounds with the gradient of the identity, the straight-through
+        `replace_gradient(round(x), x)` rounds with the gradient of the identity: the straight-through
         estimator (Bengio et al. 2013).
 
         Parameters

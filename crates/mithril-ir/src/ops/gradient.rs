@@ -7,6 +7,7 @@ use crate::lowering::{Lowering, LoweringCx};
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, ShapeRule, Tolerance, attr, tensor_of,
 };
+use crate::rules::Attrs;
 
 use super::elementwise::NUMERIC;
 
@@ -37,8 +38,8 @@ pub static STOP_GRADIENT: OpDef = OpDef {
 /// the input, with the gradient of another tensor
 pub static REPLACE_GRADIENT: OpDef = OpDef {
     name: "replace_gradient",
-    doc: "The input as it is; its gradient flows to `surrogate`, a tensor of its shape, as if that were the \
-          result. `replace_gradient(round(x), x)` rounds with the gradient of the identity, the straight-through \
+    doc: "The input as it is; in training its gradient flows to `surrogate`, a tensor of its shape, as if that were \
+          the result. `replace_gradient(round(x), x)` rounds with the gradient of the identity: the straight-through \
           estimator (Bengio et al. 2013).",
     layer: "ReplaceGradient",
     ports: &[
@@ -57,7 +58,9 @@ pub static REPLACE_GRADIENT: OpDef = OpDef {
     dtype: DTypeRule::Same(0),
     // Programs that hold their gradients already need only the value.
     expand: Some(|c| vec![c.x[0]]),
-    grad: Grad::Formula(|v| vec![v.none(), v.g.cast(v.x[1].dtype())]),
+    grad: Grad::Formula(|v| {
+        if v.get(|a| a.bool(2)) { vec![v.none(), v.g.cast(v.x[1].dtype())] } else { vec![v.g] }
+    }),
     lowering: Lowering {
         torch: Function(|s| replaced(s, "torch.", "{1}.detach()")),
         jax: Function(|s| replaced(s, "jnp.", "jax.lax.stop_gradient({1})")),
@@ -71,6 +74,9 @@ pub static REPLACE_GRADIENT: OpDef = OpDef {
 
 /// For frameworks that differentiate by themselves: the input, less a difference that is 0 and has the gradient.
 fn replaced(s: &LoweringCx<'_>, xp: &str, stopped: &str) -> Option<String> {
+    if !s.bool(2).ok()? {
+        return None;
+    }
     let stop = |i: usize| stopped.replace("{1}", s.arg(i));
     let (value, surrogate, fixed) = (stop(0), s.arg(1), stop(1));
     // Of infinities, the difference would be NaN.

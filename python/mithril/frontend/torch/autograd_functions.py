@@ -43,8 +43,16 @@ def exported_with_rules(export: Callable[[], Any], torch: Any) -> tuple[Any, dic
     """
     left_out: dict[Any, str] = {}
     while True:
-        with torch.enable_grad(), _traced_rules(left_out, torch) as rules:
-            program = export()
+        rules: list[Any] = []
+        try:
+            with torch.enable_grad(), _traced_rules(rules, left_out, torch):
+                program = export()
+        except Exception:
+            if not rules:
+                raise
+            # Trace again from the start, without them: `forward` may have written into its inputs.
+            left_out |= {cls: left_out.get(cls, "cannot be traced") for cls in rules}
+            continue
         nonlinear = _nonlinear(program, rules)
         if not nonlinear:
             return program, left_out
@@ -62,9 +70,9 @@ def warn_of(left_out: dict[Any, str]) -> None:
 
 
 @contextlib.contextmanager
-def _traced_rules(left_out: dict[Any, str], torch: Any) -> Iterator[list[Any]]:
-    """While tracing, call functions as `_call` does; gives a list of those that were called so."""
-    base, rules = torch.autograd.Function, []
+def _traced_rules(rules: list[Any], left_out: dict[Any, str], torch: Any) -> Iterator[None]:
+    """While tracing, call functions as `_call` does, and note which ones in ``rules``."""
+    base = torch.autograd.Function
     apply = inspect.getattr_static(base, "apply")
 
     def replacement(cls: Any, *args: Any, **named: Any) -> Any:
@@ -76,11 +84,11 @@ def _traced_rules(left_out: dict[Any, str], torch: Any) -> Iterator[list[Any]]:
             return _call(cls, args, len(rules) - 1, torch)
         except Exception as reason:
             left_out[cls] = f"cannot be traced ({reason})"
-            return plain()
+            raise
 
     base.apply = classmethod(replacement)
     try:
-        yield rules
+        yield
     finally:
         base.apply = apply
 
