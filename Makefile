@@ -9,7 +9,7 @@ RUST_SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.p
 # environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo dev check test test-all test-rust test-python test-portability test-llama lint lint-rust lint-python check-wheel bench bench-broad bench-c bench-ggml bench-parallel docs site pictures generate agreement clean
+.PHONY: demo dev check test test-all test-rust test-python test-portability test-newest test-llama lint lint-rust lint-python check-wheel bench bench-broad bench-c bench-ggml bench-parallel docs site pictures generate agreement clean
 
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
@@ -69,6 +69,13 @@ test-llama: $(VENV)/.test
 # Also what takes long: the gradients of every op on JAX in single precision.
 test-all: lint test-rust $(VENV)/.test
 	MITHRIL_TEST_ALL=1 PYTHONPATH=python:. $(BIN)/python -m pytest -n 2
+
+# The tests with a newer Python than that of .venv, a version or a path: JAX and NumPy have newer versions for it.
+NEWEST ?= 3.13
+test-newest: dev
+	$(UV) venv --quiet --clear --python $(NEWEST) target/newest
+	$(UV) pip install --quiet --python target/newest/bin/python -r pyproject.toml --extra test
+	PYTHONPATH=python:. target/newest/bin/python -m pytest -n 2
 
 # The wheel as it is released, in an empty environment of each of the interpreters in PYTHONS: its files, the first example
 # of the README, training, exported C, the programs of mithril.examples.
