@@ -16,6 +16,8 @@ def use(device: str) -> None:
     # Tests run side by side on one device.
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    # What is computed twice is compared bit for bit.
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_deterministic_ops=true"
 
     import mithril as ml
     import torch
