@@ -8,7 +8,7 @@ import pytest
 
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
-from jax import lax  # noqa: E402
+from jax import export, lax  # noqa: E402
 
 
 @jax.custom_vjp
@@ -128,3 +128,15 @@ def test_a_rule_that_is_not_linear_is_said():
         model, params = ml.from_jax(lambda w, x: clipped(x * w), (f(3, 4),), params=f(4))
     output = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": f(3, 4)})["output"]
     np.testing.assert_allclose(output, f(3, 4) * f(4) * 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["straight_through", "jvp"])
+def test_sizes_may_have_names(name):
+    function, w, x = FUNCTIONS[name], f(4), f(5, 4)
+    (example,) = export.symbolic_args_specs((f(3, 4),), "n, 4")
+    model, params = ml.from_jax(lambda params, x: function(params["w"], x), (example,), params={"w": w})
+    expected, pull = jax.vjp(lambda w: function(w, x), w)
+    cotangent = f(*expected.shape)
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"x": [5, 4]})
+    _, gradients = compiled.evaluate(params, {"x": x}, output_gradients={"output": cotangent})
+    np.testing.assert_allclose(gradients["w"], pull(cotangent)[0], rtol=1e-4, atol=1e-4)
