@@ -168,7 +168,7 @@ def _masks_as_given(torch: Any) -> Iterator[None]:
 
 #: Folders whose lines are none of the user's.
 _TORCH = f"{os.sep}torch{os.sep}"
-_NETWORKS = f"{_TORCH}nn{os.sep}"
+_NETWORKS = (f"{_TORCH}nn{os.sep}", f"{_TORCH}ao{os.sep}")
 _HERE = str(Path(__file__).parents[2])
 
 
@@ -202,10 +202,16 @@ _INSTEAD = {
 _LOOKS_AT_DATA = {
     ("functional", "gaussian_nll_loss"): "it checks that variances are positive: write the loss with other ops, "
     "0.5 * (var.log() + (input - target) ** 2 / var)",
+    ("fake_quantize", "forward"): "it looks whether its observer is switched on: when ranges are known, call "
+    "torch.fake_quantize_per_tensor_affine with the scale and the zero point",
     ("rnn", "forward"): "sizes of packed sequences depend on data: run the module on padded ones, and take from its "
     "outputs what counts",
     ("batchnorm", "forward"): "an average over all batches (momentum=None) depends on their number: give a momentum",
 }
+
+
+def _is_network(file: str) -> bool:
+    return any(folder in file for folder in _NETWORKS)
 
 
 def _refusal(name: str, reason: Exception) -> UnsupportedOpError:
@@ -222,10 +228,10 @@ def _refusal(name: str, reason: Exception) -> UnsupportedOpError:
     own = [frame for frame in frames if _TORCH not in frame.filename and not frame.filename.startswith((_HERE, "<"))]
     notes = [f'in `{own[-1].name}` at "{own[-1].filename}", line {own[-1].lineno}'] if own else []
     # What the user called may not show that it looks at data.
-    inside = [(Path(frame.filename).stem, frame.name) for frame in frames if _NETWORKS in frame.filename]
+    inside = [(Path(frame.filename).stem, frame.name) for frame in frames if _is_network(frame.filename)]
     known = [place for place in inside if place in _LOOKS_AT_DATA]
     if known and ("depends on data" in text or "FakeTensor" in text):
-        notes.append(f"`{'.'.join(known[-1])}` of torch.nn looks at the data")
+        notes.append(f"`{'.'.join(known[-1])}` of PyTorch looks at the data")
         hint = _LOOKS_AT_DATA[known[-1]]
     return error(f"torch.export cannot export {name}: {text}", notes, hint)
 

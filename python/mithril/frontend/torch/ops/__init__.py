@@ -17,6 +17,7 @@ from . import movement as movement
 from . import normalization as normalization
 from . import order as order
 from . import pooling as pooling
+from . import quantization as quantization
 from . import randoms as randoms
 from . import reduction as reduction
 from . import sizes as sizes
