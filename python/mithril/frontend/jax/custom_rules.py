@@ -57,7 +57,8 @@ def surrogate(eqn: Any, inner: Any) -> Closed | None:
 
     inputs, outputs = _inputs(eqn), list(filter(_varies, eqn.outvars))
     moving = list(filter(_varies, inputs))
-    told = inner.debug_info._replace(arg_names=None, result_paths=None)
+    info = inner.debug_info
+    told = type(info)(info.traced_for, info.func_src_info, None, None)
     call = jaxpr_as_fun(ClosedJaxpr(Jaxpr((), inputs, outputs, [eqn], debug_info=told), ()))
 
     def product(*values: Any) -> Any:
