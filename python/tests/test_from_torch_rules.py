@@ -70,6 +70,31 @@ class Clipped(torch.autograd.Function):
         return 2 * g.clamp(-1, 1)
 
 
+class Auxiliary(torch.autograd.Function):
+    """Adds a loss: its gradient is 1, whatever the gradient of the result."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2 + 1
+
+
+class Hidden(torch.autograd.Function):
+    """Computes a part of its gradient where autograd does not see it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        with torch.no_grad():
+            return g * 2
+
+
 class Written(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -159,14 +184,30 @@ def test_without_gradients_nothing_is_left_of_the_rule():
     assert "np.cos" not in source
 
 
+@pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize(
-    ("cls", "reason"), [(Clipped, "is not linear"), (Written, r"cannot be traced \(a function that writes")]
+    ("cls", "reason"),
+    [
+        (Clipped, "is not linear"),
+        (Auxiliary, "is not linear"),
+        (Hidden, "or computes without autograd"),
+        (Written, r"cannot be traced \(a function that writes"),
+    ],
 )
-def test_a_rule_that_is_left_out_is_said(cls, reason):
-    module = Module(lambda x, w: cls.apply(x * w[0]) * Rounded.apply(w[1]))
+def test_a_rule_that_is_left_out_is_said(cls, reason, first):
+    """The others are kept, whichever comes first."""
+
+    def function(x, w):
+        y = Rounded.apply(w) if first else None
+        z = cls.apply(x * 2)
+        return z * (Rounded.apply(w) if y is None else y)[1]
+
+    module = Module(function)
     with pytest.warns(UserWarning, match=rf"{cls.__name__}.backward at .*test_from_torch_rules.py.* {reason}") as seen:
         model, params = ml.from_torch(module, (torch.randn(3, 4),))
     assert len(seen) == 1
     assert seen[0].filename == __file__
     output = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": np.ones((3, 4), np.float32)})["output"]
     np.testing.assert_allclose(output, module(torch.ones(3, 4)).detach(), rtol=1e-5)
+    expected, found = gradients(module, torch.randn(3, 4), ml.NumpyBackend(), model, params)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)

@@ -62,9 +62,9 @@ pub static REPLACE_GRADIENT: OpDef = OpDef {
         if v.get(|a| a.bool(2)) { vec![v.none(), v.g.cast(v.x[1].dtype())] } else { vec![v.g] }
     }),
     lowering: Lowering {
-        torch: Function(|s| replaced(s, "torch.", "{1}.detach()")),
-        jax: Function(|s| replaced(s, "jnp.", "jax.lax.stop_gradient({1})")),
-        mlx: Function(|s| replaced(s, "mx.", "mx.stop_gradient({1})")),
+        torch: Function(|s| replaced(s, "torch.", "{value}.detach()")),
+        jax: Function(|s| replaced(s, "jnp.", "jax.lax.stop_gradient({value})")),
+        mlx: Function(|s| replaced(s, "mx.", "mx.stop_gradient({value})")),
         ..Lowering::NONE
     },
     cases: &["[2,3] [2,3] training=true", "[2,3] [2,3] training=false"],
@@ -77,7 +77,7 @@ fn replaced(s: &LoweringCx<'_>, xp: &str, stopped: &str) -> Option<String> {
     if !s.bool(2).ok()? {
         return None;
     }
-    let stop = |i: usize| stopped.replace("{1}", s.arg(i));
+    let stop = |i: usize| stopped.replace("{value}", s.arg(i));
     let (value, surrogate, fixed) = (stop(0), s.arg(1), stop(1));
     // Of infinities, the difference would be NaN.
     Some(format!("{xp}subtract({value}, {xp}where({xp}isfinite({surrogate}), {fixed} - {surrogate}, 0.0))"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -43,7 +44,8 @@ def has_own_rule(eqn: Any, inner: Any) -> bool:
     if _is_inside.get() or not str(eqn.primitive.name).startswith(("custom_jvp_call", "custom_vjp_call")):
         return False
     source = str(getattr(getattr(inner, "debug_info", None), "func_src_info", ""))
-    return str(Path(jax.__file__).parent) not in source and any(map(_varies, eqn.outvars))
+    # With what ends the name of the folder: jaxopt lies beside it.
+    return f"{Path(jax.__file__).parent}{os.sep}" not in source and any(map(_varies, eqn.outvars))
 
 
 def surrogate(eqn: Any, inner: Any) -> Closed | None:
