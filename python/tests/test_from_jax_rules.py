@@ -120,16 +120,26 @@ def test_functions_of_jax_itself_stay_short():
     assert "replace_gradient" not in source
 
 
-def test_a_rule_that_is_not_linear_is_said():
-    @jax.custom_vjp
-    def clipped(x):
-        return x * 2
+NONLINEAR = {
+    "clipped": lambda _, g: (jnp.clip(g, -1, 1),),
+    "with_a_constant": lambda _, g: (g * 2 + 1,),
+    "a_constant": lambda _, g: (jnp.ones_like(g),),
+    "squared": lambda _, g: (g * g,),
+    "divided": lambda _, g: (g / (jnp.linalg.norm(g) + 1),),
+    "stopped": lambda _, g: (lax.stop_gradient(g),),
+}
 
-    clipped.defvjp(lambda x: (x * 2, None), lambda _, g: (jnp.clip(g, -1, 1),))
+
+@pytest.mark.parametrize("rule", NONLINEAR.values(), ids=NONLINEAR)
+def test_a_rule_that_is_not_linear_is_said(rule):
+    doubled = jax.custom_vjp(lambda x: x * 2)
+    doubled.defvjp(lambda x: (x * 2, None), rule)
     with pytest.warns(UserWarning, match=r"not linear at .*test_from_jax_rules.py"):
-        model, params = ml.from_jax(lambda w, x: clipped(x * w), (f(3, 4),), params=f(4))
-    output = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": f(3, 4)})["output"]
-    np.testing.assert_allclose(output, f(3, 4) * f(4) * 2, rtol=1e-6)
+        model, params = ml.from_jax(lambda w, x: doubled(x * w), (f(3, 4),), params=f(4))
+    (weight,) = params
+    outputs, gradients = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": f(3, 4)}, output_gradients=True)
+    np.testing.assert_allclose(outputs["output"], f(3, 4) * f(4) * 2, rtol=1e-6)
+    np.testing.assert_allclose(gradients[weight], f(3, 4).sum(0) * 2, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["straight_through", "jvp"])

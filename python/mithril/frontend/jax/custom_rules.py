@@ -10,10 +10,13 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..complexes import Complex
 from ..rows import apply, is_connection
 from .missing import place
 from .ops.complexes import pair
+from .ops.registry import has_open_sizes, is_key
 
 #: Walks through a jaxpr: itself, its constants, its inputs.
 Run = Callable[[Any, Sequence[Any], Sequence[Any]], list[Any]]
@@ -63,25 +66,57 @@ def surrogate(eqn: Any, inner: Any) -> Closed | None:
     told = type(info)(info.traced_for, info.func_src_info, None, None)
     call = jaxpr_as_fun(ClosedJaxpr(Jaxpr((), inputs, outputs, [eqn], debug_info=told), ()))
 
-    def product(*values: Any) -> Any:
+    def pulled(values: Sequence[Any]) -> Any:
         fixed = dict(zip(inputs, values, strict=False))
 
         def of_moving(*floats: Any) -> Any:
             return call(*{**fixed, **dict(zip(moving, floats, strict=True))}.values())
 
-        results, pull = jax.vjp(of_moving, *(fixed[v] for v in moving))
+        return jax.vjp(of_moving, *(fixed[v] for v in moving))
+
+    def product(*values: Any) -> Any:
+        results, pull = pulled(values)
         return jax.linear_transpose(pull, results)(values[len(inputs) :])[0]
 
+    avals = [v.aval for v in (*inputs, *moving)]
     try:
-        closed = jax.make_jaxpr(product)(*(v.aval for v in (*inputs, *moving)))
-    except (NotImplementedError, TypeError, AssertionError, AttributeError):
-        warnings.warn(
-            f"the gradient rule of a function is not linear{place(eqn)}: the gradient of the model is the one of what "
-            "the function computes; to keep the rule, write it as products with the cotangent",
-            stacklevel=2,
-        )
-        return None
-    return closed.jaxpr, closed.consts
+        closed = jax.make_jaxpr(product)(*avals)
+        # Sizes with names have no numbers, and keys are not drawn.
+        is_linear = has_open_sizes(eqn) or any(map(is_key, avals)) or _is_transpose(product, pulled, avals, len(inputs))
+    except Exception:
+        # Whatever JAX, or the code of the user, says of a call that neither was written for.
+        is_linear = False
+    if is_linear:
+        return closed.jaxpr, closed.consts
+    warnings.warn(
+        f"the gradient rule of a function is not linear{place(eqn)}: the gradient of the model is the one of what the "
+        "function computes; to keep the rule, write it as products with the cotangent",
+        stacklevel=2,
+    )
+    return None
+
+
+def _is_transpose(product: Callable[..., Any], pulled: Callable[..., Any], avals: Sequence[Any], count: int) -> bool:
+    """Whether a product is the transpose of a rule, by numbers: a constant that the rule adds is lost in it."""
+    rng = np.random.default_rng(0)
+    for draw in (rng.standard_normal, rng.random):
+        values = [_example(aval, draw) for aval in avals]
+        results, pull = pulled(values)
+        cotangents = [_example(y, draw) for y in results]
+        sides = (pull(type(results)(cotangents)), values[count:]), (cotangents, product(*values))
+        terms = [[np.asarray(a * b, complex) for a, b in zip(*both, strict=True)] for both in sides]
+        left, right = (sum(x.sum() for x in side) for side in terms)
+        if np.isfinite([left, right]).all():
+            size = sum(abs(x).sum() for side in terms for x in side)
+            return bool(abs(left - right) <= 1e-2 * size + 1e-6)
+    return True
+
+
+def _example(like: Any, draw: Callable[[Any], Any]) -> Any:
+    import jax
+
+    numbers = draw(like.shape) if jax.numpy.issubdtype(like.dtype, jax.numpy.inexact) else np.zeros(like.shape)
+    return jax.numpy.asarray(numbers, like.dtype)
 
 
 def with_gradients_of(rule: Closed, eqn: Any, args: Sequence[Any], results: Sequence[Any], run: Run) -> list[Any]:

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from .registry import Use, apply, cast, convert, is_connection
+from .registry import Use, apply, cast, convert, is_connection, wide
 
 
-def _quantized(use: Use, x: Any, scale: Any, zero: Any, low: int, high: int) -> tuple[Any, Any, Any]:
+def _quantized(x: Any, scale: Any, zero: Any, low: int, high: int) -> tuple[Any, Any, Any]:
     """Return the rounded numbers; those of the steps, before they are clipped; and where nothing is clipped."""
     if is_connection(scale):
         inverse = apply("reciprocal", scale)
@@ -26,11 +26,11 @@ def _quantized(use: Use, x: Any, scale: Any, zero: Any, low: int, high: int) -> 
 
 
 def _straight(use: Use, x: Any, scale: Any, zero: Any, low: int, high: int) -> Any:
-    dtype = use.dtype
-    x = cast(x, "float32") if dtype in ("float16", "bfloat16") else x
-    value, _, inside = _quantized(use, x, scale, zero, low, high)
-    value = apply("replace_gradient", value, apply("where", inside, x, 0.0))
-    return cast(value, dtype) if dtype in ("float16", "bfloat16") else value
+    def rounded(x: Any) -> Any:
+        value, _, inside = _quantized(x, scale, zero, low, high)
+        return apply("replace_gradient", value, apply("where", inside, x, 0.0))
+
+    return wide(use, rounded, x)
 
 
 def _number(x: Any) -> Any:
@@ -53,11 +53,6 @@ def _along(use: Use, axis: int) -> tuple[int, ...]:
     return tuple(-1 if i == axis % use.rank else 1 for i in range(use.rank))
 
 
-@convert("_fake_quantize_learnable_per_tensor_affine.default")
-def _learnable(use: Use, x: Any, scale: Any, zero: Any, low: int, high: int, factor: float = 1.0) -> Any:
-    return _learned(use, x, scale, zero, low, high, factor)
-
-
 @convert("_fake_quantize_learnable_per_channel_affine.default")
 def _learnable_per_channel(
     use: Use, x: Any, scale: Any, zero: Any, axis: int, low: int, high: int, factor: float = 1.0
@@ -73,11 +68,12 @@ def _observed(use: Use, *ignored: Any) -> Any:
     )
 
 
-def _learned(use: Use, x: Any, scale: Any, zero: Any, low: int, high: int, factor: float) -> Any:
+@convert("_fake_quantize_learnable_per_tensor_affine.default")
+def _learned(use: Use, x: Any, scale: Any, zero: Any, low: int, high: int, factor: float = 1.0) -> Any:
     """Quantize with a step and a zero point that are learned."""
     fixed, step = apply("stop_gradient", x), apply("stop_gradient", scale)
     at = apply("clip", apply("round", apply("stop_gradient", zero)), float(low), float(high))
-    value, steps, inside = _quantized(use, fixed, step, at, low, high)
+    value, steps, inside = _quantized(fixed, step, at, low, high)
     ends = apply("where", apply("less", steps, float(low)), float(low) - at, float(high) - at)
     of_scale = apply("where", inside, (value - fixed) / step, ends) * factor
     of_zero = apply("where", inside, 0.0, -step) * factor

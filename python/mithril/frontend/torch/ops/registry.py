@@ -133,3 +133,10 @@ def promoted(use: Use, *args: Any) -> list[Any]:
 def reads(use: Use) -> set[Any]:
     """Which results of an op are read; None stands for all of them."""
     return {user.args[1] if user.target is operator.getitem else None for user in use.node.users}
+
+
+def wide(use: Use, compute: Any, *args: Any) -> Any:
+    """Compute half precisions in float32."""
+    if use.dtype not in ("float16", "bfloat16"):
+        return compute(*args)
+    return cast(compute(*(cast(x, "float32") if is_connection(x) else x for x in args)), use.dtype)

@@ -6,14 +6,7 @@ import math
 from typing import Any
 
 from ...special import polygamma, zeta
-from .registry import OPS, Use, apply, as_vectors, cast, convert, dtype_name, is_connection, promoted, tensors
-
-
-def _wide(use: Use, compute: Any, *args: Any) -> Any:
-    """Compute half precisions in float32."""
-    if use.dtype not in ("float16", "bfloat16"):
-        return compute(*args)
-    return cast(compute(*(cast(x, "float32") if is_connection(x) else x for x in args)), use.dtype)
+from .registry import OPS, Use, apply, as_vectors, cast, convert, dtype_name, is_connection, promoted, tensors, wide
 
 
 @convert("polygamma.default")
@@ -26,7 +19,7 @@ def _zeta(use: Use, s: Any, q: Any) -> Any:
     s, q = promoted(use, s, q)
     if not is_connection(q):
         q = apply("full", (), float(q), use.dtype)
-    return _wide(use, zeta, s if is_connection(s) else float(s), q)
+    return wide(use, zeta, s if is_connection(s) else float(s), q)
 
 
 @convert("special_xlog1py.default", "special_xlog1py.self_scalar", "special_xlog1py.other_scalar")
