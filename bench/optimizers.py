@@ -2,9 +2,8 @@
 
 Run it with ``python -m bench.optimizers``. Parameters are those of ResNet-18 (62 arrays, 12 million numbers) and of
 many small layers, where what a step costs besides arithmetic shows. `torch.optim` runs with ``foreach``, which takes
-lists of arrays as the generated program does, and without, one array after the other. PyTorch writes into the
-parameters, ours makes new ones: that is most of the difference for large arrays. ``--device cuda`` measures on a GPU,
-waiting for it after each step.
+lists of arrays as the generated program does, and without, one array after the other. Both write into the parameters
+and what they remember of them. ``--device cuda`` measures on a GPU, waiting for it after each step.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def steps(
             torch.cuda.synchronize()
 
     def step() -> None:
-        kept["params"] = optimizer.update(kept["params"], gradients)
+        kept["params"] = optimizer.update(kept["params"], gradients, donate=True)
         wait()
 
     def step_by_hand() -> None:

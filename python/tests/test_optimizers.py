@@ -370,11 +370,13 @@ def test_lists_of_torch_compute_what_numpy_does_one_by_one(name, device, seed, m
     for backend in (ml.NumpyBackend(), ml.TorchBackend()):
         optimizer = LISTS[name](**common)
         params = {n: backend.tensor(v, dtypes[n]) for n, v in start.items()}
-        for step in drawn:
+        for k, step in enumerate(drawn):
             gradients = {n: backend.tensor(v, dtypes[n]) for n, v in step.items()}
-            given = [params, gradients, *map(dict, optimizer.state.values())]
+            # What was handed out is not written into, but for parameters that are given away.
+            kept = {n: v for n, v in optimizer.state_dict().items() if hasattr(v, "dtype")} if k != 1 else {}
+            given = [gradients, kept, *([params] if k < 2 else [])]
             before = [{n: np.array(backend.to_numpy(a)) for n, a in arrays.items()} for arrays in given]
-            params = optimizer.update(params, gradients)
+            params = optimizer.update(params, gradients, donate=k == 2)
             for arrays, copies in zip(given, before, strict=True):
                 for n, array in arrays.items():
                     np.testing.assert_array_equal(backend.to_numpy(array), copies[n], err_msg=n)
@@ -394,6 +396,93 @@ def test_a_step_of_torch_has_as_many_calls_for_many_parameters_as_for_two():
         return text.count("torch.") - text.count("import torch")
 
     assert calls(2) == calls(40) < 30
+
+
+def memory_of(arrays):
+    return {n: array.data_ptr() for n, array in arrays.items()}
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_torch_writes_into_what_it_owns_or_is_given(name):
+    optimizer = {"sgd": lambda: optim.SGD(0.1, momentum=0.9), "adamw": lambda: optim.AdamW(0.1)}[name]()
+    params = {n: torch.ones(4, 3) for n in "ab"}
+    gradients = {n: torch.full((4, 3), 0.5) for n in "ab"}
+
+    def slots():
+        return [memory_of(kept) for kept in optimizer.state.values()]
+
+    params = optimizer.update(params, gradients)
+    places, own = memory_of(params), slots()
+    params = optimizer.update(params, gradients, donate=True)
+    assert memory_of(params) == places
+    assert slots() == own
+    held = copy.copy(optimizer)
+    expected = {n: array.clone() for n, array in held.state["a"].items()}
+    new = optimizer.update(params, gradients)
+    assert memory_of(new) != places
+    for n, array in expected.items():
+        torch.testing.assert_close(held.state["a"][n], array, rtol=0, atol=0)
+    # Both go on from the same state, apart from each other.
+    torch.testing.assert_close(held.update(params, gradients), new, rtol=0, atol=0)
+
+
+def test_a_gradient_on_another_device_changes_nothing():
+    optimizer = optim.SGD(0.1, momentum=0.9)
+    params = {n: torch.ones(2) for n in "ab"}
+    params = optimizer.update(params, params)
+    before = {n: kept["momentum"].clone() for n, kept in optimizer.state.items()}
+    gradients = {"a": torch.ones(2), "b": torch.ones(2, device="meta")}
+    with pytest.raises(ml.errors.ParameterError, match="'b' is on cpu, its gradient on meta"):
+        optimizer.update(params, gradients)
+    assert all(torch.equal(optimizer.state[n]["momentum"], value) for n, value in before.items())
+
+
+@pytest.mark.parametrize("backend", [ml.CBackend(), ml.TorchBackend(), ml.NumpyBackend()], ids=lambda b: b.name)
+def test_a_state_that_was_read_stays_what_it_was(backend):
+    model = ml.Model()
+    model |= ml.Linear(3)(input="input", output="output")
+    compiled = ml.compile(model, backend, shapes={"input": [4, 5]})
+    optimizer = optim.SGD(0.1, momentum=0.9)
+    step = ml.train.TrainingStep(compiled, optimizer, loss="mse")
+    rng = np.random.default_rng(0)
+    data = {
+        "input": backend.array(rng.normal(size=(4, 5)).astype("float32")),
+        "target": backend.array(rng.normal(size=(4, 3)).astype("float32")),
+    }
+    step(data)
+    state = optimizer.state_dict()
+    expected = {n: np.array(backend.to_numpy(v)) for n, v in state.items() if hasattr(v, "dtype")}
+    assert expected
+    first = float(step(data)[step.loss])
+    for n, value in expected.items():
+        np.testing.assert_array_equal(backend.to_numpy(state[n]), value)
+    assert float(step(data)[step.loss]) < first
+
+
+def test_steps_in_place_change_nobody_elses_arrays():
+    # The tensors that a user gave, and an output that is a view of a parameter.
+    backend = ml.TorchBackend()
+    model = ml.Model()
+    model |= ml.Linear(3)(input="input", weight="w", output="output")
+    model |= ml.Reshape((-1,))(input="w", output="flat")
+    model |= ml.SquaredError()(input="output", target="target", output="errors")
+    model |= ml.Mean()(input="errors", output="loss")
+    model.set_outputs("loss", "flat")
+    compiled = ml.compile(model, backend, shapes={"input": [4, 5], "target": [4, 3]})
+    mine = {n: torch.randn(array.shape) for n, array in compiled.get_parameters().items()}
+    copies = {n: array.clone() for n, array in mine.items()}
+    compiled.load_params(mine)
+    step = ml.train.TrainingStep(compiled, optim.SGD(0.1), loss="loss")
+    data = {"input": torch.randn(4, 5), "target": torch.randn(4, 3)}
+    seen = []
+    for _ in range(3):
+        before = {n: array.clone() for n, array in step.params.items()}
+        outputs = step(data)
+        seen.append((outputs["flat"], before["w"].reshape(-1)))
+    for flat, expected in seen:
+        torch.testing.assert_close(flat, expected, rtol=0, atol=0)
+    for n, array in copies.items():
+        torch.testing.assert_close(mine[n], array, rtol=0, atol=0)
 
 
 def test_a_program_is_compiled_once():

@@ -109,6 +109,8 @@ pub struct LoweringCx<'a> {
     pub dtypes: fn(DType) -> &'static str,
     /// Whether many uses of the op are written in one call for a CPU.
     pub on_cpu: bool,
+    /// Inputs that many uses of the op in one call may write into.
+    pub donated: &'a [usize],
 }
 
 impl Attrs for LoweringCx<'_> {

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .. import _core, dtypes
 
 if TYPE_CHECKING:
+    from ..backends.backend import Backend
     from .optimizer import Optimizer
     from .rule import Program, Slots
 
@@ -24,6 +25,7 @@ __all__ = [
     "step_program",
     "step_scalar",
     "trained_names",
+    "writes_params",
 ]
 
 
@@ -77,11 +79,20 @@ def step_scalar(program: Program) -> str:
 
 
 def adopt_slots(optimizer: Optimizer, program: Program, params: Mapping[str, Any]) -> Slots:
-    """Make the slots of an optimizer those that a program wants, and return them."""
-    if optimizer._fits is not program:
-        optimizer.state.update(optimizer._adopt(program, params))
+    """Make the slots of an optimizer those that a program wants and may write into, and return them."""
+    state = optimizer._adopt(program, params, is_written=True)
+    if state is not optimizer.state:
+        optimizer.state.update(state)
         optimizer._fits = program
+        optimizer._shared.difference_update(state)
     return optimizer.state
+
+
+def writes_params(optimizer: Optimizer, backend: Backend) -> bool:
+    """Whether steps of parameters of a backend may write into these."""
+    rule = optimizer._rule
+    is_simple = backend.name == "torch" and backend.engine.is_single_device
+    return is_simple and not rule.jit and rule.backend in (None, backend)
 
 
 def slot_bytes(optimizer: Optimizer) -> float:

@@ -13,7 +13,7 @@ from .accumulation import Accumulator
 from .checks import between, check_arrays, check_mapping, check_switch, positive, whole
 from .groups import Groups
 from .placement import check_backend
-from .rule import Program, Rule, Slots
+from .rule import Donated, Program, Rule, Slots
 from .state import flat, unflat
 
 if TYPE_CHECKING:
@@ -118,6 +118,8 @@ class Optimizer:
         self._freeze = tuple(freeze)
         #: The program whose slots `state` is known to hold.
         self._fits: Program | None = None
+        #: Parameters whose slots somebody else may have, so that they are not written into.
+        self._shared: set[str] = set()
 
     def _unknown(self, name: str) -> TypeError:
         known = [n for n in (*inspect.signature(type(self)).parameters, *Common.__annotations__) if n != "common"]
@@ -147,19 +149,25 @@ class Optimizer:
         self._own_steps = dict.fromkeys(params, 0)
         self._accumulator.clear()
         self.state, self._fits = {}, None
+        self._shared.clear()
         if params:
             program = self._program(params, params, dict.fromkeys(params, 1))[0]
             self.state = {name: program.start(name, params[name]) for name in params}
 
-    def update(self, params: Mapping[str, Any], gradients: Mapping[str, Any]) -> dict[str, Any]:
+    def update(
+        self, params: Mapping[str, Any], gradients: Mapping[str, Any], *, donate: bool = False
+    ) -> dict[str, Any]:
         """Take a step.
 
         Parameters
         ----------
         params : mapping
-            Parameter name to array; not changed.
+            Parameter name to array; not changed, unless they are donated.
         gradients : mapping
             Parameter name to the gradient of what is minimized; parameters without one stay as they are.
+        donate : bool, optional
+            Whether the memory of ``params`` may be taken for the new parameters, as PyTorch does: that saves memory and
+            time. Give it away only where nothing else reads these arrays, or their memory, afterwards.
 
         Returns
         -------
@@ -187,13 +195,15 @@ class Optimizer:
         own = {name: self._own_steps.get(name, 0) + 1 for name in params if name in averaged}
         new: dict[str, Any] = {}
         if own:
-            program, counters = self._program(params, averaged, own)
-            state = self._adopt(program, params)
-            # All of the new state first: an error leaves the optimizer as it was.
+            donated = Donated.ALL if donate else Donated.SLOTS
+            program, counters = self._program(params, averaged, own, donated)
+            state = self._adopt(program, params, program.writes_slots)
+            # All of the new state first: an error before anything is computed leaves the optimizer as it was.
             new, slots = program(params, averaged, state, self._groups.rates(rate), counters)
             self.state.update(slots)
             self._own_steps.update(own)
             self._fits = program
+            self._shared.difference_update(own)
         self._accumulator.clear()
         self.steps += 1
         return like(params, {name: new.get(name, value) for name, value in params.items()})
@@ -231,6 +241,7 @@ class Optimizer:
         >>> optimizer.state_dict()
         {'steps': 1, 'step/w': 1, 'slot/momentum/w': array([ 1., -1.])}
         """
+        self._shared = set(self.state)
         state: dict[str, Any] = {"steps": self.steps}
         state |= {f"step/{name}": steps for name, steps in self._own_steps.items()}
         state |= flat("slot", self.state)
@@ -255,6 +266,7 @@ class Optimizer:
             self.learning_rate.load_state_dict(read.schedule)
         self._accumulator.load(read)
         self.steps, self._own_steps, self.state, self._fits = read.steps, read.own_steps, read.slots, None
+        self._shared = set(self.state)
 
     def _rate(self) -> float:
         if not callable(self.learning_rate):
@@ -264,22 +276,38 @@ class Optimizer:
         return rate
 
     def _program(
-        self, params: Mapping[str, Any], gradients: Mapping[str, Any], own_steps: Mapping[str, int]
+        self,
+        params: Mapping[str, Any],
+        gradients: Mapping[str, Any],
+        own_steps: Mapping[str, int],
+        donated: Donated = Donated.SLOTS,
     ) -> tuple[Program, list[int]]:
         members, counters = self._groups.members(own_steps)
-        return self._rule.program(params, gradients, members), counters
+        return self._rule.program(params, gradients, members, donated), counters
 
-    def _adopt(self, program: Program, params: Mapping[str, Any]) -> Slots:
-        """Return the slots that a program wants: those there are, moved to its backend, or fresh ones."""
-        if program is self._fits:
+    def _adopt(self, program: Program, params: Mapping[str, Any], is_written: bool) -> Slots:
+        """Return the slots that a program wants: those there are, moved to its backend, or fresh ones.
+
+        Those that are written into are nobody else's.
+        """
+        shared = self._shared.intersection(program.names) if is_written else frozenset()
+        if program is self._fits and not shared:
             return self.state
-        return {
-            name: program.fit(name, self.state[name], param) if name in self.state else program.start(name, param)
-            for name, param in ((name, params[name]) for name in program.names)
-        }
+        state: Slots = {}
+        for name in program.names:
+            if name not in self.state:
+                state[name] = program.start(name, params[name])
+                continue
+            state[name] = program.fit(name, self.state[name], params[name])
+            if name in shared:
+                state[name] = program.copies(state[name])
+        return state
 
     def __getstate__(self) -> Any:
-        return {**self.__dict__, "_fits": None}
+        # A shallow copy has the same arrays, and goes on by itself.
+        self._shared = set(self.state)
+        own = {"state": dict(self.state), "_own_steps": dict(self._own_steps), "_shared": set(self.state)}
+        return {**self.__dict__, **own, "_fits": None}
 
     def __setstate__(self, state: Any) -> None:
         self.__dict__.update(state)

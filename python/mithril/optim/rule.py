@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from ..parallel.divided_array import DividedArray
 from ..parallel.layout import ArrayLayout
 from .placement import adopted, backend_of
 
-__all__ = ["Member", "Program", "Rule", "Slots", "floating"]
+__all__ = ["Donated", "Member", "Program", "Rule", "Slots", "floating"]
 
 #: Parameter name -> slot -> array.
 Slots = dict[str, dict[str, Any]]
@@ -37,6 +38,15 @@ class Member(NamedTuple):
     args: tuple[tuple[str, Any], ...] = ()
     rate: int = 0
     counter: int = 0
+
+
+class Donated(Enum):
+    """What a step may write into, where that saves memory and time."""
+
+    NOTHING = 0
+    SLOTS = 1
+    #: Slots and parameters.
+    ALL = 2
 
 
 class Slot(NamedTuple):
@@ -75,15 +85,20 @@ class Rule:
     _programs: dict[Any, Program] = field(default_factory=dict, repr=False, compare=False)
 
     def program(
-        self, params: Mapping[str, Any], gradients: Mapping[str, Any], members: Mapping[str, Member]
+        self,
+        params: Mapping[str, Any],
+        gradients: Mapping[str, Any],
+        members: Mapping[str, Member],
+        donated: Donated = Donated.NOTHING,
     ) -> Program:
-        """Return the program for these arrays; made at the first call."""
+        """Return the program for these arrays, which may write into what is donated; made at the first call."""
         backend = self.backend_for(params)
         divided = backend.engine.layout_of(gradients)
         key: Any = tuple(
             (name, tuple(params[name].shape), params[name].dtype, gradients[name].dtype, member)
             for name, member in members.items()
         )
+        key = (*key, donated)
         if divided is not None:
             key = (*key, repr(divided))
         programs = self._programs
@@ -92,7 +107,7 @@ class Rule:
             # A training loop needs few; what changes at every step would fill the memory.
             if len(programs) >= 64:
                 programs.clear()
-            cached = programs[backend, key] = Program(self, backend, params, gradients, members)
+            cached = programs[backend, key] = Program(self, backend, params, gradients, members, donated)
         return cached
 
     def backend_for(self, arrays: Mapping[str, Any]) -> Backend:
@@ -122,6 +137,7 @@ class Program:
         params: Mapping[str, Any],
         gradients: Mapping[str, Any],
         members: Mapping[str, Member],
+        donated: Donated = Donated.NOTHING,
     ) -> None:
         self.backend = backend
         self.names = tuple(members)
@@ -152,15 +168,27 @@ class Program:
         ]
         jit = backend.name in ("jax", "mlx") if rule.jit is None else rule.jit
         layout = self._layout(gradients, set(model.input_keys))
-        physical = compile(model, backend, jit=jit, static_shapes=True, inference=True, layout=layout)
         #: Whether arrays may lie on other devices than that of the backend.
         self._is_divided = layout is not None or not backend.engine.is_single_device
+        written = () if self._is_divided or jit or backend.name != "torch" else self._written(donated)
+        #: Whether slots are written into.
+        self.writes_slots = bool(written)
+        inputs = set(model.input_keys)
+        donate = [key for key in written if key in inputs]
+        physical = compile(model, backend, jit=jit, static_shapes=True, inference=True, layout=layout, donate=donate)
         program = internals.current_program(physical)
         assert program is not None
         self._program = program
         self._inputs = frozenset(physical.input_keys)
         self._scalars: dict[float, Any] = {}
         self._own_gradients = backend.name == "torch"
+
+    def _written(self, donated: Donated) -> tuple[str, ...]:
+        """Return the names under which what is donated goes in."""
+        if donated is Donated.NOTHING:
+            return ()
+        slots = [key for _, _, slots, _ in self._keys for _, key, _ in slots]
+        return (*slots, *(param for param, *_ in self._keys if donated is Donated.ALL))
 
     def _layout(self, gradients: Mapping[str, Any], inputs: set[str]) -> ArrayLayout | None:
         """Return how the step is divided: parameters and slots as their gradients are."""
@@ -188,7 +216,8 @@ class Program:
     def _start(self, slot: Slot, param: Any) -> Any:
         engine = self.backend.engine
         if slot.is_copy:
-            return engine.as_array(param, slot.dtype)
+            array = engine.as_array(param, slot.dtype)
+            return engine.copy(array) if self.writes_slots and array.dtype == param.dtype else array
         if list(slot.shape) == list(param.shape) and engine.is_own(param):
             return engine.zeros_like(param, slot.dtype)
         return self.backend.zeros(tuple(slot.shape), dtype=slot.dtype)
@@ -221,6 +250,10 @@ class Program:
             arrays[slot.name] = adopted(self.backend, value, slot.dtype, param)
         return arrays
 
+    def copies(self, slots: Mapping[str, Any]) -> dict[str, Any]:
+        """Return slots of a parameter in memory of their own."""
+        return {slot: self.backend.engine.copy(array) for slot, array in slots.items()}
+
     def __call__(
         self,
         params: Mapping[str, Any],
@@ -249,6 +282,8 @@ class Program:
             data = {name: data[name] for name in self._inputs}
         if not engine.is_single_device:
             data = {n: engine.beside(x, gradients[self.names[0]]) if x.shape == () else x for n, x in data.items()}
+        if self.writes_slots:
+            self._check_devices(params, gradients)
         if self._own_gradients:
             data |= {name: value.detach() for name, value in data.items() if value.requires_grad}
         try:
@@ -263,6 +298,16 @@ class Program:
             new[name] = outputs[param]
             new_state[name] = {slot: outputs[key] for slot, _, key in slots}
         return new, new_state
+
+    def _check_devices(self, params: Mapping[str, Any], gradients: Mapping[str, Any]) -> None:
+        """Refuse gradients on other devices before anything is written into."""
+        for name in self.names:
+            param, gradient = params[name], gradients[name]
+            if param.device != gradient.device:
+                raise ParameterError(
+                    f"parameter {name!r} is on {param.device}, its gradient on {gradient.device}",
+                    hint="move one to the device of the other: gradient.to(param.device)",
+                )
 
     def _number(self, value: float) -> Any:
         scalar = self._scalars.get(value)

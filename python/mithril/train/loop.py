@@ -24,6 +24,7 @@ from .losses import add_loss, check_number, for_validation
 from .metrics import Meter, number_of, read_metrics
 from .progress import Progress
 from .step import TrainingStep
+from .update import Update
 
 __all__ = ["Options", "Training"]
 
@@ -109,6 +110,7 @@ class Training:
             )
         self._optimizer = SGD(0.01, momentum=0.9) if options.optimizer is None else options.optimizer
         self._whole = TrainingStep(self._trained, self._optimizer, loss=self._loss)
+        self._update = Update(self._optimizer, self._backend)
         names, size = self._trained.input_keys, options.batch_size
         convert = self._backend.engine.to_host
         self._data = open_data(
@@ -276,7 +278,7 @@ class Training:
         rate = getattr(self._optimizer, "learning_rate", None)
         rate = rate(self._optimizer.steps + (gradients is not None)) if callable(rate) else rate
         if gradients is not None:
-            self._params = self._optimizer.update(self._params, gradients)
+            self._params = self._update(self._params, gradients, outputs)
         if self._options.ema is not None:
             # Computed now: nothing else needs the averages, and what is put off would grow from batch to batch.
             self._backend.synchronize(self._options.ema.update(self._with_statistics()))

@@ -20,6 +20,7 @@ from ..optim import SGD, Optimizer
 from ..optim import internals as optimizers
 from .checkpoints import Checkpoint, Store, check_model, find, read, types_of
 from .losses import add_loss, check_number
+from .update import Update
 
 __all__ = ["TrainingStep"]
 
@@ -29,7 +30,8 @@ class TrainingStep:
 
     On `CBackend` loss, gradients and the step of the optimizer are one program, which changes parameters, running
     statistics and what the optimizer remembers where they lie: arrays that were taken from the model before show their
-    new values. On other backends gradients and optimizer run one after the other.
+    new values. On other backends gradients and optimizer run one after the other; on PyTorch parameters are changed
+    where they lie, too, but for those that were there before the first step.
 
     Parameters
     ----------
@@ -90,6 +92,7 @@ class TrainingStep:
         #: Whether each device keeps only its part of the parameters, where a layout divides them.
         self._is_distributed = internals.program_settings(model).layout is None
         self._programs: dict[Any, _Fused] = {}
+        self._update = Update(self.optimizer, self.model.backend)
         self.steps = 0
 
     def __call__(self, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,7 +119,7 @@ class TrainingStep:
                 if array is not self.params[name]:
                     self.params[name] = array
         outputs, gradients = self.model.evaluate(self.params, data, {self.loss: 1.0})
-        new = self.optimizer.update(self.params, gradients)
+        new = self._update(self.params, gradients, outputs)
         for name in gradients:
             self.params[name] = new[name]
         internals.update_state(self._original, self.model.state)

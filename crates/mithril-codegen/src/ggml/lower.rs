@@ -189,6 +189,7 @@ impl<'a> LoweringContext<'a> {
                     xp: "",
                     dtypes: |_| "",
                     on_cpu: false,
+                    donated: &[],
                 };
                 f(&cx).ok_or("ggml cannot express this use")?
             }

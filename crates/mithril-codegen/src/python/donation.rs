@@ -29,6 +29,10 @@ impl Donations {
         };
         Self(graph.values().map(|(v, _)| is_donated(v)).collect())
     }
+    /// Whether this is one of them.
+    pub fn has(&self, v: ValueId) -> bool {
+        self.0[v.index()]
+    }
     /// The template of a use of an op that may write into its first input; `None` if it may not, or cannot.
     pub fn lower(&self, target: &PythonTarget, function: &Function<'_>, id: NodeId) -> Option<Template> {
         let graph = function.graph;

@@ -11,9 +11,10 @@ use mithril_ir::lowering::is_list;
 use mithril_ir::{DType, Graph, Lit, NodeId, ValueId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::donation::Donations;
 use super::function::reads;
 use super::targets::PythonTarget;
-use super::template::{self, Template};
+use super::template::{self, Lists, Template};
 use super::{Function, release};
 
 /// On a CPU, what a call writes should still be in its caches when the next one reads it.
@@ -71,8 +72,12 @@ pub fn schedule(target: &PythonTarget, function: &Function<'_>, live: &[bool], d
     let mut alike: BTreeMap<Signature, Vec<NodeId>> = BTreeMap::new();
     let depths = depths(graph);
     let on_cpu = device == "cpu";
+    let donations = Donations::of(function, live);
     for id in graph.nodes().map(|(id, _)| id).filter(is_live) {
-        let Some(template) = template::lower_foreach(target, graph, id, on_cpu) else { continue };
+        let inputs = &graph.node(id).inputs;
+        let donated: Vec<usize> = (0..inputs.len()).filter(|&i| donations.has(inputs[i])).collect();
+        let lists = Lists { on_cpu, donated: &donated };
+        let Some(template) = template::lower_foreach(target, graph, id, lists) else { continue };
         if let Some(signature) = signature(graph, id, &template, depths[id.index()]) {
             alike.entry(signature).or_default().push(id);
             templates.insert(id, template);
@@ -98,9 +103,9 @@ pub fn schedule(target: &PythonTarget, function: &Function<'_>, live: &[bool], d
             continue;
         };
         let first = template.first_operand().map(|i| operands(graph, &nodes, i)).unwrap_or_default();
-        let in_place = template.starts_with_operand()
-            && lists.contains(&first)
-            && first.iter().all(|v| reads[v.index()] == 1);
+        let is_own = lists.contains(&first) && first.iter().all(|v| reads[v.index()] == 1);
+        let is_free = is_own || !first.is_empty() && first.iter().all(|&v| donations.has(v));
+        let in_place = is_free && template.starts_with_operand();
         lists.insert(nodes.iter().map(|id| graph.node(*id).outputs[0]).collect());
         let last = graph.node(nodes[0]).outputs[0];
         steps.push(Step::Group(Group { nodes, template, in_place, last }));

@@ -304,13 +304,15 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         let outputs: Vec<ValueId> = group.nodes.iter().map(|id| self.graph.node(*id).outputs[0]).collect();
         let list =
             group.template.first_operand().filter(|_| group.in_place).and_then(|i| expressions.get(&i));
-        let (name, line) = if let Some(list) = list {
-            (list.text.clone(), call.text.replacen('(', "_(", 1))
+        let (name, lines) = if let Some(list) = list {
+            (list.text.clone(), in_place(&call.text, &list.text))
         } else {
             let name = self.names.fresh(&self.plural(group.last));
-            (name.clone(), format!("{name} = {}", call.text))
+            (name.clone(), vec![format!("{name} = {}", call.text)])
         };
-        self.lines.push((wrapped(format!("{INDENT}{line}")), Some(first)));
+        for line in lines {
+            self.lines.push((wrapped(format!("{INDENT}{line}")), Some(first)));
+        }
         self.unpack(&outputs, &name);
         self.lists.insert(outputs, name);
         Ok(())
@@ -647,6 +649,23 @@ pub fn reads(function: &Function<'_>, live: &[bool]) -> Vec<usize> {
         }
     }
     reads
+}
+
+/// The statements by which a call writes into its list: of `f(g(xs, a), b)` they are `g_(xs, a)` and `f_(xs, b)`.
+fn in_place(call: &str, list: &str) -> Vec<String> {
+    let (names, mut rest) = call.split_once(&format!("({list}")).unwrap_or((call, ""));
+    let statement = |name: &str| {
+        let mut depth = 0_usize;
+        let end = rest.find(|c| {
+            let is_end = c == ')' && depth == 0;
+            depth = if c == '(' { depth + 1 } else { depth - usize::from(c == ')' && !is_end) };
+            is_end
+        });
+        let (arguments, behind) = rest.split_at(end.map_or(rest.len(), |at| at + 1));
+        rest = behind;
+        format!("{name}_({list}{arguments}")
+    };
+    names.rsplit('(').map(statement).collect()
 }
 
 fn several_lines(parts: &[Vec<String>], is_tuple: bool) -> String {

@@ -97,11 +97,14 @@ impl Template {
             _ => None,
         })
     }
-    /// Whether it is a call whose first argument is an operand, not something computed of one.
+    /// Whether it is a call whose first argument is an operand, or such a call of its own.
     pub fn starts_with_operand(&self) -> bool {
         match self.pieces.as_slice() {
             &[Piece::Text(start, end), Piece::Operand(..), ..] => {
-                self.text[start..end].strip_suffix('(').is_some_and(|name| !name.contains('('))
+                let names = self.text[start..end].strip_suffix('(');
+                let is_name =
+                    |name: &str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._".contains(&b));
+                names.is_some_and(|names| names.split('(').all(is_name))
             }
             _ => false,
         }
@@ -180,21 +183,35 @@ pub fn lower_in_place(target: &PythonTarget, graph: &Graph, node: NodeId) -> Opt
     if target.overlay.as_deref().is_some_and(|overlay| overlay.lower(graph, node).is_some()) {
         return None;
     }
-    lower_by(target, graph, node, [(target.in_place)(&node.op.lowering)], false)
+    lower_by(target, graph, node, [(target.in_place)(&node.op.lowering)], Lists::default())
+}
+
+/// What a call on lists of tensors may assume.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lists<'a> {
+    /// Whether the tensors are on a CPU.
+    pub on_cpu: bool,
+    /// Inputs that may be written into.
+    pub donated: &'a [usize],
 }
 
 /// The template of many uses of an op in one call, of which this is one, if the target has one.
-pub fn lower_foreach(target: &PythonTarget, graph: &Graph, node: NodeId, on_cpu: bool) -> Option<Template> {
+pub fn lower_foreach(
+    target: &PythonTarget,
+    graph: &Graph,
+    node: NodeId,
+    lists: Lists<'_>,
+) -> Option<Template> {
     let node = graph.node(node);
     if target.overlay.as_deref().is_some_and(|overlay| overlay.lower(graph, node).is_some()) {
         return None;
     }
-    lower_by(target, graph, node, [(target.foreach)(&node.op.lowering)], on_cpu)
+    lower_by(target, graph, node, [(target.foreach)(&node.op.lowering)], lists)
 }
 
 /// The template by the target's own table.
 fn lower_own(target: &PythonTarget, graph: &Graph, node: &Node) -> Option<Template> {
-    lower_by(target, graph, node, (target.rules)(&node.op.lowering), false)
+    lower_by(target, graph, node, (target.rules)(&node.op.lowering), Lists::default())
 }
 
 /// The template of the first rule that applies.
@@ -203,7 +220,7 @@ fn lower_by(
     graph: &Graph,
     node: &Node,
     rules: impl IntoIterator<Item = LoweringRule>,
-    on_cpu: bool,
+    lists: Lists<'_>,
 ) -> Option<Template> {
     let text = rules.into_iter().find_map(|text| match text {
         LoweringRule::None => None,
@@ -213,7 +230,9 @@ fn lower_by(
                 .map(|i| argument(target, graph, node, i))
                 .map(|arg| arg.map(|arg| if is_compound(&arg) { format!("({arg})") } else { arg }))
                 .collect::<Option<Vec<_>>>()?;
-            function(&LoweringCx { graph, node, args: &args, xp: target.xp, dtypes: target.dtypes, on_cpu })
+            let Lists { on_cpu, donated } = lists;
+            let (xp, dtypes) = (target.xp, target.dtypes);
+            function(&LoweringCx { graph, node, args: &args, xp, dtypes, on_cpu, donated })
         }
     })?;
     let is_detached = !target.detached.is_empty() && makes_integers(graph, node);

@@ -51,6 +51,10 @@ pub fn addcmul(cx: &LoweringCx<'_>) -> Option<String> {
     let (x, left, right) = (cx.arg(0), cx.arg(1), cx.arg(2));
     if !cx.absent(2) {
         let factor = cx.f64(2).ok().map(|x| x * value).filter(|x| x.is_finite())?;
+        // The memory of what is scaled takes the sum, where it may: a momentum that is given away.
+        if cx.donated == [1] {
+            return Some(format!("torch._foreach_add(torch._foreach_mul({left}, {factor:?}), {x})"));
+        }
         return Some(format!("torch._foreach_add({x}, {left}, alpha={factor:?})"));
     }
     if !cx.is_list(2) && !cx.on_cpu {

@@ -39,7 +39,7 @@ pub fn lower(
         LoweringRule::Function(f) => {
             let args: Vec<String> = (0..node.inputs.len()).map(|i| format!("{{{i}}}")).collect();
             let dtypes = |d: DType| d.short();
-            f(&LoweringCx { graph, node, args: &args, xp: "", dtypes, on_cpu: false })
+            f(&LoweringCx { graph, node, args: &args, xp: "", dtypes, on_cpu: false, donated: &[] })
                 .ok_or("ONNX has no op for these arguments")?
         }
     };

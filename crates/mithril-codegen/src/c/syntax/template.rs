@@ -30,7 +30,7 @@ pub fn template(graph: &Graph, node: NodeId) -> Option<String> {
         LoweringRule::Template(text) => text.to_owned(),
         LoweringRule::Function(f) => {
             let args: Vec<String> = (0..node.inputs.len()).map(|i| format!("{{{i}}}")).collect();
-            f(&LoweringCx { graph, node, args: &args, xp: "", dtypes: c_type, on_cpu: false })?
+            f(&LoweringCx { graph, node, args: &args, xp: "", dtypes: c_type, on_cpu: false, donated: &[] })?
         }
     };
     Some(numbered(&text, node.op))
