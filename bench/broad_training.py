@@ -32,8 +32,9 @@ from .broad_networks import network
 from .memory import status
 from .timing import turns
 
-#: Losses must be this close, as ratios, in the first `STEPS` steps.
-CLOSE, STEPS = 2e-3, 3
+#: Losses must be this close, as ratios: the first, and those behind it. Deep networks with random weights multiply
+#: what is rounded: a gradient of ResNet-50 by PyTorch is 2 % off that in float64.
+CLOSE, LATER, STEPS = 1e-4, 2e-2, 3
 
 #: The step of SGD, and its momentum.
 RATE, MOMENTUM = 1e-3, 0.9
@@ -159,7 +160,7 @@ def measure(name: str, batch: int, threads: int, peers: list[str]) -> dict[str, 
         except Exception as reason:
             result[f"{other} failed"] = str(reason).splitlines()[0][:200]
             continue
-        if not np.allclose(losses, others, rtol=CLOSE):
+        if not (np.allclose(losses[:1], others[:1], rtol=CLOSE) and np.allclose(losses, others, rtol=LATER)):
             raise AssertionError(f"losses {losses}, of {other} {others}")
         sides.append(step)
         names.append(other)
@@ -191,10 +192,11 @@ def memory(name: str, batch: int, threads: int, side: str) -> dict[str, Any]:
 
 
 def explain(name: str, batch: int, threads: int) -> None:
-    """Print our steps, the slowest first."""
+    """Print our steps, the slowest first, without the update of the parameters."""
     module, inputs = build(name, batch)
     _, compiled, data = mine(module, inputs, threads)
-    print(compiled.profile(compiled.parameters, data, gradients=True))
+    (loss,) = compiled.output_keys
+    print(compiled.profile(compiled.parameters, data, {loss: 1.0}))
 
 
 def measured(*arguments: str, threads: int) -> dict[str, Any]:
