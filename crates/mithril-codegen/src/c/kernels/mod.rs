@@ -65,6 +65,7 @@ pub use spec::epilogue::{Epilogue, Operand};
 pub use spec::gemm::{Gemm, Packing};
 pub use spec::strides::{Stored, Strides};
 pub use weight_gradient::correlation::Correlation;
+pub use weight_gradient::grouped::GroupedCorrelation;
 
 pub use crate::c::ir::kernel::{Argument, Call, Kernel, PanelStart};
 pub use crate::c::options::Scheme;

@@ -9,6 +9,7 @@ use crate::c::ir::program::{KernelCall, KernelMemory, KernelProgram, KernelWork,
 use crate::c::kernels::spec::epilogue::Epilogue;
 use crate::c::kernels::spec::strides::Stored;
 use crate::c::kernels::weight_gradient::correlation::Correlation;
+use crate::c::kernels::weight_gradient::grouped::GroupedCorrelation;
 use crate::c::select::context::{SelectionContext, call, is_fixed, operands};
 use crate::c::syntax::template::c_type;
 
@@ -30,13 +31,17 @@ pub fn correlation(
     };
     let target = *making.library.target();
     let sums_pixels = conv.kernel.iter().product::<usize>() > height * width;
-    let suits = sums_pixels && conv.groups == 1 && Correlation::suits(conv.filters, conv.element, &target);
+    let is_grouped = conv.groups > 1;
+    let suits = sums_pixels && (is_grouped || Correlation::suits(conv.filters, conv.element, &target));
     if !suits || is_fixed(program, w, making.request) {
         return None;
     }
-    let ([image, result], [image_strides, result_strides]) = {
-        let [(image, a), (result, b)] = [planes(program, x)?, planes(program, w)?];
-        ([image, result], [a, b])
+    // What counts channels of the image counts groups, and images inside of them.
+    let images = conv.channels / conv.groups;
+    let [(image, image_strides), (result, result_strides)] = if is_grouped {
+        [(x, own_planes(program, x)?), (w, own_planes(program, w)?)]
+    } else {
+        [planes(program, x)?, planes(program, w)?]
     };
     let flat_nest = Nest { value: flat_loads(&nest.value, &program.buffers), ..nest.clone() };
     let names = names(&vars, height, width);
@@ -45,7 +50,7 @@ pub fn correlation(
     let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
     let made = Correlation {
         element: conv.element,
-        batch: conv.channels,
+        batch: images,
         channels: conv.batch,
         filters: conv.filters,
         image: conv.image,
@@ -60,10 +65,16 @@ pub fn correlation(
         out_element: c_type(program.buffers[nest.to].dtype).to_owned(),
         epilogue: Epilogue { operands, expression: epilogue.expression, vectors: epilogue.vectors },
     };
-    let kernel = made.build(making.library)?;
+    let (channels, filters, [down, across]) = (made.channels, made.filters, made.result);
+    let groups = if is_grouped { format!(" in {} groups", conv.groups) } else { String::new() };
+    let kernel = if is_grouped {
+        let group_stride = images * made.image_strides[0];
+        GroupedCorrelation { of: made, groups: conv.groups, group_stride }.build(making.library)
+    } else {
+        made.build(making.library)?
+    };
     let what = format!(
-        "gradient of {height}x{width} weights of {} channels to {}, {}x{} pixels",
-        made.channels, made.filters, made.result[0], made.result[1]
+        "gradient of {height}x{width} weights of {channels} channels to {filters}{groups}, {down}x{across} pixels"
     );
     let work = nest.vars.iter().chain(c.vars).map(|v| v.size as usize).product();
     Some(call(kernel, nest.to, [(image, 0), (result, 0)], starts, what, work))
@@ -78,6 +89,13 @@ fn planes(program: &KernelProgram, buffer: BufferId) -> Option<(BufferId, [usize
     let strides = [plane * of.shape[1], plane];
     let [channel, image] = order.map(|axis| strides[axis] as usize);
     (of.blocks.is_none()).then_some((from, [image, channel]))
+}
+
+/// Elements from one image to the next and from one channel to the next of a tensor that is indexed [channel, image, …].
+fn own_planes(program: &KernelProgram, buffer: BufferId) -> Option<[usize; 2]> {
+    let of = &program.buffers[buffer];
+    let plane = of.shape[2..].iter().product::<i64>() as usize;
+    of.blocks.is_none().then_some([plane, plane * of.shape[1] as usize])
 }
 
 /// The buffer whose planes a buffer holds in another order, and which of its axes the first two axes are; unless it may be

@@ -3,7 +3,9 @@
 
 use std::fmt::Write as _;
 
-use mithril_codegen::c::kernels::{Correlation, Element, Epilogue, Library, Operand, Strides, Target};
+use mithril_codegen::c::kernels::{
+    Correlation, Element, Epilogue, GroupedCorrelation, Library, Operand, Strides, Target,
+};
 
 use super::program::{Cases, calls};
 
@@ -12,7 +14,12 @@ pub fn cases(target: Target) -> Cases {
     let mut bodies = Vec::new();
     for (index, of) in specifications().iter().enumerate() {
         let kernel = of.build(&mut library).expect("planes lie one after the other");
-        bodies.push(body(of, &calls(&kernel, 1 + index % 3)));
+        bodies.push(body(of, 1, 0, &calls(&kernel, 1 + index % 3)));
+    }
+    for (index, grouped) in in_groups().iter().enumerate() {
+        let kernel = grouped.build(&mut library);
+        let GroupedCorrelation { of, groups, group_stride } = grouped;
+        bodies.push(body(of, *groups, *group_stride, &calls(&kernel, 1 + index % 3)));
     }
     Cases { source: library.source(), bodies }
 }
@@ -88,13 +95,59 @@ fn specifications() -> Vec<Correlation> {
     all
 }
 
+/// Depthwise ones, few and many channels in a group, more filters than fit into the cache, strides and dilation.
+fn in_groups() -> Vec<GroupedCorrelation> {
+    // Images are [channel of a group, group, image], results [filter, image].
+    let grouped = |groups: usize, of: Correlation| {
+        let [plane, pixels, places] = [of.image, of.result, of.kernel].map(|size| size[0] * size[1]);
+        let group_stride = of.batch * plane;
+        let of = Correlation {
+            image_strides: [plane, groups * group_stride],
+            result_strides: [pixels, of.batch * pixels],
+            out: Strides { batch: vec![places], row: of.channels * places, column: 1 },
+            ..of
+        };
+        GroupedCorrelation { of, groups, group_stride }
+    };
+    let stepped = |step: [usize; 2], dilation: [usize; 2], padding: [[usize; 2]; 2], of: Correlation| {
+        let reach = |i: usize| (of.result[i] - 1) * step[i] + (of.kernel[i] - 1) * dilation[i] + 1;
+        let image = [0, 1].map(|i| reach(i).saturating_sub(padding[i][0] + padding[i][1]).max(1));
+        Correlation { image, stride: step, dilation, padding, ..of }
+    };
+    let same = [[1, 1], [1, 1]];
+    vec![
+        grouped(5, stepped([1, 1], [1, 1], same, plain(3, [1, 5], [7, 9], [3, 3]))),
+        grouped(4, stepped([2, 2], [1, 1], same, plain(2, [1, 4], [6, 20], [3, 3]))),
+        // An image with a last row and column that no weight meets.
+        grouped(
+            3,
+            Correlation {
+                image: [12, 16],
+                ..stepped([2, 2], [1, 1], same, plain(2, [2, 9], [6, 8], [3, 3]))
+            },
+        ),
+        grouped(2, stepped([1, 1], [1, 1], [[3, 3], [3, 3]], plain(2, [1, 2], [5, 11], [7, 7]))),
+        grouped(2, stepped([3, 2], [2, 3], [[2, 1], [0, 4]], plain(3, [3, 10], [4, 6], [4, 3]))),
+        grouped(2, stepped([1, 1], [1, 1], same, plain(2, [40, 96], [9, 4], [3, 3]))),
+        grouped(3, plain(4, [2, 3], [1, 17], [1, 4])),
+        grouped(
+            2,
+            Correlation {
+                element: Element::F64,
+                out_element: "double".to_owned(),
+                ..stepped([2, 1], [1, 2], [[0, 2], [2, 2]], plain(2, [3, 6], [5, 6], [5, 3]))
+            },
+        ),
+    ]
+}
+
 /// Fills, calls, and compares with the definition.
-fn body(of: &Correlation, calls: &str) -> String {
+fn body(of: &Correlation, groups: usize, group_stride: usize, calls: &str) -> String {
     let ([h, w], [oh, ow], [kh, kw]) = (of.image, of.result, of.kernel);
     let (n, c, f, element) = (of.batch, of.channels, of.filters, of.element.c());
     let weights = f * c * kh * kw;
     let mut text = String::new();
-    let _ = writeln!(text, "FILLED({element}, a, {});", n * c * h * w);
+    let _ = writeln!(text, "FILLED({element}, a, {});", n * groups * c * h * w);
     let _ = writeln!(text, "FILLED({element}, b, {});", n * f * oh * ow);
     let _ = writeln!(text, "FILLED({element}, out, {weights}); FILLED({element}, operand0, {weights});");
     text.push_str(calls);
@@ -105,7 +158,7 @@ fn body(of: &Correlation, calls: &str) -> String {
          for (long i = 0; i < {n}; i++) for (long oy = 0; oy < {oh}; oy++) for (long ox = 0; ox < {ow}; ox++) {{\n\
          long y = oy * {} + ky * {} - {}, x = ox * {} + kx * {} - {};\n\
          if (y < 0 || y >= {h} || x < 0 || x >= {w}) continue;\n\
-         sum += (double)a[i * {} + batch * {} + y * {w} + x] * b[i * {} + row * {} + oy * {ow} + ox]; }}",
+         sum += (double)a[i * {} + row / {} * {group_stride} + batch * {} + y * {w} + x] * b[i * {} + row * {} + oy * {ow} + ox]; }}",
         of.stride[0],
         of.dilation[0],
         of.padding[0][0],
@@ -113,6 +166,7 @@ fn body(of: &Correlation, calls: &str) -> String {
         of.dilation[1],
         of.padding[1][0],
         of.image_strides[0],
+        f / groups,
         of.image_strides[1],
         of.result_strides[0],
         of.result_strides[1],

@@ -1,3 +1,4 @@
 //! Gradients of the weights of convolutions.
 
 pub mod correlation;
+pub mod grouped;
