@@ -28,6 +28,9 @@ const FEWEST_LANES: i64 = 8;
 /// Copies of inner loops at most, one for each outcome of the tests around them.
 const MOST_COPIES: usize = 24;
 
+/// Turns of a loop at most that is written out, since each turn reads something else.
+const MOST_CHOICES: i64 = 4;
+
 /// Steps of a loop that keep several threads busy.
 const MANY_PARTS: i64 = 16;
 
@@ -181,6 +184,19 @@ pub fn write_rows(
     (split, knows_part)
 }
 
+/// Whether what is read is chosen by the turn of a short loop, such as the phase of a pixel: with a choice in each turn, there
+/// are no vectors.
+fn is_choice(value: &Expr, var: Var) -> bool {
+    let mut is_tested = false;
+    let is_own = |test: &Within| matches!(test.index.terms.as_slice(), [(Atom::Var(v), _)] if *v == var);
+    value.walk(&mut |e| {
+        if let Expr::Select { when, .. } = e {
+            is_tested |= when.iter().any(is_own);
+        }
+    });
+    is_tested && var.size <= MOST_CHOICES && !value.reduces()
+}
+
 struct Levels<'w, 'a> {
     writer: &'w mut Writer<'a>,
     to: BufferId,
@@ -206,6 +222,13 @@ impl Levels<'_, '_> {
             return;
         }
         let split = self.split && depth == 0;
+        if !split && self.copies >= MOST_CHOICES as usize && is_choice(value, var) {
+            self.copies -= (var.size - 1) as usize;
+            for turn in 0..var.size {
+                self.segment(depth, value, turn, turn + 1);
+            }
+            return;
+        }
         let inside = if split { None } else { inside(value, var) };
         let since = self.writer.known();
         let inner = self.vars[depth..].to_vec();
