@@ -197,6 +197,22 @@ fn is_choice(value: &Expr, var: Var) -> bool {
     is_tested && var.size <= MOST_CHOICES && !value.reduces()
 }
 
+/// The number by which remainders of a variable choose what is read, where it does not divide the turns of the loop.
+fn uneven_digit(value: &Expr, var: Var) -> Option<i64> {
+    let mut found = None;
+    value.walk(&mut |e| {
+        let Expr::Select { when, .. } = e else { return };
+        for test in when {
+            if let [(Atom::Mod(inner, by), 1)] = test.index.terms.as_slice()
+                && **inner == Index::var(var)
+            {
+                found = found.or(Some(*by));
+            }
+        }
+    });
+    found.filter(|&by| by <= MOST_CHOICES && var.size % by != 0 && var.size >= 2 * by && !value.reduces())
+}
+
 struct Levels<'w, 'a> {
     writer: &'w mut Writer<'a>,
     to: BufferId,
@@ -227,6 +243,10 @@ impl Levels<'_, '_> {
             for turn in 0..var.size {
                 self.segment(depth, value, turn, turn + 1);
             }
+            return;
+        }
+        if !split && let Some(by) = uneven_digit(value, var) {
+            self.digits(depth, value, by);
             return;
         }
         let inside = if split { None } else { inside(value, var) };
@@ -324,6 +344,22 @@ impl Levels<'_, '_> {
         self.level(depth, &value);
         self.vars[depth] = var;
         self.at = old;
+    }
+    /// Writes a loop as one over quotients by `by` with one over remainders inside, and the turns that are left.
+    fn digits(&mut self, depth: usize, value: &Expr, by: i64) {
+        let (var, old) = (self.vars[depth], self.at.clone());
+        let whole = var.size / by * by;
+        let [quotient, remainder] =
+            [(0, whole / by), (1, by)].map(|(i, size)| Var { id: self.next + i, size });
+        self.next += 2;
+        let number = Index::var(quotient) * by + Index::var(remainder);
+        let index = |v: Var| if v == var { number.clone() } else { Index::var(v) };
+        self.vars.splice(depth..=depth, [quotient, remainder]);
+        self.at = self.at.substitute(&index);
+        self.level(depth, &value.substitute(&index));
+        self.vars.splice(depth..=depth + 1, [var]);
+        self.at = old;
+        self.segment(depth, value, whole, var.size);
     }
     /// Writes a part of a loop: there, tests that are always passed need not be made.
     fn segment(&mut self, depth: usize, value: &Expr, from: i64, to: i64) {
