@@ -1,10 +1,10 @@
 //! Gradients of the weights of convolutions among the sums of products: they slide the result of a convolution over its
 //! image, and sum over images and pixels.
 
-use crate::c::analysis::affine::flat_loads;
+use crate::c::analysis::affine::{affine, flat_loads};
 use crate::c::analysis::contraction::{Contraction, the_sum};
 use crate::c::analysis::convolution::{names, pixels, sliding};
-use crate::c::ir::expr::{BufferId, Expr, Index};
+use crate::c::ir::expr::{BufferId, Expr, Index, Var};
 use crate::c::ir::program::{KernelCall, KernelMemory, KernelProgram, KernelWork, Nest, Place};
 use crate::c::kernels::spec::epilogue::Epilogue;
 use crate::c::kernels::spec::strides::Stored;
@@ -38,11 +38,8 @@ pub fn correlation(
     }
     // What counts channels of the image counts groups, and images inside of them.
     let images = conv.channels / conv.groups;
-    let [(image, image_strides), (result, result_strides)] = if is_grouped {
-        [(x, own_planes(program, x)?), (w, own_planes(program, w)?)]
-    } else {
-        [planes(program, x)?, planes(program, w)?]
-    };
+    let (image, image_strides, group_stride) = planes(program, x, conv.groups)?;
+    let (result, result_strides, _) = planes(program, w, 1)?;
     let flat_nest = Nest { value: flat_loads(&nest.value, &program.buffers), ..nest.clone() };
     let names = names(&vars, height, width);
     let epilogue = making.epilogues.add(&program.buffers, &flat_nest, the_sum(&flat_nest.value)?, &names)?;
@@ -68,7 +65,6 @@ pub fn correlation(
     let (channels, filters, [down, across]) = (made.channels, made.filters, made.result);
     let groups = if is_grouped { format!(" in {} groups", conv.groups) } else { String::new() };
     let kernel = if is_grouped {
-        let group_stride = images * made.image_strides[0];
         GroupedCorrelation { of: made, groups: conv.groups, group_stride }.build(making.library)
     } else {
         made.build(making.library)?
@@ -80,37 +76,42 @@ pub fn correlation(
     Some(call(kernel, nest.to, [(image, 0), (result, 0)], starts, what, work))
 }
 
-/// Where the planes of a tensor that is indexed [channel, image, …] lie: the buffer, and the elements from one image to the
-/// next and from one channel to the next. Of a copy that only changes their order, those of what was copied.
-fn planes(program: &KernelProgram, buffer: BufferId) -> Option<(BufferId, [usize; 2])> {
-    let (from, order) = copied(program, buffer).unwrap_or((buffer, [0, 1]));
-    let of = &program.buffers[from];
-    let plane = of.shape[2..].iter().product::<i64>();
-    let strides = [plane * of.shape[1], plane];
-    let [channel, image] = order.map(|axis| strides[axis] as usize);
-    (of.blocks.is_none()).then_some((from, [image, channel]))
+/// Where the planes of a tensor that is indexed [channel, group and image, …] lie: the buffer; the elements from one image to
+/// the next and from one channel to the next; and from one group to the next. Of a copy that only changes their order, those
+/// of what was copied.
+fn planes(program: &KernelProgram, buffer: BufferId, groups: usize) -> Option<(BufferId, [usize; 2], usize)> {
+    let shape = &program.buffers[buffer].shape;
+    let vars: Vec<Var> = shape.iter().zip(program.next_var..).map(|(&size, id)| Var { id, size }).collect();
+    let own = || (buffer, vars.iter().map(|&v| Index::var(v)).collect());
+    let strides = |(from, at): (BufferId, Vec<Index>)| {
+        let of = &program.buffers[from];
+        let group = Var { id: vars[0].id + vars.len() as u32, size: groups as i64 };
+        let image = Var { id: group.id + 1, size: vars[1].size / group.size };
+        let number = Index::var(group) * image.size + Index::var(image);
+        let place =
+            of.position(&at).substitute(&|v| if v == vars[1] { number.clone() } else { Index::var(v) });
+        let all = [&[vars[0], group, image], &vars[2..]].concat();
+        let (factors, constant) = affine(&place, &all)?;
+        let rows = (2..shape.len()).map(|i| shape[i + 1..].iter().product::<i64>() as usize);
+        let is_plane = rows.zip(&factors[3..]).zip(&vars[2..]).all(|((row, &f), v)| v.size == 1 || f == row);
+        let [channel, group, image] = [0, 1, 2].map(|i| factors[i]);
+        (of.blocks.is_none() && constant == 0 && is_plane).then_some((from, [image, channel], group))
+    };
+    copied(program, buffer, &vars).and_then(strides).or_else(|| strides(own()))
 }
 
-/// Elements from one image to the next and from one channel to the next of a tensor that is indexed [channel, image, …].
-fn own_planes(program: &KernelProgram, buffer: BufferId) -> Option<[usize; 2]> {
-    let of = &program.buffers[buffer];
-    let plane = of.shape[2..].iter().product::<i64>() as usize;
-    of.blocks.is_none().then_some([plane, plane * of.shape[1] as usize])
-}
-
-/// The buffer whose planes a buffer holds in another order, and which of its axes the first two axes are; unless it may be
-/// changed before the copy is read. Planes are whole: rows of a part of a plane do not lie one after the other.
-fn copied(program: &KernelProgram, buffer: BufferId) -> Option<(BufferId, [usize; 2])> {
+/// What the element of a copy at these places was copied from: the buffer and the place in it; unless it may be changed
+/// before the copy is read.
+fn copied(program: &KernelProgram, buffer: BufferId, vars: &[Var]) -> Option<(BufferId, Vec<Index>)> {
     let mut makers = program.steps.iter().filter(|step| step.writes().contains(&buffer));
     let (maker, None) = (makers.next()?, makers.next()) else { return None };
     let KernelWork::Nest(nest) = &maker.work else { return None };
     let Expr::Load { from, at, stored } = &nest.value else { return None };
     let [of, to] = [*from, buffer].map(|b| &program.buffers[b]);
-    let own: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
-    let order = [0, 1].map(|i| at.iter().take(2).position(|index| *index == own[i]));
-    let whole = at.len() == own.len() && at[2..] == own[2..] && of.shape[2..] == to.shape[2..];
-    let stays = whole && *stored == to.dtype && of.dtype == to.dtype;
     let is_kept =
         matches!(of.place, Place::Memory(KernelMemory::Arena(_)) | Place::Input(_) | Place::Constant(_));
-    (stays && is_kept).then_some((*from, [order[0]?, order[1]?]))
+    let is_copy = *stored == to.dtype && of.dtype == to.dtype && nest.vars.len() == vars.len();
+    let own = |v: Var| Index::var(nest.vars.iter().position(|w| *w == v).map_or(v, |i| vars[i]));
+    (is_kept && is_copy && !at.iter().any(Index::reads))
+        .then(|| (*from, at.iter().map(|index| index.substitute(&own)).collect()))
 }
