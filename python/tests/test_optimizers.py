@@ -437,6 +437,15 @@ def test_a_gradient_on_another_device_changes_nothing():
     assert all(torch.equal(optimizer.state[n]["momentum"], value) for n, value in before.items())
 
 
+def test_parameters_that_share_memory_are_not_donated():
+    shared = torch.ones(3)
+    params, gradients = {"a": shared, "b": shared}, {"a": torch.ones(3), "b": torch.ones(3)}
+    with pytest.raises(ml.errors.ParameterError, match="'a' and 'b' are donated, but share their memory"):
+        optim.SGD(0.1).update(params, gradients, donate=True)
+    assert torch.equal(shared, torch.ones(3))
+    optim.SGD(0.1).update(params, gradients)
+
+
 @pytest.mark.parametrize("backend", [ml.CBackend(), ml.TorchBackend(), ml.NumpyBackend()], ids=lambda b: b.name)
 def test_a_state_that_was_read_stays_what_it_was(backend):
     model = ml.Model()

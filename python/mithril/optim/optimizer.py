@@ -290,7 +290,7 @@ class Optimizer:
 
         Those that are written into are nobody else's.
         """
-        shared = self._shared.intersection(program.names) if is_written else frozenset()
+        shared = self._shared.intersection(program.names) if is_written and self._shared else frozenset()
         if program is self._fits and not shared:
             return self.state
         state: Slots = {}

@@ -173,6 +173,7 @@ class Program:
         written = () if self._is_divided or jit or backend.name != "torch" else self._written(donated)
         #: Whether slots are written into.
         self.writes_slots = bool(written)
+        self._writes_params = bool(written) and donated is Donated.ALL
         inputs = set(model.input_keys)
         donate = [key for key in written if key in inputs]
         physical = compile(model, backend, jit=jit, static_shapes=True, inference=True, layout=layout, donate=donate)
@@ -284,6 +285,8 @@ class Program:
             data = {n: engine.beside(x, gradients[self.names[0]]) if x.shape == () else x for n, x in data.items()}
         if self.writes_slots:
             self._check_devices(params, gradients)
+        if self._writes_params:
+            self._check_apart(params)
         if self._own_gradients:
             data |= {name: value.detach() for name, value in data.items() if value.requires_grad}
         try:
@@ -307,6 +310,18 @@ class Program:
                 raise ParameterError(
                     f"parameter {name!r} is on {param.device}, its gradient on {gradient.device}",
                     hint="move one to the device of the other: gradient.to(param.device)",
+                )
+
+    def _check_apart(self, params: Mapping[str, Any]) -> None:
+        """Refuse parameters that are donated twice: one step would change what the other reads."""
+        holders: dict[int, str] = {}
+        for name in self.names:
+            place = params[name].data_ptr()
+            other = holders.setdefault(place, name) if place else name
+            if other != name:
+                raise ParameterError(
+                    f"parameters {other!r} and {name!r} are donated, but share their memory",
+                    hint="donate copies: {name: tensor.clone() for name, tensor in params.items()}",
                 )
 
     def _number(self, value: float) -> Any:
