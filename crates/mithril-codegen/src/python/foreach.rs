@@ -216,3 +216,20 @@ fn order(graph: &Graph, groups: &[Vec<NodeId>]) -> Vec<usize> {
     debug_assert_eq!(order.len(), groups.len(), "groups read each other");
     order
 }
+
+/// The statements by which a call writes into its list: of `f(g(xs, a), b)` they are `g_(xs, a)` and `f_(xs, b)`.
+pub fn in_place(call: &str, list: &str) -> Vec<String> {
+    let (names, mut rest) = call.split_once(&format!("({list}")).unwrap_or((call, ""));
+    let statement = |name: &str| {
+        let mut depth = 0_usize;
+        let end = rest.find(|c| {
+            let is_end = c == ')' && depth == 0;
+            depth = if c == '(' { depth + 1 } else { depth - usize::from(c == ')' && !is_end) };
+            is_end
+        });
+        let (arguments, behind) = rest.split_at(end.map_or(rest.len(), |at| at + 1));
+        rest = behind;
+        format!("{name}_({list}{arguments}")
+    };
+    names.rsplit('(').map(statement).collect()
+}

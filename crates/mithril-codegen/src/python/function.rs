@@ -305,14 +305,12 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         let list =
             group.template.first_operand().filter(|_| group.in_place).and_then(|i| expressions.get(&i));
         let (name, lines) = if let Some(list) = list {
-            (list.text.clone(), in_place(&call.text, &list.text))
+            (list.text.clone(), foreach::in_place(&call.text, &list.text))
         } else {
             let name = self.names.fresh(&self.plural(group.last));
             (name.clone(), vec![format!("{name} = {}", call.text)])
         };
-        for line in lines {
-            self.lines.push((wrapped(format!("{INDENT}{line}")), Some(first)));
-        }
+        self.lines.extend(lines.iter().map(|line| (wrapped(format!("{INDENT}{line}")), Some(first))));
         self.unpack(&outputs, &name);
         self.lists.insert(outputs, name);
         Ok(())
@@ -649,23 +647,6 @@ pub fn reads(function: &Function<'_>, live: &[bool]) -> Vec<usize> {
         }
     }
     reads
-}
-
-/// The statements by which a call writes into its list: of `f(g(xs, a), b)` they are `g_(xs, a)` and `f_(xs, b)`.
-fn in_place(call: &str, list: &str) -> Vec<String> {
-    let (names, mut rest) = call.split_once(&format!("({list}")).unwrap_or((call, ""));
-    let statement = |name: &str| {
-        let mut depth = 0_usize;
-        let end = rest.find(|c| {
-            let is_end = c == ')' && depth == 0;
-            depth = if c == '(' { depth + 1 } else { depth - usize::from(c == ')' && !is_end) };
-            is_end
-        });
-        let (arguments, behind) = rest.split_at(end.map_or(rest.len(), |at| at + 1));
-        rest = behind;
-        format!("{name}_({list}{arguments}")
-    };
-    names.rsplit('(').map(statement).collect()
 }
 
 fn several_lines(parts: &[Vec<String>], is_tuple: bool) -> String {
