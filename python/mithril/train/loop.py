@@ -110,7 +110,7 @@ class Training:
             )
         self._optimizer = SGD(0.01, momentum=0.9) if options.optimizer is None else options.optimizer
         self._whole = TrainingStep(self._trained, self._optimizer, loss=self._loss)
-        self._update = Update(self._optimizer, self._backend)
+        self._update = Update(self._optimizer, self._trained)
         names, size = self._trained.input_keys, options.batch_size
         convert = self._backend.engine.to_host
         self._data = open_data(

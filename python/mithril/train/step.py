@@ -92,7 +92,7 @@ class TrainingStep:
         #: Whether each device keeps only its part of the parameters, where a layout divides them.
         self._is_distributed = internals.program_settings(model).layout is None
         self._programs: dict[Any, _Fused] = {}
-        self._update = Update(self.optimizer, self.model.backend)
+        self._update = Update(self.optimizer, self.model)
         self.steps = 0
 
     def __call__(self, data: Mapping[str, Any]) -> dict[str, Any]:
