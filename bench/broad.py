@@ -155,18 +155,15 @@ def _children_and_self() -> int:
 
 def measured(name: str, batch: int, threads: int, peers: list[str]) -> dict[str, Any]:
     """Measure one network in a process that has so many processors and an empty cache."""
-    command = [
-        sys.executable,
-        "-m",
-        "bench.broad",
-        "--measure",
-        name,
-        str(batch),
-        str(threads),
-        "--peers",
-        ",".join(peers),
-    ]
+    return alone(
+        "bench.broad", "--measure", name, str(batch), str(threads), "--peers", ",".join(peers), threads=threads
+    )
+
+
+def alone(module: str, *arguments: str, threads: int) -> dict[str, Any]:
+    """Run a module in a process that has so many processors and an empty cache; its last line, or an error."""
     processors = sorted(os.sched_getaffinity(0))[:threads]
+    command = [sys.executable, "-m", module, *arguments]
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MITHRIL_CACHE_DIR": cache}
         try:
@@ -185,9 +182,9 @@ def measured(name: str, batch: int, threads: int, peers: list[str]) -> dict[str,
     return result
 
 
-def ratio(result: dict[str, Any]) -> float | None:
+def ratio(result: dict[str, Any], peers: Iterable[str] = PEERS) -> float | None:
     """How many times faster ours is than the best peer."""
-    times = [result[name] for name in PEERS if name in result]
+    times = [result[name] for name in peers if name in result]
     return min(times) / result["ours"] if times else None
 
 

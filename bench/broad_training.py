@@ -15,11 +15,7 @@ import argparse
 import gc
 import json
 import math
-import os
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from .broad import LIMIT, existing
+from .broad import alone, existing, ratio
 from .broad_networks import network
 from .memory import status
 from .timing import turns
@@ -199,28 +195,6 @@ def explain(name: str, batch: int, threads: int) -> None:
     print(compiled.profile(compiled.parameters, data, {loss: 1.0}))
 
 
-def measured(*arguments: str, threads: int) -> dict[str, Any]:
-    """Run this module in a process that has so many processors and an empty cache."""
-    processors = sorted(os.sched_getaffinity(0))[:threads]
-    command = [sys.executable, "-m", "bench.broad_training", *arguments]
-    with tempfile.TemporaryDirectory() as cache:
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MITHRIL_CACHE_DIR": cache}
-        try:
-            done = subprocess.run(
-                ["taskset", "-c", ",".join(map(str, processors)), *command],
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=LIMIT,
-            )
-        except subprocess.TimeoutExpired:
-            return {"error": f"more than {LIMIT} seconds"}
-    if done.returncode:
-        return {"error": (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1][:300]}
-    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return result
-
-
 def row(name: str, batch: int, threads: int, result: dict[str, Any], held: dict[str, Any]) -> str:
     """One line of the table."""
     start = f"| {name} | {batch} | {threads} |"
@@ -228,16 +202,10 @@ def row(name: str, batch: int, threads: int, result: dict[str, Any], held: dict[
         return f"{start} {result['error']} | | | | | |"
     times = [result.get(peer) for peer in PEERS]
     others = " | ".join("fails" if each is None else f"{each * 1e3:.0f}" for each in times)
-    faster = ratio(result)
+    faster = ratio(result, PEERS)
     text = "" if faster is None else f"{faster:.2f}"
     megabytes = ", ".join(f"{held[side] / 1e6:.0f}" if side in held else "-" for side in ("ours", *PEERS))
     return f"{start} {result['ours'] * 1e3:.0f} | {others} | {text} | {result['first']:.1f} | {megabytes} |"
-
-
-def ratio(result: dict[str, Any]) -> float | None:
-    """How many times faster ours is than the best peer."""
-    times = [result[name] for name in PEERS if name in result]
-    return min(times) / result["ours"] if times and "ours" in result else None
 
 
 def main() -> None:
@@ -265,12 +233,12 @@ def main() -> None:
     ratios = []
     for name in options.network or CHOICE:
         common = ("--measure", "--network", name, "--batch", str(options.batch), "--threads", str(options.threads))
-        result = measured(*common, "--peers", ",".join(peers), threads=options.threads)
+        result = alone("bench.broad_training", *common, "--peers", ",".join(peers), threads=options.threads)
         held: dict[str, Any] = {}
         for side in ("ours", *peers) if options.memory else ():
-            held.update(measured(*common, "--side", side, threads=options.threads))
+            held.update(alone("bench.broad_training", *common, "--side", side, threads=options.threads))
         print(row(name, options.batch, options.threads, result, held), flush=True)
-        if "error" not in result and (faster := ratio(result)):
+        if "error" not in result and (faster := ratio(result, PEERS)):
             ratios.append(faster)
     if ratios:
         mean = math.exp(statistics.fmean(map(math.log, ratios)))

@@ -1,7 +1,6 @@
 /* The gradient of the weights of a convolution in @groups@ groups: sums[@group_filters@ filters][@channels@ channels]
    [@kh@][@kw@] of each group, over @n@ images. Rows of a result are brought to the distance that rows of its image have,
-   with zeros between them, and an image of which only every so manieth pixel meets a weight is split into phases, one
-   for each of the pixels that follow each other. Then what a weight meets lies as far behind what the weight before
+   with zeros between them; with a stride an image is split into phases, of every stride-th pixel each. Then what a weight meets lies as far behind what the weight before
    meets for all pixels, so that a sum is one of products of two long lines. */
 
 /* sums[filters][taps][vector] += products of lines of `count` images; the taps from `first` on. */

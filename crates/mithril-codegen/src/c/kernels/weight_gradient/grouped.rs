@@ -52,7 +52,9 @@ impl Plan {
         let bytes = of.element.bytes();
         let filters = of.filters / grouped.groups;
         let sums = of.channels * of.kernel.iter().product::<usize>() * lanes * bytes;
-        let together = (target.cache / 4 / sums.max(1)).clamp(1, filters);
+        // Neither their sums nor their lines of one image leave the cache.
+        let fit = (target.cache / 4 / sums.max(1)).min(target.cache / 4 / (length * bytes).max(1));
+        let together = fit.min(filters).max(1);
         let together = if together < filters && together > 1 { together & !1 } else { together };
         let images = target.cache / 2 / ((together * length + under) * bytes).max(1);
         Self {
@@ -64,7 +66,7 @@ impl Plan {
             under,
             most: 2 * target.rows(),
             together,
-            block: images.clamp(1, of.batch),
+            block: images.min(of.batch).max(1),
         }
     }
 }
