@@ -90,3 +90,42 @@ def test_elements_come_from_where_they_should(shape, dtype):
 @pytest.mark.parametrize("shape", ROWS, ids=str)
 def test_sums_of_rows_of_any_length(shape, dtype):
     check(sums, shape, dtype)
+
+
+#: Shapes of parts that are joined along an axis, which must differ in nothing else.
+JOINED = {
+    "many rows": (0, [[8, 300]] * 40),
+    "rows of a step": (0, [[1, 600]] * 70),
+    "uneven rows": (0, [[1, 50, 30], [4, 50, 30], [17, 50, 30], [2, 50, 30]]),
+    "columns": (-1, [[200, n] for n in (64, 1, 7, 130)]),
+    "single columns": (1, [[400, 1]] * 100),
+    "in the middle": (1, [[6, n, 40] for n in (3, 50, 1, 90, 12)]),
+    "short": (2, [[30, 40, 1, 2], [30, 40, 2, 2], [30, 40, 1, 2]]),
+}
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("after", ["nothing", "others"])
+@pytest.mark.parametrize("case", JOINED)
+def test_joined_parts(case, after, threads):
+    axis, shapes = JOINED[case]
+    generator = np.random.default_rng(0)
+    parts = {f"part_{i}": generator.normal(size=shape).astype(np.float32) for i, shape in enumerate(shapes, 1)}
+    expected = np.concatenate(list(parts.values()), axis)
+    scale = generator.normal(size=expected.shape).astype(np.float32)
+    model = ml.Model()
+    model |= ml.Concat(axis=axis, n=len(parts))(
+        **{f"inputs{i}": key for i, key in enumerate(parts, 1)}, output="joined"
+    )
+    if after == "others":
+        # The same for all parts: written once for each.
+        model |= ml.Multiply()(left="joined", right="scale", output="scaled")
+        model |= ml.Relu()(input="scaled", output="output")
+        expected = np.maximum(expected * scale, 0)
+    data = {**parts, "scale": scale} if after == "others" else parts
+    shapes = {key: list(array.shape) for key, array in data.items()}
+    compiled = ml.compile(model, ml.CBackend(num_threads=threads), shapes=shapes)
+    (output,) = compiled.evaluate({}, data).values()
+    np.testing.assert_array_equal(output, expected)
+    # No element asks which part it is in.
+    assert "else if" not in compiled.source

@@ -14,7 +14,7 @@ def compiled(backend=None):
 
 def test_stages_are_listed_in_order_under_their_current_names():
     common = ["infer", "fold_constants", "simplify", "cse", "dce", "raise"]
-    assert list(compiled().stages) == [*common, "legalize", "cleanup", "emit"]
+    assert list(compiled().stages) == [*common, "join_products", "legalize", "cleanup", "emit"]
     of_c = list(compiled(ml.CBackend()).stages)
     assert of_c[: len(common)] == common
     assert of_c[-1] == "emit"

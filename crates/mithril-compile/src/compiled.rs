@@ -1,5 +1,6 @@
 //! A model compiled as far as no target is needed: typed, optimized, ready to be differentiated and lowered.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::passes::differentiate::{GRADIENT, Request};
 use crate::passes::quantize::{Decision, Schemes};
 use crate::passes::specialize::specialize;
 use crate::pipeline::{
-    Observer, Target, check, differentiated, divided, lower, mixed, optimize_for, quantize,
+    Observer, Target, check, differentiated, divided, join, lower, mixed, optimize_for, quantize,
 };
 use crate::segments::segments;
 
@@ -116,7 +117,15 @@ impl Compiled {
     fn lowered(&self, graph: &Graph, target: &dyn Target, observe: &mut Observer<'_>) -> Result<Graph> {
         match self.layout {
             Some(_) => Ok(self.partitioned(graph, target, observe)?.graph),
-            None => lower(graph, target, self.float, observe),
+            None => lower(self.joined(graph, observe)?.as_ref(), target, self.float, observe),
+        }
+    }
+    /// The graph with sums of thin products joined, unless it is to save memory.
+    fn joined<'g>(&self, graph: &'g Graph, observe: &mut Observer<'_>) -> Result<Cow<'g, Graph>> {
+        if self.checkpoint {
+            Ok(Cow::Borrowed(graph))
+        } else {
+            join(graph, self.float, observe).map(Cow::Owned)
         }
     }
     fn partitioned(
@@ -127,7 +136,7 @@ impl Compiled {
     ) -> Result<Partitioned> {
         let layout = self.layout.as_ref().ok_or_else(|| Error::internal("there is no layout"))?;
         let mut program = divided(graph, layout, self.float, observe)?;
-        program.graph = lower(&program.graph, target, self.float, observe)?;
+        program.graph = lower(self.joined(&program.graph, observe)?.as_ref(), target, self.float, observe)?;
         // Equal collectives have become one.
         program.communications = communications(&program.graph);
         Ok(program)

@@ -12,6 +12,7 @@
 //! | `quantize` | (weights in 8 bits) computes products with parameters from quantized weights |
 //! | `differentiate` | (programs with gradients) adds the cotangent graph |
 //! | `partition` | (several devices) writes the program of each device, with collectives |
+//! | `join_products` | computes sums of thin products as one product |
 //! | `legalize` | expands ops that the target does not support |
 //! | `cleanup` | constant folding, simplification, CSE and DCE once more, on the expansions |
 //!
@@ -28,7 +29,8 @@ use crate::partition::{Layout, Partitioned, partition};
 use crate::passes::differentiate::{Request, differentiate_for};
 use crate::passes::quantize::{Decision, Schemes};
 use crate::passes::{
-    cse, dce, fold_constants, join_slices, legalize, precision, quantize as quantize_pass, raise, simplify,
+    cse, dce, fold_constants, join_products, join_slices, legalize, precision, quantize as quantize_pass,
+    raise, simplify,
 };
 
 /// A pass: a new graph from an old one.
@@ -192,6 +194,14 @@ pub fn divided(
     check("partition", &program.graph, float)?;
     observe("partition", &program.graph);
     Ok(program)
+}
+
+/// Joins products whose results are added up.
+pub fn join(graph: &Graph, float: DType, observe: &mut Observer<'_>) -> Result<Graph> {
+    let graph = join_products::join_products(graph, float)?;
+    check("join_products", &graph, float)?;
+    observe("join_products", &graph);
+    Ok(graph)
 }
 
 /// Lowers a graph to ops that the target supports.

@@ -26,7 +26,7 @@ use mithril_ir::graph::{Def, Graph, Node, NodeId, Role, TensorType, ValueId, Val
 use mithril_ir::op::{Grad, OpDef};
 use mithril_ir::ops::host::call;
 use mithril_ir::ops::{create, elementwise};
-use mithril_ir::{DType, Dim, Lit, Shape};
+use mithril_ir::{DType, Lit, Shape};
 
 use rustc_hash::FxHashMap;
 
@@ -408,11 +408,11 @@ fn fit<'a>(g: V<'a>, x: V<'a>) -> V<'a> {
     let mut g = g;
     if shape != target {
         let extra = shape.rank().saturating_sub(target.rank());
-        let one = |i: usize, d: &Dim| i >= extra && target[i - extra].is(1) && !d.is(1);
+        let is_broadcast = |i: usize| i < extra || target[i - extra].is(1);
         let axes: Vec<i64> = shape
             .iter()
             .enumerate()
-            .filter(|&(i, d)| i < extra || one(i, d))
+            .filter(|&(i, d)| is_broadcast(i) && !d.is(1))
             .map(|(i, _)| i as i64)
             .collect();
         if !axes.is_empty() {

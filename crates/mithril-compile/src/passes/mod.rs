@@ -4,6 +4,7 @@ pub mod cse;
 pub mod dce;
 pub mod differentiate;
 pub mod fold_constants;
+pub mod join_products;
 pub mod join_slices;
 pub mod legalize;
 pub mod precision;

@@ -12,6 +12,7 @@ mod collectives;
 mod ggml;
 mod ggml_plan;
 mod gguf;
+mod join_products;
 mod layers;
 mod loops;
 mod partition;

@@ -7,4 +7,5 @@ pub mod file;
 pub mod guide;
 pub mod header;
 pub mod nest;
+mod turns;
 pub mod units;

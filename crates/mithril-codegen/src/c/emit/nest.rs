@@ -7,7 +7,8 @@ use crate::c::analysis::affine::flat_loads;
 use crate::c::analysis::collapse::{collapse, collapse_all};
 use crate::c::analysis::contraction::is_zero;
 use crate::c::analysis::cost::{LEAST_WORK, work};
-use crate::c::analysis::split::{divisors, split, split_reductions};
+use crate::c::analysis::split::{split, split_reductions};
+use crate::c::emit::turns::{MOST_CHOICES, inside, is_choice, last_digit, pieces, uneven_digit};
 use crate::c::ir::expr::{Atom, BufferId, Expr, Index, ReduceOp, Var, Within, flat, non_unit};
 use crate::c::ir::program::{KernelBuffers, Nest, Rows};
 use crate::c::syntax::expr::{Writer, computed_type};
@@ -28,8 +29,8 @@ const FEWEST_LANES: i64 = 8;
 /// Copies of inner loops at most, one for each outcome of the tests around them.
 const MOST_COPIES: usize = 24;
 
-/// Turns of a loop at most that is written out, since each turn reads something else.
-const MOST_CHOICES: i64 = 4;
+/// Elements of each turn of a loop from which on its parts are divided between threads one by one.
+const LEAST_PART: i64 = 16;
 
 /// Steps of a loop that keep several threads busy.
 const MANY_PARTS: i64 = 16;
@@ -184,35 +185,6 @@ pub fn write_rows(
     (split, knows_part)
 }
 
-/// Whether what is read is chosen by the turn of a short loop, such as the phase of a pixel: with a choice in each turn, there
-/// are no vectors.
-fn is_choice(value: &Expr, var: Var) -> bool {
-    let mut is_tested = false;
-    let is_own = |test: &Within| matches!(test.index.terms.as_slice(), [(Atom::Var(v), _)] if *v == var);
-    value.walk(&mut |e| {
-        if let Expr::Select { when, .. } = e {
-            is_tested |= when.iter().any(is_own);
-        }
-    });
-    is_tested && var.size <= MOST_CHOICES && !value.reduces()
-}
-
-/// The number by which remainders of a variable choose what is read, where it does not divide the turns of the loop.
-fn uneven_digit(value: &Expr, var: Var) -> Option<i64> {
-    let mut found = None;
-    value.walk(&mut |e| {
-        let Expr::Select { when, .. } = e else { return };
-        for test in when {
-            if let [(Atom::Mod(inner, by), 1)] = test.index.terms.as_slice()
-                && **inner == Index::var(var)
-            {
-                found = found.or(Some(*by));
-            }
-        }
-    });
-    found.filter(|&by| by <= MOST_CHOICES && var.size % by != 0 && var.size >= 2 * by && !value.reduces())
-}
-
 struct Levels<'w, 'a> {
     writer: &'w mut Writer<'a>,
     to: BufferId,
@@ -238,10 +210,9 @@ impl Levels<'_, '_> {
             return;
         }
         let split = self.split && depth == 0;
-        if !split && self.copies >= MOST_CHOICES as usize && is_choice(value, var) {
-            self.copies -= (var.size - 1) as usize;
-            for turn in 0..var.size {
-                self.segment(depth, value, turn, turn + 1);
+        if let Some(bounds) = self.bounds(depth, value) {
+            for turns in bounds.windows(2) {
+                self.segment(depth, value, turns[0], turns[1]);
             }
             return;
         }
@@ -282,6 +253,22 @@ impl Levels<'_, '_> {
             }
         }
         self.writer.forget(since);
+    }
+    /// Where the parts of a loop begin, and where the last one ends, if each is to be a loop of its own.
+    fn bounds(&mut self, depth: usize, value: &Expr) -> Option<Vec<i64>> {
+        let var = self.vars[depth];
+        let split = self.split && depth == 0;
+        let size_of_turn = self.vars[depth + 1..].iter().fold(1, |n: i64, v| n.saturating_mul(v.size));
+        if (!split || size_of_turn >= LEAST_PART)
+            && let Some(bounds) = pieces(value, var)
+        {
+            return Some(bounds);
+        }
+        let is_written_out = !split && self.copies >= MOST_CHOICES as usize && is_choice(value, var);
+        is_written_out.then(|| {
+            self.copies -= (var.size - 1) as usize;
+            (0..=var.size).collect()
+        })
     }
     /// Writes the loops from number `depth` on once for each outcome of the tests that they do not change.
     fn choices(&mut self, depth: usize, value: &Expr) {
@@ -366,20 +353,21 @@ impl Levels<'_, '_> {
         if from >= to {
             return;
         }
-        let (var, old) = (self.vars[depth], self.at.clone());
+        let (vars, at) = (self.vars.clone(), self.at.clone());
+        let var = vars[depth];
         let part = Var { id: self.next, size: to - from };
         self.next += 1;
         let index = |v: Var| if v == var { Index::var(part) + Index::number(from) } else { Index::var(v) };
-        self.vars[depth] = part;
         self.at = self.at.substitute(&index);
-        let value = value.substitute(&index);
-        if part.size == 1 {
-            self.level(depth + 1, &value);
-        } else {
-            self.level(depth, &value);
-        }
-        self.vars[depth] = var;
-        self.at = old;
+        let mut value = value.substitute(&index);
+        let mut inner = self.vars.split_off(depth);
+        inner[0] = part;
+        inner = non_unit(&inner);
+        collapse(&mut inner, &mut self.at, &mut value, &mut self.next);
+        self.vars.extend(inner);
+        self.level(depth, &value);
+        self.vars = vars;
+        self.at = at;
     }
     /// Computes the reductions that depend on none of the inner variables.
     fn hoist(&mut self, e: &Expr, inner: &[Var]) {
@@ -631,46 +619,6 @@ fn passes(test: &Within, var: Var) -> Option<(i64, i64)> {
     let first = (0..var.size).find(is_passed)?;
     let last = (0..var.size).rfind(is_passed)?;
     Some((first, last + 1))
-}
-
-/// The number that a variable is divided by everywhere, if its turns written out for each remainder need no division by
-/// it: what a sum over the windows of an image that slides by so many pixels needs.
-fn last_digit(value: &Expr, var: Var) -> Option<i64> {
-    const LARGEST: i64 = 3;
-    let fits = |by: &i64| {
-        let part = Var { id: var.id, size: var.size / by };
-        let divides = |digit: i64| {
-            let index =
-                |v: Var| if v == var { Index::var(part) * *by + Index::number(digit) } else { Index::var(v) };
-            divisors(&value.substitute(&index), part).is_empty()
-        };
-        *by <= LARGEST && var.size % by == 0 && var.size > *by && (0..*by).all(divides)
-    };
-    divisors(value, var).into_iter().find(fits)
-}
-
-/// Where on the way of `var` all tests pass that depend on it, whatever the other variables are; `None` if that is
-/// everywhere, or not on most of the way.
-fn inside(value: &Expr, var: Var) -> Option<(i64, i64)> {
-    let (mut from, mut to) = (0, var.size);
-    value.walk(&mut |e| {
-        let Expr::Select { when, .. } = e else { return };
-        for test in when {
-            let Some(factor) = test.index.factor(var).filter(|f| *f != 0) else { continue };
-            let (low, high) = (test.index.clone() - Index::var(var) * factor).range();
-            // from <= factor · v + low and factor · v + high < to
-            let (least, most) = (test.from.saturating_sub(low), (test.to - 1).saturating_sub(high));
-            let (first, last) = if factor > 0 {
-                (-(-i128::from(least)).div_euclid(factor.into()), i128::from(most).div_euclid(factor.into()))
-            } else {
-                let by = i128::from(-factor);
-                (-i128::from(most).div_euclid(by), (-i128::from(least)).div_euclid(by))
-            };
-            from = from.max(first.clamp(0, var.size.into()) as i64);
-            to = to.min((last + 1).clamp(0, var.size.into()) as i64);
-        }
-    });
-    ((from > 0 || to < var.size) && (to - from) * 2 >= var.size && var.size >= 8).then_some((from, to))
 }
 
 /// Calls `f` with every reduction that is in no other one and in no choice.

@@ -1,0 +1,136 @@
+//! Which turns of a loop pass the tests of what it computes: a loop is written in parts, so that none is left in them.
+
+use crate::c::analysis::split::divisors;
+use crate::c::ir::expr::{Atom, Expr, Index, Var, Within};
+
+/// Turns of a loop at most that is written out, since each turn reads something else.
+pub const MOST_CHOICES: i64 = 4;
+
+/// Parts of a loop at most whose tests are decided by its turn, times the ops that each part repeats.
+const MOST_PIECES: usize = 512;
+
+/// Whether what is read is chosen by the turn of a short loop, such as the phase of a pixel: with a choice in each turn, there
+/// are no vectors.
+pub fn is_choice(value: &Expr, var: Var) -> bool {
+    let mut is_tested = false;
+    value.walk(&mut |e| {
+        if let Expr::Select { when, .. } = e {
+            is_tested |= when.iter().any(|test| is_own(test, var));
+        }
+    });
+    is_tested && var.size <= MOST_CHOICES && !value.reduces()
+}
+
+/// Whether a test depends on this variable alone.
+fn is_own(test: &Within, var: Var) -> bool {
+    matches!(test.index.terms.as_slice(), [(Atom::Var(v), _)] if *v == var)
+}
+
+/// The only choice by the turn of a loop, and how many ops there are with those around it.
+fn choice(value: &Expr, var: Var) -> Option<(&Expr, usize)> {
+    let is_choice =
+        |e: &Expr| matches!(e, Expr::Select { when, .. } if when.iter().all(|test| is_own(test, var)));
+    let (mut at, mut ops) = (value, 1);
+    while !is_choice(at) {
+        if matches!(at, Expr::Select { .. } | Expr::Reduce { .. }) {
+            return None;
+        }
+        let mut inner = None;
+        for child in at.children() {
+            let (mut size, mut chooses) = (0, false);
+            child.walk(&mut |e| {
+                size += 1;
+                chooses |= is_choice(e);
+            });
+            if !chooses {
+                ops += size;
+            } else if inner.replace(child).is_some() {
+                return None;
+            }
+        }
+        at = inner?;
+        ops += 1;
+    }
+    Some((at, ops))
+}
+
+/// Where the parts of a loop begin, and where the last one ends, if what it computes is, by the turn, one of at least
+/// three things, such as the parts of a tensor that was concatenated.
+pub fn pieces(value: &Expr, var: Var) -> Option<Vec<i64>> {
+    let (mut rest, repeated) = choice(value, var)?;
+    let mut bounds = vec![0, var.size];
+    let mut choices = 0;
+    while let Expr::Select { when, no, .. } = rest
+        && when.iter().all(|test| is_own(test, var))
+    {
+        for test in when {
+            if test.index.factor(var) != Some(1) {
+                return None;
+            }
+            // Where the test is passed for the first time, and no longer.
+            let bound = |number: i64| (number - test.index.constant).clamp(0, var.size);
+            bounds.extend([bound(test.from), bound(test.to)]);
+        }
+        choices += 1;
+        rest = no;
+    }
+    bounds.sort_unstable();
+    bounds.dedup();
+    (choices >= 2 && bounds.len() > 2 && bounds.len() * repeated <= MOST_PIECES).then_some(bounds)
+}
+
+/// The number by which remainders of a variable choose what is read, where it does not divide the turns of the loop.
+pub fn uneven_digit(value: &Expr, var: Var) -> Option<i64> {
+    let mut found = None;
+    value.walk(&mut |e| {
+        let Expr::Select { when, .. } = e else { return };
+        for test in when {
+            if let [(Atom::Mod(inner, by), 1)] = test.index.terms.as_slice()
+                && **inner == Index::var(var)
+            {
+                found = found.or(Some(*by));
+            }
+        }
+    });
+    found.filter(|&by| by <= MOST_CHOICES && var.size % by != 0 && var.size >= 2 * by && !value.reduces())
+}
+
+/// The number that a variable is divided by everywhere, if its turns written out for each remainder need no division by
+/// it: what a sum over the windows of an image that slides by so many pixels needs.
+pub fn last_digit(value: &Expr, var: Var) -> Option<i64> {
+    const LARGEST: i64 = 3;
+    let fits = |by: &i64| {
+        let part = Var { id: var.id, size: var.size / by };
+        let divides = |digit: i64| {
+            let index =
+                |v: Var| if v == var { Index::var(part) * *by + Index::number(digit) } else { Index::var(v) };
+            divisors(&value.substitute(&index), part).is_empty()
+        };
+        *by <= LARGEST && var.size % by == 0 && var.size > *by && (0..*by).all(divides)
+    };
+    divisors(value, var).into_iter().find(fits)
+}
+
+/// Where on the way of `var` all tests pass that depend on it, whatever the other variables are; `None` if that is
+/// everywhere, or not on most of the way.
+pub fn inside(value: &Expr, var: Var) -> Option<(i64, i64)> {
+    let (mut from, mut to) = (0, var.size);
+    value.walk(&mut |e| {
+        let Expr::Select { when, .. } = e else { return };
+        for test in when {
+            let Some(factor) = test.index.factor(var).filter(|f| *f != 0) else { continue };
+            let (low, high) = (test.index.clone() - Index::var(var) * factor).range();
+            // from <= factor · v + low and factor · v + high < to
+            let (least, most) = (test.from.saturating_sub(low), (test.to - 1).saturating_sub(high));
+            let (first, last) = if factor > 0 {
+                (-(-i128::from(least)).div_euclid(factor.into()), i128::from(most).div_euclid(factor.into()))
+            } else {
+                let by = i128::from(-factor);
+                (-i128::from(most).div_euclid(by), (-i128::from(least)).div_euclid(by))
+            };
+            from = from.max(first.clamp(0, var.size.into()) as i64);
+            to = to.min((last + 1).clamp(0, var.size.into()) as i64);
+        }
+    });
+    ((from > 0 || to < var.size) && (to - from) * 2 >= var.size && var.size >= 8).then_some((from, to))
+}
