@@ -151,7 +151,7 @@ fn walk(
     }
     let solver = solve(c, options)?;
     let outputs = chosen_outputs(c, options)?;
-    let needed = needed_children(c, outputs.iter().map(|(_, e)| *e));
+    let needed = needed_children(c, &outputs, options);
     let mut walk = Walk {
         b: Builder::new(options.float),
         training: options.training,
@@ -193,7 +193,7 @@ pub fn unneeded_inputs(model: &Model, options: &FlattenOptions) -> Result<Vec<Ar
         return Ok(Vec::new());
     }
     let outputs = chosen_outputs(c, options)?;
-    let needed = needed_children(c, outputs.iter().map(|(_, e)| *e));
+    let needed = needed_children(c, &outputs, options);
     let is_needed = |e: EdgeId| {
         let mut users = c.edge(e).users.iter();
         users.any(|&(child, _)| needed[child as usize]) || outputs.iter().any(|(_, o)| *o == e)
@@ -255,10 +255,13 @@ fn chosen_outputs(c: &Composite, options: &FlattenOptions) -> Result<Vec<(Arc<st
     Ok(outputs)
 }
 
-/// Children that the outputs depend on.
-fn needed_children(c: &Composite, outputs: impl Iterator<Item = EdgeId>) -> Vec<bool> {
+/// Children that the outputs depend on and, in training, what state becomes.
+fn needed_children(c: &Composite, outputs: &[(Arc<str>, EdgeId)], options: &FlattenOptions) -> Vec<bool> {
     let mut needed = vec![false; c.children.len()];
-    let mut stack: Vec<EdgeId> = outputs.collect();
+    let mut stack: Vec<EdgeId> = outputs.iter().map(|(_, e)| *e).collect();
+    if options.training {
+        stack.extend(c.updates.iter().map(|(_, new)| *new));
+    }
     while let Some(e) = stack.pop() {
         let Some((child, _)) = c.edge(e).source else { continue };
         if std::mem::replace(&mut needed[child as usize], true) {

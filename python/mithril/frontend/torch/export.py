@@ -139,6 +139,7 @@ def export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, d
             hint="give the module that it was made of",
         )
     _check_call(module, args, kwargs or {})
+    _check_observers(module)
     args, kwargs = distinct((tuple(args), dict(kwargs or {})), module, torch)
     try:
         with quiet(), _masks_as_given(torch):
@@ -188,6 +189,17 @@ def _check_call(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         ) from None
 
 
+def _check_observers(module: Any) -> None:
+    """Refuse observers whose ranges get their shape from the first data: they would get it while they are traced."""
+    for name, part in module.named_modules():
+        least = getattr(getattr(part, "activation_post_process", None), "min_val", None)
+        if getattr(part, "is_per_channel", False) and least is not None and least.numel() == 0:
+            raise UnsupportedOpError(
+                f"`{name}` has seen no data yet, so its ranges have no shape",
+                hint="call the module once before it is imported: module(*inputs)",
+            )
+
+
 #: What to write in place of ops that have no rule for their shapes in PyTorch.
 _INSTEAD = {
     "linalg_lstsq": "the solution is torch.linalg.pinv(a) @ b",
@@ -202,8 +214,8 @@ _INSTEAD = {
 _LOOKS_AT_DATA = {
     ("functional", "gaussian_nll_loss"): "it checks that variances are positive: write the loss with other ops, "
     "0.5 * (var.log() + (input - target) ** 2 / var)",
-    ("fake_quantize", "forward"): "it looks whether its observer is switched on: when ranges are known, call "
-    "torch.fake_quantize_per_tensor_affine with the scale and the zero point",
+    ("fake_quantize", "forward"): "it looks whether its observer is switched on: take "
+    "torch.ao.quantization.FusedMovingAvgObsFakeQuantize, which computes both",
     ("rnn", "forward"): "sizes of packed sequences depend on data: run the module on padded ones, and take from its "
     "outputs what counts",
     ("batchnorm", "forward"): "an average over all batches (momentum=None) depends on their number: give a momentum",
