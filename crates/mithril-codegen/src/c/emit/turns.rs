@@ -68,7 +68,7 @@ pub fn pieces(value: &Expr, var: Var) -> Option<Vec<i64>> {
                 return None;
             }
             // Where the test is passed for the first time, and no longer.
-            let bound = |number: i64| (number - test.index.constant).clamp(0, var.size);
+            let bound = |number: i64| number.saturating_sub(test.index.constant).clamp(0, var.size);
             bounds.extend([bound(test.from), bound(test.to)]);
         }
         choices += 1;

@@ -123,7 +123,7 @@ def _observed(
     least, most = seen(least, "min"), seen(most, "max")
     step, middle = _steps(least, most, low, high, symmetric)
     scale, middle = apply("where", quantizes, step, scale), apply("where", quantizes, middle, _number(zero))
-    shape = tuple(-1 if per_row and i == axis % use.rank_of(0) else 1 for i in range(use.rank_of(0)))
+    shape = _along(use, axis) if per_row else (1,) * use.rank_of(0)
     step, at = apply("reshape", scale, shape), apply("reshape", middle, shape)
     _, _, inside = _quantized(fixed, step, at, low, high)
     results = [
