@@ -180,6 +180,15 @@ ORDERS = {
         [i([0, 1, 1, 3, 5, 5])],
     ),
 }
+
+
+def put(x, key, values):
+    """Return `x` with `values` at a place."""
+    x = x.clone()
+    x[key] = values
+    return x
+
+
 SCATTERS = {
     **{
         f"scatter_reduce_{mode}_{'with' if is_included else 'without'}": (
@@ -197,6 +206,11 @@ SCATTERS = {
     "index_fill": (lambda x, k: x.index_fill(1, k, -1.0), [f(3, 4)], [i([0, 3])]),
     "index_reduce": (lambda x, s, k: x.index_reduce(0, k, s, "mean"), [f(3, 4), f(5, 4)], [i([0, 2, 2, 1, 0])]),
     "masked_scatter": (lambda x, s, m: x.masked_scatter(m, s), [f(3, 4), f(12)], [f(3, 4) > 0]),
+    "mask_of_rows": (lambda x, v: x.index_put((x[:, 0] > 0,), v), [f(5, 3), f(3)]),
+    "mask_added": (lambda x, v: x.index_put((x[..., 0] > 0,), v, accumulate=True), [f(2, 3, 4), f(1, 4)]),
+    "mask_of_all_axes": (lambda x, v: x.index_put((x > 0,), v), [f(3, 4), f(1)]),
+    "mask_of_inner_axes": (lambda x, v: put(x, (slice(None), x[0, ..., 0] > 0), v), [f(2, 3, 4, 5), f(2, 1, 5)]),
+    "mask_of_the_last_axis": (lambda x, v: put(x, (slice(None), x[0] > 0), v), [f(4, 5), f(4, 1)]),
     "put": (lambda x, s, k: x.put(k, s, accumulate=True), [f(3, 4), f(2)], [i([5, 5])]),
     "take": (lambda x, k: x.take(k), [f(3, 4)], [i([[5, 11], [0, 5]])]),
     "diagonal_scatter": (lambda x, s: x.diagonal_scatter(s, -1, 1, 0), [f(3, 4), f(3)]),

@@ -108,7 +108,9 @@ class Arguments:
         expected = f"{native} {list(shape)}"
         raise ParameterError(
             f"parameter {name!r} is {value.dtype} {list(value.shape)}, but must be {expected}",
-            hint="convert it with backend.array(...)" if tuple(value.shape) == shape else "check where it comes from",
+            hint=f"convert it: backend.array(…, {str(native).rpartition('.')[2]!r})"
+            if tuple(value.shape) == shape
+            else "check where it comes from",
         )
 
     # --- data -------------------------------------------------------------------------------------------------

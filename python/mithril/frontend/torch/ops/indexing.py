@@ -25,16 +25,26 @@ def _index(use: Use, x: Any, indices: Any) -> Any:
     return apply("getitem", x, key, *places)
 
 
+def _masked(use: Use, x: Any, mask: Any, values: Any, accumulate: bool) -> Any:
+    """Put values, the same for all of them, at the places of a mask."""
+    rank, shape = use.node.args[1][-1].meta["val"].dim(), tuple(use.operand(2).shape)
+    inner = use.rank - len(use.node.args[1]) + 1 - rank
+    outer = len(shape) - inner
+    if outer > 0 and shape[outer - 1] != 1:
+        raise use.refuse("values at the places of a mask, of which the number depends on data")
+    values = promoted(use, None, None, values)[2]
+    if outer > 0:
+        # The axis of the places becomes those of the mask.
+        values = apply("reshape", values, (*shape[: outer - 1], *(1,) * rank, *shape[outer:]))
+    condition = apply("expand_dims", mask, tuple(range(rank, rank + inner))) if inner else mask
+    return x + apply("where", condition, values, 0) if accumulate else apply("where", condition, values, x)
+
+
 @convert("index_put.default", "_unsafe_index_put.default", "_index_put_impl.default")
 def _index_put(use: Use, x: Any, indices: Any, values: Any, accumulate: bool = False, *ignored: Any) -> Any:
-    nodes = use.node.args[1]
-    if len(nodes) == 1 and dtype_name(nodes[0].meta["val"].dtype) == "bool" and not accumulate:
-        mask = nodes[0].meta["val"]
-        if use.operand(2).numel() != 1:
-            raise use.refuse("values at the places of a mask, of which the number depends on data")
-        open_axes = tuple(range(mask.dim(), use.rank))
-        condition = apply("expand_dims", indices[0], open_axes) if open_axes else indices[0]
-        return apply("where", condition, promoted(use, None, None, values)[2], x)
+    *others, last = use.node.args[1]
+    if not any(others) and dtype_name(last.meta["val"].dtype) == "bool":
+        return _masked(use, x, indices[-1], values, accumulate)
     key, places = _key(use, indices)
     return apply("index_put", x, key, promoted(use, None, None, values)[2], accumulate, *places)
 
