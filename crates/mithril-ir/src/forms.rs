@@ -165,7 +165,7 @@ fn collect(pattern: &FormPattern, needs: &mut Vec<&'static OpDef>) {
         }
         FormPattern::Reduce { op, input, .. } => {
             // A mean may be written as a sum and a division.
-            if !std::ptr::eq(*op, &raw const reduce::MEAN) {
+            if *op != &reduce::MEAN {
                 needs.push(op);
             }
             collect(input, needs);
@@ -297,7 +297,7 @@ impl Reader {
             return Ok(FormPattern::Clip { input: Box::new(first(args)), low, high });
         }
         let op = ops::find(word).ok_or_else(|| self.wrong(&format!("there is no op `{word}`")))?;
-        let is_reduction = [&reduce::SUM, &reduce::MEAN, &reduce::MAX].iter().any(|r| std::ptr::eq(*r, op));
+        let is_reduction = [&reduce::SUM, &reduce::MEAN, &reduce::MAX].contains(&op);
         if is_reduction && let [input, FormPattern::Port(axes)] = &args[..] {
             return Ok(FormPattern::Reduce { op, input: Box::new(input.clone()), axes: *axes });
         }

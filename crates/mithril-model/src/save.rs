@@ -52,7 +52,7 @@ impl Writer {
         }
         let body = match &model.0.body {
             Body::Leaf(leaf) => {
-                if matches!(leaf.prim, Prim::Op(op) if std::ptr::eq(op, &raw const HOST_CALL)) {
+                if matches!(leaf.prim, Prim::Op(op) if op == &HOST_CALL) {
                     self.function = Some(host_function(leaf));
                 }
                 write_leaf(leaf)

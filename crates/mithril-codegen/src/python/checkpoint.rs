@@ -245,7 +245,7 @@ impl<'g> Copied<'g> {
         for (&old, new) in outputs.iter().zip(results) {
             if let Some(name) = &self.old.value(old).name {
                 self.new.name_value(new, name.clone());
-            } else if std::ptr::eq(op, &raw const CALL) {
+            } else if op == &CALL {
                 self.new.name_value(new, self.name(old));
             }
             self.map.insert(old, new);

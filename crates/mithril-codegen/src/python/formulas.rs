@@ -78,7 +78,7 @@ impl Formulas {
 
 /// Whether a node is a use of an op that is the same at every call.
 fn is_row(node: &Node) -> bool {
-    !std::ptr::eq(node.op, &raw const HOST_CALL) && (node.op.eval.is_some() || node.op.expand.is_some())
+    node.op != &HOST_CALL && (node.op.eval.is_some() || node.op.expand.is_some())
 }
 
 /// Whether a literal has no size that is open.

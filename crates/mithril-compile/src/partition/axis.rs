@@ -466,7 +466,7 @@ impl<'a> AxisPass<'a> {
         output: ValueId,
         operands: &[Operand],
     ) -> Result<bool> {
-        let is_sum = std::ptr::eq(call.op, &raw const elementwise::ADD)
+        let is_sum = call.op == &elementwise::ADD
             && call.outputs[0].dtype.is_float()
             && call
                 .args

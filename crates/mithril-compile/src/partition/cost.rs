@@ -98,8 +98,8 @@ impl Estimate {
 /// How many messages follow one another in a collective.
 fn steps(op: &OpDef, devices: usize) -> usize {
     match () {
-        () if std::ptr::eq(op, &raw const collective::ALL_REDUCE) => 2 * (devices - 1),
-        () if std::ptr::eq(op, &raw const collective::COLLECTIVE_PERMUTE) => 1,
+        () if op == &collective::ALL_REDUCE => 2 * (devices - 1),
+        () if op == &collective::COLLECTIVE_PERMUTE => 1,
         () => devices - 1,
     }
 }

@@ -75,7 +75,7 @@ fn is_expansion(
     }
     let mut map: FxHashMap<ValueId, ValueId> = args.iter().copied().zip(own_args).collect();
     for (((_, whole), (_, own)), part) in graph.nodes().zip(own_graph.nodes()).zip(parts) {
-        let same = std::ptr::eq(whole.op, own.op)
+        let same = whole.op == own.op
             && whole.inputs.len() == own.inputs.len()
             && whole.inputs.iter().zip(&own.inputs).zip(&part.args).all(|((a, b), arg)| match arg {
                 Arg::Lit(lit) => own_graph.lit(*b) == Some(lit),

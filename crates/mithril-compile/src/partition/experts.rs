@@ -22,10 +22,8 @@ fn multiplies(graph: &Graph, v: ValueId, axis: usize, depth: usize) -> bool {
         return false;
     }
     graph.nodes().filter(|(_, node)| node.inputs.contains(&v)).any(|(_, node)| {
-        let is_product = std::ptr::eq(node.op, &raw const linalg::MATMUL)
-            || std::ptr::eq(node.op, &raw const einsum::EINSUM);
-        let is_moved = std::ptr::eq(node.op, &raw const elementwise::CAST)
-            || movement::OPS.iter().any(|op| std::ptr::eq(*op, node.op));
+        let is_product = node.op == &linalg::MATMUL || node.op == &einsum::EINSUM;
+        let is_moved = node.op == &elementwise::CAST || movement::OPS.contains(&node.op);
         match divided(graph, node, v, axis) {
             Some(Placement::Shard(_)) if is_product => true,
             Some(Placement::Shard(axis)) if is_moved => multiplies(graph, node.outputs[0], axis, depth - 1),

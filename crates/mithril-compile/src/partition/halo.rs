@@ -103,8 +103,7 @@ pub fn gathered(graph: &Graph) -> Vec<(Place, String)> {
     let mut seen: Vec<ValueId> = Vec::new();
     for (n, node) in graph.nodes().filter(|(_, node)| node.op.on_rows.is_some()) {
         let Some(source) = graph.producer(node.inputs[0]).map(|n| graph.node(n)) else { continue };
-        let is_new =
-            std::ptr::eq(source.op, &raw const collective::ALL_GATHER) && !seen.contains(&node.inputs[0]);
+        let is_new = source.op == &collective::ALL_GATHER && !seen.contains(&node.inputs[0]);
         let (true, Some(axis), Some((mesh_axis, devices))) =
             (is_new, collective::axis_of(graph, source), collective::mesh_axis_of(graph, source))
         else {
@@ -354,7 +353,7 @@ pub(super) fn write(
 /// What a tensor is a transposed form of, and which of its axes each axis is.
 fn transposed(graph: &Graph, v: ValueId) -> Option<(ValueId, Vec<usize>)> {
     let node = graph.node(graph.producer(v)?);
-    if !std::ptr::eq(node.op, &raw const TRANSPOSE) {
+    if node.op != &TRANSPOSE {
         return None;
     }
     let Some(Lit::Tuple(order)) = graph.lit(*node.inputs.get(1)?) else { return None };

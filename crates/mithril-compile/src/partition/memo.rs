@@ -101,7 +101,7 @@ impl Memo {
 }
 
 fn equal(a: &Use, b: &Use) -> bool {
-    std::ptr::eq(a.op, b.op) && a.args == b.args && a.outputs == b.outputs
+    a.op == b.op && a.args == b.args && a.outputs == b.outputs
 }
 
 /// Literals do not take part: they are compared.

@@ -20,8 +20,7 @@ pub(super) fn is_along(graph: &Graph, node: &Node, axis: &str) -> bool {
 
 /// Whether a collective over the micro-batches has one result for all of them.
 pub(super) fn has_one_result(node: &Node) -> bool {
-    std::ptr::eq(node.op, &raw const collective::ALL_REDUCE)
-        || std::ptr::eq(node.op, &raw const collective::ALL_GATHER)
+    node.op == &collective::ALL_REDUCE || node.op == &collective::ALL_GATHER
 }
 
 /// By value whether it is the same for all micro-batches, which is then computed once: what follows from parameters,
@@ -91,7 +90,7 @@ pub(super) fn sum_before_sending(
 }
 
 fn is_sum(graph: &Graph, node: &Node) -> bool {
-    std::ptr::eq(node.op, &raw const collective::ALL_REDUCE)
+    node.op == &collective::ALL_REDUCE
         && matches!(graph.lit(node.inputs[collective::AXIS]), Some(Lit::Str(kind)) if &**kind == "SUM")
 }
 
@@ -109,8 +108,7 @@ impl Sums<'_> {
         let node = self.graph.node(n);
         let is_of_type =
             |input: &ValueId| self.graph.lit(*input).is_none() && self.graph.ty(*input) == self.graph.ty(v);
-        let is_addition =
-            std::ptr::eq(node.op, &raw const elementwise::ADD) && node.inputs.iter().all(is_of_type);
+        let is_addition = node.op == &elementwise::ADD && node.inputs.iter().all(is_of_type);
         is_addition.then_some((n, node))
     }
 

@@ -195,7 +195,7 @@ impl Padder {
         // The same of each example in the larger batch.
         let is_same = rule::build(&larger, false).is_some()
             && rule::local(&larger, places, self.padded).is_some_and(|other| {
-                std::ptr::eq(other.call.op, local.call.op)
+                other.call.op == local.call.op
                     && other.call.args == local.call.args
                     && other.call.outputs == local.call.outputs
                     && other.placements == local.placements

@@ -160,7 +160,7 @@ pub fn communications(graph: &Graph) -> Vec<Communication> {
 
 /// Bytes that a device sends in a collective, by the ring algorithm where there is one.
 fn sent(graph: &Graph, node: &Node, devices: u64) -> u64 {
-    let is = |op: &'static OpDef| std::ptr::eq(node.op, op);
+    let is = |op: &'static OpDef| node.op == op;
     let size = |v: ValueId| graph.ty(v).map_or(0, bytes);
     let (own, result) = (size(node.inputs[0]), size(node.outputs[0]));
     match () {

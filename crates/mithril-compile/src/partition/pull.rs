@@ -60,8 +60,7 @@ enum How {
 pub(super) fn pull(old: Divided, axis: &str, devices: usize, memo: &Memo) -> Result<Divided> {
     let graph = &old.graph;
     let is = |node: &Node, op: &'static OpDef| {
-        std::ptr::eq(node.op, op)
-            && collective::mesh_axis_of(graph, node).is_some_and(|(name, _)| name == axis)
+        node.op == op && collective::mesh_axis_of(graph, node).is_some_and(|(name, _)| name == axis)
     };
     let mut wants = vec![Want::Nothing; graph.values().len()];
     for v in graph.outputs.values().chain(graph.updates.iter().map(|(_, new)| new)) {

@@ -60,8 +60,8 @@ pub(super) fn move_reductions(old: Divided, axis: &str, devices: usize) -> Resul
 
 /// Whether a node sums its operand up over the axis.
 fn is_sum(graph: &Graph, node: &mithril_ir::graph::Node, axis: &str) -> bool {
-    let is_reduce = std::ptr::eq(node.op, &raw const collective::ALL_REDUCE);
-    let is_scatter = std::ptr::eq(node.op, &raw const collective::REDUCE_SCATTER);
+    let is_reduce = node.op == &collective::ALL_REDUCE;
+    let is_scatter = node.op == &collective::REDUCE_SCATTER;
     (is_reduce || is_scatter) && collective::mesh_axis_of(graph, node).is_some_and(|(name, _)| name == axis)
 }
 
@@ -92,7 +92,7 @@ fn cut(old: &Divided, kinds: &[Kind], devices: u64) -> Option<Vec<bool>> {
             continue;
         }
         let Some(&at) = numbers.get(&node.inputs[0]) else { continue };
-        let is_scatter = std::ptr::eq(node.op, &raw const collective::REDUCE_SCATTER);
+        let is_scatter = node.op == &collective::REDUCE_SCATTER;
         rounds[at] = if is_scatter && !summed[at] { 1 } else { 2 };
         if !is_read[node.outputs[0].index()] && !summed[at] {
             messages[at] = 0;
@@ -189,7 +189,7 @@ impl Mover<'_> {
             if kind == Kind::Sum {
                 let input = node.inputs[0];
                 let whole = *sum.get(&input).ok_or_else(missing)?;
-                let is_scatter = std::ptr::eq(node.op, &raw const collective::REDUCE_SCATTER);
+                let is_scatter = node.op == &collective::REDUCE_SCATTER;
                 let new = if is_scatter {
                     let mut args =
                         node.inputs[1..].iter().map(|&v| relit(graph, &mut builder, v)).collect::<Values>();

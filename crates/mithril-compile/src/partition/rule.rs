@@ -522,8 +522,7 @@ pub(super) fn spread(call: &Use, axis: usize, devices: i64) -> Option<Local> {
     let args = local_args(call, &whole, devices, &part.call.outputs)?;
     let own = Use { op: call.op, args, outputs: part.call.outputs.clone() };
     build(&own, false)?;
-    let agrees =
-        only_op(&own).is_some_and(|own| std::ptr::eq(own.op, part.call.op) && own.args == part.call.args);
+    let agrees = only_op(&own).is_some_and(|own| own.op == part.call.op && own.args == part.call.args);
     agrees.then_some(Local { call: own, placements: part.placements, around: Around::Nothing })
 }
 

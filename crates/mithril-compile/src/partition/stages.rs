@@ -229,7 +229,7 @@ fn exchange(graph: &Graph, made: Made, node: &Node) -> Result<Step> {
         Some(Lit::Str(text)) => text.to_string(),
         _ => "SUM".to_owned(),
     };
-    if std::ptr::eq(node.op, &raw const collective::COLLECTIVE_PERMUTE) {
+    if node.op == &collective::COLLECTIVE_PERMUTE {
         return Err(Error::internal("micro-batches are sent to others"));
     }
     let axis = collective::axis_of(graph, node).unwrap_or(0);

@@ -129,7 +129,7 @@ fn exchange(
         return Err(Error::internal("a collective without an axis of the mesh"));
     };
     let mesh_axis = mesh.axis(name)?;
-    let is = |op: &'static OpDef| std::ptr::eq(node.op, op);
+    let is = |op: &'static OpDef| node.op == op;
     let last = node.inputs.get(collective::AXIS).and_then(|&v| graph.lit(v));
     let axis = collective::axis_of(graph, node).unwrap_or(0);
     let reduction = match last {

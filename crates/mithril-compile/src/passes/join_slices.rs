@@ -5,7 +5,6 @@ use mithril_ir::error::Result;
 use mithril_ir::graph::{Graph, NodeId, ValueId};
 use mithril_ir::interp::use_counts;
 use mithril_ir::literal::Lit;
-use mithril_ir::op::OpDef;
 use mithril_ir::ops::{create, elementwise, joining, slicing};
 use mithril_ir::{DType, Dim};
 
@@ -45,14 +44,10 @@ pub fn join_slices(graph: &Graph, float: DType) -> Result<Graph> {
     if changes { super::dce::dce(&rewrite.finish()?) } else { rewrite.finish() }
 }
 
-fn is(op: &'static OpDef, other: &'static OpDef) -> bool {
-    std::ptr::eq(op, other)
-}
-
 /// The parts that a node adds up, in order, if they cover its result.
 fn parts(graph: &Graph, n: NodeId, uses: &[u32]) -> Option<Vec<Part>> {
     let node = graph.node(n);
-    if !is(node.op, &elementwise::ADD) {
+    if node.op != &elementwise::ADD {
         return None;
     }
     let mut slices = Vec::new();
@@ -62,7 +57,7 @@ fn parts(graph: &Graph, n: NodeId, uses: &[u32]) -> Option<Vec<Part>> {
         if uses[v.index()] != 1 {
             return None;
         }
-        if is(inner.op, &elementwise::ADD) {
+        if inner.op == &elementwise::ADD {
             rest.extend(inner.inputs.iter().copied());
         } else {
             slices.push(part(graph, v)?);
@@ -84,7 +79,7 @@ fn parts(graph: &Graph, n: NodeId, uses: &[u32]) -> Option<Vec<Part>> {
 /// What a value is a part of zeros with.
 fn part(graph: &Graph, v: ValueId) -> Option<Part> {
     let node = graph.node(graph.producer(v)?);
-    if !is(node.op, &slicing::SLICE_UPDATE) || !is_zero(graph, node.inputs[0]) {
+    if node.op != &slicing::SLICE_UPDATE || !is_zero(graph, node.inputs[0]) {
         return None;
     }
     let (whole, own) = (&graph.ty(v)?.shape, &graph.ty(node.inputs[1])?.shape);
@@ -132,5 +127,5 @@ fn is_zero(graph: &Graph, v: ValueId) -> bool {
         Some(Lit::Int(n)) => n.is(0),
         _ => false,
     };
-    is(node.op, &create::ZEROS) || is(node.op, &create::FULL) && zero(node.inputs[1])
+    node.op == &create::ZEROS || node.op == &create::FULL && zero(node.inputs[1])
 }

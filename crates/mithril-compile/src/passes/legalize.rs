@@ -127,7 +127,7 @@ fn widened(graph: &Graph, float: DType, target: &dyn Target) -> Result<Option<Gr
         let node = graph.node(n);
         let is_literal = |&v: &ValueId| matches!(graph.lit(v), Some(Lit::DType(d)) if is_stored(*d));
         let is_value = |&v: &ValueId| graph.ty(v).is_some_and(|ty| is_stored(ty.dtype));
-        !std::ptr::eq(node.op, conversion)
+        node.op != conversion
             && (node.inputs.iter().any(|v| is_value(v) || is_literal(v)) || node.outputs.iter().any(is_value))
     };
     if !graph.nodes().any(|(n, _)| concerns(graph, n)) {
@@ -324,7 +324,7 @@ mod tests {
         let computed = |target| {
             let graph = legalize_for(&Python(target), &b.graph, DType::F32).unwrap();
             let dtypes = |op: &OpDef| {
-                let nodes = graph.nodes().filter(|(_, node)| std::ptr::eq(node.op, op));
+                let nodes = graph.nodes().filter(|(_, node)| node.op == op);
                 nodes.map(|(_, node)| graph.ty(node.outputs[0]).unwrap().dtype).collect::<Vec<_>>()
             };
             let outputs: Vec<DType> = graph.outputs.values().map(|&v| graph.ty(v).unwrap().dtype).collect();

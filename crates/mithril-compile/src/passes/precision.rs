@@ -143,7 +143,7 @@ impl Mixed<'_> {
 /// The operand of the cast that made a value of the wider dtype `to`.
 fn widened_from(graph: &Graph, v: ValueId, to: DType) -> Option<ValueId> {
     let node = graph.node(graph.producer(v)?);
-    let is_cast = std::ptr::eq(node.op, std::ptr::from_ref(&CAST));
+    let is_cast = node.op == &CAST;
     let source = *node.inputs.first().filter(|_| is_cast)?;
     let from = graph.ty(source)?.dtype;
     (from.is_float() && from.promote(to) == to).then_some(source)

@@ -160,7 +160,7 @@ impl Quantize<'_> {
             }
             let n = self.graph.producer(v)?;
             let node = self.graph.node(n);
-            let is = |op: &'static OpDef| std::ptr::eq(node.op, std::ptr::from_ref(op));
+            let is = |op: &'static OpDef| node.op == op;
             let is_matrix = self.graph.ty(v).is_some_and(|ty| ty.shape.rank() == 2);
             let swaps = is(&MATRIX_TRANSPOSE) || (is(&TRANSPOSE) && self.exchanges(node));
             if !is_matrix || !swaps {

@@ -3,7 +3,6 @@
 use mithril_ir::error::Result;
 use mithril_ir::graph::{Graph, Node, ValueId};
 use mithril_ir::literal::Lit;
-use mithril_ir::op::OpDef;
 use mithril_ir::ops::{elementwise as e, movement, random, slicing};
 
 use super::slices;
@@ -33,10 +32,6 @@ pub fn simplify(graph: &Graph) -> Result<Graph> {
     rewrite.finish()
 }
 
-fn is(op: &'static OpDef, other: &'static OpDef) -> bool {
-    std::ptr::eq(op, other)
-}
-
 /// The operand that a node is equal to, if there is one.
 fn same_as(graph: &Graph, node: &Node) -> Option<ValueId> {
     let [output] = node.outputs.as_slice() else { return None };
@@ -44,31 +39,30 @@ fn same_as(graph: &Graph, node: &Node) -> Option<ValueId> {
     let number = |i: usize| node.inputs.get(i).and_then(|&v| graph.lit(v)).and_then(scalar);
     let op = node.op;
     let unbounded = [(&e::MAXIMUM, f64::NEG_INFINITY), (&e::MINIMUM, f64::INFINITY)];
-    let unbounded = unbounded.iter().find(|(same, _)| is(op, same)).map(|(_, bound)| *bound);
+    let unbounded = unbounded.iter().find(|(same, _)| op == *same).map(|(_, bound)| *bound);
     let is_unbounded = |i: usize| unbounded.is_some() && number(i) == unbounded;
-    let source = if is(op, &e::MULTIPLY) && number(0) == Some(1.0) || is_unbounded(0) {
+    let source = if op == &e::MULTIPLY && number(0) == Some(1.0) || is_unbounded(0) {
         *node.inputs.get(1)?
-    } else if (is(op, &e::MULTIPLY) || is(op, &e::DIVIDE)) && number(1) == Some(1.0)
+    } else if (op == &e::MULTIPLY || op == &e::DIVIDE) && number(1) == Some(1.0)
         || is_unbounded(1)
-        || is(op, &e::SUBTRACT) && number(1).is_some_and(|n| n == 0.0 && n.is_sign_positive())
-        || [&e::CAST, &movement::RESHAPE, &movement::BROADCAST_TO].iter().any(|same| is(op, same))
-        || is(op, &movement::TRANSPOSE) && keeps_order(graph, node)
-        || is(op, &slicing::SLICE) && has_unit_steps(graph, node)
-        || [&random::DROPOUT, &random::FEATURE_DROPOUT].iter().any(|same| is(op, same))
-            && drops_nothing(graph, node)
-        || is(op, &e::REPLACE_GRADIENT) && is_no_training(graph, node, 2)
+        || op == &e::SUBTRACT && number(1).is_some_and(|n| n == 0.0 && n.is_sign_positive())
+        || [&e::CAST, &movement::RESHAPE, &movement::BROADCAST_TO].contains(&op)
+        || op == &movement::TRANSPOSE && keeps_order(graph, node)
+        || op == &slicing::SLICE && has_unit_steps(graph, node)
+        || [&random::DROPOUT, &random::FEATURE_DROPOUT].contains(&op) && drops_nothing(graph, node)
+        || op == &e::REPLACE_GRADIENT && is_no_training(graph, node, 2)
     {
         x
-    } else if is(op, &e::NEGATIVE) {
+    } else if op == &e::NEGATIVE {
         let inner = graph.node(graph.producer(x)?);
-        if !is(inner.op, &e::NEGATIVE) {
+        if inner.op != &e::NEGATIVE {
             return None;
         }
         *inner.inputs.first()?
     } else {
         return None;
     };
-    let source = if is(op, &e::CAST) { before_widening(graph, source).unwrap_or(source) } else { source };
+    let source = if op == &e::CAST { before_widening(graph, source).unwrap_or(source) } else { source };
     // A scalar operand may broadcast or promote: only the same type is the same value.
     (graph.ty(source).is_some() && graph.ty(source) == graph.ty(*output)).then_some(source)
 }
@@ -76,7 +70,7 @@ fn same_as(graph: &Graph, node: &Node) -> Option<ValueId> {
 /// The operand of a cast to a wider float.
 fn before_widening(graph: &Graph, v: ValueId) -> Option<ValueId> {
     let node = graph.node(graph.producer(v)?);
-    let source = *node.inputs.first().filter(|_| is(node.op, &e::CAST))?;
+    let source = *node.inputs.first().filter(|_| node.op == &e::CAST)?;
     let (from, to) = (graph.ty(source)?.dtype, graph.ty(v)?.dtype);
     (from.is_float() && to.is_float() && from.promote(to) == to).then_some(source)
 }

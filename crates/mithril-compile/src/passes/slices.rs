@@ -37,7 +37,7 @@ impl Range {
 pub(super) fn only_sliced(graph: &Graph) -> Vec<bool> {
     let mut rest: Vec<Option<i64>> = graph.values().map(|(v, _)| elements(graph, v)).collect();
     for (_, node) in graph.nodes() {
-        let is_slice = std::ptr::eq(node.op, &raw const SLICE);
+        let is_slice = node.op == &SLICE;
         for (i, v) in node.inputs.iter().enumerate() {
             let taken = if is_slice && i == 0 { elements(graph, node.outputs[0]) } else { None };
             let left = rest[v.index()].zip(taken).map(|(all, taken)| all - taken);
@@ -101,7 +101,7 @@ pub(super) fn resolve(
 /// The parts of a concatenation, two or more, that ranges select as a whole, and the axis.
 fn whole_parts<'g>(graph: &'g Graph, source: ValueId, ranges: &[Range]) -> Option<(usize, &'g [ValueId])> {
     let node = graph.node(graph.producer(source)?);
-    if !std::ptr::eq(node.op, &raw const CONCAT) {
+    if node.op != &CONCAT {
         return None;
     }
     let (all, dtype) = (sizes(graph, source)?, graph.ty(source)?.dtype);
@@ -135,11 +135,11 @@ fn earlier(graph: &Graph, node: &Node) -> Option<(ValueId, Vec<Range>, bool)> {
     let mut moved = false;
     while let Some(producer) = graph.producer(source) {
         let inner = graph.node(producer);
-        if std::ptr::eq(inner.op, &raw const SLICE) {
+        if inner.op == &SLICE {
             let Some(before) = self::ranges(graph, inner) else { break };
             ranges = before.iter().zip(&ranges).map(|(outer, r)| outer.of(*r)).collect();
             source = inner.inputs[0];
-        } else if std::ptr::eq(inner.op, &raw const CONCAT) {
+        } else if inner.op == &CONCAT {
             let Some((part, axis, start)) = part(graph, inner, &ranges) else { break };
             if graph.ty(part)?.dtype != dtype {
                 break;
@@ -172,7 +172,7 @@ fn part(graph: &Graph, node: &Node, ranges: &[Range]) -> Option<(ValueId, usize,
 
 /// What a slice selects, if its numbers and the sizes are known and it is not empty.
 fn ranges(graph: &Graph, node: &Node) -> Option<Vec<Range>> {
-    if !std::ptr::eq(node.op, &raw const SLICE) {
+    if node.op != &SLICE {
         return None;
     }
     let sizes = sizes(graph, *node.inputs.first()?)?;

@@ -261,17 +261,17 @@ fn all_reduce_of_jax(s: &LoweringCx<'_>) -> Option<String> {
 
 /// Whether an op is one of [`OPS`].
 pub fn is_collective(op: &OpDef) -> bool {
-    OPS.iter().any(|row| std::ptr::eq(*row, op))
+    OPS.contains(&op)
 }
 
 /// Whether devices exchange something.
 pub fn communicates(op: &OpDef) -> bool {
-    is_collective(op) && !std::ptr::eq(op, &raw const SHARD) && !std::ptr::eq(op, &raw const MESH_INDEX)
+    is_collective(op) && op != &SHARD && op != &MESH_INDEX
 }
 
 /// The axis of the mesh of a collective, and the devices along it.
 pub fn mesh_axis_of<'g>(graph: &'g Graph, node: &Node) -> Option<(&'g str, i64)> {
-    let first = usize::from(!std::ptr::eq(node.op, &raw const MESH_INDEX));
+    let first = usize::from(node.op != &MESH_INDEX);
     match (graph.lit(*node.inputs.get(first)?)?, graph.lit(*node.inputs.get(first + 1)?)?) {
         (Lit::Str(axis), Lit::Int(devices)) => Some((axis, devices.known()?)),
         _ => None,

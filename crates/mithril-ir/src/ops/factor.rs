@@ -350,8 +350,7 @@ fn diagonal(x: V<'_>) -> V<'_> {
 fn is_zero(g: V<'_>) -> bool {
     let graph = g.cx().graph();
     let Some(node) = graph.producer(g.id()).map(|n| graph.node(n)) else { return false };
-    std::ptr::eq(node.op, &raw const super::create::FULL)
-        && matches!(graph.lit(node.inputs[1]), Some(Lit::Float(0.0)))
+    node.op == &super::create::FULL && matches!(graph.lit(node.inputs[1]), Some(Lit::Float(0.0)))
 }
 
 fn eigh_grad<'a>(v: &GradCx<'a>) -> Vec<V<'a>> {

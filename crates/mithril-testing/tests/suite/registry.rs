@@ -55,7 +55,7 @@ fn expansion_means_the_same_as_evaluation() {
             return Ok(());
         }
         let (graph, inputs) = run::graph_of(case, DType::F64).map_err(|e| e.to_string())?;
-        let only = |op: &'static OpDef| !std::ptr::eq(op, case.op);
+        let only = |op: &'static OpDef| op != case.op;
         let expanded = passes::legalize::legalize(&graph, DType::F64, &|g, n| only(g.node(n).op))
             .map_err(|e| e.to_string())?;
         let expected = interp::run(&graph, &inputs).map_err(|e| e.to_string())?;
@@ -74,9 +74,7 @@ fn expansion_means_the_same_as_evaluation() {
 
 /// Whether an op has another gradient than its slope, which is what it is for.
 fn has_its_own_gradient(op: &'static OpDef) -> bool {
-    [&ops::gradient::STOP_GRADIENT, &ops::gradient::REPLACE_GRADIENT]
-        .iter()
-        .any(|other| std::ptr::eq(op, *other))
+    [&ops::gradient::STOP_GRADIENT, &ops::gradient::REPLACE_GRADIENT].contains(&op)
 }
 
 #[test]
