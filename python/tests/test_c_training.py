@@ -210,3 +210,17 @@ def test_gradients_of_weights_where_images_are_parts_of_larger_ones():
         directions = {k: np.cos(np.arange(v.size, dtype=np.float32)).reshape(v.shape) for k, v in outputs.items()}
         results.append(own.evaluate(params, data, directions)[1])
     close(results[1], results[0])
+
+
+def test_gradients_are_named_in_the_source():
+    model = ml.Model()
+    model |= ml.Linear(3)(input="input", output="hidden")
+    model += ml.Tanh()(output="output")
+    source = ml.compile(model, ml.CBackend(), shapes={"input": [2, 5]}).gradient_source
+    for line in (
+        "inputs[3]: float[2][3] cotangent:output",
+        "outputs[0]: float[2][3] output",
+        "outputs[1]: float[3][5] gradient:linear.weight",
+        "outputs[2]: float[3] gradient:linear.bias",
+    ):
+        assert f"   {line}\n" in source

@@ -48,16 +48,22 @@ pub fn lower(graph: &Graph, in_place: bool) -> Result<LoopProgram> {
     let mut lowering =
         LoweringContext { graph, program: LoopProgram::default(), at: vec![None; graph.values().len()] };
     for (i, &v) in graph.inputs.iter().enumerate() {
-        let name = graph.value(v).name.as_deref().unwrap_or("input");
-        lowering.buffer_of(v, name, Place::Input(InputId::new(i)))?;
+        let buffer = lowering.buffer_of(v, "input", Place::Input(InputId::new(i)))?;
+        if matches!(graph.value(v).def, Def::Input(Role::Cotangent)) {
+            // Otherwise it has the name of the output that it belongs to.
+            lowering.program.buffers[buffer].name.insert_str(0, "cotangent:");
+        }
     }
     for (n, node) in graph.nodes() {
         lowering.node(n, node).map_err(|e| e.at(graph.place(n)))?;
     }
-    let results: Vec<ValueId> =
-        graph.outputs.values().chain(graph.updates.iter().map(|(_, new)| new)).copied().collect();
-    for (i, v) in results.into_iter().enumerate() {
-        lowering.result(OutputId::new(i), v)?;
+    let outputs = graph.outputs.iter().map(|(name, &v)| (name.to_string(), v));
+    let states = graph.updates.iter().map(|&(old, new)| {
+        let name = graph.value(old).name.as_deref().unwrap_or("state");
+        (format!("next {name}"), new)
+    });
+    for (i, (name, v)) in outputs.chain(states).enumerate() {
+        lowering.result(OutputId::new(i), &name, v)?;
     }
     if in_place {
         lowering.updates();
@@ -198,17 +204,18 @@ impl LoweringContext<'_> {
         let dtype = arithmetic(self.program.buffers[to].dtype);
         LoopWork::Nest(Nest { to, vars, value: value.cast(dtype) })
     }
-    /// Makes a value an output: it is computed there, or copied if it already has a place.
-    fn result(&mut self, output: OutputId, v: ValueId) -> Result<()> {
+    /// Makes a value an output of that name: it is computed there, or copied if it already has a place.
+    fn result(&mut self, output: OutputId, name: &str, v: ValueId) -> Result<()> {
         let from = match &self.graph.value(v).def {
             Def::Const(lit) => self.constant(v, lit)?,
             _ => self.at[v.index()].ok_or_else(|| Error::internal("an output is computed by no node"))?,
         };
-        let buffer = self.program.buffers[from].clone();
-        if buffer.is_temporary() {
+        if self.program.buffers[from].is_temporary() {
             self.program.buffers[from].place = Place::Output(output);
+            self.program.buffers[from].name = name.into();
             return Ok(());
         }
+        let buffer = LoopBuffer { name: name.into(), ..self.program.buffers[from].clone() };
         let vars = self.program.fresh_vars(buffer.shape.iter().copied());
         let at = vars.iter().map(|&v| Index::var(v)).collect();
         let value = Expr::Load { from, at, stored: buffer.dtype };
