@@ -35,6 +35,8 @@ SIZES = {
     **dict.fromkeys(("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx"), 64),
     **dict.fromkeys(("head_dim", "d_kv", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"), 8),
     **dict.fromkeys(("q_lora_rank", "kv_lora_rank"), 16),
+    **dict.fromkeys(("linear_num_value_heads", "linear_num_key_heads", "rotary_dim"), 4),
+    **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), 8),
     **dict.fromkeys(("first_k_dense_replace", "n_group", "topk_group", "bos_token_id"), 1),
     **dict.fromkeys(("num_experts_per_tok", "num_key_value_heads", "type_vocab_size", "eos_token_id"), 2),
     "moe_intermediate_size": 32,
@@ -143,7 +145,7 @@ def _network(name: str) -> tuple[Any, tuple[Any, ...]]:
             output = self.model(**dict(zip(self.keys, args, strict=True)))
             return (output.to_tuple() if hasattr(output, "to_tuple") else output)[0]
 
-    reason: Exception = NotCompared("")
+    reason: NotCompared | None = None
     for sizes in (tuple(SIZES), FEW):
         torch.manual_seed(0)
         stage = "build"
@@ -159,10 +161,11 @@ def _network(name: str) -> tuple[Any, tuple[Any, ...]]:
             with torch.no_grad():
                 module(*args)
         except Exception as failure:
-            reason = NotCompared(f"{stage}: {type(failure).__name__}: {failure}")
+            # That of the smallest network says most.
+            reason = reason or NotCompared(f"{stage}: {type(failure).__name__}: {failure}")
         else:
             return module, args
-    raise reason
+    raise reason or NotCompared("build: there are no sizes")
 
 
 def compare(name: str, backends: Sequence[str], gradients: bool) -> tuple[str, Any]:
