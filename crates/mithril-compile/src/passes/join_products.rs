@@ -11,6 +11,9 @@ use mithril_ir::{DType, Dim};
 
 use crate::rewrite::Rewrite;
 
+/// Products at most that become one: enough rows for a fast product, while factors of others need not be kept for it.
+const MOST_JOINED: usize = 128;
+
 /// The terms of a sum.
 #[derive(Debug, Default)]
 struct Terms {
@@ -41,10 +44,14 @@ pub fn join_products(graph: &Graph, float: DType) -> Result<Graph> {
         match is_sum.then(|| terms(graph, n, &uses)).filter(|terms| terms.products.len() > 1) {
             Some(terms) => {
                 rewrite.at(n);
-                let mut sum = joined(&mut rewrite, &terms.products)?;
+                let groups = terms.products.chunks(MOST_JOINED);
+                let mut all = groups.map(|group| joined(&mut rewrite, group)).collect::<Result<Vec<_>>>()?;
                 for other in terms.others {
-                    let other = rewrite.get(other)?;
-                    sum = rewrite.builder.push(&elementwise::ADD, &[sum, other])?[0];
+                    all.push(rewrite.get(other)?);
+                }
+                let mut sum = all[0];
+                for &term in &all[1..] {
+                    sum = rewrite.builder.push(&elementwise::ADD, &[sum, term])?[0];
                 }
                 rewrite.set_outputs(node, &[sum]);
                 changes = true;

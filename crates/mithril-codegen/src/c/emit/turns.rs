@@ -6,8 +6,8 @@ use crate::c::ir::expr::{Atom, Expr, Index, Var, Within};
 /// Turns of a loop at most that is written out, since each turn reads something else.
 pub const MOST_CHOICES: i64 = 4;
 
-/// Parts of a loop at most whose tests are decided by its turn, times the ops that each part repeats.
-const MOST_PIECES: usize = 512;
+/// Ops at most that parts of a loop repeat, all together.
+const MOST_REPEATED: usize = 512;
 
 /// Whether what is read is chosen by the turn of a short loop, such as the phase of a pixel: with a choice in each turn, there
 /// are no vectors.
@@ -26,11 +26,11 @@ fn is_own(test: &Within, var: Var) -> bool {
     matches!(test.index.terms.as_slice(), [(Atom::Var(v), _)] if *v == var)
 }
 
-/// The only choice by the turn of a loop, and how many ops there are with those around it.
+/// The only choice by the turn of a loop, and how many ops there are around it.
 fn choice(value: &Expr, var: Var) -> Option<(&Expr, usize)> {
     let is_choice =
         |e: &Expr| matches!(e, Expr::Select { when, .. } if when.iter().all(|test| is_own(test, var)));
-    let (mut at, mut ops) = (value, 1);
+    let (mut at, mut ops) = (value, 0);
     while !is_choice(at) {
         if matches!(at, Expr::Select { .. } | Expr::Reduce { .. }) {
             return None;
@@ -76,7 +76,7 @@ pub fn pieces(value: &Expr, var: Var) -> Option<Vec<i64>> {
     }
     bounds.sort_unstable();
     bounds.dedup();
-    (choices >= 2 && bounds.len() > 2 && bounds.len() * repeated <= MOST_PIECES).then_some(bounds)
+    (choices >= 2 && bounds.len() > 2 && bounds.len() * repeated <= MOST_REPEATED).then_some(bounds)
 }
 
 /// The number by which remainders of a variable choose what is read, where it does not divide the turns of the loop.
