@@ -20,6 +20,9 @@ use crate::ids::Id as _;
 /// Steps that have nothing to do with a group, at most, that are done before it.
 const MOST_PASSED: usize = 6;
 
+/// Nests in a group at most: what a step costs grows with them, and a recurrence has the same rows all along.
+const MOST_MEMBERS: usize = 48;
+
 /// Bytes of scratch memory, at most, for one row.
 const LARGEST_ROW: usize = 128 << 10;
 
@@ -196,6 +199,9 @@ impl Group {
     }
     /// The members with a further one, if it goes through the same rows.
     pub fn join(&self, program: &KernelProgram, step: StepId) -> Option<Vec<Member>> {
+        if self.members.len() >= MOST_MEMBERS {
+            return None;
+        }
         let mut new = Member::of(program, step, &self.next)?;
         let is_used = |m: &Member| m.to == new.to || program.steps[m.step].reads().contains(&new.to);
         if self.members.iter().any(is_used) {
