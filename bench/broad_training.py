@@ -56,6 +56,7 @@ CHOICE = (
     "gpt2",
     "llama",
     "lstm",
+    "gru",
     "tcn",
 )
 

@@ -77,7 +77,7 @@ def check(name, backend, **options):
 @pytest.mark.parametrize("name", ["numpy", "torch", "jax"])
 @pytest.mark.parametrize("module", MODULES)
 def test_gradients_are_those_of_pytorch(module, name):
-    # Torch and JAX differentiate by themselves unless they are told not to.
+    # Otherwise the autodiff of PyTorch and JAX is used.
     check(module, backend(name, "float64"), autodiff="graph")
 
 
@@ -102,7 +102,7 @@ def test_checkpoints_keep_products_apart():
     assert products(compiled) > products(check("RNN", ml.NumpyBackend(dtype="float64")))
 
 
-def test_rows_of_devices_are_joined_on_each():
+def test_a_divided_batch_needs_no_other_communication():
     layout = ml.Layout(ml.Mesh(data=2), batch="data")
     compiled = check("LSTM", ml.InterpreterBackend(dtype="float64"), layout=layout)
     # One sum over the devices for each parameter, and nothing else.

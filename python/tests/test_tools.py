@@ -513,11 +513,12 @@ def test_architectures_are_compared(monkeypatch):
     module = torch.nn.Linear(3, 2)
     x, cotangent = torch.randn(4, 3), torch.randn(4, 2)
     right = (cotangent.T @ x).numpy()
-    assert architectures._is_slope(module, (x,), cotangent, "weight", right)
-    assert not architectures._is_slope(module, (x,), cotangent, "weight", right * 1.01)
-    wrong = right.copy()
-    wrong[0, 0] += 0.2 * abs(right).max()
-    assert not architectures._is_slope(module, (x,), cotangent, "weight", wrong)
+    lacking = right.copy()
+    lacking[0] = 0
+    for wrong in (right * 1.01, lacking, np.zeros_like(right)):
+        assert architectures._is_slope(module, (x,), cotangent, "weight", right, wrong)
+        assert not architectures._is_slope(module, (x,), cotangent, "weight", wrong, right)
+        assert not architectures._is_slope(module, (x,), cotangent, "weight", wrong, -right)
     monkeypatch.setattr(architectures, "CLOSE_GRADIENTS", -1.0)
     outcome, more = architectures.compare("bert", ["numpy"], gradients=True)
     assert outcome == "different"

@@ -109,7 +109,7 @@ fn random_sums_keep_their_values() {
             assert_eq!(products(&joined), w.thick + w.thin.min(1), "{}", texts());
             several += usize::from(w.thin > 1);
         }
-        // Whole numbers, which are added in any order without being rounded.
+        // Integers, whose sums are exact in any order.
         let mut draw = Draw(seed + 10_000);
         let inputs: Vec<_> = w
             .shapes

@@ -134,7 +134,7 @@ def _observed(
         scale,
         cast(middle, dtype_name(use.operand(6).dtype)),
     ]
-    # One flag makes vectors of ranges that are numbers.
+    # `where` by a flag of shape [1] makes vectors of 0-d ranges.
     return results[:2] + [apply("reshape", each, tuple(use.operand(i).shape)) for i, each in enumerate(results[2:], 3)]
 
 
