@@ -81,6 +81,9 @@ pub enum Def {
     Node(NodeId, u32),
 }
 
+/// Prefix by which an input of role [`Role::Cotangent`] differs from the output whose name it has.
+pub const COTANGENT: &str = "cotangent:";
+
 /// The role of an input of the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {

@@ -1,7 +1,7 @@
 //! Lowering: a graph of known sizes becomes a program in which every node is a loop nest or a call.
 
 use mithril_ir::error::{Code, Error, Result};
-use mithril_ir::graph::{Def, Node, Role};
+use mithril_ir::graph::{COTANGENT, Def, Node, Role};
 use mithril_ir::loops::{self, LoopArg, LoopCx, Step as OpStep};
 use mithril_ir::lowering::LoweringRule;
 use mithril_ir::{DType, Dim, Graph, Lit, NodeId, Place as Origin, TensorType, ValueId};
@@ -51,7 +51,7 @@ pub fn lower(graph: &Graph, in_place: bool) -> Result<LoopProgram> {
         let buffer = lowering.buffer_of(v, "input", Place::Input(InputId::new(i)))?;
         if matches!(graph.value(v).def, Def::Input(Role::Cotangent)) {
             // Otherwise it has the name of the output that it belongs to.
-            lowering.program.buffers[buffer].name.insert_str(0, "cotangent:");
+            lowering.program.buffers[buffer].name.insert_str(0, COTANGENT);
         }
     }
     for (n, node) in graph.nodes() {

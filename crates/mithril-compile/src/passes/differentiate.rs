@@ -50,8 +50,7 @@ pub struct Request {
 /// Prefix of the outputs that give the gradients.
 pub const GRADIENT: &str = "gradient:";
 
-/// Prefix by which a [`Request`] names an input that is itself a cotangent.
-pub const COTANGENT: &str = "cotangent:";
+pub use mithril_ir::graph::COTANGENT;
 
 /// Adds gradients to a graph. Its outputs and updates stay; gradients follow them in the order asked for. What a
 /// request names twice counts once.

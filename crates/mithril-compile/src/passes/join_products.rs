@@ -115,13 +115,14 @@ fn product(graph: &Graph, sum: NodeId, v: ValueId, uses: &[u32]) -> Option<Produ
                 && factor.shape.rank() == batch + 2
                 && factor.shape[..batch] == ty.shape[..batch]
         });
-    let elements = |shape: &[Dim]| shape.iter().map(Dim::known).product::<Option<i64>>();
-    if !is_plain || elements(&rows.shape)? + elements(&columns.shape)? > elements(&ty.shape)? {
+    let elements = |shape: &[Dim]| shape.iter().try_fold(1_i64, |n, d| Some(n.saturating_mul(d.known()?)));
+    let of_factors = elements(&rows.shape)?.saturating_add(elements(&columns.shape)?);
+    if !is_plain || of_factors > elements(&ty.shape)? {
         return None;
     }
-    let turned = graph.producer(left).map(|n| graph.node(n));
-    let turned = turned.filter(|node| node.op == &linalg::MATRIX_TRANSPOSE);
-    Some(Product { left, before_transposition: turned.map(|node| node.inputs[0]), right })
+    let transposed = graph.producer(left).map(|n| graph.node(n));
+    let transposed = transposed.filter(|node| node.op == &linalg::MATRIX_TRANSPOSE);
+    Some(Product { left, before_transposition: transposed.map(|node| node.inputs[0]), right })
 }
 
 /// One product of the factors of all, side by side.
@@ -135,10 +136,10 @@ fn joined(rewrite: &mut Rewrite<'_>, products: &[Product]) -> Result<ValueId> {
     };
     let right = concat(-2, &mut products.iter().map(|product| product.right))?;
     // Whole rows are copied where the factors are transposed only then.
-    let turned: Option<Vec<_>> = products.iter().map(|product| product.before_transposition).collect();
-    let left = match turned {
-        Some(turned) => {
-            let rows = concat(-2, &mut turned.into_iter())?;
+    let transposed: Option<Vec<_>> = products.iter().map(|product| product.before_transposition).collect();
+    let left = match transposed {
+        Some(transposed) => {
+            let rows = concat(-2, &mut transposed.into_iter())?;
             rewrite.builder.push(&linalg::MATRIX_TRANSPOSE, &[rows])?[0]
         }
         None => concat(-1, &mut products.iter().map(|product| product.left))?,

@@ -131,6 +131,22 @@ fn random_sums_keep_their_values() {
 }
 
 #[test]
+fn many_products_become_several() {
+    let (draw, b) = (Draw(0), Builder::new(FLOAT));
+    let mut w = Writer { draw, b, shapes: Vec::new(), thin: 0, thick: 0 };
+    let mut sum = w.input(&[8, 9]);
+    while w.thin < 300 {
+        let product = w.product(&[], [8, 1, 9]);
+        sum = w.b.push(&elementwise::ADD, &[sum, product]).unwrap()[0];
+    }
+    w.output(sum);
+    let joined = join_products(&w.b.graph, FLOAT).unwrap();
+    verify::verify(&joined, FLOAT).unwrap();
+    // 300 in groups of 128, and those that are outputs themselves.
+    assert_eq!(products(&joined), 3 + w.thick);
+}
+
+#[test]
 fn sizes_that_are_not_known_stay_apart() {
     let parsed = text::parse(
         "graph {

@@ -6,6 +6,6 @@ pub mod fast_path;
 pub mod file;
 pub mod guide;
 pub mod header;
+mod iterations;
 pub mod nest;
-mod turns;
 pub mod units;

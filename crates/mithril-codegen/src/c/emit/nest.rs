@@ -8,7 +8,7 @@ use crate::c::analysis::collapse::{collapse, collapse_all};
 use crate::c::analysis::contraction::is_zero;
 use crate::c::analysis::cost::{LEAST_WORK, work};
 use crate::c::analysis::split::{split, split_reductions};
-use crate::c::emit::turns::{MOST_CHOICES, inside, is_choice, last_digit, pieces, uneven_digit};
+use crate::c::emit::iterations::{MOST_CHOICES, common_divisor, inside, is_choice, pieces, uneven_divisor};
 use crate::c::ir::expr::{Atom, BufferId, Expr, Index, ReduceOp, Var, Within, flat, non_unit};
 use crate::c::ir::program::{KernelBuffers, Nest, Rows};
 use crate::c::syntax::expr::{Writer, computed_type};
@@ -29,7 +29,7 @@ const FEWEST_LANES: i64 = 8;
 /// Copies of inner loops at most, one for each outcome of the tests around them.
 const MOST_COPIES: usize = 24;
 
-/// Elements of each turn of a loop from which on its parts are divided between threads one by one.
+/// Elements of each iteration of a loop from which on its parts are divided between threads one by one.
 const LEAST_PART: i64 = 16;
 
 /// Steps of a loop that keep several threads busy.
@@ -211,12 +211,12 @@ impl Levels<'_, '_> {
         }
         let split = self.split && depth == 0;
         if let Some(bounds) = self.bounds(depth, value) {
-            for turns in bounds.windows(2) {
-                self.segment(depth, value, turns[0], turns[1]);
+            for part in bounds.windows(2) {
+                self.segment(depth, value, part[0], part[1]);
             }
             return;
         }
-        if !split && let Some(by) = uneven_digit(value, var) {
+        if !split && let Some(by) = uneven_divisor(value, var) {
             self.digits(depth, value, by);
             return;
         }
@@ -231,7 +231,7 @@ impl Levels<'_, '_> {
         {
             self.blocks(value, var, &sums, split);
         } else {
-            let by = if split { None } else { last_digit(value, var) };
+            let by = if split { None } else { common_divisor(value, var) };
             if let Some(by) = by {
                 for digit in 0..by {
                     self.every(depth, value, by, digit);
@@ -258,8 +258,8 @@ impl Levels<'_, '_> {
     fn bounds(&mut self, depth: usize, value: &Expr) -> Option<Vec<i64>> {
         let var = self.vars[depth];
         let split = self.split && depth == 0;
-        let size_of_turn = self.vars[depth + 1..].iter().fold(1, |n: i64, v| n.saturating_mul(v.size));
-        if (!split || size_of_turn >= LEAST_PART)
+        let of_iteration = self.vars[depth + 1..].iter().fold(1, |n: i64, v| n.saturating_mul(v.size));
+        if (!split || of_iteration >= LEAST_PART)
             && let Some(bounds) = pieces(value, var)
         {
             return Some(bounds);

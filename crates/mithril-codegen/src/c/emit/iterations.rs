@@ -1,15 +1,15 @@
-//! Which turns of a loop pass the tests of what it computes: a loop is written in parts, so that none is left in them.
+//! Which iterations of a loop pass the tests of what it computes: a loop is written in parts, so that none is left in them.
 
 use crate::c::analysis::split::divisors;
 use crate::c::ir::expr::{Atom, Expr, Index, Var, Within};
 
-/// Turns of a loop at most that is written out, since each turn reads something else.
+/// Iterations at most of a loop that is unrolled, since each of them reads something else.
 pub const MOST_CHOICES: i64 = 4;
 
 /// Ops at most that parts of a loop repeat, all together.
 const MOST_REPEATED: usize = 512;
 
-/// Whether what is read is chosen by the turn of a short loop, such as the phase of a pixel: with a choice in each turn, there
+/// Whether what is read is chosen by the iteration of a short loop, such as the phase of a pixel: with a choice in each, there
 /// are no vectors.
 pub fn is_choice(value: &Expr, var: Var) -> bool {
     let mut is_tested = false;
@@ -26,12 +26,12 @@ fn is_own(test: &Within, var: Var) -> bool {
     matches!(test.index.terms.as_slice(), [(Atom::Var(v), _)] if *v == var)
 }
 
-/// The only choice by the turn of a loop, and how many ops there are around it.
+/// The only choice by the iteration of a loop, and how many ops there are around it.
 fn choice(value: &Expr, var: Var) -> Option<(&Expr, usize)> {
-    let is_choice =
+    let is_decided =
         |e: &Expr| matches!(e, Expr::Select { when, .. } if when.iter().all(|test| is_own(test, var)));
     let (mut at, mut ops) = (value, 0);
-    while !is_choice(at) {
+    while !is_decided(at) {
         if matches!(at, Expr::Select { .. } | Expr::Reduce { .. }) {
             return None;
         }
@@ -40,7 +40,7 @@ fn choice(value: &Expr, var: Var) -> Option<(&Expr, usize)> {
             let (mut size, mut chooses) = (0, false);
             child.walk(&mut |e| {
                 size += 1;
-                chooses |= is_choice(e);
+                chooses |= is_decided(e);
             });
             if !chooses {
                 ops += size;
@@ -54,7 +54,7 @@ fn choice(value: &Expr, var: Var) -> Option<(&Expr, usize)> {
     Some((at, ops))
 }
 
-/// Where the parts of a loop begin, and where the last one ends, if what it computes is, by the turn, one of at least
+/// Where the parts of a loop begin, and where the last one ends, if what it computes is, by the iteration, one of at least
 /// three things, such as the parts of a tensor that was concatenated.
 pub fn pieces(value: &Expr, var: Var) -> Option<Vec<i64>> {
     let (mut rest, repeated) = choice(value, var)?;
@@ -79,8 +79,8 @@ pub fn pieces(value: &Expr, var: Var) -> Option<Vec<i64>> {
     (choices >= 2 && bounds.len() > 2 && bounds.len() * repeated <= MOST_REPEATED).then_some(bounds)
 }
 
-/// The number by which remainders of a variable choose what is read, where it does not divide the turns of the loop.
-pub fn uneven_digit(value: &Expr, var: Var) -> Option<i64> {
+/// The number by which remainders of a variable choose what is read, where it does not divide the trip count of the loop.
+pub fn uneven_divisor(value: &Expr, var: Var) -> Option<i64> {
     let mut found = None;
     value.walk(&mut |e| {
         let Expr::Select { when, .. } = e else { return };
@@ -95,9 +95,9 @@ pub fn uneven_digit(value: &Expr, var: Var) -> Option<i64> {
     found.filter(|&by| by <= MOST_CHOICES && var.size % by != 0 && var.size >= 2 * by && !value.reduces())
 }
 
-/// The number that a variable is divided by everywhere, if its turns written out for each remainder need no division by
+/// The number that a variable is divided by everywhere, if the loop unrolled by it needs no division by
 /// it: what a sum over the windows of an image that slides by so many pixels needs.
-pub fn last_digit(value: &Expr, var: Var) -> Option<i64> {
+pub fn common_divisor(value: &Expr, var: Var) -> Option<i64> {
     const LARGEST: i64 = 3;
     let fits = |by: &i64| {
         let part = Var { id: var.id, size: var.size / by };
