@@ -5,6 +5,7 @@ and the terms of sums.
 """
 
 import itertools
+import re
 
 import mithril as ml
 import numpy as np
@@ -100,6 +101,9 @@ JOINED = {
     "columns": (-1, [[200, n] for n in (64, 1, 7, 130)]),
     "single columns": (1, [[400, 1]] * 100),
     "in the middle": (1, [[6, n, 40] for n in (3, 50, 1, 90, 12)]),
+    "many in the middle": (1, [[6, n, 40] for n in range(1, 14)]),
+    "many large": (0, [[64, 600]] * 10),
+    "many large and small": (0, [[64, 600], [1, 600]] * 6),
     "short": (2, [[30, 40, 1, 2], [30, 40, 2, 2], [30, 40, 1, 2]]),
 }
 
@@ -129,3 +133,17 @@ def test_joined_parts(case, after, threads):
     np.testing.assert_array_equal(output, expected)
     # No element asks which part it is in.
     assert "else if" not in compiled.source
+
+
+@pytest.mark.parametrize("name", ["RNN", "GRU", "LSTM"])
+def test_steps_of_a_recurrence_share_functions(name):
+    model = ml.Model()
+    model |= getattr(ml, name)(8, length=40, batch_first=True)(input="x", output="y")
+    compiled = ml.compile(model, ml.CBackend(num_threads=1), shapes={"x": (2, 40, 4)})
+    parameters = compiled.randomize_params()
+    data = {"x": np.random.default_rng(0).normal(size=(2, 40, 4)).astype(np.float32)}
+    actual = compiled.evaluate(parameters, data)["y"]
+    reference = ml.compile(model, ml.NumpyBackend(), shapes={"x": (2, 40, 4)})
+    np.testing.assert_allclose(actual, reference.evaluate(parameters, data)["y"], rtol=1e-4, atol=1e-5)
+    # The functions of loops; those of kernels have names of their own.
+    assert len(re.findall(r"^static MITHRIL_\w+ void model_", compiled.source, re.M)) <= 6

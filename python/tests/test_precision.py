@@ -234,6 +234,19 @@ def test_double_precision_keeps_its_islands_double():
     assert dtypes["softmax"] == {"f64"}
 
 
+@pytest.mark.parametrize("backend", ALL, ids=lambda backend: backend.__name__)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_the_default_epsilon_of_rms_norm_is_that_of_pytorch(dtype, backend):
+    torch = pytest.importorskip("torch")
+    backend = backend()
+    # Beside the epsilon of 16-bit floats these are small.
+    x = np.random.default_rng(0).normal(size=(3, 8), scale=1e-3).astype(np.float32)
+    actual = backend.to_numpy(backend.cast(backend.rms_norm(backend.cast(backend.array(x), dtype)), "float32"))
+    rounded = torch.tensor(x).to(getattr(torch, dtype))
+    expected = torch.nn.functional.rms_norm(rounded, (8,)).float().numpy()
+    np.testing.assert_allclose(actual, expected, rtol=1e-5 if dtype == "float32" else 1e-2)
+
+
 def test_the_backend_gives_the_default():
     options = {"shapes": {"input": [2, 8], "target": [2]}, "dtypes": {"target": "int64"}}
     assert operands(ml.compile(classifier(), ml.NumpyBackend(precision="bfloat16"), **options))["linear"] == {"bf16"}

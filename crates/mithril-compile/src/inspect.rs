@@ -135,6 +135,8 @@ impl Compiled {
             let lit = match lit {
                 Lit::Tensor(t) if is_wide => Lit::Tensor(Arc::new(t.cast(widened(t.dtype())))),
                 Lit::Float(_) if is_wide && node.op.takes_tensor(i) => self.rounded(node, lit),
+                // That of the node's own dtype, not of float64.
+                Lit::None if is_wide && node.op.ports[i].name == "eps" => self.epsilon(node),
                 lit => lit.clone(),
             };
             return Ok(builder.graph.add_literal(lit));
@@ -144,11 +146,18 @@ impl Compiled {
         let ty = TensorType { dtype: widened(ty.dtype), shape: ty.shape.clone() };
         Ok(builder.graph.add_input(format!("x{i}"), role, ty))
     }
+    /// The first float dtype among the inputs of a node.
+    fn float_of(&self, node: &Node) -> Option<DType> {
+        let types = node.inputs.iter().filter_map(|&v| self.graph.ty(v));
+        types.map(|ty| ty.dtype).find(|dtype| dtype.is_float())
+    }
+    /// What `eps` of a node is if it is not given.
+    fn epsilon(&self, node: &Node) -> Lit {
+        self.float_of(node).map_or(Lit::None, |dtype| Lit::Float(ops::norm::computed_epsilon(dtype)))
+    }
     /// A number beside float tensors, as it counts there.
     fn rounded(&self, node: &Node, lit: &Lit) -> Lit {
-        let types = node.inputs.iter().filter_map(|&v| self.graph.ty(v));
-        let float = types.map(|ty| ty.dtype).find(|dtype| dtype.is_float());
-        match (lit, float) {
+        match (lit, self.float_of(node)) {
             (Lit::Float(x), Some(dtype)) => Lit::Tensor(Arc::new(Tensor::scalar(dtype, *x).cast(DType::F64))),
             _ => lit.clone(),
         }

@@ -15,8 +15,9 @@ use crate::c::kernels::Library;
 use crate::c::lower::lower;
 use crate::c::passes::{
     attention_fusion, batch_tiling, blocked_layout, byte_layout, dead_code, dead_taps, fusion, half_layout,
-    halo, in_place, isolation, memory_planning, phase_decomposition, prefetch, prepacking, promotion,
-    row_fusion, split_reduction, static_quantization, update_fusion, update_schedule, weight_packing,
+    halo, in_place, isolation, memory_planning, packing_reuse, phase_decomposition, prefetch, prepacking,
+    promotion, row_fusion, split_reduction, static_quantization, update_fusion, update_schedule,
+    weight_packing,
 };
 use crate::c::request::Request;
 use crate::c::select::decision::Decision;
@@ -273,6 +274,15 @@ pub static KERNEL_PASSES: &[Pass<Kernels>] = &[
         description: "only steps whose kernels are to be measured stay, where that is asked for",
         run: |c| {
             isolation::isolate(&mut c.program, &c.request.only);
+            Ok(())
+        },
+        keeps_values: false,
+    },
+    Pass {
+        name: "packing_reuse",
+        description: "kernels that pack the same factor at every call pack it once",
+        run: |c| {
+            packing_reuse::reuse_packing(&mut c.program);
             Ok(())
         },
         keeps_values: false,

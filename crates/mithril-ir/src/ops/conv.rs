@@ -65,6 +65,7 @@ pub static CONV_GENERAL: OpDef = OpDef {
         "[2,3,7] [4,3,3] stride=2 pads=((2,1),) dilation=2",
         "[1,4,5,6] [6,2,3,2] stride=(2,1) pads=((1,1),(0,2)) groups=2",
         "[2,3,4,3] [2,3,2,3] pads=((-1,1),(2,-1)) input_dilation=(2,3)",
+        "[2,16,4] [3,16,2] pads=((-1,2),)",
         "[2,2,3,4,3] [4,1,2,2,2] stride=(1,2,1) groups=2",
         "[0,3,5,5] [4,3,3,3]",
     ],

@@ -373,15 +373,15 @@ pub static LAYER_NORM: OpDef = OpDef {
 pub static RMS_NORM: OpDef = OpDef {
     name: "rms_norm",
     doc: "Divides by the root mean square over the last axes, those of `normalized_shape`.\n\n`output = input / \
-          √(mean(input²) + eps) · weight`. `normalized_shape` as in layer_norm; `eps` is the epsilon of the input's \
-          dtype if not given. (Zhang and Sennrich 2019)",
+          √(mean(input²) + eps) · weight`. `normalized_shape` as in layer_norm; `eps` is the epsilon of the dtype \
+          that it is computed in if not given: that of float32 for 16-bit floats. (Zhang and Sennrich 2019)",
     ports: &[INPUT, WEIGHT, SHAPE, attr("eps", Attr::OptFloat, DefaultLit::None)],
     shape: ShapeRule::Fn(feature_shape),
     expand: Some(|c| {
         let (axes, like) =
             c.get(|c| features(c, c.x[0].rank(), |i| c.x[i].is_some().then(|| c.x[i].shape())));
         let x = wide(c);
-        let eps = if c.absent(3) { c.cx.lit(result(c).epsilon()) } else { c.x[3] };
+        let eps = if c.absent(3) { c.cx.lit(computed_epsilon(result(c))) } else { c.x[3] };
         let square = x.square().mean(axes.unwrap_or(Lit::int(-1)), true);
         vec![affine(x * (square + eps).rsqrt(), c.x[1], c.cx.none(), &like).cast(result(c))]
     }),
@@ -393,20 +393,20 @@ pub static RMS_NORM: OpDef = OpDef {
     lowering: Lowering {
         numpy: Function(|s| {
             let dims = feature_dims(s)?.len();
-            let eps = if s.absent(3) { s.ty(0)?.dtype.epsilon().to_string() } else { s.arg(3).into() };
+            let eps = eps_or_default(s)?;
             Some(format!("_rms_norm({}, {}, {dims}, {eps})", s.arg(0), s.arg(1)))
         }),
         torch: Function(|s| {
             let shape = s.dims(&feature_dims(s).filter(|_| one_dtype(s))?);
-            let eps = if s.absent(3) { s.ty(0)?.dtype.epsilon().to_string() } else { s.arg(3).into() };
+            let eps = eps_or_default(s)?;
             Some(format!("F.rms_norm({}, {shape}, {}, {eps})", s.arg(0), s.arg(1)))
         }),
         mlx: Function(|s| {
-            let eps = if s.absent(3) { s.ty(0)?.dtype.epsilon().to_string() } else { s.arg(3).into() };
+            let eps = eps_or_default(s)?;
             last_axis_of_mlx(s).map(|()| format!("mx.fast.rms_norm({}, {}, {eps})", s.arg(0), s.arg(1)))
         }),
         ggml: Function(|s| {
-            let eps = if s.absent(3) { s.ty(0)?.dtype.epsilon() } else { s.f64(3).ok()? };
+            let eps = if s.absent(3) { computed_epsilon(s.ty(0)?.dtype) } else { s.f64(3).ok()? };
             super::ggml::norm(s, "ggml_rms_norm", feature_dims(s)?.len(), eps, None)
         }),
         onnx: Function(|s| super::onnx::rms_norm(s, feature_dims(s)?.len())),
@@ -415,6 +415,19 @@ pub static RMS_NORM: OpDef = OpDef {
     cases: &["[2,3,4] [4]", "[2,3,4] [3,4] eps=0.1", "[2,3,4] normalized_shape=4"],
     ..NORM
 };
+
+/// The epsilon of the dtype that values of this one are computed in, as in PyTorch: float32 for 16-bit floats.
+pub const fn computed_epsilon(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 | DType::BF16 => DType::F32.epsilon(),
+        other => other.epsilon(),
+    }
+}
+
+/// The text of `eps` of `rms_norm`.
+fn eps_or_default(s: &LoweringCx<'_>) -> Option<String> {
+    Some(if s.absent(3) { computed_epsilon(s.ty(0)?.dtype).to_string() } else { s.arg(3).into() })
+}
 
 /// The last axes, which are the features, and their sizes; `shape` returns the shape of a tensor argument.
 fn features<C: Attrs>(

@@ -16,6 +16,9 @@ use crate::c::syntax::comment::quoted;
 use crate::c::syntax::template::c_type;
 use crate::ids::{Id as _, Table};
 
+/// Lines of the function with all calls from which on compilers need not optimize it: they would take minutes.
+const MANY_LINES: usize = 500;
+
 /// Where threads wait for each other.
 const WAIT: &str = "    mithril_wait(&call->barrier, threads);\n";
 
@@ -105,6 +108,7 @@ fn argument_text(k: &KernelCall, names: &Names<'_>, who: [&str; 2], argument: &A
         Argument::Threads => who[1].to_owned(),
         Argument::A => start(k.inputs[0], names),
         Argument::B => start(k.inputs[1], names),
+        Argument::PackedB => format!("(const void *){}", names.buffers[k.inputs[1].0]),
         Argument::Out => names.buffers[k.to].clone(),
         Argument::Operand(i) => start(k.operands[*i], names),
         Argument::Packed => names.packed(k.packed),
@@ -144,7 +148,7 @@ impl Run<'_> {
         }
         lines
     }
-    fn head(&self) -> String {
+    fn head(&self, attributes: &str) -> String {
         let p = self.prefix;
         let (states, copies) = self.states();
         let mut out = self.checks() + &states;
@@ -152,7 +156,7 @@ impl Run<'_> {
         let (mesh, check) = self.mesh_argument();
         let _ = write!(
             out,
-            "\nint {p}_run(const void *const inputs[], void *const outputs[], const void *packed, void *arena,\n\
+            "\n{attributes}int {p}_run(const void *const inputs[], void *const outputs[], const void *packed, void *arena,\n\
              \x20   const mithril_pool *pool{mesh}) {{\n{check}#ifndef NDEBUG\n    \
              const int invalid = {p}_invalid_argument(inputs, outputs, packed, arena);\n    \
              if (invalid) return MITHRIL_ERROR_ARGUMENT + {ERROR_PLACES} * invalid;\n#endif\n{copies}"
@@ -277,7 +281,7 @@ impl Run<'_> {
     }
     /// By the calling thread: waking others would take longer than the work.
     fn alone(&self, lines: &[Line<'_>]) -> String {
-        let mut out = self.head();
+        let mut out = self.head(attributes(lines));
         out.push_str("    (void)inputs, (void)outputs, (void)packed, (void)arena, (void)pool;\n");
         if self.scratch > 0 {
             let _ = writeln!(out, "    void *const thread_scratch = {};", inside("arena", self.arena));
@@ -327,11 +331,12 @@ impl Run<'_> {
             "\n/* State shared by the threads of a call. */\ntypedef struct {{\n    const void *const *inputs;\n    \
              void *const *outputs;\n    const void *packed;\n    void *arena;\n    int threads;\n    \
              struct mithril_barrier barrier;\n    atomic_int error;\n{mesh_field}}} {p}_shared;\n\
-             \n/* What each thread of a call runs. */\nstatic void {p}_run_thread(void *context, int thread) {{\n    \
+             \n/* What each thread of a call runs. */\nstatic {}void {p}_run_thread(void *context, int thread) {{\n    \
              {p}_shared *const call = context;\n    const void *const *const inputs = call->inputs;\n    \
              void *const *const outputs = call->outputs;\n    const void *const packed = call->packed;\n    \
              void *const arena = call->arena;\n    const int threads = call->threads;\n{mesh}    \
-             (void)inputs, (void)outputs, (void)packed, (void)arena, (void)thread, (void)threads;\n"
+             (void)inputs, (void)outputs, (void)packed, (void)arena, (void)thread, (void)threads;\n",
+            attributes(lines),
         );
         if self.scratch > 0 {
             let _ = writeln!(
@@ -351,7 +356,7 @@ impl Run<'_> {
             out.push_str("    if (error) mithril_note_error(&call->error, error);\n");
         }
         out.push_str("}\n");
-        out.push_str(&self.head());
+        out.push_str(&self.head(""));
         let set_mesh = if self.mesh.is_some() { "    call.mesh = mesh;\n" } else { "" };
         let error = "atomic_load(&call.error)";
         let result = if self.agrees { format!("mithril_agreed(mesh, {error})") } else { error.to_owned() };
@@ -507,6 +512,11 @@ fn said(phase: &Phase, at: (StepId, usize)) -> impl Iterator<Item = Line<'_>> {
     let everyone = phase.everyone;
     let calls = phase.calls.iter().map(move |statement| Line::Statement { statement, everyone, at });
     std::iter::once(Line::Text(head)).chain(calls)
+}
+
+/// What stands in front of the function with all calls.
+fn attributes(lines: &[Line<'_>]) -> &'static str {
+    if lines.len() > MANY_LINES { "MITHRIL_ONLY_CALLS " } else { "" }
 }
 
 /// The text of lines.

@@ -11,9 +11,9 @@ use crate::c::analysis::packing::parts;
 use crate::c::emit::driver::{Names, Run, kernel, pack, packing};
 use crate::c::emit::guide::{describe, guide};
 use crate::c::emit::header::Sizes;
-use crate::c::emit::{fast_path, nest};
+use crate::c::emit::{fast_path, iterations, nest};
 use crate::c::ir::driver::{Does, Effect, Line, Phase, Statement};
-use crate::c::ir::expr::{Argument, BufferId, Call, ERROR_PLACES, ERRORS, MESH_ERROR, StepId};
+use crate::c::ir::expr::{Argument, BufferId, Call, ERROR_PLACES, ERRORS, Index, MESH_ERROR, StepId};
 use crate::c::ir::kernel::Argument as KernelArgument;
 use crate::c::ir::program::{KernelCall, KernelProgram, KernelStep, KernelWork, Nest, Parts, Place, Rows};
 use crate::c::kernels::common::library::Library;
@@ -351,7 +351,7 @@ impl<'a> Writing<'a> {
         for argument in k.kernel.phases.iter().flatten().flat_map(|call| &call.arguments) {
             self.used.extend(match argument {
                 KernelArgument::A => Some(k.inputs[0].0),
-                KernelArgument::B => Some(k.inputs[1].0),
+                KernelArgument::B | KernelArgument::PackedB => Some(k.inputs[1].0),
                 KernelArgument::Out => Some(k.to),
                 KernelArgument::Operand(i) => Some(k.operands[*i].0),
                 KernelArgument::Shared | KernelArgument::SharedAt(_) => k.shared,
@@ -408,15 +408,35 @@ impl<'a> Writing<'a> {
         phases
     }
     fn nest(&mut self, step: &KernelStep, nest: &Nest, parallel: bool) -> Phase {
-        let buffers = &self.program.buffers;
-        let mut writer = Writer::new(buffers);
-        let write =
-            |writer: &mut Writer<'_>| nest::write(writer, buffers, nest, self.program.next_var, parallel);
-        if fast_path::is_written_twice(step, nest) {
-            fast_path::write_fast(&mut writer, |writer| _ = write(writer));
+        let (buffers, next) = (&self.program.buffers, self.program.next_var);
+        let parts = if buffers[nest.to].blocks.is_none() { iterations::parts(nest, next) } else { None };
+        let parts =
+            parts.unwrap_or_else(|| vec![(nest.clone(), nest.vars.iter().map(|&v| Index::var(v)).collect())]);
+        let written = |parallel: bool| -> Vec<(Writer<'_>, bool)> {
+            let of_part = |(part, at): &(Nest, Vec<Index>)| {
+                let mut writer = Writer::new(buffers);
+                let write =
+                    |writer: &mut Writer<'_>| nest::write(writer, buffers, (part, at), next + 1, parallel);
+                if fast_path::is_written_twice(step, part) {
+                    fast_path::write_fast(&mut writer, |writer| _ = write(writer));
+                }
+                let split = write(&mut writer);
+                (writer, split)
+            };
+            parts.iter().map(of_part).collect()
+        };
+        let mut writers = written(parallel);
+        // Threads divide all of them or none.
+        if writers.iter().any(|(_, split)| *split != writers[0].1) {
+            writers = written(false);
         }
-        let split = write(&mut writer);
-        self.loops(step, &writer, threads_of(split))
+        let phases = writers.iter().map(|(writer, split)| self.loops(step, writer, threads_of(*split)));
+        phases
+            .reduce(|mut all, part| {
+                all.calls.extend(part.calls);
+                all
+            })
+            .unwrap_or_default()
     }
     /// The call of the function of loops that were written, which also takes `numbers`.
     fn loops(&mut self, step: &KernelStep, writer: &Writer<'_>, numbers: &[&str]) -> Phase {
@@ -427,7 +447,7 @@ impl<'a> Writing<'a> {
         } else {
             String::new()
         };
-        let body = writer.lines.join("\n");
+        let body = writer.body();
         let mut parameters: Vec<String> = used
             .iter()
             .map(|&b| {
@@ -436,7 +456,13 @@ impl<'a> Writing<'a> {
                 format!("{constant}{t} *restrict {MARK}{b}{MARK_END}")
             })
             .collect();
-        let mut arguments: Vec<String> = used.iter().map(|&b| self.argument(b)).collect();
+        let mut arguments: Vec<String> = used
+            .iter()
+            .map(|&b| match (self.argument(b), writer.offset(b)) {
+                (name, 0) => name,
+                (name, offset) => format!("{name} + {offset}"),
+            })
+            .collect();
         parameters.extend(numbers.iter().map(|name| format!("int64_t {name}")));
         arguments.extend(numbers.iter().map(|name| (*name).to_owned()));
         if checks {

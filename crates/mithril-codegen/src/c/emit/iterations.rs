@@ -2,6 +2,7 @@
 
 use crate::c::analysis::split::divisors;
 use crate::c::ir::expr::{Atom, Expr, Index, Var, Within};
+use crate::c::ir::program::Nest;
 
 /// Iterations at most of a loop that is unrolled, since each of them reads something else.
 pub const MOST_CHOICES: i64 = 4;
@@ -77,6 +78,44 @@ pub fn pieces(value: &Expr, var: Var) -> Option<Vec<i64>> {
     bounds.sort_unstable();
     bounds.dedup();
     (choices >= 2 && bounds.len() > 2 && bounds.len() * repeated <= MOST_REPEATED).then_some(bounds)
+}
+
+/// Parts of a concatenation from which on each is a step of its own: compilers take long for functions of very many loops,
+/// and equal parts share a function.
+const MANY_PARTS: usize = 8;
+
+/// The parts of a concatenation of many, each with the coordinates of what it fills.
+pub fn parts(nest: &Nest, next_var: u32) -> Option<Vec<(Nest, Vec<Index>)>> {
+    let (axis, bounds) = nest.vars.iter().enumerate().find_map(|(axis, &var)| {
+        pieces(&nest.value, var).filter(|bounds| bounds.len() > MANY_PARTS).map(|bounds| (axis, bounds))
+    })?;
+    let var = nest.vars[axis];
+    let part = |bounds: &[i64]| {
+        let (from, to) = (bounds[0], bounds[1]);
+        let part = Var { id: next_var, size: to - from };
+        let coordinate = Index::var(part) + Index::number(from);
+        let index = |v: Var| if v == var { coordinate.clone() } else { Index::var(v) };
+        let value = of_iterations(&nest.value, var, from, to).substitute(&index);
+        let at = nest.vars.iter().map(|&v| index(v)).collect();
+        let vars = nest.vars.iter().map(|&v| if v == var { part } else { v }).collect();
+        (Nest { to: nest.to, vars, value }, at)
+    };
+    Some(bounds.windows(2).map(part).collect())
+}
+
+/// What is chosen in these iterations, which pass either all or none of each choice's tests.
+fn of_iterations(value: &Expr, var: Var, from: i64, to: i64) -> Expr {
+    let mut chosen = value;
+    while let Expr::Select { when, yes, no } = chosen
+        && when.iter().all(|test| is_own(test, var))
+    {
+        let passes = |test: &Within| {
+            let low = from + test.index.constant;
+            test.from <= low && low + (to - from) <= test.to
+        };
+        chosen = if when.iter().all(passes) { yes } else { no };
+    }
+    chosen.map(&Index::clone, &|child| of_iterations(child, var, from, to))
 }
 
 /// The number by which remainders of a variable choose what is read, where it does not divide the trip count of the loop.

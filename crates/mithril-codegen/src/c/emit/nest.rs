@@ -35,18 +35,18 @@ const LEAST_PART: i64 = 16;
 /// Steps of a loop that keep several threads busy.
 const MANY_PARTS: i64 = 16;
 
-/// Writes a nest, whose first loop is divided between threads if `may_split` and if that is worth it; whether it was.
+/// Writes a nest that fills what lies at these coordinates; its first loop is divided between threads if `may_split` and if
+/// that is worth it. Whether it was.
 pub fn write(
     writer: &mut Writer<'_>,
     buffers: &KernelBuffers,
-    nest: &Nest,
+    (nest, coordinates): (&Nest, &[Index]),
     next_var: u32,
     may_split: bool,
 ) -> bool {
     let next = Cell::new(next_var);
-    let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
     let mut vars = non_unit(&nest.vars);
-    let mut at = buffers[nest.to].position(&coordinates);
+    let mut at = buffers[nest.to].position(coordinates);
     let mut value = flat_loads(&nest.value, buffers);
     // `Load` holds flat positions from here on.
     value = split_reductions(&value, &next);

@@ -8,7 +8,7 @@ use crate::c::ir::kernel::{Argument, Call};
 use crate::c::ir::program::KernelCall;
 
 /// Calls between which nobody has to wait.
-#[derive(Clone, Debug)]
+#[derive(Default, Clone, Debug)]
 pub struct Phase {
     /// What they compute, as a comment; empty where the names say it.
     pub title: String,

@@ -13,6 +13,8 @@ pub enum Argument {
     B,
     /// The second input, packed by `pack`.
     Packed,
+    /// The second input, which an earlier kernel of the same kind has packed.
+    PackedB,
     /// What to prefetch while the last weights are used: the packed weights that the next kernel starts with, see
     /// [`panel_start`](Kernel::panel_start). Any address is allowed: it is not dereferenced.
     NextWeights,

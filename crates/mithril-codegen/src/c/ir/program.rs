@@ -654,7 +654,7 @@ fn each_load(value: &Expr, f: &mut dyn FnMut(BufferId)) {
 fn operand(argument: &kernel::Argument, inputs: &[Start; 2], operands: &[Start]) -> Option<BufferId> {
     match argument {
         kernel::Argument::A => Some(inputs[0].0),
-        kernel::Argument::B => Some(inputs[1].0),
+        kernel::Argument::B | kernel::Argument::PackedB => Some(inputs[1].0),
         kernel::Argument::Operand(i) => Some(operands[*i].0),
         _ => None,
     }

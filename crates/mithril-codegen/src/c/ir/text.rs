@@ -206,6 +206,7 @@ fn argument_text(argument: &kernel::Argument) -> String {
         A::A => "a".to_owned(),
         A::B => "b".to_owned(),
         A::Packed => "packed".to_owned(),
+        A::PackedB => "packed b".to_owned(),
         A::NextWeights => "next weights".to_owned(),
         A::Out => "out".to_owned(),
         A::Operand(i) => format!("operand {i}"),

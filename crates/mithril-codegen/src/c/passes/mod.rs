@@ -12,6 +12,7 @@ pub mod halo;
 pub mod in_place;
 pub mod isolation;
 pub mod memory_planning;
+pub mod packing_reuse;
 pub mod phase_decomposition;
 pub mod prefetch;
 pub mod prepacking;

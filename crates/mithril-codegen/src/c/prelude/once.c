@@ -15,6 +15,15 @@
 #define MITHRIL_SHORT_LOOPS MITHRIL_NOINLINE
 #endif
 
+/* For functions that only call others, thousands of times: optimizing them takes minutes and gains nothing. */
+#if defined(__clang__)
+#define MITHRIL_ONLY_CALLS __attribute__((noinline, optnone))
+#elif defined(__GNUC__)
+#define MITHRIL_ONLY_CALLS __attribute__((noinline, optimize("O0")))
+#else
+#define MITHRIL_ONLY_CALLS
+#endif
+
 /* A zero that GCC cannot see through. GCC 12 replaces a masked load with a constant mask by a load of the whole vector, which may
  * read outside of the tensor and fault. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__AVX512F__)

@@ -69,7 +69,7 @@ impl EpilogueFunctions {
         let out = c_type(stored);
         let value = if is_half { format!("mithril_to_{}({value})", stored.short()) } else { value };
         writer.line(format!("return {value};"));
-        let body = writer.lines.join("\n");
+        let body = writer.body();
         let mut parameters = vec![format!("{} accumulator", computed_type(sum.dtype()))];
         let mut arguments = vec!["{acc}".to_owned()];
         for (i, load) in loads.iter().enumerate() {

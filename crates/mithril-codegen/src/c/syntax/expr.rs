@@ -1,5 +1,6 @@
 //! Expressions and indices as C: statements that prepare, and the text of the value.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use mithril_ir::{DType, Kind, Scalar};
@@ -11,7 +12,10 @@ use crate::c::syntax::template::{self, Form, Part, c_type};
 /// Opens the mark of a buffer's name in the text of a function.
 pub const MARK: char = '\u{1}';
 
-/// Closes it.
+/// Opens the mark of the constant part of a position, which [`Writer::body`] writes.
+const CONSTANT: char = '\u{3}';
+
+/// Closes either.
 pub const MARK_END: char = '\u{2}';
 
 /// The variable that is 0 and of which compilers do not know it: `MITHRIL_ZERO`.
@@ -77,6 +81,8 @@ pub struct Writer<'a, M: Memory = KernelMemory> {
     known: Vec<(Expr, String)>,
     /// KernelBuffers that are read or written, in the order of their first use.
     pub used: Vec<BufferId>,
+    /// The least constant part of the positions in each buffer that are read or written.
+    offsets: HashMap<BufferId, i64>,
     /// Whether an index is checked.
     pub checks: bool,
     /// How functions are called.
@@ -99,6 +105,7 @@ impl<'a, M: Memory> Writer<'a, M> {
             reads_zero: false,
             known: Vec::new(),
             used: Vec::new(),
+            offsets: HashMap::new(),
             checks: false,
             form: Form::Plain,
             counter: 0,
@@ -233,16 +240,56 @@ impl<'a, M: Memory> Writer<'a, M> {
         }
         format!("{MARK}{buffer}{MARK_END}")
     }
+    /// The element at a position of a buffer. What all positions of the buffer have in common is left to the caller of the
+    /// function, so that steps which differ in where they read and write share one.
+    fn element(&mut self, buffer: BufferId, at: &Index) -> String {
+        let constant = at.constant;
+        let is_inside = (0..self.buffers[buffer].count()).contains(&constant);
+        let offset = self.offsets.entry(buffer).or_insert(constant);
+        *offset = if is_inside { constant.min(*offset) } else { 0 };
+        if constant == 0 {
+            let text = self.index(at);
+            return format!("{}[{text}]", self.buffer(buffer));
+        }
+        let rest = Index { constant: 0, ..at.clone() };
+        let text = if rest.terms.is_empty() { String::new() } else { self.index(&rest) };
+        let name = self.buffer(buffer);
+        let number = self.used.iter().position(|b| *b == buffer).unwrap_or_default();
+        format!("{name}[{text}{CONSTANT}{number},{constant}{MARK_END}]")
+    }
+    /// How far behind the start of a buffer the pointer to it stands that the function takes.
+    pub fn offset(&self, buffer: BufferId) -> i64 {
+        self.offsets.get(&buffer).copied().unwrap_or_default()
+    }
+    /// All lines. Positions in a buffer count from its [`Writer::offset`].
+    pub fn body(&self) -> String {
+        let lines = self.lines.join("\n");
+        let mut parts = lines.split(CONSTANT);
+        let mut out = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let (constant, rest) = part.split_once(MARK_END).unwrap_or(("", part));
+            let (number, constant) = constant.split_once(',').unwrap_or_default();
+            let offset =
+                number.parse().ok().and_then(|i: usize| self.used.get(i)).map_or(0, |&b| self.offset(b));
+            match constant.parse::<i64>().unwrap_or_default() - offset {
+                n if out.ends_with('[') => _ = write!(out, "{n}"),
+                0 => {}
+                n if n < 0 => _ = write!(out, " - {}", n.unsigned_abs()),
+                n => _ = write!(out, " + {n}"),
+            }
+            out.push_str(rest);
+        }
+        out
+    }
     /// Stores a value at a position of a buffer.
     pub fn store(&mut self, to: BufferId, at: &Index, value: &Expr) {
         let value = self.value(value).text;
-        let at = self.index(at);
-        let name = self.buffer(to);
+        let element = self.element(to, at);
         let value = match self.buffers[to].dtype {
             dtype @ (DType::F16 | DType::BF16) => format!("mithril_to_{}({value})", dtype.short()),
             _ => value,
         };
-        self.line(format!("{name}[{at}] = {value};"));
+        self.line(format!("{element} = {value};"));
     }
 
     /// A value that is needed several times, under a name: the one element of a buffer that is not in memory.
@@ -356,11 +403,11 @@ impl<'a, M: Memory> Writer<'a, M> {
         let position = buffer.position(at);
         let is_empty = buffer.count() == 0;
         let is_named = buffer.is_constant() && position != Index::default();
-        let at = self.index(&position);
         if is_named {
             // Of one element, which has a name; an index is still checked.
             let only = self.value(&Expr::Load { from, at: vec![Index::default()], stored });
             return if position.reads() {
+                let at = self.index(&position);
                 Value::atom(format!("((void)({at}), {})", only.text))
             } else {
                 only
@@ -369,11 +416,12 @@ impl<'a, M: Memory> Writer<'a, M> {
         if is_empty {
             // An index into nothing: the check says so, and there is nothing to read.
             if position.reads() {
+                let at = self.index(&position);
                 self.line(format!("(void)({at});"));
             }
             return number(Scalar::Int(0), stored);
         }
-        let text = format!("{}[{at}]", self.buffer(from));
+        let text = self.element(from, &position);
         Value::atom(match stored {
             DType::F16 | DType::BF16 => format!("mithril_from_{}({text})", stored.short()),
             _ => text,
