@@ -8016,8 +8016,8 @@ class Ops:
         r"""Divides by the root mean square over the last axes, those of `normalized_shape`.  `output = input /
         √(mean(input²) + eps) · weight`.
 
-        `normalized_shape` as in layer_norm; `eps` is the epsilon of the input's dtype if not given. (Zhang
-        and Sennrich 2019)
+        `normalized_shape` as in layer_norm; `eps` is the epsilon of the dtype that it is computed in if not
+        given: that of float32 for 16-bit floats. (Zhang and Sennrich 2019)
 
         Parameters
         ----------
