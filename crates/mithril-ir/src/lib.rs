@@ -24,6 +24,7 @@ pub mod shape;
 pub mod signature;
 pub mod tensor;
 pub mod text;
+pub mod unique_names;
 pub mod verify;
 
 pub use build::Builder;

@@ -1,25 +1,24 @@
 //! Names of a file made into names of a model: any text that can be read, no part of a path empty, none twice.
 
 use mithril_ir::text::is_hidden;
+use mithril_ir::unique_names::UniqueNames;
 use mithril_model::names::MAX_NAME;
-use rustc_hash::FxHashSet;
 
 /// The names that are taken.
-#[derive(Debug, Default)]
-pub struct Names(FxHashSet<String>);
+#[derive(Debug)]
+pub struct Names(UniqueNames);
+
+impl Default for Names {
+    fn default() -> Self {
+        Self(UniqueNames::numbered_from(1))
+    }
+}
 
 impl Names {
     /// A name like this one that nothing has yet.
     pub fn take(&mut self, name: &str, otherwise: &str) -> String {
         let safe = safe(name);
-        let base = if safe.is_empty() { otherwise.to_owned() } else { safe };
-        let mut text = base.clone();
-        let mut number = 1_u32;
-        while !self.0.insert(text.clone()) {
-            text = format!("{base}_{number}");
-            number += 1;
-        }
-        text
+        self.0.fresh(if safe.is_empty() { otherwise } else { &safe })
     }
 }
 

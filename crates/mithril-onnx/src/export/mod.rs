@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use mithril_ir::graph::{Def, Graph, NodeId, Role, TensorType, ValueId};
+use mithril_ir::unique_names::UniqueNames;
 use mithril_ir::{Code, DType, Dim, Error, Result, Tensor};
 use prost::Message;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -65,7 +66,7 @@ pub fn can_write(graph: &Graph, node: NodeId, opset: i64) -> bool {
 }
 
 fn try_write(graph: &Graph, node: NodeId, opset: i64) -> Made<()> {
-    let mut writer = Writer::new(opset, FxHashSet::default());
+    let mut writer = Writer::new(opset, UniqueNames::numbered_from(1));
     let inputs = graph.inputs.iter().map(|&v| (v, String::from("x")));
     find_symbols(graph, inputs, &mut writer);
     let value_of = |w: &mut Writer, v: ValueId| {
@@ -162,7 +163,8 @@ struct File<'a> {
 impl<'a> File<'a> {
     fn new(graph: &'a Graph, opset: i64, is_loss: bool) -> Result<Self> {
         let names = graph.inputs.iter().filter_map(|&v| graph.value(v).name.as_deref());
-        let taken = names.chain(graph.outputs.keys().map(|n| &**n)).map(str::to_owned).collect();
+        let mut taken = UniqueNames::numbered_from(1);
+        names.chain(graph.outputs.keys().map(|n| &**n)).for_each(|name| _ = taken.take(name));
         let mut file = Self {
             graph,
             writer: Writer::new(opset, taken),

@@ -2,8 +2,9 @@
 
 use indexmap::IndexMap;
 use mithril_ir::dim::{DimFactor, Symbol};
+use mithril_ir::unique_names::UniqueNames;
 use mithril_ir::{DType, Dim, Shape, Tensor};
-use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::parse::Attribute;
 use super::standard::{self, Out, Standard};
@@ -38,12 +39,12 @@ pub struct Writer {
     known: FxHashMap<String, Vec<Val>>,
     /// Names of constants by dtype, shape and bytes.
     interned: FxHashMap<(DType, Vec<usize>, Vec<u8>), String>,
-    taken: FxHashSet<String>,
+    names: UniqueNames,
 }
 
 impl Writer {
     /// An empty file, in which these names are taken.
-    pub fn new(opset: i64, taken: FxHashSet<String>) -> Self {
+    pub fn new(opset: i64, names: UniqueNames) -> Self {
         Self {
             opset,
             nodes: Vec::new(),
@@ -52,19 +53,13 @@ impl Writer {
             path: String::new(),
             known: FxHashMap::default(),
             interned: FxHashMap::default(),
-            taken,
+            names,
         }
     }
 
     /// A name like this one that nothing has yet.
     pub fn fresh(&mut self, base: &str) -> String {
-        let mut name = base.to_owned();
-        let mut number = 1_u32;
-        while !self.taken.insert(name.clone()) {
-            name = format!("{base}_{number}");
-            number += 1;
-        }
-        name
+        self.names.fresh(base)
     }
 
     // --- constants ----------------------------------------------------------------------------------------------

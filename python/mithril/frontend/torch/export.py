@@ -22,7 +22,6 @@ from .missing import error
 from .modules import op_name
 from .ops import OPS
 from .quiet import quiet
-from .recurrent import with_dropout
 
 __all__ = ["dim_names", "export", "exported", "is_known"]
 
@@ -52,7 +51,7 @@ def exported(
     table = {op: rule for op, rule in _decompositions().items() if str(op) not in OPS or str(op) in CHANGING}
     try:
         with quiet():
-            decomposed = program.exported(torch).run_decompositions(with_dropout(table, torch))
+            decomposed = program.exported(torch).run_decompositions(table)
     except Exception as reason:
         raise UnsupportedOpError(
             f"PyTorch cannot decompose the ops of the program: {_reason(reason)}",

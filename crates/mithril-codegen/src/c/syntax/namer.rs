@@ -1,6 +1,6 @@
 //! The only way of a user's name into generated C: an identifier that nobody else has.
 
-use std::collections::HashSet;
+use mithril_ir::unique_names::UniqueNames;
 
 /// Longest identifier made from a name; longer names keep their end, which says most.
 const MAX_LENGTH: usize = 40;
@@ -40,22 +40,19 @@ const STEMS: &[&str] = &[
 ];
 
 /// Gives names.
-#[derive(Debug, Default)]
-pub struct Namer {
-    taken: HashSet<String>,
+#[derive(Debug)]
+pub struct Namer(UniqueNames);
+
+impl Default for Namer {
+    fn default() -> Self {
+        Self(UniqueNames::numbered_from(2))
+    }
 }
 
 impl Namer {
     /// An identifier that says `name`.
     pub fn name(&mut self, name: &str) -> String {
-        let base = identifier(name);
-        let mut chosen = base.clone();
-        let mut n = 1;
-        while !self.taken.insert(chosen.clone()) {
-            n += 1;
-            chosen = format!("{base}_{n}");
-        }
-        chosen
+        self.0.fresh(&identifier(name))
     }
 }
 

@@ -50,7 +50,7 @@ pub fn calls(kernel: &Kernel, threads: usize) -> String {
                 Argument::Threads => threads.to_string(),
                 Argument::A => "a".to_owned(),
                 Argument::B => "b".to_owned(),
-                Argument::Packed | Argument::NextWeights => "(void *)packed".to_owned(),
+                Argument::Packed | Argument::PackedB | Argument::NextWeights => "(void *)packed".to_owned(),
                 Argument::Out => "out".to_owned(),
                 Argument::Operand(index) => format!("operand{index}"),
                 Argument::Shared => "(void *)shared".to_owned(),

@@ -19,6 +19,7 @@ from . import order as order
 from . import pooling as pooling
 from . import quantization as quantization
 from . import randoms as randoms
+from . import recurrent as recurrent
 from . import reduction as reduction
 from . import sizes as sizes
 from . import special as special
