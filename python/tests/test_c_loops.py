@@ -135,6 +135,25 @@ def test_joined_parts(case, after, threads):
     assert "else if" not in compiled.source
 
 
+def nested(x):
+    """Many parts, some of which are padded, rolled, reversed or joined of others."""
+    results = []
+    for axis in range(x.dim()):
+        halves = x.tensor_split(2, axis)
+        around = [0] * (2 * (x.dim() - 1 - axis)) + [2, 1]
+        padded, rolled = functional.pad(x, around), torch.roll(x, 1, axis)
+        inner = torch.cat([halves[1].exp(), x, halves[0].flip(axis)], axis)
+        many = [x * i for i in range(1, 9)]
+        for parts in ([padded, *many, padded.flip(axis)], [rolled, *many, rolled + 1], [inner, *many, inner.flip(axis)]):
+            results += [torch.cat(parts, axis), torch.cat(parts[::-1], axis) + 1]
+    return tuple(results)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_many_parts_joined_of_others(shape):
+    check(nested, shape, "float32")
+
+
 @pytest.mark.parametrize("name", ["RNN", "GRU", "LSTM"])
 def test_steps_of_a_recurrence_share_functions(name):
     model = ml.Model()

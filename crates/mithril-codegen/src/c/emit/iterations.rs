@@ -103,17 +103,31 @@ pub fn parts(nest: &Nest, next_var: u32) -> Option<Vec<(Nest, Vec<Index>)>> {
     Some(bounds.windows(2).map(part).collect())
 }
 
-/// What is chosen in these iterations, which pass either all or none of each choice's tests.
+/// What is chosen in these iterations of a loop, as far as all of them choose the same.
 fn of_iterations(value: &Expr, var: Var, from: i64, to: i64) -> Expr {
+    // Whether all of them pass a test, or none.
+    let outcome = |test: &Within| {
+        let at = |n: i64| test.index.factor(var).unwrap_or(0) * n + test.index.constant;
+        let (low, high) = (at(from).min(at(to - 1)), at(from).max(at(to - 1)));
+        if test.from <= low && high < test.to {
+            Some(true)
+        } else if high < test.from || test.to <= low {
+            Some(false)
+        } else {
+            None
+        }
+    };
     let mut chosen = value;
     while let Expr::Select { when, yes, no } = chosen
         && when.iter().all(|test| is_own(test, var))
     {
-        let passes = |test: &Within| {
-            let low = from + test.index.constant;
-            test.from <= low && low + (to - from) <= test.to
-        };
-        chosen = if when.iter().all(passes) { yes } else { no };
+        if when.iter().all(|test| outcome(test) == Some(true)) {
+            chosen = yes;
+        } else if when.iter().any(|test| outcome(test) == Some(false)) {
+            chosen = no;
+        } else {
+            break;
+        }
     }
     chosen.map(&Index::clone, &|child| of_iterations(child, var, from, to))
 }
