@@ -144,7 +144,8 @@ def nested(x):
         padded, rolled = functional.pad(x, around), torch.roll(x, 1, axis)
         inner = torch.cat([halves[1].exp(), x, halves[0].flip(axis)], axis)
         many = [x * i for i in range(1, 9)]
-        for parts in ([padded, *many, padded.flip(axis)], [rolled, *many, rolled + 1], [inner, *many, inner.flip(axis)]):
+        for first in (padded, rolled, inner):
+            parts = [first, *many, first.flip(axis)]
             results += [torch.cat(parts, axis), torch.cat(parts[::-1], axis) + 1]
     return tuple(results)
 
