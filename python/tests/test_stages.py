@@ -21,6 +21,32 @@ def test_stages_are_listed_in_order_under_their_current_names():
     assert not set(RENAMED) & set(compiled().stages)
 
 
+@pytest.mark.parametrize(
+    "backend", [ml.NumpyBackend, ml.InterpreterBackend, ml.CBackend, ml.GGMLBackend, ml.TorchBackend]
+)
+def test_stages_of_gradients(backend):
+    model = ml.Model()
+    model |= ml.Linear(2)(input="input", output="output")
+    native = {"autodiff": "graph"} if backend is ml.TorchBackend else {}
+    compiled = ml.compile(model, backend(), shapes={"input": [3, 4]}, **native)
+    stages = compiled.gradient_stages
+    forward = list(compiled.stages)
+    at = forward.index("raise") + 1
+    assert list(stages) == [*forward[:at], "differentiate", *forward[at:]]
+    assert stages["raise"] == compiled.stages["raise"]
+    assert "gradient:linear.weight" in stages["differentiate"]
+    assert stages["emit"] == compiled.gradient_source
+
+
+@pytest.mark.parametrize("backend", [ml.TorchBackend, ml.JaxBackend, ml.MlxBackend])
+def test_frameworks_that_differentiate_have_the_stages_of_what_they_are_given(backend):
+    model = ml.Model()
+    model |= ml.Linear(2)(input="input", output="output")
+    compiled = ml.compile(model, backend(), shapes={"input": [3, 4]}, autodiff="native")
+    assert list(compiled.gradient_stages) == list(compiled.stages)
+    assert compiled.gradient_stages["emit"] == compiled.gradient_source
+
+
 @pytest.mark.parametrize("former", ["fold", "merge", "prune", "finish"])
 def test_former_names_are_aliases(former):
     stages = compiled().stages

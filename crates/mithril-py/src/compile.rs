@@ -478,15 +478,25 @@ impl PyCompiled {
         let params: Vec<Arc<str>> = params.into_iter().map(Arc::from).collect();
         Ok(self.with(self.compiled.training_step(loss, &params, &step.compiled)?))
     }
-    /// Name and text of each stage.
-    fn stages(&self, target: TargetArgument) -> Outcome<Vec<(String, String)>> {
+    /// Name and text of each stage; of the gradients of these outputs by these inputs, if there are any.
+    #[pyo3(signature = (target, outputs=vec![], inputs=vec![]))]
+    fn stages(
+        &self,
+        target: TargetArgument,
+        outputs: Vec<String>,
+        inputs: Vec<String>,
+    ) -> Outcome<Vec<(String, String)>> {
         let target = &target.0;
         let mut stages = Vec::new();
         let mut observe = |name: &str, graph: &Graph| stages.push((name.to_owned(), text::print(graph)));
         let mut compiled = Compiled::observed(&self.model, &self.options, &mut observe)?;
         compiled.schemes = self.compiled.schemes.clone();
         compiled.layout.clone_from(&self.compiled.layout);
-        compiled.forward(&PythonBackend(target), &mut observe)?;
+        if outputs.is_empty() {
+            compiled.forward(&PythonBackend(target), &mut observe)?;
+        } else {
+            compiled.gradient(&PythonBackend(target), &shared(outputs), &shared(inputs), &mut observe)?;
+        }
         Ok(stages)
     }
     /// Table of the layers.

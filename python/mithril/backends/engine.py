@@ -299,9 +299,11 @@ class Engine:
     def prepare(self, program: Program, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Make what a program needs for arrays of these shapes, where its code depends on them."""
 
-    def stages(self, core: _core.Compiled, module: Any) -> dict[str, str]:
-        """Text after each stage of compiling, by name."""
-        return {**dict(core.stages(self.backend.target)), "emit": str(module.source.text)}
+    def stages(
+        self, core: _core.Compiled, module: Any, outputs: Sequence[str] = (), inputs: Sequence[str] = ()
+    ) -> dict[str, str]:
+        """Text after each stage of compiling, by name; of the gradients of these outputs, if there are any."""
+        return {**dict(core.stages(self.backend.target, list(outputs), list(inputs))), "emit": str(module.source.text)}
 
     def evaluator(self, program: Program) -> Callable[..., Any]:
         """Return ``evaluate(params, data, state)`` of a program, compiled further if it asks for that."""

@@ -34,10 +34,12 @@ class Sources:
         """The generated source of the gradients of all outputs."""
         return str(self._gradient_of_outputs().source.text)
 
-    def _gradient_of_outputs(self) -> Module | Runner:
+    def _differentiable_outputs(self) -> tuple[str, ...]:
         program = self._known()
-        outputs = tuple(sorted(n for n in self._names["output"] if "float" in program.core.output_type(n)[0]))
-        return program.gradient(outputs)[0]
+        return tuple(sorted(n for n in self._names["output"] if "float" in program.core.output_type(n)[0]))
+
+    def _gradient_of_outputs(self) -> Module | Runner:
+        return self._known().gradient(self._differentiable_outputs())[0]
 
     def save_source(self, path: str | os.PathLike[str], *, gradients: bool = False) -> None:
         """Write the generated source to a file, which needs the framework only.
@@ -74,3 +76,24 @@ class Sources:
         """Text of the graph after each stage of compiling: ``infer``, ``fold_constants`` … ``cleanup``, ``emit``."""
         program = self._known()
         return Stages(self.backend.engine.stages(program.core, program.module))
+
+    @property
+    def gradient_stages(self) -> Stages:
+        """Text of the graph of `gradient_source` after each stage, where ``differentiate`` follows on those of `stages`.
+
+        Where the framework differentiates (``autodiff="native"``), the stages are those of what it is given.
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> model = ml.Model()
+        >>> model |= ml.Linear(2)(input="input", output="output")
+        >>> compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [4, 3]})
+        >>> "gradient:linear.weight" in compiled.gradient_stages["differentiate"]
+        True
+        """
+        program, module = self._known(), self._gradient_of_outputs()
+        outputs, inputs = self._differentiable_outputs(), program.float_params
+        if program.settings.autodiff == "native" or not (outputs and inputs):
+            outputs, inputs = (), ()
+        return Stages(self.backend.engine.stages(program.core, module, outputs, inputs))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ... import _core
@@ -44,7 +44,10 @@ class NativeEngine(NumpyEngine):
     def prepare(self, program: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
         program.module.source.prepare(dict(shapes))
 
-    def stages(self, core: _core.Compiled, module: Any) -> dict[str, str]:
+    def stages(
+        self, core: _core.Compiled, module: Any, outputs: Sequence[str] = (), inputs: Sequence[str] = ()
+    ) -> dict[str, str]:
         # The passes before a target is chosen are those of every backend.
-        common = {name: text for name, text in core.stages(self.backend.target) if name not in ("legalize", "cleanup")}
+        graphs = core.stages(self.backend.target, list(outputs), list(inputs))
+        common = {name: text for name, text in graphs if name not in ("legalize", "cleanup")}
         return {**common, **dict(module.source.stages), "emit": module.source.text}
