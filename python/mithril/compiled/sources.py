@@ -79,7 +79,7 @@ class Sources:
 
     @property
     def gradient_stages(self) -> Stages:
-        """Text of the graph of `gradient_source` after each stage, where ``differentiate`` follows on those of `stages`.
+        """Text of the graph of `gradient_source` after each stage: those of `stages`, and ``differentiate``.
 
         Where the framework differentiates (``autodiff="native"``), the stages are those of what it is given.
 
