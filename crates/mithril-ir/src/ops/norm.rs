@@ -406,8 +406,7 @@ pub static RMS_NORM: OpDef = OpDef {
             last_axis_of_mlx(s).map(|()| format!("mx.fast.rms_norm({}, {}, {eps})", s.arg(0), s.arg(1)))
         }),
         ggml: Function(|s| {
-            let eps = if s.absent(3) { computed_epsilon(s.ty(0)?.dtype) } else { s.f64(3).ok()? };
-            super::ggml::norm(s, "ggml_rms_norm", feature_dims(s)?.len(), eps, None)
+            super::ggml::norm(s, "ggml_rms_norm", feature_dims(s)?.len(), eps_of_rms_norm(s)?, None)
         }),
         onnx: Function(|s| super::onnx::rms_norm(s, feature_dims(s)?.len())),
         ..Lowering::NONE
@@ -422,6 +421,11 @@ pub const fn computed_epsilon(dtype: DType) -> f64 {
         DType::F16 | DType::BF16 => DType::F32.epsilon(),
         other => other.epsilon(),
     }
+}
+
+/// `eps` of `rms_norm`, where it has to be known.
+pub(super) fn eps_of_rms_norm(s: &LoweringCx<'_>) -> Option<f64> {
+    if s.absent(3) { Some(computed_epsilon(s.ty(0)?.dtype)) } else { s.f64(3).ok() }
 }
 
 /// The text of `eps` of `rms_norm`.

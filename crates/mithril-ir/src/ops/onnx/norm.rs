@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use crate::literal::Lit;
 use crate::lowering::LoweringCx;
-use crate::ops::norm::computed_epsilon;
+use crate::ops::norm::eps_of_rms_norm;
 use crate::rules::Attrs;
 
 /// Whether the tensors at these ports are present, with the dtype of the first input.
@@ -62,7 +62,7 @@ pub(in crate::ops) fn rms_norm(s: &LoweringCx<'_>, axes: usize) -> Option<String
     if is_wide(s) || !all_there(s, &[1]) {
         return None;
     }
-    let eps = if s.absent(3) { computed_epsilon(s.out(0)?.dtype) } else { s.f64(3).ok()? };
+    let eps = eps_of_rms_norm(s)?;
     let axis = -(axes as i64);
     Some(format!("RMSNormalization<axis={axis}, epsilon={eps:e}>({{0}}, {{1}})"))
 }

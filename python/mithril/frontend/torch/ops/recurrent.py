@@ -51,7 +51,7 @@ def _network(
     time = 1 if batch_first else 0
     length = use.operand(0).shape[time]
     if not isinstance(length, int):
-        raise use.refuse("a recurrent network over a sequence of unknown length, whose steps cannot be written out")
+        raise use.refuse("the steps are written out, so the length must be a number: leave it out of dynamic_shapes")
     directions = 1 + int(bidirectional)
     count = len(params) // (layers * directions)
     # States of each layer and direction.
