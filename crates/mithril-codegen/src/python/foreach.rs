@@ -13,6 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::donation::Donations;
 use super::function::reads;
+use super::loops::Loop;
 use super::targets::PythonTarget;
 use super::template::{self, Lists, Template};
 use super::{Function, release};
@@ -29,6 +30,8 @@ pub enum Step {
     Node(NodeId),
     /// Nodes in one call.
     Group(Group),
+    /// Nodes in a loop.
+    Loop(Box<Loop>),
 }
 
 /// Nodes that are computed in one call.

@@ -1,16 +1,20 @@
 //! Writes one function: a statement per op, with short operands that are used once written in place.
 
+mod iteration;
+mod symbols;
+
 use std::sync::Arc;
 
-use mithril_ir::dim::{DimFactor, Symbol};
+use mithril_ir::dim::Symbol;
 use mithril_ir::dtype::Kinds;
-use mithril_ir::error::Code;
 use mithril_ir::graph::{Def, Node, Role};
 use mithril_ir::lowering::is_list;
 use mithril_ir::op::{Eval, PortKind, ShapeRule};
-use mithril_ir::{DType, Dim, Error, Graph, Lit, NodeId, Result, ValueId};
+use mithril_ir::{DType, Error, Graph, Lit, NodeId, Result, ValueId};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use self::symbols::Symbols;
 
 use super::foreach::{self, Group, Step};
 use super::formulas::Formulas;
@@ -32,16 +36,6 @@ const INDENT: &str = "    ";
 
 /// A returned dict: keys and values.
 type Entries = Vec<(Arc<str>, ValueId)>;
-
-/// Symbols of sizes, in the order in which they are met.
-#[derive(Debug, Default)]
-struct Symbols(Vec<(String, String)>);
-
-impl Symbols {
-    fn text(&self, symbol: &str) -> &str {
-        self.0.iter().find(|(s, _)| s == symbol).map_or("?", |(_, name)| name)
-    }
-}
 
 /// Writes one function.
 #[derive(Debug)]
@@ -66,6 +60,22 @@ pub struct FunctionWriter<'m, 'a> {
     symbols: Symbols,
     /// Lists of tensors that have a name.
     lists: FxHashMap<Vec<ValueId>, String>,
+    /// Nodes that are no statements: what a loop computes after its first iteration.
+    unwritten: FxHashSet<NodeId>,
+    /// Operands in a loop that are not what its first iteration reads, by node and input.
+    overrides: FxHashMap<(NodeId, usize), Expression>,
+    /// Whether a value is read behind the iteration of a loop that computes it.
+    is_left: Vec<bool>,
+    /// Nodes whose results keep the name of the tuple that they are in.
+    tuples: FxHashSet<NodeId>,
+    /// The names of what all iterations of loops computed, by what their first one did.
+    every: FxHashMap<ValueId, String>,
+    /// Of values in those: the name, the position, and the number of iterations.
+    listed: FxHashMap<ValueId, (String, usize, usize)>,
+    /// The variable of `for` statements, once there is one.
+    counter: Option<String>,
+    /// What statements begin with.
+    indent: String,
     lines: Vec<(String, Option<NodeId>)>,
 }
 
@@ -98,6 +108,14 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
             names,
             symbols: Symbols::default(),
             lists: FxHashMap::default(),
+            unwritten: FxHashSet::default(),
+            overrides: FxHashMap::default(),
+            is_left: vec![false; count],
+            tuples: FxHashSet::default(),
+            every: FxHashMap::default(),
+            listed: FxHashMap::default(),
+            counter: None,
+            indent: INDENT.to_owned(),
             lines: Vec::new(),
         };
         writer.body(name, steps)
@@ -105,6 +123,7 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
 
     fn body(&mut self, name: String, steps: &[Step]) -> Result<Body> {
         let (dicts, states) = results(self.function);
+        self.expect_loops(steps);
         self.count_uses(dicts.iter().flatten().chain(&states));
         self.formulas = Formulas::of(self.graph, self.module.target, &self.is_result);
         let mut arguments: Vec<String> = self.function.arguments.iter().map(|a| a.name.to_owned()).collect();
@@ -117,6 +136,7 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         for step in steps {
             match step {
                 Step::Node(id) => self.statement(*id, self.graph.node(*id))?,
+                Step::Loop(one) => self.repeat(one)?,
                 Step::Group(group) => {
                     self.group(group)?;
                     let all = group.nodes.iter().map(|id| release::bytes(self.graph, *id)).sum();
@@ -161,7 +181,7 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
             self.is_result[v.index()] = true;
         }
         for (id, node) in self.graph.nodes().rev() {
-            if node.outputs.iter().all(|v| self.uses[v.index()] == 0) {
+            if self.unwritten.contains(&id) || node.outputs.iter().all(|v| self.uses[v.index()] == 0) {
                 continue;
             }
             let Some(template) = self.templates[id.index()].take() else { continue };
@@ -169,22 +189,23 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
                 let used = node.outputs.iter().copied().zip(items).filter(|(v, _)| self.uses[v.index()] > 0);
                 let used: Vec<_> = used.collect();
                 for (_, item) in &used {
-                    self.count_operands(node, item);
+                    self.count_operands(id, item);
                 }
                 self.items.insert(id, used);
                 continue;
             }
-            self.count_operands(node, &template);
+            self.count_operands(id, &template);
             self.templates[id.index()] = Some(template);
         }
         for (v, value) in self.graph.values() {
             if let (true, Def::Const(Lit::Int(dim))) = (self.is_result[v.index()], &value.def) {
-                dim.each_symbol(&mut |s| note_symbol(&mut self.symbols, symbol_name(s)));
+                dim.each_symbol(&mut |s| self.symbols.note(symbol_name(s)));
             }
         }
     }
 
-    fn count_operands(&mut self, node: &Node, template: &Template) {
+    fn count_operands(&mut self, id: NodeId, template: &Template) {
+        let node = self.graph.node(id);
         self.module.note(template);
         if template.repeats {
             // Its own variables must not hide ours.
@@ -193,72 +214,19 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         for piece in template.pieces() {
             match piece {
                 Piece::Text(..) => {}
-                Piece::Symbol(symbol) => note_symbol(&mut self.symbols, symbol.clone()),
+                Piece::Symbol(symbol) => self.symbols.note(symbol.clone()),
                 Piece::Operand(i, _) => {
                     let Some(&v) = node.inputs.get(*i) else { continue };
+                    if self.overrides.contains_key(&(id, *i)) {
+                        continue;
+                    }
                     self.uses[v.index()] += 1 + u32::from(template.repeats);
                     if let Some(Lit::Int(dim)) = self.graph.lit(v) {
-                        dim.each_symbol(&mut |s| note_symbol(&mut self.symbols, symbol_name(s)));
+                        dim.each_symbol(&mut |s| self.symbols.note(symbol_name(s)));
                     }
                 }
             }
         }
-    }
-
-    /// `batch = data["input"].shape[0]`
-    fn bind_symbols(&mut self) -> Result<()> {
-        let mut bindings = Vec::new();
-        for (symbol, _) in &self.symbols.0 {
-            let (v, axis, dim) = self.source(symbol).ok_or_else(|| {
-                Error::new(Code::UnknownShape, format!("the size `{symbol}` does not follow from the inputs"))
-                    .help("give it a number when compiling, or an input that has a dimension of this size")
-            })?;
-            bindings.push((self.graph.inputs.iter().position(|i| *i == v), axis, v, dim, symbol.clone()));
-        }
-        bindings.sort_by_key(|(input, axis, ..)| (*input, *axis));
-        for (.., v, _, _) in &bindings {
-            self.uses[v.index()] += 1;
-        }
-        for (_, axis, v, dim, symbol) in bindings {
-            let size = format!("{}.shape[{axis}]", self.read(v)?.text);
-            let name = self.names.fresh(&symbol);
-            self.lines.push((format!("{INDENT}{name} = {}", solved(&size, dim)), None));
-            if let Some(entry) = self.symbols.0.iter_mut().find(|(s, _)| *s == symbol) {
-                entry.1 = name;
-            }
-        }
-        Ok(())
-    }
-
-    /// The input and axis that tell a symbol, and the size there; plain symbols and data first.
-    fn source(&self, symbol: &str) -> Option<(ValueId, usize, &'m Dim)> {
-        let mut best = None;
-        let mut best_rank = (true, u8::MAX);
-        for &v in &self.graph.inputs {
-            let value = self.graph.value(v);
-            let Def::Input(role) = value.def else { continue };
-            let arguments = self.function.arguments;
-            if !(arguments.is_empty() || arguments.iter().any(|a| a.role == role)) {
-                continue;
-            }
-            let order = match role {
-                Role::Data => 0,
-                Role::State => 1,
-                Role::Param => 2,
-                Role::Cotangent => 3,
-            };
-            let shape = value.ty.iter().flat_map(|ty| ty.shape.iter().enumerate());
-            for (axis, dim) in shape {
-                if linear(dim).is_none_or(|(s, ..)| symbol_name(s) != symbol) {
-                    continue;
-                }
-                let rank = (dim.as_symbol().is_none(), order);
-                if rank < best_rank {
-                    (best, best_rank) = (Some((v, axis, dim)), rank);
-                }
-            }
-        }
-        best
     }
 
     fn statement(&mut self, id: NodeId, node: &'m Node) -> Result<()> {
@@ -266,21 +234,28 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
             return Ok(());
         }
         let room = |v: Option<&ValueId>, writer: &Self| {
-            MAX_LINE - INDENT.len() - 3 - v.map_or(0, |&v| writer.hint(v).len().min(40))
+            MAX_LINE - writer.indent.len() - 3 - v.map_or(0, |&v| writer.hint(v).len().min(40))
         };
         for (v, item) in self.items.remove(&id).into_iter().flatten() {
-            let expression = self.expression(node, &item, room(Some(&v), self))?;
+            let expression = self.expression(id, &item, room(Some(&v), self))?;
             self.define(v, expression);
         }
         let Some(template) = self.templates[id.index()].take() else { return Ok(()) };
-        let expression = self.expression(node, &template, room(node.outputs.first(), self))?;
+        let expression = self.expression(id, &template, room(node.outputs.first(), self))?;
+        if self.tuples.contains(&id) {
+            let hint = self.hint(node.outputs[0]);
+            let name = self.names.fresh(hint.trim_end_matches("_output1"));
+            self.lines.push((wrapped(format!("{}{name} = {}", self.indent, expression.text)), Some(id)));
+            self.unpack(&node.outputs, &name);
+            return Ok(());
+        }
         if let (&[v], 1) = (node.outputs.as_slice(), node.op.outputs.len()) {
             self.define(v, expression);
             return Ok(());
         }
         let targets: Vec<String> = node.outputs.iter().map(|&v| self.output_name(v)).collect();
         let comma = if targets.len() == 1 { "," } else { "" };
-        let line = format!("{INDENT}{}{comma} = {}", targets.join(", "), expression.text);
+        let line = format!("{}{}{comma} = {}", self.indent, targets.join(", "), expression.text);
         self.lines.push((wrapped(line), Some(id)));
         Ok(())
     }
@@ -295,7 +270,7 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
             let expression = if is_list(self.graph, node, *i) {
                 self.list(foreach::operands(self.graph, &group.nodes, *i))?
             } else {
-                self.operand(node, *i, false)?
+                self.operand(first, *i, false)?
             };
             expressions.insert(*i, expression);
         }
@@ -357,7 +332,7 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
     /// Notes the expression of a value, and writes it into a line of its own if it is used more than once.
     fn define(&mut self, v: ValueId, expression: Expression) {
         let i = v.index();
-        let is_own = self.graph.value(v).name.is_some() || self.is_result[i];
+        let is_own = self.graph.value(v).name.is_some() || self.is_result[i] || self.is_left[i];
         // What is only another name for a variable needs none of its own.
         let is_alias = is_identifier(&expression.text) && !is_own;
         self.is_named[i] = is_alias;
@@ -380,12 +355,16 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
     }
 
     /// A use of an op with its operands; operands that would make the line too long get lines of their own.
-    fn expression(&mut self, node: &'m Node, template: &Template, room: usize) -> Result<Expression> {
-        let mut operands: Vec<(usize, Expression)> = Vec::with_capacity(node.inputs.len());
+    fn expression(&mut self, id: NodeId, template: &Template, room: usize) -> Result<Expression> {
+        let node = self.graph.node(id);
+        let unpacked = self.unpacked(node, template);
+        let (template, lists) =
+            unpacked.as_ref().map_or((template, &[][..]), |(template, lists)| (template, lists));
+        let mut operands: Vec<(usize, Expression)> = lists.to_vec();
         for piece in template.pieces() {
             let Piece::Operand(i, _) = piece else { continue };
             if !operands.iter().any(|(known, _)| known == i) {
-                operands.push((*i, self.operand(node, *i, template.is_method)?));
+                operands.push((*i, self.operand(id, *i, template.is_method)?));
             }
         }
         loop {
@@ -396,9 +375,11 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
                 return Ok(whole);
             }
             let open = operands.iter_mut().filter(|(i, _)| {
-                node.inputs
-                    .get(*i)
-                    .is_some_and(|v| self.expressions[v.index()].is_some() && !self.is_named[v.index()])
+                !self.overrides.contains_key(&(id, *i))
+                    && node
+                        .inputs
+                        .get(*i)
+                        .is_some_and(|v| self.expressions[v.index()].is_some() && !self.is_named[v.index()])
             });
             let Some((i, longest)) = open.max_by_key(|(_, e)| e.text.len()) else { return Ok(whole) };
             let v = node.inputs[*i];
@@ -407,7 +388,11 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         }
     }
 
-    fn operand(&mut self, node: &Node, i: usize, for_method: bool) -> Result<Expression> {
+    fn operand(&mut self, id: NodeId, i: usize, for_method: bool) -> Result<Expression> {
+        if let Some(expression) = self.overrides.get(&(id, i)) {
+            return Ok(expression.clone());
+        }
+        let node = self.graph.node(id);
         let Some(&v) = node.inputs.get(i) else {
             return Err(Error::internal(format!("the lowering of {} refers to input {i}", node.op.name)));
         };
@@ -513,7 +498,7 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         }
         let name = self.names.fresh(&self.hint(v));
         if let Some(expression) = self.expressions[v.index()].replace(Expression::atom(name.clone())) {
-            let line = wrapped(format!("{INDENT}{name} = {}", expression.text));
+            let line = wrapped(format!("{}{name} = {}", self.indent, expression.text));
             self.lines.push((line, self.graph.producer(v)));
         }
         self.is_named[v.index()] = true;
@@ -615,12 +600,6 @@ fn is_identifier(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-fn note_symbol(symbols: &mut Symbols, symbol: String) {
-    if !symbols.0.iter().any(|(known, _)| *known == symbol) {
-        symbols.0.push((symbol, String::new()));
-    }
-}
-
 /// The returned dicts, and the new states.
 pub fn results(function: &Function<'_>) -> (Vec<Entries>, Entries) {
     let graph = function.graph;
@@ -664,32 +643,6 @@ fn several_lines(parts: &[Vec<String>], is_tuple: bool) -> String {
         return block(&parts.concat());
     }
     parts.iter().map(block).collect::<Vec<_>>().join(", ")
-}
-
-/// `coefficient · symbol + constant`
-fn linear(dim: &Dim) -> Option<(&Symbol, i64, i64)> {
-    let (terms, constant) = dim.parts();
-    let [(factors, coefficient)] = terms else { return None };
-    match factors.as_slice() {
-        [DimFactor::Symbol(s)] => Some((s, *coefficient, constant)),
-        _ => None,
-    }
-}
-
-/// The symbol in `dim`, given the size as an expression.
-fn solved(size: &str, dim: &Dim) -> String {
-    match linear(dim) {
-        Some((_, 1, 0)) | None => size.to_owned(),
-        Some((_, 1, constant)) => format!("{size} {}", signed(constant.saturating_neg())),
-        Some((_, coefficient, 0)) => format!("{size} // {coefficient}"),
-        Some((_, coefficient, constant)) => {
-            format!("({size} {}) // {coefficient}", signed(constant.saturating_neg()))
-        }
-    }
-}
-
-fn signed(n: i64) -> String {
-    if n < 0 { format!("- {}", n.unsigned_abs()) } else { format!("+ {n}") }
 }
 
 /// Whether plain numbers may stand beside the tensors; the builder asks the same before it leaves them plain.

@@ -14,8 +14,9 @@ const MAX_PATH: usize = 90;
 
 /// Inserts the headings. What releases results belongs to the lines above it, what reads parameters to those below.
 pub fn insert(lines: &mut Vec<Line>, graph: &Graph) {
-    let mut layers: Vec<Option<&str>> =
-        lines.iter().map(|(_, node)| node.map(|node| layer(graph, node))).collect();
+    let is_inner = |text: &str| text.is_empty() || text.starts_with("        ");
+    let of = |(text, node): &Line| node.filter(|_| !is_inner(text)).map(|node| layer(graph, node));
+    let mut layers: Vec<Option<&str>> = lines.iter().map(of).collect();
     let mut known = layers.iter().flatten();
     let first = known.next();
     if lines.len() < LONG || known.all(|layer| Some(layer) == first) {
@@ -23,7 +24,8 @@ pub fn insert(lines: &mut Vec<Line>, graph: &Graph) {
     }
     for i in (1..lines.len()).rev() {
         let text = lines[i - 1].0.trim_start();
-        if layers[i - 1].is_none() && !text.starts_with("del ") && !text.starts_with("def ") {
+        let is_open = layers[i - 1].is_none() && !is_inner(&lines[i - 1].0);
+        if is_open && !text.starts_with("del ") && !text.starts_with("def ") {
             layers[i - 1] = layers[i];
         }
     }

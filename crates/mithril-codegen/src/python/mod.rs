@@ -32,6 +32,7 @@ mod formulas;
 mod function;
 mod headings;
 mod literal;
+mod loops;
 mod namer;
 mod overlay;
 mod prelude;

@@ -33,6 +33,7 @@ pub const JAX_FILES: &[&str] = &[
     include_str!("prelude/jax_collective.py"),
     include_str!("prelude/jax_elementwise.py"),
     include_str!("prelude/jax_function.py"),
+    include_str!("prelude/jax_loop.py"),
     include_str!("prelude/jax_loss.py"),
     include_str!("prelude/jax_movement.py"),
     include_str!("prelude/jax_pool.py"),

@@ -38,7 +38,8 @@ pub fn insert(lines: &mut Vec<Line>, statements: usize, bytes: impl Fn(NodeId) -
     let (mut held, mut waiting) = (0.0, 0.0);
     for (i, line) in old.into_iter().enumerate() {
         let full = is_large && (held + waiting + lives.born[i] > most || waiting > WAITING * most);
-        if !dead.is_empty() && i < statements && (full || is_long && dead.len() >= DEAD) {
+        let is_between = i < statements && !is_inner(&line.0);
+        if !dead.is_empty() && is_between && (full || is_long && dead.len() >= DEAD) {
             lines.extend(deletions(&std::mem::take(&mut dead)).map(|text| (text, None)));
             waiting = 0.0;
         }
@@ -64,14 +65,19 @@ impl Lives {
     fn of(lines: &[Line], bytes: impl Fn(NodeId) -> f64) -> Self {
         let mut last_use: FxHashMap<String, (usize, f64)> = FxHashMap::default();
         let mut born = vec![0.0; lines.len()];
+        // What a loop reads is read until the line after it, and what it computes is none of ours.
+        let mut ends: Vec<usize> = (0..lines.len()).collect();
+        for i in (0..lines.len().saturating_sub(1)).rev().filter(|&i| is_inner(&lines[i].0)) {
+            ends[i] = ends[i + 1];
+        }
         for (i, (text, node)) in lines.iter().enumerate() {
             for word in words(&variables(text)) {
                 if let Some((last, _)) = last_use.get_mut(word) {
-                    *last = i;
+                    *last = ends[i];
                 }
             }
-            if let Some(node) = node {
-                let mut size = bytes(*node);
+            if let Some(node) = node.filter(|_| !is_inner(text)) {
+                let mut size = bytes(node);
                 for name in targets(text) {
                     last_use.insert(name.to_owned(), (i, size));
                     born[i] += size;
@@ -96,6 +102,11 @@ impl Lives {
         }
         most
     }
+}
+
+/// Whether a line is part of a loop: statements of a function are indented once.
+fn is_inner(text: &str) -> bool {
+    text.is_empty() || text.starts_with("        ")
 }
 
 /// Bytes that the results of an op take.

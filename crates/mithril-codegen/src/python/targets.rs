@@ -55,8 +55,19 @@ pub struct PythonTarget {
     /// In which dtype it computes one that it stores and converts, but has few kernels of; the wider one holds all numbers
     /// of the other, and its low part is what wraps around. For uint64 it is int64, as op definitions say (`unsigned`).
     pub computed_as: fn(DType) -> DType,
+    /// How loops are written.
+    pub iteration: Iteration,
     /// What a backend of a user's own adds.
     pub overlay: Option<Arc<Overlay>>,
+}
+
+/// How a target writes statements that repeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Iteration {
+    /// `for t in range(n):`
+    Statement,
+    /// `jax.lax.scan(step, initial, items)`: a loop of Python would be traced iteration by iteration.
+    Scan,
 }
 
 impl PythonTarget {
@@ -110,6 +121,7 @@ pub static NUMPY: PythonTarget = PythonTarget {
     is_lazy: false,
     device: "",
     computed_as: |dtype| dtype,
+    iteration: Iteration::Statement,
     overlay: None,
 };
 
@@ -153,6 +165,7 @@ pub static TORCH: PythonTarget = PythonTarget {
     computed_as: |dtype| {
         if matches!(dtype, DType::U16 | DType::U32 | DType::U64) { DType::I64 } else { dtype }
     },
+    iteration: Iteration::Statement,
     overlay: None,
 };
 
@@ -194,6 +207,7 @@ pub static JAX: PythonTarget = PythonTarget {
     is_lazy: false,
     device: "",
     computed_as: |dtype| dtype,
+    iteration: Iteration::Scan,
     overlay: None,
 };
 
@@ -235,6 +249,7 @@ pub static MLX: PythonTarget = PythonTarget {
     is_lazy: true,
     device: "",
     computed_as: |dtype| dtype,
+    iteration: Iteration::Statement,
     overlay: None,
 };
 
@@ -297,5 +312,6 @@ pub static CUSTOM: PythonTarget = PythonTarget {
     is_lazy: false,
     device: "",
     computed_as: |dtype| dtype,
+    iteration: Iteration::Statement,
     overlay: None,
 };

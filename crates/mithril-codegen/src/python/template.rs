@@ -86,6 +86,11 @@ impl Template {
     pub fn text(&self) -> &str {
         &self.text
     }
+    /// The same with another text.
+    pub fn with_text(&self, text: String) -> Self {
+        let Self { repeats, is_method, is_referred, .. } = *self;
+        Self { repeats, is_method, is_referred, ..scan(text) }
+    }
     /// The parts in order.
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces

@@ -11,6 +11,7 @@ use super::donation::Donations;
 use super::foreach::{self, Step};
 use super::function::{FunctionWriter, results};
 use super::literal;
+use super::loops;
 use super::namer::{Namer, python_string};
 use super::overlay;
 use super::targets::PythonTarget;
@@ -154,7 +155,8 @@ impl<'a> Module<'a> {
         self.note_name((self.target.dtypes)(dtype));
         self.note_name(DEVICE);
     }
-    fn note_name(&mut self, name: &str) {
+    /// Notes a helper or an import that the text uses.
+    pub fn note_name(&mut self, name: &str) {
         let is_known = name.starts_with('_')
             || (name == DEVICE && !self.target.device.is_empty())
             || self.target.imports.iter().any(|(bound, _)| *bound == name);
@@ -279,7 +281,7 @@ fn steps(
     device: &str,
 ) -> Vec<Step> {
     if !function.foreach {
-        return function.graph.nodes().map(|(id, _)| Step::Node(id)).collect();
+        return loops::schedule(target, function, &live_nodes(function), templates);
     }
     let steps = foreach::schedule(target, function, &live_nodes(function), device);
     for step in &steps {

@@ -6,6 +6,7 @@ use crate::dim::Dim;
 use crate::dtype::Kinds;
 use crate::error::{Code, Error, Result};
 use crate::formula::V;
+use crate::graph::{Graph, Node};
 use crate::interp::{EvalCx, broadcast_index};
 use crate::literal::Lit;
 use crate::loops::{Expr, LoopCx, Within};
@@ -145,6 +146,30 @@ fn known_slices(cx: &impl Attrs, at: usize, sizes: &[i64]) -> Result<Vec<AxisSli
         AxisSlice { start, step: if count > 1 { range.step } else { 1 }, count }
     };
     Ok(ranges.iter().zip(&sizes).map(line).collect())
+}
+
+/// A part of one axis, whole on all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AxisPart {
+    /// The axis.
+    pub axis: usize,
+    /// Its first index.
+    pub start: i64,
+    /// The number of indices.
+    pub length: i64,
+}
+
+/// What a slice takes, if that is consecutive indices of one axis with known bounds.
+pub fn axis_part(graph: &Graph, node: &Node) -> Option<AxisPart> {
+    let of_slice = node.op == &SLICE;
+    let shape = &graph.ty(*node.inputs.first().filter(|_| of_slice)?)?.shape;
+    let cx = LoweringCx { graph, node, args: &[], xp: "", dtypes: |_| "", on_cpu: false, donated: &[] };
+    let ranges = ranges(&cx, 1, shape).ok()?;
+    let mut cut = ranges.iter().enumerate().filter(|(axis, range)| !range.is_whole(&shape[*axis]));
+    let (axis, range) = cut.next().filter(|(_, range)| range.step == 1)?;
+    let (start, length) = range.on(&shape[axis]);
+    let part = AxisPart { axis, start: start.known()?, length: length.known()? };
+    (cut.next().is_none() && shape[axis].known().is_some()).then_some(part)
 }
 
 const INSIDE: &str = "beside a symbolic size, bounds have to lie inside the axis";
