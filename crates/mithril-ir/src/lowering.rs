@@ -122,7 +122,11 @@ impl Attrs for LoweringCx<'_> {
     }
 }
 
-impl LoweringCx<'_> {
+impl<'a> LoweringCx<'a> {
+    /// A context that knows the attributes and types of a node, and nothing about a target.
+    pub fn of(graph: &'a Graph, node: &'a Node) -> Self {
+        Self { graph, node, args: &[], xp: "", dtypes: |_| "", on_cpu: false, donated: &[] }
+    }
     /// Expression of input `i`.
     pub fn arg(&self, i: usize) -> &str {
         self.args.get(i).map_or("None", String::as_str)

@@ -3,6 +3,7 @@
 use mithril_ir::{Graph, NodeId};
 
 use super::namer::python_string;
+use super::release::is_inner;
 
 /// A line of a function, and the op it computes.
 type Line = (String, Option<NodeId>);
@@ -14,7 +15,6 @@ const MAX_PATH: usize = 90;
 
 /// Inserts the headings. What releases results belongs to the lines above it, what reads parameters to those below.
 pub fn insert(lines: &mut Vec<Line>, graph: &Graph) {
-    let is_inner = |text: &str| text.is_empty() || text.starts_with("        ");
     let of = |(text, node): &Line| node.filter(|_| !is_inner(text)).map(|node| layer(graph, node));
     let mut layers: Vec<Option<&str>> = lines.iter().map(of).collect();
     let mut known = layers.iter().flatten();
@@ -31,11 +31,14 @@ pub fn insert(lines: &mut Vec<Line>, graph: &Graph) {
     }
     let mut current = None;
     let mut out = Vec::with_capacity(2 * lines.len());
-    for (line, layer) in std::mem::take(lines).into_iter().zip(layers) {
+    for (mut line, layer) in std::mem::take(lines).into_iter().zip(layers) {
         let is_return = line.0.trim_start().starts_with("return");
         if is_return || layer.is_some() && layer != current {
             if out.len() > 1 {
                 out.push((String::new(), None));
+            }
+            if let Some(text) = line.0.strip_prefix('\n') {
+                line.0 = text.to_owned();
             }
             if let Some(path) = layer.filter(|path| !path.is_empty()) {
                 out.push((format!("    # {}", printable(path)), None));

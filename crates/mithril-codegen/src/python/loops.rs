@@ -12,7 +12,8 @@
 
 use std::hash::{Hash, Hasher};
 
-use mithril_ir::graph::Values;
+use mithril_ir::graph::{Node, Values};
+use mithril_ir::ops::getitem::axis_index;
 use mithril_ir::ops::slicing::{AxisPart, axis_part};
 use mithril_ir::{Graph, NodeId, ValueId};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
@@ -71,12 +72,27 @@ pub struct Item {
 /// What an item is one of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sequence {
-    /// Parts of an axis of a value; item `i` begins at `offset + i · length`.
-    Parts { source: ValueId, axis: usize, length: i64, offset: i64 },
+    /// Parts of an axis of a value.
+    Parts(Parts),
     /// Outputs of a node whose code is one call.
     Outputs(NodeId),
     /// Results of an earlier loop: what its first iteration computed.
     Collected(ValueId),
+}
+
+/// Parts of an axis, one after the other: part `i` begins at index `offset + i · length`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Parts {
+    /// What they are parts of.
+    pub source: ValueId,
+    /// The axis.
+    pub axis: usize,
+    /// The number of its indices in a part.
+    pub length: i64,
+    /// The first index of part 0.
+    pub offset: i64,
+    /// Whether each is one index, and lacks the axis.
+    pub drops_axis: bool,
 }
 
 impl Loop {
@@ -96,7 +112,7 @@ impl Loop {
             for (i, &v) in graph.node(id).inputs.iter().enumerate() {
                 let v = match self.reads.get(&(id, i)) {
                     None if graph.lit(v).is_none() && !inside(v) => v,
-                    Some(Read::Item(Item { of: Sequence::Parts { source, .. }, .. })) => *source,
+                    Some(Read::Item(Item { of: Sequence::Parts(Parts { source, .. }), .. })) => *source,
                     _ => continue,
                 };
                 if !all.contains(&v) {
@@ -213,7 +229,9 @@ fn keep_results(graph: &Graph, live: &[bool], is_result: &[bool], loops: &mut [L
         for (i, &v) in node.inputs.iter().enumerate() {
             match own.and_then(|l| loops[l].reads.get(&(id, i))) {
                 Some(Read::Item(Item { of: Sequence::Collected(result), .. })) => collected.push(*result),
-                Some(Read::Item(Item { of: Sequence::Parts { source, .. }, .. })) => read(*source, own),
+                Some(Read::Item(Item { of: Sequence::Parts(Parts { source, .. }), .. })) => {
+                    read(*source, own)
+                }
                 Some(Read::Item(Item { of: Sequence::Outputs(_), .. })) => {}
                 Some(Read::Carried(_)) | None => read(v, own),
             }
@@ -270,7 +288,7 @@ impl<'a> Finder<'a> {
             position[id.index()] = Some(at);
         }
         let parts: FxHashMap<NodeId, AxisPart> =
-            nodes.iter().filter_map(|&id| Some((id, axis_part(graph, graph.node(id))?))).collect();
+            nodes.iter().filter_map(|&id| Some((id, part_of(graph, graph.node(id))?))).collect();
         let keys: Vec<u64> = nodes.iter().map(|&id| key(graph, id, templates, parts.get(&id))).collect();
         let mut next = vec![None; nodes.len()];
         let mut latest: FxHashMap<u64, usize> = FxHashMap::default();
@@ -404,13 +422,14 @@ impl<'a> Finder<'a> {
     fn parts_pair(&self, m: NodeId, n: NodeId) -> Option<(Sequence, i64, i64)> {
         let (a, b) = (self.parts.get(&m)?, self.parts.get(&n)?);
         let source = *self.graph.node(m).inputs.first()?;
-        let is_same = self.graph.node(n).inputs.first() == Some(&source) && a.axis == b.axis;
-        if !is_same || a.length != b.length || a.length == 0 || (b.start - a.start).abs() != a.length {
+        let is_same = self.graph.node(n).inputs.first() == Some(&source) && a.is_like(b);
+        if !is_same || a.length == 0 || (b.start - a.start).abs() != a.length {
             return None;
         }
-        let offset = a.start.rem_euclid(a.length);
-        let of = Sequence::Parts { source, axis: a.axis, length: a.length, offset };
-        Some((of, a.start.div_euclid(a.length), b.start.div_euclid(b.length)))
+        let AxisPart { axis, length, drops_axis, .. } = *a;
+        let offset = a.start.rem_euclid(length);
+        let of = Sequence::Parts(Parts { source, axis, length, offset, drops_axis });
+        Some((of, a.start.div_euclid(length), b.start.div_euclid(length)))
     }
     fn outputs_pair(&self, x: ValueId, y: ValueId) -> Option<(Sequence, i64, i64)> {
         let node = self.graph.producer(x).filter(|m| self.graph.producer(y) == Some(*m))?;
@@ -503,7 +522,7 @@ impl<'a> Finder<'a> {
         let types = |values: &Values| -> Vec<_> { values.iter().map(|v| self.graph.ty(*v)).collect() };
         let text = |id: NodeId| self.templates[id.index()].as_ref().map(Template::text);
         let is_same_text = match (self.parts.get(&a), self.parts.get(&b)) {
-            (Some(a), Some(b)) => a.axis == b.axis && a.length == b.length,
+            (Some(a), Some(b)) => a.is_like(b),
             (None, None) => text(a) == text(b),
             _ => false,
         };
@@ -567,7 +586,7 @@ impl<'a> Finder<'a> {
         let (of, i, j) = self.sequence_pair(all[1], all[2]).ok_or(1_usize)?;
         let step = j - i;
         let is_before = match of {
-            Sequence::Parts { source, .. } => self.place(source).is_none_or(|(at, _)| at < start),
+            Sequence::Parts(Parts { source, .. }) => self.place(source).is_none_or(|(at, _)| at < start),
             Sequence::Outputs(node) => {
                 let is_inside = self.graph.node(node).outputs.iter().any(|v| self.items.contains_key(v));
                 !is_inside && self.position[node.index()].is_some_and(|at| at < start)
@@ -589,6 +608,11 @@ impl<'a> Finder<'a> {
     }
 }
 
+/// What a node takes of one axis.
+fn part_of(graph: &Graph, node: &Node) -> Option<AxisPart> {
+    axis_part(graph, node).or_else(|| axis_index(graph, node))
+}
+
 /// What a node computes, whatever its operands are; of parts of an axis also whatever their bounds are.
 fn key(graph: &Graph, id: NodeId, templates: &[Option<Template>], part: Option<&AxisPart>) -> u64 {
     let node = graph.node(id);
@@ -596,7 +620,7 @@ fn key(graph: &Graph, id: NodeId, templates: &[Option<Template>], part: Option<&
     (std::ptr::from_ref(node.op), node.inputs.len()).hash(&mut hasher);
     match part {
         Some(part) => {
-            (part.axis, part.length).hash(&mut hasher);
+            (part.axis, part.length, part.drops_axis).hash(&mut hasher);
             node.inputs.first().and_then(|v| graph.ty(*v)).hash(&mut hasher);
         }
         None => templates[id.index()].as_ref().map(Template::text).hash(&mut hasher),

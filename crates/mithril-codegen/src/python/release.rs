@@ -105,8 +105,8 @@ impl Lives {
 }
 
 /// Whether a line is part of a loop: statements of a function are indented once.
-fn is_inner(text: &str) -> bool {
-    text.is_empty() || text.starts_with("        ")
+pub fn is_inner(text: &str) -> bool {
+    text.starts_with("        ")
 }
 
 /// Bytes that the results of an op take.

@@ -4,6 +4,7 @@ use crate::dim::Dim;
 use crate::dtype::{Kind, Kinds};
 use crate::error::{Code, Error, Result};
 use crate::formula::{ExpandCx, V};
+use crate::graph::{Graph, Node};
 use crate::literal::Lit;
 use crate::lowering::LoweringRule::Function;
 use crate::lowering::{Lowering, LoweringCx};
@@ -11,7 +12,7 @@ use crate::op::{Attr, DTypeRule, DefaultLit, Grad, OpDef, Port, PortKind, ShapeR
 use crate::ops::elementwise::ADD;
 use crate::ops::index::{as_positions, position};
 use crate::ops::movement::{INPUT, MOVE};
-use crate::ops::slicing::Range;
+use crate::ops::slicing::{AxisPart, Range};
 use crate::rules::Attrs;
 use crate::shape::{self, Shape};
 use crate::tensor::Tensor;
@@ -85,6 +86,28 @@ impl Item {
     fn is_tensor(&self) -> bool {
         matches!(self, Self::Tensor | Self::Literal(_))
     }
+}
+
+/// What a use takes, if that is one known index of one axis, which the result lacks.
+pub fn axis_index(graph: &Graph, node: &Node) -> Option<AxisPart> {
+    let of_getitem = node.op == &GETITEM && node.inputs.len() == 2;
+    let shape = &graph.ty(*node.inputs.first().filter(|_| of_getitem)?)?.shape;
+    let items = items(&LoweringCx::of(graph, node), shape.rank(), 0).ok()?;
+    let (mut axis, mut found) = (0, None);
+    for item in &items {
+        match item {
+            Item::At(at) if found.is_none() => {
+                let (at, size) = (at.known()?, shape[axis].known()?);
+                let start = if at < 0 { at + size } else { at };
+                found = Some(AxisPart { axis, start, length: 1, drops_axis: true });
+            }
+            Item::Ellipsis(_) => {}
+            Item::Range(range) if range.is_whole(&shape[axis]) => {}
+            _ => return None,
+        }
+        axis += item.axes();
+    }
+    found
 }
 
 /// Reads the key for an input of that rank; the result always contains an `...`.

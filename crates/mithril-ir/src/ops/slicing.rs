@@ -157,18 +157,27 @@ pub struct AxisPart {
     pub start: i64,
     /// The number of indices.
     pub length: i64,
+    /// Whether it is one index, and the result lacks the axis.
+    pub drops_axis: bool,
+}
+
+impl AxisPart {
+    /// Whether another is the same, but for where it begins.
+    pub fn is_like(&self, other: &Self) -> bool {
+        Self { start: other.start, ..*self } == *other
+    }
 }
 
 /// What a slice takes, if that is consecutive indices of one axis with known bounds.
 pub fn axis_part(graph: &Graph, node: &Node) -> Option<AxisPart> {
     let of_slice = node.op == &SLICE;
     let shape = &graph.ty(*node.inputs.first().filter(|_| of_slice)?)?.shape;
-    let cx = LoweringCx { graph, node, args: &[], xp: "", dtypes: |_| "", on_cpu: false, donated: &[] };
+    let cx = LoweringCx::of(graph, node);
     let ranges = ranges(&cx, 1, shape).ok()?;
     let mut cut = ranges.iter().enumerate().filter(|(axis, range)| !range.is_whole(&shape[*axis]));
     let (axis, range) = cut.next().filter(|(_, range)| range.step == 1)?;
     let (start, length) = range.on(&shape[axis]);
-    let part = AxisPart { axis, start: start.known()?, length: length.known()? };
+    let part = AxisPart { axis, start: start.known()?, length: length.known()?, drops_axis: false };
     (cut.next().is_none() && shape[axis].known().is_some()).then_some(part)
 }
 

@@ -9,7 +9,7 @@ use mithril_ir::{NodeId, Result, ValueId};
 
 use super::{FunctionWriter, INDENT, is_identifier};
 use crate::python::foreach::Step;
-use crate::python::loops::{Item, Loop, Read, Sequence};
+use crate::python::loops::{Item, Loop, Parts, Read, Sequence};
 use crate::python::release;
 use crate::python::targets::Iteration;
 use crate::python::template::{Expression, Template};
@@ -161,21 +161,34 @@ impl<'m> FunctionWriter<'m, '_> {
         let lists: Vec<String> = one.collected.iter().map(|&v| self.list_name(v)).collect();
         let counter = Counter::of(&items.iter().map(|(_, item)| *item).collect::<Vec<_>>(), one.count());
         let t = if items.is_empty() { "_".to_owned() } else { self.counter() };
+        let mut named: Vec<(Item, String)> = Vec::new();
+        let mut body = Vec::new();
         for (place, item) in items {
+            if let Some((_, name)) = named.iter().find(|(other, _)| other == item) {
+                self.overrides.insert(*place, Expression::atom(name.clone()));
+                continue;
+            }
             let index = counter.index(*item);
-            let text = match item.of {
-                Sequence::Parts { source, axis, length, offset } => {
+            let mut text = match item.of {
+                Sequence::Parts(Parts { source, axis, length, offset, drops_axis }) => {
                     let start = index.times(length, offset);
                     let stop = Linear { constant: start.constant + length, ..start };
-                    let axes = ":, ".repeat(axis);
-                    format!("{}[{axes}{} : {}]", self.read(source)?.text, start.text(&t), stop.text(&t))
+                    let end = if drops_axis { String::new() } else { format!(" : {}", stop.text(&t)) };
+                    let source = self.read(source)?.text;
+                    format!("{source}[{}{}{end}]", ":, ".repeat(axis), start.text(&t))
                 }
                 Sequence::Outputs(node) => format!("{}[{}]", self.tuple_name(node)?, index.text(&t)),
                 Sequence::Collected(v) => format!("{}[{}]", self.every[&v], index.text(&t)),
             };
+            if items.iter().filter(|(_, other)| other == item).count() > 1 {
+                let name = self.item_name(*item)?;
+                body.push((format!("{}{name} = {text}", INDENT.repeat(2)), None));
+                named.push((*item, name.clone()));
+                text = name;
+            }
             self.overrides.insert(*place, Expression::atom(text));
         }
-        let body = self.loop_body(one)?;
+        body.extend(self.loop_body(one)?);
         if let (Some(text), [list]) = (self.only_expression(one, &body)?, lists.as_slice()) {
             let line = format!("{INDENT}{list} = [{text} for {t} in {}]", counter.text());
             if line.len() <= MAX_LINE {
@@ -247,13 +260,11 @@ impl<'m> FunctionWriter<'m, '_> {
             let (items, carry) = (one_of(&names, "items"), one_of(carried, "carry"));
             format!("{INDENT}def {step}({carry}, {items}):")
         };
-        self.lines.push((String::new(), None));
-        self.lines.push((wrapped(head), None));
+        self.lines.push((format!("\n{}", wrapped(head)), None));
         self.lines.extend(body);
         let result =
             if is_mapped { group(&outputs) } else { format!("{}, {}", group(&ends), group(&outputs)) };
         self.lines.push((wrapped(format!("{inner}return {result}")), None));
-        self.lines.push((String::new(), None));
 
         let mut last: Vec<String> = Vec::new();
         for (v, _) in &one.carried {
@@ -272,7 +283,7 @@ impl<'m> FunctionWriter<'m, '_> {
             let (initial, items) = (group(&initial), group(&sequences));
             format!("{INDENT}{left} = jax.lax.scan({step}, {initial}, {items}, length={})", one.count())
         };
-        self.lines.push((wrapped(line), node));
+        self.lines.push((format!("\n{}", wrapped(line)), node));
         self.left_by(one, Some((&stacked, &last)))
     }
 
@@ -361,7 +372,7 @@ impl<'m> FunctionWriter<'m, '_> {
     /// A name for the items of a sequence.
     fn item_name(&mut self, item: Item) -> Result<String> {
         let name = match item.of {
-            Sequence::Parts { source, .. } => self.hint(source),
+            Sequence::Parts(Parts { source, .. }) => self.hint(source),
             Sequence::Outputs(node) => self.tuple_name(node)?,
             Sequence::Collected(v) => self.hint(v),
         };
@@ -378,10 +389,16 @@ impl<'m> FunctionWriter<'m, '_> {
             _ => format!("{name}[{low}:{}]", low + count),
         };
         let whole = match item.of {
-            Sequence::Parts { source, axis, length, offset } => {
-                self.module.note_name("_items_of_axis");
+            Sequence::Parts(Parts { source, axis, length, offset, drops_axis }) => {
                 let source = self.read(source)?.text;
-                format!("_items_of_axis({source}, {axis}, {}, {length}, {count})", offset + low * length)
+                if drops_axis {
+                    let axes = ":, ".repeat(axis);
+                    let part = format!("{source}[{axes}{low}:{}]", low + count);
+                    if axis == 0 { part } else { format!("jnp.moveaxis({part}, {axis}, 0)") }
+                } else {
+                    self.module.note_name("_items_of_axis");
+                    format!("_items_of_axis({source}, {axis}, {}, {length}, {count})", offset + low * length)
+                }
             }
             Sequence::Outputs(node) => {
                 let outputs = self.graph.node(node).outputs.len() as i64;

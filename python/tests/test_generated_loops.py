@@ -1,0 +1,106 @@
+"""Statements that repeat are written as loops, and compute what they did one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import mithril as ml
+
+BACKENDS = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend]
+
+
+class Recurrence(torch.nn.Module):
+    """A random recurrence: what a step computes, in which order it goes through the input, and what is kept."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.seed = seed
+        rng = np.random.default_rng(seed)
+        self.steps = int(rng.integers(16, 22))
+        self.size = int(rng.integers(2, 5))
+        self.states = int(rng.integers(1, 4))
+        self.weights = torch.nn.ParameterList(
+            torch.nn.Parameter(torch.from_numpy(rng.normal(size=(self.size, self.size)).astype(np.float32) / 2))
+            for _ in range(2)
+        )
+
+    def _step(self, choices: np.random.Generator, item: torch.Tensor, states: list[torch.Tensor]) -> list[torch.Tensor]:
+        values = [item, *states]
+        for _ in range(choices.integers(2, 6)):
+            a, b = (values[choices.integers(len(values))] for _ in range(2))
+            match choices.integers(6):
+                case 0:
+                    values.append(torch.tanh(a @ self.weights[choices.integers(2)] + b))
+                case 1:
+                    values.append(torch.sigmoid(a) * b)
+                case 2:
+                    values.append((a - b) / 2)
+                case 3:
+                    front, back = torch.split(torch.cat([a, b], 1), [1, 2 * self.size - 1], 1)
+                    values.append(torch.tanh(back[:, : self.size] + front))
+                case 4:
+                    values.append(torch.softmax(a, 1) - b)
+                case _:
+                    values.append(torch.sin(a).flip(1))
+        # States may change places, and one may stay what it is.
+        picked = [values[int(i)] for i in choices.integers(1, len(values), len(states))]
+        picked[0] = values[-1]
+        return picked
+
+    def _through(self, rng: np.random.Generator, items: list[torch.Tensor]) -> list[torch.Tensor]:
+        states = [torch.full_like(items[0], 0.1 * i) if rng.random() < 0.5 else items[0] for i in range(self.states)]
+        seed = int(rng.integers(1 << 30))
+        kept = [states[0]] if rng.random() < 0.3 else []
+        for item in items:
+            states = self._step(np.random.default_rng(seed), item, states)
+            kept.append(states[rng.integers(1)])
+        return kept
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return what the steps left, of an input (batch, steps, size)."""
+        rng = np.random.default_rng(self.seed)
+        x = torch.tanh(x @ self.weights[0])
+        items = [x[:, t] for t in range(self.steps)]
+        if rng.random() < 0.5:
+            items = items[:: int(rng.choice([-1, 2, -2]))] if rng.random() < 0.5 else items[::-1]
+        first = self._through(rng, items)
+        second = self._through(rng, first[::-1] if rng.random() < 0.5 else first)
+        match rng.integers(4):
+            case 0:
+                whole = torch.stack(second, int(rng.integers(3)))
+            case 1:
+                whole = torch.cat(second[::-1], int(rng.integers(2)))
+            case 2:
+                whole = torch.cat([second[3], *second[2:-1]], int(rng.integers(2)))
+            case _:
+                whole = sum(second[1:], second[0])
+        return whole, first[rng.integers(len(first))], second[-1]
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_recurrences(seed: int) -> None:
+    module = Recurrence(seed).eval()
+    x = np.random.default_rng(seed).normal(size=(3, module.steps, module.size)).astype(np.float32)
+    wanted = module(torch.from_numpy(x))
+    cotangents = [np.random.default_rng(i).normal(size=out.shape).astype(np.float32) for i, out in enumerate(wanted)]
+    pairs = [(out, torch.from_numpy(c)) for out, c in zip(wanted, cotangents, strict=True) if out.requires_grad]
+    if pairs:
+        torch.autograd.backward(*zip(*pairs, strict=True))
+    gradients = {name: p.grad.numpy() for name, p in module.named_parameters() if p.grad is not None}
+    model, params = ml.from_torch(module, torch.from_numpy(x))
+    for kind in BACKENDS:
+        backend = kind()
+        compiled = ml.compile(model, backend)
+        arrays = {name: backend.array(np.asarray(p)) for name, p in params.items()}
+        data = {key: backend.array(x) for key in compiled.input_keys}
+        outputs = compiled.evaluate(arrays, data)
+        scale = max(float(out.detach().abs().max()) for out in wanted)
+        for out, got in zip(wanted, outputs.values(), strict=True):
+            np.testing.assert_allclose(np.asarray(got), out.detach().numpy(), rtol=1e-3, atol=1e-4 * scale)
+        given = {name: backend.array(c) for name, c in zip(outputs, cotangents, strict=True)}
+        found = compiled.evaluate_gradients(arrays, data, output_gradients=given)
+        for name, gradient in gradients.items():
+            got = next(np.asarray(g) for key, g in found.items() if key.replace(".", "_") == name.replace(".", "_"))
+            np.testing.assert_allclose(got, gradient, rtol=1e-2, atol=1e-3 * float(np.abs(gradient).max()))
