@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import mithril as ml
 import numpy as np
 import pytest
 import torch
-
-import mithril as ml
-
-BACKENDS = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend]
+from backends import BACKENDS, NATIVE, backend
 
 
 class Recurrence(torch.nn.Module):
@@ -79,6 +77,10 @@ class Recurrence(torch.nn.Module):
         return whole, first[rng.integers(len(first))], second[-1]
 
 
+#: Backends, those that differentiate by themselves also with our gradients.
+VARIANTS = [(name, {}) for name in BACKENDS] + [(name, {"autodiff": "graph"}) for name in NATIVE]
+
+
 @pytest.mark.parametrize("seed", range(24))
 def test_random_recurrences(seed: int) -> None:
     module = Recurrence(seed).eval()
@@ -90,17 +92,52 @@ def test_random_recurrences(seed: int) -> None:
         torch.autograd.backward(*zip(*pairs, strict=True))
     gradients = {name: p.grad.numpy() for name, p in module.named_parameters() if p.grad is not None}
     model, params = ml.from_torch(module, torch.from_numpy(x))
-    for kind in BACKENDS:
-        backend = kind()
-        compiled = ml.compile(model, backend)
-        arrays = {name: backend.array(np.asarray(p)) for name, p in params.items()}
-        data = {key: backend.array(x) for key in compiled.input_keys}
+    for name, options in VARIANTS:
+        device = backend(name)
+        compiled = ml.compile(model, device, **options)
+        arrays = {name: device.array(np.asarray(p)) for name, p in params.items()}
+        data = {key: device.array(x) for key in compiled.input_keys}
         outputs = compiled.evaluate(arrays, data)
         scale = max(float(out.detach().abs().max()) for out in wanted)
         for out, got in zip(wanted, outputs.values(), strict=True):
             np.testing.assert_allclose(np.asarray(got), out.detach().numpy(), rtol=1e-3, atol=1e-4 * scale)
-        given = {name: backend.array(c) for name, c in zip(outputs, cotangents, strict=True)}
+        given = {name: device.array(c) for name, c in zip(outputs, cotangents, strict=True)}
         found = compiled.evaluate_gradients(arrays, data, output_gradients=given)
         for name, gradient in gradients.items():
             got = next(np.asarray(g) for key, g in found.items() if key.replace(".", "_") == name.replace(".", "_"))
             np.testing.assert_allclose(got, gradient, rtol=1e-2, atol=1e-3 * float(np.abs(gradient).max()))
+
+
+def _lines(name: str, layer: str, steps: int, **options: object) -> list[str]:
+    model = getattr(ml, layer)(8, length=steps)
+    compiled = ml.compile(model, backend(name), shapes={"input": (steps, 2, 4)}, **options)
+    source = compiled.gradient_source if options else compiled.source
+    return str(source).splitlines()
+
+
+@pytest.mark.parametrize("layer", ["RNN", "GRU", "LSTM"])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_source_of_a_recurrent_layer_is_as_long_for_any_number_of_steps(name: str, layer: str) -> None:
+    lines = _lines(name, layer, 24)
+    assert len(_lines(name, layer, 48)) == len(lines)
+    word = "jax.lax.scan(" if name == "jax" else "for t in range(24):"
+    assert sum(word in line for line in lines) == 1
+    gradients = _lines(name, layer, 24, autodiff="graph")
+    assert len(_lines(name, layer, 48, autodiff="graph")) == len(gradients)
+
+
+@pytest.mark.parametrize("name", ["torch", "jax", "mlx"])
+def test_loops_are_compiled_by_the_framework(name: str) -> None:
+    device = backend(name)
+    model = ml.LSTM(8, length=20)
+    x = np.random.default_rng(0).normal(size=(20, 2, 4)).astype(np.float32)
+    compiled = [
+        ml.compile(model, to, shapes={"input": (20, 2, 4)}, **options)
+        for to, options in ((backend("numpy"), {}), (device, {"jit": True}))
+    ]
+    params = compiled[0].randomize_params(seed=0)
+    wanted = compiled[0].evaluate(params, {"input": x})
+    found = compiled[1].evaluate({k: device.array(p) for k, p in params.items()}, {"input": device.array(x)})
+    for key, value in wanted.items():
+        np.testing.assert_allclose(np.asarray(found[key]), value, rtol=1e-4, atol=1e-5)
+

@@ -37,8 +37,8 @@ pub fn insert(lines: &mut Vec<Line>, graph: &Graph) {
             if out.len() > 1 {
                 out.push((String::new(), None));
             }
-            if let Some(text) = line.0.strip_prefix('\n') {
-                line.0 = text.to_owned();
+            if line.0.starts_with('\n') {
+                line.0.remove(0);
             }
             if let Some(path) = layer.filter(|path| !path.is_empty()) {
                 out.push((format!("    # {}", printable(path)), None));

@@ -10,12 +10,13 @@
 //! Nothing is assumed about where a loop comes from: it is found in the nodes of the function, and every operand of every
 //! iteration is compared.
 
+use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 use mithril_ir::graph::{Node, Values};
 use mithril_ir::ops::getitem::axis_index;
 use mithril_ir::ops::slicing::{AxisPart, axis_part};
-use mithril_ir::{Graph, NodeId, ValueId};
+use mithril_ir::{Graph, Lit, NodeId, ValueId};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use super::Function;
@@ -38,7 +39,7 @@ pub struct Loop {
     /// The nodes of each iteration.
     pub iterations: Vec<Vec<NodeId>>,
     /// Operands of the first iteration that are carried or items, by node and input.
-    pub reads: FxHashMap<(NodeId, usize), Read>,
+    pub reads: BTreeMap<(NodeId, usize), Read>,
     /// What is carried: the result of the first iteration that the second reads, and what the first reads in its place.
     pub carried: Vec<(ValueId, ValueId)>,
     /// Nodes of the first iteration whose results are items of a sequence, and are not computed in the loop.
@@ -144,7 +145,7 @@ pub fn schedule(
 ) -> Vec<Step> {
     let graph = function.graph;
     let plain = || graph.nodes().map(|(id, _)| Step::Node(id)).collect();
-    if target.overlay.is_some() || !function.donated.is_empty() {
+    if target.overlay.is_some() {
         return plain();
     }
     let is_result = returned(function);
@@ -230,7 +231,7 @@ fn keep_results(graph: &Graph, live: &[bool], is_result: &[bool], loops: &mut [L
             match own.and_then(|l| loops[l].reads.get(&(id, i))) {
                 Some(Read::Item(Item { of: Sequence::Collected(result), .. })) => collected.push(*result),
                 Some(Read::Item(Item { of: Sequence::Parts(Parts { source, .. }), .. })) => {
-                    read(*source, own)
+                    read(*source, own);
                 }
                 Some(Read::Item(Item { of: Sequence::Outputs(_), .. })) => {}
                 Some(Read::Carried(_)) | None => read(v, own),
@@ -383,11 +384,9 @@ impl<'a> Finder<'a> {
         let (a, b) = (self.graph.node(self.nodes[at]), self.graph.node(self.nodes[at + period]));
         let is_part = self.parts.contains_key(&self.nodes[at]);
         let is_alike = |(&x, &y): (&ValueId, &ValueId)| {
-            if x == y || is_part && self.graph.lit(x).is_some() {
+            let (lit, other) = (self.graph.lit(x), self.graph.lit(y));
+            if x == y || is_part && lit.is_some() || lit.is_some() && lit == other {
                 return true;
-            }
-            if self.graph.lit(x).is_some() || self.graph.lit(y).is_some() {
-                return self.graph.lit(x) == self.graph.lit(y);
             }
             let (from, to) = (self.place(x), self.place(y));
             let is_shifted = match (from, to) {
@@ -475,7 +474,7 @@ impl<'a> Finder<'a> {
             iterations: (0..count)
                 .map(|k| self.nodes[start + k * period..start + (k + 1) * period].to_vec())
                 .collect(),
-            reads: FxHashMap::default(),
+            reads: BTreeMap::new(),
             carried: Vec::new(),
             items: Vec::new(),
             collected: Vec::new(),
@@ -537,9 +536,8 @@ impl<'a> Finder<'a> {
         carried: &mut Vec<(ValueId, ValueId)>,
     ) -> Result<Option<Read>, usize> {
         let graph = self.graph;
-        let first_wrong = |is_right: &dyn Fn(usize) -> bool| {
-            (0..all.len()).find(|&k| !is_right(k)).map_or(Ok(()), |k| Err(k))
-        };
+        let first_wrong =
+            |is_right: &dyn Fn(usize) -> bool| (0..all.len()).find(|&k| !is_right(k)).map_or(Ok(()), Err);
         if graph.lit(all[1]).is_some() {
             first_wrong(&|k| graph.lit(all[k]) == graph.lit(all[1]))?;
             return Ok(None);
@@ -567,7 +565,9 @@ impl<'a> Finder<'a> {
             return Err(1);
         }
         let initial = all[0];
-        let is_initial = graph.lit(initial).is_none()
+        // A number has no size of its own.
+        let is_array = graph.lit(initial).is_none_or(|lit| matches!(lit, Lit::Tensor(t) if t.rank() > 0));
+        let is_initial = is_array
             && graph.ty(initial) == graph.ty(x)
             && self.place(initial).is_none_or(|(at, _)| at < start);
         first_wrong(&|k| match k {

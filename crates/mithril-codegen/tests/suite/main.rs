@@ -3,5 +3,6 @@
 mod c;
 mod foreach;
 mod kernels;
+mod loops;
 mod mathematics;
 mod numpy;

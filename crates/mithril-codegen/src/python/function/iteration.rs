@@ -4,8 +4,10 @@ use std::ops::Range;
 
 use mithril_ir::graph::Node;
 use mithril_ir::lowering::arg_mark;
+use mithril_ir::ops::collective;
+use mithril_ir::ops::host::HOST_CALL;
 use mithril_ir::ops::joining::{CONCAT, STACK};
-use mithril_ir::{NodeId, Result, ValueId};
+use mithril_ir::{Lit, NodeId, Result, ValueId};
 
 use super::{FunctionWriter, INDENT, is_identifier};
 use crate::python::foreach::Step;
@@ -14,6 +16,9 @@ use crate::python::release;
 use crate::python::targets::Iteration;
 use crate::python::template::{Expression, Template};
 use crate::python::wrap::{MAX_LINE, wrapped};
+
+/// A line of a function, and the op it computes.
+type Line = (String, Option<NodeId>);
 
 /// Fewer results of a loop than this are written one by one.
 const RUN: usize = 3;
@@ -85,7 +90,7 @@ struct Run {
     list: Expression,
 }
 
-impl<'m> FunctionWriter<'m, '_> {
+impl FunctionWriter<'_, '_> {
     /// Counts what loops read and leave, before the uses of values are counted.
     pub(super) fn expect_loops(&mut self, steps: &[Step]) {
         for step in steps {
@@ -139,7 +144,6 @@ impl<'m> FunctionWriter<'m, '_> {
                 Read::Item(item) => items.push((place, *item)),
             }
         }
-        items.sort_by_key(|(place, _)| *place);
         match self.module.target.iteration {
             Iteration::Statement => self.for_statement(one, &carried, &items),
             Iteration::Scan => self.scan(one, &carried, &items),
@@ -155,7 +159,7 @@ impl<'m> FunctionWriter<'m, '_> {
     ) -> Result<()> {
         let node = Some(one.iterations[0][0]);
         for (name, (_, initial)) in carried.iter().zip(&one.carried) {
-            let initial = self.read(*initial)?.text;
+            let initial = self.initial(*initial)?;
             self.lines.push((wrapped(format!("{INDENT}{name} = {initial}")), None));
         }
         let lists: Vec<String> = one.collected.iter().map(|&v| self.list_name(v)).collect();
@@ -205,8 +209,7 @@ impl<'m> FunctionWriter<'m, '_> {
             self.lines.push((format!("{INDENT}{INDENT}{list}.append({text})"), None));
         }
         if !carried.is_empty() {
-            let results = one.carried.iter().map(|&(v, _)| Ok(self.read(v)?.text));
-            let results = results.collect::<Result<Vec<_>>>()?.join(", ");
+            let results = self.texts(one.carried.iter().map(|(v, _)| *v))?.join(", ");
             let line = format!("{INDENT}{INDENT}{} = {results}", carried.join(", "));
             self.lines.push((wrapped(line), None));
         }
@@ -215,89 +218,112 @@ impl<'m> FunctionWriter<'m, '_> {
 
     /// `jax.lax.scan(step, initial, items)`
     fn scan(&mut self, one: &Loop, carried: &[String], items: &[((NodeId, usize), Item)]) -> Result<()> {
-        let node = Some(one.iterations[0][0]);
         let is_carried = |v: ValueId| one.carried.iter().any(|(result, _)| *result == v);
         let mut stacked = one.collected.clone();
         stacked.extend(one.last.iter().filter(|v| !is_carried(**v)));
-        let initial = one.carried.iter().map(|&(_, v)| Ok(self.read(v)?.text));
-        let initial = initial.collect::<Result<Vec<_>>>()?;
+        let initial = one.carried.iter().map(|(_, v)| self.initial(*v)).collect::<Result<Vec<_>>>()?;
         let (mut names, mut sequences) = (Vec::new(), Vec::new());
         let mut known: Vec<Item> = Vec::new();
         for (place, item) in items {
-            let at = known.iter().position(|other| other == item);
-            let at = if let Some(at) = at {
-                at
-            } else {
+            let at = known.iter().position(|other| other == item).unwrap_or(known.len());
+            if at == known.len() {
                 known.push(*item);
                 names.push(self.item_name(*item)?);
                 sequences.push(self.sequence(*item, one.count())?);
-                known.len() - 1
-            };
+            }
             self.overrides.insert(*place, Expression::atom(names[at].clone()));
         }
         let lists: Vec<String> = stacked.iter().map(|&v| self.list_name(v)).collect();
         let step = self.names.fresh("step");
-        let is_mapped = carried.is_empty() && one.body().count() == 1 && !names.is_empty();
-        let mut body = self.loop_body(one)?;
-        let results = |writer: &mut Self, values: &mut dyn Iterator<Item = ValueId>| {
-            values.map(|v| Ok(writer.read(v)?.text)).collect::<Result<Vec<_>>>()
-        };
-        let ends = results(self, &mut one.carried.iter().map(|(v, _)| *v))?;
-        let outputs = results(self, &mut stacked.iter().copied())?;
-        let inner = INDENT.repeat(2);
-        let head = if is_mapped {
-            format!("{INDENT}def {step}({}):", names.join(", "))
-        } else {
-            let mut one_of = |names: &[String], word: &str| match names {
-                [] => "_".to_owned(),
-                [name] => name.clone(),
-                names => {
-                    let whole = self.names.fresh(word);
-                    body.insert(0, (wrapped(format!("{inner}{} = {whole}", names.join(", "))), None));
-                    whole
-                }
-            };
-            let (items, carry) = (one_of(&names, "items"), one_of(carried, "carry"));
-            format!("{INDENT}def {step}({carry}, {items}):")
-        };
-        self.lines.push((format!("\n{}", wrapped(head)), None));
-        self.lines.extend(body);
-        let result =
-            if is_mapped { group(&outputs) } else { format!("{}, {}", group(&ends), group(&outputs)) };
-        self.lines.push((wrapped(format!("{inner}return {result}")), None));
-
         let mut last: Vec<String> = Vec::new();
-        for (v, _) in &one.carried {
-            let is_read = one.last.contains(v);
-            last.push(if is_read {
-                self.names.fresh(&format!("last_{}", self.hint(*v)))
-            } else {
-                "_".into()
-            });
-        }
-        self.module.note_name("jax");
-        let line = if is_mapped {
+        let call = if self.is_map(one) && !names.is_empty() {
+            self.step_function(one, &format!("{step}({})", names.join(", ")), None, &stacked)?;
             format!("{INDENT}{} = jax.vmap({step})({})", group(&lists), sequences.join(", "))
         } else {
+            let mut unpacked = Vec::new();
+            let carry = self.one_name(carried, "carry", &mut unpacked);
+            let item = self.one_name(&names, "items", &mut unpacked);
+            self.step_function(one, &format!("{step}({carry}, {item})"), Some(unpacked), &stacked)?;
+            for (v, _) in &one.carried {
+                let is_read = one.last.contains(v);
+                let hint = format!("last_{}", self.hint(*v));
+                last.push(if is_read { self.names.fresh(&hint) } else { "_".into() });
+            }
             let left = format!("{}, {}", named(&last), named(&lists));
             let (initial, items) = (group(&initial), group(&sequences));
             format!("{INDENT}{left} = jax.lax.scan({step}, {initial}, {items}, length={})", one.count())
         };
-        self.lines.push((format!("\n{}", wrapped(line)), node));
+        self.module.note_name("jax");
+        self.lines.push((format!("\n{}", wrapped(call)), Some(one.iterations[0][0])));
         self.left_by(one, Some((&stacked, &last)))
     }
 
+    /// Whether all iterations may be computed at once, as one use of an op for many values.
+    fn is_map(&self, one: &Loop) -> bool {
+        let mut body = one.body();
+        let (Some(id), None) = (body.next(), body.next()) else { return false };
+        let op = self.graph.node(id).op;
+        one.carried.is_empty() && op != &HOST_CALL && !collective::OPS.contains(&op)
+    }
+
+    /// One parameter for these names; several are unpacked by the function's first line.
+    fn one_name(&mut self, names: &[String], word: &str, unpacked: &mut Vec<Line>) -> String {
+        match names {
+            [] => format!("_{word}"),
+            [name] => name.clone(),
+            names => {
+                let whole = self.names.fresh(word);
+                let line = format!("{INDENT}{INDENT}{} = {whole}", names.join(", "));
+                unpacked.push((wrapped(line), None));
+                whole
+            }
+        }
+    }
+
+    /// The function of one iteration. It returns what is carried and what is stacked; without `unpacked`, its first lines, it
+    /// carries nothing.
+    fn step_function(
+        &mut self,
+        one: &Loop,
+        head: &str,
+        unpacked: Option<Vec<Line>>,
+        stacked: &[ValueId],
+    ) -> Result<()> {
+        let body = self.loop_body(one)?;
+        let ends = self.texts(one.carried.iter().map(|(v, _)| *v))?;
+        let outputs = group(&self.texts(stacked.iter().copied())?);
+        let result = if unpacked.is_none() { outputs } else { format!("{}, {outputs}", group(&ends)) };
+        self.lines.push((format!("\n{}", wrapped(format!("{INDENT}def {head}:"))), None));
+        self.lines.extend(unpacked.into_iter().flatten());
+        self.lines.extend(body);
+        self.lines.push((wrapped(format!("{INDENT}{INDENT}return {result}")), None));
+        Ok(())
+    }
+
+    /// What the first iteration reads for what others carry.
+    fn initial(&mut self, v: ValueId) -> Result<String> {
+        match self.graph.lit(v) {
+            Some(Lit::Tensor(t)) => Ok(self.module.constant(t)),
+            _ => Ok(self.read(v)?.text),
+        }
+    }
+
+    /// What stands for values.
+    fn texts(&mut self, values: impl Iterator<Item = ValueId>) -> Result<Vec<String>> {
+        values.map(|v| Ok(self.read(v)?.text)).collect()
+    }
+
     /// The lines of an iteration.
-    fn loop_body(&mut self, one: &Loop) -> Result<Vec<(String, Option<NodeId>)>> {
+    fn loop_body(&mut self, one: &Loop) -> Result<Vec<Line>> {
         let before = std::mem::take(&mut self.lines);
         self.indent = INDENT.repeat(2);
         for id in one.body() {
             self.statement(id, self.graph.node(id))?;
         }
-        self.indent = INDENT.to_owned();
+        INDENT.clone_into(&mut self.indent);
         let mut left: Vec<ValueId> = one.collected.iter().chain(&one.last).copied().collect();
         left.extend(one.carried.iter().map(|(v, _)| *v));
-        let left = left.into_iter().map(|v| Ok(self.read(v)?.text)).collect::<Result<Vec<_>>>()?;
+        let left = self.texts(left.into_iter())?;
         let mut body = std::mem::replace(&mut self.lines, before);
         let statements = body.len();
         body.push((format!("{INDENT}return {}", left.join(", ")), None));
@@ -308,7 +334,7 @@ impl<'m> FunctionWriter<'m, '_> {
     }
 
     /// The expression, if the loop is one that collects it and does nothing else.
-    fn only_expression(&mut self, one: &Loop, body: &[(String, Option<NodeId>)]) -> Result<Option<String>> {
+    fn only_expression(&mut self, one: &Loop, body: &[Line]) -> Result<Option<String>> {
         let ([v], [], [], [(line, _)]) =
             (one.collected.as_slice(), one.last.as_slice(), one.carried.as_slice(), body)
         else {
@@ -390,10 +416,13 @@ impl<'m> FunctionWriter<'m, '_> {
         };
         let whole = match item.of {
             Sequence::Parts(Parts { source, axis, length, offset, drops_axis }) => {
+                let size = self.graph.ty(source).and_then(|ty| ty.shape.get(axis)?.known());
                 let source = self.read(source)?.text;
                 if drops_axis {
                     let axes = ":, ".repeat(axis);
-                    let part = format!("{source}[{axes}{low}:{}]", low + count);
+                    let is_all = size.is_some_and(|size| size == count);
+                    let range = format!("[{axes}{low}:{}]", low + count);
+                    let part = if is_all { source } else { source + &range };
                     if axis == 0 { part } else { format!("jnp.moveaxis({part}, {axis}, 0)") }
                 } else {
                     self.module.note_name("_items_of_axis");
