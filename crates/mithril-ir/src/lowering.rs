@@ -51,6 +51,9 @@ pub struct Lowering {
     pub torch_foreach: LoweringRule,
     /// JAX.
     pub jax: LoweringRule,
+    /// JAX, where the tensors of the variadic input are the items of one array along its first axis, which is what its first
+    /// place stands for.
+    pub jax_stacked: LoweringRule,
     /// MLX.
     pub mlx: LoweringRule,
     /// A user-defined backend, which has no array module.
@@ -73,6 +76,7 @@ impl Lowering {
         torch_in_place: LoweringRule::None,
         torch_foreach: LoweringRule::None,
         jax: LoweringRule::None,
+        jax_stacked: LoweringRule::None,
         mlx: LoweringRule::None,
         custom: LoweringRule::None,
         c: LoweringRule::None,

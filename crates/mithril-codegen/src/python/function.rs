@@ -1,6 +1,7 @@
 //! Writes one function: a statement per op, with short operands that are used once written in place.
 
 mod iteration;
+mod scan;
 mod symbols;
 
 use std::sync::Arc;
@@ -72,6 +73,8 @@ pub struct FunctionWriter<'m, 'a> {
     every: FxHashMap<ValueId, String>,
     /// Of values in those: the name, the position, and the number of iterations.
     listed: FxHashMap<ValueId, (String, usize, usize)>,
+    /// Loops that are functions of the module.
+    loops: Vec<Vec<(String, Option<NodeId>)>>,
     /// The variable of `for` statements, once there is one.
     counter: Option<String>,
     /// What statements begin with.
@@ -114,6 +117,7 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
             tuples: FxHashSet::default(),
             every: FxHashMap::default(),
             listed: FxHashMap::default(),
+            loops: Vec::new(),
             counter: None,
             indent: INDENT.to_owned(),
             lines: Vec::new(),
@@ -154,7 +158,7 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         let reads = self.function.arguments.iter().map(|argument| self.reads(argument.role)).collect();
         let results = dicts.iter().map(keys).collect();
         let emitted = Emitted { name, reads, results, states: keys(&states) };
-        Ok(Body { emitted, lines: std::mem::take(&mut self.lines) })
+        Ok(Body { emitted, loops: std::mem::take(&mut self.loops), lines: std::mem::take(&mut self.lines) })
     }
 
     /// The name of an input that is passed by itself.

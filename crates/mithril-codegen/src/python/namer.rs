@@ -130,6 +130,10 @@ impl Namer {
     pub fn reserve(&mut self, name: &str) {
         self.taken.insert(name.to_owned());
     }
+    /// Takes a name that is an identifier; false if it was given out before.
+    pub fn take(&mut self, name: &str) -> bool {
+        self.taken.insert(name.to_owned())
+    }
     /// An identifier that resembles `name` and was not given out before.
     pub fn fresh(&mut self, name: &str) -> String {
         let mut base = identifier(name);

@@ -29,6 +29,8 @@ pub struct PythonTarget {
     pub in_place: fn(&Lowering) -> LoweringRule,
     /// The rule for many uses of an op in one call.
     pub foreach: fn(&Lowering) -> LoweringRule,
+    /// The rule for operands that are the items of one array.
+    pub stacked: fn(&Lowering) -> LoweringRule,
     /// Helpers that lowerings may call.
     pub prelude: &'static LazyLock<Prelude>,
     /// A number as a value of a dtype: `{value}`, `{dtype}`.
@@ -107,6 +109,7 @@ pub static NUMPY: PythonTarget = PythonTarget {
     rules: |lowering| [lowering.numpy, lowering.py],
     in_place: |lowering| lowering.numpy_in_place,
     foreach: |_| LoweringRule::None,
+    stacked: |_| LoweringRule::None,
     prelude: &NUMPY_PRELUDE,
     scalar: "{dtype}({value})",
     array: "np.array({value}, dtype={dtype})",
@@ -150,6 +153,7 @@ pub static TORCH: PythonTarget = PythonTarget {
     rules: |lowering| [lowering.torch, lowering.py],
     in_place: |lowering| lowering.torch_in_place,
     foreach: |lowering| lowering.torch_foreach,
+    stacked: |_| LoweringRule::None,
     prelude: &TORCH_PRELUDE,
     // Not `torch.tensor`, which would wait for the copy to the device.
     scalar: "torch.full((), {value}, dtype={dtype}, device=device)",
@@ -195,6 +199,7 @@ pub static JAX: PythonTarget = PythonTarget {
     rules: |lowering| [lowering.jax, lowering.py],
     in_place: |_| LoweringRule::None,
     foreach: |_| LoweringRule::None,
+    stacked: |lowering| lowering.jax_stacked,
     prelude: &JAX_PRELUDE,
     scalar: "jnp.array({value}, dtype={dtype})",
     array: "jnp.array({value}, dtype={dtype})",
@@ -236,6 +241,7 @@ pub static MLX: PythonTarget = PythonTarget {
     rules: |lowering| [lowering.mlx, lowering.py],
     in_place: |_| LoweringRule::None,
     foreach: |_| LoweringRule::None,
+    stacked: |_| LoweringRule::None,
     prelude: &MLX_PRELUDE,
     scalar: "mx.array({value}, dtype={dtype})",
     array: "mx.array({value}, dtype={dtype})",
@@ -300,6 +306,7 @@ pub static CUSTOM: PythonTarget = PythonTarget {
     rules: |lowering| [lowering.custom, LoweringRule::None],
     in_place: |_| LoweringRule::None,
     foreach: |_| LoweringRule::None,
+    stacked: |_| LoweringRule::None,
     prelude: &NO_PRELUDE,
     scalar: "backend.tensor({value}, {dtype})",
     array: "backend.tensor({value}, {dtype})",

@@ -214,6 +214,14 @@ pub fn lower_foreach(
     lower_by(target, graph, node, [(target.foreach)(&node.op.lowering)], lists)
 }
 
+/// The text of a use of an op whose variadic input is the items of an array, for which input `items` stands.
+pub fn lower_stacked(target: &PythonTarget, graph: &Graph, node: &Node, items: usize) -> Option<String> {
+    let LoweringRule::Function(function) = (target.stacked)(&node.op.lowering) else { return None };
+    let args = vec![arg_mark(items); node.inputs.len()];
+    let (xp, dtypes) = (target.xp, target.dtypes);
+    function(&LoweringCx { args: &args, xp, dtypes, ..LoweringCx::of(graph, node) })
+}
+
 /// The template by the target's own table.
 fn lower_own(target: &PythonTarget, graph: &Graph, node: &Node) -> Option<Template> {
     lower_by(target, graph, node, (target.rules)(&node.op.lowering), Lists::default())

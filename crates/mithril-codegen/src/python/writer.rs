@@ -49,6 +49,8 @@ pub struct Module<'a> {
 pub struct Body {
     /// The function as written.
     pub emitted: Emitted,
+    /// Functions that it calls: its loops, each compiled by itself.
+    pub loops: Vec<Vec<(String, Option<NodeId>)>>,
     /// Its lines.
     pub lines: Vec<(String, Option<NodeId>)>,
 }
@@ -82,27 +84,30 @@ pub fn written(
     let mut line = text.matches('\n').count() as u32;
     let mut emitted = Vec::with_capacity(bodies.len());
     for (function, (body, form)) in bodies.into_iter().zip(functions).enumerate() {
-        text.push_str("\n\n");
-        line += 2;
-        if !target.decorator.is_empty() {
-            text.push_str(target.decorator);
-            text.push('\n');
-            line += 1;
-        }
-        for (content, node) in body.lines {
-            text.push_str(&content);
-            text.push('\n');
-            line += 1;
-            // What is too long for a line is written in several.
-            let last = line + content.matches('\n').count() as u32;
-            if let Some(node) = node {
-                let (op, place) = (form.graph.node(node).op.name, form.graph.place(node));
-                origins.extend((line..=last).map(|line| {
-                    let place = place.clone();
-                    Origin { line, function, node, op, place }
-                }));
+        let loops = body.loops.into_iter().map(|lines| ("@jax.jit", lines));
+        for (decorator, lines) in loops.chain([(target.decorator, body.lines)]) {
+            text.push_str("\n\n");
+            line += 2;
+            if !decorator.is_empty() {
+                text.push_str(decorator);
+                text.push('\n');
+                line += 1;
             }
-            line = last;
+            for (content, node) in lines {
+                text.push_str(&content);
+                text.push('\n');
+                line += 1;
+                // What is too long for a line is written in several.
+                let last = line + content.matches('\n').count() as u32;
+                if let Some(node) = node {
+                    let (op, place) = (form.graph.node(node).op.name, form.graph.place(node));
+                    origins.extend((line..=last).map(|line| {
+                        let place = place.clone();
+                        Origin { line, function, node, op, place }
+                    }));
+                }
+                line = last;
+            }
         }
         emitted.push(body.emitted);
     }
@@ -139,6 +144,10 @@ impl<'a> Module<'a> {
             definitions: Vec::new(),
             large: Vec::new(),
         }
+    }
+    /// Takes a name for a function of the module; false if it is taken.
+    pub fn take_name(&mut self, name: &str) -> bool {
+        self.names.take(name)
     }
     /// A namer for the inside of a function.
     pub fn local_names(&self) -> Namer {

@@ -40,6 +40,10 @@ pub static CONCAT: OpDef = OpDef {
         numpy: Function(|s| joined(s, "np.concatenate", "axis")),
         torch: Function(|s| joined(s, "torch.cat", "dim")),
         jax: Function(|s| joined(s, "jnp.concatenate", "axis")),
+        jax_stacked: Function(|s| {
+            let axis = s.axis(0, s.ty(1)?.shape.rank()).ok()?;
+            Some(format!("_concatenated({}, {axis})", s.arg(1)))
+        }),
         mlx: Function(|s| joined(s, "mx.concatenate", "axis")),
         ggml: Function(super::ggml::concat),
         onnx: Function(super::onnx::concat),
@@ -145,6 +149,11 @@ pub static STACK: OpDef = OpDef {
         numpy: Function(|s| stacked(s, "axis")),
         torch: Function(|s| stacked(s, "dim")),
         jax: Function(|s| stacked(s, "axis")),
+        jax_stacked: Function(|s| {
+            let axis = s.axis(0, s.ty(1)?.shape.rank() + 1).ok()?;
+            let items = s.arg(1);
+            Some(if axis == 0 { items.into() } else { format!("jnp.moveaxis({items}, 0, {axis})") })
+        }),
         mlx: Function(|s| stacked(s, "axis")),
         ..Lowering::NONE
     },

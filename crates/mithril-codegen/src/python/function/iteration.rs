@@ -1,12 +1,9 @@
-//! Writes loops: as `for` statements, or as functions of one iteration that `jax.lax.scan` runs.
+//! Writes loops as `for` statements, and what stands for their results afterwards.
 
 use std::ops::Range;
 
 use mithril_ir::graph::Node;
 use mithril_ir::lowering::arg_mark;
-use mithril_ir::ops::collective;
-use mithril_ir::ops::host::HOST_CALL;
-use mithril_ir::ops::joining::{CONCAT, STACK};
 use mithril_ir::{Lit, NodeId, Result, ValueId};
 
 use super::{FunctionWriter, INDENT, is_identifier};
@@ -14,11 +11,11 @@ use crate::python::foreach::Step;
 use crate::python::loops::{Item, Loop, Parts, Read, Sequence};
 use crate::python::release;
 use crate::python::targets::Iteration;
-use crate::python::template::{Expression, Template};
+use crate::python::template::{self, Expression, Template};
 use crate::python::wrap::{MAX_LINE, wrapped};
 
 /// A line of a function, and the op it computes.
-type Line = (String, Option<NodeId>);
+pub(super) type Line = (String, Option<NodeId>);
 
 /// Fewer results of a loop than this are written one by one.
 const RUN: usize = 3;
@@ -216,92 +213,8 @@ impl FunctionWriter<'_, '_> {
         self.left_by(one, None)
     }
 
-    /// `jax.lax.scan(step, initial, items)`
-    fn scan(&mut self, one: &Loop, carried: &[String], items: &[((NodeId, usize), Item)]) -> Result<()> {
-        let is_carried = |v: ValueId| one.carried.iter().any(|(result, _)| *result == v);
-        let mut stacked = one.collected.clone();
-        stacked.extend(one.last.iter().filter(|v| !is_carried(**v)));
-        let initial = one.carried.iter().map(|(_, v)| self.initial(*v)).collect::<Result<Vec<_>>>()?;
-        let (mut names, mut sequences) = (Vec::new(), Vec::new());
-        let mut known: Vec<Item> = Vec::new();
-        for (place, item) in items {
-            let at = known.iter().position(|other| other == item).unwrap_or(known.len());
-            if at == known.len() {
-                known.push(*item);
-                names.push(self.item_name(*item)?);
-                sequences.push(self.sequence(*item, one.count())?);
-            }
-            self.overrides.insert(*place, Expression::atom(names[at].clone()));
-        }
-        let lists: Vec<String> = stacked.iter().map(|&v| self.list_name(v)).collect();
-        let step = self.names.fresh("step");
-        let mut last: Vec<String> = Vec::new();
-        let call = if self.is_map(one) && !names.is_empty() {
-            self.step_function(one, &format!("{step}({})", names.join(", ")), None, &stacked)?;
-            format!("{INDENT}{} = jax.vmap({step})({})", group(&lists), sequences.join(", "))
-        } else {
-            let mut unpacked = Vec::new();
-            let carry = self.one_name(carried, "carry", &mut unpacked);
-            let item = self.one_name(&names, "items", &mut unpacked);
-            self.step_function(one, &format!("{step}({carry}, {item})"), Some(unpacked), &stacked)?;
-            for (v, _) in &one.carried {
-                let is_read = one.last.contains(v);
-                let hint = format!("last_{}", self.hint(*v));
-                last.push(if is_read { self.names.fresh(&hint) } else { "_".into() });
-            }
-            let left = format!("{}, {}", named(&last), named(&lists));
-            let (initial, items) = (group(&initial), group(&sequences));
-            format!("{INDENT}{left} = jax.lax.scan({step}, {initial}, {items}, length={})", one.count())
-        };
-        self.module.note_name("jax");
-        self.lines.push((format!("\n{}", wrapped(call)), Some(one.iterations[0][0])));
-        self.left_by(one, Some((&stacked, &last)))
-    }
-
-    /// Whether all iterations may be computed at once, as one use of an op for many values.
-    fn is_map(&self, one: &Loop) -> bool {
-        let mut body = one.body();
-        let (Some(id), None) = (body.next(), body.next()) else { return false };
-        let op = self.graph.node(id).op;
-        one.carried.is_empty() && op != &HOST_CALL && !collective::OPS.contains(&op)
-    }
-
-    /// One parameter for these names; several are unpacked by the function's first line.
-    fn one_name(&mut self, names: &[String], word: &str, unpacked: &mut Vec<Line>) -> String {
-        match names {
-            [] => format!("_{word}"),
-            [name] => name.clone(),
-            names => {
-                let whole = self.names.fresh(word);
-                let line = format!("{INDENT}{INDENT}{} = {whole}", names.join(", "));
-                unpacked.push((wrapped(line), None));
-                whole
-            }
-        }
-    }
-
-    /// The function of one iteration. It returns what is carried and what is stacked; without `unpacked`, its first lines, it
-    /// carries nothing.
-    fn step_function(
-        &mut self,
-        one: &Loop,
-        head: &str,
-        unpacked: Option<Vec<Line>>,
-        stacked: &[ValueId],
-    ) -> Result<()> {
-        let body = self.loop_body(one)?;
-        let ends = self.texts(one.carried.iter().map(|(v, _)| *v))?;
-        let outputs = group(&self.texts(stacked.iter().copied())?);
-        let result = if unpacked.is_none() { outputs } else { format!("{}, {outputs}", group(&ends)) };
-        self.lines.push((format!("\n{}", wrapped(format!("{INDENT}def {head}:"))), None));
-        self.lines.extend(unpacked.into_iter().flatten());
-        self.lines.extend(body);
-        self.lines.push((wrapped(format!("{INDENT}{INDENT}return {result}")), None));
-        Ok(())
-    }
-
     /// What the first iteration reads for what others carry.
-    fn initial(&mut self, v: ValueId) -> Result<String> {
+    pub(super) fn initial(&mut self, v: ValueId) -> Result<String> {
         match self.graph.lit(v) {
             Some(Lit::Tensor(t)) => Ok(self.module.constant(t)),
             _ => Ok(self.read(v)?.text),
@@ -309,12 +222,12 @@ impl FunctionWriter<'_, '_> {
     }
 
     /// What stands for values.
-    fn texts(&mut self, values: impl Iterator<Item = ValueId>) -> Result<Vec<String>> {
+    pub(super) fn texts(&mut self, values: impl Iterator<Item = ValueId>) -> Result<Vec<String>> {
         values.map(|v| Ok(self.read(v)?.text)).collect()
     }
 
     /// The lines of an iteration.
-    fn loop_body(&mut self, one: &Loop) -> Result<Vec<Line>> {
+    pub(super) fn loop_body(&mut self, one: &Loop) -> Result<Vec<Line>> {
         let before = std::mem::take(&mut self.lines);
         self.indent = INDENT.repeat(2);
         for id in one.body() {
@@ -346,7 +259,7 @@ impl FunctionWriter<'_, '_> {
     }
 
     /// Notes what stands for the results of a loop from here on; a scan gives some stacked, and the last ones by name.
-    fn left_by(&mut self, one: &Loop, scanned: Option<(&[ValueId], &[String])>) -> Result<()> {
+    pub(super) fn left_by(&mut self, one: &Loop, scanned: Option<(&[ValueId], &[String])>) -> Result<()> {
         let lists = scanned.map_or(one.collected.as_slice(), |(stacked, _)| stacked);
         let all = |v: ValueId| one.results(self.graph, v);
         for &v in &one.last {
@@ -383,62 +296,26 @@ impl FunctionWriter<'_, '_> {
     }
 
     /// A name for the results of all iterations.
-    fn list_name(&mut self, v: ValueId) -> String {
+    pub(super) fn list_name(&mut self, v: ValueId) -> String {
         let name = self.names.fresh(&format!("every_{}", self.hint(v)));
         self.every.insert(v, name.clone());
         name
     }
 
     /// The name of the results of a node whose code is a call.
-    fn tuple_name(&mut self, node: NodeId) -> Result<String> {
+    pub(super) fn tuple_name(&mut self, node: NodeId) -> Result<String> {
         let first = self.read(self.graph.node(node).outputs[0])?.text;
         Ok(first.strip_suffix("[0]").unwrap_or(&first).to_owned())
     }
 
     /// A name for the items of a sequence.
-    fn item_name(&mut self, item: Item) -> Result<String> {
+    pub(super) fn item_name(&mut self, item: Item) -> Result<String> {
         let name = match item.of {
             Sequence::Parts(Parts { source, .. }) => self.hint(source),
             Sequence::Outputs(node) => self.tuple_name(node)?,
             Sequence::Collected(v) => self.hint(v),
         };
         Ok(self.names.fresh(&format!("{name}_item")))
-    }
-
-    /// The items that a scan goes through, as one array.
-    fn sequence(&mut self, item: Item, count: usize) -> Result<String> {
-        let count = count as i64;
-        let low = if item.step > 0 { item.first } else { item.first - count + 1 };
-        let reversed = if item.step > 0 { "" } else { "[::-1]" };
-        let part = |name: &str, all: i64| match (low, count) {
-            (0, count) if count == all => name.to_owned(),
-            _ => format!("{name}[{low}:{}]", low + count),
-        };
-        let whole = match item.of {
-            Sequence::Parts(Parts { source, axis, length, offset, drops_axis }) => {
-                let size = self.graph.ty(source).and_then(|ty| ty.shape.get(axis)?.known());
-                let source = self.read(source)?.text;
-                if drops_axis {
-                    let axes = ":, ".repeat(axis);
-                    let is_all = size.is_some_and(|size| size == count);
-                    let range = format!("[{axes}{low}:{}]", low + count);
-                    let part = if is_all { source } else { source + &range };
-                    if axis == 0 { part } else { format!("jnp.moveaxis({part}, {axis}, 0)") }
-                } else {
-                    self.module.note_name("_items_of_axis");
-                    format!("_items_of_axis({source}, {axis}, {}, {length}, {count})", offset + low * length)
-                }
-            }
-            Sequence::Outputs(node) => {
-                let outputs = self.graph.node(node).outputs.len() as i64;
-                format!("jnp.stack({})", part(&self.tuple_name(node)?, outputs))
-            }
-            Sequence::Collected(v) => {
-                let all = self.listed.get(&v).map_or(0, |(_, _, all)| *all as i64);
-                part(&self.every[&v], all)
-            }
-        };
-        Ok(whole + reversed)
     }
 
     /// A template in which results of a loop that follow each other are one operand, and what stands for it.
@@ -459,24 +336,22 @@ impl FunctionWriter<'_, '_> {
             if text.matches(&marks).count() != 1 {
                 continue;
             }
-            let scans = self.module.target.iteration == Iteration::Scan;
             let is_all = text.contains(&format!("[{marks}]"));
-            let axis = |text: &str| text.rsplit_once("axis=")?.1.trim_end_matches(')').parse::<usize>().ok();
-            match axis(&text) {
-                Some(axis) if scans && node.op == &CONCAT => {
-                    self.module.note_name("_concatenated");
-                    text = text.replace(&marks, &format!("_concatenated({first}, {axis})"));
-                }
-                Some(0) if scans && is_all && node.op == &STACK => text.clone_from(&first),
-                Some(axis) if scans && is_all && node.op == &STACK => {
-                    text = format!("jnp.moveaxis({first}, 0, {axis})");
-                }
-                _ if is_all => text = text.replace(&format!("[{marks}]"), &first),
-                _ => text = text.replace(&marks, &format!("*{first}")),
-            }
+            let stacked = template::lower_stacked(self.module.target, self.graph, node, inputs.start);
+            // The op on these alone: in the place of the op, or of its operands if it is one itself.
+            let rank = |v: Option<&ValueId>| v.and_then(|&v| self.graph.ty(v)).map(|ty| ty.shape.rank());
+            let is_operand = rank(node.outputs.first()) == rank(node.inputs.get(inputs.start));
+            text = match stacked {
+                Some(whole) if is_all => whole,
+                Some(part) if is_operand => text.replace(&marks, &part),
+                _ if is_all => text.replace(&format!("[{marks}]"), &first),
+                _ => text.replace(&marks, &format!("*{first}")),
+            };
             lists.push((inputs.start, list));
         }
-        (!lists.is_empty()).then(|| (template.with_text(text), lists))
+        let template = template.with_text(text);
+        self.module.note(&template);
+        (!lists.is_empty()).then_some((template, lists))
     }
 
     /// Operands that are results of a loop one after the other.
@@ -518,18 +393,4 @@ fn slice(first: i64, last: i64, step: i64, count: i64) -> String {
     let start = if first == count - 1 { String::new() } else { first.to_string() };
     let end = if last == 0 { String::new() } else { (last - 1).to_string() };
     format!("[{start}:{end}:-1]")
-}
-
-/// Nothing, an expression, or a tuple of several.
-fn group(items: &[String]) -> String {
-    match items {
-        [] => "None".into(),
-        [item] => item.clone(),
-        items => format!("({})", items.join(", ")),
-    }
-}
-
-/// What is assigned to a group.
-fn named(names: &[String]) -> String {
-    if names.is_empty() { "_".into() } else { group(names) }
 }

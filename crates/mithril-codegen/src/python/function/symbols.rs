@@ -17,6 +17,10 @@ impl Symbols {
     pub fn text(&self, symbol: &str) -> &str {
         self.0.iter().find(|(s, _)| s == symbol).map_or("?", |(_, name)| name)
     }
+    /// Whether a size has this name in the function.
+    pub fn has_name(&self, name: &str) -> bool {
+        self.0.iter().any(|(_, known)| known == name)
+    }
     /// Notes that a size is used.
     pub fn note(&mut self, symbol: String) {
         if !self.0.iter().any(|(known, _)| *known == symbol) {
