@@ -77,8 +77,12 @@ def check(function, shape, dtype):
     model, params = ml.from_torch(Module(function), (x,))
     compiled = ml.compile(model, ml.CBackend(num_threads=1, dtype=getattr(ml, dtype)), inference=True)
     outputs = compiled.evaluate(params, {"x": x.numpy()})
-    for name, output, expected in zip(outputs, outputs.values(), function(x.double()), strict=True):
-        np.testing.assert_allclose(output, expected.numpy(), rtol=16 * np.finfo(dtype).eps, err_msg=name)
+    wanted = function(x.double())
+    for i, (name, output, expected) in enumerate(zip(outputs, outputs.values(), wanted, strict=True)):
+        # A product of n factors is rounded n times, ours in float64 as much as PyTorch's.
+        factors = shape[-1] if function is sums and i == len(wanted) - 2 else 0
+        tolerance = max(16, factors) * np.finfo(dtype).eps
+        np.testing.assert_allclose(output, expected.numpy(), rtol=tolerance, err_msg=name)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
