@@ -141,3 +141,49 @@ def test_loops_are_compiled_by_the_framework(name: str) -> None:
     found = compiled[1].evaluate({k: device.array(p) for k, p in params.items()}, {"input": device.array(x)})
     for key, value in wanted.items():
         np.testing.assert_allclose(np.asarray(found[key]), value, rtol=1e-4, atol=1e-5)
+
+
+class Sized(torch.nn.Module):
+    """A recurrence that speaks of the size of the batch."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return all states, of an input (batch, 20, 4)."""
+        state, states = torch.zeros_like(x[:, 0]), []
+        for t in range(20):
+            state = torch.tanh(state + x[:, t]).reshape(x.shape[0], 2, 2).transpose(1, 2).reshape(x.shape[0], 4)
+            states.append(state)
+        return torch.stack(states, 1)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_sizes_of_a_call_are_known_in_loops(name: str) -> None:
+    device = backend(name)
+    module, x = Sized(), torch.randn(3, 20, 4)
+    model, params = ml.from_torch(module, x, dynamic_shapes={"x": {0: torch.export.Dim("batch", min=2)}})
+    compiled = ml.compile(model, device)
+    for batch in (3, 5):
+        x = torch.randn(batch, 20, 4)
+        (found,) = compiled.evaluate(params, {"x": device.array(x.numpy())}).values()
+        np.testing.assert_allclose(np.asarray(found), module(x).numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["numpy", "torch", "mlx"])
+def test_large_results_are_released_in_each_iteration(name: str) -> None:
+    steps, size = 16, 512
+    x = np.random.default_rng(0).normal(size=(steps, size, size)).astype(np.float32)
+
+    class Large(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            state = x[0]
+            for t in range(steps):
+                for _ in range(3):
+                    state = torch.sin(torch.exp(-state * state) + x[t] * x[t])
+            return state
+
+    device = backend(name)
+    model, params = ml.from_torch(Large(), torch.from_numpy(x))
+    compiled = ml.compile(model, device)
+    body = [line for line in str(compiled.source).splitlines() if line.startswith("        ")]
+    assert any(line.strip().startswith("del ") for line in body)
+    (found,) = compiled.evaluate(params, {"x": device.array(x)}).values()
+    np.testing.assert_allclose(np.asarray(found), Large()(torch.from_numpy(x)).numpy(), rtol=1e-3, atol=1e-4)

@@ -152,7 +152,7 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         self.return_line(&dicts, &states)?;
         let graph = self.graph;
         let size = |node| bytes.get(&node).copied().unwrap_or_else(|| release::bytes(graph, node));
-        release::insert(&mut self.lines, statements, size);
+        release::insert(&mut self.lines, statements, INDENT, size);
         headings::insert(&mut self.lines, self.graph);
         let keys = |entries: &Entries| entries.iter().map(|(key, _)| key.clone()).collect();
         let reads = self.function.arguments.iter().map(|argument| self.reads(argument.role)).collect();

@@ -3,7 +3,7 @@
 use mithril_ir::{Graph, NodeId};
 
 use super::namer::python_string;
-use super::release::is_inner;
+use super::release;
 
 /// A line of a function, and the op it computes.
 type Line = (String, Option<NodeId>);
@@ -15,6 +15,7 @@ const MAX_PATH: usize = 90;
 
 /// Inserts the headings. What releases results belongs to the lines above it, what reads parameters to those below.
 pub fn insert(lines: &mut Vec<Line>, graph: &Graph) {
+    let is_inner = |text: &str| release::is_inner(text, "    ");
     let of = |(text, node): &Line| node.filter(|_| !is_inner(text)).map(|node| layer(graph, node));
     let mut layers: Vec<Option<&str>> = lines.iter().map(of).collect();
     let mut known = layers.iter().flatten();

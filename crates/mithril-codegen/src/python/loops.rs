@@ -38,6 +38,8 @@ const EFFORT: usize = 64;
 pub struct Loop {
     /// The nodes of each iteration.
     pub iterations: Vec<Vec<NodeId>>,
+    /// Where the nodes of the first iteration are in it.
+    positions: FxHashMap<NodeId, usize>,
     /// Operands of the first iteration that are carried or items, by node and input.
     pub reads: BTreeMap<(NodeId, usize), Read>,
     /// What is carried: the result of the first iteration that the second reads, and what the first reads in its place.
@@ -107,8 +109,8 @@ impl Loop {
     }
     /// Values from before the loop that all iterations read, and what sequences consist of.
     pub fn invariants(&self, graph: &Graph) -> Vec<ValueId> {
-        let inside = |v: ValueId| graph.producer(v).is_some_and(|id| self.iterations[0].contains(&id));
-        let mut all = Vec::new();
+        let inside = |v: ValueId| graph.producer(v).is_some_and(|id| self.positions.contains_key(&id));
+        let (mut all, mut known) = (Vec::new(), FxHashSet::default());
         for id in self.body() {
             for (i, &v) in graph.node(id).inputs.iter().enumerate() {
                 let v = match self.reads.get(&(id, i)) {
@@ -116,19 +118,23 @@ impl Loop {
                     Some(Read::Item(Item { of: Sequence::Parts(Parts { source, .. }), .. })) => *source,
                     _ => continue,
                 };
-                if !all.contains(&v) {
+                if known.insert(v) {
                     all.push(v);
                 }
             }
         }
         all
     }
-    /// The node's results in the iteration `k`, for those of the first.
+    /// The nodes of all iterations whose results are items.
+    fn all_items(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let positions = || self.items.iter().filter_map(|id| self.positions.get(id));
+        self.iterations.iter().flat_map(move |nodes| positions().map(|&at| nodes[at]))
+    }
+    /// What the iteration `k` has in the place of a result of the first.
     fn result(&self, graph: &Graph, v: ValueId, k: usize) -> Option<ValueId> {
         let id = graph.producer(v)?;
-        let position = self.iterations[0].iter().position(|n| *n == id)?;
         let output = graph.node(id).outputs.iter().position(|o| *o == v)?;
-        graph.node(self.iterations[k][position]).outputs.get(output).copied()
+        graph.node(self.iterations[k][*self.positions.get(&id)?]).outputs.get(output).copied()
     }
     /// That result of each iteration.
     pub fn results(&self, graph: &Graph, v: ValueId) -> Vec<ValueId> {
@@ -170,14 +176,7 @@ pub fn schedule(
             // Constants among the nodes of a loop, and what is an item of a sequence, come before it.
             Some(&l) if last[l] == id => {
                 if let Some(one) = loops[l].take() {
-                    let items: Vec<usize> = one
-                        .items
-                        .iter()
-                        .filter_map(|n| one.iterations[0].iter().position(|m| m == n))
-                        .collect();
-                    for nodes in &one.iterations {
-                        steps.extend(items.iter().map(|&q| Step::Node(nodes[q])));
-                    }
+                    steps.extend(one.all_items().map(Step::Node));
                     steps.push(Step::Loop(one));
                 }
             }
@@ -206,12 +205,7 @@ fn keep_results(graph: &Graph, live: &[bool], is_result: &[bool], loops: &mut [L
             home.extend(nodes.iter().map(|id| (*id, (l, k))));
         }
     }
-    let parts = |one: &Loop| -> Vec<NodeId> {
-        let at: Vec<usize> =
-            (0..one.iterations[0].len()).filter(|&q| one.items.contains(&one.iterations[0][q])).collect();
-        one.iterations.iter().flat_map(|nodes| at.iter().map(|&q| nodes[q])).collect()
-    };
-    let before: FxHashSet<NodeId> = loops.iter().flat_map(parts).collect();
+    let before: FxHashSet<NodeId> = loops.iter().flat_map(Loop::all_items).collect();
     let mut outside = is_result.to_vec();
     let mut collected: Vec<ValueId> = Vec::new();
     let mut read = |v: ValueId, own: Option<usize>| {
@@ -242,7 +236,7 @@ fn keep_results(graph: &Graph, live: &[bool], is_result: &[bool], loops: &mut [L
         let results: Values = one.body().flat_map(|id| graph.node(id).outputs.iter().copied()).collect();
         for v in results {
             let all = one.results(graph, v);
-            let (last, others) = all.split_last().expect("a loop has iterations");
+            let Some((last, others)) = all.split_last() else { continue };
             if collected.contains(&v) || others.iter().any(|v| outside[v.index()]) {
                 one.collected.push(v);
             } else if outside[last.index()] {
@@ -474,6 +468,7 @@ impl<'a> Finder<'a> {
             iterations: (0..count)
                 .map(|k| self.nodes[start + k * period..start + (k + 1) * period].to_vec())
                 .collect(),
+            positions: FxHashMap::default(),
             reads: BTreeMap::new(),
             carried: Vec::new(),
             items: Vec::new(),
@@ -512,6 +507,7 @@ impl<'a> Finder<'a> {
                 }
             }
         }
+        one.positions = one.iterations[0].iter().enumerate().map(|(at, id)| (*id, at)).collect();
         Ok(one)
     }
     /// Whether two nodes are the same code, but for what their operands are and where parts begin.

@@ -24,10 +24,10 @@ const MAX_LINE: usize = 100;
 /// A line of a function, and the op it computes.
 type Line = (String, Option<NodeId>);
 
-/// Inserts `del` lines among the first `statements` lines; those after them return the results. `bytes` says how
-/// large the results of an op are.
-pub fn insert(lines: &mut Vec<Line>, statements: usize, bytes: impl Fn(NodeId) -> f64) {
-    let lives = Lives::of(lines, bytes);
+/// Inserts `del` lines among the first `statements` lines, which are indented by `indent`; those after them return the
+/// results. `bytes` says how large the results of an op are.
+pub fn insert(lines: &mut Vec<Line>, statements: usize, indent: &str, bytes: impl Fn(NodeId) -> f64) {
+    let lives = Lives::of(lines, indent, bytes);
     let most = lives.most();
     let (is_long, is_large) = (statements >= LONG, most > SMALL);
     if !is_long && !is_large {
@@ -38,9 +38,9 @@ pub fn insert(lines: &mut Vec<Line>, statements: usize, bytes: impl Fn(NodeId) -
     let (mut held, mut waiting) = (0.0, 0.0);
     for (i, line) in old.into_iter().enumerate() {
         let full = is_large && (held + waiting + lives.born[i] > most || waiting > WAITING * most);
-        let is_between = i < statements && !is_inner(&line.0);
+        let is_between = i < statements && !is_inner(&line.0, indent);
         if !dead.is_empty() && is_between && (full || is_long && dead.len() >= DEAD) {
-            lines.extend(deletions(&std::mem::take(&mut dead)).map(|text| (text, None)));
+            lines.extend(deletions(&std::mem::take(&mut dead), indent).map(|text| (text, None)));
             waiting = 0.0;
         }
         lines.push(line);
@@ -62,12 +62,12 @@ struct Lives {
 }
 
 impl Lives {
-    fn of(lines: &[Line], bytes: impl Fn(NodeId) -> f64) -> Self {
+    fn of(lines: &[Line], indent: &str, bytes: impl Fn(NodeId) -> f64) -> Self {
         let mut last_use: FxHashMap<String, (usize, f64)> = FxHashMap::default();
         let mut born = vec![0.0; lines.len()];
         // What a loop reads is read until the line after it, and what it computes is none of ours.
         let mut ends: Vec<usize> = (0..lines.len()).collect();
-        for i in (0..lines.len().saturating_sub(1)).rev().filter(|&i| is_inner(&lines[i].0)) {
+        for i in (0..lines.len().saturating_sub(1)).rev().filter(|&i| is_inner(&lines[i].0, indent)) {
             ends[i] = ends[i + 1];
         }
         for (i, (text, node)) in lines.iter().enumerate() {
@@ -76,7 +76,7 @@ impl Lives {
                     *last = ends[i];
                 }
             }
-            if let Some(node) = node.filter(|_| !is_inner(text)) {
+            if let Some(node) = node.filter(|_| !is_inner(text, indent)) {
                 let mut size = bytes(node);
                 for name in targets(text) {
                     last_use.insert(name.to_owned(), (i, size));
@@ -104,9 +104,9 @@ impl Lives {
     }
 }
 
-/// Whether a line is part of a loop: statements of a function are indented once.
-pub fn is_inner(text: &str) -> bool {
-    text.starts_with("        ")
+/// Whether a line is part of a loop among statements that are indented by `indent`.
+pub fn is_inner(text: &str, indent: &str) -> bool {
+    text.strip_prefix(indent).is_some_and(|rest| rest.starts_with("    "))
 }
 
 /// Bytes that the results of an op take.
@@ -157,7 +157,7 @@ fn targets(text: &str) -> impl Iterator<Item = &str> {
         .filter(|name| !name.is_empty() && *name != "_")
 }
 
-fn deletions(names: &[String]) -> impl Iterator<Item = String> {
+fn deletions(names: &[String], indent: &str) -> impl Iterator<Item = String> {
     let mut lines: Vec<String> = Vec::new();
     for name in names {
         match lines.last_mut() {
@@ -165,7 +165,7 @@ fn deletions(names: &[String]) -> impl Iterator<Item = String> {
                 line.push_str(", ");
                 line.push_str(name);
             }
-            _ => lines.push(format!("    del {name}")),
+            _ => lines.push(format!("{indent}del {name}")),
         }
     }
     lines.into_iter()
@@ -186,7 +186,7 @@ mod tests {
         }
         let statements = lines.len();
         lines.push(("    return x59, x30".into(), None));
-        insert(&mut lines, statements, |_| 0.0);
+        insert(&mut lines, statements, "    ", |_| 0.0);
         let mut alive = std::collections::BTreeSet::new();
         let mut most = 0;
         for (text, _) in &lines[1..] {
@@ -218,7 +218,7 @@ mod tests {
         }
         let statements = lines.len();
         lines.push(("    return x7".into(), None));
-        insert(&mut lines, statements, |node| megabytes[node.index()] * SMALL);
+        insert(&mut lines, statements, "    ", |node| megabytes[node.index()] * SMALL);
         let text: Vec<&str> = lines.iter().map(|(text, _)| text.trim()).collect();
         // 8 + 8 is the most: x1 must not stay beside them, all others may wait for the end.
         assert_eq!(text[3..6], ["del x1", "x3 = f(x2)", "del x2"], "{text:#?}");

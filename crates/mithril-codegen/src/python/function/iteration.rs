@@ -234,14 +234,20 @@ impl FunctionWriter<'_, '_> {
             self.statement(id, self.graph.node(id))?;
         }
         INDENT.clone_into(&mut self.indent);
+        let mut body = std::mem::replace(&mut self.lines, before);
+        // A function that is compiled keeps no names.
+        if self.module.target.iteration == Iteration::Scan {
+            return Ok(body);
+        }
         let mut left: Vec<ValueId> = one.collected.iter().chain(&one.last).copied().collect();
         left.extend(one.carried.iter().map(|(v, _)| *v));
         let left = self.texts(left.into_iter())?;
-        let mut body = std::mem::replace(&mut self.lines, before);
         let statements = body.len();
-        body.push((format!("{INDENT}return {}", left.join(", ")), None));
+        // What is read behind an iteration stays.
+        let indent = INDENT.repeat(2);
+        body.push((format!("{indent}return {}", left.join(", ")), None));
         let graph = self.graph;
-        release::insert(&mut body, statements, |node| release::bytes(graph, node));
+        release::insert(&mut body, statements, &indent, |node| release::bytes(graph, node));
         body.pop();
         Ok(body)
     }
@@ -261,15 +267,15 @@ impl FunctionWriter<'_, '_> {
     /// Notes what stands for the results of a loop from here on; a scan gives some stacked, and the last ones by name.
     pub(super) fn left_by(&mut self, one: &Loop, scanned: Option<(&[ValueId], &[String])>) -> Result<()> {
         let lists = scanned.map_or(one.collected.as_slice(), |(stacked, _)| stacked);
-        let all = |v: ValueId| one.results(self.graph, v);
-        for &v in &one.last {
-            let last = *all(v).last().expect("a loop has iterations");
+        for &v in one.last.iter().filter(|v| !lists.contains(v)) {
             let carried = one.carried.iter().position(|(result, _)| *result == v);
-            let text = match scanned {
-                None => self.read(v)?.text,
-                Some((_, names)) => carried.map_or_else(String::new, |c| names[c].clone()),
+            let text = match (scanned, carried) {
+                (Some((_, names)), Some(c)) => names[c].clone(),
+                _ => self.read(v)?.text,
             };
-            self.set(last, text);
+            if let Some(&last) = one.results(self.graph, v).last() {
+                self.set(last, text);
+            }
         }
         for &v in lists {
             let list = self.every[&v].clone();
