@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
-use mithril_ir::graph::{Node, Values};
+use mithril_ir::graph::{Def, Node, Role, Values};
 use mithril_ir::ops::getitem::axis_index;
 use mithril_ir::ops::slicing::{AxisPart, axis_part};
 use mithril_ir::{Graph, Lit, NodeId, ValueId};
@@ -276,15 +276,30 @@ impl<'a> Finder<'a> {
         formulas: &Formulas,
     ) -> Self {
         let is_statement =
-            |id: &NodeId| live[id.index()] && !graph.node(*id).outputs.iter().any(|v| formulas.has(*v));
-        let nodes: Vec<NodeId> = graph.nodes().map(|(id, _)| id).filter(is_statement).collect();
+            |(id, node): &(NodeId, &Node)| live[id.index()] && !node.outputs.iter().any(|v| formulas.has(*v));
+        let mut is_fixed: Vec<bool> = graph
+            .values()
+            .map(|(_, value)| matches!(value.def, Def::Const(_) | Def::Input(Role::Param)))
+            .collect();
+        let mut parts: FxHashMap<NodeId, AxisPart> = FxHashMap::default();
+        let mut keyed: Vec<(NodeId, u64, bool)> = Vec::new();
+        for (id, node) in graph.nodes().filter(is_statement) {
+            let fixed = node.inputs.iter().all(|v| is_fixed[v.index()]);
+            node.outputs.iter().for_each(|v| is_fixed[v.index()] = fixed);
+            parts.extend(part_of(graph, node).map(|part| (id, part)));
+            keyed.push((id, key(graph, id, templates, parts.get(&id)), fixed));
+        }
+        // What follows from parameters alone is the same for all iterations, and may stand in the first one; but the first
+        // iteration may compute from constants what others compute from what is carried.
+        let varying: FxHashSet<u64> =
+            keyed.iter().filter(|(.., fixed)| !fixed).map(|(_, key, _)| *key).collect();
+        keyed.retain(|(_, key, fixed)| !fixed || varying.contains(key));
+        let nodes: Vec<NodeId> = keyed.iter().map(|(id, ..)| *id).collect();
+        let keys: Vec<u64> = keyed.iter().map(|(_, key, _)| *key).collect();
         let mut position = vec![None; graph.nodes().len()];
         for (at, id) in nodes.iter().enumerate() {
             position[id.index()] = Some(at);
         }
-        let parts: FxHashMap<NodeId, AxisPart> =
-            nodes.iter().filter_map(|&id| Some((id, part_of(graph, graph.node(id))?))).collect();
-        let keys: Vec<u64> = nodes.iter().map(|&id| key(graph, id, templates, parts.get(&id))).collect();
         let mut next = vec![None; nodes.len()];
         let mut latest: FxHashMap<u64, usize> = FxHashMap::default();
         for (at, key) in keys.iter().enumerate().rev() {

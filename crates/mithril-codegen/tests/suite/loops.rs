@@ -68,20 +68,25 @@ fn states_may_change_places() {
 
 #[test]
 fn jax_scans() {
-    let expected = "    x = data[\"x\"]
-
+    let expected = "@jax.jit
+def loop(initial, items):
     def step(carry, x_item):
         previous_step0_sin, previous_step0_add = carry
         step0_add = jnp.exp(previous_step0_sin) + x_item
         step0_sin = jnp.sin(previous_step0_add)
         return (step0_sin, step0_add), step0_add
 
-    (last_step0_sin, _), every_step0_add = jax.lax.scan(
-        step, (data[\"second\"], data[\"first\"]), x, length=16,
-    )
+    return jax.lax.scan(step, initial, items, length=16)
+
+
+def evaluate(params, data, state):
+    x = data[\"x\"]
+    (last_step0_sin, _), every_step0_add = loop((data[\"second\"], data[\"first\"]), x)
     all_ = every_step0_add
-    return {\"all\": all_, \"last\": last_step0_sin}";
-    assert_eq!(body(&write(&JAX, &two_states())), expected);
+    return {\"all\": all_, \"last\": last_step0_sin}
+";
+    let source = write(&JAX, &two_states());
+    assert_eq!(&source.text[source.text.find("@jax.jit").unwrap()..], expected);
 }
 
 #[test]

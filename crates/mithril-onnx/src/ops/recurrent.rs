@@ -26,6 +26,13 @@ enum Kind {
 }
 
 impl Kind {
+    fn gates(self) -> i64 {
+        match self {
+            Self::Lstm => 4,
+            Self::Gru => 3,
+            Self::Plain => 1,
+        }
+    }
     fn activations(self) -> &'static [&'static str] {
         match self {
             Self::Lstm => &["Sigmoid", "Tanh", "Tanh"],
@@ -66,8 +73,8 @@ impl Activation {
 /// What one direction computes with.
 struct Cell {
     kind: Kind,
-    weight: ValueId,
     recurrent: ValueId,
+    /// What is added to the product with `recurrent`.
     bias: Option<ValueId>,
     peephole: Option<ValueId>,
     functions: Vec<Activation>,
@@ -117,12 +124,19 @@ fn sequence(u: &mut Use<'_>, kind: Kind) -> Outputs {
     let mut all = Vec::new();
     let mut last: Vec<Vec<ValueId>> = vec![Vec::new(); states.len()];
     for (d, &reverse) in directions.iter().enumerate() {
-        let part = |u: &mut Use<'_>, v: ValueId| op!(u, "take", v, d as i64, 0_i64);
+        let part = |u: &mut Use<'_>, v: ValueId| op!(u, "getitem", v, d as i64);
+        let both = biases.map(|b| part(u, b)).transpose()?;
+        let half = Lit::from(kind.gates() * hidden);
+        let bias = |u: &mut Use<'_>, from: Lit, to: Lit| {
+            both.map(|b| op!(u, "slice", b, vec![from], vec![to])).transpose()
+        };
+        // Of all steps at once.
+        let (weight, of_input) = (part(u, weights)?, bias(u, Lit::None, half.clone())?);
+        let projected = op!(u, "linear", x, weight, of_input)?;
         let cell = Cell {
             kind,
-            weight: part(u, weights)?,
             recurrent: part(u, recurrents)?,
-            bias: biases.map(|b| part(u, b)).transpose()?,
+            bias: bias(u, half, Lit::None)?,
             peephole: peepholes.map(|p| part(u, p)).transpose()?,
             functions: functions[d].clone(),
             hidden,
@@ -140,13 +154,13 @@ fn sequence(u: &mut Use<'_>, kind: Kind) -> Outputs {
             });
         }
         let mut outputs = vec![None; steps as usize];
-        for turn in 0..steps {
-            let t = if reverse { steps - 1 - turn } else { turn };
-            let now = op!(u, "take", x, t, 0_i64)?;
+        for step in 0..steps {
+            let t = if reverse { steps - 1 - step } else { step };
+            let now = op!(u, "getitem", projected, t)?;
             let mut next = cell.step(u, now, &state)?;
             let mut y = next[0];
             if let Some(inside) = inside {
-                let here = op!(u, "take", inside, t, 0_i64)?;
+                let here = op!(u, "getitem", inside, t)?;
                 for (new, old) in next.iter_mut().zip(&state) {
                     *new = op!(u, "where", here, *new, *old)?;
                 }
@@ -229,27 +243,13 @@ impl Cell {
         let x = self.clipped(u, x)?;
         self.functions[i].apply(u, x)
     }
-    /// The states after a step; the first one is the output.
-    fn step(&self, u: &mut Use<'_>, x: ValueId, state: &[ValueId]) -> Result<Vec<ValueId>> {
-        let gates = match self.kind {
-            Kind::Lstm => 4,
-            Kind::Gru => 3,
-            Kind::Plain => 1,
-        };
-        let (of_input, of_state) = match self.bias {
-            Some(bias) => {
-                let half = Lit::from(gates * self.hidden);
-                let first = op!(u, "slice", bias, vec![Lit::None], vec![half.clone()])?;
-                (Some(first), Some(op!(u, "slice", bias, vec![half], vec![Lit::None])?))
-            }
-            None => (None, None),
-        };
+    /// The states after a step; the first one is the output. `inputs` is what the input adds to the gates.
+    fn step(&self, u: &mut Use<'_>, inputs: ValueId, state: &[ValueId]) -> Result<Vec<ValueId>> {
         let h = state[0];
-        let inputs = op!(u, "linear", x, self.weight, of_input)?;
         if self.kind == Kind::Gru {
-            return self.gru(u, inputs, h, of_state);
+            return self.gru(u, inputs, h);
         }
-        let states = op!(u, "linear", h, self.recurrent, of_state)?;
+        let states = op!(u, "linear", h, self.recurrent, self.bias)?;
         let all = op!(u, "add", inputs, states)?;
         if self.kind == Kind::Plain {
             return Ok(vec![self.activated(u, 0, all)?]);
@@ -281,18 +281,12 @@ impl Cell {
         let seen = self.activated(u, 2, c)?;
         Ok(vec![op!(u, "multiply", o, seen)?, c])
     }
-    fn gru(
-        &self,
-        u: &mut Use<'_>,
-        inputs: ValueId,
-        h: ValueId,
-        bias: Option<ValueId>,
-    ) -> Result<Vec<ValueId>> {
+    fn gru(&self, u: &mut Use<'_>, inputs: ValueId, h: ValueId) -> Result<Vec<ValueId>> {
         let n = self.hidden;
         let weight =
             |u: &mut Use<'_>, from: i64, to: i64| op!(u, "slice", self.recurrent, vec![from], vec![to]);
         let part = |u: &mut Use<'_>, from: i64, to: i64| {
-            bias.map(|b| op!(u, "slice", b, vec![from], vec![to])).transpose()
+            self.bias.map(|b| op!(u, "slice", b, vec![from], vec![to])).transpose()
         };
         let (w, b) = (weight(u, 0, 2 * n)?, part(u, 0, 2 * n)?);
         let gates = op!(u, "linear", h, w, b)?;
