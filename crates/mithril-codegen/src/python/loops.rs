@@ -293,7 +293,14 @@ impl<'a> Finder<'a> {
         // iteration may compute from constants what others compute from what is carried.
         let varying: FxHashSet<u64> =
             keyed.iter().filter(|(.., fixed)| !fixed).map(|(_, key, _)| *key).collect();
-        keyed.retain(|(_, key, fixed)| !fixed || varying.contains(key));
+        // Nothing that reads what a loop computes may stand before it.
+        let mut is_kept = vec![false; graph.values().len()];
+        keyed.retain(|(id, key, fixed)| {
+            let node = graph.node(*id);
+            let keeps = !fixed || varying.contains(key) || node.inputs.iter().any(|v| is_kept[v.index()]);
+            node.outputs.iter().for_each(|v| is_kept[v.index()] = keeps);
+            keeps
+        });
         let nodes: Vec<NodeId> = keyed.iter().map(|(id, ..)| *id).collect();
         let keys: Vec<u64> = keyed.iter().map(|(_, key, _)| *key).collect();
         let mut position = vec![None; graph.nodes().len()];

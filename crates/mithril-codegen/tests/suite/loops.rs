@@ -1,8 +1,10 @@
 //! Loops in generated Python, against texts written by hand.
 
+use std::sync::Arc;
+
 use mithril_codegen::python::{EVALUATE, Function, JAX, NUMPY, PythonTarget, Results, Source, emit};
 use mithril_ir::ops::find;
-use mithril_ir::{Builder, DType, Lit, Place, Role, Shape, TensorType, ValueId};
+use mithril_ir::{Builder, DType, Lit, Place, Role, Shape, Tensor, TensorType, ValueId};
 
 /// Steps of the recurrences.
 const STEPS: i64 = 16;
@@ -135,4 +137,31 @@ fn a_loop_reads_what_an_earlier_one_computed_backwards() {
     assert!(text.contains("for t in range(16):"), "{text}");
     assert!(text.contains("for t in reversed(range(16)):"), "{text}");
     assert!(text.contains("every_sin[t]"), "{text}");
+}
+
+#[test]
+fn what_follows_from_the_first_iteration_stands_behind_the_loop() {
+    let mut b = Builder::default();
+    let x = input(&mut b, "x", &[STEPS, 3]);
+    let ty = TensorType { dtype: DType::F32, shape: Shape::of([3, 3]) };
+    let weight = b.graph.add_input("weight", Role::Param, ty);
+    let zeros = Tensor::of(&[3], vec![0.0_f32; 3]).unwrap();
+    let mut state = b.lit(Lit::Tensor(Arc::new(zeros)));
+    for t in 0..STEPS {
+        let product = push(&mut b, "matmul", &[state, weight]);
+        if t == 0 {
+            // It depends on a parameter alone, but on one that the loop computes with.
+            let exp = push(&mut b, "exp", &[product]);
+            b.graph.outputs.insert("first".into(), exp);
+        }
+        let key = b.lit(Lit::Int(t.into()));
+        let item = push(&mut b, "getitem", &[x, key]);
+        let sum = push(&mut b, "add", &[product, item]);
+        state = push(&mut b, "sin", &[sum]);
+    }
+    b.graph.outputs.insert("last".into(), state);
+    for target in [&NUMPY, &JAX] {
+        let text = body(&write(target, &b));
+        assert!(text.contains("first = "), "{text}");
+    }
 }
