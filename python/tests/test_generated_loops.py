@@ -24,8 +24,14 @@ class Recurrence(torch.nn.Module):
             for _ in range(2)
         )
 
-    def _step(self, choices: np.random.Generator, item: torch.Tensor, states: list[torch.Tensor]) -> list[torch.Tensor]:
-        values = [item, *states]
+    def _step(
+        self,
+        choices: np.random.Generator,
+        item: torch.Tensor,
+        states: list[torch.Tensor],
+        others: list[torch.Tensor],
+    ) -> list[torch.Tensor]:
+        values = [item, *states, *others]
         for _ in range(choices.integers(2, 6)):
             a, b = (values[choices.integers(len(values))] for _ in range(2))
             match choices.integers(6):
@@ -47,12 +53,14 @@ class Recurrence(torch.nn.Module):
         picked[0] = values[-1]
         return picked
 
-    def _through(self, rng: np.random.Generator, items: list[torch.Tensor]) -> list[torch.Tensor]:
+    def _through(
+        self, rng: np.random.Generator, items: list[torch.Tensor], others: list[torch.Tensor]
+    ) -> list[torch.Tensor]:
         states = [torch.full_like(items[0], 0.1 * i) if rng.random() < 0.5 else items[0] for i in range(self.states)]
         seed = int(rng.integers(1 << 30))
         kept = [states[0]] if rng.random() < 0.3 else []
         for item in items:
-            states = self._step(np.random.default_rng(seed), item, states)
+            states = self._step(np.random.default_rng(seed), item, states, others)
             kept.append(states[rng.integers(1)])
         return kept
 
@@ -63,8 +71,9 @@ class Recurrence(torch.nn.Module):
         items = [x[:, t] for t in range(self.steps)]
         if rng.random() < 0.5:
             items = items[:: int(rng.choice([-1, 2, -2]))] if rng.random() < 0.5 else items[::-1]
-        first = self._through(rng, items)
-        second = self._through(rng, first[::-1] if rng.random() < 0.5 else first)
+        first = self._through(rng, items, [])
+        others = [first[rng.integers(len(first))]] if rng.random() < 0.5 else []
+        second = self._through(rng, first[::-1] if rng.random() < 0.5 else first, others)
         match rng.integers(4):
             case 0:
                 whole = torch.stack(second, int(rng.integers(3)))
@@ -187,3 +196,27 @@ def test_large_results_are_released_in_each_iteration(name: str) -> None:
     assert any(line.strip().startswith("del ") for line in body)
     (found,) = compiled.evaluate(params, {"x": device.array(x)}).values()
     np.testing.assert_allclose(np.asarray(found), Large()(torch.from_numpy(x)).numpy(), rtol=1e-3, atol=1e-4)
+
+
+class Attending(torch.nn.Module):
+    """A second recurrence, backwards, each step of which reads one state of the first."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return all states of the second, of an input (batch, 40, 4)."""
+        state, states = torch.zeros_like(x[:, 0]), []
+        for t in range(40):
+            state = torch.tanh(state + x[:, t])
+            states.append(state)
+        back, all_back = torch.ones_like(state), []
+        for t in reversed(range(40)):
+            back = torch.sin(back * states[18] + states[t])
+            all_back.append(back)
+        return torch.stack(all_back)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_loop_reads_one_result_of_an_earlier_one(name: str) -> None:
+    device, x = backend(name), torch.randn(2, 40, 4)
+    model, params = ml.from_torch(Attending(), x)
+    (found,) = ml.compile(model, device).evaluate(params, {"x": device.array(x.numpy())}).values()
+    np.testing.assert_allclose(np.asarray(found), Attending()(x).numpy(), rtol=1e-5, atol=1e-6)

@@ -123,8 +123,8 @@ impl FunctionWriter<'_, '_> {
     /// A loop.
     pub(super) fn repeat(&mut self, one: &Loop) -> Result<()> {
         for v in one.invariants(self.graph) {
-            let text = self.read(v)?.text;
-            if !self.is_named[v.index()] && !is_identifier(&text) {
+            // A result of an earlier loop has none.
+            if !is_identifier(&self.read(v)?.text) {
                 self.name(v);
             }
         }
