@@ -61,7 +61,7 @@ class Recurrence(torch.nn.Module):
         kept = [states[0]] if rng.random() < 0.3 else []
         for item in items:
             states = self._step(np.random.default_rng(seed), item, states, others)
-            kept.append(states[rng.integers(1)])
+            kept.append(states[0])
         return kept
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -109,12 +109,12 @@ def test_random_recurrences(seed: int) -> None:
         outputs = compiled.evaluate(arrays, data)
         scale = max(float(out.detach().abs().max()) for out in wanted)
         for out, got in zip(wanted, outputs.values(), strict=True):
-            np.testing.assert_allclose(np.asarray(got), out.detach().numpy(), rtol=1e-3, atol=1e-4 * scale)
+            np.testing.assert_allclose(np.asarray(got), out.detach().numpy(), rtol=1e-4, atol=1e-5 * scale)
         given = {name: device.array(c) for name, c in zip(outputs, cotangents, strict=True)}
         found = compiled.evaluate_gradients(arrays, data, output_gradients=given)
         for name, gradient in gradients.items():
             got = next(np.asarray(g) for key, g in found.items() if key.replace(".", "_") == name.replace(".", "_"))
-            np.testing.assert_allclose(got, gradient, rtol=1e-2, atol=1e-3 * float(np.abs(gradient).max()))
+            np.testing.assert_allclose(got, gradient, rtol=1e-3, atol=1e-4 * float(np.abs(gradient).max()))
 
 
 def _lines(name: str, layer: str, steps: int, **options: object) -> list[str]:

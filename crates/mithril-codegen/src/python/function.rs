@@ -213,7 +213,9 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         self.module.note(template);
         if template.repeats {
             // Its own variables must not hide ours.
-            template.names().for_each(|name| self.names.reserve(name));
+            for name in template.names() {
+                self.names.reserve(name);
+            }
         }
         for piece in template.pieces() {
             match piece {

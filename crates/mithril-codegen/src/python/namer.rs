@@ -126,12 +126,8 @@ pub struct Namer {
 }
 
 impl Namer {
-    /// Keeps a name from being given out.
-    pub fn reserve(&mut self, name: &str) {
-        self.taken.insert(name.to_owned());
-    }
-    /// Takes a name that is an identifier; false if it was given out before.
-    pub fn take(&mut self, name: &str) -> bool {
+    /// Keeps a name from being given out; false if it was before.
+    pub fn reserve(&mut self, name: &str) -> bool {
         self.taken.insert(name.to_owned())
     }
     /// An identifier that resembles `name` and was not given out before.

@@ -84,7 +84,7 @@ pub fn written(
     let mut line = text.matches('\n').count() as u32;
     let mut emitted = Vec::with_capacity(bodies.len());
     for (function, (body, form)) in bodies.into_iter().zip(functions).enumerate() {
-        let loops = body.loops.into_iter().map(|lines| ("@jax.jit", lines));
+        let loops = body.loops.into_iter().map(|lines| ("", lines));
         for (decorator, lines) in loops.chain([(target.decorator, body.lines)]) {
             text.push_str("\n\n");
             line += 2;
@@ -145,9 +145,9 @@ impl<'a> Module<'a> {
             large: Vec::new(),
         }
     }
-    /// Takes a name for a function of the module; false if it is taken.
-    pub fn take_name(&mut self, name: &str) -> bool {
-        self.names.take(name)
+    /// Keeps a name for a function of the module; false if it was given out before.
+    pub fn reserve(&mut self, name: &str) -> bool {
+        self.names.reserve(name)
     }
     /// A namer for the inside of a function.
     pub fn local_names(&self) -> Namer {

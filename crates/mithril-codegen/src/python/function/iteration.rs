@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use mithril_ir::graph::Node;
 use mithril_ir::lowering::arg_mark;
-use mithril_ir::{Lit, NodeId, Result, ValueId};
+use mithril_ir::{Error, Lit, NodeId, Result, ValueId};
 
 use super::{FunctionWriter, INDENT, is_identifier};
 use crate::python::foreach::Step;
@@ -179,7 +179,7 @@ impl FunctionWriter<'_, '_> {
                     format!("{source}[{}{}{end}]", ":, ".repeat(axis), start.text(&t))
                 }
                 Sequence::Outputs(node) => format!("{}[{}]", self.tuple_name(node)?, index.text(&t)),
-                Sequence::Collected(v) => format!("{}[{}]", self.every[&v], index.text(&t)),
+                Sequence::Collected(v) => format!("{}[{}]", self.collected(v)?, index.text(&t)),
             };
             if items.iter().filter(|(_, other)| other == item).count() > 1 {
                 let name = self.item_name(*item)?;
@@ -278,7 +278,7 @@ impl FunctionWriter<'_, '_> {
             }
         }
         for &v in lists {
-            let list = self.every[&v].clone();
+            let list = self.collected(v)?;
             let all = one.results(self.graph, v);
             let count = all.len();
             for (k, v) in all.into_iter().enumerate() {
@@ -306,6 +306,12 @@ impl FunctionWriter<'_, '_> {
         let name = self.names.fresh(&format!("every_{}", self.hint(v)));
         self.every.insert(v, name.clone());
         name
+    }
+
+    /// The name of what all iterations computed.
+    pub(super) fn collected(&self, v: ValueId) -> Result<String> {
+        let name = self.every.get(&v).cloned();
+        name.ok_or_else(|| Error::internal(format!("no loop collects value {}", v.index())))
     }
 
     /// The name of the results of a node whose code is a call.

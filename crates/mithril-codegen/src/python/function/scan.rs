@@ -132,11 +132,12 @@ impl FunctionWriter<'_, '_> {
         });
         let name = loop {
             let name = self.names.fresh("loop");
-            if self.module.take_name(&name) {
+            if self.module.reserve(&name) {
                 break name;
             }
         };
-        let mut function = vec![(wrapped(format!("def {name}({}):", parameters.join(", "))), None)];
+        let head = wrapped(format!("def {name}({}):", parameters.join(", ")));
+        let mut function = vec![("@jax.jit".to_owned(), None), (head, None)];
         function.extend(lines);
         function.push((format!("\n{}", wrapped(format!("{INDENT}return {}", call(&initial, &items)))), None));
         self.loops.push(function);
@@ -206,7 +207,7 @@ impl FunctionWriter<'_, '_> {
             }
             Sequence::Collected(v) => {
                 let all = self.listed.get(&v).map_or(0, |(_, _, all)| *all as i64);
-                part(&self.every[&v], all)
+                part(&self.collected(v)?, all)
             }
         };
         Ok(whole + reversed)
