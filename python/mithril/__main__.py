@@ -104,6 +104,7 @@ def _view(args: argparse.Namespace) -> Answer:
         title=name,
         depth=args.depth,
         profile=args.profile,
+        gradients=args.gradients,
     )
     output = args.output
     format = "svg" if args.format is None and output is None and args.picture != "graph" else args.format

@@ -397,8 +397,10 @@ def test_no_gradient_flows_where_it_is_stopped(backend):
 
 
 def test_other_things_are_refused():
-    with pytest.raises(ml.errors.InvalidValueError, match="not a int"):
+    with pytest.raises(ml.errors.InvalidValueError, match="not a value of type int"):
         ml.from_jax(3, (X,))
+    with pytest.raises(ml.errors.InvalidValueError, match="by name, not a value of type"):
+        ml.from_jax(lambda params, x: x * params["w"], {"w": X}, X)
     with pytest.raises(ml.errors.UnsupportedOpError, match="cannot trace"):
         ml.from_jax(lambda x: x @ x, (X,))
     with pytest.raises(ml.errors.UnsupportedOpError, match="too long to be unrolled"):

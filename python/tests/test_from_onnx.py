@@ -1,5 +1,6 @@
 """Files of ONNX as models: symbols, weights and errors."""
 
+import re
 import warnings
 
 import mithril as ml
@@ -46,6 +47,33 @@ def test_softmax_before_opset_13_is_over_all_axes():
     new = _evaluate(_text("y = Softmax (x)", shape, 13, "float[2, 3, 4] y"), x=x)["y"]
     np.testing.assert_allclose(old, e / e.sum((1, 2), keepdims=True), rtol=1e-5)
     np.testing.assert_allclose(new, e / e.sum(-1, keepdims=True), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("index", "axis"), [(0, 0), (2, 1), (-1, 1), (-4, 2)])
+def test_a_known_position_is_a_part_of_the_axis(index, axis):
+    x = np.arange(2 * 3 * 4, dtype=np.float32).reshape(2, 3, 4)
+    gather = f"i = Constant <value = int64 {{{index}}}> () y = Gather <axis = {axis}> (x, i)"
+    shape = ", ".join(str(n) for n in np.take(x, index, axis).shape)
+    data = _text(gather, "float[2, 3, 4] x", outputs=f"float[{shape}] y")
+    np.testing.assert_array_equal(_evaluate(data, x=x)["y"], np.take(x, index, axis))
+    source = ml.compile(ml.from_onnx(data)[0], ml.NumpyBackend()).source
+    assert not re.search("take|check_indices", source), source
+
+
+def test_steps_that_are_gathered_are_a_loop():
+    steps = "\n".join(
+        f"i{t} = Constant <value = int64 {{{t}}}> () x{t} = Gather <axis = 1> (x, i{t})"
+        f" a{t} = Add (x{t}, h{t}) h{t + 1} = Tanh (a{t})"
+        for t in range(12)
+    )
+    data = _text(f"h0 = Neg (start) {steps} y = Identity (h12)", "float[2, 12] x, float[2] start", outputs="float[2] y")
+    x = np.random.default_rng(0).normal(size=(2, 12)).astype(np.float32)
+    start = np.array([0.5, -1], np.float32)
+    expected = -start
+    for t in range(12):
+        expected = np.tanh(x[:, t] + expected)
+    np.testing.assert_allclose(_evaluate(data, x=x, start=start)["y"], expected, rtol=1e-6)
+    assert "for t in range(12):" in ml.compile(ml.from_onnx(data)[0], ml.NumpyBackend()).source
 
 
 def test_all_that_is_missing_is_one_error():

@@ -251,6 +251,9 @@ def test_what_pytorch_prints_stays_away(capfd):
     for args, reason in {(): "missing a required argument: 'x'", (1, 2): "too many positional arguments"}.items():
         with pytest.raises(ml.errors.InvalidValueError, match=rf"do not fit Branch.forward\(x\): {reason}"):
             ml.from_torch(Branch(), args)
+    with pytest.raises(ml.errors.InvalidValueError, match="by name, not a value of type Tensor") as caught:
+        ml.from_torch(nn.Bilinear(3, 3, 2), torch.ones(2, 3), torch.ones(2, 3))
+    assert "as one tuple" in caught.value.hint
     assert capfd.readouterr() == ("", "")
 
 

@@ -1,6 +1,7 @@
 """Names of the stages of compiling, and the former names that remain valid."""
 
 import mithril as ml
+import numpy as np
 import pytest
 from mithril.compiled.stages import RENAMED
 
@@ -67,3 +68,18 @@ def test_dump_takes_current_and_former_names(monkeypatch, capsys):
     assert f"--- cse\n{stages['cse']}" in printed
     assert f"--- prune\n{stages['dce']}" in printed
     assert "--- nonsense\nthere is no such stage" in printed
+
+
+def test_dump_shows_the_stages_of_gradients_when_they_are_made(monkeypatch, capsys):
+    monkeypatch.setenv("MITHRIL_DUMP", "differentiate, cse")
+    model = ml.Model()
+    model |= ml.Linear(2)(input="input", output="output")
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [3, 4]})
+    forward = capsys.readouterr().err
+    assert forward.startswith(f"--- cse\n{compiled.stages['cse']}")
+    assert "differentiate" not in forward
+    params = compiled.randomize_params()
+    compiled.evaluate_gradients(params, {"input": np.ones((3, 4), np.float32)}, {"output": np.ones((3, 2), np.float32)})
+    printed = capsys.readouterr().err
+    for stage in ("differentiate", "cse"):
+        assert f"--- gradients: {stage}\n{compiled.gradient_stages[stage]}" in printed

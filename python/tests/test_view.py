@@ -134,6 +134,28 @@ def test_lines_of_the_source_lead_to_their_nodes(backend):
     assert outputs
 
 
+@pytest.mark.parametrize("backend", [ml.NumpyBackend(), ml.CBackend(num_threads=1)], ids=lambda b: b.name)
+def test_gradients_are_shown(backend):
+    model = _small()
+    view = ml.view(model, shapes={"input": [2, 8]}, backend=backend, gradients=True, stage="differentiate")
+    compiled = ml.compile(model, backend, shapes={"input": [2, 8]})
+    stages = compiled.gradient_stages
+    assert [name for name, *_ in view.data["stages"]] == list(stages)
+    text = view.data["texts"][view.data["source"]]
+    assert "\n".join(text["lines"]) == compiled.gradient_source
+    graph = view.data["graphs"][next(index for name, index, _ in view.data["stages"] if name == "differentiate")]
+    gradients = {name for name, _ in graph["outputs"] if name.startswith("gradient:")}
+    assert gradients == {f"gradient:{key}" for key in compiled.parameter_keys}
+    assert [name for _, name, role, _ in graph["inputs"] if role == "cotangent"] == ["gradient:output"]
+    backward = [n for n in graph["nodes"] if n["path"].startswith("gradients.")]
+    assert {n["path"] for n in graph["nodes"]} == {"linear", "relu", "gradients.linear", "gradients.relu"}
+    assert {n["op"] for n in backward} == {"where", "matrix_transpose", "matmul", "sum", "reshape"}
+    linked = {key for keys in text["links"] for key in keys}
+    assert all(linked & set(node["keys"]) for node in graph["nodes"] if node["params"])
+    assert (view.data["memory"] is None) == (backend.name == "numpy")
+    _check_mermaid(view.mermaid())
+
+
 def test_stages_that_are_not_graphs_are_linked_by_paths(shown):
     text = next(shown.data["texts"][text] for name, _, text in shown.data["stages"] if name == "memory_planning")
     paths = {key for graph in shown.data["graphs"] for node in graph["nodes"] for key in node["keys"]}
@@ -393,6 +415,9 @@ def test_the_command_writes_a_page(tmp_path, monkeypatch, capsys):
     call = ["view", "small.mithril", "--shape", "input=2,8", "--stage", "legalize", "--backend", "c"]
     assert main([*call, "--format", "svg", "--output", "picture"]) == 0
     ElementTree.fromstring(Path("picture").read_text(encoding="utf-8"))
+    call = ["view", "small.mithril", "--shape", "input=2,8", "--gradients", "--stage", "differentiate"]
+    assert main([*call, "--format", "mermaid"]) == 0
+    assert "gradients<br>" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

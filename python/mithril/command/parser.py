@@ -226,6 +226,7 @@ def _view_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--depth", type=int, default=1, metavar="N", help="how deep svg and mermaid show the parts (default 1)"
     )
+    parser.add_argument("--gradients", action="store_true", help="show how the gradients are computed")
     text = "time each step in C, with random data and the weights that it starts with, and show that too"
     parser.add_argument("--profile", action="store_true", help=text)
     text = "what svg shows: graph, or with --profile flame_graph or roofline (default graph)"

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .. import _core
     from ..backends.backend import Backend
     from ..parallel.processes import Processes
+    from .loading import Module, Runner
     from .parameters import Parameters
     from .physical_model import PhysicalModel
     from .program import Program, Settings
@@ -25,6 +26,7 @@ __all__ = [
     "cotangents_of",
     "current_program",
     "distributed",
+    "gradient_module",
     "has_own_statistics",
     "has_user_state",
     "known_program",
@@ -72,6 +74,11 @@ def current_program(model: PhysicalModel) -> Program | None:
 def known_program(model: PhysicalModel) -> Program:
     """Return the program that was used or made last; an error while the shapes are not known."""
     return model._known()
+
+
+def gradient_module(model: PhysicalModel) -> Module | Runner:
+    """Return the module that computes the gradients of all outputs; an error while the shapes are not known."""
+    return model._gradient_of_outputs()
 
 
 def prepare_call(model: PhysicalModel, params: Any, data: Mapping[str, Any]) -> tuple[Program, Mapping[str, Any]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -35,7 +33,7 @@ from .parameter_patterns import matching, read_initializers, refuse_both
 from .parameters import Parameters, gradients_like
 from .program import Program, Settings
 from .sources import Sources
-from .stages import Stages
+from .stages import dump
 from .state import Stateful
 from .tool_methods import Tools
 from .verbose import describe
@@ -154,10 +152,7 @@ class PhysicalModel(Stateful, Sources, Tools):
         program = Program(core, self.backend, self._settings, self.compile_stats)
         if self._file_path is not None:
             save(self._file_path, program.module.source)
-        if stages := os.environ.get("MITHRIL_DUMP"):
-            texts = Stages(self.backend.engine.stages(core, program.module))
-            for stage in texts if stages == "all" else stages.split(","):
-                print(f"--- {stage}\n{texts.get(stage.strip(), 'there is no such stage')}", file=sys.stderr)
+        dump(lambda: self.backend.engine.stages(core, program.module))
         end = time.perf_counter()
         self.compile_stats.note(
             "generate", end - start, {"data": {n: SimpleNamespace(dtype=d, shape=s) for n, d, s in program.data}}

@@ -18,6 +18,7 @@ from ..tracing.host_functions import check_first, differentiated
 from .compile_stats import CompileStats
 from .donation import Known
 from .loading import Module, Runner
+from .stages import dump
 
 if TYPE_CHECKING:
     from ..backends.backend import Backend
@@ -226,6 +227,7 @@ class Program:
                 program = (self.differentiable, differentiated(function) if calls_host else function)
             else:
                 module = self.backend.engine.load_gradients(self.core, list(outputs), list(names))
+                dump(lambda: self.backend.engine.stages(self.core, module, outputs, names), gradients=True)
                 self.backend.engine.report_fallbacks(module, self.stats.referred, self.settings.strict)
                 compiled = self.backend.engine.compile_graph_gradients(self, module)
                 program = (module, self._checked(module, compiled, "evaluate_gradients"))

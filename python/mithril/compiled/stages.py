@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
 
 from ..errors import KeyNotFoundError
 
-__all__ = ["RENAMED", "Stages"]
+__all__ = ["RENAMED", "Stages", "dump"]
 
 #: Former names of stages, and the current ones. They stay valid for one release after the renaming, as keys of
 #: ``compiled.stages`` and in ``MITHRIL_DUMP``.
@@ -52,3 +54,17 @@ class Stages(Mapping[str, str]):
 
     def __len__(self) -> int:
         return len(self._texts)
+
+
+def dump(stages: Callable[[], Mapping[str, str]], *, gradients: bool = False) -> None:
+    """Print the stages that ``MITHRIL_DUMP`` names, of a forward pass or of gradients, to the standard error."""
+    names = os.environ.get("MITHRIL_DUMP")
+    if not names:
+        return
+    texts = Stages(stages())
+    for name in texts if names == "all" else map(str.strip, names.split(",")):
+        # A forward pass has no such stage, and says nothing of it: the gradients are made later.
+        if name == "differentiate" and name not in texts:
+            continue
+        heading = f"gradients: {name}" if gradients else name
+        print(f"--- {heading}\n{texts.get(name, 'there is no such stage')}", file=sys.stderr)

@@ -37,7 +37,7 @@ _PLACED = re.compile(r"^(x\d+): (\w+)\[([^\]]*)\] arena (\d+)\b(.*)$")
 _BITS = re.compile(r"\d+$")
 
 
-def collect(compiled: PhysicalModel, partitioned: str = "") -> dict[str, Any]:
+def collect(compiled: PhysicalModel, partitioned: str = "", *, gradients: bool = False) -> dict[str, Any]:
     """Return what the page embeds, of strings, numbers, lists and dictionaries.
 
     Parameters
@@ -46,6 +46,8 @@ def collect(compiled: PhysicalModel, partitioned: str = "") -> dict[str, Any]:
         A compiled model, whose shapes are known up to symbols.
     partitioned : str, optional
         The graph of a device of several, which is shown as the stage ``"partition"``.
+    gradients : bool, default False
+        Whether it is of the function that computes the gradients.
 
     Returns
     -------
@@ -55,7 +57,7 @@ def collect(compiled: PhysicalModel, partitioned: str = "") -> dict[str, Any]:
     """
     program = internals.known_program(compiled)
     lines = {row["path"]: row["where"] for row in reversed(_core.nodes(program.core)) if row["path"] and row["where"]}
-    stages = dict(compiled.stages)
+    stages = dict(compiled.gradient_stages if gradients else compiled.stages)
     source = list(stages)[-1]
     if partitioned:
         stages["partition"] = partitioned
@@ -71,7 +73,8 @@ def collect(compiled: PhysicalModel, partitioned: str = "") -> dict[str, Any]:
                 graphs.append(graph_of(text, lines))
                 links = _graph_links(text, graphs[graph])
             elif name == source:
-                links = _source_links(text, program.module.source, graphs)
+                module = internals.gradient_module(compiled) if gradients else program.module
+                links = _source_links(text, module.source, graphs)
             else:
                 links = [_step_links(line) for line in text.split("\n")]
             known[text] = (graph, len(texts))
@@ -84,12 +87,15 @@ def collect(compiled: PhysicalModel, partitioned: str = "") -> dict[str, Any]:
         "graphs": graphs,
         "texts": texts,
         "source": next(index for name, _, index in rows if name == source),
-        "memory": _memory(compiled, stages),
+        "memory": _memory(compiled, stages, gradients=gradients),
     }
 
 
 def graph_of(text: str, lines: Mapping[str, str] | None = None) -> dict[str, Any]:
     r"""Return a graph from its text: inputs that are not weights, nodes with the weights that they read, outputs.
+
+    What depends on gradients of outputs is the backward pass, a part of its own named ``gradients``: as nodes of the
+    layers that it goes through backwards, it would make cycles of them.
 
     Parameters
     ----------
@@ -113,7 +119,9 @@ def graph_of(text: str, lines: Mapping[str, str] | None = None) -> dict[str, Any
         if role == "param" or (role == "state" and "." in (name or "")):
             weights[value] = (name, type_text(dtype, shape), _size(shape) if role == "param" else 0)
         else:
+            name = f"gradient:{name}" if role == "cotangent" else name
             inputs.append([value, name or "", role, type_text(dtype, shape)])
+    backward = {value for value, _, role, _ in inputs if role == "cotangent"}
     nodes = []
     counted: set[int] = set()
     for row in graph["nodes"]:
@@ -123,11 +131,14 @@ def graph_of(text: str, lines: Mapping[str, str] | None = None) -> dict[str, Any
         counted.update(own)
         outputs = [[value, name or "", type_text(dtype, shape)] for value, name, dtype, shape in row["outputs"]]
         path = row["path"] or ""
+        is_backward = not backward.isdisjoint(read)
+        if is_backward:
+            backward.update(value for value, *_ in outputs)
         names = [name for _, name, _ in outputs if name] + [weights[value][0] for value in own]
         nodes.append(
             {
                 "op": row["op"],
-                "path": path,
+                "path": ".".join(filter(None, ("gradients", path))) if is_backward else path,
                 "where": (lines or {}).get(path, ""),
                 "inputs": [value for value in read if value not in weights],
                 "outputs": outputs,
@@ -224,9 +235,12 @@ def _source_links(text: str, source: Any, graphs: Sequence[Mapping[str, Any]]) -
 # --- memory -------------------------------------------------------------------------------------------------------
 
 
-def _memory(compiled: PhysicalModel, stages: Mapping[str, str]) -> dict[str, Any] | None:
+def _memory(compiled: PhysicalModel, stages: Mapping[str, str], *, gradients: bool) -> dict[str, Any] | None:
     if "memory_planning" in stages:
         return memory_of(stages["memory_planning"])
+    if gradients:
+        # What is known otherwise is the plan of the forward pass.
+        return None
     try:
         return {"total": compiled.memory.total, "text": str(compiled.memory), "steps": [], "tensors": []}
     except MithrilError:

@@ -49,6 +49,8 @@ class View:
         How long its steps take.
     plan : Plan or PipelinePlan or None
         What several devices compute, hold and exchange.
+    gradients : bool
+        Whether the stages are those of the gradients.
     """
 
     def __init__(
@@ -58,12 +60,14 @@ class View:
         stage: str | None = None,
         profile: Profile | None = None,
         plan: PlanReport | None = None,
+        gradients: bool = False,
     ) -> None:
         self.compiled = compiled
         self.title = title
         self.profile = profile
         self.plan = plan
-        stages = compiled.stages
+        self.gradients = gradients
+        stages = compiled.gradient_stages if gradients else compiled.stages
         if stage is None:
             self.stage = next(iter(stages))
         else:
@@ -77,7 +81,7 @@ class View:
         profile = None if self.profile is None else profile_data(self.profile, self.title)
         plan = None if self.plan is None else self.plan.contents()
         partitioned = "" if self.plan is None else self.plan.text
-        return {**collect(self.compiled, partitioned), "profile": profile, "plan": plan}
+        return {**collect(self.compiled, partitioned, gradients=self.gradients), "profile": profile, "plan": plan}
 
     def html(self) -> str:
         """Return the page: one file of HTML that loads nothing."""
@@ -216,6 +220,7 @@ def view(
     profile: bool | Profile = False,
     plan: PlanReport | None = None,
     picture: str = "graph",
+    gradients: bool = False,
 ) -> View:
     """Show a model: its graph, the stages of the compiler, the generated source, memory, times, and several devices.
 
@@ -231,6 +236,7 @@ def view(
         The backend, or its name, of a model that is not compiled; default: `NumpyBackend`, with `profile` `CBackend`.
     stage : str, optional
         The stage that is shown first, one of `PhysicalModel.stages`; default: the first, the model as it was written.
+        With `gradients` one of `PhysicalModel.gradient_stages`.
     title : str, optional
         Title of the page; default: the model's name.
     depth : int, default 1
@@ -243,6 +249,9 @@ def view(
         model that has a layout.
     picture : str, default "graph"
         What an ``.svg`` at `path` shows: ``"graph"``, ``"flame_graph"``, ``"roofline"`` or ``"plan"``.
+    gradients : bool, default False
+        Whether to show how the gradients are computed: the stages of `PhysicalModel.gradient_stages`, their source and
+        the memory that they need. A model that is not compiled is compiled for training then.
 
     Returns
     -------
@@ -299,12 +308,12 @@ def view(
     else:
         if backend is None:
             backend = NumpyBackend() if profile is False else CBackend()
-        compiled = compile(logical_of(model), make(backend), shapes=shapes, inference=True)
+        compiled = compile(logical_of(model), make(backend), shapes=shapes, inference=not gradients)
     if plan is None and internals.program_settings(compiled).layout is not None:
         plan = compiled.parallel_plan
     _check_picture(picture, has_profile=profile is not False, has_plan=plan is not None)
     logical = internals.logical_model(compiled)
-    result = View(compiled, title or logical.name or logical.kind or "Model", stage, plan=plan)
+    result = View(compiled, title or logical.name or logical.kind or "Model", stage, plan=plan, gradients=gradients)
     if profile is not False:
         result.profile = profile if isinstance(profile, Profile) else compiled.profile()
     if path is not None:

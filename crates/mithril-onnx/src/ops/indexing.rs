@@ -1,5 +1,7 @@
 //! Elements at positions that are data.
 
+use std::sync::Arc;
+
 use mithril_ir::{DType, Dim, Lit, Result, Tensor, ValueId};
 
 use super::{Table, one};
@@ -9,10 +11,7 @@ use crate::node::{Use, op};
 type Outputs = Result<Vec<Value>>;
 
 pub static OPS: Table = &[
-    ("Gather", |u| {
-        let (x, indices, axis) = (u.x(0)?, u.x(1)?, u.int("axis", 0)?);
-        one(op!(u, "take", x, indices, axis)?)
-    }),
+    ("Gather", gather),
     ("GatherElements", gather_elements),
     ("GatherND", gather_nd),
     ("Scatter", scatter_elements),
@@ -23,6 +22,19 @@ pub static OPS: Table = &[
     ("Compress", compress),
     ("ReverseSequence", reverse_sequence),
 ];
+
+/// Positions that are data are looked up; one that is known is a part of the axis, as if it had been written so.
+fn gather(u: &mut Use<'_>) -> Outputs {
+    let (x, axis) = (u.x(0)?, u.int("axis", 0)?);
+    let known = u.known_sizes(1).filter(|known| known.is_scalar).and_then(|known| known.dims.first()?.known());
+    let Some(index) = known else {
+        let indices = u.x(1)?;
+        return one(op!(u, "take", x, indices, axis)?);
+    };
+    let mut key = vec![Lit::Slice(Arc::new([Lit::None, Lit::None, Lit::None])); Use::axis(axis, u.rank(x))?];
+    key.push(Lit::int(index));
+    one(op!(u, "getitem", x, Lit::tuple(key))?)
+}
 
 fn gather_elements(u: &mut Use<'_>) -> Outputs {
     let (mut x, indices) = (u.x(0)?, u.x(1)?);

@@ -13,6 +13,7 @@ from ... import _core
 from ..._core import IOKey, Model
 from ...errors import InvalidValueError, MithrilError, UnsupportedOpError
 from ..complexes import Complex
+from ..example_inputs import check_kwargs
 from ..rows import apply, is_connection, times
 from ..state import ordered
 from ..verification import verify as verify_model
@@ -105,7 +106,8 @@ def from_jax(
 
     jax = require("from_jax", "jax")
     if not callable(function):
-        raise InvalidValueError(f"from_jax takes a function, not a {type(function).__name__}")
+        raise InvalidValueError(f"from_jax takes a function, not a value of type {type(function).__name__}")
+    check_kwargs("from_jax", kwargs)
     if not isinstance(args, (list, tuple)):
         args = (args,)
     own, structure = jax.tree_util.tree_flatten(function)

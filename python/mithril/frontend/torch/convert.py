@@ -9,6 +9,7 @@ from ... import _core
 from ..._core import IOKey, Model
 from ...errors import MithrilError, UnsupportedOpError
 from ..complexes import Complex, has_complex
+from ..example_inputs import check_kwargs
 from ..state import ordered, with_state
 from .export import dim_names, exported, is_known
 from .missing import Missing, error, line, origin
@@ -82,6 +83,7 @@ def from_torch(
     (3, 2)
     """
     torch = _torch()
+    check_kwargs("from_torch", kwargs)
     program = exported(module, args, kwargs, dynamic_shapes, torch)
     conversion = Conversion(program, dim_names(program, dynamic_shapes))
     model, params = conversion.result()

@@ -1,0 +1,126 @@
+"""Compares an imported network with PyTorch: its outputs on backends and through ONNX, its gradients in C."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .network import Network
+
+#: How far results may be apart: as a part of the largest one.
+CLOSE, CLOSE_GRADIENTS = 2e-4, 2e-3
+
+
+def compare(network: Network, backends: Sequence[str], *, onnx: bool, gradients: bool) -> tuple[str, Any]:
+    """Compare a network; what came of it and, of what differs or is refused, more."""
+    import mithril as ml
+    import torch
+
+    module, args = network
+    expected = module(*args)
+    try:
+        with torch.no_grad():
+            exported = torch.export.export(module, args).module()(*args)
+    except Exception as reason:
+        return "export", f"{type(reason).__name__}: {reason}"
+    if exported.shape != expected.shape or not torch.allclose(exported, expected, rtol=1e-3, atol=1e-4):
+        return "export", "what torch.export returns computes something else"
+    try:
+        model, params = ml.from_torch(module, args)
+        keys = [key for key in model.input_keys if key not in params]
+        if len(keys) != len(args):
+            return "call", "its first output does not depend on all inputs"
+        data = {key: value.numpy() for key, value in zip(keys, args, strict=True)}
+        results = {backend: _on_backend(model, params, backend, data) for backend in backends}
+        if onnx:
+            results |= _through_onnx(model, params, data)
+        worst = {key: _apart(result, expected.detach().numpy()) for key, result in results.items()}
+        different = {key: value for key, value in worst.items() if not value <= CLOSE}
+        if gradients:
+            different |= _gradients(module, args, model, params, data, expected)
+    except ml.errors.UnsupportedOpError as reason:
+        return "refused", str(reason)
+    except Exception as reason:
+        return "fails", f"{type(reason).__name__}: {reason}"
+    return ("different", different) if different else ("agrees", max(worst.values(), default=0.0))
+
+
+def _on_backend(model: Any, params: Mapping[str, Any], backend: str, data: Mapping[str, Any]) -> Any:
+    """Return the output of a model with one."""
+    import mithril as ml
+
+    compiled = ml.compile(model, ml.get_backend(backend), inference=True)
+    compiled.load_params(params)
+    own = {key: compiled.backend.array(value) for key, value in data.items()}
+    (output,) = compiled.evaluate(compiled.parameters, own).values()
+    return compiled.backend.to_numpy(output)
+
+
+def _through_onnx(model: Any, params: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    """Write a model as ONNX; what ONNX Runtime makes of the file, and what we do that read it again."""
+    import mithril as ml
+    import onnxruntime
+
+    shapes = {key: value.shape for key, value in data.items()}
+    file = ml.to_onnx(model, params=params, shapes=shapes, inference=True)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    (theirs,) = session.run(None, dict(data))
+    again, weights = ml.from_onnx(file)
+    return {"onnxruntime": theirs, "read again": _on_backend(again, weights, "numpy", data)}
+
+
+def _apart(actual: Any, expected: Any, least: float = 0.0) -> float:
+    if actual.shape != expected.shape:
+        return float("inf")
+    return float(np.abs(actual - expected).max(initial=0) / max(np.abs(expected).max(initial=0), least, 1e-30))
+
+
+def _gradients(module: Any, args: Any, model: Any, params: Any, data: Any, expected: Any) -> dict[str, float]:
+    """Return the parameters whose gradients in C are not those of PyTorch."""
+    import mithril as ml
+    import torch
+
+    compiled = ml.compile(model, ml.CBackend())
+    compiled.load_params(params)
+    cotangent = torch.randn_like(expected)
+    expected.backward(cotangent)
+    (output,) = compiled.output_keys
+    _, found = compiled.evaluate(compiled.parameters, data, {output: cotangent.numpy()})
+    theirs = {key: p.grad.numpy() for key, p in module.named_parameters() if p.grad is not None}
+    # What nearly cancels is small beside the other gradients.
+    least = 1e-3 * max((np.abs(gradient).max(initial=0) for gradient in theirs.values()), default=0)
+    different = {key: float("inf") for key, gradient in theirs.items() if key not in found and gradient.any()}
+    for key, gradient in found.items():
+        apart = _apart(gradient, theirs.get(key, np.zeros_like(gradient)), least)
+        theirs_of_it = theirs.get(key, np.zeros_like(gradient))
+        if not apart <= CLOSE_GRADIENTS and not _is_slope(module, args, cotangent, key, gradient, theirs_of_it):
+            different[f"gradient of {key}"] = apart
+    return different
+
+
+def _is_slope(module: Any, args: Any, cotangent: Any, key: str, gradient: Any, other: Any) -> bool:
+    """Whether a gradient is that of finite differences: along its difference from another, and in random directions."""
+    import torch
+
+    exact = copy.deepcopy(module).double()
+    wide = [arg.double() if arg.is_floating_point() else arg for arg in args]
+    parameter = dict(exact.named_parameters())[key]
+    ours = torch.from_numpy(gradient).double()
+    apart = ours - torch.from_numpy(other).double()
+    for direction in (apart, torch.randn_like(ours), torch.randn_like(ours)):
+        direction = direction / direction.norm()
+        sides = []
+        with torch.no_grad():
+            for step in (1e-5, -1e-5):
+                moved = parameter + direction * step
+                result = torch.func.functional_call(exact, {key: moved}, tuple(wide))
+                sides.append(float((result * cotangent.double()).sum()))
+        error = abs((sides[0] - sides[1]) / 2e-5 - float((ours * direction).sum()))
+        if not error <= CLOSE_GRADIENTS * float(apart.norm()):
+            return False
+    return True

@@ -1,0 +1,42 @@
+"""What is compared: a module with tensors for its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+
+class NotCompared(Exception):
+    """An architecture that PyTorch does not run as it is asked to here."""
+
+
+class Network(NamedTuple):
+    """A module in evaluation mode that returns one tensor, and the tensors that it takes."""
+
+    module: Any
+    args: tuple[Any, ...]
+
+
+class FirstTensor(torch.nn.Module):  # type: ignore[misc]
+    """A module called with tensors, by the names in `keys` where it has any; the first tensor of what it returns."""
+
+    def __init__(self, model: Any, keys: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.model, self.keys = model, tuple(keys)
+
+    def forward(self, *args: Any) -> Any:
+        """Return the first tensor of the model's outputs, in the order that it has them."""
+        output = self.model(**dict(zip(self.keys, args, strict=True))) if self.keys else self.model(*args)
+        output = output.to_tuple() if hasattr(output, "to_tuple") else output
+        while not isinstance(output, torch.Tensor):
+            output = next(iter(output.values())) if isinstance(output, dict) else output[0]
+        return output
+
+
+def fill_zeros(module: Any) -> None:
+    """Draw parameters that start at zero, which would hide mistakes and leave the choice of routers to rounding."""
+    for parameter in module.parameters():
+        if parameter.numel() > 1 and not parameter.any():
+            parameter.data.normal_(0, 0.02)
