@@ -374,7 +374,7 @@ def test_all_that_is_missing_is_one_error():
         ml.from_jax(function, (X,))
     text = str(caught.value)
     assert "`igammac`, 2 times, first at" in text
-    assert "`while of a number of turns that is data`, once at" in text
+    assert "`while whose number of iterations is data`, once at" in text
     assert "fori_loop with integers" in text
     assert "`igamma`" in text
     assert "test_from_jax.py" in text

@@ -32,7 +32,7 @@ REFUSED = {
     "fft": {},
     "nn": {},
     "special": {
-        **dict.fromkeys(("exp1", "expi", "expn", "hyp1f1", "hyp2f1"), "while of a number of turns that is data"),
+        **dict.fromkeys(("exp1", "expi", "expn", "hyp1f1", "hyp2f1"), "while whose number of iterations is data"),
         **{"betainc": "regularized_incomplete_beta", "gammainc": "igamma", "gammaincc": "igammac"},
         **{"polygamma": "an order that is not known"},
     },

@@ -1,5 +1,5 @@
 //! Control flow that is known when the file is read: `If` with a known condition, `Loop` and `Scan` with a known number
-//! of turns, which are written out.
+//! of iterations, which are written out.
 
 use mithril_ir::{Code, Error, Result, Scalar, Tensor, ValueId};
 
@@ -10,7 +10,7 @@ use crate::node::Operand;
 use crate::proto::{AttributeProto, GraphProto, NodeProto};
 
 /// Turns of a loop.
-const MAX_TURNS: i64 = 1024;
+const MAX_ITERATIONS: i64 = 1024;
 
 /// Converts a node with graphs in it.
 pub type Convert =
@@ -98,9 +98,9 @@ fn repeat(
 ) -> Result<Vec<Value>> {
     let graph = body(node, "body")?;
     let input = |i: usize| inputs.get(i).and_then(Option::as_ref);
-    let turns = match input(0) {
+    let iterations = match input(0) {
         Some(v) => {
-            known(importer, Some(v)).ok_or_else(|| refuse("its number of turns depends on data"))?.i64()
+            known(importer, Some(v)).ok_or_else(|| refuse("its number of iterations depends on data"))?.i64()
         }
         None => i64::MAX,
     };
@@ -115,12 +115,12 @@ fn repeat(
         return Err(malformed("the body of a loop gives too few outputs"));
     }
     let mut rows: Vec<Vec<Value>> = vec![Vec::new(); graph.output.len() - carried - 1];
-    let mut turn = 0;
-    while goes_on && turn < turns {
-        if turn >= MAX_TURNS {
-            return Err(refuse(format!("it has more than {MAX_TURNS} turns")));
+    let mut iteration = 0;
+    while goes_on && iteration < iterations {
+        if iteration >= MAX_ITERATIONS {
+            return Err(refuse(format!("it has more than {MAX_ITERATIONS} iterations")));
         }
-        let count = importer.cx.lit(Tensor::scalar(mithril_ir::DType::I64, turn));
+        let count = importer.cx.lit(Tensor::scalar(mithril_ir::DType::I64, iteration));
         let always = importer.cx.lit(Tensor::scalar(mithril_ir::DType::Bool, true));
         let mut args = vec![Value::Graph(count), Value::Graph(always)];
         args.truncate(graph.input.len().saturating_sub(carried));
@@ -135,7 +135,7 @@ fn repeat(
         state = results.split_off(1);
         goes_on =
             known(importer, results.first()).ok_or_else(|| refuse("its condition depends on data"))?.bool();
-        turn += 1;
+        iteration += 1;
     }
     for row in rows {
         state.push(joined(importer, &row, 0, false)?);
@@ -143,13 +143,13 @@ fn repeat(
     Ok(state)
 }
 
-/// Results of the turns side by side along a new axis.
-fn joined(importer: &mut Importer<'_>, turns: &[Value], axis: i64, reversed: bool) -> Result<Value> {
-    if turns.is_empty() {
-        return Err(refuse("it has no turn, so that the shape of what it collects is not known"));
+/// Results of the iterations side by side along a new axis.
+fn joined(importer: &mut Importer<'_>, iterations: &[Value], axis: i64, reversed: bool) -> Result<Value> {
+    if iterations.is_empty() {
+        return Err(refuse("it has no iteration, so that the shape of what it collects is not known"));
     }
     let mut args = vec![axis.id(&mut importer.cx)];
-    for value in turns {
+    for value in iterations {
         args.push(importer.cx.tensor(value)?);
     }
     if reversed {
@@ -178,30 +178,31 @@ fn scan(
         inputs.iter().cloned().collect::<Option<_>>().ok_or_else(|| malformed("an input is missing"))?;
     let list = |name: &str, i: usize| attribute(node, name).and_then(|a| a.ints.get(i)).copied().unwrap_or(0);
     let mut read: Vec<(ValueId, usize, bool)> = Vec::new();
-    let mut turns = None;
+    let mut iterations = None;
     for (i, value) in all[carried..].iter().enumerate() {
         let v = importer.cx.tensor(value)?;
         let shape = importer.cx.shape(v);
         let axis = shape.axis(list("scan_input_axes", i))?;
-        let n = shape[axis].known().ok_or_else(|| refuse("its number of turns is a symbol: give shapes"))?;
-        if *turns.get_or_insert(n) != n {
+        let n =
+            shape[axis].known().ok_or_else(|| refuse("its number of iterations is a symbol: give shapes"))?;
+        if *iterations.get_or_insert(n) != n {
             return Err(malformed("what is scanned has several lengths"));
         }
         read.push((v, axis, list("scan_input_directions", i) == 1));
     }
-    let turns = turns.unwrap_or(0);
-    if turns > MAX_TURNS {
-        return Err(refuse(format!("it has more than {MAX_TURNS} turns")));
+    let iterations = iterations.unwrap_or(0);
+    if iterations > MAX_ITERATIONS {
+        return Err(refuse(format!("it has more than {MAX_ITERATIONS} iterations")));
     }
     let mut state = all[..carried].to_vec();
     if graph.output.len() < carried {
         return Err(malformed("the body of a scan gives too few outputs"));
     }
     let mut rows: Vec<Vec<Value>> = vec![Vec::new(); graph.output.len() - carried];
-    for turn in 0..turns {
+    for iteration in 0..iterations {
         let mut args = std::mem::take(&mut state);
         for &(v, axis, reversed) in &read {
-            let at = if reversed { turns - 1 - turn } else { turn };
+            let at = if reversed { iterations - 1 - iteration } else { iteration };
             let part = [v, at.id(&mut importer.cx), (axis as i64).id(&mut importer.cx)];
             args.push(Value::Graph(importer.cx.push("take", &part)?[0]));
         }

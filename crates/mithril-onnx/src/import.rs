@@ -20,7 +20,7 @@ use crate::{Imported, Options, control, legacy, ops, sizes};
 
 /// Versions of the default domain that the functions in `ops` were written for.
 const OPSETS: std::ops::RangeInclusive<i64> = 1..=28;
-/// Nodes that may be converted, those of functions and turns of loops included.
+/// Nodes that may be converted, those of functions and iterations of loops included.
 const MAX_NODES: usize = 200_000;
 /// Functions within functions and graphs within graphs.
 const MAX_DEPTH: usize = 40;

@@ -472,8 +472,8 @@ fn flip(m: &mut Maker, [a, b, _]: [u8; 3]) -> Option<Values> {
 fn matmul(m: &mut Maker, [a, b, c]: [u8; 3]) -> Option<Values> {
     let x = m.value(b);
     if a % 3 == 0 {
-        let turned = m.apply("transpose", x, [Lit::None])?[0];
-        return m.push("matmul", &[x, turned]);
+        let transposed = m.apply("transpose", x, [Lit::None])?[0];
+        return m.push("matmul", &[x, transposed]);
     }
     let last = m.dims(x).last().cloned()?;
     let y = m.find(c, |t| {

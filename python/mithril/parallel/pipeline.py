@@ -396,8 +396,8 @@ def orders(steps: Sequence[Step], count: int, schedule: str, devices: int) -> li
         later = devices - 1 - by_level.index(device)
         ahead = later * (2 if schedule == "interleaved" else 1) + (chunks - 1) * devices
         # Where forward and backward meet, they are one step: there is nothing to do in its turn forward.
-        turns = [*forward[device], *[[] for _ in range(chunks - len(forward[device]))]]
-        ordered = _alternating(_grouped(turns, count, devices), _grouped(back[device], count, devices), ahead)
+        rounds = [*forward[device], *[[] for _ in range(chunks - len(forward[device]))]]
+        ordered = _alternating(_grouped(rounds, count, devices), _grouped(back[device], count, devices), ahead)
         early, late = ([task for task in whole[device] if task[0] in some] for some in (first, behind))
         alternating.append([*early, *ordered, *late])
     return alternating if _is_free_of_deadlock(steps, alternating, count) else whole
@@ -415,25 +415,25 @@ def _above(steps: Sequence[Step]) -> list[int]:
 
 def _turns(steps: Sequence[Step], own: Sequence[int], above: Sequence[int]) -> list[list[int]]:
     """Return steps of a device that run one after another, where nothing on other devices comes between."""
-    turns: list[list[int]] = []
+    rounds: list[list[int]] = []
     for j in own:
-        last = turns[-1][-1] if turns else -1
+        last = rounds[-1][-1] if rounds else -1
         between = [k for k in range(last + 1, j) if above[j] >> k & 1 and steps[k].device != steps[j].device]
-        if turns and not any(above[k] >> last & 1 for k in between):
-            turns[-1].append(j)
+        if rounds and not any(above[k] >> last & 1 for k in between):
+            rounds[-1].append(j)
         else:
-            turns.append([j])
-    return turns
+            rounds.append([j])
+    return rounds
 
 
-def _grouped(turns: Sequence[Sequence[int]], count: int, size: int) -> list[list[Task]]:
-    """Return the tasks of turns: those of some micro-batches, turn by turn, then those of the next ones."""
+def _grouped(rounds: Sequence[Sequence[int]], count: int, size: int) -> list[list[Task]]:
+    """Return the tasks of rounds: those of some micro-batches, round by round, then those of the next ones."""
     groups = [range(start, min(count, start + size)) for start in range(0, count, size)]
-    return [[(i, m) for i in turn] for group in groups for turn in turns for m in group]
+    return [[(i, m) for i in tasks] for group in groups for tasks in rounds for m in group]
 
 
 def _alternating(forward: Sequence[list[Task]], backward: Sequence[list[Task]], ahead: int) -> list[Task]:
-    """Return tasks forward and backward in turns, after some forward."""
+    """Return tasks forward and backward alternately, after some forward."""
     ordered = list(forward[:ahead])
     for k in range(max(len(forward) - ahead, len(backward))):
         ordered += [*forward[ahead + k : ahead + k + 1], *backward[k : k + 1]]

@@ -26,8 +26,8 @@ pub static OPS: Table = &[
 /// Positions that are data are looked up; one that is known is a part of the axis, as if it had been written so.
 fn gather(u: &mut Use<'_>) -> Outputs {
     let (x, axis) = (u.x(0)?, u.int("axis", 0)?);
-    let known = u.known_sizes(1).filter(|known| known.is_scalar).and_then(|known| known.dims.first()?.known());
-    let Some(index) = known else {
+    let known = if u.has(1) { u.known_sizes(1).filter(|known| known.is_scalar) } else { None };
+    let Some(index) = known.and_then(|known| known.dims.first()?.known()) else {
         let indices = u.x(1)?;
         return one(op!(u, "take", x, indices, axis)?);
     };

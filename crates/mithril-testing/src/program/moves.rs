@@ -8,7 +8,7 @@ use super::{Make, Maker, binary, pick};
 
 /// What programs are made of.
 pub(super) static STEPS: &[Make] =
-    &[roll, sum, flip, turn, roll, join, cut, pad, sum, choose, element, binary, merge, roll, sum, join];
+    &[roll, sum, flip, transpose, roll, join, cut, pad, sum, choose, element, binary, merge, roll, sum, join];
 
 /// Values larger than this feed no further step.
 pub(super) const MAX_ELEMENTS: i64 = 1 << 12;
@@ -65,7 +65,7 @@ fn flip(m: &mut Maker, [a, b, c]: [u8; 3]) -> Option<Values> {
     m.apply("flip", x, [axes])
 }
 
-fn turn(m: &mut Maker, [a, b, c]: [u8; 3]) -> Option<Values> {
+fn transpose(m: &mut Maker, [a, b, c]: [u8; 3]) -> Option<Values> {
     let x = m.value(b);
     let mut axes: Vec<i64> = (0..m.rank(x) as i64).collect();
     axes.swap(axis(m, x, a)?, axis(m, x, c)?);

@@ -9,8 +9,8 @@ use super::{Make, Maker, binary, pick};
 
 /// What programs are made of.
 pub(super) static STEPS: &[Make] = &[
-    product, element, layers, turn, product, shuffle, layers, heads, join, product, softmax, cut, binary,
-    norm, product, along, output,
+    product, element, layers, transpose, product, shuffle, layers, heads, join, product, softmax, cut,
+    binary, norm, product, along, output,
 ];
 
 /// Values larger than this feed no further step.
@@ -42,7 +42,7 @@ impl Maker {
         self.find(choice, |t| t.shape.rank() > 1)
     }
     /// Turns the last two axes.
-    fn turned(&mut self, x: ValueId) -> Option<ValueId> {
+    fn transposed(&mut self, x: ValueId) -> Option<ValueId> {
         let rank = self.rank(x) as i64;
         let mut axes: Vec<i64> = (0..rank).collect();
         axes.swap(rank as usize - 1, rank as usize - 2);
@@ -64,7 +64,7 @@ fn product(m: &mut Maker, [a, b, c]: [u8; 3]) -> Option<Values> {
     });
     let y = match other.filter(|_| a % 4 > 0) {
         Some(y) => y,
-        None => m.turned(x)?,
+        None => m.transposed(x)?,
     };
     let product = m.push("matmul", &[x, y])?[0];
     // Tamed, so that products of products stay small.
@@ -107,11 +107,11 @@ fn element(m: &mut Maker, [a, b, _]: [u8; 3]) -> Option<Values> {
     m.push(pick(ELEMENT, a), &[x])
 }
 
-fn turn(m: &mut Maker, [a, b, _]: [u8; 3]) -> Option<Values> {
+fn transpose(m: &mut Maker, [a, b, _]: [u8; 3]) -> Option<Values> {
     let x = m.matrix(b)?;
     let rank = m.rank(x) as i64;
     let product = match a % 3 {
-        0 | 1 => m.turned(x)?,
+        0 | 1 => m.transposed(x)?,
         _ => m.with_axes(x, &(0..rank).map(|i| (i + 1) % rank).collect::<Vec<_>>())?,
     };
     Some(Values::from_slice(&[product]))
@@ -131,8 +131,8 @@ fn shuffle(m: &mut Maker, [a, b, c]: [u8; 3]) -> Option<Values> {
     let mut axes: Vec<i64> = (0..split.len() as i64).collect();
     axes.swap(axis, axis + 1);
     let parts = m.reshaped(x, &split)?;
-    let turned = m.with_axes(parts, &axes)?;
-    Some(Values::from_slice(&[m.reshaped(turned, &sizes)?]))
+    let transposed = m.with_axes(parts, &axes)?;
+    Some(Values::from_slice(&[m.reshaped(transposed, &sizes)?]))
 }
 
 /// The last axis becomes heads in front of the rows, or heads and rows become columns.
@@ -149,12 +149,12 @@ fn heads(m: &mut Maker, [a, b, _]: [u8; 3]) -> Option<Values> {
             m.with_axes(split, &[0, 2, 1, 3])?
         }
         (&[s, h, n, d], _) => {
-            let turned = m.with_axes(x, &[0, 2, 1, 3])?;
-            m.reshaped(turned, &[s, n, h * d])?
+            let transposed = m.with_axes(x, &[0, 2, 1, 3])?;
+            m.reshaped(transposed, &[s, n, h * d])?
         }
         (&[h, n, d], _) => {
-            let turned = m.with_axes(x, &[1, 0, 2])?;
-            m.reshaped(turned, &[n, h * d])?
+            let transposed = m.with_axes(x, &[1, 0, 2])?;
+            m.reshaped(transposed, &[n, h * d])?
         }
         _ => return None,
     };

@@ -134,7 +134,7 @@ fn programs_of_products_agree_with_the_interpreter() {
     assert!(kernels.get() > 60 && parts.get() > 0, "{} kernels, {} parts", kernels.get(), parts.get());
 }
 
-/// Optimized as ours are: what compilers make of short loops depends on how many turns they have.
+/// Optimized as ours are: what compilers make of short loops depends on how many iterations they have.
 #[test]
 fn programs_of_moves_agree_with_the_interpreter() {
     for (cases, float) in [(30, F64), (15, DType::F32)] {
@@ -164,7 +164,7 @@ fn gradients_of_programs_agree_with_the_interpreter() {
 
 /// What random programs found, made as short as it goes.
 const FOUND: &[&str] = &[
-    // GCC 12 made vectors of the reads of all turns of the short loop, and chose for all of them as for the first.
+    // GCC 12 made vectors of the reads of all iterations of the short loop, and chose for all of them as for the first.
     "data %0 \"x\": f64[2, 3]
      %1: f64[2, 3] = negative(%0) in \"\"
      %2: f64[4, 5] = pad(%1, ((2, 0), (2, 0)), \"constant\", 0.0) in \"\"

@@ -86,15 +86,15 @@ def while_loop(eqn: Any, args: Sequence[Any], run: Run) -> list[Any]:
         (goes_on,) = run(condition.jaxpr, condition.consts, [*tested, *state])
         if not is_known(goes_on):
             raise error(
-                "the number of turns of a while loop depends on data",
+                "the number of iterations of a while loop depends on data",
                 [f"it stands{place(eqn)}"],
-                "use a known number of turns: fori_loop with bounds that are Python integers, or scan",
+                "use a known number of iterations: fori_loop with bounds that are Python integers, or scan",
             )
         if not goes_on:
             return state
         count += len(body.jaxpr.eqns) + 1
         if count > _UNROLLED:
-            raise error("a while loop is too long to be unrolled", [f"it stands{place(eqn)}"], "use fewer turns")
+            raise error("a while loop is too long to be unrolled", [f"it stands{place(eqn)}"], "use fewer iterations")
         state = run(body.jaxpr, body.consts, [*fixed, *state])
 
 

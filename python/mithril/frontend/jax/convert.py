@@ -562,7 +562,7 @@ def _missing_inside(eqn: Any, flags: Sequence[bool], missing: dict[str, list[Any
             break
         state = after
     if name == "while" and not all(inside(params["cond_jaxpr"], [*tested, *state], defaultdict(list))):
-        missing["while of a number of turns that is data"].append(eqn)
+        missing["while whose number of iterations is data"].append(eqn)
     else:
         results = inside(body, [*fixed, *state, *rows], missing)
     return [*state, *results[count:]]

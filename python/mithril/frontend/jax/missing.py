@@ -15,7 +15,7 @@ _RANDOM = (
 #: What helps, by primitive.
 _HINTS = {
     **dict.fromkeys(("rng_bit_generator", "random_gamma of keys"), _RANDOM),
-    "while of a number of turns that is data": "use a known number of turns: fori_loop with integers, or scan",
+    "while whose number of iterations is data": "use a known number of iterations: fori_loop with integers, or scan",
     **dict.fromkeys(("igamma", "igammac", "random_gamma_grad", "regularized_incomplete_beta"), "compute it outside"),
     **dict.fromkeys(
         ("eig of complex numbers", "eig", "schur of complex numbers", "schur", "hessenberg"),

@@ -154,9 +154,10 @@ pub fn common_divisor(value: &Expr, var: Var) -> Option<i64> {
     const LARGEST: i64 = 3;
     let fits = |by: &i64| {
         let part = Var { id: var.id, size: var.size / by };
-        let divides = |digit: i64| {
-            let index =
-                |v: Var| if v == var { Index::var(part) * *by + Index::number(digit) } else { Index::var(v) };
+        let divides = |remainder: i64| {
+            let index = |v: Var| {
+                if v == var { Index::var(part) * *by + Index::number(remainder) } else { Index::var(v) }
+            };
             divisors(&value.substitute(&index), part).is_empty()
         };
         *by <= LARGEST && var.size % by == 0 && var.size > *by && (0..*by).all(divides)

@@ -50,8 +50,8 @@ pub fn write(
     let mut value = flat_loads(&nest.value, buffers);
     // `Load` holds flat positions from here on.
     value = split_reductions(&value, &next);
-    split(&mut vars, &mut value, &next, &mut |var, digits| {
-        at = at.substitute(&|v| if v == var { digits.clone() } else { Index::var(v) });
+    split(&mut vars, &mut value, &next, &mut |var, parts| {
+        at = at.substitute(&|v| if v == var { parts.clone() } else { Index::var(v) });
     });
     let mut next = next.get();
     if let Some(blocks) = buffers[nest.to].blocks {
@@ -146,8 +146,8 @@ pub fn write_rows(
             nest.vars.iter().copied().filter(|v| v.size != 1 && !rows.vars.contains(v)).collect();
         let mut at = buffers[nest.to].position(at);
         let mut value = split_reductions(&flat_loads(&nest.value, buffers), &next);
-        split(&mut vars, &mut value, &next, &mut |var, digits| {
-            at = at.substitute(&|v| if v == var { digits.clone() } else { Index::var(v) });
+        split(&mut vars, &mut value, &next, &mut |var, parts| {
+            at = at.substitute(&|v| if v == var { parts.clone() } else { Index::var(v) });
         });
         inner.push(vars);
         nests.push((at, value));
@@ -217,7 +217,7 @@ impl Levels<'_, '_> {
             return;
         }
         if !split && let Some(by) = uneven_divisor(value, var) {
-            self.digits(depth, value, by);
+            self.split_with_tail(depth, value, by);
             return;
         }
         let inside = if split { None } else { inside(value, var) };
@@ -233,8 +233,8 @@ impl Levels<'_, '_> {
         } else {
             let by = if split { None } else { common_divisor(value, var) };
             if let Some(by) = by {
-                for digit in 0..by {
-                    self.every(depth, value, by, digit);
+                for remainder in 0..by {
+                    self.every(depth, value, by, remainder);
                 }
             } else if let Some((from, to)) = inside {
                 for (from, to) in [(0, from), (from, to), (to, var.size)] {
@@ -318,13 +318,13 @@ impl Levels<'_, '_> {
         });
         decided
     }
-    /// Writes every `by`th turn of a loop, from `digit` on: there, remainders are numbers.
-    fn every(&mut self, depth: usize, value: &Expr, by: i64, digit: i64) {
+    /// Writes every `by`th iteration of a loop, from `remainder` on: there, remainders are numbers.
+    fn every(&mut self, depth: usize, value: &Expr, by: i64, remainder: i64) {
         let (var, old) = (self.vars[depth], self.at.clone());
         let part = Var { id: self.next, size: var.size / by };
         self.next += 1;
         let index =
-            |v: Var| if v == var { Index::var(part) * by + Index::number(digit) } else { Index::var(v) };
+            |v: Var| if v == var { Index::var(part) * by + Index::number(remainder) } else { Index::var(v) };
         self.vars[depth] = part;
         self.at = self.at.substitute(&index);
         let value = narrowed(&value.substitute(&index), &mut self.next);
@@ -332,8 +332,8 @@ impl Levels<'_, '_> {
         self.vars[depth] = var;
         self.at = old;
     }
-    /// Writes a loop as one over quotients by `by` with one over remainders inside, and the turns that are left.
-    fn digits(&mut self, depth: usize, value: &Expr, by: i64) {
+    /// Writes a loop as one over quotients by `by` with one over remainders inside, and the iterations that are left.
+    fn split_with_tail(&mut self, depth: usize, value: &Expr, by: i64) {
         let (var, old) = (self.vars[depth], self.at.clone());
         let whole = var.size / by * by;
         let [quotient, remainder] =

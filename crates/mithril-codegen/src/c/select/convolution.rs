@@ -314,11 +314,11 @@ fn places(at: &Index, next: u32, vars: &[Var], filters: usize, lanes: usize) -> 
     };
     let block = Var { id: next, size: filters.div_ceil(lanes) as i64 };
     let lane = Var { id: next + 1, size: lanes as i64 };
-    let digits = |v: Var| match v {
+    let split = |v: Var| match v {
         v if v == filter => Index::var(block) * lane.size + Index::var(lane),
         v => Index::var(v),
     };
-    let (factors, base) = affine(&at.substitute(&digits), &[batch, block, lane, z, y, x])?;
+    let (factors, base) = affine(&at.substitute(&split), &[batch, block, lane, z, y, x])?;
     let &[batch, block, lane, frame, y, x] = factors.as_slice() else { return None };
     let frames = if vars.len() == 5 { [z.size as usize, frame] } else { [0; 2] };
     Some(Places { batch, block, lane, y, x, base, frames })

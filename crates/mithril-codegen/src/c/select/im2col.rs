@@ -74,7 +74,7 @@ fn sizes(vars: &[Var]) -> i64 {
     vars.iter().fold(1, |n, v| n.saturating_mul(v.size))
 }
 
-/// Whether a factor is an element of a tensor at multiples of the variables, with those summed over like digits of one.
+/// Whether a factor is an element of a tensor at multiples of the variables, where those summed over are one in row-major order.
 fn is_matrix(program: &KernelProgram, nest: &Nest, c: &Contraction<'_>, factor: &Expr) -> bool {
     let flat = flat_loads(factor, &program.buffers);
     let Some((_, at, _)) = stored(&flat, c.element) else { return false };

@@ -54,8 +54,8 @@ impl Product {
         let mut to = buffers[nest.to].position(at);
         let mut vars = non_unit(&nest.vars);
         let next = Cell::new(program.next_var);
-        split(&mut vars, &mut value, &next, &mut |var, digits| {
-            to = to.substitute(&|v| if v == var { digits.clone() } else { Index::var(v) });
+        split(&mut vars, &mut value, &next, &mut |var, parts| {
+            to = to.substitute(&|v| if v == var { parts.clone() } else { Index::var(v) });
         });
         let mut next = next.get();
         collapse(&mut vars, &mut to, &mut value, &mut next);
@@ -199,15 +199,15 @@ fn counts(parts: &[Var], batch: &[usize], positions: &[Index; 3], starts: &[(usi
     let count: i64 = parts.iter().map(|v| v.size).product();
     let step = (count / MOST_PARTS).max(1) as usize;
     // Digits of a number, the last running fastest.
-    let digits = |mut n: i64, sizes: &[i64]| -> Vec<i64> {
-        let mut digits: Vec<i64> = sizes.iter().rev().map(|size| (n % size, n /= size).0).collect();
-        digits.reverse();
-        digits
+    let coordinates = |mut n: i64, sizes: &[i64]| -> Vec<i64> {
+        let mut coordinates: Vec<i64> = sizes.iter().rev().map(|size| (n % size, n /= size).0).collect();
+        coordinates.reverse();
+        coordinates
     };
     let [outer, matrices]: [Vec<i64>; 2] =
         [parts.iter().map(|v| v.size).collect(), batch.iter().map(|&n| n as i64).collect()];
     let starts_there = |n: i64| {
-        let (part, matrix) = (digits(n, &outer), digits(n, &matrices));
+        let (part, matrix) = (coordinates(n, &outer), coordinates(n, &matrices));
         let value = |v: Var| parts.iter().position(|&w| w == v).map_or(0, |i| part[i]);
         positions.iter().zip(starts).all(|(position, (start, strides))| {
             let expected = position.substitute(&|v| Index::number(value(v))).known();

@@ -39,19 +39,20 @@ pub fn separate(
     }
     let sum = the_sum(&nest.value)?;
     let next = Cell::new(product.next_var);
-    // The variables of the result, as digits of which each factor is read in order.
+    // The variables of the result, as coordinates of which each factor is read in order.
     let mut flat = flat_loads(&nest.value, &program.buffers);
     let mut vars = non_unit(&nest.vars);
-    let mut digits: Vec<(Var, Index)> = Vec::new();
+    let mut coordinates: Vec<(Var, Index)> = Vec::new();
     split(&mut vars, &mut flat, &next, &mut |var, of| {
-        for (_, index) in &mut digits {
+        for (_, index) in &mut coordinates {
             *index = index.substitute(&|v| if v == var { of.clone() } else { Index::var(v) });
         }
         if nest.vars.contains(&var) {
-            digits.push((var, of.clone()));
+            coordinates.push((var, of.clone()));
         }
     });
-    let whole = |v: Var| digits.iter().find(|(var, _)| *var == v).map_or(Index::var(v), |(_, of)| of.clone());
+    let whole =
+        |v: Var| coordinates.iter().find(|(var, _)| *var == v).map_or(Index::var(v), |(_, of)| of.clone());
     let [first, second] = sides(&flat, &vars, c)?;
     let mut order: Vec<(usize, i64, Var)> = Vec::new();
     for (i, &v) in vars.iter().enumerate() {
@@ -66,8 +67,11 @@ pub fn separate(
     order.sort_by_key(|&(group, step, _)| (group, step));
     let inner: Vec<Var> = order.iter().map(|(_, _, v)| *v).collect();
     program.next_var = next.get();
-    // Where the element of the result finds its sum: the digits of its coordinates.
-    let at = inner.iter().map(|&digit| place(digit, &nest.vars, &digits)).collect::<Option<Vec<Index>>>()?;
+    // Where the element of the result finds its sum, in the variables of the product.
+    let at = inner
+        .iter()
+        .map(|&coordinate| place(coordinate, &nest.vars, &coordinates))
+        .collect::<Option<Vec<Index>>>()?;
     Some(parted(program, name, nest, (sum, inner, sum.substitute(&whole)), at))
 }
 
@@ -159,13 +163,13 @@ fn sides(flat: &Expr, vars: &[Var], c: &Contraction<'_>) -> Option<[Vec<i64>; 2]
     Some([side(a)?, side(b)?])
 }
 
-/// A digit of the coordinates of the result.
-fn place(digit: Var, vars: &[Var], digits: &[(Var, Index)]) -> Option<Index> {
-    if vars.contains(&digit) {
-        return Some(Index::var(digit));
+/// A coordinate of the result.
+fn place(coordinate: Var, vars: &[Var], coordinates: &[(Var, Index)]) -> Option<Index> {
+    if vars.contains(&coordinate) {
+        return Some(Index::var(coordinate));
     }
-    digits.iter().find_map(|(var, of)| {
-        let factor = of.factor(digit).filter(|f| *f > 0)?;
-        Some(Index::var(*var).floor_div(factor).modulo(digit.size))
+    coordinates.iter().find_map(|(var, of)| {
+        let factor = of.factor(coordinate).filter(|f| *f > 0)?;
+        Some(Index::var(*var).floor_div(factor).modulo(coordinate.size))
     })
 }

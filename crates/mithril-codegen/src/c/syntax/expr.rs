@@ -51,7 +51,7 @@ impl Value {
 pub(super) struct Loop {
     /// The line where it starts.
     pub start: usize,
-    pub turns: i64,
+    pub iterations: i64,
     /// Whether it is in a branch of a choice.
     in_branch: bool,
     /// How many loads depended on a choice before it.
@@ -73,7 +73,7 @@ pub struct Writer<'a, M: Memory = KernelMemory> {
     chosen_loads: usize,
     /// How many branches of choices are around.
     branches: usize,
-    /// Whether there are loops of few turns.
+    /// Whether there are loops of few iterations.
     pub has_short_loops: bool,
     /// Whether a choice between loads is compared with [`ZERO`].
     pub reads_zero: bool,
@@ -163,7 +163,7 @@ impl<'a, M: Memory> Writer<'a, M> {
     pub fn enter_named(&mut self, var: Var, name: &str, from: &str, to: &str) {
         self.loops.push(Loop {
             start: self.lines.len(),
-            turns: var.size,
+            iterations: var.size,
             in_branch: self.branches > 0,
             chosen_loads: self.chosen_loads,
         });
@@ -171,7 +171,7 @@ impl<'a, M: Memory> Writer<'a, M> {
         self.open(format!("for (int64_t {name} = {from}; {name} < {to}; {name}++) {{"));
         self.name(var, name);
     }
-    /// A loop of few turns that is to become one of vectors. GCC would write it out before it looks for vectors, and then
+    /// A loop of few iterations that is to become one of vectors. GCC would write it out before it looks for vectors, and then
     /// finds none.
     pub fn enter_lanes(&mut self, var: Var, name: Option<&str>, to: &str) {
         let start = self.lines.len();
@@ -183,14 +183,14 @@ impl<'a, M: Memory> Writer<'a, M> {
             && let Some(last) = self.loops.last_mut()
         {
             self.lines.insert(start, "#pragma GCC unroll 1".to_owned());
-            last.turns = i64::MAX;
+            last.iterations = i64::MAX;
         }
     }
     /// Ends the loop over the last variable.
     ///
     /// A short loop in another one, with loads that depend on a choice, or in a branch of one, is not to be written out: GCC 12
-    /// makes vectors of such loads of all turns, and reads them all as the first one chooses. (It is not enough that functions
-    /// with short loops get no vectors of straight-line code: these are vectors over turns of the outer loop.)
+    /// makes vectors of such loads of all iterations, and reads them all as the first one chooses. (It is not enough that functions
+    /// with short loops get no vectors of straight-line code: these are vectors over iterations of the outer loop.)
     pub fn exit(&mut self) {
         self.leave();
         self.close();
@@ -201,7 +201,7 @@ impl<'a, M: Memory> Writer<'a, M> {
     }
     /// Whether a loop is short and what it loads depends on a choice.
     pub(super) fn depends_on_choice(&self, l: Loop) -> bool {
-        l.turns <= SHORT && (l.in_branch || self.chosen_loads > l.chosen_loads)
+        l.iterations <= SHORT && (l.in_branch || self.chosen_loads > l.chosen_loads)
     }
     /// Begins a choice with the branch where this holds; [`Writer::otherwise`] goes on with others.
     pub fn choose(&mut self, test: &str) {

@@ -29,7 +29,7 @@ const ROW: i64 = 32;
 const ROWS: i64 = 256;
 
 /// Turns of a loop below which 8 lanes are enough for quick terms: what lanes hold is added up one after the other.
-const MANY_TURNS: i64 = 256;
+const MANY_ITERATIONS: i64 = 256;
 
 impl<M: Memory> Writer<'_, M> {
     /// Writes loops over these variables, and inside of them what `f` writes.
@@ -67,7 +67,7 @@ impl<M: Memory> Writer<'_, M> {
         name
     }
 
-    /// Where the first of the largest or smallest of many floats is: found in two turns, one for its rank and one for the
+    /// Where the first of the largest or smallest of many floats is: found in two passes, one for its rank and one for the
     /// least position of that rank, since both of these are vector instructions. Its name.
     fn place_of_extreme(&mut self, op: ReduceOp, vars: &[Var], body: &Expr) -> String {
         let (name, rank, first) = (self.fresh(reduce_op_name(op)), self.fresh("rank"), self.fresh("first"));
@@ -173,7 +173,7 @@ impl<M: Memory> Writer<'_, M> {
             self.enter(last);
             self.terms(sign, name, last, body);
         } else {
-            // A variable of its own for each loop: GCC 12 makes vectors over the turns of a loop in which several terms
+            // A variable of its own for each loop: GCC 12 makes vectors over the iterations of a loop in which several terms
             // are added to one variable, and mixes up the terms.
             self.enter(vars[0]);
             let part = self.fresh("part");
@@ -211,8 +211,8 @@ impl<M: Memory> Writer<'_, M> {
         self.exit();
         let has_loop = self.lines[this.start + 1..].iter().any(|line| line.trim_start().starts_with("for "));
         // A loop has one pragma, see `Writer::exit`.
-        if this.turns >= WIDE && !has_loop && !self.depends_on_choice(this) {
-            let lanes = if is_quick && this.turns < MANY_TURNS { " simdlen(8)" } else { "" };
+        if this.iterations >= WIDE && !has_loop && !self.depends_on_choice(this) {
+            let lanes = if is_quick && this.iterations < MANY_ITERATIONS { " simdlen(8)" } else { "" };
             let pragma = format!("#pragma omp simd reduction({sign} : {name}){lanes}");
             self.lines.insert(this.start, pragma);
         }

@@ -103,7 +103,7 @@ pub fn each_load(e: &Expr, scope: &mut Scope, f: &mut dyn FnMut(&Scope, BufferId
 }
 
 impl Scope {
-    /// Whether nothing is computed there, since a loop has no turn.
+    /// Whether nothing is computed there, since a loop has no iteration.
     pub fn is_empty(&self) -> bool {
         self.vars.iter().any(|v| v.size <= 0)
     }

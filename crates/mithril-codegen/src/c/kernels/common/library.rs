@@ -271,9 +271,9 @@ impl Library {
     }
 }
 
-/// What stands before a loop of at most `turns` turns: all side by side, or a loop as it is.
-pub(crate) fn unroll(turns: usize, side_by_side: bool) -> String {
-    if side_by_side { format!("MITHRIL_UNROLL({turns})") } else { "MITHRIL_UNROLL_BY(1)".to_owned() }
+/// What stands before a loop of at most `iterations` iterations: all side by side, or a loop as it is.
+pub(crate) fn unroll(iterations: usize, side_by_side: bool) -> String {
+    if side_by_side { format!("MITHRIL_UNROLL({iterations})") } else { "MITHRIL_UNROLL_BY(1)".to_owned() }
 }
 
 /// Replaces `@key@` by its value, for each pair; further lines of a value are indented as its place is.
