@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
+
+#: Elements of all parameters at most.
+MOST_PARAMETERS = 160e6
 
 
 class NotCompared(Exception):
@@ -33,6 +36,15 @@ class FirstTensor(torch.nn.Module):  # type: ignore[misc]
         while not isinstance(output, torch.Tensor):
             output = next(iter(output.values())) if isinstance(output, dict) else output[0]
         return output
+
+
+def check_size(build: Callable[[], Any]) -> int:
+    """Return the number of elements of the parameters of a module, which is built without them; refuse too many."""
+    with torch.device("meta"):
+        count: int = sum(parameter.numel() for parameter in build().parameters())
+    if count > MOST_PARAMETERS:
+        raise NotCompared(f"build: {count / 1e6:.0f} million parameters")
+    return count
 
 
 def fill_zeros(module: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .network import FirstTensor, Network, NotCompared, fill_zeros
+from .network import FirstTensor, Network, NotCompared, check_size, fill_zeros
 
 #: Sizes of images to try, before the one that a network was made for.
 SIZES = (64, 96, 128)
@@ -22,20 +22,17 @@ def network(name: str) -> Network:
     import timm
     import torch
 
-    def size(model: str) -> int:
-        with torch.device("meta"):
-            return sum(parameter.numel() for parameter in timm.create_model(model).parameters())
-
-    models = timm.list_models(module=name)
-    if not models:
-        raise NotCompared("build: the module has no network")
-    try:
-        chosen = min(models, key=size)
-    except Exception as failure:
-        raise NotCompared(f"build: {type(failure).__name__}: {failure}") from failure
+    sizes = {}
     reason: Exception | None = None
-    own = timm.get_pretrained_cfg(chosen).input_size[-1]
-    for pixels in (*SIZES, own):
+    for model in timm.list_models(module=name):
+        try:
+            sizes[model] = check_size(lambda model=model: timm.create_model(model))
+        except Exception as failure:
+            reason = failure
+    if not sizes:
+        raise reason if isinstance(reason, NotCompared) else NotCompared(f"build: {reason or 'there is no network'}")
+    chosen = min(sizes, key=sizes.__getitem__)
+    for pixels in (*SIZES, timm.get_pretrained_cfg(chosen).input_size[-1]):
         for options in ({"img_size": pixels}, {}):
             torch.manual_seed(0)
             try:

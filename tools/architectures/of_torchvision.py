@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .network import FirstTensor, Network, NotCompared, fill_zeros
+from .network import FirstTensor, Network, NotCompared, check_size, fill_zeros
 
 #: Sizes of images to try.
 SIZES = (64, 96, 128, 224, 256, 299)
+
+#: Frames of a video.
+FRAMES = 16
 
 
 def _builders() -> dict[str, list[Callable[..., Any]]]:
@@ -27,32 +30,32 @@ def names() -> list[str]:
     return list(_builders())
 
 
+def _build(builder: Callable[..., Any]) -> Any:
+    try:
+        return builder(weights=None, weights_backbone=None)
+    except TypeError:
+        return builder(weights=None)
+
+
 def network(name: str) -> Network:
     """Return the smallest network of a module."""
     import torch
 
-    def build(builder: Callable[..., Any]) -> Any:
-        try:
-            return builder(weights=None, weights_backbone=None)
-        except TypeError:
-            return builder(weights=None)
-
-    def size(builder: Callable[..., Any]) -> int:
-        with torch.device("meta"):
-            return sum(parameter.numel() for parameter in build(builder).parameters())
-
     try:
-        smallest = min(_builders()[name], key=size)
+        smallest = min(_builders()[name], key=lambda builder: check_size(lambda: _build(builder)))
+    except NotCompared:
+        raise
     except Exception as failure:
         raise NotCompared(f"build: {type(failure).__name__}: {failure}") from failure
+    frames = (FRAMES,) if name.startswith("video") else ()
     reason: Exception | None = None
     for pixels in SIZES:
         torch.manual_seed(0)
-        images = [torch.randn(2, 3, *frames, pixels, pixels) for frames in ((), (16,))]
-        images = images[1:] if name.startswith("video") else images[:1]
-        args = tuple(images * 2 if "raft" in name else images)
+        images = torch.randn(2, 3, *frames, pixels, pixels)
+        # Optical flow is between two images.
+        args = (images, images.flip(-1)) if name.startswith("optical_flow") else (images,)
         try:
-            model = build(smallest)
+            model = _build(smallest)
             fill_zeros(model)
             module = FirstTensor(model).eval()
             with torch.no_grad():

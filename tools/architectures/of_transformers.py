@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from .network import FirstTensor, Network, NotCompared, fill_zeros
+from .network import FirstTensor, Network, NotCompared, check_size, fill_zeros
 
 #: Sizes that make networks small, by the names that configs have for them.
 SIZES = {
@@ -34,11 +36,28 @@ SIZES = {
     "vocab_size": 99,
 }
 
-#: Those that fit almost any other size.
-FEW = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers", "decoder_layers", "vocab_size")
+#: Names that configs have for numbers of layers.
+LAYERS = (
+    "num_hidden_layers",
+    "n_layer",
+    "num_layers",
+    "n_layers",
+    "encoder_layers",
+    "decoder_layers",
+    "num_decoder_layers",
+)
 
-#: Elements of all parameters at most.
-MOST_PARAMETERS = 60e6
+#: Sizes that fit almost any others, with so many layers.
+FEW = {layers: {**dict.fromkeys(LAYERS, layers), "vocab_size": 99} for layers in (2, 4)}
+
+#: What is tried in order: sizes, and what the widths are divided by that an architecture has of its own. Some need a
+#: width that is a multiple of another, and some have layers of a second kind at each fourth place.
+ATTEMPTS = ((SIZES, 1), (SIZES | FEW[4], 1), (FEW[2], 8), (FEW[4], 8), (FEW[2], 1))
+
+#: Names of sizes that are divided together.
+WIDTHS = re.compile(
+    r"dim|width|hidden|embd|rank|inner|d_model|intermediate|channels|filters|section|features|d_ff|d_kv"
+)
 
 
 def names() -> list[str]:
@@ -48,20 +67,32 @@ def names() -> list[str]:
     return list(MODEL_MAPPING_NAMES)
 
 
-def _shrink(config: Any, sizes: Sequence[str], depth: int = 0) -> Any:
+def _shrink(config: Any, sizes: Mapping[str, int], divisor: int, depth: int = 0) -> Any:
     """Set the sizes that a config has, also in the configs inside of it; dropout is switched off."""
     for key, value in list(vars(config).items()):
         if hasattr(value, "to_dict") and depth < 2:
-            _shrink(value, sizes, depth + 1)
+            _shrink(value, sizes, divisor, depth + 1)
         elif isinstance(value, float) and "drop" in key:
             setattr(config, key, 0.0)
-    for key in sizes:
+        elif divisor > 1 and WIDTHS.search(key):
+            setattr(config, key, _divided(value, divisor))
+        elif divisor > 1 and isinstance(value, dict):
+            setattr(config, key, {k: _divided(v, divisor) if WIDTHS.search(str(k)) else v for k, v in value.items()})
+    for key, size in sizes.items():
         if type(getattr(config, key, None)) is int:
-            setattr(config, key, SIZES[key])
+            setattr(config, key, size)
     return config
 
 
-def _build(name: str, sizes: Sequence[str]) -> tuple[Any, Any]:
+def _divided(value: Any, divisor: int) -> Any:
+    """Divide widths, of a list each; what is small already stays."""
+    if isinstance(value, list | tuple):
+        small = [_divided(v, divisor) for v in value]
+        return type(value)(small) if all(a != b for a, b in zip(value, small, strict=True)) else value
+    return value // divisor if type(value) is int and value >= divisor and value % divisor == 0 else value
+
+
+def _build(name: str, sizes: Mapping[str, int], divisor: int) -> tuple[Any, Any]:
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
     from transformers.models.auto.modeling_auto import MODEL_MAPPING
 
@@ -69,68 +100,101 @@ def _build(name: str, sizes: Sequence[str]) -> tuple[Any, Any]:
     try:
         # Some sizes follow from others when a config is made.
         plain = kind().to_dict()
-        config = _shrink(kind(**{key: SIZES[key] for key in sizes if type(plain.get(key)) is int}), ())
+        config = kind(**{key: size for key, size in sizes.items() if type(plain.get(key)) is int})
+        _shrink(config, {}, divisor, 2)
         for value in vars(config).values():
             if hasattr(value, "to_dict"):
-                _shrink(value, sizes, 1)
+                _shrink(value, sizes, divisor, 1)
     except Exception:
-        config = _shrink(kind(), sizes)
+        config = _shrink(kind(), sizes, divisor)
     if hasattr(config, "use_cache"):
         config.use_cache = False
     model = MODEL_MAPPING[type(config)]
     model = model[0] if isinstance(model, (tuple, list)) else model
-    import torch
-
-    with torch.device("meta"):
-        count = sum(parameter.numel() for parameter in model(config).parameters())
-    if count > MOST_PARAMETERS:
-        raise NotCompared(f"{count / 1e6:.0f} million parameters")
+    check_size(lambda: model(config))
     return config, model(config).eval()
 
 
-def _inputs(config: Any, model: Any) -> dict[str, Any]:
-    """Return inputs by the name of the main one."""
+def _size(config: Any, keys: Sequence[str], otherwise: int) -> int:
+    """Return a size by one of its names, of a config or of one inside of it."""
+    nested = [value for value in vars(config).values() if hasattr(value, "to_dict")]
+    for part in (config, *nested):
+        for key in keys:
+            value = getattr(part, key, None)
+            value = value[0] if isinstance(value, list | tuple) and value else value
+            if type(value) is int:
+                return value
+    return otherwise
+
+
+def _candidates(config: Any, model: Any) -> Iterator[dict[str, Any]]:
+    """Return inputs to try, by name: at first the main one alone."""
     import torch
 
-    name, generator = model.main_input_name, np.random.default_rng(0)
+    generator = np.random.default_rng(0)
+
+    def floats(*shape: int) -> Any:
+        return torch.from_numpy(generator.standard_normal(shape, np.float32))
+
+    def images(pixels: int) -> Any:
+        return floats(1, _size(config, ("num_channels", "in_channels", "in_chans"), 3), pixels, pixels)
+
+    name, own = model.main_input_name, _size(config, ("image_size",), 32)
+    takes = inspect.signature(model.forward).parameters
     if name == "input_ids":
         tokens = torch.from_numpy(generator.integers(3, 90, (2, 7)))
         is_pair = getattr(config, "is_encoder_decoder", False)
-        return {name: tokens, **({"decoder_input_ids": tokens[:, :5].contiguous()} if is_pair else {})}
-
-    def size(key: str, otherwise: int) -> int:
-        value = getattr(config, key, otherwise)
-        return value if isinstance(value, int) else otherwise
-
-    shapes = {
-        "pixel_values": (1, size("num_channels", 3), size("image_size", 32), size("image_size", 32)),
-        "input_values": (1, 2000),
-        "input_features": (1, size("num_mel_bins", 80), 3000 if config.model_type == "whisper" else 64),
-    }
-    if name not in shapes:
+        texts = {name: tokens, **({"decoder_input_ids": tokens[:, :5].contiguous()} if is_pair else {})}
+        yield texts
+        if "bbox" in takes:
+            yield {**texts, "bbox": torch.from_numpy(np.sort(generator.integers(0, 60, (2, 7, 4)), -1))}
+        if "pixel_values" in takes:
+            yield {**texts, "pixel_values": images(own)}
+    elif name == "pixel_values":
+        for pixels in dict.fromkeys((own, 64, 128, 256)):
+            yield {name: images(pixels)}
+    elif name in ("input_values", "input_features"):
+        bins = _size(config, ("num_mel_bins", "feature_size", "input_feat_per_channel", "input_dim", "n_mels"), 80)
+        for shape in ((1, 2000), (1, 1, 4000), (1, bins, 64), (1, 64, bins), (1, bins, 3000)):
+            yield {name: floats(*shape)}
+    elif name == "inputs_embeds":
+        yield {name: floats(2, 7, _size(config, ("hidden_size", "d_model"), 32))}
+    else:
         raise NotCompared(f"it reads `{name}`")
-    return {name: torch.from_numpy(generator.standard_normal(shapes[name], np.float32))}
 
 
 def network(name: str) -> Network:
     """Return an architecture, as small as it works."""
+    reasons = []
+    for sizes, divisor in ATTEMPTS:
+        try:
+            return _attempt(name, sizes, divisor)
+        except NotCompared as reason:
+            reasons.append(reason)
+    # That of the smallest network says most.
+    raise reasons[0]
+
+
+def _attempt(name: str, sizes: Mapping[str, int], divisor: int) -> Network:
+    """Build an architecture with certain sizes, and call it."""
     import torch
 
-    reason: NotCompared | None = None
-    for sizes in (tuple(SIZES), FEW):
-        torch.manual_seed(0)
-        stage = "build"
-        try:
-            config, model = _build(name, sizes)
-            fill_zeros(model)
-            stage = "call"
-            inputs = _inputs(config, model)
+    torch.manual_seed(0)
+    stage = "build"
+    reason: Exception | None = None
+    try:
+        config, model = _build(name, sizes, divisor)
+        fill_zeros(model)
+        stage = "call"
+        for inputs in _candidates(config, model):
             module, args = FirstTensor(model, list(inputs)).eval(), tuple(inputs.values())
-            with torch.no_grad():
-                module(*args)
-        except Exception as failure:
-            # That of the smallest network says most.
-            reason = reason or NotCompared(f"{stage}: {type(failure).__name__}: {failure}")
-        else:
-            return Network(module, args)
-    raise reason or NotCompared("build: there are no sizes")
+            try:
+                with torch.no_grad():
+                    module(*args)
+            except Exception as failure:
+                reason = reason or failure
+            else:
+                return Network(module, args)
+    except Exception as failure:
+        reason = failure
+    raise NotCompared(f"{stage}: {type(reason).__name__}: {reason}") from reason
