@@ -87,7 +87,7 @@ class Recurrence(torch.nn.Module):
 
 
 #: Backends, those that differentiate by themselves also with our gradients.
-VARIANTS = [(name, {}) for name in BACKENDS] + [(name, {"autodiff": "graph"}) for name in NATIVE]
+VARIANTS = [(name, {}) for name in (*BACKENDS, "c")] + [(name, {"autodiff": "graph"}) for name in NATIVE]
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -102,7 +102,7 @@ def test_random_recurrences(seed: int) -> None:
     gradients = {name: p.grad.numpy() for name, p in module.named_parameters() if p.grad is not None}
     model, params = ml.from_torch(module, torch.from_numpy(x))
     for name, options in VARIANTS:
-        device = backend(name)
+        device = ml.CBackend(num_threads=1) if name == "c" else backend(name)
         compiled = ml.compile(model, device, **options)
         arrays = {name: device.array(np.asarray(p)) for name, p in params.items()}
         data = {key: device.array(x) for key in compiled.input_keys}
@@ -134,6 +134,30 @@ def test_the_source_of_a_recurrent_layer_is_as_long_for_any_number_of_steps(name
     assert sum(word in line for line in lines) == 1
     gradients = _lines(name, layer, 24, autodiff="graph")
     assert len(_lines(name, layer, 48, autodiff="graph")) <= len(gradients) + 8
+
+
+@pytest.mark.parametrize("layer", ["RNN", "GRU", "LSTM"])
+def test_c_has_loops_for_calls_that_repeat(layer: str) -> None:
+    sizes, rng = {"input": (40, 4, 16)}, np.random.default_rng(0)
+    x = rng.normal(size=sizes["input"]).astype(np.float32)
+    cotangent = {"output": rng.normal(size=(40, 4, 48)).astype(np.float32)}
+    results = []
+    for target in (ml.CBackend(num_threads=1), ml.NumpyBackend()):
+        compiled = ml.compile(getattr(ml, layer)(48, length=40), target, shapes=sizes)
+        params = compiled.randomize_params(seed=0)
+        results.append(compiled.evaluate_gradients(params, {"input": x}, cotangent, include_output=True))
+        if target.name == "c":
+            for source in (compiled.source, compiled.gradient_source):
+                several = "_run_thread(void *context"
+                start = source.index(several) if several in source else source.rindex("_run(const void")
+                calls = source[start:].partition("\n}\n")[0]
+                assert calls.count("for (ptrdiff_t iteration = 0;") >= 1
+                # 40 steps, of which each has some calls, waits, and comments.
+                assert len(calls.splitlines()) < 40 * 12
+    (outputs, gradients), (expected, expected_gradients) = results
+    np.testing.assert_allclose(outputs["output"], expected["output"], rtol=1e-5, atol=1e-6)
+    for name, gradient in expected_gradients.items():
+        np.testing.assert_allclose(gradients[name], gradient, rtol=1e-4, atol=1e-5 * np.abs(gradient).max())
 
 
 @pytest.mark.parametrize("name", ["torch", "jax", "mlx"])

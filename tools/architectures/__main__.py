@@ -6,7 +6,7 @@ file that ``ml.to_onnx`` writes of it, with ``--gradients`` the gradients of all
 run in processes of their own, which may end in any way.
 
 What cannot be built or called without knowing more about it, and what ``torch.export`` refuses, is counted, not
-compared. Where gradients differ, those of PyTorch in float64 decide, and then finite differences.
+compared. Where results differ, those of PyTorch in float64 decide; of gradients also finite differences.
 """
 
 from __future__ import annotations

@@ -50,9 +50,23 @@ LAYERS = (
 #: Sizes that fit almost any others, with so many layers.
 FEW = {layers: {**dict.fromkeys(LAYERS, layers), "vocab_size": 99} for layers in (2, 4)}
 
+#: The same with few experts.
+FEW_EXPERTS = {**FEW[2], **{key: SIZES[key] for key in SIZES if "expert" in key or "group" in key}}
+
+#: Heads as wide as those of large networks.
+WIDE_HEADS = {**SIZES, "hidden_size": 256, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 128}
+
 #: What is tried in order: sizes, and what the widths are divided by that an architecture has of its own. Some need a
 #: width that is a multiple of another, and some have layers of a second kind at each fourth place.
-ATTEMPTS = ((SIZES, 1), (SIZES | FEW[4], 1), (FEW[2], 8), (FEW[4], 8), (FEW[2], 1))
+ATTEMPTS = (
+    (SIZES, 1),
+    (SIZES | FEW[4], 1),
+    (FEW[2], 8),
+    (FEW[4], 8),
+    (FEW_EXPERTS, 8),
+    (WIDE_HEADS, 1),
+    (FEW[2], 1),
+)
 
 #: Names of sizes that are divided together.
 WIDTHS = re.compile(

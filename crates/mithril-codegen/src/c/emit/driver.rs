@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use crate::c::analysis::dependence::writes_state;
+use crate::c::emit::reroll::{Address, Block, reroll};
+use crate::c::emit::units::words;
 use crate::c::ir::driver::{Effect, Line, Phase, Statement};
 use crate::c::ir::expr::{BufferId, ERROR_PLACES, StepId};
 use crate::c::ir::kernel::Argument;
@@ -281,7 +283,8 @@ impl Run<'_> {
     }
     /// By the calling thread: waking others would take longer than the work.
     fn alone(&self, lines: &[Line<'_>]) -> String {
-        let mut out = self.head(attributes(lines));
+        let calls = self.calls(lines, false);
+        let mut out = self.head(attributes(&calls));
         out.push_str("    (void)inputs, (void)outputs, (void)packed, (void)arena, (void)pool;\n");
         if self.scratch > 0 {
             let _ = writeln!(out, "    void *const thread_scratch = {};", inside("arena", self.arena));
@@ -290,9 +293,7 @@ impl Run<'_> {
             out.push_str("    int error = 0;\n");
         }
         self.start_clock(&mut out, false);
-        let mut body = self.pointers();
-        body.push_str(&written(lines, false));
-        out.push_str(&self.tiled(body));
+        out.push_str(&self.tiled(self.pointers(&calls) + &calls));
         out.push_str(match (self.fails, self.agrees) {
             (true, true) => "    return mithril_agreed(mesh, error);\n}\n",
             (true, false) => "    return error;\n}\n",
@@ -320,6 +321,7 @@ impl Run<'_> {
     }
     fn together(&self, lines: &[Line<'_>]) -> String {
         let p = self.prefix;
+        let calls = self.calls(lines, true);
         let (mesh_field, mesh) = match self.mesh {
             Some(_) => (
                 "    const mithril_mesh *mesh;\n",
@@ -336,7 +338,7 @@ impl Run<'_> {
              void *const *const outputs = call->outputs;\n    const void *const packed = call->packed;\n    \
              void *const arena = call->arena;\n    const int threads = call->threads;\n{mesh}    \
              (void)inputs, (void)outputs, (void)packed, (void)arena, (void)thread, (void)threads;\n",
-            attributes(lines),
+            attributes(&calls),
         );
         if self.scratch > 0 {
             let _ = writeln!(
@@ -349,9 +351,7 @@ impl Run<'_> {
             out.push_str("    int error = 0;\n");
         }
         self.start_clock(&mut out, true);
-        let mut body = self.pointers();
-        body.push_str(&written(lines, true));
-        out.push_str(&self.tiled(body));
+        out.push_str(&self.tiled(self.pointers(&calls) + &calls));
         if self.fails {
             out.push_str("    if (error) mithril_note_error(&call->error, error);\n");
         }
@@ -471,9 +471,29 @@ impl Run<'_> {
             _ => false,
         }
     }
-    fn pointers(&self) -> String {
+    /// The calls; those that repeat with arguments that move are loops.
+    fn calls(&self, lines: &[Line<'_>], together: bool) -> String {
+        let address = |&b: &BufferId| {
+            let buffer = &self.program.buffers[b];
+            let (block, at) = match &buffer.place {
+                Place::Memory(KernelMemory::Arena(at)) => (Block::Arena, at.unwrap_or(0)),
+                Place::Memory(KernelMemory::Scratch(at)) => (Block::Scratch, *at),
+                Place::Input(n) => (Block::Input(n.index()), 0),
+                Place::Output(n) | Place::State { output: n, .. } => (Block::Output(n.index()), 0),
+                Place::Memory(KernelMemory::Packed(_) | KernelMemory::Packing(_)) | Place::Constant(_) => {
+                    return None;
+                }
+            };
+            Some((self.names[b].as_str(), Address { block, at, element: buffer.dtype.size() }))
+        };
+        let lines: Vec<String> = lines.iter().map(|line| written(line, together)).collect();
+        reroll(&lines, &self.used.iter().filter_map(address).collect())
+    }
+    /// Pointers to what the calls name.
+    fn pointers(&self, calls: &str) -> String {
+        let named: BTreeSet<&str> = words(calls).collect();
         let mut out = String::new();
-        for &b in self.used {
+        for &b in self.used.iter().filter(|b| named.contains(self.names[**b].as_str())) {
             let buffer = &self.program.buffers[b];
             let (name, t) = (&self.names[b], c_type(buffer.dtype));
             match &buffer.place {
@@ -498,7 +518,7 @@ impl Run<'_> {
                 place => out.push_str(&pointer(place, t, name)),
             }
         }
-        for (at, name) in &self.packed {
+        for (at, name) in self.packed.iter().filter(|(_, name)| named.contains(name)) {
             let _ = writeln!(out, "    const void *const {name} = {};", constant_inside("packed", *at));
         }
         out
@@ -515,21 +535,20 @@ fn said(phase: &Phase, at: (StepId, usize)) -> impl Iterator<Item = Line<'_>> {
 }
 
 /// What stands in front of the function with all calls.
-fn attributes(lines: &[Line<'_>]) -> &'static str {
-    if lines.len() > MANY_LINES { "MITHRIL_ONLY_CALLS " } else { "" }
+fn attributes(calls: &str) -> &'static str {
+    if calls.lines().count() > MANY_LINES { "MITHRIL_ONLY_CALLS " } else { "" }
 }
 
-/// The text of lines.
-fn written(lines: &[Line<'_>], together: bool) -> String {
-    let text = |line: &Line<'_>| match line {
+/// The text of a line.
+fn written(line: &Line<'_>, together: bool) -> String {
+    match line {
         Line::Wait => WAIT.to_owned(),
         Line::Text(text) => text.clone(),
         Line::Statement { statement, everyone, .. } => {
             let alone = if together && !everyone { "if (thread == 0) " } else { "" };
             format!("    {alone}{}\n", statement.text)
         }
-    };
-    lines.iter().map(text).collect()
+    }
 }
 
 /// The address so many bytes behind the start of a block.

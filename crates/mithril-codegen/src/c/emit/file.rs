@@ -11,6 +11,7 @@ use crate::c::analysis::packing::parts;
 use crate::c::emit::driver::{Names, Run, kernel, pack, packing};
 use crate::c::emit::guide::{describe, guide};
 use crate::c::emit::header::Sizes;
+use crate::c::emit::units::words;
 use crate::c::emit::{fast_path, iterations, nest};
 use crate::c::ir::driver::{Does, Effect, Line, Phase, Statement};
 use crate::c::ir::expr::{Argument, BufferId, Call, ERROR_PLACES, ERRORS, Index, MESH_ERROR, StepId};
@@ -195,7 +196,7 @@ fn text(guide: &str, declared: &str, constants: &[(String, String)], parts: [&st
     if all.contains(VECTOR_SUM) {
         out.push_str(OPENMP);
     }
-    let words = words(&all);
+    let words: BTreeSet<&str> = words(&all).collect();
     for block in PRELUDE.choose(words.iter().copied().filter(|w| is_ours(w))) {
         let _ = write!(out, "\n{block}\n");
     }
@@ -212,11 +213,6 @@ fn text(guide: &str, declared: &str, constants: &[(String, String)], parts: [&st
 /// Looks at what the calls read; what is left of a program to be measured reads what nobody has made.
 fn verify(run: &Run<'_>, request: &Request, packing: &[Vec<Phase>], lines: &[Line<'_>]) -> Result<()> {
     if request.only.is_empty() { written(run.program, packing, lines, run.parallel) } else { Ok(()) }
-}
-
-/// The names in a text.
-fn words(text: &str) -> BTreeSet<&str> {
-    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect()
 }
 
 /// Whether that may be a name of the prelude.

@@ -8,4 +8,5 @@ pub mod guide;
 pub mod header;
 mod iterations;
 pub mod nest;
+mod reroll;
 pub mod units;

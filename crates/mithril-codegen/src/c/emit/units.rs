@@ -158,7 +158,8 @@ impl<'a> Uses<'a> {
     }
 }
 
-fn words(text: &str) -> impl Iterator<Item = &str> {
+/// The words of a text: names, keywords and numbers.
+pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
