@@ -47,15 +47,12 @@ pub fn reroll(lines: &[String], pointers: &FxHashMap<&str, Address>) -> String {
         lines.iter().filter(|line| !line.is_empty()).map(|line| Row::new(line, pointers)).collect();
     let (mut out, mut at) = (String::new(), 0);
     while at < rows.len() {
-        match best(&rows[at..]) {
-            Some(repeat) => {
-                repeat.write(&mut out);
-                at += repeat.length * repeat.iterations;
-            }
-            None => {
-                out.push_str(rows[at].text);
-                at += 1;
-            }
+        if let Some(repeat) = best(&rows[at..]) {
+            repeat.write(&mut out);
+            at += repeat.length * repeat.iterations;
+        } else {
+            out.push_str(rows[at].text);
+            at += 1;
         }
     }
     out
@@ -104,8 +101,8 @@ impl<'a> Repeat<'a> {
         let iterations = (length..rows.len()).take_while(|&n| repeats(n)).count() / length + 1;
         let mut repeat = Self { rows, length, iterations, tables: Vec::new() };
         if !even {
-            for line in 0..length {
-                for i in 0..rows[line].moves.len() {
+            for (line, row) in rows[..length].iter().enumerate() {
+                for i in 0..row.moves.len() {
                     let offsets = repeat.offsets(line, i);
                     if step_of(&offsets).is_none() && !repeat.tables.contains(&offsets) {
                         repeat.tables.push(offsets);
@@ -181,9 +178,9 @@ impl<'a> Repeat<'a> {
             let Range { start, end } = moving.span;
             let (before, after) = (row.text[..start].trim_end(), row.text[end..].trim_start());
             let is_whole = before.ends_with(['(', ',', '+']) && after.starts_with([')', ',', ';', '+']);
-            let sum = format!("{} {moved}", &row.text[start..end]);
-            out.push_str(&row.text[done..start]);
-            out.push_str(&if is_whole { sum } else { format!("({sum})") });
+            let (open, close) = if is_whole { ("", "") } else { ("(", ")") };
+            let [skipped, first] = [&row.text[done..start], &row.text[start..end]];
+            let _ = write!(out, "{skipped}{open}{first} {moved}{close}");
             done = end;
         }
         out + &row.text[done..]
@@ -291,7 +288,7 @@ mod tests {
         let names: Vec<String> = (0..5).map(|t| format!("h_{t}")).collect();
         let pointers: FxHashMap<&str, Address> =
             names.iter().enumerate().map(|(t, name)| (name.as_str(), at(1000 - 8 * t))).collect();
-        let text: String = (0..4)
+        let text = (0..4)
             .map(|t| {
                 format!(
                     "/* step {t} */\nif (thread == 0) f(x + {}, (const void *)h_{t}, h_{});\nwait();\n",
@@ -299,7 +296,8 @@ mod tests {
                     t + 1
                 )
             })
-            .collect();
+            .collect::<Vec<_>>()
+            .concat();
         let out = reroll(&lines(&format!("before();\n{text}after(h_4);")), &pointers);
         let expected = "    before();\n    for (ptrdiff_t iteration = 0; iteration < 4; iteration++) {\n        \
                         /* step 0 */\n        if (thread == 0) f(x + 0 + iteration * 3, (const void *)(h_0 - iteration * 2), h_1 - iteration * 2);\n        \
@@ -339,7 +337,7 @@ mod tests {
 
     #[test]
     fn calls_that_repeat_in_pairs_are_a_loop_of_pairs() {
-        let text: String = (0..6).map(|t| format!("f(a, {t});\ng(a, {});\n", 7 * t)).collect();
+        let text = (0..6).map(|t| format!("f(a, {t});\ng(a, {});\n", 7 * t)).collect::<Vec<_>>().concat();
         let out = reroll(&lines(&text), &FxHashMap::default());
         assert_eq!(out.matches("for (").count(), 1, "{out}");
         assert!(out.contains("g(a, 0 + iteration * 7);"), "{out}");
@@ -351,8 +349,10 @@ mod tests {
         let places = [0, 64, 128, 32, 512, 256, 1024, 640, 96];
         let pointers: FxHashMap<&str, Address> =
             names.iter().zip(places).map(|(name, place)| (name.as_str(), at(place))).collect();
-        let text: String =
-            (0..8).map(|t| format!("f(h_{t}, {t});\ng(h_{t});\nwait();\nf(h_{}, 9);\n", t + 1)).collect();
+        let text = (0..8)
+            .map(|t| format!("f(h_{t}, {t});\ng(h_{t});\nwait();\nf(h_{}, 9);\n", t + 1))
+            .collect::<Vec<_>>()
+            .concat();
         let out = reroll(&lines(&text), &pointers);
         assert!(out.contains("static const ptrdiff_t offsets[8][2] = {\n"), "{out}");
         assert!(out.contains("{0, 0}, {16, 16}, {32, -8}, {8, 112}, {128, 48}, {64, 240},"), "{out}");
