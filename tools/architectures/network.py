@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -45,6 +45,21 @@ def check_size(build: Callable[[], Any]) -> int:
     if count > MOST_PARAMETERS:
         raise NotCompared(f"build: {count / 1e6:.0f} million parameters")
     return count
+
+
+def smallest(builders: Mapping[str, Callable[[], Any]]) -> str:
+    """Return which network has the fewest parameters, of those that can be built."""
+    sizes, reason = {}, "there is no network"
+    for name, build in builders.items():
+        try:
+            sizes[name] = check_size(build)
+        except NotCompared as refusal:
+            reason = str(refusal).removeprefix("build: ")
+        except Exception as failure:
+            reason = f"{type(failure).__name__}: {failure}"
+    if not sizes:
+        raise NotCompared(f"build: {reason}")
+    return min(sizes, key=sizes.__getitem__)
 
 
 def fill_zeros(module: Any) -> None:

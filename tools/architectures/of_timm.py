@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from .network import FirstTensor, Network, NotCompared, check_size, fill_zeros
+from .network import FirstTensor, Network, NotCompared, fill_zeros, smallest
 
 #: Sizes of images to try, before the one that a network was made for.
 SIZES = (64, 96, 128)
@@ -22,16 +23,11 @@ def network(name: str) -> Network:
     import timm
     import torch
 
-    sizes = {}
+    def builder(model: str) -> Callable[[], Any]:
+        return lambda: timm.create_model(model)
+
+    chosen = smallest({model: builder(model) for model in timm.list_models(module=name)})
     reason: Exception | None = None
-    for model in timm.list_models(module=name):
-        try:
-            sizes[model] = check_size(lambda model=model: timm.create_model(model))
-        except Exception as failure:
-            reason = failure
-    if not sizes:
-        raise reason if isinstance(reason, NotCompared) else NotCompared(f"build: {reason or 'there is no network'}")
-    chosen = min(sizes, key=sizes.__getitem__)
     for pixels in (*SIZES, timm.get_pretrained_cfg(chosen).input_size[-1]):
         for options in ({"img_size": pixels}, {}):
             torch.manual_seed(0)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from .network import FirstTensor, Network, NotCompared, check_size, fill_zeros
+from .network import FirstTensor, Network, NotCompared, fill_zeros, smallest
 
 #: Sizes of images to try.
 SIZES = (64, 96, 128, 224, 256, 299)
@@ -14,20 +15,21 @@ SIZES = (64, 96, 128, 224, 256, 299)
 FRAMES = 16
 
 
-def _builders() -> dict[str, list[Callable[..., Any]]]:
-    """Functions that build networks by the name of their module behind ``torchvision.models.``."""
+def _modules() -> dict[str, dict[str, Callable[[], Any]]]:
+    """Functions that build networks by name, by the name of their module behind ``torchvision.models.``."""
     from torchvision import models
 
-    found: dict[str, list[Callable[..., Any]]] = {}
+    found: dict[str, dict[str, Callable[[], Any]]] = {}
     for name in models.list_models():
         builder = models.get_model_builder(name)
-        found.setdefault(builder.__module__.removeprefix("torchvision.models."), []).append(builder)
+        module = builder.__module__.removeprefix("torchvision.models.")
+        found.setdefault(module, {})[name] = partial(_build, builder)
     return found
 
 
 def names() -> list[str]:
     """Names of all modules: ``resnet``, ``segmentation.fcn``, ``video.swin_transformer`` and so on."""
-    return list(_builders())
+    return list(_modules())
 
 
 def _build(builder: Callable[..., Any]) -> Any:
@@ -41,12 +43,8 @@ def network(name: str) -> Network:
     """Return the smallest network of a module."""
     import torch
 
-    try:
-        smallest = min(_builders()[name], key=lambda builder: check_size(lambda: _build(builder)))
-    except NotCompared:
-        raise
-    except Exception as failure:
-        raise NotCompared(f"build: {type(failure).__name__}: {failure}") from failure
+    networks = _modules()[name]
+    build = networks[smallest(networks)]
     frames = (FRAMES,) if name.startswith("video") else ()
     reason: Exception | None = None
     for pixels in SIZES:
@@ -55,7 +53,7 @@ def network(name: str) -> Network:
         # Optical flow is between two images.
         args = (images, images.flip(-1)) if name.startswith("optical_flow") else (images,)
         try:
-            model = _build(smallest)
+            model = build()
             fill_zeros(model)
             module = FirstTensor(model).eval()
             with torch.no_grad():
