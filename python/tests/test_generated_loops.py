@@ -136,13 +136,14 @@ def test_the_source_of_a_recurrent_layer_is_as_long_for_any_number_of_steps(name
     assert len(_lines(name, layer, 48, autodiff="graph")) <= len(gradients) + 8
 
 
+@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("layer", ["RNN", "GRU", "LSTM"])
-def test_c_has_loops_for_calls_that_repeat(layer: str) -> None:
+def test_c_has_loops_for_calls_that_repeat(layer: str, threads: int) -> None:
     sizes, rng = {"input": (40, 4, 16)}, np.random.default_rng(0)
     x = rng.normal(size=sizes["input"]).astype(np.float32)
     cotangent = {"output": rng.normal(size=(40, 4, 48)).astype(np.float32)}
     results = []
-    for target in (ml.CBackend(num_threads=1), ml.NumpyBackend()):
+    for target in (ml.CBackend(num_threads=threads), ml.NumpyBackend()):
         compiled = ml.compile(getattr(ml, layer)(48, length=40), target, shapes=sizes)
         params = compiled.randomize_params(seed=0)
         results.append(compiled.evaluate_gradients(params, {"input": x}, cotangent, include_output=True))

@@ -491,7 +491,8 @@ impl Run<'_> {
     }
     /// Pointers to what the calls name.
     fn pointers(&self, calls: &str) -> String {
-        let named: BTreeSet<&str> = words(calls).collect();
+        let is_code = |line: &&str| !line.trim_start().starts_with("/*");
+        let named: BTreeSet<&str> = calls.lines().filter(is_code).flat_map(words).collect();
         let mut out = String::new();
         for &b in self.used.iter().filter(|b| named.contains(self.names[**b].as_str())) {
             let buffer = &self.program.buffers[b];

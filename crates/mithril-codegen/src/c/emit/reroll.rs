@@ -112,7 +112,7 @@ impl<'a> Repeat<'a> {
         }
         repeat
     }
-    /// How many lines a loop is shorter than its iterations.
+    /// How many lines a loop is shorter than its iterations, without the comment.
     fn saved(&self) -> usize {
         let table = (self.tables.len() * self.iterations).div_ceil(NUMBERS_OF_A_LINE) + 4;
         let table = if self.tables.is_empty() { 2 } else { table };
@@ -125,18 +125,19 @@ impl<'a> Repeat<'a> {
         (0..self.iterations).map(|t| (value(t) - first.value) / first.unit()).collect()
     }
     fn write(&self, out: &mut String) {
+        let n = self.iterations;
+        let _ = writeln!(out, "    /* {n} iterations, in which names are those of the first. */");
         let indent = if self.tables.is_empty() { "" } else { "    " };
         if !self.tables.is_empty() {
             let _ = write!(
                 out,
-                "    {{\n        static const ptrdiff_t offsets[{}][{}] = {{\n            ",
-                self.iterations,
+                "    {{\n        static const ptrdiff_t offsets[{n}][{}] = {{\n            ",
                 self.tables.len()
             );
-            for t in 0..self.iterations {
+            for t in 0..n {
                 let row: Vec<String> = self.tables.iter().map(|table| table[t].to_string()).collect();
                 let is_last = (t + 1) % NUMBERS_OF_A_LINE.div_ceil(self.tables.len()) == 0;
-                let end = if t + 1 == self.iterations {
+                let end = if t + 1 == n {
                     ","
                 } else if is_last {
                     ",\n            "
@@ -147,7 +148,6 @@ impl<'a> Repeat<'a> {
             }
             out.push_str("\n        };\n");
         }
-        let n = self.iterations;
         let _ = writeln!(out, "    {indent}for (ptrdiff_t iteration = 0; iteration < {n}; iteration++) {{");
         for line in 0..self.length {
             let _ = write!(out, "    {indent}{}", self.line(line));
@@ -299,7 +299,7 @@ mod tests {
             .collect::<Vec<_>>()
             .concat();
         let out = reroll(&lines(&format!("before();\n{text}after(h_4);")), &pointers);
-        let expected = "    before();\n    for (ptrdiff_t iteration = 0; iteration < 4; iteration++) {\n        \
+        let expected = "    before();\n    /* 4 iterations, in which names are those of the first. */\n    for (ptrdiff_t iteration = 0; iteration < 4; iteration++) {\n        \
                         /* step 0 */\n        if (thread == 0) f(x + 0 + iteration * 3, (const void *)(h_0 - iteration * 2), h_1 - iteration * 2);\n        \
                         wait();\n    }\n    after(h_4);\n";
         assert_eq!(out, expected);
