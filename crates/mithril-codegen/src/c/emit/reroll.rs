@@ -196,6 +196,7 @@ fn step_of(offsets: &[i64]) -> Option<i64> {
 /// A line.
 struct Row<'a> {
     text: &'a str,
+    is_comment: bool,
     /// Its hash without the numbers and pointers.
     shape: u64,
     /// Numbers and pointers in it, in order.
@@ -238,11 +239,24 @@ impl<'a> Row<'a> {
                 }
             }
         }
-        Self { text, shape: shape.finish(), moves }
+        Self { text, is_comment, shape: shape.finish(), moves }
     }
-    /// Whether it is the same line but for numbers and pointers into the same memory.
+    /// Whether it is the same line but for numbers and pointers into the same memory, or a comment as well.
     fn is_like(&self, other: &Self) -> bool {
-        self.shape == other.shape && self.moves.len() == other.moves.len()
+        // Most lines differ by their hashes.
+        if self.shape != other.shape || self.moves.len() != other.moves.len() {
+            return false;
+        }
+        let kind = |moving: &Moving| moving.address.map(|address| (address.block, address.element));
+        let pairs = || self.moves.iter().zip(&other.moves);
+        self.is_comment && other.is_comment
+            || self.between().eq(other.between()) && pairs().all(|(a, b)| kind(a) == kind(b))
+    }
+    /// What stands before, between and behind numbers and pointers.
+    fn between(&self) -> impl Iterator<Item = &'a str> {
+        let starts = std::iter::once(0).chain(self.moves.iter().map(|moving| moving.span.end));
+        let ends = self.moves.iter().map(|moving| moving.span.start).chain(std::iter::once(self.text.len()));
+        starts.zip(ends).map(|(start, end)| &self.text[start..end])
     }
     /// How far each number and pointer moves from this line to a later one.
     fn steps(&self, later: &Self) -> impl Iterator<Item = i64> {
