@@ -57,3 +57,31 @@ def test_the_smallest_network_that_can_be_built_is_taken():
         smallest(large)
     with pytest.raises(NotCompared, match="not without weights"):
         smallest({"refuses": refuses})
+
+
+def test_architectures_of_transformers_are_made_small():
+    pytest.importorskip("transformers")
+    from tools.architectures import of_transformers
+
+    assert "bert" in of_transformers.names()
+    network = of_transformers.network("bert")
+    assert sum(parameter.numel() for parameter in network.module.parameters()) < 1e6
+    outcome, apart = comparison.compare(network, ["numpy"], onnx=False, gradients=True)
+    assert outcome == "agrees"
+    assert 0 < apart < 1e-5
+    with pytest.raises(NotCompared, match="build: "):
+        of_transformers.network("autoformer")
+
+
+def test_finite_differences_tell_a_gradient_from_a_wrong_one():
+    # By a hundredth is found, whatever PyTorch's is.
+    torch.manual_seed(0)
+    module = torch.nn.Linear(3, 2)
+    x, cotangent = torch.randn(4, 3), torch.randn(4, 2)
+    right = (cotangent.T @ x).numpy()
+    lacking = right.copy()
+    lacking[0] = 0
+    for wrong in (right * 1.01, lacking, np.zeros_like(right)):
+        assert comparison._is_slope(module, (x,), cotangent, "weight", right, wrong)
+        assert not comparison._is_slope(module, (x,), cotangent, "weight", wrong, right)
+        assert not comparison._is_slope(module, (x,), cotangent, "weight", wrong, -right)

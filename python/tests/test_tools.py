@@ -496,30 +496,3 @@ def test_check_and_compare_with_a_function_that_cannot_be_traced():
     result = ml.compare(model, ["numpy", WrongForward()], SHAPES)
     assert result.agree, str(result)
     assert any("black_box" in note for note in result.reports["numpy"].notes)
-
-
-def test_architectures_are_compared(monkeypatch):
-    pytest.importorskip("transformers")
-    torch = pytest.importorskip("torch")
-    from tools import architectures
-
-    assert "bert" in architectures.names()
-    outcome, apart = architectures.compare("bert", ["numpy"], gradients=True)
-    assert outcome == "agrees"
-    assert 0 < apart < 1e-5
-    outcome, reason = architectures.compare("autoformer", ["numpy"], gradients=False)
-    assert outcome == "build", reason
-    # A gradient that is wrong by a hundredth is found, whatever PyTorch's is.
-    module = torch.nn.Linear(3, 2)
-    x, cotangent = torch.randn(4, 3), torch.randn(4, 2)
-    right = (cotangent.T @ x).numpy()
-    lacking = right.copy()
-    lacking[0] = 0
-    for wrong in (right * 1.01, lacking, np.zeros_like(right)):
-        assert architectures._is_slope(module, (x,), cotangent, "weight", right, wrong)
-        assert not architectures._is_slope(module, (x,), cotangent, "weight", wrong, right)
-        assert not architectures._is_slope(module, (x,), cotangent, "weight", wrong, -right)
-    monkeypatch.setattr(architectures, "CLOSE_GRADIENTS", -1.0)
-    outcome, more = architectures.compare("bert", ["numpy"], gradients=True)
-    assert outcome == "different"
-    assert any(key.startswith("gradient of ") for key in more)
