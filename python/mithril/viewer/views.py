@@ -251,7 +251,8 @@ def view(
         What an ``.svg`` at `path` shows: ``"graph"``, ``"flame_graph"``, ``"roofline"`` or ``"plan"``.
     gradients : bool, default False
         Whether to show how the gradients are computed: the stages of `PhysicalModel.gradient_stages`, their source and
-        the memory that they need. A model that is not compiled is compiled for training then.
+        the memory that they need. A model that is not compiled is compiled for training then, with Mithril's gradients
+        on each backend; of one that is compiled, those of a framework (``autodiff="native"``) have no stages.
 
     Returns
     -------
@@ -308,7 +309,9 @@ def view(
     else:
         if backend is None:
             backend = NumpyBackend() if profile is False else CBackend()
-        compiled = compile(logical_of(model), make(backend), shapes=shapes, inference=not gradients)
+        # Frameworks that differentiate by themselves have no graph of it to show.
+        options: dict[str, Any] = {"autodiff": "graph"} if gradients else {"inference": True}
+        compiled = compile(logical_of(model), make(backend), shapes=shapes, **options)
     if plan is None and internals.program_settings(compiled).layout is not None:
         plan = compiled.parallel_plan
     _check_picture(picture, has_profile=profile is not False, has_plan=plan is not None)
