@@ -104,7 +104,7 @@ def _gradients(
     if not first:
         return {}
     with torch.no_grad():
-        for parameter in module.parameters():
+        for parameter in filter(torch.is_floating_point, module.parameters()):
             parameter.mul_(1 + 1e-3 * torch.randn_like(parameter))
     moved = {name: parameter.detach().numpy() for name, parameter in module.named_parameters() if name in params}
     second = _different_gradients(module, args, compiled, {**params, **moved}, data)
