@@ -67,7 +67,7 @@ def test_dump_takes_current_and_former_names(monkeypatch, capsys):
     printed = capsys.readouterr().err
     assert f"--- cse\n{stages['cse']}" in printed
     assert f"--- prune\n{stages['dce']}" in printed
-    assert "--- nonsense\nthere is no such stage" in printed
+    assert "--- nonsense\nthere is no such stage; stages: infer, fold_constants" in printed
 
 
 def test_dump_shows_the_stages_of_gradients_when_they_are_made(monkeypatch, capsys):

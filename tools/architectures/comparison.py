@@ -127,7 +127,8 @@ def _different_gradients(
     theirs = {key: p.grad.numpy() for key, p in module.named_parameters() if p.grad is not None}
     # What nearly cancels is small beside the other gradients.
     least = 1e-3 * max((np.abs(gradient).max(initial=0) for gradient in theirs.values()), default=0)
-    different = {key: float("inf") for key, gradient in theirs.items() if key not in found and gradient.any()}
+    missing = [key for key, gradient in theirs.items() if key not in found and gradient.any()]
+    different = {f"gradient of {key}": float("inf") for key in missing}
     wide: dict[str, Any] | None = None
     for key, gradient in found.items():
         other = theirs.get(key, np.zeros_like(gradient))
@@ -146,6 +147,11 @@ def _different_gradients(
 
 def _wide(module: Any, args: Any) -> tuple[Any, tuple[Any, ...]]:
     """Return a module and what it takes in float64."""
+    import torch
+
+    with torch.no_grad():
+        # Some keep what they computed, and results with gradients cannot be copied.
+        module(*args)
     return copy.deepcopy(module).double(), tuple(arg.double() if arg.is_floating_point() else arg for arg in args)
 
 

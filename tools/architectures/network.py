@@ -72,3 +72,11 @@ def fill_zeros(module: Any) -> None:
     for parameter in module.parameters():
         if parameter.numel() > 1 and not parameter.any():
             parameter.data.normal_(0, 0.02)
+
+
+def called(model: Any, args: tuple[Any, ...], keys: Sequence[str] = ()) -> Network:
+    """Return a model with arguments that it was called with, by the names in `keys` where it has any."""
+    module = FirstTensor(model, keys).eval()
+    with torch.no_grad():
+        module(*args)
+    return Network(module, args)

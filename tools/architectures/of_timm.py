@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .network import FirstTensor, Network, NotCompared, fill_zeros, smallest
+from .network import Network, NotCompared, called, fill_zeros, smallest
 
 #: Sizes of images to try, before the one that a network was made for.
 SIZES = (64, 96, 128)
@@ -32,18 +32,9 @@ def network(name: str) -> Network:
         for options in ({"img_size": pixels}, {}):
             torch.manual_seed(0)
             try:
-                return _called(timm.create_model(chosen, **options), pixels)
+                model = timm.create_model(chosen, **options)
+                fill_zeros(model)
+                return called(model, (torch.randn(2, 3, pixels, pixels),))
             except Exception as failure:
                 reason = failure
     raise NotCompared(f"call: {type(reason).__name__}: {reason}")
-
-
-def _called(model: Any, pixels: int) -> Network:
-    """Return a model with images that it was called with."""
-    import torch
-
-    fill_zeros(model)
-    module, images = FirstTensor(model).eval(), torch.randn(2, 3, pixels, pixels)
-    with torch.no_grad():
-        module(images)
-    return Network(module, (images,))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from .network import FirstTensor, Network, NotCompared, fill_zeros, smallest
+from .network import Network, NotCompared, called, fill_zeros, smallest
 
 #: Sizes of images to try.
 SIZES = (64, 96, 128, 224, 256, 299)
@@ -55,11 +55,7 @@ def network(name: str) -> Network:
         try:
             model = build()
             fill_zeros(model)
-            module = FirstTensor(model).eval()
-            with torch.no_grad():
-                module(*args)
+            return called(model, args)
         except Exception as failure:
             reason = failure
-        else:
-            return Network(module, args)
     raise NotCompared(f"call: {type(reason).__name__}: {reason}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .network import FirstTensor, Network, NotCompared, check_size, fill_zeros
+from .network import Network, NotCompared, called, check_size, fill_zeros
 
 #: Sizes that make networks small, by the names that configs have for them.
 SIZES = {
@@ -201,14 +201,10 @@ def _attempt(name: str, sizes: Mapping[str, int], divisor: int) -> Network:
         fill_zeros(model)
         stage = "call"
         for inputs in _candidates(config, model):
-            module, args = FirstTensor(model, list(inputs)).eval(), tuple(inputs.values())
             try:
-                with torch.no_grad():
-                    module(*args)
+                return called(model, tuple(inputs.values()), tuple(inputs))
             except Exception as failure:
                 reason = reason or failure
-            else:
-                return Network(module, args)
     except Exception as failure:
         reason = failure
     raise NotCompared(f"{stage}: {type(reason).__name__}: {reason}") from reason

@@ -67,4 +67,5 @@ def dump(stages: Callable[[], Mapping[str, str]], *, gradients: bool = False) ->
         if name == "differentiate" and name not in texts:
             continue
         heading = f"gradients: {name}" if gradients else name
-        print(f"--- {heading}\n{texts.get(name, 'there is no such stage')}", file=sys.stderr)
+        absent = f"there is no such stage; stages: {', '.join(texts)}"
+        print(f"--- {heading}\n{texts.get(name, absent)}", file=sys.stderr)

@@ -106,7 +106,10 @@ def from_jax(
 
     jax = require("from_jax", "jax")
     if not callable(function):
-        raise InvalidValueError(f"from_jax takes a function, not a value of type {type(function).__name__}")
+        raise InvalidValueError(
+            f"from_jax takes a function, not a value of type {type(function).__name__}",
+            hint="give the function first, and then its example inputs: ml.from_jax(function, (x,))",
+        )
     check_kwargs("from_jax", kwargs)
     if not isinstance(args, (list, tuple)):
         args = (args,)
