@@ -4,7 +4,8 @@ Each network of `bench.broad_networks` runs in a process of its own that is boun
 PyTorch as it is and with `torch.compile`, in turns. A step is the loss, its gradients and an update by SGD with
 momentum. All start with the same weights; the losses of the first steps are compared before anything is measured.
 Beside the times stands the peak memory of a process that only takes steps, without what it needed before it had the
-network.
+network. ``--precision bfloat16`` computes products and convolutions in bfloat16, with weights and gradients in
+float32: ours by the option of the backend, PyTorch's by autocast.
 
 ``--explain NETWORK`` prints our steps, the slowest first.
 """
@@ -31,6 +32,9 @@ from .timing import turns
 #: Losses must be this close, as ratios: the first, and those behind it. Deep networks with random weights multiply
 #: what is rounded: a gradient of ResNet-50 by PyTorch is 2 % off that in float64.
 CLOSE, LATER, STEPS = 1e-4, 2e-2, 3
+
+#: The same where products are rounded to bfloat16.
+CLOSE_BFLOAT16, LATER_BFLOAT16 = 2e-2, 1e-1
 
 #: The step of SGD, and its momentum.
 RATE, MOMENTUM = 1e-3, 0.9
@@ -105,7 +109,7 @@ def _first(output: Any) -> Any:
     return output[0] if isinstance(output, tuple | list) else output
 
 
-def mine(module: Any, inputs: tuple[Any, ...], threads: int) -> tuple[Step, Any, dict[str, Any]]:
+def mine(module: Any, inputs: tuple[Any, ...], threads: int, precision: str) -> tuple[Step, Any, dict[str, Any]]:
     """Return a training step of ours; the compiled model, and the batch."""
     import mithril as ml
 
@@ -113,14 +117,14 @@ def mine(module: Any, inputs: tuple[Any, ...], threads: int) -> tuple[Step, Any,
     data = dict(
         zip([key for key in model.input_keys if key not in params], [each.numpy() for each in inputs], strict=True)
     )
-    compiled = ml.compile(model, ml.CBackend(num_threads=threads))
+    compiled = ml.compile(model, ml.CBackend(num_threads=threads, precision=precision))
     compiled.load_params(params)
     (loss,) = compiled.output_keys
     step = ml.train.TrainingStep(compiled, ml.optim.SGD(RATE, momentum=MOMENTUM), loss=loss)
     return lambda: float(step(data)[loss]), compiled, data
 
 
-def theirs(module: Any, inputs: tuple[Any, ...], name: str) -> Step:
+def theirs(module: Any, inputs: tuple[Any, ...], name: str, precision: str) -> Step:
     """Return a training step of PyTorch."""
     import torch
 
@@ -130,7 +134,8 @@ def theirs(module: Any, inputs: tuple[Any, ...], name: str) -> Step:
 
     def step() -> float:
         optimizer.zero_grad()
-        loss = forward(*inputs)
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+            loss = forward(*inputs)
         loss.backward()
         optimizer.step()
         return float(loss.detach())
@@ -138,26 +143,27 @@ def theirs(module: Any, inputs: tuple[Any, ...], name: str) -> Step:
     return step
 
 
-def measure(name: str, batch: int, threads: int, peers: list[str]) -> dict[str, Any]:
+def measure(name: str, batch: int, threads: int, peers: list[str], precision: str) -> dict[str, Any]:
     """Measure one network in this process."""
     import torch
 
     torch.set_num_threads(threads)
     module, inputs = build(name, batch)
     start = time.perf_counter()
-    ours, _, _ = mine(module, inputs, threads)
+    ours, _, _ = mine(module, inputs, threads, precision)
     losses = [ours() for _ in range(STEPS)]
     result: dict[str, Any] = {"first": time.perf_counter() - start}
     sides, names = [ours], ["ours"]
+    first, later = (CLOSE, LATER) if precision == "float32" else (CLOSE_BFLOAT16, LATER_BFLOAT16)
     for other in peers:
         module, inputs = build(name, batch)
-        step = theirs(module, inputs, other)
+        step = theirs(module, inputs, other, precision)
         try:
             others = [step() for _ in range(STEPS)]
         except Exception as reason:
             result[f"{other} failed"] = str(reason).splitlines()[0][:200]
             continue
-        if not (np.allclose(losses[:1], others[:1], rtol=CLOSE) and np.allclose(losses, others, rtol=LATER)):
+        if not (np.allclose(losses[:1], others[:1], rtol=first) and np.allclose(losses, others, rtol=later)):
             raise AssertionError(f"losses {losses}, of {other} {others}")
         sides.append(step)
         names.append(other)
@@ -167,7 +173,7 @@ def measure(name: str, batch: int, threads: int, peers: list[str]) -> dict[str, 
     return result
 
 
-def memory(name: str, batch: int, threads: int, side: str) -> dict[str, Any]:
+def memory(name: str, batch: int, threads: int, side: str, precision: str) -> dict[str, Any]:
     """Return how many bytes this process holds at most while a side takes steps, beyond what it began with."""
     import mithril  # noqa: F401 - what is imported is not counted
     import torch
@@ -175,9 +181,11 @@ def memory(name: str, batch: int, threads: int, side: str) -> dict[str, Any]:
     torch.set_num_threads(threads)
     before = status("VmRSS")
     module, inputs = build(name, batch)
-    step = mine(module, inputs, threads)[0] if side == "ours" else theirs(module, inputs, side)
     if side == "ours":
+        step = mine(module, inputs, threads, precision)[0]
         del module
+    else:
+        step = theirs(module, inputs, side, precision)
     for _ in range(STEPS):
         step()
     gc.collect()
@@ -188,10 +196,10 @@ def memory(name: str, batch: int, threads: int, side: str) -> dict[str, Any]:
     return {side: status("VmHWM") - before}
 
 
-def explain(name: str, batch: int, threads: int) -> None:
+def explain(name: str, batch: int, threads: int, precision: str) -> None:
     """Print our steps, the slowest first, without the update of the parameters."""
     module, inputs = build(name, batch)
-    _, compiled, data = mine(module, inputs, threads)
+    _, compiled, data = mine(module, inputs, threads, precision)
     (loss,) = compiled.output_keys
     print(compiled.profile(compiled.parameters, data, {loss: 1.0}))
 
@@ -219,21 +227,24 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8, help="default: %(default)s")
     parser.add_argument("--threads", type=int, default=1, help="default: %(default)s")
     parser.add_argument("--peers", default=",".join(PEERS), help="default: %(default)s")
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="default: %(default)s")
     parser.add_argument("--memory", action="store_true", help="measure the memory of steps, too")
     options = parser.parse_args()
     peers = [name for name in options.peers.split(",") if name]
     if options.explain:
-        return explain(options.explain, options.batch, options.threads)
+        return explain(options.explain, options.batch, options.threads, options.precision)
     if options.measure:
-        name, batch, threads = options.network[0], options.batch, options.threads
-        found = memory(name, batch, threads, options.side) if options.side else measure(name, batch, threads, peers)
-        return print(json.dumps(found))
+        name, batch, threads, precision = options.network[0], options.batch, options.threads, options.precision
+        if options.side:
+            return print(json.dumps(memory(name, batch, threads, options.side, precision)))
+        return print(json.dumps(measure(name, batch, threads, peers, precision)))
     print("| network | batch | threads | ours, ms | " + ", ms | ".join(PEERS), end="")
     print(", ms | ours is faster by | first step, s | MB (ours, " + ", ".join(PEERS) + ") |")
     print("|---|---|---|---|---|---|---|---|---|")
     ratios = []
     for name in options.network or CHOICE:
-        common = ("--measure", "--network", name, "--batch", str(options.batch), "--threads", str(options.threads))
+        sizes = ("--batch", str(options.batch), "--threads", str(options.threads))
+        common = ("--measure", "--network", name, *sizes, "--precision", options.precision)
         result = alone("bench.broad_training", *common, "--peers", ",".join(peers), threads=options.threads)
         held: dict[str, Any] = {}
         for side in ("ours", *peers) if options.memory else ():

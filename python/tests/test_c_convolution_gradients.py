@@ -84,3 +84,23 @@ def test_what_is_interleaved_is_read_without_choices(groups, stride):
     assert loops
     for loop in loops:
         assert " && " not in loop, loop
+
+
+@pytest.mark.parametrize("options", [{}, {"groups": 4}, {"stride": 2}, {"dilation": 2}])
+def test_products_in_bfloat16(options):
+    """Operands are rounded to bfloat16; the same kernels sum in float32 as without `precision`."""
+    torch.manual_seed(0)
+    module = torch.nn.Conv2d(8, 32, 3, padding=1, **options)
+    x = torch.randn(3, 8, 14, 11)
+    model, params = ml.from_torch(module, (x,))
+    (key,) = (name for name in model.input_keys if name not in params)
+    compiled = ml.compile(model, ml.CBackend(num_threads=2, precision="bfloat16"))
+    compiled.load_params(params)
+    (name,) = compiled.output_keys
+    cotangent = torch.randn(module(x).shape)
+    call = (compiled.parameters, {key: x.numpy()}, {name: cotangent.numpy()})
+    _, gradients_of = compiled.evaluate(*call)
+    exact = module.to(torch.bfloat16).double()
+    exact(x.bfloat16().double()).backward(cotangent.bfloat16().double())
+    close(gradients_of["weight"], exact.weight.grad.numpy(), 2**-8)
+    assert any("gradient of 3x3 weights" in row.what for row in compiled.profile(*call, runs=1).rows)

@@ -1,5 +1,5 @@
-//! Promotion: 16-bit floats that a convolution reads become float32 first, each tensor once, since every element is read many
-//! times; so does a vector that is multiplied with a matrix. Larger matrix products convert 16-bit floats where they pack them,
+//! Promotion: 16-bit floats that a convolution, or the gradient of its weights, reads become float32 first, each tensor once,
+//! since every element is read many times; so does a vector that is multiplied with a matrix. Larger matrix products convert 16-bit floats where they pack them,
 //! everything else where it reads them. Where the processor multiplies pairs of bfloat16, products with a matrix that is
 //! packed ahead read both factors as they are. `half_layout.rs` takes the copies away from convolutions that need none.
 
@@ -12,6 +12,7 @@ use crate::c::analysis::convolution::is_convolution;
 use crate::c::ir::expr::{BufferId, Expr, Index, StepId};
 use crate::c::ir::program::{LoopBuffer, LoopProgram, LoopStep, LoopWork, Nest, Place};
 use crate::c::request::Request;
+use crate::c::select::weight_gradient::is_weight_gradient;
 use crate::ids::Id as _;
 
 /// Products of an element from which on a small tensor is converted first.
@@ -44,7 +45,9 @@ pub fn promote(program: &mut LoopProgram, request: &Request) {
         let known = program.buffers.end();
         let mut converted = copies(program, &wide, &halves);
         let mut wider = reading(nest, &wide, &converted);
-        if !contraction(&wider).is_some_and(|c| is_convolution(program, &wider, &c)) {
+        if !contraction(&wider).is_some_and(|c| {
+            is_convolution(program, &wider, &c) || is_weight_gradient(program, &wider, &c, &request.target)
+        }) {
             program.buffers.truncate(known);
             if contraction(nest).is_some_and(|c| is_of_pairs(&c, &weights)) {
                 continue;

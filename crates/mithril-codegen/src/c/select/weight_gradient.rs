@@ -3,25 +3,40 @@
 
 use crate::c::analysis::affine::{affine, flat_loads};
 use crate::c::analysis::contraction::{Contraction, the_sum};
-use crate::c::analysis::convolution::{names, pixels, sliding};
+use crate::c::analysis::convolution::{Shape, names, pixels, sliding};
 use crate::c::ir::expr::{BufferId, Expr, Index, Var};
-use crate::c::ir::program::{KernelCall, KernelMemory, KernelProgram, KernelWork, Nest, Place};
+use crate::c::ir::program::{
+    KernelCall, KernelMemory, KernelProgram, KernelWork, Level, Nest, Place, Program,
+};
 use crate::c::kernels::spec::epilogue::Epilogue;
 use crate::c::kernels::spec::strides::Stored;
 use crate::c::kernels::weight_gradient::correlation::Correlation;
 use crate::c::kernels::weight_gradient::grouped::GroupedCorrelation;
 use crate::c::select::context::{SelectionContext, call, is_fixed, operands};
 use crate::c::syntax::template::c_type;
+use crate::c::target::Target;
 
-/// The gradient of weights that a nest is, if it is one: more pixels are summed over than there are weights.
-pub fn correlation(
-    program: &KernelProgram,
+/// Whether a kernel computes a nest as the gradient of weights.
+pub fn is_weight_gradient<L: Level>(
+    program: &Program<L>,
     nest: &Nest,
     c: &Contraction<'_>,
-    making: &mut SelectionContext<'_>,
-) -> Option<KernelCall> {
-    let (conv, [x, w], vars) = sliding(program, nest, c).filter(|(conv, ..)| conv.stored == Stored::Same)?;
-    if conv.depth.is_some() {
+    target: &Target,
+) -> bool {
+    sums_of_pixels(program, nest, c, target).is_some()
+}
+
+/// The gradient of weights that a nest is, as a convolution by the result of one; with the height and width of the
+/// weights. More pixels are summed over than there are weights.
+fn sums_of_pixels<L: Level>(
+    program: &Program<L>,
+    nest: &Nest,
+    c: &Contraction<'_>,
+    target: &Target,
+) -> Option<(Shape, [usize; 2])> {
+    let shape = sliding(program, nest, c)?;
+    let (conv, _, vars) = &shape;
+    if conv.stored != Stored::Same || conv.depth.is_some() {
         return None;
     }
     let [height, width] = match vars[2..] {
@@ -29,13 +44,24 @@ pub fn correlation(
         [x] => [1, x.size as usize],
         _ => return None,
     };
-    let target = *making.library.target();
     let sums_pixels = conv.kernel.iter().product::<usize>() > height * width;
-    let is_grouped = conv.groups > 1;
-    let suits = sums_pixels && (is_grouped || Correlation::suits(conv.filters, conv.element, &target));
-    if !suits || is_fixed(program, w, making.request) {
+    let fills_vectors = conv.groups > 1 || Correlation::suits(conv.filters, conv.element, target);
+    (sums_pixels && fills_vectors).then_some((shape, [height, width]))
+}
+
+/// The gradient of weights that a nest is, if it is one.
+pub fn correlation(
+    program: &KernelProgram,
+    nest: &Nest,
+    c: &Contraction<'_>,
+    making: &mut SelectionContext<'_>,
+) -> Option<KernelCall> {
+    let target = *making.library.target();
+    let ((conv, [x, w], vars), [height, width]) = sums_of_pixels(program, nest, c, &target)?;
+    if is_fixed(program, w, making.request) {
         return None;
     }
+    let is_grouped = conv.groups > 1;
     // What counts channels of the image counts groups, and images inside of them.
     let images = conv.channels / conv.groups;
     let (image, image_strides, group_stride) = planes(program, x, conv.groups)?;
