@@ -209,8 +209,8 @@ def row(name: str, batch: int, threads: int, result: dict[str, Any], held: dict[
     start = f"| {name} | {batch} | {threads} |"
     if "error" in result:
         return f"{start} {result['error']} | | | | | |"
-    times = [result.get(peer) for peer in PEERS]
-    others = " | ".join("fails" if each is None else f"{each * 1e3:.0f}" for each in times)
+    absent = {peer: "fails" if f"{peer} failed" in result else "-" for peer in PEERS}
+    others = " | ".join(f"{result[peer] * 1e3:.0f}" if peer in result else absent[peer] for peer in PEERS)
     faster = ratio(result, PEERS)
     text = "" if faster is None else f"{faster:.2f}"
     megabytes = ", ".join(f"{held[side] / 1e6:.0f}" if side in held else "-" for side in ("ours", *PEERS))

@@ -102,5 +102,6 @@ def test_products_in_bfloat16(options):
     _, gradients_of = compiled.evaluate(*call)
     exact = module.to(torch.bfloat16).double()
     exact(x.bfloat16().double()).backward(cotangent.bfloat16().double())
+    # The gradient is rounded to bfloat16, to half a unit of 2**-8 at most.
     close(gradients_of["weight"], exact.weight.grad.numpy(), 2**-8)
     assert any("gradient of 3x3 weights" in row.what for row in compiled.profile(*call, runs=1).rows)

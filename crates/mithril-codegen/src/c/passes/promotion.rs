@@ -1,7 +1,8 @@
 //! Promotion: 16-bit floats that a convolution, or the gradient of its weights, reads become float32 first, each tensor once,
-//! since every element is read many times; so does a vector that is multiplied with a matrix. Larger matrix products convert 16-bit floats where they pack them,
-//! everything else where it reads them. Where the processor multiplies pairs of bfloat16, products with a matrix that is
-//! packed ahead read both factors as they are. `half_layout.rs` takes the copies away from convolutions that need none.
+//! since every element is read many times; so does a vector that is multiplied with a matrix. Larger matrix products convert
+//! 16-bit floats where they pack them, everything else where it reads them. Where the processor multiplies pairs of bfloat16,
+//! products with a matrix that is packed ahead read both factors as they are. `half_layout.rs` takes the copies away from
+//! convolutions that need none.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -16,7 +16,8 @@ use crate::c::select::context::{SelectionContext, call, is_fixed, operands};
 use crate::c::syntax::template::c_type;
 use crate::c::target::Target;
 
-/// Whether a kernel computes a nest as the gradient of weights.
+/// Whether a nest is a gradient of weights of a shape that the kernels suit. [`correlation`] may still decline it for how its
+/// tensors lie.
 pub fn is_weight_gradient<L: Level>(
     program: &Program<L>,
     nest: &Nest,
