@@ -44,6 +44,58 @@ class Family(nn.Module):
         return {name: case(*rest[name]) for name, case in self.cases.items()}
 
 
+def numbers(x):
+    """Tensors of one number, complex or of a complex one's shape."""
+    made = [
+        torch.zeros(4, dtype=x.dtype),
+        torch.ones(4, dtype=x.dtype),
+        torch.full((4,), 2 - 1j),
+        torch.full_like(x, 3),
+    ]
+    made += [x.new_zeros(4), x.new_ones(4), x.new_full((4,), 0.5j), torch.zeros_like(x, dtype=torch.float32)]
+    return torch.cat([(x * y + y) for y in made])
+
+
+def likes(x):
+    return x * torch.ones_like(x) + torch.zeros_like(x)
+
+
+class Spectrum(nn.Module):
+    """A complex parameter, as Fourier neural operators have it."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(6)
+        self.weight = nn.Parameter(torch.randn(3, 4, dtype=torch.cfloat))
+        self.inner = nn.Module()
+        self.inner.weight = nn.Parameter(torch.randn(4, dtype=torch.cfloat).conj())
+
+    def forward(self, x):
+        return torch.fft.irfft((torch.fft.rfft(x)[..., :4] * self.weight).cumsum(-1) * self.inner.weight, n=6)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "c"])
+def test_complex_parameters_are_their_parts(backend):
+    module, x = Spectrum(), torch.randn(2, 3, 6)
+    model, params = ml.from_torch(module, (x,))
+    assert {name: value.shape for name, value in params.items()} == {"weight": (3, 4, 2), "inner.weight": (4, 2)}
+    factors = torch.randn(2, 3, 6)
+    outputs = module(x)
+    outputs.backward(factors)
+    compiled = ml.compile(model, ml.get_backend(backend))
+    results, grads = compiled.evaluate(params, {"x": x.numpy()}, {"output": factors.numpy()})
+    np.testing.assert_allclose(results["output"], outputs.detach(), rtol=1e-5, atol=1e-6)
+    for name, parameter in module.named_parameters():
+        np.testing.assert_allclose(grads[name], torch.view_as_real(parameter.grad), rtol=1e-4, atol=1e-5)
+
+
+def low_modes(x):
+    """The first of a spectrum, as Fourier neural operators take them."""
+    y = torch.zeros(3, x.shape[1], dtype=torch.cfloat)
+    y[:, :3] = x[:, :3] * (1 + 2j)
+    return y
+
+
 def complex_of(x):
     return torch.view_as_complex(x)
 
@@ -94,7 +146,12 @@ COMPLEXES = {
     "norm": (lambda a: torch.linalg.vector_norm(complex_of(a), dim=0), [f(3, 4, 2)]),
     "equal": (lambda a: torch.where(complex_of(a) == complex_of(a.flip(0)), a[..., 0], 0.0), [f(3, 4, 2)]),
     "not_equal": (lambda a: torch.where(complex_of(a) != complex_of(a.flip(0)), a[..., 1], 0.0), [f(3, 4, 2)]),
-    "likes": (lambda a: real_of(torch.ones_like(complex_of(a)) + torch.zeros_like(complex_of(a))), [f(3, 4, 2)]),
+    "filled": (lambda a: real_of(numbers(complex_of(a))), [f(3, 4, 2)]),
+    "mode": (lambda a: torch.fft.irfft(low_modes(torch.fft.rfft(a)), n=9), [f(3, 9)]),
+    "likes": (
+        lambda a: real_of(complex_of(a) * torch.ones_like(complex_of(a)) + torch.zeros_like(complex_of(a))),
+        [f(3, 2)],
+    ),
     "to_device": (lambda a: real_of(complex_of(a).to("cpu") * 2.0), [f(3, 2)]),
     "to_layout": (lambda a: real_of(complex_of(a).to(torch.device("cpu"), copy=True) * 2.0), [f(3, 2)]),
     "to_precision": (lambda a: real_of(complex_of(a).to(torch.complex128) * 2.0), [f(3, 2)]),

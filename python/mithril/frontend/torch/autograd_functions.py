@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .derivatives import unwatched
+
 __all__ = ["exported_with_rules", "warn_of"]
 
 
@@ -96,7 +98,8 @@ def _traced_rules(rules: list[_Rule], left_out: dict[Any, str], torch: Any) -> I
             return plain()
         rules.append(_Rule(cls, _examples(args, torch)))
         try:
-            return _call(cls, args, len(rules) - 1, torch)
+            with unwatched():
+                return _call(cls, args, len(rules) - 1, torch)
         except Exception as reason:
             left_out[cls] = f"cannot be traced ({reason})"
             raise

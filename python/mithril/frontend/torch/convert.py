@@ -16,7 +16,7 @@ from .missing import Missing, error, line, origin
 from .modules import Module, module_tree, op_name
 from .ops import OPS, Use
 from .ops.complexes import convert_complex
-from .ops.registry import cast, dtype_name, is_connection
+from .ops.registry import apply, cast, dtype_name, is_connection
 from .ops.sizes import SIZES
 from .tensors import array, tied
 
@@ -291,9 +291,7 @@ class Conversion:
     def _parameter(self, node: Any, module: Module) -> Any:
         target, tensor = self.tensors[node]
         if tensor.is_complex():
-            if tensor.requires_grad or any(changed is node for changed, _ in self.changes):
-                raise error(f"`{target}` is complex", [], "keep its parts, as torch.view_as_real returns them")
-            return Complex(IOKey(value=array(part).copy()) for part in (tensor.real, tensor.imag))
+            return self._complex_parameter(node, module)
         values = array(tensor)
         name = module.relative(target)
         if any(changed is node for changed, _ in self.changes):
@@ -308,6 +306,20 @@ class Conversion:
         if is_frozen:
             self.frozen.append(target)
         return IOKey(name, shape=list(values.shape), dtype=dtype_name(tensor.dtype), trainable=True)
+
+    def _complex_parameter(self, node: Any, module: Module) -> Complex:
+        """Keep a complex parameter as its parts, along a last axis of two; what is not trained is a constant."""
+        target, tensor = self.tensors[node]
+        if any(changed is node for changed, _ in self.changes):
+            hint = "keep its parts, as torch.view_as_real returns them"
+            raise error(f"`{target}` is complex, and changes from call to call", [], hint)
+        if not tensor.requires_grad:
+            return Complex(IOKey(value=array(part).copy()) for part in (tensor.real, tensor.imag))
+        parts = array(tensor.resolve_conj()).copy()
+        values = parts.view(parts.real.dtype).reshape(*parts.shape, 2)
+        self.params[target] = values
+        key = IOKey(module.relative(target), shape=list(values.shape), dtype=dtype_name(tensor.dtype), trainable=True)
+        return Complex(apply("view_as_complex", key))
 
     def _outputs(self, root: Scope) -> Iterator[tuple[str, Any]]:
         import torch.utils._pytree as pytree

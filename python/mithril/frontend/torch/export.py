@@ -15,6 +15,7 @@ from typing import Any
 
 from ...errors import InvalidValueError, ModelFileError, UnsupportedOpError
 from .autograd_functions import exported_with_rules, warn_of
+from .derivatives import traced_below_autograd, watched_gradients
 from .files import load
 from .functional import functionalized, is_functional
 from .graph import WRAPPERS, Program, flattened, remove_dead_code
@@ -140,13 +141,30 @@ def export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, d
     _check_call(module, args, kwargs or {})
     _check_observers(module)
     args, kwargs = distinct((tuple(args), dict(kwargs or {})), module, torch)
-    try:
-        with quiet(), _masks_as_given(torch):
-            program, left_out = exported_with_rules(
-                lambda: torch.export.export(module, args, kwargs, dynamic_shapes=dynamic, strict=False), torch
-            )
-    except Exception as reason:
-        raise _refusal(type(module).__name__, reason) from reason
+    taken: list[str] = []
+
+    def traced() -> Any:
+        with watched_gradients(torch) as calls:
+            try:
+                return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic, strict=False)
+            finally:
+                taken[:] = calls
+
+    name = type(module).__name__
+    with quiet(), _masks_as_given(torch):
+        try:
+            program, left_out = exported_with_rules(traced, torch)
+        except Exception as reason:
+            if not taken:
+                raise _refusal(name, reason) from reason
+        if taken:
+            try:
+                with traced_below_autograd(module, args, kwargs or {}, bool(dynamic), torch):
+                    program, left_out = traced(), {}
+            except UnsupportedOpError:
+                raise
+            except Exception as reason:
+                raise _refusal(name, reason) from reason
     warn_of(left_out)
     return program
 

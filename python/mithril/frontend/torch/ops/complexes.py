@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...complexes import Complex
+from .create import FILLED, parts_of
 from .movement import along
 from .registry import OPS, Use, apply, cast, convert, dtype_name, is_connection
 
@@ -28,7 +29,7 @@ PARTS: dict[str, tuple[int, ...]] = {
             *("split_with_sizes.default", "unbind.int", "cat.default", "stack.default", "roll.default", "flip.default"),
             *("tril.default", "triu.default", "index.Tensor", "index_select.default", "gather.default"),
             *("clone.default", "alias.default", "contiguous.default", "detach.default", "neg.default"),
-            *("sum.default", "sum.dim_IntList", "mean.default", "mean.dim", "cumsum.default", "zeros_like.default"),
+            *("sum.default", "sum.dim_IntList", "mean.default", "mean.dim", "cumsum.default"),
             *("fft_fftshift.default", "fft_ifftshift.default", "expand_as.default", "broadcast_to.default"),
             *("lift_fresh_copy.default", "movedim.intlist", "lift_fresh.default", "diagonal.default", "zero.default"),
             *(
@@ -88,7 +89,7 @@ def _pair(value: Any) -> Complex:
         return value
     if is_connection(value):
         return Complex((value, apply("zeros_like", value)))
-    return Complex((complex(value).real, complex(value).imag))
+    return Complex(parts_of(value))
 
 
 def _reads_complex(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -235,11 +236,6 @@ def _log(use: Use, x: Any) -> Any:
 def _sqrt(use: Use, x: Any) -> Any:
     half = apply("multiply", apply("angle", *x), 0.5)
     return Complex(apply("polar", apply("sqrt", _abs(use, x)), half))
-
-
-@_reads_complex("ones_like.default")
-def _ones_like(use: Use, x: Any, **named: Any) -> Any:
-    return Complex((apply("ones_like", x.real), apply("zeros_like", x.imag)))
 
 
 @_reads_complex("linalg_vector_norm.default")
@@ -402,6 +398,9 @@ def _complex_to_real(use: Use, x: Any, dims: Any, mode: int, size: Any) -> Any:
         x = _transformed(use, "ifft", x, axis, norm, None)
     return _transformed(use, "irfft", x, axes[-1], norm, size)
 
+
+# Tensors of one number, which may be complex or have the shape of a complex one.
+COMPLEX.update({f"aten.{name}": OPS[f"aten.{name}"] for name in FILLED})
 
 # What only reads complex numbers has a conversion too.
 for _name in COMPLEX:

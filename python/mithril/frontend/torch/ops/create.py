@@ -6,34 +6,52 @@ from typing import Any
 
 import numpy as np
 
+from ...complexes import Complex
 from .movement import size_of
 from .registry import Use, apply, convert, tensor
+
+#: Ops that make tensors of one number.
+FILLED = (
+    *("full.default", "scalar_tensor.default", "zeros.default", "ones.default", "empty.memory_format"),
+    *("zeros_like.default", "ones_like.default", "empty_like.default", "full_like.default"),
+    *("new_zeros.default", "new_ones.default", "new_full.default", "new_empty.default"),
+)
+
+
+def _filled(use: Use, shape: Any, value: Any) -> Any:
+    """Make a tensor of one number; complex ones are two."""
+    if value is None:
+        value = int("ones" in str(use.node.target))
+    if use.value.is_complex():
+        return Complex(apply("full", tuple(shape), float(part), use.dtype) for part in parts_of(value))
+    return apply("full", tuple(shape), value, use.dtype)
+
+
+def parts_of(number: Any) -> tuple[float, float]:
+    """Return the real and the imaginary part of a number."""
+    return complex(number).real, complex(number).imag
 
 
 @convert("full.default", "scalar_tensor.default")
 def _full(use: Use, *args: Any, **named: Any) -> Any:
     shape, value = args if len(args) == 2 else ((), args[0])
-    return apply("full", tuple(shape), value, use.dtype)
+    return _filled(use, shape, value)
 
 
 @convert("zeros.default", "ones.default", "empty.memory_format", "empty_permuted.default", "empty_strided.default")
 def _constant(use: Use, shape: Any, *args: Any, **named: Any) -> Any:
-    return apply("full", tuple(shape), int("ones" in str(use.node.target)), use.dtype)
+    return _filled(use, shape, None)
 
 
 @convert("zeros_like.default", "ones_like.default", "empty_like.default", "full_like.default")
 def _like(use: Use, x: Any, value: Any = None, **named: Any) -> Any:
-    if value is None:
-        value = int("ones" in str(use.node.target))
-    shape = tuple(size_of(use, x, 0, i) for i in range(use.rank))
-    return apply("full", shape, value, use.dtype)
+    x = x.real if isinstance(x, Complex) else x
+    return _filled(use, [size_of(use, x, 0, i) for i in range(use.rank)], value)
 
 
 @convert("new_zeros.default", "new_ones.default", "new_full.default", "new_empty.default")
 def _new(use: Use, x: Any, shape: Any, value: Any = None, **named: Any) -> Any:
-    if value is None:
-        value = int("ones" in str(use.node.target))
-    return apply("full", tuple(shape), value, use.dtype)
+    return _filled(use, shape, value)
 
 
 @convert("arange.default", "arange.start", "arange.start_step")
