@@ -23,6 +23,7 @@ from .missing import error
 from .modules import op_name
 from .ops import OPS
 from .quiet import quiet
+from .torchvision_ops import decompositions_of_torchvision
 
 __all__ = ["dim_names", "export", "exported", "is_known"]
 
@@ -50,6 +51,7 @@ def exported(
             return functional
     # What has a conversion stays whole; everything else goes through PyTorch's own decompositions.
     table = {op: rule for op, rule in _decompositions().items() if str(op) not in OPS or str(op) in CHANGING}
+    table |= decompositions_of_torchvision(torch)
     try:
         with quiet():
             decomposed = program.exported(torch).run_decompositions(table)
@@ -107,7 +109,9 @@ def is_known(op: str) -> bool:
     overload = getattr(getattr(getattr(torch.ops, parts[0]), parts[1], None), parts[2], None)
     if not isinstance(overload, OpOverload):
         return False
-    if overload in _decompositions() or overload.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd):
+    if overload in _decompositions() or overload in decompositions_of_torchvision(torch):
+        return True
+    if overload.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd):
         return True
     # In place of a tensor: PyTorch writes it as the op that makes a new one.
     base = parts[1][:-1]
