@@ -28,10 +28,7 @@ REFUSED = {
         "__getitem__ argwhere masked_select nonzero nonzero_static unique unique_consecutive combinations index_put "
         "repeat_interleave resize_ resize_as_ tensor_split item histogram"
     ),
-    DEPENDS: (
-        "allclose equal corrcoef cov narrow linalg.lstsq* nn.functional.ctc_loss nn.CTCLoss "
-        "nn.functional.gaussian_nll_loss nn.GaussianNLLLoss"
-    ),
+    DEPENDS: "allclose equal corrcoef cov narrow linalg.lstsq*",
     "an input is written to": (
         "cauchy exponential geometric log_normal uniform normal.in_place _batch_norm_with_update *native_batch_norm* "
         "nn.functional.batch_norm nn.functional.instance_norm nn.functional.embedding nn.functional.embedding_bag"

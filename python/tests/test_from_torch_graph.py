@@ -37,6 +37,40 @@ def test_no_gradient_flows_out_of_no_grad(decomposes):
         np.testing.assert_allclose(gradients[key], parameter.grad.numpy(), rtol=1e-4, atol=1e-5)
 
 
+class Written(nn.Module):
+    """Tensors that are written into where autograd does not see it: they keep their gradients."""
+
+    def __init__(self, decomposes):
+        super().__init__()
+        self.linear, self.decomposes = nn.Linear(4, 4), decomposes
+
+    def forward(self, x):
+        y, z = self.linear(x).exp().clone(), self.linear(x).exp().clone()
+        with torch.no_grad():
+            y.clamp_(min=0.9)
+            z[0] = z[0] * 2 + y[0]
+            with torch.enable_grad():
+                v = self.linear(x) + z
+            z.mul_(1.5)
+            w = z * 3
+            self.linear(x).relu_()
+        return y.log() * (torch.sinc(y) if self.decomposes else y) + z.log() * z + v + w
+
+
+@pytest.mark.parametrize("decomposes", [False, True])
+def test_what_is_written_under_no_grad_keeps_its_gradient(decomposes):
+    torch.manual_seed(0)
+    module, x = Written(decomposes), torch.randn(3, 4)
+    model, params = ml.from_torch(module, (x,))
+    outputs = module(x)
+    outputs.sum().backward()
+    compiled = ml.compile(model, ml.NumpyBackend())
+    results, gradients = compiled.evaluate(params, {"x": x.numpy()}, {"output": np.ones((3, 4), np.float32)})
+    np.testing.assert_allclose(results["output"], outputs.detach(), rtol=1e-5, atol=1e-5)
+    for key, parameter in module.named_parameters():
+        np.testing.assert_allclose(gradients[key], parameter.grad.numpy(), rtol=1e-4, atol=1e-4)
+
+
 def test_one_tensor_for_several_arguments_is_several_inputs():
     class Sum(nn.Module):
         def __init__(self):

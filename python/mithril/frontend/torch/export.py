@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import os
 import re
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from .missing import error
 from .modules import op_name
 from .ops import OPS
 from .quiet import quiet
+from .replaced import replaced_functions
 from .torchvision_ops import decompositions_of_torchvision
 
 __all__ = ["dim_names", "export", "exported", "is_known"]
@@ -155,7 +155,7 @@ def export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, d
                 taken[:] = calls
 
     name = type(module).__name__
-    with quiet(), _masks_as_given(torch):
+    with quiet(), replaced_functions(torch):
         try:
             program, left_out = exported_with_rules(traced, torch)
         except Exception as reason:
@@ -171,21 +171,6 @@ def export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, d
                 raise _refusal(name, reason) from reason
     warn_of(left_out)
     return program
-
-
-@contextlib.contextmanager
-def _masks_as_given(torch: Any) -> Iterator[None]:
-    """Keep nn.Transformer from comparing its masks with a causal one, which cannot be traced, and changes no result."""
-    module, name = torch.nn.modules.transformer, "_detect_is_causal_mask"
-    compare = getattr(module, name, None)
-    if compare is None:
-        yield
-        return
-    setattr(module, name, lambda mask, is_causal=None, size=None: is_causal is True)
-    try:
-        yield
-    finally:
-        setattr(module, name, compare)
 
 
 #: Folders whose lines are none of the user's.
@@ -224,7 +209,6 @@ def _check_observers(module: Any) -> None:
 #: What to write in place of ops that have no rule for their shapes in PyTorch.
 _INSTEAD = {
     "linalg_lstsq": "the solution is torch.linalg.pinv(a) @ b",
-    "_ctc_loss": "let the module return the log-probabilities, and compute the CTC loss outside of it",
     "equal": "a truth value of Python depends on data: compare with torch.eq; "
     "for torch.cov and torch.corrcoef, center and multiply: c = x - x.mean(-1, keepdim=True); c @ c.mT / (n - 1)",
     "allclose": "a truth value of Python depends on data: compare with torch.isclose, or outside of the module",
@@ -233,8 +217,6 @@ _INSTEAD = {
 
 #: Functions of torch.nn that ask for the values of tensors, by file and name, and what to do instead.
 _LOOKS_AT_DATA = {
-    ("functional", "gaussian_nll_loss"): "it checks that variances are positive: write the loss with other ops, "
-    "0.5 * (var.log() + (input - target) ** 2 / var)",
     ("fake_quantize", "forward"): "it looks whether its observer is switched on: take "
     "torch.ao.quantization.FusedMovingAvgObsFakeQuantize, which computes both",
     ("rnn", "forward"): "sizes of packed sequences depend on data: run the module on padded ones, and take from its "
