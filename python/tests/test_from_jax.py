@@ -405,8 +405,31 @@ def test_other_things_are_refused():
         ml.from_jax(lambda x: x @ x, (X,))
     with pytest.raises(ml.errors.UnsupportedOpError, match="too long to be unrolled"):
         ml.from_jax(lambda x: lax.fori_loop(0, 100_000, lambda i, c: c * 0.5, x), (X,))
-    with pytest.raises(ml.errors.UnsupportedOpError, match="is complex"):
+    with pytest.raises(ml.errors.UnsupportedOpError, match="the output `output` is complex"):
         ml.from_jax(lambda x: x.astype(jnp.complex64) + 1, (X,))
+    with pytest.raises(ml.errors.UnsupportedOpError, match=r"the input `x` is complex(?s:.*)real and imaginary"):
+        ml.from_jax(lambda x: jnp.abs(x), (X.astype(np.complex64),))
+
+
+@pytest.mark.parametrize("backend", ["numpy", "c"])
+def test_complex_parameters_are_their_parts(backend):
+    rng = np.random.default_rng(3)
+    tree = {"w": (rng.normal(size=(3, 4)) + 1j * rng.normal(size=(3, 4))).astype(np.complex64), "s": np.float32(1.5)}
+    x = rng.normal(size=(2, 3, 6)).astype(np.float32)
+
+    def operator(params, x):
+        return jnp.fft.irfft(jnp.cumsum(jnp.fft.rfft(x) * params["w"], -1) * params["s"], 6)
+
+    model, params = ml.from_jax(operator, (x,), params=tree)
+    assert params["w"].shape == (3, 4, 2)
+    factors = rng.normal(size=x.shape).astype(np.float32)
+    results, gradients = ml.compile(model, ml.get_backend(backend)).evaluate(params, {"x": x}, {"output": factors})
+    np.testing.assert_allclose(results["output"], operator(tree, x), rtol=1e-4, atol=1e-5)
+    expected = jax.grad(lambda params: (operator(params, x) * factors).sum())(tree)
+    # JAX returns the conjugate of what the parts have.
+    np.testing.assert_allclose(gradients["w"][..., 0], expected["w"].real, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(gradients["w"][..., 1], -expected["w"].imag, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(gradients["s"], expected["s"], rtol=1e-4)
 
 
 def test_integers_and_halves_at_their_ends():

@@ -174,6 +174,11 @@ def _is_tree(value: Any, jax: Any) -> bool:
     return all(isinstance(leaf, (np.ndarray, jax.Array)) for leaf in leaves)
 
 
+def _parts(values: Any) -> Any:
+    """Lay real and imaginary parts along a last axis of two."""
+    return np.stack([values.real, values.imag], -1)
+
+
 class Conversion:
     """The conversion of one function.
 
@@ -221,6 +226,12 @@ class Conversion:
             if _is_key(leaf):
                 inputs.append(leaf)
                 continue
+            if np.issubdtype(var.aval.dtype, np.complexfloating):
+                # Its parts, along a last axis of two.
+                params[path] = parts = _parts(np.asarray(leaf, var.aval.dtype))
+                key = IOKey(path, shape=list(parts.shape), dtype=str(parts.dtype), trainable=True)
+                inputs.append(Complex(apply("view_as_complex", key)))
+                continue
             dtype = dtype_name(var.aval)
             value = np.asarray(leaf).astype(dtype if dtype != "bfloat16" else var.aval.dtype, copy=False)
             if value.dtype.kind in "biu":
@@ -230,7 +241,7 @@ class Conversion:
                 inputs.append(IOKey(path, shape=list(value.shape), dtype=dtype, trainable=True))
         sizes = Sizes()
         missing: dict[str, list[Any]] = defaultdict(list)
-        flags = [not is_connection(x) for x in inputs] + [False] * len(self.names)
+        flags = [not (is_connection(x) or isinstance(x, Complex)) for x in inputs] + [False] * len(self.names)
         _missing(jaxpr, [True] * len(jaxpr.constvars), flags, missing)
         if missing:
             notes = [f"`{name}`, {times(len(eqns))}{place(eqns[0])}" for name, eqns in sorted(missing.items())]
@@ -241,6 +252,8 @@ class Conversion:
                 words = IOKey(name, shape=[*shape, 2], dtype="uint32", trainable=False)
                 inputs.append(input_key(words))
                 continue
+            if np.issubdtype(var.aval.dtype, np.complexfloating):
+                raise error(f"the input `{name}` is complex", [], "take its real and imaginary parts")
             inputs.append(IOKey(name, shape=shape, dtype=dtype_name(var.aval), trainable=False))
             sizes.add(inputs[-1], var.aval.shape)
         try:

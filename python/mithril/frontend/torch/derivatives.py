@@ -93,6 +93,7 @@ def _trace(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], is_dynam
     import torch.utils._pytree as pytree
     from torch._dispatch.python import enable_python_dispatcher
     from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.nn.attention import SDPBackend, sdpa_kernel
 
     stop = _stop_gradient(torch)
 
@@ -105,8 +106,7 @@ def _trace(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], is_dynam
     )
     trace = make_fx(compute, decompositions(torch), "symbolic" if is_dynamic else "fake", **options)
     # Fused kernels of attention and of recurrent layers have gradients of their own, and no decomposition.
-    fused = (torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH), torch.backends.mkldnn.flags(False))
-    with fused[0], fused[1], enable_python_dispatcher():
+    with sdpa_kernel(SDPBackend.MATH), torch.backends.mkldnn.flags(False), enable_python_dispatcher():
         graph = trace(*_copied(module, args, kwargs, torch))
     # What autograd saves is detached in some releases of PyTorch; only the marks stop gradients.
     aten = torch.ops.aten
@@ -204,10 +204,11 @@ def _check(module: Any, graph: Any, args: Sequence[Any], kwargs: Mapping[str, An
     def call(parameters: Any, buffers: Any, args: Any, kwargs: Any) -> Any:
         return torch.func.functional_call(module, (parameters, buffers), args, kwargs)
 
-    expected, again, moved, computed = (
-        _results(function, _copied(module, args, kwargs, torch, moved_by), torch)
-        for function, moved_by in ((call, 0.0), (call, 0.0), (call, 1e-6), (graph, 0.0))
-    )
+    with torch.random.fork_rng():
+        expected, again, moved, computed = (
+            _results(function, _copied(module, args, kwargs, torch, moved_by), torch)
+            for function, moved_by in ((call, 0.0), (call, 0.0), (call, 1e-6), (graph, 0.0))
+        )
     for i, what in enumerate(_REASONS):
         is_fixed = _agree(expected[i], expected[i], again[i], torch)
         if not is_fixed or not _agree(expected[i], moved[i], computed[i], torch):
@@ -233,7 +234,7 @@ def _results(call: Any, copies: tuple[Any, ...], torch: Any) -> tuple[list[Any],
         return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
     leaves = [tensor for tensor in tensors(copies) if tensor.requires_grad]
-    with torch.random.fork_rng(), torch.enable_grad():
+    with torch.enable_grad():
         torch.manual_seed(0)
         outputs = tensors(call(*copies))
         torch.manual_seed(0)
