@@ -52,6 +52,15 @@ class Forces(nn.Module):
         return {"energy": energy, "forces": -torch.autograd.grad(energy, positions, create_graph=True)[0]}
 
 
+class Evaluated(Forces):
+    """Forces without a graph, as they are when a network is only evaluated."""
+
+    def forward(self, positions, count):
+        positions = positions.detach().requires_grad_(True)
+        energy = self.net((positions[:, None] - positions + 1e-3).norm(dim=-1, keepdim=True)).sum() / count
+        return -torch.autograd.grad(energy, positions)[0]
+
+
 class InnerSteps(nn.Module):
     """Steps of gradient descent within a call, as meta-learning takes them."""
 
@@ -155,6 +164,27 @@ def test_gradients_within_a_module(name, backend):
     torch.manual_seed(3)
     make, shapes = MODULES[name]
     agree(make(), tuple(torch.randn(shape).abs() + 0.1 for shape in shapes), ml.get_backend(backend))
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        *(nn.SiLU(), nn.GELU(), nn.Mish(), nn.Hardswish(), nn.Softplus(), nn.ELU(), nn.LeakyReLU(), nn.Softmax(-1)),
+        *(nn.LogSoftmax(-1), nn.Sigmoid(), nn.LayerNorm(8), nn.PReLU(), nn.GLU(-1), nn.Hardsigmoid(), nn.LogSigmoid()),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_gradients_that_are_only_evaluated(layer):
+    torch.manual_seed(3)
+    module = Evaluated()
+    module.net = nn.Sequential(nn.Linear(1, 8), layer, nn.LazyLinear(1))
+    args = torch.randn(5, 3), torch.tensor(3.0)
+    right = module(*args)
+    model, params = ml.from_torch(module, args)
+    assert set(model.input_keys) == {"positions", "count", *params}
+    data = {"positions": args[0].numpy(), "count": args[1].numpy()}
+    results = ml.compile(model, ml.NumpyBackend()).evaluate(params, data)
+    np.testing.assert_allclose(results["output"], right, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["residual", "hamiltonian"])

@@ -46,47 +46,14 @@ class Family(nn.Module):
 
 def numbers(x):
     """Tensors of one number, complex or of a complex one's shape."""
-    made = [
-        torch.zeros(4, dtype=x.dtype),
-        torch.ones(4, dtype=x.dtype),
-        torch.full((4,), 2 - 1j),
-        torch.full_like(x, 3),
-    ]
-    made += [x.new_zeros(4), x.new_ones(4), x.new_full((4,), 0.5j), torch.zeros_like(x, dtype=torch.float32)]
-    return torch.cat([(x * y + y) for y in made])
+    made = [make(4, dtype=x.dtype) for make in (torch.zeros, torch.ones)]
+    made += [torch.full((4,), 2 - 1j), torch.full_like(x, 3), torch.zeros_like(x, dtype=torch.float32)]
+    made += [x.new_zeros(4), x.new_ones(4), x.new_full((4,), 0.5j)]
+    return torch.cat([x * y + y for y in made])
 
 
 def likes(x):
     return x * torch.ones_like(x) + torch.zeros_like(x)
-
-
-class Spectrum(nn.Module):
-    """A complex parameter, as Fourier neural operators have it."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(6)
-        self.weight = nn.Parameter(torch.randn(3, 4, dtype=torch.cfloat))
-        self.inner = nn.Module()
-        self.inner.weight = nn.Parameter(torch.randn(4, dtype=torch.cfloat).conj())
-
-    def forward(self, x):
-        return torch.fft.irfft((torch.fft.rfft(x)[..., :4] * self.weight).cumsum(-1) * self.inner.weight, n=6)
-
-
-@pytest.mark.parametrize("backend", ["numpy", "c"])
-def test_complex_parameters_are_their_parts(backend):
-    module, x = Spectrum(), torch.randn(2, 3, 6)
-    model, params = ml.from_torch(module, (x,))
-    assert {name: value.shape for name, value in params.items()} == {"weight": (3, 4, 2), "inner.weight": (4, 2)}
-    factors = torch.randn(2, 3, 6)
-    outputs = module(x)
-    outputs.backward(factors)
-    compiled = ml.compile(model, ml.get_backend(backend))
-    results, grads = compiled.evaluate(params, {"x": x.numpy()}, {"output": factors.numpy()})
-    np.testing.assert_allclose(results["output"], outputs.detach(), rtol=1e-5, atol=1e-6)
-    for name, parameter in module.named_parameters():
-        np.testing.assert_allclose(grads[name], torch.view_as_real(parameter.grad), rtol=1e-4, atol=1e-5)
 
 
 def low_modes(x):
@@ -708,24 +675,6 @@ def test_random_numbers_have_the_distributions_of_pytorch(is_open):
     assert (pairs[:, 0] != pairs[:, 1]).all()
     for chosen in (pairs[:, 0], first["multinomial_again"]):
         np.testing.assert_allclose(np.bincount(chosen, minlength=4) / 4000, p.numpy(), atol=0.04)
-
-
-def test_what_stays_complex_is_an_error():
-    class Module(nn.Module):
-        def __init__(self, function):
-            super().__init__()
-            self.function = function
-
-        def forward(self, x):
-            return self.function(x)
-
-    pairs = torch.ones(3, 2)
-    with pytest.raises(UnsupportedOpError, match=r"the output `output` is complex(?s:.*)view_as_real"):
-        ml.from_torch(Module(torch.view_as_complex), (pairs,))
-    with pytest.raises(UnsupportedOpError, match=r"the input `x` is complex(?s:.*)view_as_real"):
-        ml.from_torch(Module(torch.abs), (torch.view_as_complex(pairs),))
-    with pytest.raises(UnsupportedOpError, match=r"aten.sin.default` \(of complex numbers\)"):
-        ml.from_torch(Module(lambda x: torch.view_as_real(torch.view_as_complex(x).sin())), (pairs,))
 
 
 def test_conversions_use_ops_that_exist():

@@ -11,11 +11,12 @@ __all__ = ["decompositions"]
 
 def decompositions(torch: Any) -> dict[Any, Callable[..., Any]]:
     """Return what each of the ops computes, by overload: PyTorch's own decompositions where it has some."""
-    from torch._decomp import get_decompositions
+    from torch._decomp import decomposition_table, get_decompositions
 
     aten = torch.ops.aten
     known = [getattr(aten, name) for name in _DECOMPOSED if hasattr(aten, name)]
     table: dict[Any, Callable[..., Any]] = get_decompositions(known)
+    table |= {op: rule for op, rule in decomposition_table.items() if "_backward" in str(op)}
     rules = _Rules(torch)
     own: dict[str, Callable[..., Any]] = {
         "convolution_backward": rules.convolution,
@@ -36,10 +37,8 @@ def decompositions(torch: Any) -> dict[Any, Callable[..., Any]]:
 
 #: Ops that compute beside their results what their gradients read.
 _DECOMPOSED = (
-    *("native_layer_norm", "native_layer_norm_backward", "native_group_norm", "native_group_norm_backward"),
-    *("native_batch_norm", "native_batch_norm_backward", "_native_batch_norm_legit_functional"),
-    *("_native_batch_norm_legit", "_native_batch_norm_legit_no_training"),
-    *("_fused_rms_norm", "_fused_rms_norm_backward"),
+    *("native_layer_norm", "native_group_norm", "native_batch_norm", "_native_batch_norm_legit"),
+    *("_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training", "_fused_rms_norm"),
 )
 
 

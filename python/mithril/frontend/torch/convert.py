@@ -200,6 +200,8 @@ class Conversion:
         }
         self.owners = self.root.owners(users)
         self.missing = Missing()
+        #: Ops that PyTorch can decompose, and did not.
+        self.whole = Missing()
         #: For inputs and outputs of the model, which ones of the program they are.
         self.places: tuple[dict[str, int], dict[str, int]] = ({}, {})
         self.params: dict[str, Any] = {}
@@ -228,6 +230,7 @@ class Conversion:
         try:
             self._convert(root)
             self.missing.refuse()
+            self.whole.refuse()
         except Exception:
             # What stands for the results of ops that are missing may not do for the ops that follow.
             self.missing.refuse()
@@ -468,6 +471,7 @@ class Conversion:
                 return result
             if is_known(name):
                 # PyTorch would have decomposed it, were there not others.
+                self.whole.add(name, *origin(node))
                 return self._stand_in(scope, node.meta.get("val"))
             reason = ""
         except UnsupportedOpError as refusal:

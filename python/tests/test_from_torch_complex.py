@@ -1,0 +1,56 @@
+"""Complex tensors at the edges of a module of PyTorch: parameters, inputs and outputs."""
+
+import mithril as ml
+import numpy as np
+import pytest
+from mithril.errors import UnsupportedOpError
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+
+class Spectrum(nn.Module):
+    """A complex parameter, as Fourier neural operators have it."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(6)
+        self.weight = nn.Parameter(torch.randn(3, 4, dtype=torch.cfloat))
+        self.inner = nn.Module()
+        self.inner.weight = nn.Parameter(torch.randn(4, dtype=torch.cfloat).conj())
+
+    def forward(self, x):
+        return torch.fft.irfft((torch.fft.rfft(x)[..., :4] * self.weight).cumsum(-1) * self.inner.weight, n=6)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "c"])
+def test_complex_parameters_are_their_parts(backend):
+    module, x = Spectrum(), torch.randn(2, 3, 6)
+    model, params = ml.from_torch(module, (x,))
+    assert {name: value.shape for name, value in params.items()} == {"weight": (3, 4, 2), "inner.weight": (4, 2)}
+    factors = torch.randn(2, 3, 6)
+    outputs = module(x)
+    outputs.backward(factors)
+    compiled = ml.compile(model, ml.get_backend(backend))
+    results, grads = compiled.evaluate(params, {"x": x.numpy()}, {"output": factors.numpy()})
+    np.testing.assert_allclose(results["output"], outputs.detach(), rtol=1e-5, atol=1e-6)
+    for name, parameter in module.named_parameters():
+        np.testing.assert_allclose(grads[name], torch.view_as_real(parameter.grad), rtol=1e-4, atol=1e-5)
+
+
+def test_what_stays_complex_is_an_error():
+    class Module(nn.Module):
+        def __init__(self, function):
+            super().__init__()
+            self.function = function
+
+        def forward(self, x):
+            return self.function(x)
+
+    pairs = torch.ones(3, 2)
+    with pytest.raises(UnsupportedOpError, match=r"the output `output` is complex(?s:.*)view_as_real"):
+        ml.from_torch(Module(torch.view_as_complex), (pairs,))
+    with pytest.raises(UnsupportedOpError, match=r"the input `x` is complex(?s:.*)view_as_real"):
+        ml.from_torch(Module(torch.abs), (torch.view_as_complex(pairs),))
+    with pytest.raises(UnsupportedOpError, match=r"aten.sin.default` \(of complex numbers\)"):
+        ml.from_torch(Module(lambda x: torch.view_as_real(torch.view_as_complex(x).sin())), (pairs,))
