@@ -1,9 +1,9 @@
 """Complex tensors at the edges of a module of PyTorch: parameters, inputs and outputs."""
 
 import mithril as ml
-import numpy as np
 import pytest
 from mithril.errors import UnsupportedOpError
+from torch_common import check_import
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -26,16 +26,9 @@ class Spectrum(nn.Module):
 @pytest.mark.parametrize("backend", ["numpy", "c"])
 def test_complex_parameters_are_their_parts(backend):
     module, x = Spectrum(), torch.randn(2, 3, 6)
-    model, params = ml.from_torch(module, (x,))
+    _, params = ml.from_torch(module, (x,))
     assert {name: value.shape for name, value in params.items()} == {"weight": (3, 4, 2), "inner.weight": (4, 2)}
-    factors = torch.randn(2, 3, 6)
-    outputs = module(x)
-    outputs.backward(factors)
-    compiled = ml.compile(model, ml.get_backend(backend))
-    results, grads = compiled.evaluate(params, {"x": x.numpy()}, {"output": factors.numpy()})
-    np.testing.assert_allclose(results["output"], outputs.detach(), rtol=1e-5, atol=1e-6)
-    for name, parameter in module.named_parameters():
-        np.testing.assert_allclose(grads[name], torch.view_as_real(parameter.grad), rtol=1e-4, atol=1e-5)
+    check_import(module, (x,), ml.get_backend(backend))
 
 
 def test_what_stays_complex_is_an_error():

@@ -6,6 +6,7 @@ import mithril as ml
 import numpy as np
 import pytest
 from mithril.errors import UnsupportedOpError
+from torch_common import check_import
 
 torch = pytest.importorskip("torch")
 nn, F = torch.nn, torch.nn.functional
@@ -134,36 +135,12 @@ MODULES = {
 }
 
 
-def agree(module, args, backend, dynamic_shapes=None, others=None):
-    """Compare outputs and gradients of parameters with those of PyTorch; also on other inputs than when importing."""
-    model, params = ml.from_torch(module, args, dynamic_shapes=dynamic_shapes)
-    names = [key for key in model.input_keys if key not in params]
-    args = [x.detach() for x in others or args]
-    outputs = module(*(x.clone() for x in args))
-    outputs = (
-        list(outputs.values()) if isinstance(outputs, dict) else [*outputs] if isinstance(outputs, tuple) else [outputs]
-    )
-    factors = [torch.randn_like(y) for y in outputs]
-    used = {name: p for name, p in module.named_parameters() if name in params}
-    gradients = torch.autograd.grad(outputs, list(used.values()), factors, allow_unused=True)
-    data = {name: x.numpy() for name, x in zip(names, args, strict=True)}
-    compiled = ml.compile(model, backend, data_keys=set(names), shapes={name: x.shape for name, x in data.items()})
-    factors = {name: g.numpy() for name, g in zip(model.output_keys, factors, strict=True)}
-    results, grads = compiled.evaluate(params, data, factors)
-    for name, right in zip(model.output_keys, outputs, strict=True):
-        np.testing.assert_allclose(results[name], right.detach(), rtol=1e-4, atol=1e-5, err_msg=name)
-    for name, right in zip(used, gradients, strict=True):
-        right = torch.zeros_like(used[name]) if right is None else right
-        scale = 1e-4 * max(1.0, right.abs().max().item())
-        np.testing.assert_allclose(grads[name], right, rtol=1e-3, atol=scale, err_msg=name)
-
-
 @pytest.mark.parametrize("backend", ["numpy", "c"])
 @pytest.mark.parametrize("name", MODULES)
 def test_gradients_within_a_module(name, backend):
     torch.manual_seed(3)
     make, shapes = MODULES[name]
-    agree(make(), tuple(torch.randn(shape).abs() + 0.1 for shape in shapes), ml.get_backend(backend))
+    check_import(make(), tuple(torch.randn(shape).abs() + 0.1 for shape in shapes), ml.get_backend(backend))
 
 
 @pytest.mark.parametrize(
@@ -191,7 +168,8 @@ def test_gradients_that_are_only_evaluated(layer):
 def test_sizes_that_stay_open(name):
     make, ((_, features),) = MODULES[name]
     rows = torch.export.Dim("rows", min=2)
-    agree(make(), (torch.randn(5, features),), ml.NumpyBackend(), ({0: rows},), [torch.randn(9, features)])
+    args, others = (torch.randn(5, features),), [torch.randn(9, features)]
+    check_import(make(), args, ml.NumpyBackend(), dynamic_shapes=({0: rows},), others=others)
 
 
 IMAGES, LINES = (2, 4, 8, 8), (2, 4, 8)
@@ -256,7 +234,8 @@ def test_gradients_of_gradients_of(name):
     torch.manual_seed(4)
     part, shape = PARTS[name]
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH), torch.backends.mkldnn.flags(False):
-        agree(Cubed(part), (torch.randn(shape),), ml.NumpyBackend())
+        # Where a norm takes the scale out, its gradient is 0, and what is left is rounding.
+        check_import(Cubed(part), (torch.randn(shape),), ml.NumpyBackend(), atol=1e-4)
 
 
 def test_a_module_stays_as_it_was():

@@ -3,6 +3,7 @@
 import mithril as ml
 import numpy as np
 import pytest
+from torch_common import check_import
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -53,22 +54,16 @@ class Written(nn.Module):
                 v = self.linear(x) + z
             z.mul_(1.5)
             w = z * 3
-            self.linear(x).relu_()
+            left, right = v.clone().chunk(2, -1), z.chunk(2, -1)[1]
+            right.mul_(0.5)
+            left[0].relu_()
         return y.log() * (torch.sinc(y) if self.decomposes else y) + z.log() * z + v + w
 
 
 @pytest.mark.parametrize("decomposes", [False, True])
 def test_what_is_written_under_no_grad_keeps_its_gradient(decomposes):
     torch.manual_seed(0)
-    module, x = Written(decomposes), torch.randn(3, 4)
-    model, params = ml.from_torch(module, (x,))
-    outputs = module(x)
-    outputs.sum().backward()
-    compiled = ml.compile(model, ml.NumpyBackend())
-    results, gradients = compiled.evaluate(params, {"x": x.numpy()}, {"output": np.ones((3, 4), np.float32)})
-    np.testing.assert_allclose(results["output"], outputs.detach(), rtol=1e-5, atol=1e-5)
-    for key, parameter in module.named_parameters():
-        np.testing.assert_allclose(gradients[key], parameter.grad.numpy(), rtol=1e-4, atol=1e-4)
+    check_import(Written(decomposes), (torch.randn(3, 4),), ml.NumpyBackend())
 
 
 def test_one_tensor_for_several_arguments_is_several_inputs():

@@ -1,5 +1,6 @@
 """What the tables of torch ops have in common."""
 
+import mithril as ml
 import numpy as np
 import torch
 
@@ -45,3 +46,28 @@ def pad_pairs(pads, n):
     if isinstance(pads[0], tuple):
         return pads
     return (pads,) * n if len(pads) == 2 else tuple(zip(pads[::2], pads[1::2], strict=True))
+
+
+def check_import(module, args, backend, *, dynamic_shapes=None, others=None, rtol=1e-4, atol=1e-5):
+    """Compare outputs and gradients of parameters with those of PyTorch; ``others`` are inputs of other sizes.
+
+    Gradients may differ by ``atol`` times the largest, or than 1 if all are smaller.
+    """
+    model, params = ml.from_torch(module, args, dynamic_shapes=dynamic_shapes)
+    names = [key for key in model.input_keys if key not in params]
+    args = [x.detach() for x in others or args]
+    outputs = torch.utils._pytree.tree_leaves(module(*(x.clone() for x in args)))
+    factors = [torch.randn(y.shape) for y in outputs]
+    used = {name: p for name, p in module.named_parameters() if name in params}
+    gradients = torch.autograd.grad(outputs, list(used.values()), factors, allow_unused=True)
+    data = {name: x.numpy() for name, x in zip(names, args, strict=True)}
+    compiled = ml.compile(model, backend, data_keys=set(names), shapes={name: x.shape for name, x in data.items()})
+    factors = {name: factor.numpy() for name, factor in zip(model.output_keys, factors, strict=True)}
+    results, grads = compiled.evaluate(params, data, factors)
+    for name, right in zip(model.output_keys, outputs, strict=True):
+        np.testing.assert_allclose(results[name], right.detach(), rtol=rtol, atol=atol, err_msg=name)
+    for name, right in zip(used, gradients, strict=True):
+        right = torch.zeros_like(used[name]) if right is None else right
+        right = torch.view_as_real(right) if right.is_complex() else right
+        scale = atol * max(1.0, right.abs().max().item())
+        np.testing.assert_allclose(grads[name], right, rtol=rtol, atol=scale, err_msg=name)

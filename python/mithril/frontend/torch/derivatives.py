@@ -11,6 +11,7 @@ from typing import Any
 
 from .backward_ops import decompositions
 from .missing import error
+from .replaced import replaced_attributes
 
 __all__ = ["traced_below_autograd", "unwatched", "watched_gradients"]
 
@@ -39,7 +40,6 @@ def watched_gradients(torch: Any) -> Iterator[list[str]]:
         (transforms, "_grad_increment_nesting"),
         (transforms, "_jvp_increment_nesting"),
     ]
-    former = [(place, name, getattr(place, name)) for place, name in places if hasattr(place, name)]
 
     def watched(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -49,13 +49,9 @@ def watched_gradients(torch: Any) -> Iterator[list[str]]:
 
         return call
 
-    for place, name, function in former:
-        setattr(place, name, watched(name, function))
-    try:
+    known = [(place, name, watched(name, getattr(place, name))) for place, name in places if hasattr(place, name)]
+    with replaced_attributes(*known):
         yield taken
-    finally:
-        for place, name, function in former:
-            setattr(place, name, function)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from typing import Any
 
 from .graph import Program, name_outputs
 from .modules import op_name
+from .schemas import schema_of, source_of_view, written
 
 __all__ = ["functionalized", "is_functional"]
 
@@ -23,7 +24,7 @@ class _Unknown(Exception):
 
 def is_functional(program: Program) -> bool:
     """Whether a program changes nothing in place."""
-    return not any(node.op == "call_function" and (_written(node) or _statistics(node)) for node in program.graph.nodes)
+    return not any(node.op == "call_function" and (written(node) or _statistics(node)) for node in program.graph.nodes)
 
 
 def functionalized(program: Program, torch: Any) -> Program | None:
@@ -32,18 +33,6 @@ def functionalized(program: Program, torch: Any) -> Program | None:
         return _Rewriting(program, torch).result()
     except _Unknown:
         return None
-
-
-def _schema(node: Any) -> Any:
-    return getattr(node.target, "_schema", None)
-
-
-def _written(node: Any) -> list[int]:
-    """Positions of the arguments that an op changes."""
-    schema = _schema(node)
-    if schema is None or not schema.is_mutable:
-        return []
-    return [i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
 
 
 def _statistics(node: Any) -> bool:
@@ -163,7 +152,7 @@ class _Rewriting:
     # --- nodes ------------------------------------------------------------------------------------------------------
 
     def _rewrite(self, node: Any) -> None:
-        if node.op == "call_function" and _written(node):
+        if node.op == "call_function" and written(node):
             self._change(node)
         elif node.op == "call_function" and _statistics(node):
             self._norm(node)
@@ -185,7 +174,7 @@ class _Rewriting:
     def _change(self, node: Any) -> None:
         """Replace an op in place by the one that makes a new tensor."""
         space, name, overload = op_name(node).split(".")
-        if space != "aten" or not name.endswith("_") or _written(node) != [0] or not node.args:
+        if space != "aten" or not name.endswith("_") or written(node) != [0] or not node.args:
             raise _Unknown
         name, overload = _RANDOM.get((name, overload), (name[:-1], overload))
         packet = getattr(self.aten, name, None)
@@ -221,9 +210,8 @@ class _Rewriting:
 
     def _is_view(self, node: Any) -> bool:
         """Whether the result of an op lies in the memory of its first argument."""
-        schema, source = _schema(node), node.args[0] if node.args else None
-        value = node.meta.get("val")
-        if schema is None or not isinstance(source, self.torch.fx.Node):
+        source, value = node.args[0] if node.args else None, node.meta.get("val")
+        if schema_of(node) is None or not isinstance(source, self.torch.fx.Node):
             return False
         x = source.meta.get("val")
         if not isinstance(x, self.torch.Tensor) or not isinstance(value, self.torch.Tensor):
@@ -237,7 +225,7 @@ class _Rewriting:
             return not node.args[2] or not node.args[1]
         if name in ("reshape", "reshape_as", "flatten"):
             return self._can_be_viewed(x, value)
-        return any(result.alias_info is not None and not result.alias_info.is_write for result in schema.returns)
+        return source_of_view(node) is not None
 
     @staticmethod
     def _can_be_viewed(x: Any, value: Any) -> bool:
@@ -309,10 +297,10 @@ class _Rewriting:
 
     def _has_parts(self, node: Any) -> bool:
         """Whether an op returns several views of its first argument."""
-        schema = _schema(node)
+        schema = schema_of(node)
         if schema is None or not isinstance(node.meta.get("val"), (tuple, list)):
             return False
-        return any(result.alias_info is not None and not result.alias_info.is_write for result in schema.returns)
+        return source_of_view(node) is not None
 
     def _part(self, node: Any) -> None:
         """Take one of several views: as a view of its own, once there are changes."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from .known import KnownValues
 from .modules import op_name
+from .schemas import source_of_view, written
 
 __all__ = ["WRAPPERS", "Program", "flattened", "name_outputs", "remove_dead_code"]
 
@@ -207,11 +208,11 @@ class _Copy:
             )
 
         args, kwargs = (self.torch.fx.node.map_arg(part, value) for part in (node.args, node.kwargs))
-        written = None
-        if not gradients and node.op == "call_function" and _is_in_place(node) and self._has_gradient(args[0]):
+        changed = None
+        if not gradients and args and 0 in written(node) and self._has_gradient(args[0]):
             # Autograd does not see what is written: the tensor keeps its gradient.
-            written = args[0]
-            args = (self._detached(written), *args[1:])
+            changed = args[0]
+            args = (self._detached(changed), *args[1:])
         number = self.known.number(node, args) if node.op == "call_function" else None
         if number is not None:
             return number
@@ -230,12 +231,12 @@ class _Copy:
             self.differentiable.update([new] if self.differentiable.intersection(new.all_input_nodes) else [])
         if not gradients:
             self.without.add(new)
-        return new if written is None else written
+        return new if changed is None else changed
 
     def _has_gradient(self, node: Any) -> bool:
         """Whether autograd knows a gradient of a tensor, or of one that it is a view of."""
-        while node in self.without and _is_view(node):
-            node = node.args[0]
+        while node in self.without and (source := source_of_view(node)) is not None:
+            node = source
         return node in self.differentiable and node not in self.without
 
     def _fresh(self, name: str) -> str:
@@ -354,23 +355,3 @@ class _Copy:
         new.name = self._fresh(f"{value.name}_detached")
         new.meta = {k: v for k, v in value.meta.items() if k in ("val", "nn_module_stack", "stack_trace")}
         return new
-
-
-def _is_in_place(node: Any) -> bool:
-    """Whether a node writes into its first argument, and returns it."""
-    first, result = _aliases(node)
-    return bool(first and result and first.is_write and result.is_write)
-
-
-def _is_view(node: Any) -> bool:
-    """Whether a node returns the memory of its first argument."""
-    first, result = _aliases(node)
-    return bool(first and result and not result.is_write)
-
-
-def _aliases(node: Any) -> tuple[Any, Any]:
-    """Return what an op says of the memory of its first argument and of its result."""
-    schema = getattr(node.target, "_schema", None)
-    if schema is None or not schema.arguments or len(schema.returns) != 1:
-        return None, None
-    return schema.arguments[0].alias_info, schema.returns[0].alias_info

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-__all__ = ["replaced_functions"]
+__all__ = ["replaced_attributes", "replaced_functions"]
 
 
 @contextlib.contextmanager
@@ -22,21 +22,22 @@ def replaced_functions(torch: Any) -> Iterator[None]:
         (functional, "gaussian_nll_loss", lambda loss: _without_check(torch, loss)),
         (functional, "ctc_loss", lambda loss: _alignments(torch, loss)),
     ]
-    with contextlib.ExitStack() as stack:
-        for place, name, make in places:
-            if hasattr(place, name):
-                stack.enter_context(_attribute(place, name, make(getattr(place, name))))
+    known = [(place, name, make(getattr(place, name))) for place, name, make in places if hasattr(place, name)]
+    with replaced_attributes(*known):
         yield
 
 
 @contextlib.contextmanager
-def _attribute(place: Any, name: str, value: Any) -> Iterator[None]:
-    former = getattr(place, name)
-    setattr(place, name, value)
+def replaced_attributes(*values: tuple[Any, str, Any]) -> Iterator[None]:
+    """Give attributes other values for a while: the owner, the name, and the value of each."""
+    former = [(owner, name, getattr(owner, name)) for owner, name, _ in values]
     try:
+        for owner, name, value in values:
+            setattr(owner, name, value)
         yield
     finally:
-        setattr(place, name, former)
+        for owner, name, value in former:
+            setattr(owner, name, value)
 
 
 def _without_check(torch: Any, loss: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,8 +47,8 @@ def _without_check(torch: Any, loss: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(loss)
     def call(*args: Any, **kwargs: Any) -> Any:
         # Called as a whole, its `no_grad` would be hidden from the trace.
-        is_open = _attribute(functional, "has_torch_function_variadic", lambda *_: False)
-        with _attribute(torch, "any", lambda _: False), is_open:
+        is_whole = (functional, "has_torch_function_variadic", lambda *_: False)
+        with replaced_attributes((torch, "any", lambda _: False), is_whole):
             return loss(*args, **kwargs)
 
     return call
