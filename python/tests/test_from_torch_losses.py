@@ -44,6 +44,10 @@ CASES = {
     # Three labels that repeat need five steps.
     "impossible": lambda: (Speech(reduction="none", zero_infinity=True), rows(lengths=(4, 6, 8))),
     "fixed": lambda: (Fixed(), (torch.randn(STEPS, BATCH, 4), torch.tensor([1, 1, 2, 4, 5, 5]))),
+    "packed": lambda: (
+        Speech(),
+        (torch.randn(STEPS, BATCH, 4), torch.tensor([1, 1, 2, 4, 5, 5]), *rows(target_lengths=(3, 1, 2))[2:]),
+    ),
     "single": lambda: (Single(reduction="none"), (torch.randn(7, 4), TARGETS[1, :3])),
 }
 
@@ -63,12 +67,6 @@ def test_what_has_no_alignment_is_infinite():
     results = ml.compile(model, ml.NumpyBackend()).evaluate(params, data)
     assert np.isposinf(results["output"][0])
     np.testing.assert_allclose(results["output"], module(*args).detach(), rtol=1e-5)
-
-
-def test_targets_one_after_another_need_lengths_that_are_numbers():
-    args = (torch.randn(STEPS, BATCH, 4), TARGETS[0], torch.tensor([9, 9, 9]), torch.tensor([3, 1, 1]))
-    with pytest.raises(ml.errors.UnsupportedOpError, match="pad them to rows"):
-        ml.from_torch(Speech(), args)
 
 
 class Likelihood(nn.Module):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 __all__ = ["replaced_attributes", "replaced_functions"]
@@ -113,8 +113,10 @@ def _ctc_loss(
 
 
 def _rows(torch: Any, targets: Any, lengths: Any) -> Any:
-    """Put targets that stand one after another into rows."""
-    if isinstance(lengths, torch.Tensor):
-        raise ValueError("targets of one axis have sizes that depend on data: pad them to rows, [batch, longest]")
-    parts: Sequence[Any] = targets.split([int(n) for n in lengths])
-    return torch.nn.utils.rnn.pad_sequence(list(parts), batch_first=True)
+    """Put targets that stand one after another into rows; of lengths that are data, all may be those of one row."""
+    if not targets.numel():
+        return targets.new_zeros(len(lengths), 0)
+    longest = targets.numel() if isinstance(lengths, torch.Tensor) else max(lengths)
+    lengths = torch.as_tensor(lengths, device=targets.device).to(torch.int64)
+    places = (lengths.cumsum(0) - lengths)[:, None] + torch.arange(longest, device=targets.device)
+    return targets[places.clamp(max=targets.numel() - 1)]
