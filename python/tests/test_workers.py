@@ -214,6 +214,17 @@ def test_nothing_is_left_of_a_script(end, tmp_path):
     assert not os.path.exists(folder)
 
 
+def test_workers_that_lose_their_channel_remove_their_folder():
+    pool = workers.Workers("numpy", ("cpu",) * 2, "mesh")
+    pool.call([({"do": "keep", "numbers": []}, [])] * 2)
+    for channel in pool._control:
+        channel.close()
+    for process in pool._processes:
+        assert process.wait(30) == 0
+    assert not os.path.exists(pool._folder)
+    pool.close()
+
+
 def opaque():
     model = ml.Model()
     model |= ml.Linear(4)(input="input", output="hidden")

@@ -30,19 +30,25 @@ def main() -> None:
     settings = json.loads(sys.argv[2])
     channels = {name: socket.socket(fileno=number) for name, number in settings["channels"].items()}
     threading.Thread(target=_live, args=(channels["alive"], settings["beat"], settings["folder"]), daemon=True).start()
+    try:
+        _serve(settings, channels)
+    except (EOFError, OSError):
+        # This thread may see the end of the other process before `_live` does.
+        shutil.rmtree(settings["folder"], ignore_errors=True)
+
+
+def _serve(settings: dict[str, Any], channels: dict[str, socket.socket]) -> None:
+    """Do what messages ask for, and answer each; raise `EOFError` or `OSError` once the channel is closed."""
     control = channels["control"]
     try:
         make: Any = StepWorker if settings["kind"] == "steps" else _Worker
         worker = make(settings, {int(n): channels[n] for n in channels if n.isdecimal()})
-        send(control, {"ready": True})
     except BaseException as error:
         send(control, {"error": _described(error, {})})
         return
+    send(control, {"ready": True})
     while True:
-        try:
-            head, arrays = receive(control)
-        except (EOFError, OSError):
-            return
+        head, arrays = receive(control)
         try:
             reply, results = worker.do(head, arrays)
         except Exception as error:
