@@ -52,6 +52,26 @@ pub enum DimFactor {
     Div(Dim, Dim),
 }
 
+impl DimFactor {
+    /// A number that it is never below, if its symbols stand for 1 or more and it is not negative.
+    fn least(&self) -> i64 {
+        match self {
+            Self::Symbol(_) => 1,
+            Self::Div(of, Dim::Const(by @ 1..)) => {
+                let (terms, constant) = of.parts();
+                let least = |(factors, coefficient): &(Vec<Self>, i64)| {
+                    let product: i64 =
+                        factors.iter().fold(1, |product: i64, factor| product.saturating_mul(factor.least()));
+                    (*coefficient > 0).then(|| coefficient.saturating_mul(product))
+                };
+                let sum = terms.iter().try_fold(constant, |sum, term| Some(sum.saturating_add(least(term)?)));
+                sum.map_or(0, |sum| sum.div_euclid(*by).max(0))
+            }
+            Self::Div(..) => 0,
+        }
+    }
+}
+
 impl Dim {
     /// The dimension 1.
     pub const ONE: Self = Self::Const(1);
@@ -100,6 +120,31 @@ impl Dim {
             Self::Const(n) => (&[], *n),
             Self::Expr(e) => (&e.terms, e.constant),
         }
+    }
+    /// Whether it is 0 or less for all sizes of 1 or more that its symbols stand for, as far as its terms tell.
+    ///
+    /// Quotients count as 0 or more, unless what is divided is never positive: `-((-n)//2)` is positive.
+    pub fn is_never_positive(&self) -> bool {
+        let (terms, constant) = self.parts();
+        let largest = |(factors, coefficient): &(Vec<DimFactor>, i64)| {
+            let mut sign = coefficient.signum();
+            for factor in factors {
+                if let DimFactor::Div(of, _) = factor
+                    && of.is_never_positive()
+                {
+                    sign = -sign;
+                }
+            }
+            let least: i64 =
+                factors.iter().fold(1, |product: i64, factor| product.saturating_mul(factor.least()));
+            (sign < 0).then_some(if coefficient.signum() == sign {
+                coefficient.saturating_mul(least)
+            } else {
+                0
+            })
+        };
+        let sum = terms.iter().try_fold(constant, |sum, term| Some(sum.saturating_add(largest(term)?)));
+        sum.is_some_and(|sum| sum <= 0)
     }
     fn from_parts(mut terms: Vec<(Vec<DimFactor>, i64)>, constant: i64) -> Self {
         terms.sort_by(|a, b| a.0.cmp(&b.0));
@@ -383,6 +428,27 @@ mod tests {
         assert_eq!(half.to_string(), "(n+1)//2");
         assert_eq!((&half * &Dim::Const(2)).to_string(), "2*((n+1)//2)");
         assert_eq!((&(&n * &n) - &Dim::Const(3)).to_string(), "n*n-3");
+    }
+
+    #[test]
+    fn signs_of_quotients_count() {
+        let (n, two) = (Dim::symbol("n"), Dim::Const(2));
+        let half = (-&n).floor_div(&two);
+        for (dim, expected) in [
+            (-&n, true),
+            (half.clone(), true),
+            (-&half, false),
+            (-&n.floor_div(&two), true),
+            (-&(&n - &Dim::ONE).floor_div(&two), true),
+            (&Dim::ONE - &n, true),
+            (-&(&Dim::ONE - &n).floor_div(&two), false),
+            (&two - &n, false),
+            (-&(&(-&n.floor_div(&two)).floor_div(&n) * &n), false),
+            (Dim::Const(0), true),
+            (Dim::ONE, false),
+        ] {
+            assert_eq!(dim.is_never_positive(), expected, "{dim}");
+        }
     }
 
     #[test]

@@ -124,7 +124,7 @@ pub trait Attrs {
     fn symbolic(&self, i: usize, dim: &Dim) -> Error {
         let port = self.op().port_of(i).map_or("?", |p| p.name);
         let message = format!("`{port}` of {} must be a number, but is {dim}", self.op().name);
-        Error::new(Code::UnknownArgument, message)
+        Error::new(Code::UnknownShape, message)
             .help("pass the shapes of the inputs to compile, so that it becomes a number")
     }
     /// Adds the name of the op to an error of a general check.

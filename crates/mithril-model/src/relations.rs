@@ -362,7 +362,10 @@ impl Use {
             Ok(facts) => Ok(Answer::Now(facts)),
             // With sizes still unknown the rule may not be able to decide; it is asked again.
             Err(error) if undecided && can_wait(&error) => Ok(Answer::Later),
-            Err(error) if error.code() == Code::UnknownArgument => Ok(Answer::Later),
+            // A size that must be a number is one when data comes.
+            Err(error) if matches!(error.code(), Code::UnknownArgument | Code::UnknownShape) => {
+                Ok(Answer::Later)
+            }
             Err(error) => Err(error),
         }
     }

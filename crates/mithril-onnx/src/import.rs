@@ -329,7 +329,12 @@ impl<'m> Importer<'m> {
             let converted = self.converted(node, inputs, scope, around);
             match converted {
                 Ok(results) => Some(results),
-                Err(error) if matches!(error.code(), Code::Unsupported | Code::UnknownArgument) => {
+                Err(error)
+                    if matches!(
+                        error.code(),
+                        Code::Unsupported | Code::UnknownArgument | Code::UnknownShape
+                    ) =>
+                {
                     let prefix =
                         if node.domain.is_empty() { String::new() } else { format!("{}.", node.domain) };
                     let reason = error.message();

@@ -69,8 +69,7 @@ impl Range {
 
 /// A bound as an index between `low` and `last`.
 fn inside(bound: &Dim, size: &Dim, low: i64, last: &Dim) -> Dim {
-    let (terms, constant) = bound.parts();
-    let from_end = constant <= 0 && terms.iter().all(|(_, c)| *c < 0) && !bound.is(0);
+    let from_end = bound.is_never_positive() && !bound.is(0);
     let at = if from_end { size + bound } else { bound.clone() };
     match (at.known(), last.known()) {
         (Some(at), Some(last)) => Dim::Const(at.min(last).max(low)),

@@ -17,7 +17,7 @@ from .modules import Module, module_tree, op_name
 from .ops import OPS, Use
 from .ops.complexes import convert_complex
 from .ops.registry import apply, cast, dtype_name, is_connection
-from .ops.sizes import SIZES
+from .ops.sizes import SIZES, materialized
 from .tensors import array, tied
 
 __all__ = ["from_torch"]
@@ -464,8 +464,11 @@ class Conversion:
             if name in OPS:
                 _core.converted_line(*line(origin(node)[1]))
                 if has_complex(args):
-                    return convert_complex(Use(node), name, args, kwargs)
-                result = OPS[name](Use(node), *args, **kwargs)
+                    return convert_complex(Use(node, args), name, args, kwargs)
+                use = Use(node, args)
+                if name not in SIZES:
+                    args, kwargs = materialized(use, args, kwargs)
+                result = OPS[name](use, *args, **kwargs)
                 if is_complex(node) and not has_complex(result):
                     raise UnsupportedOpError("of complex numbers")
                 return result

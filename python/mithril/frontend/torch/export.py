@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import os
 import re
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from ...errors import InvalidValueError, ModelFileError, UnsupportedOpError
 from .autograd_functions import exported_with_rules, warn_of
+from .conditions import Conditions, described
 from .derivatives import traced_below_autograd, watched_gradients
 from .files import load
 from .functional import functionalized, is_functional
@@ -52,14 +54,18 @@ def exported(
     # What has a conversion stays whole; everything else goes through PyTorch's own decompositions.
     table = {op: rule for op, rule in _decompositions().items() if str(op) not in OPS or str(op) in CHANGING}
     table |= decompositions_of_torchvision(torch)
+    conditions = Conditions(source)
     try:
-        with quiet():
+        with quiet(), replaced_functions(torch):
             decomposed = program.exported(torch).run_decompositions(table)
     except Exception as reason:
         raise UnsupportedOpError(
             f"PyTorch cannot decompose the ops of the program: {_reason(reason)}",
             hint="call run_decompositions() on what torch.export.export returns to see PyTorch's whole report",
         ) from reason
+    found = conditions.counterexample(of_new=True)
+    if found is not None:
+        raise _other_sizes("the program", described(found, {}))
     program = flattened(decomposed, torch)
     remove_dead_code(program)
     return program
@@ -147,10 +153,18 @@ def export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, d
     args, kwargs = distinct((tuple(args), dict(kwargs or {})), module, torch)
     taken: list[str] = []
 
+    def exported(*, with_conditions: bool) -> Any:
+        options = {"prefer_deferred_runtime_asserts_over_guards": True} if with_conditions else {}
+        return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic, strict=False, **options)
+
     def traced() -> Any:
         with watched_gradients(torch) as calls:
             try:
-                return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic, strict=False)
+                return exported(with_conditions=False)
+            except Exception as reason:
+                if "Constraints violated" not in str(reason):
+                    raise
+                return _with_conditions(exported, name, dynamic, reason)
             finally:
                 taken[:] = calls
 
@@ -158,6 +172,8 @@ def export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, d
     with quiet(), replaced_functions(torch):
         try:
             program, left_out = exported_with_rules(traced, torch)
+        except UnsupportedOpError:
+            raise
         except Exception as reason:
             if not taken:
                 raise _refusal(name, reason) from reason
@@ -171,6 +187,26 @@ def export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, d
                 raise _refusal(name, reason) from reason
     warn_of(left_out)
     return program
+
+
+def _with_conditions(exported: Callable[..., Any], name: str, dynamic: Any, reason: Exception) -> Any:
+    """Export with the conditions on sizes that PyTorch cannot prove, where all of them hold."""
+    try:
+        program = exported(with_conditions=True)
+    except Exception:
+        raise reason from None
+    found = Conditions(program).counterexample()
+    if found is None:
+        return program
+    raise _other_sizes(name, described(found, dim_names(program, dynamic))) from reason
+
+
+def _other_sizes(name: str, condition: str) -> UnsupportedOpError:
+    return error(
+        f"{name} computes something else for other sizes: it was traced where {condition}",
+        [],
+        'give bounds or a multiple, such as Dim("t", min=…, max=…) or 2 * Dim("t"); or leave the size fixed',
+    )
 
 
 #: Folders whose lines are none of the user's.
@@ -215,6 +251,9 @@ _INSTEAD = {
 }
 
 
+#: How many conditions on sizes a message lists.
+_CONDITIONS = 3
+
 #: Functions of torch.nn that ask for the values of tensors, by file and name, and what to do instead.
 _LOOKS_AT_DATA = {
     ("fake_quantize", "forward"): "it looks whether its observer is switched on: take "
@@ -239,6 +278,8 @@ def _refusal(name: str, reason: Exception) -> UnsupportedOpError:
     elif re.fullmatch(r"[\w:]+\.\w+\.\w+", text):
         hint = _INSTEAD.get(text.split(".")[1], "compute this part outside of the module, or write it with other ops")
         text = f"PyTorch cannot trace `{text}`"
+    elif "Constraints violated" in text:
+        return _too_few_sizes(name, str(reason), hint)
     frames = traceback.extract_tb(reason.__traceback__)
     own = [frame for frame in frames if _TORCH not in frame.filename and not frame.filename.startswith((_HERE, "<"))]
     notes = [f'in `{own[-1].name}` at "{own[-1].filename}", line {own[-1].lineno}'] if own else []
@@ -249,6 +290,21 @@ def _refusal(name: str, reason: Exception) -> UnsupportedOpError:
         notes.append(f"`{'.'.join(known[-1])}` of PyTorch looks at the data")
         hint = _LOOKS_AT_DATA[known[-1]]
     return error(f"torch.export cannot export {name}: {text}", notes, hint)
+
+
+def _too_few_sizes(name: str, text: str, hint: str) -> UnsupportedOpError:
+    """Say which conditions on sizes do not hold for all that the user allows, and what PyTorch suggests."""
+    lines = [line.strip() for line in text.splitlines()]
+    # What follows the first sentence concerns other ways to call PyTorch.
+    notes = [re.sub(r"(constant \(\d+\))\..*", r"\1", line[2:]) for line in lines if line.startswith("- ")]
+    if len(notes) > _CONDITIONS:
+        notes[_CONDITIONS:] = [f"and {len(notes) - _CONDITIONS} more"]
+    if any("specialized it to be a constant" in note for note in notes):
+        hint = "a size became a number, as by float(size) or int(size): use torch.sym_float(size) and //"
+    elif "Suggested fixes:" in lines:
+        fixes = itertools.takewhile(bool, lines[lines.index("Suggested fixes:") + 1 :])
+        hint = f"PyTorch suggests {'; '.join(fixes)}"
+    return error(f"torch.export cannot export {name} for all sizes that dynamic_shapes allows", notes, hint)
 
 
 def _reason(reason: Exception) -> str:

@@ -7,6 +7,8 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from .open_sizes import functions_of_open_sizes
+
 __all__ = ["replaced_attributes", "replaced_functions"]
 
 
@@ -21,6 +23,7 @@ def replaced_functions(torch: Any) -> Iterator[None]:
         (transformer, "_detect_is_causal_mask", lambda _: lambda mask, is_causal=None, size=None: is_causal is True),
         (functional, "gaussian_nll_loss", lambda loss: _without_check(torch, loss)),
         (functional, "ctc_loss", lambda loss: _alignments(torch, loss)),
+        *functions_of_open_sizes(torch),
     ]
     known = [(place, name, make(getattr(place, name))) for place, name, make in places if hasattr(place, name)]
     with replaced_attributes(*known):

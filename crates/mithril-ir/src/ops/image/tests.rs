@@ -60,7 +60,7 @@ fn symbolic_sizes() {
     let doubled = infer(&INTERPOLATE, &shape, &[Lit::None, 2.into()]).unwrap();
     assert_eq!(doubled.shape.to_string(), "[n, 3, 2*h, 2*w]");
     let error = infer(&INTERPOLATE, &shape, &[Lit::None, 1.5.into()]).unwrap_err();
-    assert_eq!(error.code(), Code::UnknownArgument);
+    assert_eq!(error.code(), Code::UnknownShape);
     let shape = [Shape::of([Dim::from("n"), 12.into(), "h".into(), "w".into()])];
     assert_eq!(infer(&PIXEL_SHUFFLE, &shape, &[2.into()]).unwrap().shape.to_string(), "[n, 3, 2*h, 2*w]");
 }

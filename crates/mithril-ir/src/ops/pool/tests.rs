@@ -111,7 +111,7 @@ fn symbolic_sizes() {
     let kept = Lit::tuple([Lit::None, 1.into()]);
     assert_eq!(ty(&ADAPTIVE_AVG_POOL2D, &[kept]).unwrap(), "[n, 3, h, 1]");
     let error = ty(&ADAPTIVE_AVG_POOL2D, &[7.into()]).unwrap_err();
-    assert_eq!(error.code(), Code::UnknownArgument);
+    assert_eq!(error.code(), Code::UnknownShape);
 }
 
 #[test]

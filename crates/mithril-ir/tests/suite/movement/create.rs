@@ -76,5 +76,5 @@ fn diagonals() {
     is_refused("diag", args![range(&[2, 2, 2])], Code::BadArgument);
     is_refused("diagonal", args![range(&[2, 2]), lit(0), lit(1), lit(-1)], Code::BadArgument);
     let n = Shape::of([Dim::symbol("n"), 3.into()]);
-    assert_eq!(infer("diagonal", n, &[Lit::int(0)]).unwrap_err().code(), Code::UnknownArgument);
+    assert_eq!(infer("diagonal", n, &[Lit::int(0)]).unwrap_err().code(), Code::UnknownShape);
 }

@@ -7,8 +7,9 @@ from typing import Any
 
 from ...complexes import Complex
 from .create import FILLED, parts_of
-from .movement import along
+from .movement import along, rolled
 from .registry import OPS, Use, apply, cast, convert, dtype_name, is_connection
+from .symbols import are_equal
 
 __all__ = ["COMPLEX", "convert_complex"]
 
@@ -117,7 +118,7 @@ def _polar(use: Use, size: Any, angle: Any) -> Any:
 def _complex(use: Use, real: Any, imag: Any) -> Any:
     shape = use.shape
     whole = tuple(use.operand(0).shape) == shape and tuple(use.operand(1).shape) == shape
-    return Complex((real, imag) if whole else (apply("broadcast_to", part, tuple(shape)) for part in (real, imag)))
+    return Complex((real, imag) if whole else (apply("broadcast_to", part, use.sizes) for part in (real, imag)))
 
 
 @_reads_complex("view_as_real.default", "view_as_real_copy.default")
@@ -294,12 +295,12 @@ def _bilinear(product: Callable[[Any, Any], Any], x: Any, y: Any) -> Complex:
 
 def _fitted(use: Use, x: Any, axis: int, size: Any, own: Any) -> Any:
     """Cut or pad an axis to a size."""
-    if size is None or size == own:
+    if size is None or are_equal(size, own):
         return x
     if isinstance(x, Complex):
         return Complex(_fitted(use, part, axis, size, own) for part in x)
     if not isinstance(size, int) or not isinstance(own, int):
-        raise use.refuse("of a size that is not known when converting")
+        raise use.refuse("a size to which an axis is cut or padded, and which is not known when converting")
     if size < own:
         return along(x, axis, slice(0, size))
     pads = [(0, 0)] * use.rank_of(0)
@@ -321,6 +322,9 @@ def _fourier(kind: str, count: int | None) -> Callable[..., Any]:
     """Make the conversion of a transform of one axis, of two, or of any number."""
 
     def function(use: Use, x: Any, size: Any = None, dim: Any = None, norm: str | None = None) -> Any:
+        if size is not None:
+            # In PyTorch's numbers, which can be compared.
+            size = use.operands(1) if count != 1 else use.operand(1)
         rank, shape = use.rank_of(0), use.operand(0).shape
         if count == 1:
             dims, sizes = [-1 if dim is None else dim], [size]
@@ -339,7 +343,7 @@ def _fourier(kind: str, count: int | None) -> Callable[..., Any]:
                 own, n = shape[axes[-1]], sizes[-1]
                 n = 2 * (own - 1) if n is None else n
                 x = _fitted(use, _pair(x), axes[-1], n // 2 + 1, own)
-                return _transformed(use, kind, x, axes[-1], name, n)
+                return _transformed(use, kind, x, axes[-1], name, use.size(n))
             x = _fitted(use, x, axes[-1], sizes[-1], shape[axes[-1]])
             x = _transformed(use, kind, x, axes[-1], name, None)
             axes, sizes, kind_of_rest = axes[:-1], sizes[:-1], other
@@ -362,11 +366,10 @@ for _kind in ("fft", "ifft", "rfft", "irfft"):
 def _shift(use: Use, x: Any, dim: Any = None) -> Any:
     rank, shape = use.rank_of(0), use.shape
     axes = [d % rank for d in (range(rank) if dim is None else dim)]
-    if not all(isinstance(shape[axis], int) for axis in axes):
-        raise use.refuse("of a size that is not known when converting")
-    sign = -1 if "ifftshift" in str(use.node.target) else 1
-    shifts = tuple(shape[a] // 2 if sign > 0 else -(shape[a] // 2) for a in axes)
-    return apply("roll", x, shifts, tuple(axes))
+    for axis in axes:
+        half = use.size(shape[axis] // 2)
+        x = rolled(x, -half if "ifftshift" in str(use.node.target) else half, axis)
+    return x
 
 
 def _norm_of(mode: int, *, is_forward: bool) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...complexes import Complex
 from .movement import size_of
-from .registry import Use, apply, convert, tensor
+from .registry import Use, apply, cast, convert, is_connection, tensor
 
 #: Ops that make tensors of one number.
 FILLED = (
@@ -24,6 +24,8 @@ def _filled(use: Use, shape: Any, value: Any) -> Any:
         value = int("ones" in str(use.node.target))
     if use.value.is_complex():
         return Complex(apply("full", tuple(shape), float(part), use.dtype) for part in parts_of(value))
+    if is_connection(value):
+        return apply("broadcast_to", cast(value, use.dtype), tuple(shape))
     return apply("full", tuple(shape), value, use.dtype)
 
 
@@ -61,7 +63,7 @@ def _arange(use: Use, *args: Any, **named: Any) -> Any:
     if "int" in use.dtype and any(isinstance(number, float) for number in (start, stop, step)):
         # PyTorch rounds the numbers towards zero; how many there are says the shape.
         start, step = int(start), int(step)
-        stop = start + step * int(use.shape[0])
+        stop = start + step * use.sizes[0]
     return apply("arange", start, stop, step, use.dtype)
 
 

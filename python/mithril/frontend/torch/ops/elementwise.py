@@ -7,6 +7,7 @@ from typing import Any
 
 from ...complexes import Complex
 from ...special import FUNCTIONS
+from .movement import along
 from .registry import OPS, Use, apply, cast, convert, dtype_name, is_connection, promoted, tensors
 
 #: Functions of one tensor: the name of ATen and ours.
@@ -262,8 +263,11 @@ def _lerp(use: Use, x: Any, end: Any, weight: Any) -> Any:
 @convert("glu.default")
 def _glu(use: Use, x: Any, dim: int = -1) -> Any:
     rank = use.rank
-    half = int(use.operand(0).shape[dim]) // 2
-    a, b = apply("split", x, (half, half), dim % rank)
+    half = use.size(use.operand(0).shape[dim]) // 2
+    if isinstance(half, int):
+        a, b = apply("split", x, (half, half), dim % rank)
+    else:
+        a, b = (along(x, dim % rank, slice(*ends)) for ends in ((0, half), (half, None)))
     return apply("multiply", a, apply("sigmoid", b))
 
 
@@ -291,10 +295,9 @@ def _same_number(use: Use, x: Any) -> Any:
 
 @convert("fill.Scalar", "fill.Tensor", "zero.default")
 def _fill(use: Use, x: Any, value: Any = 0) -> Any:
-    shape = tuple(n if isinstance(n, int) else x.shape[i] for i, n in enumerate(use.shape))
     if is_connection(value):
-        return apply("broadcast_to", cast(value, use.dtype), shape)
-    return apply("full", shape, value, use.dtype)
+        return apply("broadcast_to", cast(value, use.dtype), use.sizes)
+    return apply("full", use.sizes, value, use.dtype)
 
 
 @convert("replace_gradient.default", prefix="mithril")
@@ -337,7 +340,7 @@ def _copy(use: Use, x: Any, source: Any, non_blocking: bool = False) -> Any:
     y = cast(source, use.dtype) if dtype_name(operand.dtype) != use.dtype else source
     if tuple(operand.shape) == use.shape:
         return y
-    return apply("broadcast_to", y, tuple(x.shape[i] if not isinstance(n, int) else n for i, n in enumerate(use.shape)))
+    return apply("broadcast_to", y, use.sizes)
 
 
 @convert("nan_to_num.default")

@@ -54,7 +54,7 @@ def _index_put(use: Use, x: Any, indices: Any, values: Any, accumulate: bool = F
 def _gather(use: Use, x: Any, dim: int, index: Any, **ignored: Any) -> Any:
     if len(use.operand(2).shape) != use.rank_of(0):
         # Only an index without elements may have other axes.
-        return apply("full", use.shape, 0, use.dtype)
+        return apply("full", use.sizes, 0, use.dtype)
     sizes = zip(use.operand(0).shape, use.operand(2).shape, strict=True)
     for axis, (n, m) in enumerate(sizes):
         # PyTorch reads the first elements of a longer axis.
@@ -81,7 +81,7 @@ def _index_select(use: Use, x: Any, dim: int, index: Any) -> Any:
 @as_vectors
 def _scatter(use: Use, x: Any, dim: int, index: Any, source: Any) -> Any:
     if not is_connection(source):
-        source = apply("broadcast_to", apply("full", (), source, use.dtype), tuple(use.operand(2).shape))
+        source = apply("broadcast_to", apply("full", (), source, use.dtype), index.shape)
     return apply("scatter", x, dim, index, source)
 
 
@@ -124,12 +124,10 @@ def _index_fill(use: Use, x: Any, dim: int, index: Any, value: Any) -> Any:
 
 @convert("masked_scatter.default")
 def _masked_scatter(use: Use, x: Any, mask: Any, source: Any) -> Any:
-    shape = use.shape
-    for i, y in enumerate((x, mask)):
-        if tuple(use.operand(i).shape) != shape:
-            if not all(isinstance(n, int) for n in shape):
-                raise use.refuse("of sizes that are not known when converting")
-            x, mask = (apply("broadcast_to", y, shape), mask) if i == 0 else (x, apply("broadcast_to", y, shape))
+    x, mask = (
+        y if tuple(use.operand(i).shape) == use.shape else apply("broadcast_to", y, use.sizes)
+        for i, y in enumerate((x, mask))
+    )
     return apply("masked_scatter", x, mask, source)
 
 
@@ -169,10 +167,13 @@ def _unfold(use: Use, x: Any, dim: int, size: int, step: int) -> Any:
     rank = use.rank_of(0)
     if rank == 0:
         return apply("reshape", x, (size,))
-    if not isinstance(use.shape[dim % rank], int):
-        raise use.refuse("of a size that is not known when converting")
-    starts = np.arange(use.shape[dim % rank]) * step
-    windows = apply("take", x, tensor(starts[:, None] + np.arange(size)), dim % rank)
+    count = use.shape[dim % rank]
+    if isinstance(count, int):
+        places: Any = tensor(np.arange(count)[:, None] * step + np.arange(size))
+    else:
+        starts = apply("arange", 0, use.size(count), 1, "int64") * step
+        places = apply("expand_dims", starts, 1) + tensor(np.arange(size))
+    windows = apply("take", x, places, dim % rank)
     return apply("moveaxis", windows, dim % rank + 1, -1)
 
 
@@ -180,7 +181,7 @@ def _unfold(use: Use, x: Any, dim: int, size: int, step: int) -> Any:
 @as_vectors
 def _scatter_add(use: Use, x: Any, dim: int, index: Any, source: Any) -> Any:
     sizes = (use.operand(i).shape for i in (0, 2, 3))
-    if any(len(set(n)) > 1 for axis, n in enumerate(zip(*sizes, strict=True)) if axis != dim % use.rank):
+    if any(len(set(map(str, n))) > 1 for axis, n in enumerate(zip(*sizes, strict=True)) if axis != dim % use.rank):
         return apply("scatter_reduce", x, dim, index, source, "sum", True)
     return apply("scatter_add", x, index, source, dim)
 
@@ -214,6 +215,9 @@ def _bucketize(use: Use, x: Any, boundaries: Any, *, out_int32: bool = False, ri
 @convert("as_strided.default", "as_strided_copy.default")
 def _as_strided(use: Use, x: Any, size: Any, stride: Any, offset: Any = None) -> Any:
     own = use.operand(0)
+    layouts = [[str(n) for n in (*v.shape, *v.stride(), v.storage_offset())] for v in (own, use.value)]
+    if layouts[0] == layouts[1]:
+        return x
     numbers = (*own.shape, *own.stride(), own.storage_offset(), *size, *stride, offset or 0)
     if not all(isinstance(n, int) for n in numbers):
         raise use.refuse("of sizes or strides that are not known when converting")

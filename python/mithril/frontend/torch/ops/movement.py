@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from .registry import Use, apply, as_vectors, cast, convert, dtype_name, is_connection, promoted, tensor
+from .registry import Use, apply, as_vectors, cast, convert, dtype_name, is_connection, promoted
+from .symbols import are_equal, symbolic
 
 
 @convert("view.default", "reshape.default", "_unsafe_view.default", "_reshape_copy.default", "view_copy.default")
@@ -131,11 +130,13 @@ def _narrow(use: Use, x: Any, dim: int, start: Any, length: Any) -> Any:
 @convert("split.Tensor", "split_with_sizes.default", "split.sizes", "split_with_sizes_copy.default")
 def _split(use: Use, x: Any, sizes: Any, dim: int = 0) -> Any:
     parts = [part.shape[dim] for part in use.node.meta["val"]]
-    if not all(isinstance(n, int) for n in parts):
-        raise use.refuse("parts whose sizes are not known when converting")
+    axis = dim % use.rank
     if len(parts) == 1:
         return [x]
-    return apply("split", x, tuple(parts), dim % use.rank)
+    if all(isinstance(n, int) for n in parts):
+        return apply("split", x, tuple(parts), axis)
+    ends = [use.size(sum(parts[:i])) for i in range(1, len(parts))]
+    return [along(x, axis, slice(a, b)) for a, b in zip([0, *ends], [*ends, None], strict=True)]
 
 
 @convert("chunk.default")
@@ -177,13 +178,16 @@ def _pad(use: Use, x: Any, pad: Any, mode: str = "constant", value: Any = None) 
     pairs: list[tuple[Any, Any]] = [(0, 0)] * use.rank
     for i in range(len(pad) // 2):
         pairs[use.rank - 1 - i] = (pad[2 * i], pad[2 * i + 1])
-    if mode == "constant" and all(isinstance(n, int) for pair in pairs for n in pair):
+    is_known = all(isinstance(n, int) for pair in pairs for n in pair)
+    if mode == "constant" and is_known:
         # Negative padding cuts off.
         key = tuple(slice(max(-a, 0) or None, min(b, 0) or None) if a < 0 or b < 0 else slice(None) for a, b in pairs)
         x = x[key] if any(k != slice(None) for k in key) else x
         pairs = [(max(a, 0), max(b, 0)) for a, b in pairs]
         if not any(n for pair in pairs for n in pair):
             return x
+    if not is_known:
+        return _padded(use, x, pairs, mode, 0.0 if value is None else value)
     mode = {"replicate": "edge", "circular": "wrap"}.get(mode, mode)
     negative = [all(isinstance(n, int) for n in pair) and min(pair) < 0 for pair in pairs]
     if any(negative):
@@ -200,6 +204,24 @@ def _pad(use: Use, x: Any, pad: Any, mode: str = "constant", value: Any = None) 
     return apply("pad", x, tuple(pairs), mode, 0.0 if value is None else value)
 
 
+def _filled(use: Use, x: Any, axis: int, count: Any, value: Any) -> Any:
+    """Make elements that are put beside a tensor along an axis."""
+    shape = (count if i == axis else x.shape[i] for i in range(use.rank))
+    return apply("full", tuple(shape), value, use.dtype)
+
+
+def _padded(use: Use, x: Any, pairs: Any, mode: str, value: Any) -> Any:
+    """Add elements of which the number depends on sizes that are not known."""
+    if mode != "constant":
+        raise use.refuse(f"numbers of elements that are not known when converting, in mode {mode}")
+    for axis, pair in enumerate(pairs):
+        if any(isinstance(n, int) and n < 0 for n in pair):
+            raise use.refuse("elements that are cut off, where the number of others is not known when converting")
+        before, after = ([_filled(use, x, axis, n, value)] if is_connection(n) or n else [] for n in pair)
+        x = apply("concat", axis, *before, x, *after) if before or after else x
+    return x
+
+
 @convert("reflection_pad1d.default", "reflection_pad2d.default")
 def _pad_reflected(use: Use, x: Any, pad: Any) -> Any:
     return _pad(use, x, pad, "reflect")
@@ -212,7 +234,21 @@ def _pad_replicated(use: Use, x: Any, pad: Any) -> Any:
 
 @convert("roll.default")
 def _roll(use: Use, x: Any, shifts: Any, dims: Any = ()) -> Any:
-    return apply("roll", x, tuple(shifts), tuple(dims)) if dims else apply("roll", x, shifts[0], None)
+    if not any(map(is_connection, shifts)):
+        return apply("roll", x, tuple(shifts), tuple(dims)) if dims else apply("roll", x, shifts[0], None)
+    if not dims:
+        return apply("reshape", rolled(apply("reshape", x, (-1,)), shifts[0], 0), use.sizes)
+    for shift, dim in zip(shifts, dims, strict=True):
+        x = rolled(x, shift, dim % use.rank)
+    return x
+
+
+def rolled(x: Any, shift: Any, axis: int) -> Any:
+    """Move elements along an axis by a number that may depend on sizes; those behind the end come to the front."""
+    if not is_connection(shift):
+        return apply("roll", x, (shift,), (axis,))
+    first = -shift % x.shape[axis]
+    return apply("concat", axis, along(x, axis, slice(first, None)), along(x, axis, slice(0, first)))
 
 
 @convert("flip.default")
@@ -235,27 +271,52 @@ def _diagonal(use: Use, x: Any, offset: int = 0, a: int = 0, b: int = 1) -> Any:
 def _slice_scatter(
     use: Use, x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Any:
-    size = use.shape[dim]
-    if not isinstance(size, int) or is_connection(start) or is_connection(end):
-        raise use.refuse("a slice that is replaced at places that are not known when converting")
-    a, b, _ = slice(start, end).indices(size)
-    axis = dim % use.rank
-    if step != 1:
-        places = tensor(np.arange(a, b, step))
-        return apply("index_copy", x, places, promoted_source(use, source), axis)
-    parts = (
-        [along(x, axis, slice(0, a))] * (a > 0)
-        + [promoted_source(use, source)]
-        + [along(x, axis, slice(b, size))] * (b < size)
-    )
-    return parts[0] if len(parts) == 1 else apply("concat", dim % use.rank, *parts)
+    size, axis = use.shape[dim], dim % use.rank
+    if isinstance(size, int) and not (is_connection(start) or is_connection(end)):
+        first, stop, _ = slice(start, end).indices(size)
+        count: Any = len(range(first, stop, step))
+    else:
+        # PyTorch says how many elements there are between the ends.
+        count = use.operand(1).shape[dim]
+        first = _first(use, start, end, size, count)
+    return _replaced(use, x, source, axis, first, count, step)
 
 
 @convert("select_scatter.default")
-def _select_scatter(use: Use, x: Any, source: Any, dim: int, index: int) -> Any:
-    index %= int(use.shape[dim])
-    row = apply("expand_dims", promoted_source(use, source), dim % use.rank)
-    return _slice_scatter(use, x, row, dim, index, index + 1)
+def _select_scatter(use: Use, x: Any, source: Any, dim: int, index: Any) -> Any:
+    row = apply("expand_dims", source, dim % use.rank)
+    size = use.shape[dim]
+    return _replaced(use, x, row, dim % use.rank, index + size if _is_negative(index) else index, 1, 1)
+
+
+def _first(use: Use, start: Any, end: Any, size: Any, count: Any) -> Any:
+    """Find where a slice of ``count`` elements begins, in PyTorch's numbers."""
+    start = 0 if start is None else use.operand(3) if is_connection(start) else start
+    if not _is_negative(start):
+        return start
+    return size - count if end is None or (isinstance(end, int) and end > 2**40) else size + start
+
+
+def _replaced(use: Use, x: Any, source: Any, axis: int, first: Any, count: Any, step: int) -> Any:
+    """Replace elements of an axis: ``count`` of them from ``first`` on; both may be symbols of PyTorch."""
+    size, end = use.shape[axis], first + count * step
+    source = promoted_source(use, source)
+    if step != 1:
+        places = apply("arange", use.size(first), use.size(end), step, "int64")
+        return apply("index_copy", x, places, source, axis)
+    before = [along(x, axis, slice(0, use.size(first)))] if not are_equal(first, 0) else []
+    rest = size - end
+    if are_equal(rest, 0):
+        behind = []
+    else:
+        behind = [along(x, axis, slice(-rest if isinstance(rest, int) else use.size(end), None))]
+    parts = [*before, source, *behind]
+    return parts[0] if len(parts) == 1 else apply("concat", axis, *parts)
+
+
+def _is_negative(x: Any) -> bool:
+    expression = symbolic(x)
+    return x < 0 if expression is None else bool(expression.is_negative)
 
 
 def promoted_source(use: Use, source: Any) -> Any:

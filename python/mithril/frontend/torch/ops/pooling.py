@@ -247,9 +247,7 @@ def _resized(use: Use, x: Any, size: Any, factors: Any, mode: str, align_corners
     if factors is not None and not all(float(factor).is_integer() for factor in factors):
         # Positions follow from the factor rather than from the sizes.
         return apply("interpolate", x, None, tuple(factors), mode, align_corners)
-    resized = tuple(use.shape[2:])
-    if not all(isinstance(n, int) for n in resized):
-        raise use.refuse("resizing to a size that is not known when converting")
+    resized = use.sizes[2:]
     return apply("interpolate", x, resized, None, mode, align_corners)
 
 

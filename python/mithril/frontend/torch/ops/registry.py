@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from ...._core import IOKey
 from ....errors import UnsupportedOpError
 from ...rows import apply, cast, is_connection
+from .symbols import known_sizes, number_of, symbolic
 
 __all__ = ["OPS", "Use", "apply", "cast", "convert", "dtype_name", "is_connection"]
 __all__ += ["as_vectors", "promoted", "reads", "tensor", "tensors"]
@@ -21,9 +22,10 @@ OPS: dict[str, Callable[..., Any]] = {}
 
 @dataclass(frozen=True)
 class Use:
-    """A use of an op: a node of PyTorch's graph."""
+    """A use of an op: a node of PyTorch's graph, and what its arguments are here."""
 
     node: Any
+    arguments: Sequence[Any] = ()
 
     @property
     def value(self) -> Any:
@@ -46,10 +48,34 @@ class Use:
         """Sizes of the result: integers, or PyTorch's symbols."""
         return tuple(self.value.shape)
 
+    @property
+    def sizes(self) -> tuple[Any, ...]:
+        """Sizes of the result: integers, or numbers that are read from the shapes of arguments."""
+        return tuple(map(self.size, self.shape))
+
+    def size(self, size: Any) -> Any:
+        """Give a size that may be one of PyTorch's symbols as a number, or as one that is read from shapes."""
+        expression = symbolic(size)
+        if expression is None:
+            return size
+        pairs = [
+            (argument.meta.get("val"), converted)
+            for argument, converted in _flat(self.node.args, self.arguments)
+            if hasattr(argument, "meta")
+        ]
+        number = number_of(expression, known_sizes(pairs))
+        if number is None:
+            raise self.refuse(f"a size that does not follow from those of its arguments: {expression}")
+        return number
+
     def operand(self, i: int) -> Any:
         """Look up what PyTorch says argument ``i`` is: a tensor without data, or the argument itself."""
         argument = self.node.args[i]
         return argument.meta["val"] if hasattr(argument, "meta") else argument
+
+    def operands(self, i: int) -> list[Any]:
+        """Look up what PyTorch says the items of argument ``i`` are, which is a list."""
+        return [item.meta["val"] if hasattr(item, "meta") else item for item in self.node.args[i]]
 
     def rank_of(self, i: int) -> int:
         """Count the dimensions of the tensor at argument ``i``."""
@@ -58,6 +84,15 @@ class Use:
     def refuse(self, reason: str) -> UnsupportedOpError:
         """Make the error for a use that has no counterpart."""
         return UnsupportedOpError(reason)
+
+
+def _flat(nodes: Any, converted: Any) -> Iterator[tuple[Any, Any]]:
+    """Walk through arguments and what they are here, also in lists."""
+    for node, value in zip(nodes, converted, strict=False):
+        if isinstance(node, (list, tuple)):
+            yield from _flat(node, value)
+        else:
+            yield node, value
 
 
 class VectorUse(Use):
@@ -81,7 +116,7 @@ def as_vectors(function: Callable[..., Any]) -> Callable[..., Any]:
     def converted(use: Use, x: Any, *args: Any, **named: Any) -> Any:
         if use.rank_of(0) > 0:
             return function(use, x, *args, **named)
-        shape, use = use.shape, VectorUse(use.node)
+        shape, use = use.sizes, VectorUse(use.node, use.arguments)
         args = tuple(
             apply("reshape", y, (1,)) if is_connection(y) and use.operand(i).numel() == 1 else y
             for i, y in enumerate(args, 1)

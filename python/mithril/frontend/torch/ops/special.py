@@ -137,8 +137,7 @@ def _rrelu(use: Use, x: Any, *args: Any, **named: Any) -> Any:
     low, high, training = (*args, *(1 / 8, 1 / 3, False)[len(args) :])[:3] if is_whole else (*args[1:], False)[:3]
     if not training:
         return apply("leaky_relu", x, (float(low) + float(high)) / 2)
-    shape = tuple(n if isinstance(n, int) else x.shape[i] for i, n in enumerate(use.shape))
-    slope = apply("random_uniform", None, shape, float(low), float(high), use.dtype)
+    slope = apply("random_uniform", None, use.sizes, float(low), float(high), use.dtype)
     y = apply("where", x > 0.0, x, x * slope)
     return y if is_whole else [y, None]
 

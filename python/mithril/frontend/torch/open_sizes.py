@@ -1,0 +1,88 @@
+"""Functions that would fix sizes which stay open, and what stands for them while a module is exported.
+
+Each computes what PyTorch's function does; where all sizes are numbers, that one is called.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["functions_of_open_sizes"]
+
+
+def functions_of_open_sizes(torch: Any) -> list[tuple[Any, str, Callable[[Any], Any]]]:
+    """List functions: the module, the name, and what makes the one that stands for it."""
+    symbols = (torch.SymInt, torch.SymFloat)
+
+    def where(is_open: Callable[..., bool], function: Callable[..., Any]) -> Callable[[Any], Any]:
+        def make(original: Any) -> Any:
+            @functools.wraps(original)
+            def call(*args: Any, **kwargs: Any) -> Any:
+                return (function if is_open(*args, **kwargs) else original)(*args, **kwargs)
+
+            return call
+
+        return make
+
+    def is_number(x: Any = None, *args: Any, **kwargs: Any) -> bool:
+        return isinstance(x, symbols) and not args
+
+    def has_open_axes(x: Any, *args: Any, **kwargs: Any) -> bool:
+        return isinstance(x, torch.Tensor) and not all(isinstance(size, int) for size in x.shape)
+
+    def counts(*args: Any, **kwargs: Any) -> bool:
+        return any(isinstance(value, symbols) for value in (*args, *kwargs.values()))
+
+    functional = torch.nn.functional
+    return [
+        (math, "sqrt", where(is_number, torch._sym_sqrt)),
+        (torch, "linspace", where(counts, functools.partial(_linspace, torch))),
+        (torch, "cdist", where(has_open_axes, functools.partial(_distances, torch.cdist))),
+        (functional, "one_hot", where(counts, functools.partial(_one_hot, torch))),
+        (functional, "max_pool1d", where(has_open_axes, functools.partial(_max_pool, functional))),
+    ]
+
+
+def _linspace(torch: Any, start: Any, end: Any, steps: Any, **options: Any) -> Any:
+    options = {key: value for key, value in options.items() if key != "out"}
+    place = torch.arange(steps, **{**options, "dtype": options.get("dtype") or torch.get_default_dtype()})
+    step = (end - start) / (steps - 1)
+    # From both ends, as PyTorch does it.
+    return torch.where(place < steps / 2, start + step * place, end - step * (steps - 1 - place))
+
+
+def _distances(cdist: Any, x: Any, y: Any, p: float = 2.0, compute_mode: Any = None) -> Any:
+    # Which way is faster depends on the sizes.
+    return cdist(x, y, p, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def _one_hot(torch: Any, tensor: Any, num_classes: Any = -1) -> Any:
+    return (tensor.unsqueeze(-1) == torch.arange(num_classes, device=tensor.device)).to(torch.int64)
+
+
+def _max_pool(
+    functional: Any,
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    def pair(value: Any, other: int) -> tuple[int, int]:
+        return other, value[0] if isinstance(value, (list, tuple)) else value
+
+    results = functional.max_pool2d(
+        input.unsqueeze(-2),
+        pair(kernel_size, 1),
+        None if stride is None else pair(stride, 1),
+        pair(padding, 0),
+        pair(dilation, 1),
+        ceil_mode,
+        return_indices,
+    )
+    return tuple(part.squeeze(-2) for part in results) if return_indices else results.squeeze(-2)
