@@ -69,7 +69,7 @@ FUNCTIONS = {
     "from_end": lambda x, n, t: replaced(x, (slice(None), slice(-4, -2))),
     "at_half": lambda x, n, t: replaced(x, (slice(None), slice(t // 2, None))),
     # Axes that are moved, padded, cut and joined.
-    "padded": lambda x, n, t: F.pad(x, (n, -t % 4), value=0.5),
+    "padded": lambda x, n, t: (F.pad(x, (n, -t % 4), value=0.5), F.pad(x, (-1, -t % 4, 0, n))),
     "windows": lambda x, n, t: windows(x),
     "rolled": lambda x, n, t: (x.roll(t // 2, 1), x.roll(-n, 1), torch.fft.fftshift(x, 1)),
     "unfolded": lambda x, n, t: x.unfold(1, 3, 2),
@@ -87,6 +87,9 @@ FUNCTIONS = {
     "positions": lambda x, n, t: sines(x),
     "resized": lambda x, n, t: (F.interpolate(x[:, None], scale_factor=2), F.interpolate(x[:, None], (7,))),
     "resized_linearly": lambda x, n, t: F.interpolate(x[None, None], (2 * n, t), mode="bilinear"),
+    "resized_to_nearest": lambda x, n, t: F.interpolate(x[:, None], (t + 3,), mode="nearest-exact"),
+    "resized_by_corners": lambda x, n, t: F.interpolate(x[None, None], (n, 2 * t), mode="bilinear", align_corners=True),
+    "resized_cubically": lambda x, n, t: F.interpolate(x[None, None], (n + 2, t - 2), mode="bicubic"),
     "adaptive": lambda x, n, t: F.adaptive_avg_pool1d(x[:, None], 3),
 }
 

@@ -34,10 +34,17 @@ fn compute(u: &Use<'_>, x: &[Option<Sizes>]) -> Option<Sizes> {
         "Add" => both(first, arg(1)?, |a, b| Some(a + b)),
         "Sub" => both(first, arg(1)?, |a, b| Some(a - b)),
         "Mul" => both(first, arg(1)?, |a, b| Some(a * b)),
-        // Sizes are not negative, so that rounding toward zero is rounding down; a divisor has to be a positive number.
-        "Div" => both(first, arg(1)?, |a, b| {
-            let is_size = a.known().is_none_or(|n| n >= 0) && b.known().is_some_and(|n| n > 0);
-            is_size.then(|| a.floor_div(b))
+        // Of what is not negative, rounding toward zero is rounding down; a divisor has to be a positive number.
+        "Div" => both(first, arg(1)?, |a, b| match b.known() {
+            Some(1..) if a.known().is_none_or(|n| n >= 0) && !is_opposite(a) => Some(a.floor_div(b)),
+            Some(1..) => Some(-&(-a).floor_div(b)),
+            _ => None,
+        }),
+        // The sign is that of the divisor, unless `fmod` says that it is the other one.
+        "Mod" => both(first, arg(1)?, |a, b| {
+            let is_floor =
+                u.int("fmod", 0).ok()? == 0 || !(is_opposite(a) || a.known().is_some_and(|n| n < 0));
+            (is_floor && b.known().is_some_and(|n| n > 0)).then(|| a.remainder(b))
         }),
         "Neg" => same(first.dims.iter().map(|d| -d).collect(), first.is_scalar),
         "Gather" => {
@@ -128,6 +135,11 @@ fn compute(u: &Use<'_>, x: &[Option<Sizes>]) -> Option<Sizes> {
         }
         _ => None,
     }
+}
+
+/// Whether it is the opposite number of a size.
+fn is_opposite(dim: &Dim) -> bool {
+    dim.known().is_none() && dim.is_never_positive()
 }
 
 /// Combines two, of which either may be one number for all of the other.

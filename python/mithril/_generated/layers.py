@@ -3132,9 +3132,9 @@ class Pad(Model):
     r"""Elements added before and after each axis.
 
     `pads` is `((before, after), ...)` for each axis, the same numbers in one flat tuple, one pair for all
-    axes, or one number. `mode` is `constant` (`value`; negative numbers cut off), `reflect` (mirrored at
-    the outermost element), `symmetric` (mirrored at the border), `edge` or `replicate` (the outermost
-    element), `circular` or `wrap` (from the other end).
+    axes, or one number. `mode` is `constant` (`value`; negative numbers cut off; numbers that depend on
+    sizes are 0 or more), `reflect` (mirrored at the outermost element), `symmetric` (mirrored at the
+    border), `edge` or `replicate` (the outermost element), `circular` or `wrap` (from the other end).
 
     Parameters
     ----------

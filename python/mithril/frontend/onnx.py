@@ -18,7 +18,7 @@ __all__ = ["from_onnx"]
 
 
 def from_onnx(
-    source: str | os.PathLike[str] | bytes,
+    source: str | os.PathLike[str] | bytes | Any,
     *,
     shapes: Mapping[str, Sequence[int | str | None]] | None = None,
     constants: Mapping[str, Any] | None = None,
@@ -31,8 +31,9 @@ def from_onnx(
 
     Parameters
     ----------
-    source : path-like or bytes
-        The file, or its contents. Weights in other files (external data) need the path.
+    source : path-like, bytes or onnx.ModelProto
+        The file, or its contents, also as ``torch.onnx.export`` returns them. Weights in other files (external data)
+        need the path.
     shapes : mapping, optional
         Shapes of inputs, where those of the file shall not be taken: numbers, names of symbols, or None for a size that
         stays open.
@@ -80,7 +81,7 @@ def from_onnx(
     >>> ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": [[1.0, 0.0, 0.0]]})["y"].tolist()
     [[1.0, 4.0]]
     """
-    content = source if isinstance(source, bytes) else os.fspath(source)
+    content = _content(source)
     arrays = {name: np.asarray(value) for name, value in (constants or {}).items()}
     model, parameters = _core.read_onnx(content, shapes, arrays)
     params = dict(Checkpoint(parameters))
@@ -88,6 +89,22 @@ def from_onnx(
         data = {} if verify is True else _given(verify)
         verify_file(model, params, content, data, shapes or {}, arrays)
     return model, params
+
+
+def _content(source: Any) -> str | bytes:
+    """Give the path of a file, or its contents."""
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return bytes(source)
+    # `torch.onnx.export` returns a program that holds the file.
+    file = getattr(source, "model_proto", source)
+    if hasattr(file, "SerializeToString"):
+        return bytes(file.SerializeToString())
+    try:
+        return os.fspath(source)
+    except TypeError:
+        raise InvalidValueError(
+            f"a {type(source).__name__} is no ONNX file", hint="give a path, the bytes of a file, or an onnx.ModelProto"
+        ) from None
 
 
 def _given(verify: Any) -> Mapping[str, Any]:

@@ -117,8 +117,7 @@ impl Resize {
             return Err(Error::new(Code::ConflictingOptions, message).help("give one of the two"));
         }
         if cx.absent(2) {
-            let sizes = window::positive(cx, 1, n)?;
-            return Ok(Self { out: Dim::Const(sizes[i]), factor: None });
+            return Ok(Self { out: size(cx, i, n)?, factor: None });
         }
         let factor = factor(cx, i, n)?;
         let out = match s.known() {
@@ -139,8 +138,12 @@ impl Resize {
         let Some((s, o)) = size.known().zip(self.out.known()) else {
             // The factor of a symbolic size is an integer.
             let times = self.factor.map_or(1, |f| f as i64);
-            let nearest = mode.starts_with("nearest");
-            return if nearest { Ok(repeated(x, axis, times)) } else { Err(undecided(c, &size)) };
+            let is_repeated = self.factor.is_some() && mode.starts_with("nearest");
+            return Ok(if is_repeated {
+                repeated(x, axis, times)
+            } else {
+                self.open(x, axis, &mode, corners)
+            });
         };
         if s.max(o) > window::MAX_TABLE {
             let message = format!("interpolate resizes an axis from {s} to {o} elements");
@@ -167,6 +170,72 @@ impl Resize {
             take(at).cast(dtype) * weights.reshape(shape)
         });
         Ok(weighted.reduce(|a, b| a + b).unwrap_or(x))
+    }
+
+    /// The same where a size is a symbol: places and weights are computed when the model runs.
+    fn open<'a>(&self, x: V<'a>, axis: usize, mode: &str, corners: bool) -> V<'a> {
+        let float = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+        let number = |dim: &Dim| x.cx().full(Vec::<Dim>::new(), dim.clone(), float);
+        let (size, one) = (x.dim(axis as i64), Dim::ONE);
+        let ratio = match self.factor {
+            // The last elements lie on each other; of a single one only the first place counts.
+            _ if corners => number(&(&size - &one)) / number(&(&self.out - &one)).maximum(1.0),
+            Some(factor) => x.lit(1.0 / factor),
+            None => number(&size) / number(&self.out),
+        };
+        let i = x.cx().arange(self.out.clone()).cast(float);
+        let last = number(&(&size - &one));
+        let take = |at: V<'a>| x.take(at.maximum(0.0).minimum(last).cast(DType::I64), axis);
+        if mode.starts_with("nearest") {
+            let shift = if mode == "nearest" { 0.0 } else { 0.5 };
+            return take(((i + shift) * ratio).floor());
+        }
+        let cubic = mode == "bicubic";
+        let place = if corners { i * ratio } else { (i + 0.5) * ratio - 0.5 };
+        let place = if cubic { place } else { place.maximum(0.0) };
+        let low = place.floor();
+        let rest = place - low;
+        let behind = vec![Dim::ONE; x.rank() - axis - 1];
+        let shape: Vec<Dim> = [self.out.clone()].into_iter().chain(behind).collect();
+        let weighted = |tap: i64| {
+            let weight = match (cubic, tap) {
+                (true, -1) => far(rest + 1.0),
+                (true, 0) => near(rest),
+                (true, 1) => near(rest.lit(1.0) - rest),
+                (true, _) => far(rest.lit(2.0) - rest),
+                (false, 0) => rest.lit(1.0) - rest,
+                (false, _) => rest,
+            };
+            take(low + tap as f64).cast(float) * weight.reshape(shape.clone())
+        };
+        let taps = if cubic { -1..3 } else { 0..2 };
+        taps.map(weighted).reduce(|a, b| a + b).unwrap_or(x)
+    }
+}
+
+/// The cubic kernel of [`keys`] for distances up to 1.
+fn near(x: V<'_>) -> V<'_> {
+    (x * (KEYS + 2.0) - (KEYS + 3.0)) * x * x + 1.0
+}
+
+/// The cubic kernel of [`keys`] for distances from 1 to 2.
+fn far(x: V<'_>) -> V<'_> {
+    ((x * KEYS - 5.0 * KEYS) * x + 8.0 * KEYS) * x - 4.0 * KEYS
+}
+
+/// The size that spatial axis `i` of `n` becomes.
+fn size(cx: &(impl Attrs + ?Sized), i: usize, n: usize) -> Result<Dim> {
+    let sizes = cx.dims(1)?;
+    let index = if sizes.len() == 1 { 0 } else { i };
+    match sizes.get(index) {
+        Some(size) if size.has_var() => Err(undecided(cx, size)),
+        Some(size) if size.known().is_none() && [1, n].contains(&sizes.len()) => Ok(size.clone()),
+        // All numbers are checked together.
+        _ if sizes.iter().all(|size| size.known().is_some()) => {
+            Ok(Dim::Const(window::positive(cx, 1, n)?[i]))
+        }
+        Some(Dim::Const(size @ 1..)) if sizes.len() == n => Ok(Dim::Const(*size)),
+        _ => Err(cx.bad(1, &cx.lit(1), &format!("a size of at least 1, or {n} of them"))),
     }
 }
 
@@ -246,13 +315,15 @@ fn taps(mode: &str, corners: bool, s: i64, o: i64, factor: Option<f64>) -> Vec<(
     reach.map(one).collect()
 }
 
-/// The cubic kernel of Keys with a = -0.75.
+/// The parameter of the cubic kernel.
+const KEYS: f64 = -0.75;
+
+/// The cubic kernel of Keys.
 fn keys(x: f64) -> f64 {
-    const A: f64 = -0.75;
     if x <= 1.0 {
-        ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0
+        ((KEYS + 2.0) * x - (KEYS + 3.0)) * x * x + 1.0
     } else {
-        ((A * x - 5.0 * A) * x + 8.0 * A) * x - 4.0 * A
+        ((KEYS * x - 5.0 * KEYS) * x + 8.0 * KEYS) * x - 4.0 * KEYS
     }
 }
 

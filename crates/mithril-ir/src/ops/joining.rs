@@ -176,7 +176,7 @@ pub static PAD: OpDef = OpDef {
     name: "pad",
     doc: "Elements added before and after each axis. `pads` is `((before, after), ...)` for each axis, the same \
           numbers in one flat tuple, one pair for all axes, or one number. `mode` is `constant` (`value`; negative \
-          numbers cut off), `reflect` (mirrored at the outermost element), `symmetric` (mirrored at the border), \
+          numbers cut off; numbers that depend on sizes are 0 or more), `reflect` (mirrored at the outermost element), `symmetric` (mirrored at the border), \
           `edge` or `replicate` (the outermost element), `circular` or `wrap` (from the other end).",
     layer: "Pad",
     ports: &[
@@ -187,14 +187,18 @@ pub static PAD: OpDef = OpDef {
     ],
     shape: ShapeRule::Fn(|cx| {
         let from = cx.shape(0);
-        let pads = pads(cx, from.rank())?;
+        let pads = open_pads(cx, from.rank())?;
         let mode = cx.text(2)?;
-        for (size, &(before, after)) in from.iter().zip(&pads) {
-            check_pad(&mode, size, before, after)?;
+        for (size, [before, after]) in from.iter().zip(&pads) {
+            match (before.known(), after.known()) {
+                (Some(a), Some(b)) => check_pad(&mode, size, a, b)?,
+                (a, _) if mode != "constant" => {
+                    return Err(cx.symbolic(1, if a.is_none() { before } else { after }));
+                }
+                _ => {}
+            }
         }
-        Ok(vec![
-            from.iter().zip(pads).map(|(size, (a, b))| size + &Dim::Const(a.saturating_add(b))).collect(),
-        ])
+        Ok(vec![from.iter().zip(&pads).map(|(size, [a, b])| &(size + a) + b).collect()])
     }),
     dtype: DTypeRule::Fn(|cx| {
         let dtype = cx.dtype(0).unwrap_or(cx.float);
@@ -237,20 +241,27 @@ pub static PAD: OpDef = OpDef {
     ..MOVE
 };
 
-/// Numbers of elements before and after each axis.
+/// Numbers of elements before and after each axis, which must be known.
 pub(super) fn pads(cx: &impl Attrs, rank: usize) -> Result<Vec<(i64, i64)>> {
+    let known = |d: &Dim| d.known().ok_or_else(|| cx.symbolic(1, d));
+    open_pads(cx, rank)?.iter().map(|[a, b]| Ok((known(a)?, known(b)?))).collect()
+}
+
+/// The same, where the numbers may be symbols.
+fn open_pads(cx: &impl Attrs, rank: usize) -> Result<Vec<[Dim; 2]>> {
     let lit = cx.lit(1);
     let bad = || cx.bad(1, &lit, "a number, a pair, or a pair (before, after) for each axis");
     let number = |l: &Lit| match l {
-        Lit::Int(d) => d.known().ok_or_else(|| cx.symbolic(1, d)),
+        Lit::Int(d) if d.has_var() => Err(cx.symbolic(1, d)),
+        Lit::Int(d) => Ok(d.clone()),
         _ => Err(bad()),
     };
     let pair = |l: &Lit| match l {
-        Lit::Tuple(p) if p.len() == 2 => Ok((number(&p[0])?, number(&p[1])?)),
+        Lit::Tuple(p) if p.len() == 2 => Ok([number(&p[0])?, number(&p[1])?]),
         _ => Err(bad()),
     };
     let pads = match &lit {
-        Lit::Int(_) => vec![(number(&lit)?, number(&lit)?)],
+        Lit::Int(_) => vec![[number(&lit)?, number(&lit)?]],
         Lit::Tuple(items) if items.iter().all(|i| matches!(i, Lit::Tuple(_))) => {
             items.iter().map(pair).collect::<Result<Vec<_>>>()?
         }
@@ -259,12 +270,12 @@ pub(super) fn pads(cx: &impl Attrs, rank: usize) -> Result<Vec<(i64, i64)>> {
             if all.len() % 2 == 1 {
                 return Err(bad());
             }
-            all.chunks_exact(2).map(|p| (p[0], p[1])).collect()
+            all.chunks_exact(2).map(|p| [p[0].clone(), p[1].clone()]).collect()
         }
         _ => return Err(bad()),
     };
     match pads.as_slice() {
-        [one] => Ok(vec![*one; rank]),
+        [one] => Ok(vec![one.clone(); rank]),
         all if all.len() == rank => Ok(pads),
         _ => Err(bad()),
     }
@@ -297,6 +308,10 @@ fn check_pad(mode: &str, size: &Dim, before: i64, after: i64) -> Result<()> {
 
 fn padded<'a>(c: &ExpandCx<'a>) -> Vec<V<'a>> {
     let x = c.x[0];
+    let open = c.get(|c| open_pads(c, x.rank()));
+    if open.iter().flatten().any(|d| d.known().is_none()) {
+        return vec![open_pad(x, &open, c.x[3])];
+    }
     let pads = c.get(|c| pads(c, x.rank()));
     let mode = c.get(|c| c.text(2));
     if mode != "constant" {
@@ -304,6 +319,18 @@ fn padded<'a>(c: &ExpandCx<'a>) -> Vec<V<'a>> {
         return vec![out];
     }
     vec![constant_pad(x, &pads, c.x[3])]
+}
+
+/// Crops by negative numbers that are known, then adds the others, which are assumed to be 0 or more.
+fn open_pad<'a>(x: V<'a>, pads: &[[Dim; 2]], value: V<'a>) -> V<'a> {
+    let known = |d: &Dim| d.known().map_or(0, |n| n.min(0));
+    let cropped: Vec<(i64, i64)> = pads.iter().map(|[a, b]| (known(a), known(b))).collect();
+    let kept = constant_pad(x, &cropped, value);
+    let added = |d: &Dim| if known(d) < 0 { Dim::Const(0) } else { d.clone() };
+    let starts: Vec<Dim> = pads.iter().map(|[a, _]| added(a)).collect();
+    let stops: Vec<Dim> = kept.shape().iter().zip(&starts).map(|(size, a)| size + a).collect();
+    let shape: Vec<Dim> = stops.iter().zip(pads).map(|(stop, [_, b])| stop + &added(b)).collect();
+    x.cx().full(shape, value, x.dtype()).slice_update(kept, starts, stops)
 }
 
 /// Crops by negative amounts, then writes the rest into a larger tensor filled with `value`.

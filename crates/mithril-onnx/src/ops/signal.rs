@@ -1,6 +1,6 @@
 //! Signals: Fourier transforms, windows and filters.
 
-use mithril_ir::{DType, Lit, Result, Tensor, ValueId};
+use mithril_ir::{DType, Dim, Lit, Result, Tensor, ValueId};
 
 use super::{Table, one};
 use crate::context::{Value, malformed};
@@ -22,7 +22,7 @@ const MAX_SIZE: f64 = 16_777_216.0;
 
 /// A complex signal, whose real and imaginary parts lie side by side along the last axis; a real one has no other part.
 fn parts(u: &mut Use<'_>, x: ValueId) -> Result<(ValueId, Option<ValueId>)> {
-    let count = u.shape(x).last().and_then(mithril_ir::Dim::known);
+    let count = u.shape(x).last().and_then(Dim::known);
     let real = op!(u, "take", x, 0_i64, -1_i64)?;
     match count {
         Some(1) => Ok((real, None)),
@@ -32,16 +32,18 @@ fn parts(u: &mut Use<'_>, x: ValueId) -> Result<(ValueId, Option<ValueId>)> {
 }
 
 /// A signal with exactly `size` elements along an axis: cut off, or followed by zeros.
-fn resized(u: &mut Use<'_>, x: ValueId, axis: usize, size: i64) -> Result<ValueId> {
+fn resized(u: &mut Use<'_>, x: ValueId, axis: usize, size: &Dim) -> Result<ValueId> {
     let shape = u.shape(x);
-    let Some(own) = shape[axis].known() else { return Err(Use::refuse("a length is a symbol: give shapes")) };
+    if shape[axis] == *size {
+        return Ok(x);
+    }
+    let Some((own, size)) = shape[axis].known().zip(size.known()) else {
+        return Err(Use::refuse("a signal whose length is a symbol is cut or padded: give shapes"));
+    };
     if own > size {
         let (starts, mut ends) = (vec![Lit::None; axis + 1], vec![Lit::None; axis + 1]);
         ends[axis] = size.into();
         return op!(u, "slice", x, starts, ends);
-    }
-    if own == size {
-        return Ok(x);
     }
     let pads = (0..shape.rank()).map(|i| Lit::from(vec![0, if i == axis { size - own } else { 0 }]));
     op!(u, "pad", x, Lit::tuple(pads), "constant", 0.0)
@@ -61,16 +63,20 @@ fn dft(u: &mut Use<'_>) -> Outputs {
     if rank < 2 || axis + 1 == rank {
         return Err(malformed("the last axis holds real and imaginary parts and cannot be transformed"));
     }
-    let size = if u.has(1) { Some(u.number(1)? as i64) } else { None };
-    if size.is_some_and(|n| !(1..=1 << 32).contains(&n)) {
+    let size = if u.has(1) { u.dims(1)?.first().cloned() } else { None };
+    if size.as_ref().and_then(Dim::known).is_some_and(|n| !(1..=1 << 32).contains(&n)) {
         return Err(malformed("the length is not a positive number"));
     }
     let (inverse, onesided) = (u.flag("inverse", false)?, u.flag("onesided", false)?);
     let x = if dtype == DType::F64 { x } else { u.cast(x, DType::F32)? };
     let (mut real, mut imag) = parts(u, x)?;
     // The inverse of one side reads one more than half of the frequencies.
-    let length = if inverse && onesided { size.map(|n| n / 2 + 1) } else { size };
-    if let Some(n) = length {
+    let length = if inverse && onesided {
+        size.as_ref().map(|n| &n.floor_div(&Dim::Const(2)) + &Dim::ONE)
+    } else {
+        size.clone()
+    };
+    if let Some(n) = &length {
         real = resized(u, real, axis, n)?;
         imag = imag.map(|v| resized(u, v, axis, n)).transpose()?;
     }
@@ -124,8 +130,8 @@ fn stft(u: &mut Use<'_>) -> Outputs {
     let dtype = u.dtype(x);
     let length = match (u.has(3), window) {
         (true, _) => u.number(3)? as i64,
-        (false, Some(w)) => u.shape(w).first().and_then(mithril_ir::Dim::known).unwrap_or(0),
-        (false, None) => u.shape(x).get(1).and_then(mithril_ir::Dim::known).unwrap_or(0),
+        (false, Some(w)) => u.shape(w).first().and_then(Dim::known).unwrap_or(0),
+        (false, None) => u.shape(x).get(1).and_then(Dim::known).unwrap_or(0),
     };
     if step < 1 || length < 1 {
         return Err(malformed(format!("frames of {length} elements are {step} apart")));

@@ -187,7 +187,8 @@ def _pad(use: Use, x: Any, pad: Any, mode: str = "constant", value: Any = None) 
         if not any(n for pair in pairs for n in pair):
             return x
     if not is_known:
-        return _padded(use, x, pairs, mode, 0.0 if value is None else value)
+        # Pairs of sizes stand in one flat tuple.
+        return apply("pad", x, tuple(n for pair in pairs for n in pair), mode, 0.0 if value is None else value)
     mode = {"replicate": "edge", "circular": "wrap"}.get(mode, mode)
     negative = [all(isinstance(n, int) for n in pair) and min(pair) < 0 for pair in pairs]
     if any(negative):
@@ -202,24 +203,6 @@ def _pad(use: Use, x: Any, pad: Any, mode: str = "constant", value: Any = None) 
         x = x[cut] if mode == "wrap" else apply("pad", x, pads, mode, 0.0)
         return apply("pad", x, pads, mode, 0.0) if mode == "wrap" else x[cut]
     return apply("pad", x, tuple(pairs), mode, 0.0 if value is None else value)
-
-
-def _filled(use: Use, x: Any, axis: int, count: Any, value: Any) -> Any:
-    """Make elements that are put beside a tensor along an axis."""
-    shape = (count if i == axis else x.shape[i] for i in range(use.rank))
-    return apply("full", tuple(shape), value, use.dtype)
-
-
-def _padded(use: Use, x: Any, pairs: Any, mode: str, value: Any) -> Any:
-    """Add elements of which the number depends on sizes that are not known."""
-    if mode != "constant":
-        raise use.refuse(f"numbers of elements that are not known when converting, in mode {mode}")
-    for axis, pair in enumerate(pairs):
-        if any(isinstance(n, int) and n < 0 for n in pair):
-            raise use.refuse("elements that are cut off, where the number of others is not known when converting")
-        before, after = ([_filled(use, x, axis, n, value)] if is_connection(n) or n else [] for n in pair)
-        x = apply("concat", axis, *before, x, *after) if before or after else x
-    return x
 
 
 @convert("reflection_pad1d.default", "reflection_pad2d.default")
