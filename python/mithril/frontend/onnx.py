@@ -100,11 +100,12 @@ def _content(source: Any) -> str | bytes:
     if hasattr(file, "SerializeToString"):
         return bytes(file.SerializeToString())
     try:
-        return os.fspath(source)
+        path: str | bytes = os.fspath(source)
     except TypeError:
         raise InvalidValueError(
             f"a {type(source).__name__} is no ONNX file", hint="give a path, the bytes of a file, or an onnx.ModelProto"
         ) from None
+    return path
 
 
 def _given(verify: Any) -> Mapping[str, Any]:
