@@ -38,7 +38,7 @@ def functions_of_open_sizes(torch: Any) -> list[tuple[Any, str, Callable[[Any], 
 
     functional = torch.nn.functional
     return [
-        (math, "sqrt", where(is_number, torch._sym_sqrt)),
+        (math, "sqrt", where(is_number, lambda x: torch.sym_float(x) ** 0.5)),
         (torch, "linspace", where(counts, functools.partial(_linspace, torch))),
         (torch, "cdist", where(has_open_axes, functools.partial(_distances, torch.cdist))),
         (functional, "one_hot", where(counts, functools.partial(_one_hot, torch))),

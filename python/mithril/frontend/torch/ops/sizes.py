@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from ..schemas import schema_of
 from .registry import OPS, Use, apply, cast, convert, dtype_name, is_connection
 from .symbols import symbolic
 
@@ -46,7 +47,7 @@ class SizeNumber:
 
 def materialized(use: Use, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Make numbers among arguments that are computed from sizes tensors, of the dtype of what an op computes with."""
-    schema = getattr(use.node.target, "_schema", None)
+    schema = schema_of(use.node)
     types = {} if schema is None else {argument.name: str(argument.type) for argument in schema.arguments}
     names = [*types][: len(args)]
 
