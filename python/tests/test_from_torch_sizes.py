@@ -1,5 +1,6 @@
 """Modules whose sizes stay open: what is computed from sizes, and parts that follow from them, for many sizes."""
 
+import contextlib
 import math
 
 import mithril as ml
@@ -176,3 +177,32 @@ def test_what_depends_on_sizes_otherwise_is_refused(function, text):
     with pytest.raises(errors.UnsupportedOpError) as caught:
         imported(function)
     assert text in str(caught.value)
+
+
+def test_what_a_program_asserts_of_sizes_is_checked():
+    module = Module(lambda x, n, t: x.reshape(n, 2, -1))
+    t = torch.export.Dim("t", min=6, max=64)
+    options = {"dynamic_shapes": ({1: t},), "prefer_deferred_runtime_asserts_over_guards": True}
+    program = torch.export.export(module, (torch.randn(4, 12),), **options)
+    with pytest.raises(
+        errors.UnsupportedOpError, match=r"the program computes something else for other sizes(.|\n)*= 7"
+    ):
+        ml.from_torch(program)
+
+
+def test_a_size_that_a_decomposition_takes_for_a_number_is_an_error(monkeypatch):
+    # PyTorch's decomposition of `affine_grid` calls a function that takes integers, unless that is replaced.
+    from mithril.frontend.torch import export
+
+    replaced, calls = export.replaced_functions, []
+
+    def only_once(module):
+        calls.append(module)
+        return replaced(module) if len(calls) == 1 else contextlib.nullcontext()
+
+    monkeypatch.setattr(export, "replaced_functions", only_once)
+    with pytest.raises(
+        errors.UnsupportedOpError, match="the program computes something else for other sizes: it was"
+    ) as e:
+        imported(FUNCTIONS["affine"])
+    assert "`n == 4`" in str(e.value) or "`t == 12`" in str(e.value)

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from .modules import op_name
+
 __all__ = ["Conditions", "described"]
 
 #: For how many sizes of one symbol, and combinations of several, a condition is evaluated.
@@ -38,22 +40,24 @@ class Conditions:
         values = (node.meta.get("val") for node in program.graph.nodes)
         modes = (getattr(value, "fake_mode", None) for value in values)
         self._environment = next((mode.shape_env for mode in modes if mode is not None), None)
+        self._asserted = [condition for node in program.graph.nodes for condition in _assertions(node)]
         self._known = {*self._all()}
 
-    def counterexample(self, *, of_new: bool = False) -> tuple[Any, dict[Any, int]] | None:
+    def counterexample(self, kind: str = "all") -> tuple[Any, dict[Any, int]] | None:
         """Find a condition that does not hold, and sizes for which it does not.
 
         Parameters
         ----------
-        of_new : bool, optional
-            Look only at what was assumed since this was made (default False).
+        kind : {"all", "new", "asserted"}, optional
+            Which conditions to look at: all, those that PyTorch assumed since this was made, those that the program
+            asserts when it runs.
         """
-        for symbol, value in self._environment.replacements.items() if self._environment is not None else ():
-            if of_new and symbol in self._sizes and value.is_Integer:
-                # PyTorch takes it for a number.
-                return f"{symbol} == {value}", {symbol: next(n for n in self._sizes[symbol] if n != value)}
-        for condition in self._all():
-            if (of_new and condition in self._known) or any(s not in self._sizes for s in condition.free_symbols):
+        if kind == "new" and (fixed := self._fixed()) is not None:
+            return fixed
+        for condition in self._asserted if kind == "asserted" else self._all():
+            if (kind == "new" and condition in self._known) or any(
+                s not in self._sizes for s in condition.free_symbols
+            ):
                 # Sizes that depend on data have no bounds.
                 continue
             for chosen in _combinations({symbol: self._sizes[symbol] for symbol in condition.free_symbols}):
@@ -61,13 +65,28 @@ class Conditions:
                     return condition, chosen
         return None
 
+    def _fixed(self) -> tuple[Any, dict[Any, int]] | None:
+        """Find a size that PyTorch takes for a number."""
+        for symbol, value in self._environment.replacements.items() if self._environment is not None else ():
+            if symbol in self._sizes and value.is_Integer:
+                return f"{symbol} == {value}", {symbol: next(n for n in self._sizes[symbol] if n != value)}
+        return None
+
     def _all(self) -> list[Any]:
         """List what was assumed, and what the program asserts."""
         if self._environment is None:
-            return []
+            return self._asserted
         asserted = itertools.chain.from_iterable(self._environment.deferred_runtime_asserts.values())
-        conditions = [guard.expr for guard in itertools.chain(self._environment.guards, asserted)]
+        conditions = [guard.expr for guard in itertools.chain(self._environment.guards, asserted)] + self._asserted
         return [condition for condition in dict.fromkeys(conditions) if hasattr(condition, "free_symbols")]
+
+
+def _assertions(node: Any) -> Iterator[Any]:
+    """Yield the condition on sizes that a node asserts, if it asserts one."""
+    if op_name(node) == "aten._assert_scalar.default" and node.args and hasattr(node.args[0], "meta"):
+        expression = getattr(getattr(node.args[0].meta.get("val"), "node", None), "expr", None)
+        if hasattr(expression, "free_symbols"):
+            yield expression
 
 
 def described(found: tuple[Any, Mapping[Any, int]], names: Mapping[str, str]) -> str:

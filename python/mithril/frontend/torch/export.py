@@ -44,6 +44,9 @@ def exported(
         raise InvalidValueError(
             f"from_torch takes a module, an exported program or the path of one, not {type(module).__name__}"
         )
+    conditions, names = Conditions(source), dim_names(source, dynamic_shapes)
+    if source is module or isinstance(module, (str, PathLike)):
+        _refuse_other_sizes("the program", conditions.counterexample("asserted"), names)
     program = flattened(source, torch)
     if not _has_batches(program):
         remove_dead_code(program)
@@ -54,7 +57,6 @@ def exported(
     # What has a conversion stays whole; everything else goes through PyTorch's own decompositions.
     table = {op: rule for op, rule in _decompositions().items() if str(op) not in OPS or str(op) in CHANGING}
     table |= decompositions_of_torchvision(torch)
-    conditions = Conditions(source)
     try:
         with quiet(), replaced_functions(torch):
             decomposed = program.exported(torch).run_decompositions(table)
@@ -63,9 +65,7 @@ def exported(
             f"PyTorch cannot decompose the ops of the program: {_reason(reason)}",
             hint="call run_decompositions() on what torch.export.export returns to see PyTorch's whole report",
         ) from reason
-    found = conditions.counterexample(of_new=True)
-    if found is not None:
-        raise _other_sizes("the program", described(found, {}))
+    _refuse_other_sizes("the program", conditions.counterexample("new"), names)
     program = flattened(decomposed, torch)
     remove_dead_code(program)
     return program
@@ -195,18 +195,18 @@ def _with_conditions(exported: Callable[..., Any], name: str, dynamic: Any, reas
         program = exported(with_conditions=True)
     except Exception:
         raise reason from None
-    found = Conditions(program).counterexample()
-    if found is None:
-        return program
-    raise _other_sizes(name, described(found, dim_names(program, dynamic))) from reason
+    _refuse_other_sizes(name, Conditions(program).counterexample(), dim_names(program, dynamic))
+    return program
 
 
-def _other_sizes(name: str, condition: str) -> UnsupportedOpError:
-    return error(
-        f"{name} computes something else for other sizes: it was traced where {condition}",
-        [],
-        'give bounds or a multiple, such as Dim("t", min=…, max=…) or 2 * Dim("t"); or leave the size fixed',
-    )
+def _refuse_other_sizes(name: str, found: tuple[Any, Any] | None, names: Mapping[str, str]) -> None:
+    """Raise an error if a condition was found that does not hold for all sizes."""
+    if found is not None:
+        raise error(
+            f"{name} computes something else for other sizes: it was traced where {described(found, names)}",
+            [],
+            'give bounds or a multiple, such as Dim("t", min=…, max=…) or 2 * Dim("t"); or leave the size fixed',
+        )
 
 
 #: Folders whose lines are none of the user's.
