@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import operator
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +14,10 @@ from .registry import Use, apply, cast, convert, is_connection, tensor
 
 
 def _clipped(start: Any, last: Any) -> Any:
-    if not is_connection(start) and not is_open(last):
+    if not is_connection(start) and not is_open(start) and not is_open(last):
         return np.clip(start, 0, last)
-    return apply("minimum", apply("maximum", tensor(start), 0), last)
+    start = start if is_open(start) else tensor(start)
+    return apply("minimum", apply("maximum", start, 0), last)
 
 
 def _counted(shape: Sequence[Any], axis: int) -> Any:
@@ -215,11 +218,20 @@ def _scatter(use: Use, x: Any, indices: Any, updates: Any, *, dimension_numbers:
     # Updates outside are dropped: they go to rows behind the last one.
     at.clip()
     size = shape[at.mapped[0]]
-    pads = ((0, at.sizes[0]), *((0, 0),) * (len(shape) - 1))
+    pads = (0, at.sizes[0], *(0, 0) * (len(shape) - 1))
     y = apply("pad", y, pads, "constant", False if use.dtype == "bool" else 0)
     at.starts[0] = apply("where", inside, tensor(at.starts[0]), size)
     y = apply("index_put", y, ("tensor",) * len(at.mapped), values, accumulate, *at.places())
-    return _transposed(y[:size], np.argsort(at.order).tolist())
+    return _transposed(_first_rows(y, size), np.argsort(at.order).tolist())
+
+
+def _first_rows(x: Any, count: Any) -> Any:
+    return apply("slice", x, (0,), (count,), None)
+
+
+def _product(sizes: Iterable[Any]) -> Any:
+    """Multiply sizes, which may have names."""
+    return functools.reduce(operator.mul, (n if is_open(n) else int(n) for n in sizes), 1)
 
 
 _REDUCTIONS = {"mul": "prod", "min": "amin", "max": "amax"}
@@ -243,7 +255,7 @@ def _scatter_reduced(
     inside = at.is_inside() if at.drops(mode) else True
     if inside is not True or str(mode).rpartition(".")[2] == "CLIP":
         at.clip()
-    rows = int(np.prod([shape[axis] for axis in at.mapped]))
+    rows = _product(shape[axis] for axis in at.mapped)
     y = apply("reshape", _transposed(tensor(x), at.order), (rows, -1))
     flat: Any = 0
     for place, axis in zip(at.places(), at.mapped, strict=True):
@@ -253,11 +265,11 @@ def _scatter_reduced(
         open_axes = tuple(range(len(at.batch), len(at.batch) + len(at.sizes)))
         flat = apply("where", apply("expand_dims", tensor(inside), open_axes), flat, rows)
         y = apply("pad", y, ((0, 1), (0, 0)), "constant", 0.0 if "float" in use.dtype else 0)
-    values = apply("reshape", values, (-1, int(np.prod([shape[axis] for axis in at.rest]))))
+    values = apply("reshape", values, (-1, _product(shape[axis] for axis in at.rest)))
     flat = apply("expand_dims", apply("reshape", flat, (-1,)), 1)
     flat = apply("broadcast_to", flat, values.shape)
     y = apply("scatter_reduce", y, 0, flat, values, kind, True)
-    y = apply("reshape", y[:rows] if inside is not True else y, tuple(shape[axis] for axis in at.order))
+    y = apply("reshape", _first_rows(y, rows) if inside is not True else y, tuple(shape[axis] for axis in at.order))
     y = cast(y, "bool") if is_truth else y
     return _transposed(y, np.argsort(at.order).tolist())
 
@@ -270,7 +282,7 @@ def _dynamic_slice(use: Use, x: Any, *starts: Any, slice_sizes: Any, **ignored: 
             continue
         first = _clipped(start, shape[axis] - size)
         if is_connection(first):
-            x = apply("take", x, apply("add", first, tensor(np.arange(size, dtype=np.int32))), axis)
+            x = apply("take", x, apply("add", first, apply("arange", 0, size, 1, "int32")), axis)
         else:
             x = x[(slice(None),) * axis + (slice(int(first), int(first) + size),)]
     return x

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from ....errors import UnsupportedOpError
 from ..sizes import is_open, with_sizes
 from .registry import Use, apply, cast, convert, is_connection, tensor
 
@@ -131,7 +133,7 @@ def spread(x: Any, axis: int, inner: int, shape: tuple[int, ...], value: Any) ->
 def _pad(use: Use, x: Any, value: Any, *, padding_config: Any, **ignored: Any) -> Any:
     if is_connection(value):
         fill = False if use.dtype == "bool" else 0 if "int" in use.dtype else 0.0
-        is_own = _padded(tensor(np.ones(use.shape_of(0), bool)), use.shape_of(0), False, padding_config)
+        is_own = _padded(apply("full", use.shape_of(0), True, "bool"), use.shape_of(0), False, padding_config)
         return apply("where", is_own, _padded(tensor(x), use.shape_of(0), fill, padding_config), value)
     return _padded(tensor(x), use.shape_of(0), np.asarray(value).item(), padding_config)
 
@@ -140,7 +142,16 @@ def _padded(x: Any, shape: tuple[Any, ...], value: Any, padding_config: Any) -> 
     """Pad by a number, between elements too, or cut off where padding is negative."""
     for axis, (_, _, inner) in enumerate(padding_config):
         x = spread(x, axis, int(inner), shape, value)
-    key = tuple(slice(max(-a, 0) or None, min(b, 0) or None) for a, b, _ in padding_config)
+    return padded(x, [(a, b) for a, b, _ in padding_config], value)
+
+
+def padded(x: Any, pads: Sequence[tuple[Any, Any]], value: Any) -> Any:
+    """Pad, or cut off where padding is negative; numbers that follow from sizes with names must not be negative."""
+    if any(is_open(n) and not n >= 0 for pair in pads for n in pair):
+        raise UnsupportedOpError("by numbers that may be negative, of sizes that have names")
+    known = [tuple(0 if is_open(n) else int(n) for n in pair) for pair in pads]
+    key = tuple(slice(max(-a, 0) or None, min(b, 0) or None) for a, b in known)
     x = x[key] if any(part != slice(None) for part in key) else x
-    pads = tuple((max(int(a), 0), max(int(b), 0)) for a, b, _ in padding_config)
-    return apply("pad", x, pads, "constant", value) if any(map(any, pads)) else x
+    # In one flat tuple, which may hold sizes with names.
+    added = tuple(n if is_open(n) else max(int(n), 0) for pair in pads for n in pair)
+    return apply("pad", x, added, "constant", value) if any(is_open(n) or n for n in added) else x

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..sizes import is_open
 from .folds import Fold
-from .movement import along, spread
+from .movement import along, padded, spread
 from .registry import OPS, Use, apply, cast, convert, is_connection, tensor
 
 #: Of a function of two elements that is one primitive: the reduction, and what joins it with the initial value.
@@ -91,6 +91,8 @@ def _dilated(x: Any, shape: Sequence[int], base_dilation: Sequence[int], value: 
     """Spread elements with a value between them; give the shape, too."""
     sizes = list(shape)
     for axis, inner in enumerate(base_dilation):
+        if int(inner) == 1:
+            continue
         x = spread(x, axis, int(inner) - 1, tuple(sizes), value)
         sizes[axis] = (sizes[axis] - 1) * int(inner) + 1 if sizes[axis] else 0
     return x, sizes
@@ -111,7 +113,7 @@ def _windows(
     """Make windows, ``[*positions, elements]``."""
     x, shape = _dilated(x, use.shape_of(0), base_dilation, value)
     rank = use.rank
-    x = _padded(x, [tuple(map(int, pair)) for pair in padding], value)
+    x = padded(x, [tuple(map(int, pair)) for pair in padding], value)
     sizes = [int(n + sum(pair)) for n, pair in zip(shape, padding, strict=True)]
     sliding = [i for i in range(rank) if window_dimensions[i] != 1 or window_strides[i] != 1]
     if not sliding:
@@ -186,10 +188,11 @@ def reduced(
         tuple(int(part[i]) for i in sliding) for part in (window_dimensions, window_strides, window_dilation)
     )
     if any(any(padding[i]) for i in sliding):
-        x = _padded(x, [tuple(map(int, pair)) for pair in padding], value)
+        x = padded(x, padding, value)
     order = (*fixed, *sliding)
     x = x if order == tuple(range(rank)) else apply("transpose", x, order)
-    sizes = [int(shape[i] + sum(padding[i])) for i in sliding]
+    whole = [shape[i] + sum(padding[i]) for i in sliding]
+    sizes = [n if is_open(n) else int(n) for n in whole]
     x = apply("reshape", x, (-1, 1, *sizes))
     pool = f"pool{len(sliding)}d"
     is_plain = "float" in use.dtype and 1 <= len(sliding) <= 3
@@ -222,14 +225,6 @@ def _sizes(
     ]
 
 
-def _padded(x: Any, pads: Sequence[tuple[int, ...]], value: Any) -> Any:
-    """Pad, or cut off where padding is negative."""
-    key = tuple(slice(max(-a, 0) or None, min(b, 0) or None) for a, b in pads)
-    x = x[key] if any(part != slice(None) for part in key) else x
-    whole = tuple((max(a, 0), max(b, 0)) for a, b in pads)
-    return apply("pad", x, whole, "constant", value) if any(map(any, whole)) else x
-
-
 @convert("select_and_scatter_add")
 def _select_and_scatter_add(
     use: Use, source: Any, x: Any, *, select_prim: Any, window_dimensions: Any, window_strides: Any, padding: Any
@@ -249,7 +244,7 @@ def _select_and_scatter_add(
     if any(n < 0 for pair in pads for n in pair):
         raise use.refuse("with negative padding")
     order = (*fixed, *sliding)
-    x = apply("transpose", _padded(tensor(x), pads, value), order)
+    x = apply("transpose", padded(tensor(x), pads, value), order)
     source = apply("transpose", tensor(source), order)
     sizes = [int(shape[i] + sum(padding[i])) for i in sliding]
     windows = apply("windows", apply("reshape", x, (-1, 1, *sizes)), window, stride, 0, 1, value)
