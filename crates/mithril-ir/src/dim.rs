@@ -52,6 +52,9 @@ pub enum DimFactor {
     Div(Dim, Dim),
 }
 
+/// Steps after which a division by a sum counts as one with a remainder.
+const MAX_DIVISION_STEPS: usize = 32;
+
 impl DimFactor {
     /// A number that it is never below, if its symbols stand for 1 or more and it is not negative.
     fn least(&self) -> i64 {
@@ -201,7 +204,7 @@ impl Dim {
             }
         }
     }
-    /// `self / by`, if `by` is a single product that divides every term without a remainder.
+    /// `self / by`, if there is no remainder whatever the sizes are.
     pub fn exact_div(&self, by: &Self) -> Option<Self> {
         let (terms, constant) = self.parts();
         let (by_terms, by_constant) = by.parts();
@@ -211,8 +214,11 @@ impl Dim {
                 && terms.iter().all(|(_, c)| c.wrapping_rem(by_constant) == 0);
             return ok.then(|| self.floor_div_const(by_constant));
         }
-        let [(factors, coefficient)] = by_terms else { return None };
-        if by_constant != 0 || constant != 0 || terms.is_empty() {
+        let [(factors, coefficient)] = by_terms else { return self.long_division(by) };
+        if by_constant != 0 {
+            return self.long_division(by);
+        }
+        if constant != 0 || terms.is_empty() {
             return None;
         }
         let mut sum = Self::Const(0);
@@ -233,6 +239,28 @@ impl Dim {
             sum = &sum + &quotient;
         }
         Some(sum)
+    }
+    /// Polynomial division by a sum: the leading terms divide, until nothing is left.
+    fn long_division(&self, by: &Self) -> Option<Self> {
+        let (mut rest, mut quotient) = (self.clone(), Self::Const(0));
+        // Each step removes the leading term; sizes have few.
+        for _ in 0..MAX_DIVISION_STEPS {
+            if rest.is(0) {
+                return Some(quotient);
+            }
+            let part = rest.leading().exact_div(&by.leading())?;
+            rest = &rest - &(&part * by);
+            quotient = &quotient + &part;
+        }
+        None
+    }
+    /// The term of the most factors, the last one in their order if several have as many.
+    fn leading(&self) -> Self {
+        let (terms, constant) = self.parts();
+        match terms.iter().max_by(|a, b| (a.0.len(), &a.0).cmp(&(b.0.len(), &b.0))) {
+            Some(term) => Self::from_parts(vec![term.clone()], 0),
+            None => Self::Const(constant),
+        }
     }
     /// Remainder of the floor division, with the sign of the divisor.
     #[must_use]
@@ -428,6 +456,20 @@ mod tests {
         assert_eq!(half.to_string(), "(n+1)//2");
         assert_eq!((&half * &Dim::Const(2)).to_string(), "2*((n+1)//2)");
         assert_eq!((&(&n * &n) - &Dim::Const(3)).to_string(), "n*n-3");
+    }
+
+    #[test]
+    fn sums_divide_products_with_them() {
+        let (n, t, two) = (Dim::symbol("n"), Dim::symbol("t"), Dim::Const(2));
+        let longer = &t + &two;
+        for other in [n.clone(), &n * &Dim::Const(-3), &n - &t, &(&n * &t) + &Dim::ONE, longer.clone()] {
+            let product = &other * &longer;
+            assert_eq!(product.exact_div(&longer), Some(other.clone()), "{product}");
+            assert_eq!(product.floor_div(&longer), other, "{product}");
+            assert_eq!((&product + &Dim::ONE).exact_div(&longer), None);
+        }
+        assert_eq!(Dim::Const(5).exact_div(&longer), None);
+        assert_eq!(t.exact_div(&longer), None);
     }
 
     #[test]
