@@ -145,7 +145,7 @@ def _padded(x: Any, shape: tuple[Any, ...], value: Any, padding_config: Any) -> 
     return padded(x, [(a, b) for a, b, _ in padding_config], value)
 
 
-def padded(x: Any, pads: Sequence[tuple[Any, Any]], value: Any) -> Any:
+def padded(x: Any, pads: Sequence[Sequence[Any]], value: Any) -> Any:
     """Pad, or cut off where padding is negative; numbers that follow from sizes with names must not be negative."""
     if any(is_open(n) and not n >= 0 for pair in pads for n in pair):
         raise UnsupportedOpError("by numbers that may be negative, of sizes that have names")
