@@ -366,10 +366,9 @@ for _kind in ("fft", "ifft", "rfft", "irfft"):
 def _shift(use: Use, x: Any, dim: Any = None) -> Any:
     rank, shape = use.rank_of(0), use.shape
     axes = [d % rank for d in (range(rank) if dim is None else dim)]
-    for axis in axes:
-        half = use.size(shape[axis] // 2)
-        x = rolled(x, -half if "ifftshift" in str(use.node.target) else half, axis)
-    return x
+    halves = [use.size(shape[axis] // 2) for axis in axes]
+    shifts = [-half for half in halves] if "ifftshift" in str(use.node.target) else halves
+    return rolled(x, shifts, axes)
 
 
 def _norm_of(mode: int, *, is_forward: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from .registry import Use, apply, as_vectors, cast, convert, dtype_name, is_connection, promoted
@@ -217,21 +218,21 @@ def _pad_replicated(use: Use, x: Any, pad: Any) -> Any:
 
 @convert("roll.default")
 def _roll(use: Use, x: Any, shifts: Any, dims: Any = ()) -> Any:
+    if dims:
+        return rolled(x, shifts, [dim % use.rank for dim in dims])
+    if not is_connection(shifts[0]):
+        return apply("roll", x, shifts[0], None)
+    return apply("reshape", rolled(apply("reshape", x, (-1,)), shifts, [0]), use.sizes)
+
+
+def rolled(x: Any, shifts: Sequence[Any], axes: Sequence[int]) -> Any:
+    """Move elements along axes by numbers that may depend on sizes; those behind the end come to the front."""
     if not any(map(is_connection, shifts)):
-        return apply("roll", x, tuple(shifts), tuple(dims)) if dims else apply("roll", x, shifts[0], None)
-    if not dims:
-        return apply("reshape", rolled(apply("reshape", x, (-1,)), shifts[0], 0), use.sizes)
-    for shift, dim in zip(shifts, dims, strict=True):
-        x = rolled(x, shift, dim % use.rank)
+        return apply("roll", x, tuple(shifts), tuple(axes))
+    for shift, axis in zip(shifts, axes, strict=True):
+        first = -shift % x.shape[axis]
+        x = apply("concat", axis, along(x, axis, slice(first, None)), along(x, axis, slice(0, first)))
     return x
-
-
-def rolled(x: Any, shift: Any, axis: int) -> Any:
-    """Move elements along an axis by a number that may depend on sizes; those behind the end come to the front."""
-    if not is_connection(shift):
-        return apply("roll", x, (shift,), (axis,))
-    first = -shift % x.shape[axis]
-    return apply("concat", axis, along(x, axis, slice(first, None)), along(x, axis, slice(0, first)))
 
 
 @convert("flip.default")
