@@ -76,6 +76,7 @@ FUNCTIONS = {
     "unfolded": lambda x, n, t: x.unfold(1, 3, 2),
     "gated": lambda x, n, t: F.glu(torch.cat([x, x * 2], 1)),
     "spectrum": lambda x, n, t: spectrum(x),
+    "spectrum_by_size": lambda x, n, t: (torch.fft.rfft(x) * (1 / t) / math.sqrt(n)).abs(),
     "filled_in_place": lambda x, n, t: x.clone().fill_(2.0) * x,
     # Functions that PyTorch exports for one size only, or that need numbers here.
     "one_hot": lambda x, n, t: F.one_hot(x.argmax(1), t) * x,

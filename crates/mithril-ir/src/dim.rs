@@ -63,15 +63,16 @@ impl DimFactor {
             Self::Div(of, Dim::Const(by @ 1..)) => {
                 let (terms, constant) = of.parts();
                 let least = |(factors, coefficient): &(Vec<Self>, i64)| {
-                    let product: i64 =
-                        factors.iter().fold(1, |product: i64, factor| product.saturating_mul(factor.least()));
-                    (*coefficient > 0).then(|| coefficient.saturating_mul(product))
+                    (*coefficient > 0).then(|| coefficient.saturating_mul(Self::least_product(factors)))
                 };
                 let sum = terms.iter().try_fold(constant, |sum, term| Some(sum.saturating_add(least(term)?)));
                 sum.map_or(0, |sum| sum.div_euclid(*by).max(0))
             }
             Self::Div(..) => 0,
         }
+    }
+    fn least_product(factors: &[Self]) -> i64 {
+        factors.iter().fold(1, |product: i64, factor| product.saturating_mul(factor.least()))
     }
 }
 
@@ -138,13 +139,10 @@ impl Dim {
                     sign = -sign;
                 }
             }
-            let least: i64 =
-                factors.iter().fold(1, |product: i64, factor| product.saturating_mul(factor.least()));
-            (sign < 0).then_some(if coefficient.signum() == sign {
-                coefficient.saturating_mul(least)
-            } else {
-                0
-            })
+            let is_plain = coefficient.signum() == sign;
+            let most =
+                if is_plain { coefficient.saturating_mul(DimFactor::least_product(factors)) } else { 0 };
+            (sign < 0).then_some(most)
         };
         let sum = terms.iter().try_fold(constant, |sum, term| Some(sum.saturating_add(largest(term)?)));
         sum.is_some_and(|sum| sum <= 0)

@@ -226,15 +226,12 @@ fn far(x: V<'_>) -> V<'_> {
 /// The size that spatial axis `i` of `n` becomes.
 fn size(cx: &(impl Attrs + ?Sized), i: usize, n: usize) -> Result<Dim> {
     let sizes = cx.dims(1)?;
-    let index = if sizes.len() == 1 { 0 } else { i };
-    match sizes.get(index) {
+    if sizes.iter().all(|size| size.known().is_some()) {
+        return Ok(Dim::Const(window::positive(cx, 1, n)?[i]));
+    }
+    match sizes.get(if sizes.len() == 1 { 0 } else { i }) {
         Some(size) if size.has_var() => Err(undecided(cx, size)),
-        Some(size) if size.known().is_none() && [1, n].contains(&sizes.len()) => Ok(size.clone()),
-        // All numbers are checked together.
-        _ if sizes.iter().all(|size| size.known().is_some()) => {
-            Ok(Dim::Const(window::positive(cx, 1, n)?[i]))
-        }
-        Some(Dim::Const(size @ 1..)) if sizes.len() == n => Ok(Dim::Const(*size)),
+        Some(size) if [1, n].contains(&sizes.len()) && size.known().is_none_or(|n| n > 0) => Ok(size.clone()),
         _ => Err(cx.bad(1, &cx.lit(1), &format!("a size of at least 1, or {n} of them"))),
     }
 }

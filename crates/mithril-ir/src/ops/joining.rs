@@ -176,8 +176,9 @@ pub static PAD: OpDef = OpDef {
     name: "pad",
     doc: "Elements added before and after each axis. `pads` is `((before, after), ...)` for each axis, the same \
           numbers in one flat tuple, one pair for all axes, or one number. `mode` is `constant` (`value`; negative \
-          numbers cut off; numbers that depend on sizes are 0 or more), `reflect` (mirrored at the outermost element), `symmetric` (mirrored at the border), \
-          `edge` or `replicate` (the outermost element), `circular` or `wrap` (from the other end).",
+          numbers cut off; numbers that depend on sizes are 0 or more), `reflect` (mirrored at the outermost \
+          element), `symmetric` (mirrored at the border), `edge` or `replicate` (the outermost element), `circular` \
+          or `wrap` (from the other end).",
     layer: "Pad",
     ports: &[
         INPUT,
@@ -308,53 +309,32 @@ fn check_pad(mode: &str, size: &Dim, before: i64, after: i64) -> Result<()> {
 
 fn padded<'a>(c: &ExpandCx<'a>) -> Vec<V<'a>> {
     let x = c.x[0];
-    let open = c.get(|c| open_pads(c, x.rank()));
-    if open.iter().flatten().any(|d| d.known().is_none()) {
-        return vec![open_pad(x, &open, c.x[3])];
+    let mode = c.get(|c| c.text(2));
+    if mode == "constant" {
+        return vec![constant_pad(x, &c.get(|c| open_pads(c, x.rank())), c.x[3])];
     }
     let pads = c.get(|c| pads(c, x.rank()));
-    let mode = c.get(|c| c.text(2));
-    if mode != "constant" {
-        let out = pads.iter().enumerate().fold(x, |x, (axis, &(a, b))| pad_axis(x, axis, a, b, &mode));
-        return vec![out];
-    }
-    vec![constant_pad(x, &pads, c.x[3])]
+    let out = pads.iter().enumerate().fold(x, |x, (axis, &(a, b))| pad_axis(x, axis, a, b, &mode));
+    vec![out]
 }
 
-/// Crops by negative numbers that are known, then adds the others, which are assumed to be 0 or more.
-fn open_pad<'a>(x: V<'a>, pads: &[[Dim; 2]], value: V<'a>) -> V<'a> {
-    let known = |d: &Dim| d.known().map_or(0, |n| n.min(0));
-    let cropped: Vec<(i64, i64)> = pads.iter().map(|[a, b]| (known(a), known(b))).collect();
-    let kept = constant_pad(x, &cropped, value);
-    let added = |d: &Dim| if known(d) < 0 { Dim::Const(0) } else { d.clone() };
+/// Crops by numbers known to be negative, then writes the rest into a larger tensor filled with `value`.
+fn constant_pad<'a>(x: V<'a>, pads: &[[Dim; 2]], value: V<'a>) -> V<'a> {
+    let cropped = |d: &Dim| d.known().map_or(0, |n| n.min(0));
+    let added = |d: &Dim| if cropped(d) < 0 { Dim::Const(0) } else { d.clone() };
+    let mut kept = x;
+    if pads.iter().flatten().any(|d| cropped(d) < 0) {
+        let starts = pads.iter().map(|[a, _]| Lit::int(cropped(a).saturating_neg()));
+        let stops = pads.iter().map(|[_, b]| if cropped(b) < 0 { Lit::int(cropped(b)) } else { Lit::None });
+        kept = x.slice(Lit::tuple(starts), Lit::tuple(stops));
+    }
+    if pads.iter().flatten().all(|d| added(d).is(0)) {
+        return kept;
+    }
     let starts: Vec<Dim> = pads.iter().map(|[a, _]| added(a)).collect();
     let stops: Vec<Dim> = kept.shape().iter().zip(&starts).map(|(size, a)| size + a).collect();
     let shape: Vec<Dim> = stops.iter().zip(pads).map(|(stop, [_, b])| stop + &added(b)).collect();
     x.cx().full(shape, value, x.dtype()).slice_update(kept, starts, stops)
-}
-
-/// Crops by negative amounts, then writes the rest into a larger tensor filled with `value`.
-fn constant_pad<'a>(x: V<'a>, pads: &[(i64, i64)], value: V<'a>) -> V<'a> {
-    let cx = x.cx();
-    let mut kept = x;
-    if pads.iter().any(|&(a, b)| a < 0 || b < 0) {
-        let starts = pads.iter().map(|&(a, _)| Lit::int(a.saturating_neg().max(0)));
-        let stops = pads.iter().map(|&(_, b)| if b < 0 { Lit::int(b) } else { Lit::None });
-        kept = x.slice(Lit::tuple(starts), Lit::tuple(stops));
-    }
-    if pads.iter().all(|&(a, b)| a <= 0 && b <= 0) {
-        return kept;
-    }
-    let grown = kept.shape();
-    let shape: Vec<Dim> = grown
-        .iter()
-        .zip(pads)
-        .map(|(size, &(a, b))| size + &Dim::Const(a.max(0).saturating_add(b.max(0))))
-        .collect();
-    let starts: Vec<i64> = pads.iter().map(|&(a, _)| a.max(0)).collect();
-    let stops: Vec<Dim> = grown.iter().zip(&starts).map(|(size, &a)| size + &Dim::Const(a)).collect();
-    let full = cx.full(shape, value, x.dtype());
-    full.slice_update(kept, starts, stops)
 }
 
 /// Pads one axis with elements of the input.

@@ -69,7 +69,7 @@ class Conditions:
         """Find a size that PyTorch takes for a number."""
         for symbol, value in self._environment.replacements.items() if self._environment is not None else ():
             if symbol in self._sizes and value.is_Integer:
-                return f"{symbol} == {value}", {symbol: next(n for n in self._sizes[symbol] if n != value)}
+                return f"{symbol} == {value}", {symbol: next((n for n in self._sizes[symbol] if n != value), value + 1)}
         return None
 
     def _all(self) -> list[Any]:

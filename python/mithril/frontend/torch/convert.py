@@ -463,11 +463,11 @@ class Conversion:
         try:
             if name in OPS:
                 _core.converted_line(*line(origin(node)[1]))
-                if has_complex(args):
-                    return convert_complex(Use(node, args), name, args, kwargs)
                 use = Use(node, args)
                 if name not in SIZES:
                     args, kwargs = materialized(use, args, kwargs)
+                if has_complex(args):
+                    return convert_complex(use, name, args, kwargs)
                 result = OPS[name](use, *args, **kwargs)
                 if is_complex(node) and not has_complex(result):
                     raise UnsupportedOpError("of complex numbers")

@@ -31,18 +31,21 @@ def functions_of_open_sizes(torch: Any) -> list[tuple[Any, str, Callable[[Any], 
         return isinstance(x, symbols) and not args
 
     def has_open_axes(x: Any, *args: Any, **kwargs: Any) -> bool:
-        return isinstance(x, torch.Tensor) and not all(isinstance(size, int) for size in x.shape)
+        return isinstance(x, torch.Tensor) and has_symbols(*x.shape)
 
-    def counts(*args: Any, **kwargs: Any) -> bool:
+    def has_open_length(x: Any, *args: Any, **kwargs: Any) -> bool:
+        return isinstance(x, torch.Tensor) and has_symbols(*x.shape[-1:])
+
+    def has_symbols(*args: Any, **kwargs: Any) -> bool:
         return any(isinstance(value, symbols) for value in (*args, *kwargs.values()))
 
     functional = torch.nn.functional
     return [
         (math, "sqrt", where(is_number, lambda x: torch.sym_float(x) ** 0.5)),
-        (torch, "linspace", where(counts, functools.partial(_linspace, torch))),
+        (torch, "linspace", where(has_symbols, functools.partial(_linspace, torch))),
         (torch, "cdist", where(has_open_axes, functools.partial(_distances, torch.cdist))),
-        (functional, "one_hot", where(counts, functools.partial(_one_hot, torch))),
-        (functional, "max_pool1d", where(has_open_axes, functools.partial(_max_pool, functional))),
+        (functional, "one_hot", where(has_symbols, functools.partial(_one_hot, torch))),
+        (functional, "max_pool1d", where(has_open_length, functools.partial(_max_pool, functional))),
     ]
 
 
