@@ -130,8 +130,9 @@ def test_the_source_of_a_recurrent_layer_is_as_long_for_any_number_of_steps(name
     lines = _lines(name, layer, 24)
     # A number with one more digit may break a line.
     assert len(_lines(name, layer, 48)) <= len(lines) + 4
-    word = "jax.lax.scan(" if name == "jax" else "for t in range(24):"
-    assert sum(word in line for line in lines) == 1
+    # PyTorch has functions for a whole pass.
+    word = f"torch.{layer.lower()}" if name == "torch" else f"_{layer.lower()}_scan("
+    assert any(word in line for line in lines)
     gradients = _lines(name, layer, 24, autodiff="graph")
     assert len(_lines(name, layer, 48, autodiff="graph")) <= len(gradients) + 8
 

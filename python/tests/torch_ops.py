@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 import torch_indexing
 import torch_linalg
+import torch_recurrent
 from torch_common import all_axes, as_tuple, at_positions, pad_pairs, torch_dtype
 from torch_networks import (
     attention,
@@ -607,6 +608,13 @@ OPS |= torch_indexing.OPS | {
     "nancumsum": OPS["cumsum"],
     "nancumprod": OPS["cumprod"],
 }
+
+OPS |= {
+    name: getattr(torch_recurrent, name)
+    for kind in ("rnn", "lstm", "gru")
+    for name in (f"{kind}_step", f"{kind}_sequence", f"{kind}_scan")
+}
+OPS |= {name: getattr(torch_recurrent, name) for name in ("hidden_scan_gradient", "lstm_scan_gradient")}
 
 #: Ops without an oracle, each with the reason.
 EXCEPTIONS: dict[str, str] = {}

@@ -340,6 +340,8 @@ pub type GradFn = for<'a> fn(&GradCx<'a>) -> Vec<V<'a>>;
 pub enum Grad {
     /// By this formula.
     Formula(GradFn),
+    /// By this formula where the target has a loop for the op; else by differentiating its steps.
+    Loop(GradFn),
     /// By differentiating the expansion.
     Expansion,
     /// The derivative is zero wherever it exists (`floor`, comparisons, `argmax`).
@@ -374,6 +376,8 @@ pub enum Precision {
     Follow,
     /// At least float32: sums, norms, losses, and functions that grow fast or cancel.
     Wide,
+    /// That of each op of its expansion.
+    Expanded,
 }
 
 /// Definitions are compared by address: there is one per op.

@@ -1006,15 +1006,15 @@ class GRUCell(Model):
 
 
 class RNN(Model):
-    r"""A simple recurrent network over a sequence of known length.  Outputs `output` `[length, n, hidden_size]`
-    and `last_hidden` `[num_layers, n, hidden_size]`; `hidden` is the state before (0).
+    r"""A simple recurrent network over a sequence.  Outputs `output` `[length, n, hidden_size]` and
+    `last_hidden` `[num_layers, n, hidden_size]`; `hidden` is the state before (0).
 
     Parameters
     ----------
     hidden_size : int
         Number of features of the state.
-    length : int
-        Number of steps of the sequence.
+    length : int | None, optional
+        Number of elements of the sequence; any number if not given.
     num_layers : int, optional
         Layers on top of each other.
     bias : bool, optional
@@ -1036,23 +1036,20 @@ class RNN(Model):
         args: dict[str, typing.Any] = {"hidden_size": hidden_size, "length": length, "num_layers": num_layers, "bias": bias, "batch_first": batch_first, "bidirectional": bidirectional, "nonlinearity": nonlinearity, "input_size": input_size}
         if args["hidden_size"] is None:
             del args["hidden_size"]
-        if args["length"] is None:
-            del args["length"]
         self._build("RNN", {**args, **aliases}, name)
 
 SimpleRNN = RNN
 
 class LSTM(Model):
-    r"""A long short-term memory over a sequence of known length.  Outputs `output` `[length, n, hidden_size]`,
-    `last_hidden` and `last_cell` `[num_layers, n, hidden_size]`; `hidden` and `cell` are the states before
-    (0).
+    r"""A long short-term memory over a sequence.  Outputs `output` `[length, n, hidden_size]`, `last_hidden`
+    and `last_cell` `[num_layers, n, hidden_size]`; `hidden` and `cell` are the states before (0).
 
     Parameters
     ----------
     hidden_size : int
         Number of features of the state.
-    length : int
-        Number of steps of the sequence.
+    length : int | None, optional
+        Number of elements of the sequence; any number if not given.
     num_layers : int, optional
         Layers on top of each other.
     bias : bool, optional
@@ -1072,21 +1069,19 @@ class LSTM(Model):
         args: dict[str, typing.Any] = {"hidden_size": hidden_size, "length": length, "num_layers": num_layers, "bias": bias, "batch_first": batch_first, "bidirectional": bidirectional, "input_size": input_size}
         if args["hidden_size"] is None:
             del args["hidden_size"]
-        if args["length"] is None:
-            del args["length"]
         self._build("LSTM", {**args, **aliases}, name)
 
 
 class GRU(Model):
-    r"""A gated recurrent unit over a sequence of known length.  Outputs `output` `[length, n, hidden_size]` and
-    `last_hidden` `[num_layers, n, hidden_size]`; `hidden` is the state before (0).
+    r"""A gated recurrent unit over a sequence.  Outputs `output` `[length, n, hidden_size]` and `last_hidden`
+    `[num_layers, n, hidden_size]`; `hidden` is the state before (0).
 
     Parameters
     ----------
     hidden_size : int
         Number of features of the state.
-    length : int
-        Number of steps of the sequence.
+    length : int | None, optional
+        Number of elements of the sequence; any number if not given.
     num_layers : int, optional
         Layers on top of each other.
     bias : bool, optional
@@ -1106,8 +1101,6 @@ class GRU(Model):
         args: dict[str, typing.Any] = {"hidden_size": hidden_size, "length": length, "num_layers": num_layers, "bias": bias, "batch_first": batch_first, "bidirectional": bidirectional, "input_size": input_size}
         if args["hidden_size"] is None:
             del args["hidden_size"]
-        if args["length"] is None:
-            del args["length"]
         self._build("GRU", {**args, **aliases}, name)
 
 

@@ -230,6 +230,17 @@ KINDS: dict[str, str] = {
     "cumulative_min": "taa",
     "cummax": "ta",
     "cummin": "ta",
+    "rnn_step": "tttttta",
+    "lstm_step": "ttttttt",
+    "gru_step": "tttttt",
+    "rnn_sequence": "ttttttaaa",
+    "lstm_sequence": "ttttttttaa",
+    "gru_sequence": "ttttttaa",
+    "rnn_scan": "tttaa",
+    "lstm_scan": "tttta",
+    "gru_scan": "tttta",
+    "hidden_scan_gradient": "ttttta",
+    "lstm_scan_gradient": "ttttttta",
     "sort": "taa",
     "argsort": "taa",
     "topk": "taaaa",
@@ -6213,6 +6224,517 @@ class Ops:
         [(2, 5), (2, 5)]
         """
         return self._op("cummin", (input, axis))
+
+    @spellings.op("rnn_step", ("input", "hidden", "weight_ih", "weight_hh", "bias_ih", "bias_hh", "nonlinearity"))
+    def rnn_step(
+        self,
+        input: Any,
+        hidden: Any,
+        weight_ih: Any,
+        weight_hh: Any,
+        bias_ih: Any = None,
+        bias_hh: Any = None,
+        nonlinearity: Literal['tanh', 'relu'] = 'tanh',
+    ) -> Any:
+        r"""A step of a simple recurrent network: `tanh(W_ih·x + b_ih + W_hh·h + b_hh)`, or `relu` instead of
+        `tanh`.  `input` is `[n, k]`, the state `hidden` `[n, h]`, `weight_ih` `[h, k]`, `weight_hh` `[h,
+        h]`.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype float.
+        hidden : array
+            Of dtype float.
+        weight_ih : array
+            Of dtype float.
+        weight_hh : array
+            Of dtype float.
+        bias_ih : array, optional
+        bias_hh : array, optional
+        nonlinearity : Literal['tanh', 'relu'], optional
+            Default: ``'tanh'``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.rnn_step(np.ones((1, 2)), np.ones((1, 2)), np.eye(2), np.eye(2), nonlinearity='relu').shape
+        (1, 2)
+        """
+        return self._op("rnn_step", (input, hidden, weight_ih, weight_hh, bias_ih, bias_hh, nonlinearity))
+
+    @spellings.op("lstm_step", ("input", "hidden", "cell", "weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+    def lstm_step(
+        self,
+        input: Any,
+        hidden: Any,
+        cell: Any,
+        weight_ih: Any,
+        weight_hh: Any,
+        bias_ih: Any = None,
+        bias_hh: Any = None,
+    ) -> Any:
+        r"""A step of a long short-term memory (Hochreiter and Schmidhuber 1997): the new hidden state and cell.
+        With the gates i, f, g, o of `W_ih·x + b_ih + W_hh·h + b_hh`: `c' = σ(f)·c + σ(i)·tanh(g)`, `h' =
+        σ(o)·tanh(c')`.
+
+        `input` is `[n, k]`, `hidden` and `cell` `[n, h]`, `weight_ih` `[4h, k]`, `weight_hh` `[4h, h]`.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype float.
+        hidden : array
+            Of dtype float.
+        cell : array
+            Of dtype float.
+        weight_ih : array
+            Of dtype float.
+        weight_hh : array
+            Of dtype float.
+        bias_ih : array, optional
+        bias_hh : array, optional
+
+        Returns
+        -------
+        output : array
+        cell : array
+        """
+        return self._op("lstm_step", (input, hidden, cell, weight_ih, weight_hh, bias_ih, bias_hh))
+
+    @spellings.op("gru_step", ("input", "hidden", "weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+    def gru_step(
+        self,
+        input: Any,
+        hidden: Any,
+        weight_ih: Any,
+        weight_hh: Any,
+        bias_ih: Any = None,
+        bias_hh: Any = None,
+    ) -> Any:
+        r"""A step of a gated recurrent unit (Cho et al.
+
+        2014): the new state.  With the gates r, z, n of `x' = W_ih·x + b_ih` and `s = W_hh·h + b_hh`: `r =
+        σ(x'_r + s_r)`, `z = σ(x'_z + s_z)`, `n = tanh(x'_n + r·s_n)`, `h' = (1 - z)·n + z·h`. `input` is
+        `[n, k]`, `hidden` `[n, h]`, `weight_ih` `[3h, k]`, `weight_hh` `[3h, h]`.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype float.
+        hidden : array
+            Of dtype float.
+        weight_ih : array
+            Of dtype float.
+        weight_hh : array
+            Of dtype float.
+        bias_ih : array, optional
+        bias_hh : array, optional
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.gru_step(np.ones((1, 2)), np.ones((1, 2)), np.ones((6, 2)), np.ones((6, 2))).shape
+        (1, 2)
+        """
+        return self._op("gru_step", (input, hidden, weight_ih, weight_hh, bias_ih, bias_hh))
+
+    @spellings.op("rnn_sequence", ("input", "hidden", "weight_ih", "weight_hh", "bias_ih", "bias_hh", "nonlinearity", "reverse", "batch_first"))
+    def rnn_sequence(
+        self,
+        input: Any,
+        hidden: Any,
+        weight_ih: Any,
+        weight_hh: Any,
+        bias_ih: Any = None,
+        bias_hh: Any = None,
+        nonlinearity: Literal['tanh', 'relu'] = 'tanh',
+        reverse: bool = False,
+        batch_first: bool = False,
+    ) -> Any:
+        r"""A simple recurrent network: a pass over the sequence `input` `[t, n, k]`, or `[n, t, k]` with
+        `batch_first`.  Each step computes `h = tanh(W_ih·x + b_ih + W_hh·h + b_hh)`, or `relu` instead of
+        `tanh`; `weight_ih` is `[h, k]`, `weight_hh` `[h, h]`.
+
+        Weights, biases and the order of the gates are those of PyTorch. `hidden` `[n, h]` is the state
+        before; the results are the states, and the last one. With `reverse` the pass starts at the last
+        element; results stay at the places of their elements.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype float.
+        hidden : array
+            Of dtype float.
+        weight_ih : array
+            Of dtype float.
+        weight_hh : array
+            Of dtype float.
+        bias_ih : array, optional
+        bias_hh : array, optional
+        nonlinearity : Literal['tanh', 'relu'], optional
+            Default: ``'tanh'``.
+        reverse : bool, optional
+            Default: ``False``.
+        batch_first : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        output : array
+        last_hidden : array
+        """
+        return self._op(
+            "rnn_sequence",
+            (
+            input,
+            hidden,
+            weight_ih,
+            weight_hh,
+            bias_ih,
+            bias_hh,
+            nonlinearity,
+            reverse,
+            batch_first,
+            ),
+        )
+
+    @spellings.op("lstm_sequence", ("input", "hidden", "cell", "weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr", "reverse", "batch_first"))
+    def lstm_sequence(
+        self,
+        input: Any,
+        hidden: Any,
+        cell: Any,
+        weight_ih: Any,
+        weight_hh: Any,
+        bias_ih: Any = None,
+        bias_hh: Any = None,
+        weight_hr: Any = None,
+        reverse: bool = False,
+        batch_first: bool = False,
+    ) -> Any:
+        r"""A long short-term memory (Hochreiter and Schmidhuber 1997): a pass over the sequence `input` `[t, n,
+        k]`, or `[n, t, k]` with `batch_first`.  With the gates i, f, g, o of `W_ih·x + b_ih + W_hh·h +
+        b_hh`, each step computes `c' = σ(f)·c + σ(i)·tanh(g)` and `h' = σ(o)·tanh(c')`, or
+        `W_hr·σ(o)·tanh(c')` with `weight_hr` (Sak et al.
+
+        2014); `weight_ih` is `[4h, k]`, `weight_hh` `[4h, h]`. Weights, biases and the order of the gates
+        are those of PyTorch. `hidden` and `cell` `[n, h]` are the states before; the results are the hidden
+        states, and the last states. With `reverse` the pass starts at the last element; results stay at the
+        places of their elements.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype float.
+        hidden : array
+            Of dtype float.
+        cell : array
+            Of dtype float.
+        weight_ih : array
+            Of dtype float.
+        weight_hh : array
+            Of dtype float.
+        bias_ih : array, optional
+        bias_hh : array, optional
+        weight_hr : array, optional
+        reverse : bool, optional
+            Default: ``False``.
+        batch_first : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        output : array
+        last_hidden : array
+        last_cell : array
+        """
+        return self._op(
+            "lstm_sequence",
+            (
+            input,
+            hidden,
+            cell,
+            weight_ih,
+            weight_hh,
+            bias_ih,
+            bias_hh,
+            weight_hr,
+            reverse,
+            batch_first,
+            ),
+        )
+
+    @spellings.op("gru_sequence", ("input", "hidden", "weight_ih", "weight_hh", "bias_ih", "bias_hh", "reverse", "batch_first"))
+    def gru_sequence(
+        self,
+        input: Any,
+        hidden: Any,
+        weight_ih: Any,
+        weight_hh: Any,
+        bias_ih: Any = None,
+        bias_hh: Any = None,
+        reverse: bool = False,
+        batch_first: bool = False,
+    ) -> Any:
+        r"""A gated recurrent unit (Cho et al.
+
+        2014): a pass over the sequence `input` `[t, n, k]`, or `[n, t, k]` with `batch_first`.  With the
+        gates r, z, n of `x' = W_ih·x + b_ih` and `s = W_hh·h + b_hh`, each step computes `r = σ(x'_r +
+        s_r)`, `z = σ(x'_z + s_z)`, `n = tanh(x'_n + r·s_n)` and `h' = (1.0 - z)·n + z·h`; `weight_ih` is
+        `[3h, k]`, `weight_hh` `[3h, h]`. Weights, biases and the order of the gates are those of PyTorch.
+        `hidden` `[n, h]` is the state before; the results are the states, and the last one. With `reverse`
+        the pass starts at the last element; results stay at the places of their elements.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype float.
+        hidden : array
+            Of dtype float.
+        weight_ih : array
+            Of dtype float.
+        weight_hh : array
+            Of dtype float.
+        bias_ih : array, optional
+        bias_hh : array, optional
+        reverse : bool, optional
+            Default: ``False``.
+        batch_first : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        output : array
+        last_hidden : array
+        """
+        return self._op(
+            "gru_sequence",
+            (
+            input,
+            hidden,
+            weight_ih,
+            weight_hh,
+            bias_ih,
+            bias_hh,
+            reverse,
+            batch_first,
+            ),
+        )
+
+    @spellings.op("rnn_scan", ("gates", "hidden", "weight", "nonlinearity", "reverse"))
+    def rnn_scan(
+        self,
+        gates: Any,
+        hidden: Any,
+        weight: Any,
+        nonlinearity: Literal['tanh', 'relu'] = 'tanh',
+        reverse: bool = False,
+    ) -> Any:
+        r"""The states `[t, n, h]` of `rnn_sequence`, from what the input adds to them (`gates`, `[t, n, h]`).
+
+        Parameters
+        ----------
+        gates : array
+            Of dtype float.
+        hidden : array
+            Of dtype float.
+        weight : array
+            Of dtype float.
+        nonlinearity : Literal['tanh', 'relu'], optional
+            Default: ``'tanh'``.
+        reverse : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.rnn_scan(np.ones((3, 2, 3)), np.ones((2, 3)), np.eye(3)).shape
+        (3, 2, 3)
+        """
+        return self._op("rnn_scan", (gates, hidden, weight, nonlinearity, reverse))
+
+    @spellings.op("lstm_scan", ("gates", "hidden", "cell", "weight", "reverse"))
+    def lstm_scan(self, gates: Any, hidden: Any, cell: Any, weight: Any, reverse: bool = False) -> Any:
+        r"""The hidden states and the cells `[t, n, h]` of `lstm_sequence`, and the sums of the gates `[t, n,
+        4h]`, from what the input and the biases add to them (`gates`, `[t, n, 4h]`).
+
+        Parameters
+        ----------
+        gates : array
+            Of dtype float.
+        hidden : array
+            Of dtype float.
+        cell : array
+            Of dtype float.
+        weight : array
+            Of dtype float.
+        reverse : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        output : array
+        cells : array
+        sums : array
+        """
+        return self._op("lstm_scan", (gates, hidden, cell, weight, reverse))
+
+    @spellings.op("gru_scan", ("gates", "hidden", "weight", "bias", "reverse"))
+    def gru_scan(self, gates: Any, hidden: Any, weight: Any, bias: Any = None, reverse: bool = False) -> Any:
+        r"""The states `[t, n, h]` of `gru_sequence`, and what the state adds to the gates, `[t, n, 3h]`, from
+        what the input adds to them (`gates`, `[t, n, 3h]`).
+
+        Parameters
+        ----------
+        gates : array
+            Of dtype float.
+        hidden : array
+            Of dtype float.
+        weight : array
+            Of dtype float.
+        bias : array, optional
+        reverse : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        output : array
+        sums : array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> [y.shape for y in backend.gru_scan(np.ones((3, 2, 9)), np.ones((2, 3)), np.ones((9, 3)), np.ones((9,)))]
+        [(3, 2, 3), (3, 2, 9)]
+        """
+        return self._op("gru_scan", (gates, hidden, weight, bias, reverse))
+
+    @spellings.op("hidden_scan_gradient", ("gradient", "slopes", "weight", "kept", "of_sums", "reverse"))
+    def hidden_scan_gradient(
+        self,
+        gradient: Any,
+        slopes: Any,
+        weight: Any,
+        kept: Any = None,
+        of_sums: Any = None,
+        reverse: bool = False,
+    ) -> Any:
+        r"""Gradients `[t, n, h]` of the states of a scan, and that of the state before, `[n, h]`, by
+        backpropagation through time.  The gradient of a state is what is passed from behind, `gradient`
+        `[t, n, h]`, and what the next state takes from it: `kept·d + (slopes·d)·weight` of the gradient `d`
+        of that one, where `slopes` `[t, n, i·h]` are those of the gates and `kept` `[t, n, h]` is what the
+        state passes on directly (0 if not given); `of_sums` `[t, n, i·h]` is passed to the products with
+        the weight from elsewhere.
+
+        `reverse` says in which order the scan went.
+
+        Parameters
+        ----------
+        gradient : array
+            Of dtype float.
+        slopes : array
+            Of dtype float.
+        weight : array
+            Of dtype float.
+        kept : array, optional
+        of_sums : array, optional
+        reverse : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        gradients : array
+        first : array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> [y.shape for y in backend.hidden_scan_gradient(np.ones((3, 2, 3)), np.ones((3, 2, 3)), np.eye(3))]
+        [(3, 2, 3), (2, 3)]
+        """
+        return self._op("hidden_scan_gradient", (gradient, slopes, weight, kept, of_sums, reverse))
+
+    @spellings.op("lstm_scan_gradient", ("gradient", "cell_gradient", "slopes", "shown", "kept", "weight", "of_sums", "reverse"))
+    def lstm_scan_gradient(
+        self,
+        gradient: Any,
+        cell_gradient: Any,
+        slopes: Any,
+        shown: Any,
+        kept: Any,
+        weight: Any,
+        of_sums: Any = None,
+        reverse: bool = False,
+    ) -> Any:
+        r"""Gradients of the sums of the gates, `[t, n, 4h]`, and of the states before, `[n, h]`, of
+        `lstm_scan`, by backpropagation through time.  They are computed from those of the hidden states and
+        the cells, `[t, n, h]`; `slopes` `[t, n, 4h]` are what a change of the gates changes in the cell,
+        and for the last gate in the hidden state, `shown` `[t, n, h]` what one of the cell changes in the
+        hidden state, and `kept` `[t, n, h]` what it changes in the next cell; `of_sums` `[t, n, 4h]` is
+        passed to the sums from elsewhere.
+
+        `reverse` says in which order the scan went.
+
+        Parameters
+        ----------
+        gradient : array
+            Of dtype float.
+        cell_gradient : array
+            Of dtype float.
+        slopes : array
+            Of dtype float.
+        shown : array
+            Of dtype float.
+        kept : array
+            Of dtype float.
+        weight : array
+            Of dtype float.
+        of_sums : array, optional
+        reverse : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        gates : array
+        hidden : array
+        cell : array
+        """
+        return self._op(
+            "lstm_scan_gradient",
+            (
+            gradient,
+            cell_gradient,
+            slopes,
+            shown,
+            kept,
+            weight,
+            of_sums,
+            reverse,
+            ),
+        )
 
     @spellings.op("sort", ("input", "axis", "descending"))
     def sort(self, input: Any, axis: int = -1, descending: bool = False) -> Any:

@@ -169,7 +169,7 @@ def compile(
         "gradient_checkpointing": gradient_checkpointing,
         "precision": precision,
     }
-    dtypes, inference, gradient_checkpointing, precision = _aliases(aliases, spelled).values()
+    dtypes, inference, gradient_checkpointing, precision = _aliases(aliases, spelled, backend).values()
     inference, gradient_checkpointing = (False if s is None else s for s in (inference, gradient_checkpointing))
     _check_switches(
         inference=inference,
@@ -247,14 +247,16 @@ def _check_switches(**switches: Any) -> None:
             raise InvalidValueError(f"{name} is {value!r}", hint="give True or False")
 
 
-def _aliases(aliases: dict[str, Any], canonical: dict[str, Any]) -> dict[str, Any]:
+def _aliases(aliases: dict[str, Any], canonical: dict[str, Any], backend: Any) -> dict[str, Any]:
     for name, value in aliases.items():
         if name not in ALIASES:
             known = [n for n in compile.__kwdefaults__ or {}] + list(ALIASES)
             owners = _backends_with(name)
             if owners:
+                used = type(backend).__name__
                 raise TypeError(
-                    f"compile has no option `{name}`, which is one of the backend: {owners[0]}({name}={value!r}). "
+                    f"compile has no option `{name}`, which is one of the backend: "
+                    f"{used if used in owners else owners[0]}({name}={value!r}). "
                     f"It is taken by {', '.join(owners)}"
                 )
             near = nearest(name, known)

@@ -217,14 +217,15 @@ class PhysicalModel(Stateful, Sources, Tools):
         with self._lock:
             program = self._programs.get(key)
             if program is None:
-                resolved = params if _is_resolved(params) else {}
-                known = {
-                    n: tuple(v.shape) for n, v in resolved.items() if n in self._names["param"] and hasattr(v, "shape")
-                }
+                known = self._shapes_of(params)
                 program = self._generalized(shapes, known) or self._compile({**known, **shapes})
                 self._adopt(program, key)
             self._current = program
             return program
+
+    def _shapes_of(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        resolved = params if _is_resolved(params) else {}
+        return {n: tuple(v.shape) for n, v in resolved.items() if n in self._names["param"] and hasattr(v, "shape")}
 
     def _generalized(self, shapes: dict[str, tuple[int, ...]], known: dict[str, Any]) -> Program | None:
         """After two different sizes, a program for any size: the axes that changed become symbols."""
@@ -516,13 +517,24 @@ class PhysicalModel(Stateful, Sources, Tools):
         if unknown:
             program = self._with_edges(unknown, params, data)
         cotangents = {name: self._cotangent(program, name, value, data) for name, value in cotangents.items()}
-        module, function = program.gradient(tuple(sorted(cotangents)))
+        program, module, function = self._gradient(program, tuple(sorted(cotangents)), params, data)
         result = program.run(module, function, params, data, self._next_state(program, params), cotangents)
         outputs, gradients = self._keep(program, params, result)
         gradients = gradients_like(params, gradients, partial(self._zeros, program), self.backend.name == "jax")
         if self._edges:
             outputs = {name: value for name, value in outputs.items() if name in self._names["output"]}
         return outputs, gradients
+
+    def _gradient(self, program: Program, names: tuple[str, ...], params: Any, data: Any) -> tuple[Program, Any, Any]:
+        if program.sized is None:
+            try:
+                return program, *program.gradient(names)
+            except UnresolvedShapeError:
+                program.sized = {}  # A gradient may need sizes that the outputs do not need.
+        key = tuple((name, tuple(data[name].shape)) for name, _, _ in program.data)
+        if key not in program.sized:
+            program.sized[key] = self._compile({**self._shapes_of(params), **dict(key)})
+        return program.sized[key], *program.sized[key].gradient(names)
 
     def _cotangents(self, program: Program, params: Any, data: Any, gradients: Any) -> dict[str, Any]:
         if callable(gradients):

@@ -102,6 +102,8 @@ class Program:
             self.evaluate = _packed(self.weights, self.evaluate)
         self.gradients: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[Module | Runner, Callable[..., Any]]] = {}
         self.seen: set[Any] = set()
+        #: Where gradients need sizes that are open here: programs for sizes of the data, which have them.
+        self.sized: dict[Any, Program] | None = None
         #: Donated data that was found to lie apart.
         self.known_alone = Known()
         self._positions: dict[Any, Any] = {}

@@ -247,6 +247,10 @@ impl Place<'_> {
         // The target is asked about the node in the graph; if it refuses, the node stays unused, and DCE removes it.
         let node = outputs.first().and_then(|&v| b.graph.producer(v));
         let calls = node.is_some_and(|n| self.target.gradient_call(&b.graph, n).is_some());
+        let has_loop = node.is_some_and(|n| self.target.can_lower(&b.graph, n));
+        if flows && matches!(op.grad, Grad::Loop(_)) && !has_loop {
+            return self.expansion(b, op, inputs);
+        }
         match shadow {
             Some(shadow) if !calls => self.shadows.extend(outputs.iter().copied().zip(shadow)),
             None if is_expanded && !calls => return self.expansion(b, op, inputs),
@@ -345,7 +349,7 @@ impl Backward<'_> {
         let host = self.target.gradient_call(&self.b.graph, n);
         let formula = match node.op.grad {
             _ if host.is_some() => None,
-            Grad::Formula(f) => Some(f),
+            Grad::Formula(f) | Grad::Loop(f) => Some(f),
             Grad::Zero => return Ok(Values::new()),
             Grad::Unsupported(reason) => {
                 return Err(Error::new(Code::NoGradient, format!("{} has no gradient", node.op.name))

@@ -7,7 +7,7 @@
 use mithril_ir::build::Builder;
 use mithril_ir::error::{Code, Error, Result};
 use mithril_ir::graph::{Graph, NodeId, TensorType, ValueId, Values};
-use mithril_ir::op::{OpDef, Unsigned};
+use mithril_ir::op::{OpDef, Precision, Unsigned};
 use mithril_ir::{DType, Dim, Lit, ops};
 
 use crate::passes::dce::dce;
@@ -53,6 +53,12 @@ pub fn legalize_for(target: &dyn Target, graph: &Graph, float: DType) -> Result<
 pub fn legalize(graph: &Graph, float: DType, can_lower: &OfNode<'_>) -> Result<Graph> {
     let support = Support { has_method: &|_| false, can_lower, is_method: &|_, _| false };
     with_signed_positions(legalized(graph, float, support)?, float)
+}
+
+/// Expands the ops whose products are those of their expansion ([`Precision::Expanded`]), for passes that look for
+/// products.
+pub fn expand_products(graph: &Graph, float: DType) -> Result<Graph> {
+    legalize(graph, float, &|g, n| g.node(n).op.precision() != Precision::Expanded)
 }
 
 fn legalized(graph: &Graph, float: DType, support: Support<'_>) -> Result<Graph> {

@@ -5,7 +5,8 @@
 //! - [`Precision::Low`] ops read their operands in the compute dtype;
 //! - [`Precision::Wide`] ops in float32, or wider if values are stored wider;
 //! - [`Precision::Follow`] ops in the dtype of their operands, or the widest if those differ. With a number that the
-//!   compute dtype cannot represent (`1e-12`, `-1e9` in float16), they are computed wide.
+//!   compute dtype cannot represent (`1e-12`, `-1e9` in float16), they are computed wide;
+//! - [`Precision::Expanded`] ops are expanded first.
 //!
 //! Only values of the storage dtype are converted: integers, booleans and floats that the model itself keeps in
 //! another dtype stay as they are. Each value is converted at most once per dtype, and never back and forth.
@@ -18,6 +19,7 @@ use mithril_ir::op::Precision;
 use mithril_ir::ops::elementwise::CAST;
 use rustc_hash::FxHashMap;
 
+use crate::passes::legalize::expand_products;
 use crate::rewrite::{Rewrite, types};
 
 /// Computes values stored as `storage` in the dtype `compute`.
@@ -26,6 +28,7 @@ pub fn precision(graph: &Graph, storage: DType, compute: DType) -> Result<Graph>
         let message = format!("the precision is {}", compute.name());
         return Err(Error::new(Code::BadDType, message).help("it is a float: float16, bfloat16 or float32"));
     }
+    let graph = &expand_products(graph, storage)?;
     let rewrite = Rewrite::new(graph, storage);
     let wide = storage.promote(DType::F32).promote(compute);
     let mut mixed = Mixed { graph, rewrite, storage, compute, wide, casts: FxHashMap::default() };
@@ -87,7 +90,7 @@ impl Mixed<'_> {
         let widens = self.compute.size() > self.storage.size();
         match node.op.precision() {
             Precision::Low => return Ok(self.compute),
-            Precision::Wide => return Ok(self.wide),
+            Precision::Wide | Precision::Expanded => return Ok(self.wide),
             Precision::Follow if widens || self.has_unrepresentable_number(node) => return Ok(self.wide),
             Precision::Follow => {}
         }

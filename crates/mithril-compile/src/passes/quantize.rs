@@ -20,6 +20,7 @@ use mithril_ir::ops::quantized::{DYNAMIC_QUANTIZE, MATMUL_INTEGER};
 use mithril_ir::{DType, Dim, Lit, Shape};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::passes::legalize::expand_products;
 use crate::rewrite::Rewrite;
 
 /// The most terms of a sum: the products of more bytes could be beyond int32.
@@ -77,6 +78,7 @@ pub struct Kept {
 
 /// The graph with the weights of products in 8 bits, and what became of each weight that is to be.
 pub fn quantize(graph: &Graph, float: DType, schemes: &Schemes) -> Result<(Graph, Vec<Decision>)> {
+    let graph = &expand_products(graph, float)?;
     let rewrite = Rewrite::new(graph, float);
     let mut pass = Quantize {
         graph,

@@ -347,7 +347,7 @@ fn diagonal(x: V<'_>) -> V<'_> {
 }
 
 /// Whether a cotangent consists of the zeros for an output that is not used.
-fn is_zero(g: V<'_>) -> bool {
+pub(super) fn is_zero(g: V<'_>) -> bool {
     let graph = g.cx().graph();
     let Some(node) = graph.producer(g.id()).map(|n| graph.node(n)) else { return false };
     node.op == &super::create::FULL && matches!(graph.lit(node.inputs[1]), Some(Lit::Float(0.0)))

@@ -344,7 +344,7 @@ pub(super) fn transposed(x: V<'_>) -> V<'_> {
 }
 
 /// `[..., k]` as a matrix `[rows, k]`
-fn rows(x: V<'_>) -> V<'_> {
+pub(super) fn rows(x: V<'_>) -> V<'_> {
     let shape = x.shape();
     let Some((last, leading)) = shape.split_last() else { return x };
     if leading.len() == 1 {

@@ -35,6 +35,7 @@ pub mod pool;
 pub mod products;
 pub mod quantized;
 pub mod random;
+pub mod recurrent;
 pub mod reduce;
 pub mod sampling;
 pub mod scan;
@@ -87,6 +88,7 @@ pub static FAMILIES: &[(&str, &[&OpDef])] = &[
     ("reduce", reduce::OPS),
     ("statistics", statistics::OPS),
     ("scan", scan::OPS),
+    ("recurrent", recurrent::OPS),
     ("sort", sort::OPS),
     ("missing", missing::OPS),
     ("counting", counting::OPS),

@@ -1,4 +1,4 @@
-//! Recurrent layers: single steps, and sequences of a known length, whose steps are written out.
+//! Recurrent layers: single steps, and passes over sequences.
 //!
 //! Parameters, their layout and the order of the gates are those of PyTorch.
 
@@ -9,7 +9,7 @@ use super::expr::{input, op, optional, parameter, size, split, tuple};
 use super::{LayerArg, LayerArgs, LayerDef, arg};
 use crate::connection::{Arg, Connection};
 use crate::init::Init;
-use crate::key::Size;
+use crate::key::{IOKey, Size};
 use crate::model::Model;
 
 const INPUT: LayerArg = arg(
@@ -21,7 +21,12 @@ const INPUT: LayerArg = arg(
 const HIDDEN: LayerArg =
     arg("hidden_size", Attr::Int, DefaultLit::Required, "Number of features of the state.");
 const BIAS: LayerArg = arg("bias", Attr::Bool, DefaultLit::Bool(true), "Whether biases are added.");
-const LENGTH: LayerArg = arg("length", Attr::Int, DefaultLit::Required, "Number of steps of the sequence.");
+const LENGTH: LayerArg = arg(
+    "length",
+    Attr::OptInt,
+    DefaultLit::None,
+    "Number of elements of the sequence; any number if not given.",
+);
 const LAYERS_ARG: LayerArg = arg("num_layers", Attr::Int, DefaultLit::Int(1), "Layers on top of each other.");
 const BATCH_FIRST: LayerArg = arg(
     "batch_first",
@@ -84,7 +89,7 @@ pub(super) static LAYERS: &[LayerDef] = &[
     },
     LayerDef {
         name: "RNN",
-        doc: "A simple recurrent network over a sequence of known length.\n\nOutputs `output` `[length, n, \
+        doc: "A simple recurrent network over a sequence.\n\nOutputs `output` `[length, n, \
               hidden_size]` and `last_hidden` `[num_layers, n, hidden_size]`; `hidden` is the state before (0).",
         args: &[HIDDEN, LENGTH, LAYERS_ARG, BIAS, BATCH_FIRST, BIDIRECTIONAL, NONLINEARITY, INPUT],
         build: |a| sequence(a, Kind::Rnn),
@@ -93,7 +98,7 @@ pub(super) static LAYERS: &[LayerDef] = &[
     },
     LayerDef {
         name: "LSTM",
-        doc: "A long short-term memory over a sequence of known length.\n\nOutputs `output` `[length, n, \
+        doc: "A long short-term memory over a sequence.\n\nOutputs `output` `[length, n, \
               hidden_size]`, `last_hidden` and `last_cell` `[num_layers, n, hidden_size]`; `hidden` and `cell` are \
               the states before (0).",
         args: &[HIDDEN, LENGTH, LAYERS_ARG, BIAS, BATCH_FIRST, BIDIRECTIONAL, INPUT],
@@ -103,7 +108,7 @@ pub(super) static LAYERS: &[LayerDef] = &[
     },
     LayerDef {
         name: "GRU",
-        doc: "A gated recurrent unit over a sequence of known length.\n\nOutputs `output` `[length, n, hidden_size]` \
+        doc: "A gated recurrent unit over a sequence.\n\nOutputs `output` `[length, n, hidden_size]` \
               and `last_hidden` `[num_layers, n, hidden_size]`; `hidden` is the state before (0).",
         args: &[HIDDEN, LENGTH, LAYERS_ARG, BIAS, BATCH_FIRST, BIDIRECTIONAL, INPUT],
         build: |a| sequence(a, Kind::Gru),
@@ -127,128 +132,86 @@ impl Kind {
             Self::Lstm => 4,
         }
     }
+    /// The states that a step hands on.
+    fn states(self) -> &'static [&'static str] {
+        if self == Self::Lstm { &["hidden", "cell"] } else { &["hidden"] }
+    }
+    /// The ops of a step and of a pass over a sequence.
+    fn ops(self) -> [&'static str; 2] {
+        match self {
+            Self::Rnn => ["rnn_step", "rnn_sequence"],
+            Self::Lstm => ["lstm_step", "lstm_sequence"],
+            Self::Gru => ["gru_step", "gru_sequence"],
+        }
+    }
 }
 
-/// Parameters of one pass, and what it does.
-struct Pass<'a> {
+/// Weights and biases, by the names of the ports of the ops.
+fn parameters(
+    a: &LayerArgs<'_>,
     kind: Kind,
-    activation: &'a str,
-    weight_ih: Connection,
-    weight_hh: Connection,
-    bias_ih: Arg,
-    bias_hh: Arg,
-}
-
-impl<'a> Pass<'a> {
-    fn new(
-        kind: Kind,
-        (features, hidden): (Size, i64),
-        bias: bool,
-        activation: &'a str,
-        suffix: &str,
-    ) -> Self {
-        let init = Init::Uniform(1.0 / (hidden as f64).sqrt());
-        let rows = Size::from(hidden.saturating_mul(kind.gates()));
-        let bias_of = |name: &str| {
-            if bias {
-                Arg::from(parameter(&format!("{name}{suffix}"), [rows.clone()], init.clone()))
-            } else {
-                Arg::Lit(mithril_ir::Lit::None)
-            }
-        };
-        let weight = |name: &str, columns| {
-            parameter(&format!("{name}{suffix}"), [rows.clone(), columns], init.clone())
-        };
-        Self {
-            kind,
-            activation,
-            weight_ih: weight("weight_ih", features),
-            weight_hh: weight("weight_hh", Size::from(hidden)),
-            bias_ih: bias_of("bias_ih"),
-            bias_hh: bias_of("bias_hh"),
-        }
+    features: Size,
+    suffix: &str,
+) -> Result<Vec<(&'static str, Arg)>> {
+    let hidden = a.count("hidden_size")?;
+    let init = Init::Uniform(1.0 / (hidden as f64).sqrt());
+    let rows = Size::from(hidden.saturating_mul(kind.gates()));
+    let named = |name: &'static str, shape: Vec<Size>| {
+        (name, Arg::from(parameter(&format!("{name}{suffix}"), shape, init.clone())))
+    };
+    let mut all = vec![
+        named("weight_ih", vec![rows.clone(), features]),
+        named("weight_hh", vec![rows.clone(), Size::from(hidden)]),
+    ];
+    if a.bool("bias")? {
+        all.extend([named("bias_ih", vec![rows.clone()]), named("bias_hh", vec![rows])]);
     }
-    /// What the input adds to the gates, of one step or of all at once.
-    fn project(&self, x: &Connection) -> Result<Connection> {
-        op("linear", [x.into(), (&self.weight_ih).into(), self.bias_ih.clone()])
+    if kind == Kind::Rnn {
+        all.push(("nonlinearity", Arg::from(a.text("nonlinearity")?.as_str())));
     }
-    /// Hidden and cell state after a step; `x` is projected.
-    fn step(
-        &self,
-        x: &Connection,
-        h: &Connection,
-        c: Option<&Connection>,
-    ) -> Result<(Connection, Option<Connection>)> {
-        let state = op("linear", [h.into(), (&self.weight_hh).into(), self.bias_hh.clone()])?;
-        let sigmoid = |x: &Connection| op("sigmoid", [x.into()]);
-        let tanh = |x: &Connection| op("tanh", [x.into()]);
-        match (self.kind, c) {
-            (Kind::Gru, _) => {
-                let (x, s) = (split(x, 3, -1)?, split(&state, 3, -1)?);
-                let r = sigmoid(&(&x[0] + &s[0])?)?;
-                let z = sigmoid(&(&x[1] + &s[1])?)?;
-                let n = tanh(&(&x[2] + &(&r * &s[2])?)?)?;
-                // n + z·(h - n) is (1 - z)·n + z·h
-                Ok(((&n + &(&z * &(h - &n)?)?)?, None))
-            }
-            (Kind::Lstm, Some(c)) => {
-                let gates = split(&(x + &state)?, 4, -1)?;
-                let kept = (&sigmoid(&gates[1])? * c)?;
-                let c = (&kept + &(&sigmoid(&gates[0])? * &tanh(&gates[2])?)?)?;
-                let h = (&sigmoid(&gates[3])? * &tanh(&c)?)?;
-                Ok((h, Some(c)))
-            }
-            _ => Ok((op(self.activation, [(x + &state)?.into()])?, None)),
-        }
-    }
-}
-
-fn activation(a: &LayerArgs<'_>, kind: Kind) -> Result<String> {
-    if kind == Kind::Rnn { a.text("nonlinearity") } else { Ok("tanh".into()) }
+    Ok(all)
 }
 
 fn cell(a: &LayerArgs<'_>, kind: Kind) -> Result<Model> {
-    let hidden = a.count("hidden_size")?;
-    let activation = activation(a, kind)?;
-    let pass = Pass::new(kind, (a.opt_size("input_size")?, hidden), a.bool("bias")?, &activation, "");
     let x = input("input");
-    let shape = tuple([size(&x, 0)?.into(), hidden.into()]);
-    let state = |name: &str| op("broadcast_to", [optional(name, 0.0).into(), shape.clone()]);
-    let h = state("hidden")?;
-    let c = if kind == Kind::Lstm { Some(state("cell")?) } else { None };
-    let (h, c) = pass.step(&pass.project(&x)?, &h, c.as_ref())?;
-    let outputs = [("output", h)].into_iter().chain(c.map(|c| ("cell_output", c)));
-    Model::from_outputs(outputs)
+    let shape = tuple([size(&x, 0)?.into(), a.count("hidden_size")?.into()]);
+    let mut args = vec![Arg::from(&x)];
+    for name in kind.states() {
+        args.push(op("broadcast_to", [optional(name, 0.0).into(), shape.clone()])?.into());
+    }
+    let named = parameters(a, kind, a.opt_size("input_size")?, "")?;
+    let states = Connection::op_outputs(kind.ops()[0], args, named)?;
+    Model::from_outputs(["output", "cell_output"].into_iter().zip(states))
 }
 
 fn sequence(a: &LayerArgs<'_>, kind: Kind) -> Result<Model> {
-    let (hidden, length, layers) = (a.count("hidden_size")?, a.count("length")?, a.count("num_layers")?);
+    let (hidden, layers) = (a.count("hidden_size")?, a.count("num_layers")?);
     let directions = if a.bool("bidirectional")? { 2 } else { 1 };
-    if length.saturating_mul(layers) > 100_000 {
-        return Err(a.bad("length", "at most 100000 steps, all layers together"));
-    }
-    let (time, batch) = if a.bool("batch_first")? { (1, 0) } else { (0, 1) };
-    let activation = activation(a, kind)?;
-    let x = input("input");
+    let batch_first = a.bool("batch_first")?;
+    let (time, batch) = if batch_first { (1, 0) } else { (0, 1) };
+    let mut sizes = [Size::Unknown, Size::Unknown, Size::Unknown];
+    sizes[time] = a.opt_size("length")?;
+    let x = Connection::input(IOKey::new("input").shape(sizes));
     let shape = tuple([(layers * directions).into(), size(&x, batch)?.into(), hidden.into()]);
-    let states = |name: &str| -> Result<Vec<Connection>> {
+    let first = |name: &str| -> Result<Vec<Connection>> {
         let all = op("broadcast_to", [optional(name, 0.0).into(), shape.clone()])?;
         split(&all, layers * directions, 0)?.iter().map(|h| op("squeeze", [h.into(), 0.into()])).collect()
     };
-    let hs = states("hidden")?;
-    let cs = if kind == Kind::Lstm { states("cell")? } else { Vec::new() };
-    let (mut below, mut last_h, mut last_c) = (x, Vec::new(), Vec::new());
+    let first = kind.states().iter().map(|name| first(name)).collect::<Result<Vec<_>>>()?;
+    let mut last: Vec<Vec<Arg>> = vec![Vec::new(); first.len()];
+    let mut below = x;
     for layer in 0..layers {
         let mut sides = Vec::new();
         for direction in 0..directions {
             let suffix = format!("_l{layer}{}", if direction == 1 { "_reverse" } else { "" });
             let features = if layer == 0 { a.opt_size("input_size")? } else { Size::Unknown };
-            let pass = Pass::new(kind, (features, hidden), a.bool("bias")?, &activation, &suffix);
             let at = (layer * directions + direction) as usize;
-            let run = run(&pass, &below, [time, length, direction], &hs[at], cs.get(at))?;
-            sides.push(run.output);
-            last_h.push(Arg::from(run.h));
-            last_c.extend(run.c.map(Arg::from));
+            let args = std::iter::once(&below).chain(first.iter().map(|states| &states[at]));
+            let mut named = parameters(a, kind, features, &suffix)?;
+            named.extend([("reverse", (direction == 1).into()), ("batch_first", batch_first.into())]);
+            let results = Connection::op_outputs(kind.ops()[1], args.map(Arg::from).collect(), named)?;
+            sides.push(results[0].clone());
+            last.iter_mut().zip(&results[1..]).for_each(|(all, state)| all.push(state.into()));
         }
         below = match sides.as_slice() {
             [one] => one.clone(),
@@ -260,41 +223,9 @@ fn sequence(a: &LayerArgs<'_>, kind: Kind) -> Result<Model> {
         };
     }
     let stack = |items: Vec<Arg>| Connection::op("stack", vec![0.into(), Arg::List(items)], Vec::new());
-    let mut outputs = vec![("output", below), ("last_hidden", stack(last_h)?)];
-    if kind == Kind::Lstm {
-        outputs.push(("last_cell", stack(last_c)?));
+    let mut outputs = vec![("output", below)];
+    for (name, states) in ["last_hidden", "last_cell"].into_iter().zip(last) {
+        outputs.push((name, stack(states)?));
     }
     Model::from_outputs(outputs)
-}
-
-struct Run {
-    output: Connection,
-    h: Connection,
-    c: Option<Connection>,
-}
-
-/// All steps of one pass.
-fn run(
-    pass: &Pass<'_>,
-    x: &Connection,
-    [time, length, direction]: [i64; 3],
-    h: &Connection,
-    c: Option<&Connection>,
-) -> Result<Run> {
-    let mut steps = split(&pass.project(x)?, length, time)?;
-    if direction == 1 {
-        steps.reverse();
-    }
-    let (mut h, mut c) = (h.clone(), c.cloned());
-    let mut outputs = Vec::with_capacity(steps.len());
-    for step in &steps {
-        let step = op("squeeze", [step.into(), time.into()])?;
-        (h, c) = pass.step(&step, &h, c.as_ref())?;
-        outputs.push(Arg::from(&h));
-    }
-    if direction == 1 {
-        outputs.reverse();
-    }
-    let output = Connection::op("stack", vec![time.into(), Arg::List(outputs)], Vec::new())?;
-    Ok(Run { output, h, c })
 }

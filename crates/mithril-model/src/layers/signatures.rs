@@ -11,7 +11,10 @@ const fn torch(name: &'static str, params: &'static str) -> LibrarySignature {
 
 /// A recurrent layer.
 const fn steps(name: &'static str, params: &'static str) -> LibrarySignature {
-    LibrarySignature { hint: "`length` is the number of steps", ..sized(name, params) }
+    LibrarySignature {
+        hint: "`length` is the number of elements of the sequence, any if not given",
+        ..sized(name, params)
+    }
 }
 
 /// A loss with the two switches that `reduction` has replaced.

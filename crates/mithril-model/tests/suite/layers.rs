@@ -162,8 +162,8 @@ fn recurrent_layers() {
         types(&build("LSTM", &[5], &[("length", 3.into())]), &[3, 2, 4]),
         [
             "weight_ih_l0 f32[20, 4]",
-            "bias_ih_l0 f32[20]",
             "weight_hh_l0 f32[20, 5]",
+            "bias_ih_l0 f32[20]",
             "bias_hh_l0 f32[20]",
             "f32[3, 2, 5]"
         ]

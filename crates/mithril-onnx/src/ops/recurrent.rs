@@ -1,4 +1,4 @@
-//! Recurrent networks, written out step by step.
+//! Recurrent networks: passes by ops of their own where these compute the same, else step by step.
 
 use mithril_ir::{DType, Dim, Lit, Result, ValueId};
 
@@ -31,6 +31,14 @@ impl Kind {
             Self::Lstm => 4,
             Self::Gru => 3,
             Self::Plain => 1,
+        }
+    }
+    /// The op of a pass, and in which order it has the gates.
+    fn pass(self) -> (&'static str, &'static [i64]) {
+        match self {
+            Self::Lstm => ("lstm_sequence", &[0, 2, 3, 1]),
+            Self::Gru => ("gru_sequence", &[1, 0, 2]),
+            Self::Plain => ("rnn_sequence", &[0]),
         }
     }
     fn activations(self) -> &'static [&'static str] {
@@ -73,7 +81,10 @@ impl Activation {
 /// What one direction computes with.
 struct Cell {
     kind: Kind,
+    weight: ValueId,
     recurrent: ValueId,
+    /// What is added to the product with the input.
+    input_bias: Option<ValueId>,
     /// What is added to the product with `recurrent`.
     bias: Option<ValueId>,
     peephole: Option<ValueId>,
@@ -95,12 +106,10 @@ fn sequence(u: &mut Use<'_>, kind: Kind) -> Outputs {
     if batch_first {
         x = op!(u, "swapaxes", x, 0_i64, 1_i64)?;
     }
-    let shape = u.shape(x).to_vec();
-    let [steps, batch, _] = &shape[..] else { return Err(malformed("its input has not 3 axes")) };
-    let steps = steps.known().ok_or_else(|| Use::refuse("its number of steps is a symbol: give shapes"))?;
-    if !(1..=MAX_STEPS).contains(&steps) {
-        return Err(Use::refuse(format!("it has {steps} steps; 1 to {MAX_STEPS} are written out")));
+    if u.rank(x) != 3 {
+        return Err(malformed("its input has not 3 axes"));
     }
+    let batch = u.shape(x)[1].clone();
     let hidden = u.shape(recurrents).last().and_then(Dim::known);
     let hidden = hidden.ok_or_else(|| malformed("its hidden size is not known"))?;
     let directions: &[bool] = match u.text("direction", "forward")?.as_str() {
@@ -120,7 +129,8 @@ fn sequence(u: &mut Use<'_>, kind: Kind) -> Outputs {
     }
     let peepholes = if kind == Kind::Lstm { u.optional(7)? } else { None };
     let functions = activations(u, kind, directions.len());
-    let inside = lengths.map(|l| mask(u, l, steps, batch)).transpose()?;
+    let clip = u.optional_float("clip")?;
+    let (resets_late, couples) = (u.flag("linear_before_reset", false)?, u.flag("input_forget", false)?);
     let mut all = Vec::new();
     let mut last: Vec<Vec<ValueId>> = vec![Vec::new(); states.len()];
     for (d, &reverse) in directions.iter().enumerate() {
@@ -130,19 +140,18 @@ fn sequence(u: &mut Use<'_>, kind: Kind) -> Outputs {
         let bias = |u: &mut Use<'_>, from: Lit, to: Lit| {
             both.map(|b| op!(u, "slice", b, vec![from], vec![to])).transpose()
         };
-        // Of all steps at once.
-        let (weight, of_input) = (part(u, weights)?, bias(u, Lit::None, half.clone())?);
-        let projected = op!(u, "linear", x, weight, of_input)?;
         let cell = Cell {
             kind,
+            weight: part(u, weights)?,
             recurrent: part(u, recurrents)?,
+            input_bias: bias(u, Lit::None, half.clone())?,
             bias: bias(u, half, Lit::None)?,
             peephole: peepholes.map(|p| part(u, p)).transpose()?,
             functions: functions[d].clone(),
             hidden,
-            clip: u.optional_float("clip")?,
-            resets_late: u.flag("linear_before_reset", false)?,
-            couples: u.flag("input_forget", false)?,
+            clip,
+            resets_late,
+            couples,
         };
         let mut state = Vec::new();
         for value in &initial {
@@ -153,36 +162,18 @@ fn sequence(u: &mut Use<'_>, kind: Kind) -> Outputs {
                 op!(u, "full", vec![batch.clone(), hidden.into()], 0.0, dtype)?
             });
         }
-        let mut outputs = vec![None; steps as usize];
-        for step in 0..steps {
-            let t = if reverse { steps - 1 - step } else { step };
-            let now = op!(u, "getitem", projected, t)?;
-            let mut next = cell.step(u, now, &state)?;
-            let mut y = next[0];
-            if let Some(inside) = inside {
-                let here = op!(u, "getitem", inside, t)?;
-                for (new, old) in next.iter_mut().zip(&state) {
-                    *new = op!(u, "where", here, *new, *old)?;
-                }
-                y = op!(u, "where", here, y, 0.0)?;
-            }
-            outputs[t as usize] = Some(y);
-            state = next;
-        }
-        let args: Vec<ValueId> =
-            std::iter::once(u.cx.lit(0_i64)).chain(outputs.into_iter().flatten()).collect();
-        all.push(u.op("stack", &args)?);
-        for (list, v) in last.iter_mut().zip(state) {
+        let run = match cell.activation().filter(|_| lengths.is_none()) {
+            Some(activation) => cell.pass(u, x, &state, &activation, reverse)?,
+            None => cell.steps(u, x, state, lengths, reverse)?,
+        };
+        all.push(run.outputs);
+        for (list, v) in last.iter_mut().zip(run.last) {
             list.push(v);
         }
     }
-    let stacked = |u: &mut Use<'_>, axis: i64, parts: &[ValueId]| {
-        let args: Vec<ValueId> = std::iter::once(u.cx.lit(axis)).chain(parts.iter().copied()).collect();
-        u.op("stack", &args)
-    };
-    let mut results = vec![stacked(u, 1, &all)?];
+    let mut results = vec![stack(u, 1, &all)?];
     for parts in &last {
-        results.push(stacked(u, 0, parts)?);
+        results.push(stack(u, 0, parts)?);
     }
     if batch_first {
         results[0] = op!(u, "transpose", results[0], vec![2_i64, 0, 1, 3])?;
@@ -191,6 +182,17 @@ fn sequence(u: &mut Use<'_>, kind: Kind) -> Outputs {
         }
     }
     Ok(results.into_iter().map(Value::Graph).collect())
+}
+
+fn stack(u: &mut Use<'_>, axis: i64, parts: &[ValueId]) -> Result<ValueId> {
+    let args: Vec<ValueId> = std::iter::once(u.cx.lit(axis)).chain(parts.iter().copied()).collect();
+    u.op("stack", &args)
+}
+
+/// What a direction gives: its outputs `[steps, batch, hidden]`, and its states after the last step.
+struct Run {
+    outputs: ValueId,
+    last: Vec<ValueId>,
 }
 
 /// Whether a step belongs to an example: `[steps, batch, 1]`.
@@ -225,6 +227,91 @@ fn activations(u: &Use<'_>, kind: Kind, directions: usize) -> Vec<Vec<Activation
 }
 
 impl Cell {
+    /// The activation of the new state, if there is an op for a pass that computes the same.
+    fn activation(&self) -> Option<String> {
+        let names: Vec<String> = self.functions.iter().map(|f| f.name.to_lowercase()).collect();
+        let usual: Vec<String> = self.kind.activations().iter().map(|name| name.to_lowercase()).collect();
+        let has_pass = match self.kind {
+            Kind::Lstm => names == usual && self.peephole.is_none() && !self.couples,
+            Kind::Gru => names == usual && self.resets_late,
+            Kind::Plain => matches!(names[0].as_str(), "tanh" | "relu"),
+        };
+        (has_pass && self.clip.is_none()).then(|| names[0].clone())
+    }
+    /// All steps as one op.
+    fn pass(
+        &self,
+        u: &mut Use<'_>,
+        x: ValueId,
+        state: &[ValueId],
+        activation: &str,
+        reverse: bool,
+    ) -> Result<Run> {
+        let (op, order) = self.kind.pass();
+        let mut args: Vec<ValueId> = std::iter::once(x).chain(state.iter().copied()).collect();
+        for rows in [Some(self.weight), Some(self.recurrent), self.input_bias, self.bias] {
+            args.push(match rows {
+                Some(rows) => self.reordered(u, rows, order)?,
+                None => u.cx.lit(Lit::None),
+            });
+        }
+        match self.kind {
+            Kind::Lstm => args.push(u.cx.lit(Lit::None)),
+            Kind::Plain => args.push(u.cx.lit(activation)),
+            Kind::Gru => {}
+        }
+        args.push(u.cx.lit(reverse));
+        let results = u.outputs(op, &args)?;
+        Ok(Run { outputs: results[0], last: results[1..].to_vec() })
+    }
+    /// The rows of the gates in another order.
+    fn reordered(&self, u: &mut Use<'_>, rows: ValueId, order: &[i64]) -> Result<ValueId> {
+        if order.len() == 1 {
+            return Ok(rows);
+        }
+        let mut args = vec![u.cx.lit(0_i64)];
+        for gate in order {
+            args.push(op!(u, "slice", rows, vec![gate * self.hidden], vec![(gate + 1) * self.hidden])?);
+        }
+        u.op("concat", &args)
+    }
+    /// All steps, one after the other.
+    fn steps(
+        &self,
+        u: &mut Use<'_>,
+        x: ValueId,
+        mut state: Vec<ValueId>,
+        lengths: Option<ValueId>,
+        reverse: bool,
+    ) -> Result<Run> {
+        let [steps, batch] = [0, 1].map(|axis| u.shape(x)[axis].clone());
+        let steps =
+            steps.known().ok_or_else(|| Use::refuse("its number of steps is a symbol: give shapes"))?;
+        if !(1..=MAX_STEPS).contains(&steps) {
+            return Err(Use::refuse(format!("it has {steps} steps; 1 to {MAX_STEPS} are written out")));
+        }
+        // Of all steps at once.
+        let projected = op!(u, "linear", x, self.weight, self.input_bias)?;
+        let inside = lengths.map(|l| mask(u, l, steps, &batch)).transpose()?;
+        let mut outputs = vec![None; steps as usize];
+        for step in 0..steps {
+            let t = if reverse { steps - 1 - step } else { step };
+            let now = op!(u, "getitem", projected, t)?;
+            let mut next = self.step(u, now, &state)?;
+            let mut y = next[0];
+            if let Some(inside) = inside {
+                let here = op!(u, "getitem", inside, t)?;
+                for (new, old) in next.iter_mut().zip(&state) {
+                    *new = op!(u, "where", here, *new, *old)?;
+                }
+                y = op!(u, "where", here, y, 0.0)?;
+            }
+            outputs[t as usize] = Some(y);
+            state = next;
+        }
+        let outputs: Vec<ValueId> = outputs.into_iter().flatten().collect();
+        Ok(Run { outputs: stack(u, 0, &outputs)?, last: state })
+    }
     /// Gate `i` of what lies side by side along the last axis.
     fn gate(&self, u: &mut Use<'_>, all: ValueId, i: i64) -> Result<ValueId> {
         let rank = u.rank(all);

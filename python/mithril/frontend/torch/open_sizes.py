@@ -39,8 +39,15 @@ def functions_of_open_sizes(torch: Any) -> list[tuple[Any, str, Callable[[Any], 
     def has_symbols(*args: Any, **kwargs: Any) -> bool:
         return any(isinstance(value, symbols) for value in (*args, *kwargs.values()))
 
+    from torch import _VF
+
     functional = torch.nn.functional
+    recurrent = [
+        (_VF, kind, where(has_open_axes, functools.partial(_recurrent, torch, kind)))
+        for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")
+    ]
     return [
+        *recurrent,
         (math, "sqrt", where(is_number, lambda x: torch.sym_float(x) ** 0.5)),
         (torch, "linspace", where(has_symbols, functools.partial(_linspace, torch))),
         (torch, "cdist", where(has_open_axes, functools.partial(_distances, torch.cdist))),
@@ -89,3 +96,35 @@ def _max_pool(
         return_indices,
     )
     return tuple(part.squeeze(-2) for part in results) if return_indices else results.squeeze(-2)
+
+
+def _recurrent(torch: Any, kind: str, x: Any, states: Any, params: Any, *options: Any) -> Any:
+    if not isinstance(params, (list, tuple)):
+        raise NotImplementedError("packed sequences cannot be exported: pass padded ones")
+    states = list(states) if kind == "lstm" else [states]
+    return tuple(_as_a_whole(torch)(kind, x, states, list(params), *options))
+
+
+@functools.cache
+def _as_a_whole(torch: Any) -> Any:
+    """Define an op for recurrent networks, since PyTorch's own are traced step by step, for one length."""
+
+    def compute(kind: str, input: Any, states: Any, params: Any, *options: Any) -> Any:
+        from torch import _VF
+
+        return list(getattr(_VF, kind)(input, tuple(states) if kind == "lstm" else states[0], params, *options))
+
+    def shapes(kind: str, input: Any, states: Any, params: Any, *options: Any) -> Any:
+        *_, bidirectional, _ = options
+        features = states[0].shape[-1] * (2 if bidirectional else 1)
+        return [input.new_empty((*input.shape[:2], features)), *(state.new_empty(state.shape) for state in states)]
+
+    op = torch.library.custom_op(
+        "mithril::recurrent",
+        compute,
+        mutates_args=(),
+        schema="(str kind, Tensor input, Tensor[] states, Tensor[] params, bool has_biases, int num_layers, "
+        "float dropout, bool train, bool bidirectional, bool batch_first) -> Tensor[]",
+    )
+    op.register_fake(shapes)
+    return torch.ops.mithril.recurrent

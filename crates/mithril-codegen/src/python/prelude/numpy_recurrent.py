@@ -1,0 +1,5 @@
+"""Scans of recurrent networks for NumPy."""
+
+
+def _logistic(x):
+    return _sigmoid(x)
