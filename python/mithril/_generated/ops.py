@@ -6493,7 +6493,7 @@ class Ops:
 
         2014): a pass over the sequence `input` `[t, n, k]`, or `[n, t, k]` with `batch_first`.  With the
         gates r, z, n of `x' = W_ih·x + b_ih` and `s = W_hh·h + b_hh`, each step computes `r = σ(x'_r +
-        s_r)`, `z = σ(x'_z + s_z)`, `n = tanh(x'_n + r·s_n)` and `h' = (1.0 - z)·n + z·h`; `weight_ih` is
+        s_r)`, `z = σ(x'_z + s_z)`, `n = tanh(x'_n + r·s_n)` and `h' = (1 - z)·n + z·h`; `weight_ih` is
         `[3h, k]`, `weight_hh` `[3h, h]`. Weights, biases and the order of the gates are those of PyTorch.
         `hidden` `[n, h]` is the state before; the results are the states, and the last one. With `reverse`
         the pass starts at the last element; results stay at the places of their elements.

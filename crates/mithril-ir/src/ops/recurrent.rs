@@ -270,7 +270,7 @@ pub static GRU_SEQUENCE: OpDef = OpDef {
     doc: sequence_doc!(
         "A gated recurrent unit (Cho et al. 2014)",
         "With the gates r, z, n of `x' = W_ih·x + b_ih` and `s = W_hh·h + b_hh`, each step computes `r = σ(x'_r + s_r)`, \
-         `z = σ(x'_z + s_z)`, `n = tanh(x'_n + r·s_n)` and `h' = (1.0 - z)·n + z·h`; `weight_ih` is `[3h, k]`, \
+         `z = σ(x'_z + s_z)`, `n = tanh(x'_n + r·s_n)` and `h' = (1 - z)·n + z·h`; `weight_ih` is `[3h, k]`, \
          `weight_hh` `[3h, h]`.",
         "`hidden` `[n, h]` is the state before; the results are the states, and the last one."
     ),
@@ -405,7 +405,8 @@ fn is_computed_whole(s: &LoweringCx<'_>) -> bool {
 fn scan_call(s: &LoweringCx<'_>, helper: &str) -> Option<String> {
     let sums = s.node.outputs.last()?;
     let is_read = s.graph.nodes().any(|(_, node)| node.inputs.contains(sums))
-        || s.graph.outputs.values().any(|output| output == sums);
+        || s.graph.outputs.values().any(|output| output == sums)
+        || s.graph.updates.iter().any(|(_, update)| update == sums);
     call_with(s, helper, Some(("with_sums", if is_read { "True" } else { "False" })))
 }
 

@@ -2,7 +2,7 @@
 
 
 def _through_steps(step, states, inputs, reverse):
-    """The last states and what all steps give, stacked, for `step(states, elements)`, which gives states and results."""
+    """The last states and the stacked results, for `step(states, elements)`, which gives states and results."""
     order = range(len(inputs[0]))
     results = []
     for t in reversed(order) if reverse else order:
