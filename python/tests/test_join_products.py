@@ -98,8 +98,8 @@ def test_gradients_of_a_weight_are_one_product():
 
 def test_checkpoints_keep_products_apart():
     # Joined, the activations of all segments would be needed at once.
-    compiled = check("RNN", ml.NumpyBackend(dtype="float64"), gradient_checkpointing=True)
-    assert products(compiled) > products(check("RNN", ml.NumpyBackend(dtype="float64")))
+    compiled = check("tied", ml.NumpyBackend(dtype="float64"), gradient_checkpointing=True)
+    assert products(compiled) > products(check("tied", ml.NumpyBackend(dtype="float64")))
 
 
 def test_a_divided_batch_needs_no_other_communication():

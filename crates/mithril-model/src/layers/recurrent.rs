@@ -186,6 +186,9 @@ fn cell(a: &LayerArgs<'_>, kind: Kind) -> Result<Model> {
 
 fn sequence(a: &LayerArgs<'_>, kind: Kind) -> Result<Model> {
     let (hidden, layers) = (a.count("hidden_size")?, a.count("num_layers")?);
+    if layers > 1_000 {
+        return Err(a.bad("num_layers", "at most 1000"));
+    }
     let directions = if a.bool("bidirectional")? { 2 } else { 1 };
     let batch_first = a.bool("batch_first")?;
     let (time, batch) = if batch_first { (1, 0) } else { (0, 1) };
