@@ -123,6 +123,7 @@ def test_training_at_several_lengths():
     ("shapes", "words"),
     [
         ([(0, 2, 3), (2, 4), (2, 4), (16, 3), (16, 4)], "no elements"),
+        ([(5, 2, 3), (2, 0), (2, 0), (0, 3), (0, 0)], "no features"),
         ([(5, 3), (2, 4), (2, 4), (16, 3), (16, 4)], "must have 3 axes"),
         ([(5, 2, 3), (2, 4), (2, 4), (12, 3), (12, 4)], "gates of the state"),
         ([(5, 2, 3), (3, 4), (2, 4), (16, 3), (16, 4)], "sizes of the batch"),
@@ -133,6 +134,15 @@ def test_training_at_several_lengths():
 def test_shapes_that_do_not_fit_are_named(shapes, words):
     with pytest.raises(ml.errors.MithrilError, match=words):
         ml.NumpyBackend().lstm_sequence(*(np.ones(shape, np.float32) for shape in shapes))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_relu_of_infinities_is_that_of_pytorch(name):
+    states = np.array([[-np.inf, np.inf, np.nan, -1.0]], np.float32)
+    device = backend(name)
+    zeros = [device.array(np.zeros(shape, np.float32)) for shape in ((1, 4), (4, 4))]
+    result = device.rnn_scan(device.array(states[None]), *zeros, nonlinearity="relu")
+    np.testing.assert_array_equal(np.asarray(result)[0], torch.relu(torch.from_numpy(states)).numpy())
 
 
 def test_packed_sequences_are_refused():

@@ -137,18 +137,14 @@ fn check_states(cx: &ShapeCx<'_>, gates: i64, cell: Option<usize>, input: [&Dim;
     cx.same(&weight_hh[1], &hidden[1], "features of the weight and of the state")?;
     cx.same(&weight_hh[0], &weight_ih[0], "rows of the two weights")?;
     let state = cell.map_or(hidden, |i| cx.shape(i));
+    has_some(cx, &state[1], "state", "feature")?;
     cx.same(&state[0], batch, "sizes of the batch, of the state and of the input")?;
     cx.same(&weight_ih[0], &(&Dim::Const(gates) * &state[1]), "rows of the weight and gates of the state")?;
     for bias in [weights + 2, weights + 3].into_iter().filter(|&i| cx.has(i)) {
         rank_of(cx, bias, 1)?;
         cx.same(&cx.shape(bias)[0], &weight_ih[0], "elements of the bias and rows of the weight")?;
     }
-    // Only a pass may have a projection.
-    let projection = weights + 4;
-    if cell.is_some()
-        && cx.op().ports.get(projection).is_some_and(|port| port.name == "weight_hr")
-        && cx.has(projection)
-    {
+    if let Some(projection) = cx.op().port("weight_hr").filter(|&i| cx.has(i)) {
         rank_of(cx, projection, 2)?;
         let weight_hr = cx.shape(projection);
         cx.same(&weight_hr[1], &state[1], "columns of the projection and features of the cell")?;
@@ -177,9 +173,16 @@ fn gru_step<'a>(input: V<'a>, state: V<'a>, hidden: V<'a>) -> V<'a> {
     n + z * (hidden - n)
 }
 
-/// Equal parts along the last axis.
+/// So many equal parts along the last axis.
 fn parts(x: V<'_>, count: i64) -> Vec<V<'_>> {
-    x.cx().apply(&SPLIT, &[x, x.lit(count), x.lit(-1)])
+    split(x, count, -1)
+}
+
+/// So many equal parts along an axis, also where an error is recorded.
+fn split(x: V<'_>, count: i64, axis: i64) -> Vec<V<'_>> {
+    let mut all = x.cx().apply(&SPLIT, &[x, x.lit(count), x.lit(axis)]);
+    all.resize(count as usize, x);
+    all
 }
 
 fn is_relu(c: &ExpandCx<'_>, i: usize) -> bool {
@@ -297,7 +300,7 @@ fn sequence_shape(
     rank_of(cx, 0, 3)?;
     let (input, hidden) = (cx.shape(0), cx.shape(1));
     let (time, batch) = if cx.bool(batch_first)? { (1, 0) } else { (0, 1) };
-    has_steps(cx, &input[time])?;
+    has_some(cx, &input[time], "sequence", "element")?;
     check_states(cx, gates, cell, [&input[batch], &input[2]])?;
     let mut output = input.clone();
     output.0[2] = hidden[1].clone();
@@ -314,12 +317,13 @@ fn rank_of(cx: &ShapeCx<'_>, i: usize, rank: usize) -> Result<()> {
     Err(Error::new(Code::ShapeMismatch, message).help(format!("`{port}` must have {rank} axes")))
 }
 
-fn has_steps(cx: &ShapeCx<'_>, steps: &Dim) -> Result<()> {
-    if !steps.is(0) {
+/// Refuses a sequence without elements, or a state without features.
+fn has_some(cx: &ShapeCx<'_>, size: &Dim, what: &str, of: &str) -> Result<()> {
+    if !size.is(0) {
         return Ok(());
     }
-    let message = format!("the sequence of {} has no elements", cx.op().name);
-    Err(Error::new(Code::ShapeMismatch, message).help("pass at least one element"))
+    let message = format!("the {what} of {} has no {of}s", cx.op().name);
+    Err(Error::new(Code::ShapeMismatch, message).help(format!("pass at least one {of}")))
 }
 
 /// What the input adds to the gates of all steps, `[t, n, …]`; `added` is a bias of the state that may be added already.

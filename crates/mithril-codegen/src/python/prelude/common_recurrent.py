@@ -18,7 +18,7 @@ def _rnn_scan(gates, hidden, weight, nonlinearity, reverse):
 
     def step(states, elements):
         total = elements[0] + states[0] @ weight.T
-        hidden = xp.tanh(total) if nonlinearity == "tanh" else total * (total > 0)
+        hidden = xp.tanh(total) if nonlinearity == "tanh" else xp.where(total <= 0, 0, total)
         return [hidden], [hidden]
 
     return _through_steps(step, [hidden], [gates], reverse)[1][0]

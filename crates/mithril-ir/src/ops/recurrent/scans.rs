@@ -1,8 +1,8 @@
 //! Scans over the steps of recurrent networks, and their gradients.
 
 use super::{
-    CELL, HIDDEN, NONLINEARITY, RECURRENT, REVERSE, WEIGHT, gru_step, has_steps, helper_call, is_relu,
-    lstm_step, parts, rank_of, rnn_step, scan_call, scan_lowering,
+    CELL, HIDDEN, NONLINEARITY, RECURRENT, REVERSE, WEIGHT, gru_step, has_some, helper_call, is_relu,
+    lstm_step, parts, rank_of, rnn_step, scan_call, scan_lowering, split,
 };
 use crate::dim::Dim;
 use crate::dtype::Kinds;
@@ -12,7 +12,7 @@ use crate::literal::Lit;
 use crate::op::{Grad, OpDef, ShapeRule, optional, tensor_of};
 use crate::ops::factor::is_zero;
 use crate::ops::linalg::{LINEAR, rows, transposed};
-use crate::ops::slicing::{SPLIT, cut};
+use crate::ops::slicing::cut;
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
 
@@ -103,11 +103,12 @@ fn scan_shape(cx: &ShapeCx<'_>, gates: i64, weight: usize, states: &[usize]) -> 
     rank_of(cx, 0, 3)?;
     rank_of(cx, weight, 2)?;
     let (input, weights) = (cx.shape(0), cx.shape(weight));
-    has_steps(cx, &input[0])?;
+    has_some(cx, &input[0], "sequence", "element")?;
     let mut outputs = Vec::new();
     for &i in states {
         rank_of(cx, i, 2)?;
         let state = cx.shape(i);
+        has_some(cx, &state[1], "state", "feature")?;
         cx.same(&state[0], &input[1], "sizes of the batch, of the state and of the gates")?;
         cx.same(&input[2], &(&Dim::Const(gates) * &state[1]), "features of the gates and of the state")?;
         cx.same(&weights[1], &state[1], "columns of the weight and features of the state")?;
@@ -219,7 +220,8 @@ fn gradient_shapes(cx: &ShapeCx<'_>, like: &[usize], gates: [usize; 2], weight: 
         cx.same(&cx.shape(i)[1], &cx.shape(0)[1], "sizes of the batch")?;
     }
     let (states, weights, sums) = (cx.shape(0), cx.shape(weight), cx.shape(gates[0]));
-    has_steps(cx, &states[0])?;
+    has_some(cx, &states[0], "sequence", "element")?;
+    has_some(cx, &states[2], "state", "feature")?;
     rank_of(cx, weight, 2)?;
     for &i in like.iter().filter(|&&i| cx.has(i)) {
         cx.same(&cx.shape(i)[2], &states[2], "features of the states")?;
@@ -229,7 +231,7 @@ fn gradient_shapes(cx: &ShapeCx<'_>, like: &[usize], gates: [usize; 2], weight: 
     }
     cx.same(&weights[0], &sums[2], "rows of the weight and features of the gates")?;
     cx.same(&weights[1], &states[2], "columns of the weight and features of the state")?;
-    if let (Some(all), Some(one @ 1..)) = (sums[2].known(), states[2].known())
+    if let (Some(all), Some(one)) = (sums[2].known(), states[2].known())
         && all % one != 0
     {
         let message = format!("{all} features of the gates are no multiple of {one}");
@@ -337,8 +339,7 @@ pub(super) fn scanned<'a>(
         }
     };
     let steps = |x: &V<'a>| -> Vec<V<'a>> {
-        let parts =
-            if count == 1 { vec![*x] } else { c.cx.apply(&SPLIT, &[*x, c.cx.lit(count), c.cx.lit(0)]) };
+        let parts = if count == 1 { vec![*x] } else { split(*x, count, 0) };
         parts.into_iter().map(|part| part.squeeze(0)).collect()
     };
     let inputs: Vec<Vec<V<'a>>> = inputs.iter().map(steps).collect();
